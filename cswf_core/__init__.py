@@ -1,0 +1,34 @@
+"""cswf: nonparametric image generation with Conditional Sliced-Wasserstein Flows.
+
+Importing this package is quick; PyTorch is loaded when a name below is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cswf_core.errors import CswfError
+    from cswf_core.flow.flow import Flow
+    from cswf_core.hookspecs import hookimpl
+    from cswf_core.recipe import load_recipe
+
+_HOMES = {
+    "CswfError": "cswf_core.errors",
+    "Flow": "cswf_core.flow.flow",
+    "hookimpl": "cswf_core.hookspecs",
+    "load_recipe": "cswf_core.recipe",
+}
+
+__all__ = ["CswfError", "Flow", "hookimpl", "load_recipe"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'cswf_core' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,41 @@
+"""Errors that are meant for the person at the keyboard: one sentence, never a traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class CswfError(Exception):
+    """A mistake that a person can mend; the command line prints it and exits with `exit_status`."""
+
+    exit_status = 2
+
+
+class DataError(CswfError):
+    """Data that cannot be used: wrong shape, NaN, empty, unreadable, or lacking what a plugin needs."""
+
+
+class PluginError(CswfError):
+    """A plugin that is unknown, ambiguous or broken, or that returned something its contract forbids."""
+
+
+class RunError(CswfError):
+    """A run that cannot start or go on, for a reason outside recipe, data and plugins."""
+
+
+class OutOfMemoryError(CswfError):
+    """Not even one direction at a time fits in the memory of the device."""
+
+    exit_status = 1
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` for the nearest known names, else the list of them, else nothing."""
+    names = sorted(set(known))
+    near = difflib.get_close_matches(given, names, n=3, cutoff=0.6)
+    if near:
+        return "; did you mean " + " or ".join(repr(name) for name in near) + "?"
+    if names and len(names) <= 16:
+        return "; known: " + ", ".join(names)
+    return ""

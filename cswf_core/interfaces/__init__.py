@@ -1,0 +1,34 @@
+"""The contracts: everything a plugin implements or is handed, one file each."""
+
+from cswf_core.interfaces.cdf import CDFEstimator, FittedCDF
+from cswf_core.interfaces.condition import ConditionEncoder, Stratum
+from cswf_core.interfaces.dataset import Conditions, Dataset, DatasetSource
+from cswf_core.interfaces.draw import Draw, Key
+from cswf_core.interfaces.metric import Metric
+from cswf_core.interfaces.owner import Owner
+from cswf_core.interfaces.parameter import parameter
+from cswf_core.interfaces.projection import DenseProjection, Projection, ProjectionSampler
+from cswf_core.interfaces.schedule import Schedule, Stage, Upsampling
+from cswf_core.interfaces.space import Space
+
+__all__ = [
+    "CDFEstimator",
+    "ConditionEncoder",
+    "Conditions",
+    "Dataset",
+    "DatasetSource",
+    "DenseProjection",
+    "Draw",
+    "FittedCDF",
+    "Key",
+    "Metric",
+    "Owner",
+    "Projection",
+    "ProjectionSampler",
+    "Schedule",
+    "Space",
+    "Stage",
+    "Stratum",
+    "Upsampling",
+    "parameter",
+]

@@ -1,0 +1,65 @@
+"""Contract of conditions: what Y is, and how it enters a direction θ = [θ_x, θ_y]."""
+
+from __future__ import annotations
+
+import abc
+
+import torch
+from torch import Tensor
+
+from cswf_core.interfaces.dataset import Conditions, Dataset
+from cswf_core.interfaces.draw import Draw
+
+Stratum = tuple[Tensor, Tensor]
+"""Indices of particles and indices of data that are transported onto each other and nobody else."""
+
+
+class ConditionEncoder(abc.ABC):
+    """Says what Y is. Subclasses are attrs classes whose fields are the parameters.
+
+    A direction of the joint space is θ = [a θ_x, √(1−a²) θ_y], both parts of unit length, and a sample
+    is projected to a θ_x·x + ξ √(1−a²) θ_y·y. Only `length` and `project` have no default.
+    """
+
+    amplifier: float
+    """ξ. The larger, the closer the joint flow is to one flow per condition; 0 ignores the condition."""
+
+    @abc.abstractmethod
+    def length(self, data: Dataset) -> int:
+        """Return l, the dimension of Y; 0 means no condition. Raise `DataError` if data lack what Y needs."""
+
+    @abc.abstractmethod
+    def project(self, theta_y: Tensor, conditions: Conditions) -> Tensor:
+        """Return θ_y·y for every direction and every sample: (H×l, n samples) → H×n."""
+
+    def draw(self, data: Dataset, count: int, draw: Draw) -> Conditions:
+        """Return Y₀ of `count` particles, from q(y): by default that of random data, with replacement."""
+        return data.conditions.take(draw.integers(len(data), count))
+
+    def directions(self, length: int, count: int, draw: Draw) -> Tensor:
+        """Return `count` vectors θ_y of unit length (count × l): by default uniform on the sphere."""
+        return draw.sphere(count, length)
+
+    def weights(self, dimension: int, length: int, count: int, draw: Draw) -> Tensor:
+        """Return a, the length of the θ_x part of each direction, in [0, 1] (`count` numbers).
+
+        By default a² ~ Beta(d/2, l/2): then [a θ_x, √(1−a²) θ_y] is uniform on the sphere of
+        ℝ^(d+l) whenever θ_x and θ_y are uniform on theirs, which is line 4 of Algorithm 1.
+        """
+        squared = draw.host.beta(dimension / 2, length / 2, count)
+        return torch.from_numpy(squared).sqrt().to(draw.device, draw.dtype)
+
+    def mask(self, data: Dataset) -> Tensor | None:
+        """Return which coordinates of x are observed and must not move (d booleans); None: all move."""
+        del data
+        return None
+
+    def place(self, x: Tensor, conditions: Conditions) -> Tensor:
+        """Return the initial particles (d×M) with what is observed written into them."""
+        del conditions
+        return x
+
+    def strata(self, particles: Conditions, data: Conditions) -> list[Stratum] | None:
+        """Return groups that flow apart from each other; None, the usual, is one flow for all."""
+        del particles, data
+        return None

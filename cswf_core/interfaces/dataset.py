@@ -1,0 +1,96 @@
+"""Contract of data: what a set of samples is, and where it comes from."""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces.draw import Draw
+from cswf_core.interfaces.space import Space
+
+
+@attrs.frozen(eq=False)
+class Conditions:
+    """The conditions Y of n samples: a class label each, a vector each, both or neither."""
+
+    labels: Tensor | None = None
+    """n whole numbers, the index of each sample's class."""
+    vectors: Tensor | None = None
+    """l×n, a vector per sample."""
+
+    def take(self, index: Tensor) -> Conditions:
+        """Return the conditions of the samples that `index` names, in that order."""
+        return Conditions(
+            labels=None if self.labels is None else self.labels[index],
+            vectors=None if self.vectors is None else self.vectors[:, index],
+        )
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Conditions:
+        """Return them on a device, vectors in the given floating-point type."""
+        return Conditions(
+            labels=None if self.labels is None else self.labels.to(device),
+            vectors=None if self.vectors is None else self.vectors.to(device, dtype),
+        )
+
+
+@attrs.frozen(eq=False)
+class Dataset:
+    """n samples (x_i, y_i): real ones, or those a flow has generated.
+
+    Pixels lie in [−1, 1). `bin_width` is the distance between two grey levels: a pixel stands for the
+    interval [x, x + bin_width), and the flow fills it with fresh uniform noise at every step
+    (dequantisation). It is 0 for continuous data and for generated samples.
+    """
+
+    x: Tensor
+    """d×n."""
+    space: Space
+    conditions: Conditions = attrs.field(factory=Conditions)
+    classes: tuple[str, ...] = ()
+    """Name of each class; empty where there are no labels."""
+    bin_width: float = 0.0
+
+    def __len__(self) -> int:
+        return int(self.x.shape[1])
+
+    def images(self) -> Tensor:
+        """Return the samples as 8-bit images: n×C×H×W, [−1, 1) cut into 256 equal levels."""
+        if not self.space.is_image:
+            raise DataError(f"samples in {self.space} dimensions are not images")
+        levels = ((self.x + 1) * 128).floor().clamp(0, 255).to(torch.uint8)
+        return levels.T.reshape(len(self), *self.space.shape)
+
+    def points(self) -> Tensor:
+        """Return the samples as rows, followed by their condition vectors if they have any: n×(d+l)."""
+        vectors = self.conditions.vectors
+        rows = self.x if vectors is None else torch.cat([self.x, vectors.to(self.x)])
+        return rows.T
+
+    def digest(self) -> str:
+        """Return the SHA-256 of x (d×n, row by row), then labels, then vectors: equal bits, equal digest."""
+        sha = hashlib.sha256()
+        for part in (self.x, self.conditions.labels, self.conditions.vectors):
+            if part is not None:
+                sha.update(part.detach().cpu().contiguous().numpy().tobytes())
+        return sha.hexdigest()
+
+
+class DatasetSource(abc.ABC):
+    """Loads or makes a data set. Subclasses are attrs classes whose fields are the parameters."""
+
+    @abc.abstractmethod
+    def load(self, draw: Draw) -> Dataset:
+        """Return the data, on the CPU; raise `DataError` with one sentence where that can't be done."""
+
+    def start(self, data: Dataset, count: int, draw: Draw) -> Dataset | None:
+        """Return `count` samples of p₀, where particles begin; None (the usual) begins with N(0, I).
+
+        `data` is what `load` returned.
+        """
+        del data, count, draw
+        return None

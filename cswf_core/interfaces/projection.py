@@ -1,0 +1,69 @@
+"""Contract of projections: H random directions θ_h, and how data meet them."""
+
+from __future__ import annotations
+
+import abc
+
+import torch
+from torch import Tensor
+
+from cswf_core.interfaces.draw import Draw
+from cswf_core.interfaces.space import Space
+
+
+class Projection(abc.ABC):
+    """H directions as a linear operator. Implement it only to be faster than a dense matrix."""
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """(H, d)."""
+
+    @abc.abstractmethod
+    def project(self, x: Tensor) -> Tensor:
+        """Return θ_h·x for every direction and every column: d×n → H×n."""
+
+    @abc.abstractmethod
+    def adjoint(self, a: Tensor) -> Tensor:
+        """Return Σ_h a_h θ_h for every column: H×n → d×n."""
+
+    @abc.abstractmethod
+    def dense(self) -> Tensor:
+        """Return the directions as rows: H×d."""
+
+
+class DenseProjection(Projection):
+    """Directions as the rows of a matrix θ (H×d)."""
+
+    def __init__(self, theta: Tensor) -> None:
+        self.theta = theta
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(H, d)."""
+        return self.theta.shape[0], self.theta.shape[1]
+
+    def project(self, x: Tensor) -> Tensor:
+        """θ x: d×n → H×n."""
+        return torch.mm(self.theta, x)
+
+    def adjoint(self, a: Tensor) -> Tensor:
+        """θᵀ a: H×n → d×n."""
+        return torch.mm(self.theta.T, a)
+
+    def dense(self) -> Tensor:
+        """θ."""
+        return self.theta
+
+
+class ProjectionSampler(abc.ABC):
+    """Draws directions. Subclasses are attrs classes whose fields are the parameters of the recipe."""
+
+    @abc.abstractmethod
+    def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
+        """Return `count` directions of unit length in `space`, as a matrix (count × d) or an operator.
+
+        `space` is the grid of the current stage, so an image sampler sees C×k×k and needs to know
+        nothing about upsampling. Draw randomness from `draw` only. A sampler that needs an image says
+        so by raising `DataError` when `space.is_image` is false.
+        """

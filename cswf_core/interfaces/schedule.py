@@ -1,0 +1,62 @@
+"""Contract of schedules: the stages of a flow, and in which coordinates each one runs."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+
+import attrs
+from torch import Tensor
+
+from cswf_core.interfaces.projection import ProjectionSampler
+from cswf_core.interfaces.space import Space
+
+
+class Upsampling(abc.ABC):
+    """A linear map U from a coarse grid to the data's space; a stage's directions are θ = U t."""
+
+    space: Space
+    """The coarse grid, on which filters t are drawn."""
+
+    @abc.abstractmethod
+    def up(self, t: Tensor) -> Tensor:
+        """Return U t: d_k×n → d×n."""
+
+    @abc.abstractmethod
+    def down(self, x: Tensor) -> Tensor:
+        """Return Uᵀ x: d×n → d_k×n."""
+
+
+@attrs.frozen(eq=False)
+class Stage:
+    """K Euler steps of one kind."""
+
+    steps: int
+    """K, the most steps the stage takes."""
+    directions: int
+    """H, the number of directions drawn at each step."""
+    step_size: float
+    """η."""
+    name: str = ""
+    sampler: ProjectionSampler | None = None
+    """Where directions come from; None is the recipe's projection."""
+    upsampling: Upsampling | None = None
+    """The coordinates the stage runs in; None is the data's own."""
+    entropy: float = 0.0
+    """λ: every step adds √(2λη) ε, ε ~ N(0, I), to the particles."""
+
+
+class Schedule(abc.ABC):
+    """Plans a flow. Subclasses are attrs classes whose fields are the parameters."""
+
+    @abc.abstractmethod
+    def stages(self, space: Space) -> Sequence[Stage]:
+        """Return the stages for data in `space`, in order."""
+
+    def stop(self, stage: Stage, distances: Sequence[float]) -> bool:
+        """Say whether to leave the stage early, given its sliced distance after each step so far.
+
+        A schedule that overrides this makes the flow read a number back from the device at every step.
+        """
+        del stage, distances
+        return False
