@@ -1,0 +1,193 @@
+"""What a plugin returns is checked here, where it enters the engine.
+
+Every complaint names the plugin, its distribution and version, what the contract expects and what came.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from cswf_core.errors import CswfError, DataError, PluginError
+from cswf_core.flow.memory import is_out_of_memory
+from cswf_core.interfaces import Conditions, Dataset, DenseProjection, Owner, Projection, Stage, Stratum
+
+UNIT_TOLERANCE = 1e-3
+"""How far a direction's length may be from 1."""
+
+
+@contextmanager
+def calling(owner: Owner, method: str) -> Iterator[None]:
+    """Turn whatever a plugin's code raises into an error that names the plugin and the line."""
+    try:
+        yield
+    except CswfError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise PluginError(
+            f"{owner}: {method} raised {type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
+        ) from error
+
+
+def fault(owner: Owner, method: str, expected: str, got: str) -> PluginError:
+    """Return the error for a broken contract."""
+    return PluginError(f"{owner}: {method} must return {expected}, got {got}")
+
+
+def check_tensor(
+    value: object,
+    owner: Owner,
+    method: str,
+    *,
+    shape: tuple[int, ...],
+    like: Tensor,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Return `value` if it is a tensor of that shape, on the device and in the dtype of `like`."""
+    dtype = like.dtype if dtype is None else dtype
+    expected = f"a {'×'.join(map(str, shape))} tensor of {_short(dtype)} on {like.device}"
+    if not isinstance(value, Tensor):
+        raise fault(owner, method, expected, f"{type(value).__name__}")
+    if tuple(value.shape) != shape or value.dtype != dtype or value.device != like.device:
+        got = f"{'×'.join(map(str, value.shape)) or 'scalar'} of {_short(value.dtype)} on {value.device}"
+        raise fault(owner, method, expected, got)
+    return value
+
+
+def check_finite(value: Tensor, owner: Owner, method: str) -> Tensor:
+    """Return `value` if it has no NaN and no infinity. Reads one number back from the device."""
+    if not bool(torch.isfinite(value).all()):
+        bad = int((~torch.isfinite(value)).sum())
+        raise fault(owner, method, "finite numbers", f"{bad} of {value.numel()} that are NaN or infinite")
+    return value
+
+
+def check_unit(rows: Tensor, owner: Owner, method: str) -> Tensor:
+    """Return `rows` (H×d) if each has length 1. Reads one number back from the device."""
+    check_finite(rows, owner, method)
+    error = (torch.linalg.vector_norm(rows, dim=1) - 1).abs()
+    if bool((error > UNIT_TOLERANCE).any()):
+        worst = int(error.argmax())
+        length = float(torch.linalg.vector_norm(rows[worst]))
+        raise fault(owner, method, "directions of unit length", f"length {length:.4g} in row {worst}")
+    return rows
+
+
+def check_projection(
+    value: object, owner: Owner, *, shape: tuple[int, int], like: Tensor, values: bool
+) -> Projection:
+    """Return a projection sampler's answer as an operator with H×d = `shape`.
+
+    With `values`, lengths are checked too, and for an operator that `project` and `adjoint` are adjoint.
+    """
+    if isinstance(value, Tensor):
+        check_tensor(value, owner, "sample", shape=shape, like=like)
+        projection: Projection = DenseProjection(value)
+    elif isinstance(value, Projection):
+        if tuple(value.shape) != shape:
+            raise fault(owner, "sample", f"a {shape[0]}×{shape[1]} operator", f"shape {tuple(value.shape)}")
+        projection = value
+    else:
+        raise fault(owner, "sample", "a tensor or a Projection", type(value).__name__)
+    if values:
+        with calling(owner, "dense"):
+            theta = projection.dense()
+        check_unit(check_tensor(theta, owner, "dense", shape=shape, like=like), owner, "sample")
+        if not isinstance(projection, DenseProjection):
+            _check_operator(projection, theta, owner)
+    return projection
+
+
+def _check_operator(projection: Projection, theta: Tensor, owner: Owner) -> None:
+    """Compare `project` and `adjoint` with the dense matrix, on the directions themselves."""
+    H, d = theta.shape
+    expected = theta @ theta.T
+    pairs = (("project", projection.project(theta.T.contiguous()), expected),
+             ("adjoint", projection.adjoint(expected), theta.T @ expected))  # fmt: skip
+    for method, got, wanted in pairs:
+        check_tensor(got, owner, method, shape=tuple(wanted.shape), like=theta)
+        if not torch.allclose(got, wanted, rtol=1e-3, atol=1e-3):
+            gap = float((got - wanted).abs().max())
+            raise fault(owner, method, f"what dense() ({H}×{d}) gives", f"values {gap:.3g} apart")
+
+
+def check_transport(value: object, owner: Owner, *, p: Tensor, values: bool) -> Tensor:
+    """Return a CDF estimator's transport of p (H×M)."""
+    image = check_tensor(value, owner, "transport", shape=tuple(p.shape), like=p)
+    return check_finite(image, owner, "transport") if values else image
+
+
+def check_dataset(data: object, owner: Owner) -> Dataset:
+    """Return a data source's answer if it is a non-empty, finite set with fitting labels."""
+    if not isinstance(data, Dataset):
+        raise fault(owner, "load", "a Dataset", type(data).__name__)
+    d, x = data.space.dimension, data.x
+    if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[0] != d or not x.is_floating_point():
+        got = f"{'×'.join(map(str, x.shape))} of {_short(x.dtype)}" if isinstance(x, Tensor) else repr(type(x))
+        raise fault(owner, "load", f"x with d = {d} rows of floating-point numbers", got)
+    if len(data) == 0:
+        raise DataError(f"{owner}: the data set is empty")
+    if not bool(torch.isfinite(x).all()):
+        bad = int((~torch.isfinite(x)).any(dim=0).sum())
+        raise DataError(f"{owner}: {bad:,} of {len(data):,} samples have NaN or infinite values")
+    check_conditions(data.conditions, owner, "load", len(data), len(data.classes))
+    return data
+
+
+def check_conditions(value: object, owner: Owner, method: str, count: int, classes: int) -> Conditions:
+    """Return conditions if there is one per sample and every label names a class."""
+    if not isinstance(value, Conditions):
+        raise fault(owner, method, "Conditions", type(value).__name__)
+    labels, vectors = value.labels, value.vectors
+    if labels is not None:
+        if labels.dtype != torch.int64 or tuple(labels.shape) != (count,):
+            got = f"{'×'.join(map(str, labels.shape))} of {_short(labels.dtype)}"
+            raise fault(owner, method, f"{count} labels of int64", got)
+        if count and not (int(labels.min()) >= 0 and int(labels.max()) < classes):
+            got = f"{int(labels.min())} … {int(labels.max())}"
+            raise fault(owner, method, f"labels from 0 to {classes - 1}, one per class", got)
+    if vectors is not None:
+        if vectors.ndim != 2 or vectors.shape[1] != count:
+            got = "×".join(map(str, vectors.shape))
+            raise fault(owner, method, f"condition vectors of shape l×{count}", got)
+        check_finite(vectors, owner, method)
+    return value
+
+
+def check_strata(strata: object, owner: Owner, M: int, N: int) -> list[Stratum] | None:
+    """Return strata if every particle is in exactly one and each has data to flow to."""
+    if strata is None:
+        return None
+    if not isinstance(strata, list) or not strata:
+        raise fault(owner, "strata", "None or a list of pairs", repr(type(strata)))
+    covered = torch.cat([particles for particles, _ in strata])
+    if not torch.equal(covered.sort().values.cpu(), torch.arange(M)):
+        raise fault(owner, "strata", f"each of {M} particles exactly once", f"{len(covered)} indices")
+    for particles, data in strata:
+        if len(data) == 0 or int(data.max()) >= N:
+            raise DataError(f"{owner}: {len(particles)} particles ask for a condition that no data have")
+    return strata
+
+
+def check_stages(stages: object, owner: Owner) -> tuple[Stage, ...]:
+    """Return a schedule's answer if it is a list of stages that can be run."""
+    if not isinstance(stages, (list, tuple)) or not all(isinstance(stage, Stage) for stage in stages):
+        raise fault(owner, "stages", "a list of Stage", type(stages).__name__)
+    for index, stage in enumerate(stages):
+        fine = stage.steps >= 0 and stage.directions >= 1
+        if not (fine and math.isfinite(stage.step_size) and stage.entropy >= 0):
+            expected = "stages with steps ≥ 0, directions ≥ 1, a finite step size and entropy ≥ 0"
+            raise fault(owner, "stages", expected, f"stage {index}: {stage}")
+    return tuple(stages)
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,86 @@
+"""The directions of a step: θ_x from the projection plugin, θ_y from the condition plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from torch import Tensor
+
+from cswf_core.flow import boundary
+from cswf_core.flow.memory import tiles
+from cswf_core.flow.stage import Coordinates
+from cswf_core.flow.step import Tile
+from cswf_core.interfaces import ConditionEncoder, Conditions, Key, Owner, ProjectionSampler, Stage
+
+
+class Directions:
+    """Draws the tiles of any step of one stage, each from its own key."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        coordinates: Coordinates,
+        sampler: tuple[ProjectionSampler, Owner],
+        condition: tuple[ConditionEncoder, Owner],
+        length: int,
+        like: Tensor,
+    ) -> None:
+        self.stage = stage
+        self.coordinates = coordinates
+        self.sampler, self.sampler_owner = sampler
+        self.condition, self.condition_owner = condition
+        self.length = length
+        self.like = like
+
+    def tiles(self, seed: int, stage_index: int, step: int, *, values: bool) -> Iterator[Tile]:
+        """Yield the H directions of a step, tile by tile; `values` checks numbers and not only shapes."""
+        for index, count in tiles(self.stage.directions):
+            yield self._tile(Key(seed, "directions", stage_index, step, index), count, values)
+
+    def _tile(self, key: Key, count: int, values: bool) -> Tile:
+        space = self.coordinates.space
+        with boundary.calling(self.sampler_owner, "sample"):
+            sampled = self.sampler.sample(space, count, key.open(self.like.device, self.like.dtype))
+        projection = boundary.check_projection(
+            sampled, self.sampler_owner, shape=(count, space.dimension), like=self.like, values=values
+        )
+        scale = self.coordinates.scale(projection)
+        if self.length == 0:
+            return Tile(projection, scale, None)
+        a, theta_y = self._condition_part(
+            Key(key.seed, "theta_y", key.stage, key.step, key.index), count, values
+        )
+        return Tile(projection, a if scale is None else a * scale, self._offset(theta_y))
+
+    def _condition_part(self, key: Key, count: int, values: bool) -> tuple[Tensor, Tensor]:
+        """Return a_h (T×1) and ξ √(1−a_h²) θ_y (T×l)."""
+        owner, draw = self.condition_owner, key.open(self.like.device, self.like.dtype)
+        d = self.coordinates.space.dimension
+        with boundary.calling(owner, "directions"):
+            theta_y = self.condition.directions(self.length, count, draw)
+        boundary.check_tensor(theta_y, owner, "directions", shape=(count, self.length), like=self.like)
+        with boundary.calling(owner, "weights"):
+            a = self.condition.weights(d, self.length, count, draw)
+        boundary.check_tensor(a, owner, "weights", shape=(count,), like=self.like)
+        if values:
+            boundary.check_unit(theta_y, owner, "directions")
+            if not bool(((a >= 0) & (a <= 1)).all()):
+                raise boundary.fault(
+                    owner, "weights", "lengths in [0, 1]", f"{float(a.min())} … {float(a.max())}"
+                )
+        a = a[:, None]
+        return a, theta_y * (1 - a.square()).clamp_min(0).sqrt() * self.condition.amplifier
+
+    def _offset(self, theta_y: Tensor) -> Callable[[Conditions, int], Tensor]:
+        def offset(conditions: Conditions, count: int) -> Tensor:
+            owner = self.condition_owner
+            with boundary.calling(owner, "project"):
+                value = self.condition.project(theta_y, conditions)
+            return boundary.check_tensor(value, owner, "project", shape=(theta_y.shape[0], count), like=theta_y)
+
+        return offset
+
+
+def step_key(step: int, reuse: int | None) -> int:
+    """Return the step whose directions a step uses: the first of every `reuse` steps; None: of the stage."""
+    return 0 if reuse is None else step - step % reuse

@@ -1,0 +1,286 @@
+"""The flow: Algorithm 1 of the paper, as a loop over stages and steps.
+
+It knows no file, no terminal and no YAML; observers do.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import attrs
+import pluggy
+import torch
+from torch import Tensor
+
+from cswf_core.errors import OutOfMemoryError
+from cswf_core.flow import boundary
+from cswf_core.flow.directions import Directions, step_key
+from cswf_core.flow.memory import Chunks, is_out_of_memory
+from cswf_core.flow.noise import dequantised, gaussian
+from cswf_core.flow.particles import Particles
+from cswf_core.flow.stage import Coordinates
+from cswf_core.flow.step import Cloud, Transport, apart, velocity
+from cswf_core.hookspecs import PROJECT, Observation
+from cswf_core.interfaces import (
+    CDFEstimator,
+    ConditionEncoder,
+    Dataset,
+    Key,
+    Owner,
+    ProjectionSampler,
+    Schedule,
+    Stage,
+)
+
+
+@attrs.frozen(eq=False)
+class Parts:
+    """The four plugins that make a flow, and who each belongs to (for errors)."""
+
+    condition: ConditionEncoder
+    projection: ProjectionSampler
+    cdf: CDFEstimator
+    schedule: Schedule
+    owners: Mapping[str, Owner] = attrs.field(factory=dict)
+
+    def owner(self, kind: str) -> Owner:
+        """Return the owner of one of the four: 'condition', 'projection', 'cdf' or 'schedule'."""
+        return self.owners.get(kind) or Owner.of(kind, getattr(self, kind))
+
+
+@attrs.frozen
+class Settings:
+    """The numbers of a flow that are no plugin's."""
+
+    count: int | None = None
+    """M; None is as many particles as data."""
+    scale: float = 1.0
+    """Particles begin as N(0, scale² I)."""
+    seed: int = 0
+    reuse: int | None = 1
+    """For how many steps a set of directions is kept; None keeps one for a whole stage."""
+    dtype: torch.dtype = torch.float32
+
+
+@attrs.frozen(eq=False)
+class State:
+    """Where a flow is after a step. Numbers are read back from the device only when asked for."""
+
+    stage: Stage
+    stage_index: int
+    stage_count: int
+    step: int
+    """Steps done in this stage, from 1 to `stage.steps`."""
+    total_step: int
+    """Steps done since the flow began."""
+    total_steps: int
+    """Steps of all stages together; fewer are taken if the schedule leaves a stage early."""
+    seconds: float
+    """Time since the first step began."""
+    moved: Tensor = attrs.field(repr=False)
+    squares: Tensor = attrs.field(repr=False)
+
+    @property
+    def displacement(self) -> float:
+        """Mean distance that a particle moved in this step."""
+        return float(self.moved)
+
+    @property
+    def distance(self) -> float:
+        """Sliced distance SW₂ from particles to data before this step, along its directions, ξy included."""
+        return math.sqrt(float(self.squares))
+
+
+class Flow:
+    """M particles on their way from noise to the data.
+
+    Iterate to step by hand (`for state in flow`, as often as you like: it goes on where it was), or call
+    `run()`; `samples()` gives the particles at any moment.
+    """
+
+    def __init__(
+        self,
+        data: Dataset,
+        parts: Parts,
+        settings: Settings | None = None,
+        *,
+        start: Dataset | None = None,
+        device: torch.device | str = "cpu",
+        observers: Sequence[object] = (),
+    ) -> None:
+        self.parts = parts
+        self.settings = settings if settings is not None else Settings()
+        self.device = torch.device(device)
+        self.data = boundary.check_dataset(
+            data, parts.owners.get("dataset") or Owner("dataset", "data", "given", "")
+        )
+        with boundary.calling(parts.owner("schedule"), "stages"):
+            self.stages = boundary.check_stages(parts.schedule.stages(data.space), parts.owner("schedule"))
+        with boundary.calling(parts.owner("condition"), "length"):
+            self.condition_length = parts.condition.length(data)
+            self.observed = self._observed()
+        self.particles = self._begin(start)
+        self._data_x = data.x.to(self.device, self.settings.dtype)
+        self._data_conditions = data.conditions.to(self.device, self.settings.dtype)
+        self._chunks = Chunks(self.device, len(self.particles) + len(data), self._data_x.element_size())
+        self._check_values = True
+        self._transport = self._plan_transport()
+        self._hooks = _hooks(observers)
+        self._evolution = self._evolve()
+
+    @classmethod
+    def from_recipe(
+        cls,
+        recipe: str | Path,
+        overrides: Sequence[str] = (),
+        *,
+        device: str = "auto",
+        observers: Sequence[object] = (),
+        plugins_dir: str | Path | None = None,
+    ) -> Flow:
+        """Build the flow that a recipe describes: a built-in name or a path, and `key.path=value` overrides."""
+        from cswf_core.recipe import build_flow, load_recipe  # the one look upstairs, for convenience
+
+        return build_flow(
+            load_recipe(recipe, overrides, plugins_dir=plugins_dir), device=device, observers=observers
+        )
+
+    def __iter__(self) -> Iterator[State]:
+        return self._evolution
+
+    def run(self) -> Dataset:
+        """Take all the steps that are left and return the samples."""
+        for _ in self:
+            pass
+        return self.samples()
+
+    def samples(self) -> Dataset:
+        """Return the particles as they are now, on the CPU, with the conditions they were drawn for."""
+        return Dataset(
+            x=self.particles.x.detach().clone().cpu(),
+            space=self.data.space,
+            conditions=self.particles.conditions.to(torch.device("cpu"), self.settings.dtype),
+            classes=self.data.classes,
+        )
+
+    def _evolve(self) -> Iterator[State]:
+        began, done = time.perf_counter(), 0
+        total = sum(stage.steps for stage in self.stages)
+        may_stop = type(self.parts.schedule).stop is not Schedule.stop
+        for index, stage in enumerate(self.stages):
+            coordinates = Coordinates(stage, self.data.space, self.observed)
+            directions = self._directions(stage, coordinates)
+            self.particles.enter(coordinates)
+            data_z = coordinates.enter(self._data_x)
+            self._notify("before_stage", stage=stage)
+            distances: list[float] = []
+            for step in range(stage.steps):
+                moved, squares = self._step(directions, data_z, index, step)
+                done += 1
+                seconds = time.perf_counter() - began
+                state = State(stage, index, len(self.stages), step + 1, done, total, seconds, moved, squares)
+                self._notify("after_step", state=state)
+                yield state
+                if may_stop:
+                    distances.append(state.distance)
+                    if self.parts.schedule.stop(stage, distances):
+                        break
+            self.particles.leave()
+            self._notify("after_stage", stage=stage)
+        self._notify("after_run")
+
+    def _step(
+        self, directions: Directions, data_z: Tensor, stage_index: int, step: int
+    ) -> tuple[Tensor, Tensor]:
+        """X ← X − η v̂, fresh noise in the data's bins and, with λ > 0, √(2λη) ε on the particles."""
+        settings, stage, coordinates = self.settings, directions.stage, directions.coordinates
+        # Shapes are checked at every step; numbers, which need a look at the device, at each stage's first.
+        self._check_values = self.device.type == "cpu" or step == 0
+        key = Key(settings.seed, "dequantise", stage_index, step)
+        z = dequantised(data_z, self.data.bin_width, self.data.space.dimension, coordinates, key)
+        tiles = directions.tiles(
+            settings.seed, stage_index, step_key(step, settings.reuse), values=self._check_values
+        )
+        try:
+            update, squares = velocity(
+                tiles, self.particles.cloud, Cloud(z, self._data_conditions), self._transport, self._chunks
+            )
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            raise OutOfMemoryError(self._too_large()) from error
+        moved = self.particles.move(update.mul_(stage.step_size))
+        if stage.entropy > 0:
+            key = Key(settings.seed, "entropy", stage_index, step)
+            noise = gaussian(key, (self.data.space.dimension, len(self.particles)), update)
+            self.particles.shake(noise.mul_(math.sqrt(2 * stage.entropy * stage.step_size)))
+        return moved, squares
+
+    def _begin(self, start: Dataset | None) -> Particles:
+        """X₀ ~ N(0, scale² I) and Y₀ ~ q(y), or both from `start`."""
+        settings, condition, owner = self.settings, self.parts.condition, self.parts.owner("condition")
+        count = settings.count if settings.count is not None else len(self.data)
+        like = torch.empty(0, dtype=settings.dtype, device=self.device)
+        if start is not None:
+            x, conditions = start.x.to(like, copy=True), start.conditions
+        else:
+            x = gaussian(Key(settings.seed, "start"), (self.data.space.dimension, count), like) * settings.scale
+            with boundary.calling(owner, "draw"):
+                conditions = condition.draw(self.data, count, Key(settings.seed, "labels").open())
+        boundary.check_conditions(conditions, owner, "draw", x.shape[1], len(self.data.classes))
+        conditions = conditions.to(self.device, settings.dtype)
+        with boundary.calling(owner, "place"):
+            x = condition.place(x, conditions)
+        return Particles(boundary.check_tensor(x, owner, "place", shape=tuple(x.shape), like=like), conditions)
+
+    def _observed(self) -> Tensor | None:
+        mask = self.parts.condition.mask(self.data)
+        if mask is None:
+            return None
+        like, shape = torch.empty(0, device=mask.device), (self.data.space.dimension,)
+        owner = self.parts.owner("condition")
+        return boundary.check_tensor(mask, owner, "mask", shape=shape, like=like, dtype=torch.bool).to(
+            self.device
+        )
+
+    def _plan_transport(self) -> Transport:
+        owner, condition_owner = self.parts.owner("cdf"), self.parts.owner("condition")
+
+        def transport(p: Tensor, q: Tensor) -> Tensor:
+            with boundary.calling(owner, "transport"):
+                image = self.parts.cdf.transport(p, q)
+            return boundary.check_transport(image, owner, p=p, values=self._check_values)
+
+        with boundary.calling(condition_owner, "strata"):
+            strata = self.parts.condition.strata(self.particles.conditions, self._data_conditions)
+        strata = boundary.check_strata(strata, condition_owner, len(self.particles), len(self.data))
+        return transport if strata is None else apart(transport, strata)
+
+    def _directions(self, stage: Stage, coordinates: Coordinates) -> Directions:
+        projection = self.parts.projection, self.parts.owner("projection")
+        if stage.sampler is not None:
+            projection = stage.sampler, Owner.of("projection", stage.sampler)
+        condition = self.parts.condition, self.parts.owner("condition")
+        return Directions(stage, coordinates, projection, condition, self.condition_length, self._data_x)
+
+    def _notify(self, hook: str, **arguments: object) -> None:
+        with boundary.calling(Owner("observer", hook, "hook", ""), hook):
+            getattr(self._hooks, hook)(flow=self, **arguments)
+
+    def _too_large(self) -> str:
+        d, M, N = self.data.space.dimension, len(self.particles), len(self.data)
+        return (
+            f"out of memory on {self.device}: {M:,} particles and {N:,} data in {d:,} dimensions do not fit; "
+            "use fewer particles (particles.count) or a device with more memory"
+        )
+
+
+def _hooks(observers: Sequence[object]) -> pluggy.HookRelay:
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(Observation)
+    for observer in observers:
+        manager.register(observer)
+    return manager.hook

@@ -1,0 +1,73 @@
+"""The particles: where they are, in the data's space and in the current stage's coordinates."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cswf_core.flow.stage import Coordinates
+from cswf_core.flow.step import Cloud
+from cswf_core.interfaces import Conditions
+
+
+class Particles:
+    """M particles x (d×M) with conditions Y that never move.
+
+    Inside a stage with an upsampling U, `_x` stays what it was on entering, z = Uᵀx moves, and `_sum` keeps
+    the sum S of all updates. Without one, z is x itself.
+    """
+
+    def __init__(self, x: Tensor, conditions: Conditions) -> None:
+        self.conditions = conditions
+        self._x = x
+        self._coordinates: Coordinates | None = None
+        self._z = x
+        self._sum: Tensor | None = None
+
+    def __len__(self) -> int:
+        return int(self._x.shape[1])
+
+    @property
+    def x(self) -> Tensor:
+        """The particles in the data's space, also in the middle of a stage: d×M."""
+        if self._coordinates is None or self._sum is None:
+            return self._x
+        return self._x + self._coordinates.leave(self._sum)
+
+    @property
+    def cloud(self) -> Cloud:
+        """The particles in the current stage's coordinates."""
+        return Cloud(self._z, self.conditions)
+
+    def enter(self, coordinates: Coordinates) -> None:
+        """Begin a stage."""
+        self._coordinates = coordinates
+        self._z = coordinates.enter(self._x)
+        self._sum = None if coordinates.upsampling is None else torch.zeros_like(self._z)
+
+    def leave(self) -> None:
+        """End a stage: x takes on what the stage has changed."""
+        self._x = self.x
+        self._coordinates, self._sum, self._z = None, None, self._x
+
+    def move(self, u: Tensor) -> Tensor:
+        """Add the update U u (u: d_k×M), but not to observed coordinates; return its mean length (a scalar)."""
+        assert self._coordinates is not None, "particles move inside a stage"
+        if self._sum is None:
+            change = self._coordinates.leave(u)
+            self._x += change
+            lengths: Tensor = torch.linalg.vector_norm(change, dim=0)
+            return lengths.mean()
+        change = self._coordinates.gram(u)
+        self._z += change
+        self._sum += u
+        return (u * change).sum(dim=0).clamp_min(0).sqrt().mean()
+
+    def shake(self, noise: Tensor) -> None:
+        """Add noise (d×M) to the particles, but not to observed coordinates."""
+        assert self._coordinates is not None, "particles are shaken inside a stage"
+        if self._coordinates.observed is not None:
+            noise = noise.masked_fill(self._coordinates.observed[:, None], 0)
+        self._x += noise
+        if self._sum is not None:
+            self._z += self._coordinates.enter(noise)

@@ -1,0 +1,42 @@
+"""A stage's own coordinates: exact, and as small as the grid its directions live on.
+
+At a coarse grid every direction is θ = U t, so θ·x = t·(Uᵀx) and every update lies in the range of U.
+On entering, z = Uᵀx is computed once; a step u changes z by G u with G = UᵀPU, where P zeroes observed
+coordinates; the running sum S of all u is kept; on leaving, x ← x + P U S. Nothing is approximated.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cswf_core.interfaces import Projection, Space, Stage
+
+
+class Coordinates:
+    """The linear algebra of one stage; with no upsampling U is the identity and costs nothing."""
+
+    def __init__(self, stage: Stage, space: Space, observed: Tensor | None) -> None:
+        self.upsampling = stage.upsampling
+        self.space = space if stage.upsampling is None else stage.upsampling.space
+        self.observed = observed
+
+    def enter(self, x: Tensor) -> Tensor:
+        """Return z = Uᵀx: d×n → d_k×n."""
+        return x if self.upsampling is None else self.upsampling.down(x)
+
+    def leave(self, u: Tensor) -> Tensor:
+        """Return P U u, the change of x that a sum of updates makes: d_k×n → d×n."""
+        change = u if self.upsampling is None else self.upsampling.up(u)
+        return change if self.observed is None else change.masked_fill(self.observed[:, None], 0)
+
+    def gram(self, u: Tensor) -> Tensor:
+        """Return G u, the change of z that an update makes: d_k×n → d_k×n."""
+        return self.enter(self.leave(u))
+
+    def scale(self, projection: Projection) -> Tensor | None:
+        """Return 1/‖U t_h‖ for every direction (H×1), None where that is 1 because U is the identity."""
+        if self.upsampling is None:
+            return None
+        lengths: Tensor = torch.linalg.vector_norm(self.upsampling.up(projection.dense().T), dim=0)
+        return 1 / lengths[:, None]

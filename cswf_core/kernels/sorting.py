@@ -1,0 +1,59 @@
+"""CDFs as sorted arrays with linear interpolation (the paper's Appendix C.2).
+
+With z₁ ≤ … ≤ z_n a row's sorted values, a value's *position* is its index counted from 0, with a fraction
+between neighbours, and its level is a = (position + shift) / n. The paper has shift 0; its index
+formula for the inverse is read with indices from 0, which makes it the inverse of its formula for
+the CDF. The authors' released code has shift ½, which treats both ends alike.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def at_positions(ordered: Tensor, position: Tensor) -> Tensor:
+    """Return the sorted rows (H×n) read at fractional positions (H×m, clamped to 0 … n−1): H×m."""
+    last = ordered.shape[1] - 1
+    position = position.clamp(0, last)
+    below = position.floor().long()
+    low = ordered.gather(1, below)
+    high = ordered.gather(1, (below + 1).clamp(max=last))
+    return low + (position - below) * (high - low)
+
+
+def interpolated_cdf(ordered: Tensor, z: Tensor, shift: float) -> Tensor:
+    """Return the level of z (H×m) among sorted rows (H×n); 0 below a row's range and 1 above it."""
+    n = ordered.shape[1]
+    count = torch.searchsorted(ordered, z.contiguous(), right=True)
+    below = (count - 1).clamp(0, n - 1)
+    above = count.clamp(0, n - 1)
+    low, high = ordered.gather(1, below), ordered.gather(1, above)
+    gap = high - low
+    fraction = torch.where(gap > 0, (z - low) / torch.where(gap > 0, gap, 1), 0)
+    level = (below + fraction + shift) / n
+    level = torch.where(z < ordered[:, :1], 0, level)
+    return torch.where(z > ordered[:, -1:], 1, level).to(z.dtype)
+
+
+def interpolated_icdf(ordered: Tensor, a: Tensor, shift: float) -> Tensor:
+    """Return the value at level a (H×m) of sorted rows (H×n): H×m."""
+    return at_positions(ordered, a * ordered.shape[1] - shift)
+
+
+def rank_transport(p: Tensor, q: Tensor, shift: float) -> Tensor:
+    """Return F_q⁻¹(F_p(p)) for p (H×M) and q (H×N), by ranks: H×M.
+
+    The i-th smallest of M values always has level (i + shift)/M, so the levels, and with them the positions
+    in q, are the same for every row: two sorts, no search. Equal values of p get consecutive ranks.
+    """
+    M, N = p.shape[1], q.shape[1]
+    order = p.argsort(dim=1, stable=True)
+    ordered = q.sort(dim=1).values
+    position = (torch.arange(M, dtype=torch.float64, device=p.device) + shift) * (N / M) - shift
+    position = position.clamp(0, N - 1)
+    below = position.floor().long()
+    fraction = (position - below).to(p.dtype)
+    low = ordered[:, below]
+    image = low + fraction * (ordered[:, (below + 1).clamp(max=N - 1)] - low)
+    return torch.empty_like(p).scatter_(1, order, image)
