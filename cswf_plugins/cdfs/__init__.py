@@ -1,0 +1,1 @@
+"""How one-dimensional distributions are estimated, one plugin per file."""

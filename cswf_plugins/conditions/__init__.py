@@ -1,0 +1,1 @@
+"""What a flow is conditioned on, one plugin per file."""

@@ -1,0 +1,31 @@
+"""Condition `continuous`: a vector of numbers per sample.
+
+What it is: Y = ℝ^l, as in the toy pictures of the paper's Appendix A; Y need not be a class.
+Cost: a product of H·l·(M + N).
+When not to use it: for classes, where `one-hot` does the same with a lookup.
+"""
+
+from __future__ import annotations
+
+import attrs
+from torch import Tensor
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Conditions, Dataset
+from cswf_plugins.conditions.joint import JointDirections
+
+
+@attrs.frozen(kw_only=True)
+class Continuous(JointDirections):
+    """A vector per sample."""
+
+    def length(self, data: Dataset) -> int:
+        """l, the length of each vector."""
+        if data.conditions.vectors is None:
+            raise DataError("condition 'continuous' needs a vector per sample, and this data set has none")
+        return int(data.conditions.vectors.shape[0])
+
+    def project(self, theta_y: Tensor, conditions: Conditions) -> Tensor:
+        """Return θ_y·y: H×n."""
+        assert conditions.vectors is not None
+        return theta_y @ conditions.vectors

@@ -1,0 +1,33 @@
+"""How θ_x and θ_y share a direction: the three rules in use, for every encoder with a vector Y."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.interfaces import ConditionEncoder, Draw, parameter
+
+
+@attrs.frozen(kw_only=True)
+class JointDirections(ConditionEncoder):
+    """An encoder with an amplifier ξ and a rule for the lengths of θ_x and θ_y."""
+
+    amplifier: float = parameter(
+        "ξ: how much conditions are stretched; 0 ignores them", default=10.0, at_least=0
+    )
+    joint: Literal["uniform", "equal", "dimension"] = parameter(
+        "lengths of θ_x and θ_y: 'uniform' makes θ uniform on the joint sphere (Algorithm 1), 'equal' gives "
+        "both the same (paper, section 6.2), 'dimension' has |θ_x|² = d/(d+l) (released code)",
+        default="uniform",
+    )
+
+    def weights(self, dimension: int, length: int, count: int, draw: Draw) -> Tensor:
+        """Return |θ_x| of each direction (`count` numbers)."""
+        if self.joint == "uniform":
+            return super().weights(dimension, length, count, draw)
+        share = 0.5 if self.joint == "equal" else dimension / (dimension + length)
+        return torch.full((count,), math.sqrt(share), dtype=draw.dtype, device=draw.device)

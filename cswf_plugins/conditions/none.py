@@ -1,0 +1,34 @@
+"""Condition `none`: no condition at all.
+
+What it is: the unconditional flow, SWF; particles still carry the labels of random data, unused.
+Cost: nothing.
+When not to use it: when you want to ask for something.
+"""
+
+from __future__ import annotations
+
+import attrs
+from torch import Tensor
+
+from cswf_core.interfaces import ConditionEncoder, Conditions, Dataset, Draw
+
+
+@attrs.frozen(kw_only=True)
+class NoCondition(ConditionEncoder):
+    """Unconditional."""
+
+    amplifier = 0.0
+
+    def length(self, data: Dataset) -> int:
+        """l = 0."""
+        del data
+        return 0
+
+    def draw(self, data: Dataset, count: int, draw: Draw) -> Conditions:
+        """Nothing is asked for, so nothing is drawn."""
+        del data, count, draw
+        return Conditions()
+
+    def project(self, theta_y: Tensor, conditions: Conditions) -> Tensor:
+        """Never called: l = 0."""
+        raise NotImplementedError("there is no condition to project")

@@ -1,0 +1,45 @@
+"""Data `digits`: 1,797 handwritten digits of 8×8 pixels, bundled with scikit-learn.
+
+What it is: the embedded data set; 17 grey levels, ten classes of about 180 images.
+Cost: nothing to download.
+When not to use it: for any number you want to compare with a paper.
+"""
+
+from __future__ import annotations
+
+import attrs
+import torch
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Space, parameter
+
+LEVELS = 17
+
+
+@attrs.frozen(kw_only=True)
+class Digits(DatasetSource):
+    """Small handwritten digits that need no download."""
+
+    classes: tuple[int, ...] = parameter("which digits to take; all of them if left out", default=())
+
+    def load(self, draw: Draw) -> Dataset:
+        """Return grey level v as x = 2v/17 − 1 with bins of 2/17."""
+        del draw
+        from sklearn.datasets import load_digits
+
+        unknown = sorted({c for c in self.classes if not 0 <= c <= 9})
+        if unknown:
+            raise DataError(f"dataset 'digits' has the classes 0 to 9, not {', '.join(map(str, unknown))}")
+        bunch = load_digits()
+        wanted = sorted(set(self.classes)) or list(range(10))
+        target = torch.from_numpy(bunch.target).long()
+        keep = torch.isin(target, torch.tensor(wanted))
+        x = torch.from_numpy(bunch.data).float()[keep].T.contiguous() * (2 / LEVELS) - 1
+        labels = torch.searchsorted(torch.tensor(wanted), target[keep])
+        return Dataset(
+            x=x,
+            space=Space((1, 8, 8)),
+            conditions=Conditions(labels=labels),
+            classes=tuple(str(c) for c in wanted),
+            bin_width=2 / LEVELS,
+        )

@@ -1,0 +1,109 @@
+"""Data `npz`: arrays from a file.
+
+What it is: `images` (n×C×H×W, or n×H×W for grey; bytes, or numbers in [−1, 1]) or `points` (n×d), with
+`labels` (n whole numbers from 0) and `vectors` (n×l) if there are any.
+Cost: the file is read once into memory.
+When not to use it: for data sets that have a plugin of their own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from zipfile import BadZipFile
+
+import attrs
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Space, parameter
+
+Array = NDArray[np.generic]
+
+
+@attrs.frozen(kw_only=True)
+class Npz(DatasetSource):
+    """Arrays from an .npz file."""
+
+    path: Path = parameter("the file; a relative path counts from the recipe that names it")
+
+    def load(self, draw: Draw) -> Dataset:
+        """Return the file's samples; bytes become x = v/128 − 1 with bins of 1/128."""
+        del draw
+        arrays = self._read()
+        x, space, bin_width = self._samples(arrays)
+        count = x.shape[1]
+        labels, classes = self._labels(arrays.get("labels"), count)
+        vectors = arrays.get("vectors")
+        if vectors is not None and (
+            vectors.ndim != 2 or len(vectors) != count or vectors.dtype.kind not in "fiu"
+        ):
+            raise self._error(f"'vectors' must be {count}×l numbers, got {_describe(vectors)}")
+        return Dataset(
+            x=x,
+            space=space,
+            conditions=Conditions(labels, None if vectors is None else _tensor(vectors).T.contiguous()),
+            classes=classes,
+            bin_width=bin_width,
+        )
+
+    def _read(self) -> dict[str, Array]:
+        try:
+            with np.load(self.path, allow_pickle=False) as file:
+                if not isinstance(file, np.lib.npyio.NpzFile):
+                    raise self._error("is not an .npz archive")
+                return {name: file[name] for name in ("images", "points", "labels", "vectors") if name in file}
+        except FileNotFoundError:
+            raise self._error("does not exist") from None
+        except (OSError, ValueError, EOFError, BadZipFile, KeyError) as error:
+            raise self._error(f"cannot be read as .npz ({error})") from None
+
+    def _samples(self, arrays: dict[str, Array]) -> tuple[torch.Tensor, Space, float]:
+        if ("images" in arrays) == ("points" in arrays):
+            raise self._error("must have either an array 'images' or an array 'points'")
+        if "points" in arrays:
+            points = arrays["points"]
+            if points.ndim != 2 or 0 in points.shape[1:] or points.dtype.kind not in "fiu":
+                raise self._error(f"'points' must be n×d numbers, got {_describe(points)}")
+            return _tensor(points).T.contiguous(), Space((points.shape[1],)), 0.0
+        images = arrays["images"]
+        if images.ndim == 3:
+            images = images[:, None]
+        if images.ndim != 4 or 0 in images.shape[1:] or images.dtype.kind not in "fu":
+            expected = "n×C×H×W or n×H×W bytes or floating-point numbers"
+            raise self._error(f"'images' must be {expected}, got {_describe(arrays['images'])}")
+        x = _tensor(images.reshape(len(images), -1)).T.contiguous()
+        if images.dtype.kind == "u":
+            if images.dtype != np.uint8:
+                raise self._error(f"'images' must have 8 bits per value, got {images.dtype}")
+            return x / 128 - 1, Space(images.shape[1:]), 1 / 128
+        if x.numel() and (float(x.min()) < -1 or float(x.max()) > 1):
+            raise self._error(f"'images' must lie in [−1, 1], got {float(x.min()):g} … {float(x.max()):g}")
+        return x, Space(images.shape[1:]), 0.0
+
+    def _labels(self, labels: Array | None, count: int) -> tuple[torch.Tensor | None, tuple[str, ...]]:
+        if labels is None:
+            return None, ()
+        if labels.shape != (count,) or labels.dtype.kind not in "iu":
+            raise self._error(f"'labels' must be {count} whole numbers, got {_describe(labels)}")
+        tensor = torch.from_numpy(labels.astype(np.int64))
+        if count and int(tensor.min()) < 0:
+            raise self._error(f"'labels' must be 0 or more, got {int(tensor.min())}")
+        highest = int(tensor.max()) if count else -1
+        if highest >= max(count, 1):
+            raise self._error(
+                f"'labels' must count from 0 without large gaps, got {highest} among {count} samples"
+            )
+        return tensor, tuple(str(c) for c in range(highest + 1))
+
+    def _error(self, reason: str) -> DataError:
+        return DataError(f"dataset 'npz': {self.path} {reason}")
+
+
+def _tensor(array: Array) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array.astype(np.float32)))
+
+
+def _describe(array: Array) -> str:
+    return f"{'×'.join(map(str, array.shape)) or 'one value'} of {array.dtype}"

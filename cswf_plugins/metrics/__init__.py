@@ -1,0 +1,1 @@
+"""Scores of generated samples, one plugin per file."""

@@ -1,0 +1,1 @@
+"""Where directions come from, one plugin per file."""

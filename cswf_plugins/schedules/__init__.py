@@ -1,0 +1,1 @@
+"""Plans of a flow, one plugin per file."""

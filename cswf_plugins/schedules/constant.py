@@ -1,0 +1,40 @@
+"""Schedule `constant`: one stage, the same step K times.
+
+What it is: Algorithm 1, and with `entropy` the SWF of Liutkus et al.
+Cost: K steps of H directions.
+When not to use it: for images of more than a few hundred pixels, which want coarse stages first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import attrs
+
+from cswf_core.interfaces import Schedule, Space, Stage, parameter
+
+
+@attrs.frozen(kw_only=True)
+class Constant(Schedule):
+    """K equal steps."""
+
+    steps: int = parameter("K, the number of steps", at_least=1)
+    directions: int = parameter("H, the number of directions at each step", at_least=1)
+    step_size: float | Literal["dimension"] = parameter(
+        "η: a number, or 'dimension' for η = d as in the paper", default="dimension", above=0
+    )
+    entropy: float = parameter("λ: every step adds √(2λη) of Gaussian noise", default=0.0, at_least=0)
+
+    def stages(self, space: Space) -> Sequence[Stage]:
+        """Return the one stage."""
+        eta = float(space.dimension) if self.step_size == "dimension" else float(self.step_size)
+        return [
+            Stage(
+                name="constant",
+                steps=self.steps,
+                directions=self.directions,
+                step_size=eta,
+                entropy=self.entropy,
+            )
+        ]
