@@ -1,0 +1,248 @@
+"""Discovery of plugins: who is there, what they offer, and what is wrong with the broken ones.
+
+Every plugin, the built-ins included, is an entry point of the group `cswf` that names a module with hook
+implementations, or a single .py file in a folder. A plugin that cannot be imported is kept as broken,
+with its reason, and harms nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import attrs
+import pluggy
+
+from cswf_core import hookspecs
+from cswf_core.errors import CswfError, PluginError, did_you_mean
+from cswf_core.interfaces import (
+    CDFEstimator,
+    ConditionEncoder,
+    DatasetSource,
+    Metric,
+    Owner,
+    ProjectionSampler,
+    Schedule,
+)
+
+KINDS: Mapping[str, tuple[str, type[Any]]] = {
+    "projection": ("register_projections", ProjectionSampler),
+    "cdf": ("register_cdfs", CDFEstimator),
+    "condition": ("register_conditions", ConditionEncoder),
+    "schedule": ("register_schedules", Schedule),
+    "dataset": ("register_datasets", DatasetSource),
+    "metric": ("register_metrics", Metric),
+}
+"""Kind → (hook that offers it, contract it implements)."""
+
+BUILTIN = "cswf"
+"""The distribution whose plugins are always loaded."""
+
+LOAD_ONLY = "CSWF_LOAD_PLUGINS"
+
+
+@attrs.frozen
+class Plugin:
+    """A class that recipes can ask for."""
+
+    owner: Owner
+    factory: type[Any]
+
+    @property
+    def summary(self) -> str:
+        """First line of the class's docstring, or of its module's."""
+        module = sys.modules.get(self.factory.__module__)
+        text = self.factory.__doc__ or (module.__doc__ if module else "") or ""
+        return text.strip().splitlines()[0] if text.strip() else ""
+
+
+@attrs.frozen
+class Broken:
+    """A plugin that could not be loaded, and why; its kind is known only if its import went well."""
+
+    owner: Owner
+    reason: str
+
+
+class Registry:
+    """All plugins of a session. Make one with `Registry.discover()`."""
+
+    def __init__(self) -> None:
+        self.plugins: list[Plugin] = []
+        self.broken: list[Broken] = []
+        self.distributions: dict[str, str] = {}
+        self._manager = pluggy.PluginManager(hookspecs.PROJECT)
+        self._manager.add_hookspecs(hookspecs.Registration)
+        self._manager.add_hookspecs(hookspecs.Observation)
+
+    @classmethod
+    def discover(
+        cls, plugins_dir: str | Path | None = None, environment: Mapping[str, str] | None = None
+    ) -> Registry:
+        """Load the built-ins, then installed plugins, then the .py files of `plugins_dir`.
+
+        `CSWF_LOAD_PLUGINS=a,b` loads only those distributions besides the built-ins; empty loads no others.
+        """
+        registry = cls()
+        environment = os.environ if environment is None else environment
+        only = _names(environment[LOAD_ONLY]) if LOAD_ONLY in environment else None
+        seen = set()
+        for point in _installed():
+            name = point.dist.name if point.dist is not None else "unknown"
+            seen.add(_normal(name))
+            if _normal(name) == BUILTIN or only is None or _normal(name) in only:
+                version = point.dist.version if point.dist is not None else ""
+                registry._load(point.name, name, version, point.load)
+        for missing in sorted((only or set()) - seen - {BUILTIN}):
+            reason = f"{LOAD_ONLY} names it, but no installed distribution of that name offers cswf plugins"
+            registry.broken.append(Broken(Owner("", missing, missing, ""), reason))
+        if plugins_dir is not None:
+            for path in _files(Path(plugins_dir)):
+                registry._load(path.stem, path.stem, "", lambda path=path: _import_file(path))  # type: ignore[misc]
+        return registry
+
+    def find(self, kind: str, name: str) -> Plugin:
+        """Return the plugin of a kind by `name` or `distribution:name`; one sentence if that can't be done."""
+        distribution, _, bare = name.rpartition(":")
+        named = [p for p in self.plugins if p.owner.kind == kind and p.owner.name == bare]
+        if distribution:
+            named = [p for p in named if _normal(p.owner.distribution) == _normal(distribution)]
+        if len(named) == 1:
+            return named[0]
+        if len(named) > 1:
+            owners = " and ".join(f"{p.owner.distribution} {p.owner.version}".strip() for p in named)
+            choices = " or ".join(f"'{p.owner.distribution}:{bare}'" for p in named)
+            raise PluginError(f"{kind} '{bare}' is offered by {owners}: write {choices}")
+        raise PluginError(f"unknown {kind} '{name}'{did_you_mean(name, self.names(kind))}{self._blame(name)}")
+
+    def names(self, kind: str) -> list[str]:
+        """Return what recipes can write for a kind: plain names, and qualified ones where two share a name."""
+        owners = [p.owner for p in self.plugins if p.owner.kind == kind]
+        plain = [owner.name for owner in owners]
+        return [o.name if plain.count(o.name) == 1 else f"{o.distribution}:{o.name}" for o in owners]
+
+    def observers(self) -> list[object]:
+        """Return the loaded plugin modules; flows call those of their hooks that watch."""
+        return [plugin for plugin in self._manager.get_plugins() if self._watches(plugin)]
+
+    def _watches(self, plugin: object) -> bool:
+        callers = self._manager.get_hookcallers(plugin) or []
+        return any(hasattr(hookspecs.Observation, caller.name) for caller in callers)
+
+    def _blame(self, name: str) -> str:
+        suspects = [b for b in self.broken if b.owner.name == name or b.owner.distribution in name.split(":")]
+        return "".join(f"; plugin '{b.owner.name}' is broken: {b.reason}" for b in suspects)
+
+    def _load(self, entry: str, distribution: str, version: str, load: Callable[[], object]) -> None:
+        """Import one plugin and collect what it offers; whatever goes wrong is written down, not raised."""
+        self.distributions[distribution] = version
+        try:
+            plugin = load()
+            self._manager.register(plugin, name=f"{distribution}:{entry}")
+        except (Exception, SystemExit) as error:
+            self._break("", entry, distribution, version, error)
+            return
+        unknown = _unknown_hook(plugin)
+        if unknown:
+            self._manager.unregister(plugin)
+            self._break("", entry, distribution, version, PluginError(unknown))
+            return
+        others = [other for other in self._manager.get_plugins() if other is not plugin]
+        for kind, (hook, contract) in KINDS.items():
+            offered: list[Plugin] = []
+
+            def register(
+                name: str, plugin: type[Any], kind: str = kind, contract: type[Any] = contract
+            ) -> None:
+                _check_offer(name, plugin, contract, kind)
+                offered.append(Plugin(Owner(kind, name, distribution, version), plugin))  # noqa: B023
+
+            try:
+                self._manager.subset_hook_caller(hook, remove_plugins=others)(register=register)
+                _refuse_twice(offered)
+            except Exception as error:
+                self._break(kind, entry, distribution, version, error)
+            else:
+                self.plugins.extend(offered)
+
+    def _break(self, kind: str, entry: str, distribution: str, version: str, error: BaseException) -> None:
+        reason = str(error) if isinstance(error, CswfError) else f"{type(error).__name__}: {error}"
+        self.broken.append(Broken(Owner(kind, entry, distribution, version), " ".join(reason.split())))
+
+
+def _installed() -> Iterator[EntryPoint]:
+    """Yield the entry points of the group, the built-ins first, each once."""
+    points = {(p.dist.name if p.dist else "", p.name): p for p in reversed(list(entry_points(group="cswf")))}
+    yield from sorted(
+        points.values(), key=lambda p: (p.dist is None or _normal(p.dist.name) != BUILTIN, p.value)
+    )
+
+
+def _files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise PluginError(f"--plugins-dir: {folder} is not a folder")
+    return sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
+
+
+def _import_file(path: Path) -> ModuleType:
+    name = f"cswf_file_plugin_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise PluginError(f"{path} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # attrs and dataclasses look a class's module up there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _check_offer(name: object, plugin: object, contract: type[Any], kind: str) -> None:
+    if not isinstance(name, str) or not name or ":" in name:
+        raise PluginError(f"register() takes a name without ':' and a class, got {name!r}")
+    if not inspect.isclass(plugin):
+        hint = ": leave out the parentheses" if isinstance(plugin, contract) else ""
+        raise PluginError(f"{kind} '{name}': register() takes a class, got {plugin!r}{hint}")
+    if not issubclass(plugin, contract):
+        raise PluginError(f"{kind} '{name}': {plugin.__name__} does not derive from {contract.__name__}")
+    missing = sorted(getattr(plugin, "__abstractmethods__", ()))
+    if missing:
+        raise PluginError(f"{kind} '{name}': {plugin.__name__} lacks {', '.join(missing)}")
+    if not attrs.has(plugin) or "__attrs_attrs__" not in vars(plugin):
+        raise PluginError(
+            f"{kind} '{name}': {plugin.__name__} must be an attrs class (write @attrs.frozen above it)"
+        )
+
+
+def _refuse_twice(offered: Iterable[Plugin]) -> None:
+    names: set[str] = set()
+    for plugin in offered:
+        if plugin.owner.name in names:
+            raise PluginError(f"{plugin.owner.kind} '{plugin.owner.name}' is registered twice by one plugin")
+        names.add(plugin.owner.name)
+
+
+def _unknown_hook(plugin: object) -> str:
+    """Return what is wrong if a plugin implements a hook that does not exist, as after a slip of spelling."""
+    known = [n for spec in (hookspecs.Registration, hookspecs.Observation) for n in vars(spec) if n[0] != "_"]
+    for name in dir(plugin):
+        if hasattr(getattr(plugin, name, None), f"{hookspecs.PROJECT}_impl") and name not in known:
+            return f"there is no hook '{name}'{did_you_mean(name, known)}"
+    return ""
+
+
+def _names(text: str) -> set[str]:
+    return {_normal(name) for name in text.split(",") if name.strip()}
+
+
+def _normal(distribution: str) -> str:
+    return distribution.strip().lower().replace("_", "-").replace(".", "-")
