@@ -1,0 +1,156 @@
+"""From a recipe's name to one tree of located nodes: `extends`, then the command line's overrides.
+
+Mappings merge, lists and single values replace. Where a plugin is chosen (`data`, `projection`, …), the name
+of another plugin replaces the whole section, since the parameters of one plugin mean nothing to another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+
+from cswf_core.recipe.nodes import Entry, Items, Location, Mapping, Node, Problem, RecipeError, Scalar, parse
+from cswf_core.recipe.sources import Source, locate, read
+
+CHOICES = {
+    "data": "dataset",
+    "condition": "condition",
+    "projection": "projection",
+    "cdf": "cdf",
+    "schedule": "schedule",
+}
+"""Top-level keys that choose a plugin → the plugin's kind."""
+
+OWN = ("name", "description", "extends")
+"""Keys that a recipe does not inherit."""
+
+LONGEST_CHAIN = 32
+"""How many recipes may extend each other."""
+
+Path_ = tuple[str, ...]
+
+
+def resolve_tree(name: str | Path, overrides: Sequence[str]) -> tuple[Source, Mapping, list[Problem]]:
+    """Return the recipe's source, its merged tree, and the mistakes found on the way."""
+    problems: list[Problem] = []
+    source = locate(str(name), Path.cwd())
+    if isinstance(source, str):
+        raise RecipeError([Problem(Location(str(name), 1, 1), source)])
+    tree = _load(source, (), problems)
+    if tree is None:
+        raise RecipeError(problems)
+    for number, text in enumerate(overrides, start=1):
+        tree = _override(tree, text, number, problems)
+    return source, tree, problems
+
+
+def is_choice(path: Path_) -> bool:
+    """Say whether a plugin is chosen at a path."""
+    return (len(path) == 1 and path[0] in CHOICES) or (len(path) == 3 and path[:2] == ("evaluate", "metrics"))
+
+
+def as_choice(node: Node) -> Node:
+    """Return a plugin's bare name as a mapping with `use`."""
+    if isinstance(node, Scalar) and node.value is not None:
+        return Mapping(node.location, {"use": Entry(node.location, node)})
+    return node
+
+
+def merge(base: Node, over: Node, path: Path_ = ()) -> Node:
+    """Return `base` with `over` laid on top."""
+    if not isinstance(over, Mapping):
+        return over
+    if is_choice(path):
+        base = as_choice(base)
+    if not isinstance(base, Mapping) or (is_choice(path) and _other_plugin(base, over)):
+        return over
+    entries = dict(base.entries)
+    for key, entry in over.entries.items():
+        if key in entries:
+            entry = attrs.evolve(entry, node=merge(entries[key].node, entry.node, (*path, key)))
+        entries[key] = entry
+    return Mapping(over.location, entries)
+
+
+def _other_plugin(base: Mapping, over: Mapping) -> bool:
+    old, new = base.get("use"), over.get("use")
+    return isinstance(new, Scalar) and isinstance(old, Scalar) and new.raw != old.raw
+
+
+def _load(source: Source, chain: tuple[Source, ...], problems: list[Problem]) -> Mapping | None:
+    tree = read(source, problems)
+    if tree is None:
+        return None
+    chain = (*chain, source)
+    merged: Node = Mapping(tree.location, {})
+    for scalar in _extended(tree, problems):
+        found = locate(scalar.raw, scalar.location.folder)
+        if isinstance(found, str):
+            problems.append(Problem(scalar.location, f"extends: {found}"))
+        elif found in chain:
+            circle = " → ".join(s.shown for s in (*chain[chain.index(found) :], found))
+            problems.append(Problem(scalar.location, f"extends goes in a circle: {circle}"))
+        elif len(chain) >= LONGEST_CHAIN:
+            problems.append(Problem(scalar.location, f"more than {LONGEST_CHAIN} recipes extend each other"))
+        else:
+            base = _load(found, chain, problems)
+            if base is not None:
+                merged = merge(
+                    merged, Mapping(base.location, {k: e for k, e in base.entries.items() if k not in OWN})
+                )
+    merged = merge(merged, tree)
+    assert isinstance(merged, Mapping)
+    return merged
+
+
+def _extended(tree: Mapping, problems: list[Problem]) -> list[Scalar]:
+    node = tree.get("extends")
+    nodes = node.items if isinstance(node, Items) else () if node is None else (node,)
+    names = [n for n in nodes if isinstance(n, Scalar) and n.value is not None]
+    if len(names) != len(nodes) and node is not None:
+        problems.append(Problem(node.location, "extends takes the name of a recipe, or a list of names"))
+    return names
+
+
+def _override(tree: Mapping, text: str, number: int, problems: list[Problem]) -> Mapping:
+    place = Location("command line", number, 1)
+    key, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"[^.\s]+(\.[^.\s]+)*", key):
+        problems.append(Problem(place, f"'{text}' is not of the form key.path=value"))
+        return tree
+    node = parse(value, attrs.evolve(place, column=len(key) + 2), problems)
+    if node is None:
+        node = Scalar(place, "", None)
+    changed = _assign(tree, tuple(key.split(".")), (), node, place, problems)
+    assert isinstance(changed, Mapping)
+    return changed
+
+
+def _assign(
+    node: Node | None, path: Path_, done: Path_, value: Node, place: Location, problems: list[Problem]
+) -> Node:
+    """Return `node`, which stands at path `done`, with `value` laid over what is at `path` below it."""
+    if not path:
+        return value if node is None else merge(node, value, done)
+    head, rest = path[0], path[1:]
+    if isinstance(node, Items):
+        index = int(head) if re.fullmatch(r"[0-9]{1,6}", head) else -1
+        if not 0 <= index < len(node.items):
+            has = f"has {len(node.items)} entries, counted from 0"
+            problems.append(Problem(place, f"'{'.'.join(done)}' {has}, and '{head}' is none of them"))
+            return node
+        changed = _assign(node.items[index], rest, (*done, head), value, place, problems)
+        return attrs.evolve(node, items=(*node.items[:index], changed, *node.items[index + 1 :]))
+    if node is None or (isinstance(node, Scalar) and node.value is None):
+        node = Mapping(place, {})
+    if is_choice(done):
+        node = as_choice(node)
+    if not isinstance(node, Mapping):
+        problems.append(Problem(place, f"'{'.'.join(done)}' is a single value and has no '{head}'"))
+        return node
+    old = node.get(head)
+    below = _assign(old, rest, (*done, head), value, place, problems)
+    return merge(node, Mapping(node.location, {head: Entry(place, below)}), done)

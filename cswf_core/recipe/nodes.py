@@ -1,0 +1,215 @@
+"""YAML with a place for everything: each value knows the file, line and column it was written at.
+
+The text is read event by event, never through PyYAML's constructors, so that its surprises stay outside:
+`no` is a text, `1e-3` is a number, a key written twice is a mistake, and nothing in a recipe can
+import or run code. Anchors, aliases and tags are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Union
+
+import attrs
+import yaml
+
+from cswf_core.errors import CswfError
+
+DEEPEST = 40
+"""How deep mappings and lists may be nested."""
+
+LONGEST_NUMBER = 40
+"""Characters of a number; a longer one is read as text."""
+
+_INT = re.compile(r"[-+]?[0-9]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_NULL = {"", "~", "null", "Null", "NULL"}
+_BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+
+
+@attrs.frozen
+class Location:
+    """A place in a file, counted from 1; `folder` is what relative paths written there count from."""
+
+    file: str
+    line: int
+    column: int
+    folder: Path = attrs.field(eq=False, repr=False, factory=Path.cwd)
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@attrs.frozen
+class Problem:
+    """One mistake and its place."""
+
+    location: Location
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.location}: {self.message}"
+
+
+class RecipeError(CswfError):
+    """Everything that is wrong with a recipe, in one go."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        unique = list(dict.fromkeys(problems))
+        super().__init__("\n".join(str(problem) for problem in unique))
+        self.problems = unique
+
+
+@attrs.frozen
+class Scalar:
+    """A text, number, truth value or nothing. `raw` is what was written."""
+
+    location: Location
+    raw: str
+    value: str | int | float | bool | None
+
+
+@attrs.frozen
+class Items:
+    """A list."""
+
+    location: Location
+    items: tuple[Node, ...]
+
+
+@attrs.frozen
+class Entry:
+    """A key's place, and the value under it."""
+
+    location: Location
+    node: Node
+
+
+@attrs.frozen
+class Mapping:
+    """Keys and values."""
+
+    location: Location
+    entries: dict[str, Entry]
+
+    def get(self, key: str) -> Node | None:
+        """Return the value under a key, if it is there."""
+        entry = self.entries.get(key)
+        return None if entry is None else entry.node
+
+
+Node = Union[Scalar, Items, Mapping]  # noqa: UP007 - a forward reference that attrs can resolve on 3.10
+
+
+def resolve(raw: str) -> str | int | float | bool | None:
+    """Return what an unquoted scalar means: YAML 1.2's core rules, without octal, hexadecimal, inf and nan."""
+    if raw in _NULL:
+        return None
+    if raw in _BOOL:
+        return _BOOL[raw]
+    if len(raw) <= LONGEST_NUMBER:
+        if _INT.fullmatch(raw):
+            return int(raw)
+        if _FLOAT.fullmatch(raw) and abs(float(raw)) != float("inf"):
+            return float(raw)
+    return raw
+
+
+def parse(text: str, origin: Location, problems: list[Problem]) -> Node | None:
+    """Return the one document in `text`, whose first character stands at `origin`.
+
+    Mistakes are added to `problems`; None means there is nothing to go on with.
+    """
+    try:
+        text.encode("utf-8")
+        return _Reader(text, origin, problems).document()
+    except UnicodeEncodeError:
+        problems.append(Problem(origin, "the text is not valid UTF-8"))
+    except _TooDeepError as error:
+        problems.append(Problem(error.args[0], f"nested deeper than {DEEPEST} levels"))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        what = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+        place = origin if mark is None else _place(origin, mark.line, mark.column)
+        problems.append(Problem(place, f"not valid YAML: {what}"))
+    return None
+
+
+def _place(origin: Location, line: int, column: int) -> Location:
+    first = line == 0
+    return attrs.evolve(origin, line=origin.line + line, column=(origin.column if first else 1) + column)
+
+
+class _TooDeepError(Exception):
+    """Nested deeper than DEEPEST, at a place."""
+
+
+class _Reader:
+    """Builds nodes from PyYAML's events."""
+
+    def __init__(self, text: str, origin: Location, problems: list[Problem]) -> None:
+        loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        self.events: Iterator[yaml.Event] = yaml.parse(text, Loader=loader)
+        self.origin = origin
+        self.problems = problems
+
+    def document(self) -> Node | None:
+        """Read the stream, which must hold one document."""
+        root: Node | None = None
+        for event in self.events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if root is not None:
+                    self._problem(event, "a second document begins here; a recipe is one document")
+                    return root
+                root = self._node(next(self.events), 0)
+        return root
+
+    def _node(self, event: yaml.Event, depth: int) -> Node:
+        where = self._where(event)
+        self._refuse_extras(event)
+        if depth > DEEPEST:
+            raise _TooDeepError(where)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return Items(where, tuple(self._items(depth)))
+        if isinstance(event, yaml.MappingStartEvent):
+            return Mapping(where, self._entries(depth))
+        if isinstance(event, yaml.ScalarEvent):
+            plain = bool(event.implicit[0])  # PyYAML's C and Python parsers agree on this, not on `style`
+            return Scalar(where, event.value, resolve(event.value) if plain else event.value)
+        return Scalar(where, "", None)
+
+    def _items(self, depth: int) -> Iterator[Node]:
+        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
+            yield self._node(event, depth + 1)
+
+    def _entries(self, depth: int) -> dict[str, Entry]:
+        entries: dict[str, Entry] = {}
+        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+            key, value = self._node(event, depth + 1), self._node(next(self.events), depth + 1)
+            if not isinstance(key, Scalar):
+                self.problems.append(Problem(key.location, "a key must be a text"))
+            elif key.raw in entries:
+                first = entries[key.raw].location
+                self.problems.append(
+                    Problem(key.location, f"duplicate key '{key.raw}', first written at {first}")
+                )
+            else:
+                entries[key.raw] = Entry(key.location, value)
+        return entries
+
+    def _refuse_extras(self, event: yaml.Event) -> None:
+        if isinstance(event, yaml.AliasEvent):
+            self._problem(event, f"alias '*{event.anchor}': write the value out, or use 'extends'")
+        elif isinstance(event, yaml.NodeEvent) and event.anchor is not None:
+            self._problem(event, f"anchor '&{event.anchor}': recipes have no anchors and aliases")
+        if isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)) and event.tag is not None:
+            self._problem(event, f"tag '{event.tag}': recipes have no tags")
+
+    def _problem(self, event: yaml.Event, message: str) -> None:
+        self.problems.append(Problem(self._where(event), message))
+
+    def _where(self, event: yaml.Event) -> Location:
+        mark = event.start_mark
+        return self.origin if mark is None else _place(self.origin, mark.line, mark.column)

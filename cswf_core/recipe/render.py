@@ -1,0 +1,96 @@
+"""Recipes written out: YAML that reads back as the same values, with or without where each came from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from cswf_core.recipe.nodes import resolve
+from cswf_core.recipe.recipe import Recipe
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+(),-]+)*")
+_WIDTH = 100
+
+Comment = Callable[[str], str]
+"""Key path → what to write behind the value."""
+
+
+def to_yaml(value: dict[str, Any], comment: Comment | None = None) -> str:
+    """Return a mapping as YAML in block style."""
+    return "".join(line + "\n" for line in _lines(value, 0, "", comment or (lambda _: "")))
+
+
+def with_origins(recipe: Recipe) -> str:
+    """Return the resolved recipe as YAML, each value followed by the place it was written at, or 'default'."""
+    origins = origin_of_every_value(recipe)
+    return to_yaml(recipe.resolved(), lambda path: origins.get(path, ""))
+
+
+def origin_of_every_value(recipe: Recipe) -> dict[str, str]:
+    """Return key path → place for every single value of the resolved recipe."""
+    found: dict[str, str] = {}
+
+    def walk(value: Any, path: str) -> None:
+        if path and path in recipe.origins:
+            found[path] = str(recipe.origins[path])
+        elif path and not isinstance(value, dict):
+            found[path] = "default"
+        if isinstance(value, dict):
+            found.pop(path, None)
+            for key, item in value.items():
+                walk(item, f"{path}.{key}" if path else key)
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                if isinstance(item, (dict, list)):
+                    walk(item, f"{path}.{index}")
+
+    walk(recipe.resolved(), "")
+    return found
+
+
+def _lines(value: dict[str, Any], indent: int, path: str, comment: Comment) -> list[str]:
+    lines = []
+    for key, item in value.items():
+        below = f"{path}.{key}" if path else key
+        start = f"{' ' * indent}{_scalar(key)}:"
+        if isinstance(item, dict) and item:
+            lines += [start, *_lines(item, indent + 2, below, comment)]
+        elif isinstance(item, list) and any(isinstance(entry, (dict, list)) for entry in item):
+            lines.append(start)
+            for index, entry in enumerate(item):
+                lines += _item(entry, indent + 2, f"{below}.{index}", comment)
+        else:
+            lines.append(_noted(f"{start} {_inline(item)}", comment(below)))
+    return lines
+
+
+def _item(entry: Any, indent: int, path: str, comment: Comment) -> list[str]:
+    if not isinstance(entry, dict) or not entry:
+        return [_noted(f"{' ' * indent}- {_inline(entry)}", comment(path))]
+    first, *rest = _lines(entry, indent + 2, path, comment)
+    return [f"{' ' * indent}- {first[indent + 2 :]}", *rest]
+
+
+def _noted(line: str, note: str) -> str:
+    return f"{line:<48}  # {note}" if note else line
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(_inline(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_scalar(key)}: {_inline(item)}" for key, item in value.items()) + "}"
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        plain = _PLAIN.fullmatch(value) and isinstance(resolve(value), str) and len(value) < _WIDTH
+        return value if plain and "," not in value else json.dumps(value, ensure_ascii=False)
+    return repr(value)

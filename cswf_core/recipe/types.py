@@ -1,0 +1,167 @@
+"""The types a parameter may have: how each is named, read from a node, and written in a JSON Schema."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Union
+
+import attrs
+
+from cswf_core.errors import PluginError
+
+
+@attrs.frozen
+class Option:
+    """One parameter of an attrs class: its name in recipes, its type, and what is said about it."""
+
+    name: str
+    type: Any
+    attribute: attrs.Attribute[Any] = attrs.field(repr=False)
+
+    @property
+    def required(self) -> bool:
+        """Whether a recipe must give it."""
+        return self.attribute.default is attrs.NOTHING
+
+    @property
+    def default(self) -> Any:
+        """The value it has when left out; only for parameters that are not required."""
+        value: Any = self.attribute.default
+        return value.factory() if hasattr(value, "takes_self") else value
+
+    @property
+    def help(self) -> str:
+        """What it means."""
+        return str(self.attribute.metadata.get("help", ""))
+
+
+def options(cls: type[Any]) -> dict[str, Option]:
+    """Return the parameters of an attrs class by name."""
+    try:
+        hints = typing.get_type_hints(cls)
+    except Exception as error:
+        raise PluginError(f"the types of {cls.__module__}.{cls.__qualname__} cannot be read: {error}") from None
+    found = {}
+    for attribute in attrs.fields(cls):
+        if attribute.init:
+            name = attribute.alias or attribute.name
+            found[name] = Option(name, hints.get(attribute.name, Any), attribute)
+    return found
+
+
+def alternatives(kind: Any) -> tuple[Any, ...]:
+    """Return the members of a union, or the type itself."""
+    if typing.get_origin(kind) in (Union, types.UnionType):
+        return typing.get_args(kind)
+    return (kind,)
+
+
+def item_type(kind: Any) -> Any | None:
+    """Return what a list or tuple type holds; None for any other type."""
+    if kind in (list, tuple):
+        return Any
+    if typing.get_origin(kind) in (list, tuple, Sequence):
+        arguments = typing.get_args(kind)
+        return arguments[0] if arguments else Any
+    return None
+
+
+def value_type(kind: Any) -> Any | None:
+    """Return what a mapping type holds under its texts; None for any other type."""
+    if kind is dict:
+        return Any
+    if typing.get_origin(kind) in (dict, Mapping):
+        return typing.get_args(kind)[1]
+    return None
+
+
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    Path: "a path",
+    type(None): "nothing",
+    Any: "a value",
+}
+
+
+def words(kind: Any) -> str:
+    """Name a type for people: 'a whole number', "one of 'a', 'b'"."""
+    members = [member for member in alternatives(kind) if member is not type(None)]
+    if len(members) > 1:
+        return " or ".join(words(member) for member in members)
+    kind = members[0] if members else kind
+    if kind in _WORDS:
+        return _WORDS[kind]
+    if typing.get_origin(kind) is Literal:
+        choices = [repr(choice) for choice in typing.get_args(kind)]
+        return choices[0] if len(choices) == 1 else "one of " + ", ".join(choices)
+    item = item_type(kind)
+    if item is not None:
+        return f"a list, each item {words(item)}"
+    if value_type(kind) is not None:
+        return "a mapping"
+    if attrs.has(kind):
+        return f"a mapping with {', '.join(options(kind)) or 'no keys'}"
+    return getattr(kind, "__name__", str(kind))
+
+
+def schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a type."""
+    members = alternatives(kind)
+    if len(members) > 1:
+        return {"anyOf": [schema(member) for member in members]}
+    simple = {
+        bool: "boolean",
+        int: "integer",
+        float: "number",
+        str: "string",
+        Path: "string",
+        type(None): "null",
+    }
+    if kind in simple:
+        return {"type": simple[kind]}
+    if typing.get_origin(kind) is Literal:
+        return {"enum": list(typing.get_args(kind))}
+    item = item_type(kind)
+    if item is not None:
+        return {"type": "array", "items": schema(item)}
+    held = value_type(kind)
+    if held is not None:
+        return {"type": "object", "additionalProperties": schema(held)}
+    return object_schema(kind) if attrs.has(kind) else {}
+
+
+def object_schema(cls: type[Any]) -> dict[str, Any]:
+    """Return the JSON Schema of an attrs class: its parameters as properties."""
+    properties: dict[str, Any] = {}
+    for name, option in options(cls).items():
+        bounds = {"at_least": "minimum", "above": "exclusiveMinimum", "at_most": "maximum"}
+        described = schema(option.type)
+        if option.help:
+            described["description"] = option.help
+        for ours, theirs in bounds.items():
+            if ours in option.attribute.metadata:
+                described[theirs] = option.attribute.metadata[ours]
+        properties[name] = described
+        if not option.required:
+            described["default"] = plain(option.default)
+    required = [name for name, option in options(cls).items() if option.required]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def plain(value: Any) -> Any:
+    """Return a value as what YAML and JSON know: attrs objects as mappings, tuples as lists, paths as texts."""
+    if attrs.has(type(value)):
+        return {
+            name: plain(getattr(value, option.attribute.name)) for name, option in options(type(value)).items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    return str(value) if isinstance(value, Path) else value
