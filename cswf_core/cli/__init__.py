@@ -1,0 +1,74 @@
+"""The command `cswf`. Command modules are imported when their command is called, so `--help` is quick."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from cswf_core.errors import CswfError
+
+COMMANDS = {
+    "run": ("cswf_core.cli.run", "Run a recipe and leave its samples in a folder."),
+    "check": ("cswf_core.cli.recipes", "Validate recipes without running them."),
+    "show": ("cswf_core.cli.recipes", "Print a recipe as it will run, and where every value came from."),
+    "recipes": ("cswf_core.cli.recipes", "List the built-in recipes."),
+    "schema": ("cswf_core.cli.recipes", "Print the JSON Schema of recipes, for editors."),
+    "plugins": ("cswf_core.cli.plugins", "List the plugins: what they are, whose, and which are broken."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and one-line helps, and imports a command only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order a newcomer meets them."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(COMMANDS[cmd_name][0])
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing any."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="cswf")
+def cli() -> None:
+    """Nonparametric image generation with Conditional Sliced-Wasserstein Flows.
+
+    Try: cswf run digits
+    """
+
+
+def main() -> None:
+    """Run the command line: mistakes are sentences with status 2, Ctrl-C ends with status 130."""
+    try:
+        status = cli.main(standalone_mode=False)
+    except CswfError as error:
+        click.echo(str(error), err=True)
+        status = error.exit_status
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        status = 130
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        status = 130
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except BrokenPipeError:
+        sys.stderr.close()
+        status = 1
+    sys.exit(status)

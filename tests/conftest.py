@@ -1,0 +1,98 @@
+"""What tests share: the command line in-process, one demo run, small parts to build flows from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+import torch
+
+from cswf_core import cli
+from cswf_core.flow.flow import Flow, Parts, Settings
+from cswf_core.interfaces import Conditions, Dataset, Key, Space
+from cswf_core.plugins import Registry
+from cswf_plugins.cdfs.sorted import Sorted
+from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.projections.uniform import Uniform
+from cswf_plugins.schedules.constant import Constant
+
+
+@attrs.frozen
+class Outcome:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cswf(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """Call the command line as a person would, in this process."""
+
+    def call(*arguments: str | Path) -> Outcome:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["cswf", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        return Outcome(ended.value.code or 0, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def registry() -> Registry:
+    """The plugins as installed, loaded once."""
+    return Registry.discover()
+
+
+@pytest.fixture(scope="session")
+def digits_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the demo leaves: `cswf run digits`, once for all tests."""
+    from cswf_core.launch import launch
+    from cswf_core.recipe import load_recipe
+    from cswf_core.runs.directory import RunDirectory
+
+    folder = tmp_path_factory.mktemp("demo") / "digits"
+    launch(load_recipe("digits"), RunDirectory(folder), device="cpu")
+    return folder
+
+
+def random_data(d: int = 5, n: int = 40, classes: int = 3, seed: int = 1) -> Dataset:
+    """Labelled points with a different mean for each class."""
+    draw = Key(seed, "test data").open(dtype=torch.float64)
+    labels = torch.arange(n) % classes
+    x = draw.normal(d, n) + labels
+    names = tuple(str(c) for c in range(classes))
+    return Dataset(x=x, space=Space((d,)), conditions=Conditions(labels=labels), classes=names)
+
+
+def small_flow(
+    data: Dataset | None = None,
+    *,
+    condition: object | None = None,
+    projection: object | None = None,
+    cdf: object | None = None,
+    schedule: object | None = None,
+    start: Dataset | None = None,
+    observers: tuple[object, ...] = (),
+    owners: dict[str, object] | None = None,
+    **settings: object,
+) -> Flow:
+    """A flow with everything small; any part can be replaced."""
+    data = data if data is not None else random_data()
+    labelled = data.conditions.labels is not None
+    parts = Parts(
+        condition=condition or (OneHot(amplifier=3.0) if labelled else NoCondition()),
+        projection=projection or Uniform(),
+        cdf=cdf or Sorted(),
+        schedule=schedule or Constant(steps=3, directions=300),
+        owners=owners or {},
+    )
+    settings = {"dtype": torch.float64, "count": 30, **settings}
+    return Flow(data, parts, Settings(**settings), start=start, observers=observers)

@@ -1,0 +1,151 @@
+"""What a plugin returns is checked, and the error names plugin, distribution, version, expected and got."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import torch
+
+from cswf_core.errors import DataError, PluginError
+from cswf_core.interfaces import Conditions, Dataset, Owner, Projection, Space, Stage
+from cswf_plugins.cdfs.sorted import Sorted
+from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.conditions.separate import Separate
+from cswf_plugins.projections.uniform import Uniform
+from cswf_plugins.schedules.constant import Constant
+from tests.conftest import random_data, small_flow
+
+OWNERS = {
+    kind: Owner(kind, "mine", "acme-plugins", "1.2") for kind in ("projection", "cdf", "condition", "schedule")
+}
+
+
+def sampler(function):
+    """A projection plugin whose `sample` is `function(theta)`."""
+
+    @attrs.frozen
+    class Mine(Uniform):
+        def sample(self, space, count, draw):
+            return function(super().sample(space, count, draw))
+
+    return Mine()
+
+
+class Operator(Projection):
+    """A structured projection, perhaps a faulty one."""
+
+    def __init__(self, theta, factor=1.0):
+        self.theta, self.factor = theta, factor
+
+    @property
+    def shape(self):
+        return tuple(self.theta.shape)
+
+    def project(self, x):
+        return self.theta @ x
+
+    def adjoint(self, a):
+        return self.factor * (self.theta.T @ a)
+
+    def dense(self):
+        return self.theta
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda t: t * 2, "directions of unit length, got length 2 in row"),
+        (lambda t: t[:, :-1], r"a 128×5 tensor of float64 on cpu, got 128×4 of float64 on cpu"),
+        (lambda t: t.float(), r"tensor of float64 on cpu, got 128×5 of float32"),
+        (lambda t: t / 0, "finite numbers, got 640 of 640 that are NaN or infinite"),
+        (lambda t: t.tolist(), "a tensor or a Projection, got list"),
+        (lambda t: Operator(t, factor=2.0), "adjoint must return what dense"),
+        (lambda t: Operator(t[:3]), r"a 128×5 operator, got shape \(3, 5\)"),
+        (lambda t: 1 / 0, r"sample raised ZeroDivisionError: division by zero \(.*test_boundary.py:\d+\)"),
+    ],
+)
+def test_a_faulty_projection_is_named(change, complaint):
+    with pytest.raises(PluginError, match=complaint) as error:
+        small_flow(projection=sampler(change), owners=OWNERS).run()
+    assert str(error.value).startswith("projection 'mine' (acme-plugins 1.2): ")
+
+
+def test_a_structured_projection_gives_what_a_dense_one_gives():
+    dense = small_flow().run().x
+    torch.testing.assert_close(small_flow(projection=sampler(Operator)).run().x, dense)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda image: image[:, 1:], "transport must return a 128×30 tensor"),
+        (lambda image: image * float("nan"), "finite numbers"),
+        (lambda image: None, "got NoneType"),
+    ],
+)
+def test_a_faulty_cdf_is_named(change, complaint):
+    @attrs.frozen
+    class Mine(Sorted):
+        def transport(self, p, q):
+            return change(super().transport(p, q))
+
+    with pytest.raises(PluginError, match=complaint) as error:
+        small_flow(cdf=Mine(), owners=OWNERS).run()
+    assert str(error.value).startswith("cdf 'mine' (acme-plugins 1.2): ")
+
+
+@pytest.mark.parametrize(
+    ("method", "value", "complaint"),
+    [
+        ("project", lambda *a: torch.zeros(2, 2), "project must return a 128×30 tensor"),
+        ("directions", lambda self, l, n, draw: draw.normal(n, l), "directions must return directions of unit"),
+        (
+            "weights",
+            lambda self, d, l, n, draw: torch.full((n,), 2.0).double(),
+            r"lengths in \[0, 1\], got 2.0",
+        ),
+        ("draw", lambda *a: 7, "draw must return Conditions, got int"),
+        (
+            "draw",
+            lambda *a: Conditions(labels=torch.tensor([9] * 30)),
+            "labels from 0 to 2, one per class, got 9",
+        ),
+        ("place", lambda self, x, y: x.float(), "place must return"),
+        ("mask", lambda *a: torch.ones(4).bool(), "mask must return a 5 tensor of bool"),
+        ("strata", lambda *a: [(torch.arange(3), torch.arange(3))], "each of 30 particles exactly once"),
+    ],
+)
+def test_a_faulty_condition_is_named(method, value, complaint):
+    faulty = attrs.frozen(type("Mine", (OneHot,), {method: value}))
+    with pytest.raises(PluginError, match=complaint) as error:
+        small_flow(condition=faulty(amplifier=1.0), owners=OWNERS).run()
+    assert str(error.value).startswith("condition 'mine' (acme-plugins 1.2): ")
+
+
+@pytest.mark.parametrize("stages", [None, [1], [Stage(steps=1, directions=0, step_size=1.0)]])
+def test_a_faulty_schedule_is_named(stages):
+    faulty = attrs.frozen(type("Mine", (Constant,), {"stages": lambda self, space: stages}))
+    with pytest.raises(PluginError, match="stages must return"):
+        small_flow(schedule=faulty(steps=1, directions=1), owners=OWNERS)
+
+
+@pytest.mark.parametrize(
+    ("x", "complaint"),
+    [
+        (torch.zeros(5, 0), "the data set is empty"),
+        (torch.full((5, 3), float("nan")), "3 of 3 samples have NaN or infinite values"),
+        (torch.zeros(4, 3), "x with d = 5 rows"),
+        (torch.zeros(5, 3, dtype=torch.int64), "floating-point numbers, got 5×3 of int64"),
+    ],
+)
+def test_unusable_data_are_one_sentence(x, complaint):
+    with pytest.raises((DataError, PluginError), match=complaint):
+        small_flow(Dataset(x=x, space=Space((5,))))
+
+
+def test_a_class_that_no_datum_has_cannot_flow_separately():
+    data = random_data()
+    start = Dataset(x=torch.zeros(5, 2), space=data.space, conditions=Conditions(torch.tensor([0, 1])))
+    lacking = attrs.evolve(data, conditions=Conditions(torch.zeros(len(data), dtype=torch.int64)))
+    with pytest.raises(DataError, match="ask for a condition that no data have"):
+        small_flow(lacking, condition=Separate(), start=start)

@@ -1,0 +1,178 @@
+"""The flow as a user meets it: stepping, seeds, noise, fixed directions, observers."""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+import pytest
+import torch
+
+import cswf_core
+from cswf_core import hookimpl
+from cswf_core.errors import PluginError
+from cswf_core.interfaces import Dataset, Key, Schedule, Space, Stage
+from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.conditions.separate import Separate
+from cswf_plugins.projections.uniform import Uniform
+from cswf_plugins.schedules.constant import Constant
+from tests.conftest import random_data, small_flow
+
+
+def test_stepping_by_hand_equals_running():
+    by_hand = small_flow(schedule=Constant(steps=5, directions=20))
+    for state in by_hand:
+        if state.step == 2:
+            break
+    for state in by_hand:
+        assert state.total_step >= 3
+    assert by_hand.samples().digest() == small_flow(schedule=Constant(steps=5, directions=20)).run().digest()
+
+
+def test_states_say_where_the_flow_is():
+    states = list(small_flow(schedule=Constant(steps=3, directions=20)))
+    assert [s.step for s in states] == [1, 2, 3]
+    assert {s.total_steps for s in states} == {3}
+    assert states[-1].distance < states[0].distance
+    assert all(s.displacement > 0 for s in states)
+
+
+def test_one_seed_gives_the_same_bits_and_another_gives_others():
+    assert small_flow(seed=4).run().digest() == small_flow(seed=4).run().digest()
+    assert small_flow(seed=4).run().digest() != small_flow(seed=5).run().digest()
+
+
+def test_the_first_particles_do_not_depend_on_how_many_there_are():
+    few, many = small_flow(count=10), small_flow(count=1500)
+    assert torch.equal(few.particles.x, many.particles.x[:, :10])
+
+
+def test_conditions_never_move():
+    flow = small_flow()
+    before = flow.particles.conditions.labels.clone()
+    assert torch.equal(flow.run().conditions.labels, before)
+
+
+def test_with_amplifier_0_labels_have_no_influence():
+    data = random_data()
+    relabelled = attrs.evolve(
+        data, conditions=attrs.evolve(data.conditions, labels=data.conditions.labels.flip(0))
+    )
+    condition = OneHot(amplifier=0.0)
+    one, other = small_flow(data, condition=condition).run(), small_flow(relabelled, condition=condition).run()
+    assert torch.equal(one.x, other.x)
+    other = small_flow(relabelled, condition=OneHot(amplifier=1.0)).run()
+    assert not torch.equal(one.x, other.x)
+
+
+def test_fixed_directions_are_drawn_once_and_fresh_ones_each_step():
+    drawn = []
+
+    @attrs.frozen
+    class Spy(Uniform):
+        def sample(self, space, count, draw):
+            drawn.append(draw.key.step)
+            return super().sample(space, count, draw)
+
+    for reuse, expected in [(1, [0, 1, 2, 3]), (2, [0, 0, 2, 2]), (None, [0, 0, 0, 0])]:
+        drawn.clear()
+        small_flow(projection=Spy(), schedule=Constant(steps=4, directions=10), reuse=reuse).run()
+        assert drawn == expected
+
+
+def test_entropic_noise_has_variance_2_lambda_eta():
+    entropy, eta = 0.03, 2.0
+    quiet = small_flow(schedule=Constant(steps=1, directions=10, step_size=eta), count=4000).run()
+    noisy = small_flow(
+        schedule=Constant(steps=1, directions=10, step_size=eta, entropy=entropy), count=4000
+    ).run()
+    noise = noisy.x - quiet.x
+    assert float(noise.std()) == pytest.approx(math.sqrt(2 * entropy * eta), rel=0.03)
+    assert float(noise.mean()) == pytest.approx(0, abs=0.01)
+
+
+def test_dequantisation_is_fresh_each_step_and_fills_bins():
+    data = Dataset(x=torch.zeros(2, 3000, dtype=torch.float64), space=Space((2,)), bin_width=0.5)
+    x = small_flow(data, schedule=Constant(steps=30, directions=50), count=3000).run().x
+    assert -0.05 < float(x.min()) < 0.05
+    assert 0.45 < float(x.max()) < 0.55
+    assert float(x.mean()) == pytest.approx(0.25, abs=0.02)
+    steps = [state.distance for state in small_flow(data, schedule=Constant(steps=3, directions=50))]
+    assert len(set(steps)) == 3
+
+
+def test_separate_flows_reach_each_class_s_own_data():
+    data = random_data(d=2, n=900, seed=3)
+    flow = small_flow(data, condition=Separate(), schedule=Constant(steps=20, directions=50), count=900)
+    samples = flow.run()
+    for c in range(3):
+        got = samples.x[:, samples.conditions.labels == c].mean(dim=1)
+        expected = data.x[:, data.conditions.labels == c].mean(dim=1)
+        torch.testing.assert_close(got, expected, atol=0.02, rtol=0)
+
+
+def test_observers_are_told_in_order():
+    seen = []
+
+    class Watcher:
+        @hookimpl
+        def before_stage(self, stage):
+            seen.append(f"enter {stage.name}")
+
+        @hookimpl
+        def after_step(self, flow, state):
+            seen.append(f"step {state.step}")
+
+        @hookimpl
+        def after_stage(self):
+            seen.append("leave")
+
+        @hookimpl
+        def after_run(self, flow):
+            seen.append(f"{len(flow.samples())} samples")
+
+    small_flow(schedule=Constant(steps=2, directions=5), observers=(Watcher(),)).run()
+    assert seen == ["enter constant", "step 1", "step 2", "leave", "30 samples"]
+
+
+def test_an_observer_that_fails_is_named_with_its_hook_and_line():
+    class Clumsy:
+        @hookimpl
+        def after_step(self):
+            raise ZeroDivisionError("oops")
+
+    with pytest.raises(PluginError, match=r"after_step raised ZeroDivisionError: oops \(.*test_flow.py:\d+\)"):
+        small_flow(observers=(Clumsy(),)).run()
+
+
+def test_a_schedule_may_leave_a_stage_early():
+    @attrs.frozen
+    class Impatient(Schedule):
+        def stages(self, space):
+            return [Stage(steps=50, directions=10, step_size=1.0)] * 2
+
+        def stop(self, stage, distances):
+            return len(distances) == 3
+
+    flow = small_flow(schedule=Impatient())
+    assert len(list(flow)) == 6
+
+
+def test_a_flow_can_be_built_from_a_recipe_in_python():
+    flow = cswf_core.Flow.from_recipe(
+        "digits", overrides=["schedule.steps=2", "particles.count=20"], device="cpu"
+    )
+    assert [state.step for state in flow] == [1, 2]
+    samples = flow.samples()
+    assert samples.images().shape == (20, 1, 8, 8)
+    assert samples.images().dtype == torch.uint8
+
+
+def test_particles_may_be_fewer_or_more_than_the_data_and_directions_any_number():
+    for count, directions in [(1, 1), (3, 129), (500, 2)]:
+        data = Dataset(x=Key(0, "x").open().normal(4, 7), space=Space((4,)))
+        schedule = Constant(steps=2, directions=directions, step_size=0.5)
+        x = small_flow(data, condition=NoCondition(), count=count, schedule=schedule).run().x
+        assert x.shape == (4, count)
+        assert torch.isfinite(x).all()

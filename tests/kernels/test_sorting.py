@@ -1,0 +1,99 @@
+"""CDFs by sorting: the paper's formulas, and what any CDF must satisfy."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cswf_core.interfaces import Key
+from cswf_core.kernels.sorting import interpolated_cdf, interpolated_icdf, rank_transport
+from cswf_plugins.cdfs.sorted import Sorted
+from tests.flow.test_against_the_paper import paper_cdf, paper_icdf
+
+SHIFTS = [0.0, 0.5]
+
+
+def rows(h: int, n: int, seed: int = 0) -> torch.Tensor:
+    return Key(seed, "rows").open(dtype=torch.float64).normal(h, n)
+
+
+def test_cdf_and_inverse_follow_the_paper_s_formulas():
+    sample, query = rows(1, 13), rows(1, 40, seed=1)
+    ordered = sample.sort(dim=1).values
+    got = interpolated_cdf(ordered, query, 0.0)
+    expected = [paper_cdf(sample[0].tolist(), z) for z in query[0].tolist()]
+    torch.testing.assert_close(got[0], torch.tensor(expected, dtype=torch.float64))
+    levels = torch.linspace(0, 1, 31, dtype=torch.float64)[None]
+    got = interpolated_icdf(ordered, levels, 0.0)
+    expected = [paper_icdf(sample[0].tolist(), a) for a in levels[0].tolist()]
+    torch.testing.assert_close(got[0], torch.tensor(expected, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("shift", SHIFTS)
+@settings(deadline=None, max_examples=50)
+@given(n=st.integers(2, 40), m=st.integers(1, 40), seed=st.integers(0, 1000))
+def test_a_cdf_rises_from_0_to_1_and_its_inverse_undoes_it(shift, n, m, seed):
+    ordered = rows(3, n, seed).sort(dim=1).values
+    z = rows(3, m, seed + 1).sort(dim=1).values
+    level = interpolated_cdf(ordered, z, shift)
+    assert (level >= 0).all()
+    assert (level <= 1).all()
+    assert (level.diff(dim=1) >= 0).all()
+    inside = (z >= ordered[:, :1]) & (z <= ordered[:, -1:])
+    back = interpolated_icdf(ordered, level, shift)
+    torch.testing.assert_close(back[inside], z[inside])
+
+
+@pytest.mark.parametrize("rank", ["paper", "half"])
+def test_values_outside_the_range_of_p_map_to_the_extremes_of_q(rank):
+    estimator = Sorted(rank=rank)
+    p, q = estimator.fit(rows(2, 20)), estimator.fit(rows(2, 35, seed=1))
+    far = torch.tensor([[-50.0, 50.0]] * 2, dtype=torch.float64)
+    expected = torch.stack([q.ordered[:, 0], q.ordered[:, -1]], dim=1)
+    torch.testing.assert_close(q.icdf(p.cdf(far)), expected)
+
+
+@pytest.mark.parametrize("rank", ["paper", "half"])
+@settings(deadline=None, max_examples=50)
+@given(M=st.integers(1, 50), N=st.integers(1, 50), seed=st.integers(0, 1000))
+def test_transport_by_ranks_equals_the_composition(rank, M, N, seed):
+    p, q = rows(3, M, seed), rows(3, N, seed + 1)
+    estimator = Sorted(rank=rank)
+    composed = estimator.fit(q).icdf(estimator.fit(p).cdf(p))
+    torch.testing.assert_close(estimator.transport(p, q), composed)
+
+
+@settings(deadline=None, max_examples=30)
+@given(n=st.integers(1, 50), seed=st.integers(0, 1000))
+def test_transport_keeps_mass_when_there_are_as_many_of_both(n, seed):
+    p, q = rows(3, n, seed), rows(3, n, seed + 1)
+    torch.testing.assert_close(rank_transport(p, q, 0.5).sort(dim=1).values, q.sort(dim=1).values)
+
+
+def test_transport_follows_a_permutation_of_the_particles():
+    p, q, order = rows(4, 30), rows(4, 20, seed=1), torch.randperm(30)
+    assert torch.equal(rank_transport(p[:, order], q, 0.0), rank_transport(p, q, 0.0)[:, order])
+
+
+def test_equal_values_and_constant_rows_give_finite_maps():
+    p, q = torch.zeros(2, 10), torch.ones(2, 7)
+    assert torch.equal(rank_transport(p, q, 0.5), torch.ones(2, 10))
+    assert torch.isfinite(Sorted().fit(p).cdf(p)).all()
+
+
+def test_merging_equals_fitting_at_once():
+    a, b = rows(3, 12), rows(3, 5, seed=1)
+    whole, merged = Sorted().fit(torch.cat([a, b], dim=1)), Sorted().fit(a).merge(Sorted().fit(b))
+    assert torch.equal(whole.ordered, merged.ordered)
+    with pytest.raises(TypeError, match="same rank rule"):
+        Sorted().fit(a).merge(Sorted(rank="half").fit(b))
+
+
+def test_knots_span_each_row():
+    fitted = Sorted(rank="half").fit(rows(3, 100))
+    knots = fitted.knots(9)
+    assert knots.shape == (3, 9)
+    assert torch.equal(knots[:, [0, -1]], fitted.ordered[:, [0, -1]])
+    assert (knots.diff(dim=1) >= 0).all()
