@@ -98,10 +98,14 @@ def test_a_faulty_cdf_is_named(change, complaint):
     ("method", "value", "complaint"),
     [
         ("project", lambda *a: torch.zeros(2, 2), "project must return a 128×30 tensor"),
-        ("directions", lambda self, l, n, draw: draw.normal(n, l), "directions must return directions of unit"),
+        (
+            "directions",
+            lambda self, size, n, draw: draw.normal(n, size),
+            "directions must return directions of unit",
+        ),
         (
             "weights",
-            lambda self, d, l, n, draw: torch.full((n,), 2.0).double(),
+            lambda self, d, size, n, draw: torch.full((n,), 2.0).double(),
             r"lengths in \[0, 1\], got 2.0",
         ),
         ("draw", lambda *a: 7, "draw must return Conditions, got int"),

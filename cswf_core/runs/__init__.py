@@ -1,0 +1,1 @@
+"""A run's folder on disk: its files, the observers that fill it, and its pictures."""

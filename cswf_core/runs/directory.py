@@ -1,0 +1,71 @@
+"""The folder of a run: made with care, written atomically."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from cswf_core.errors import RunError
+
+FILES = ("recipe.yaml", "run.json", "metrics.jsonl", "samples.png", "samples.npz", "flow.png")
+"""What a run leaves; `--force` removes these and nothing else."""
+
+
+class RunDirectory:
+    """A folder for one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def fresh(cls, parent: Path, name: str) -> RunDirectory:
+        """Return the first of parent/name, parent/name-2, parent/name-3, … that is free."""
+        number, path = 1, parent / name
+        while path.exists():
+            number += 1
+            path = parent / f"{name}-{number}"
+        return cls(path)
+
+    def refuse_if_taken(self, *, force: bool) -> None:
+        """Raise `RunError` if the folder cannot be used: it is a file, or has something in it without `force`."""
+        try:
+            if self.path.exists() and not self.path.is_dir():
+                raise RunError(f"{self.path} is a file; --out names a folder")
+            if self.path.is_dir() and any(self.path.iterdir()) and not force:
+                raise RunError(
+                    f"{self.path} is not empty; give another --out, or --force to replace the run in it"
+                )
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.path} cannot be used: {error}") from None
+
+    def create(self) -> None:
+        """Make the folder and remove the files of an earlier run from it."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for name in FILES:
+                (self.path / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise RunError(f"{self.path} cannot be written: {error.strerror or error}") from None
+
+    def file(self, name: str) -> Path:
+        """Return the path of one of the run's files."""
+        return self.path / name
+
+    def write(self, name: str, content: str | bytes) -> None:
+        """Replace a file as a whole: after a crash it is the old one or the new one, never half of either."""
+        target, temporary = self.path / name, self.path / f".{name}.part"
+        try:
+            with temporary.open("wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise RunError(f"{target} cannot be written: {error.strerror or error}") from None
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a value as indented JSON."""
+        self.write(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

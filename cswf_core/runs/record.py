@@ -1,0 +1,59 @@
+"""`run.json`: what ran, with which versions, where, for how long, and how it ended."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import time
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal
+
+import torch
+
+from cswf_core.runs.directory import RunDirectory
+
+Status = Literal["running", "done", "interrupted", "failed"]
+
+PACKAGES = ("cswf", "torch", "torchvision", "numpy", "pluggy", "PyYAML", "attrs", "scikit-learn", "clean-fid")
+
+
+class Record:
+    """Keeps run.json true from the first moment of a run to its end."""
+
+    def __init__(self, directory: RunDirectory, facts: dict[str, Any]) -> None:
+        self.directory = directory
+        self.facts = {"format": 1, "status": "running", **facts, "started": _now(), "versions": versions()}
+        self._began = time.perf_counter()
+        self.save("running")
+
+    def save(self, status: Status, **facts: Any) -> None:
+        """Write the file with a status and whatever else has become known."""
+        seconds = round(time.perf_counter() - self._began, 3)
+        self.facts.update(status=status, seconds=seconds, **facts)
+        if status != "running":
+            self.facts["finished"] = _now()
+        self.directory.write_json("run.json", self.facts)
+
+
+def versions() -> dict[str, str]:
+    """Return the version of Python and of every package that a result may depend on."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package.lower()] = version(package)
+        except PackageNotFoundError:
+            continue
+    if torch.version.cuda:
+        found["cuda"] = torch.version.cuda
+    return found
+
+
+def describe_device(device: torch.device) -> dict[str, Any]:
+    """Return a device's type and the name of its hardware."""
+    if device.type == "cuda":
+        return {"type": "cuda", "name": torch.cuda.get_device_name(device)}
+    return {"type": "cpu", "name": platform.machine(), "threads": torch.get_num_threads()}
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,47 @@
+"""`samples.npz` and `samples.png`: what a run has generated."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from cswf_core.runs import pictures, scatter
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cswf_core.interfaces import Dataset
+
+
+def archive(samples: Dataset, observed: Tensor | None) -> bytes:
+    """Return samples as .npz: `images` (n×C×H×W bytes) or `points` (n×d), and `labels` if there are any.
+
+    Where part of an image was given, also `mask` (C×H×W, true where observed) and `observed`, the images
+    with everything else black.
+    """
+    arrays: dict[str, Any] = {}
+    if samples.space.is_image:
+        images = samples.images().numpy()
+        arrays["images"] = images
+        if observed is not None:
+            arrays["mask"] = observed.cpu().numpy().reshape(samples.space.shape)
+            arrays["observed"] = np.where(arrays["mask"], images, 0).astype(np.uint8)
+    else:
+        arrays["points"] = samples.points().numpy()
+    if samples.conditions.labels is not None:
+        arrays["labels"] = samples.conditions.labels.numpy()
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def picture(samples: Dataset, target: Dataset, columns: int) -> Image.Image:
+    """Draw samples: a grid of images, or points on the contours of their target."""
+    labels = samples.conditions.labels
+    if samples.space.is_image:
+        return pictures.grid(samples.images(), labels, samples.classes, columns)
+    numbers = None if labels is None else labels.numpy()
+    return scatter.panels([("samples", samples.points().numpy())], numbers, target.points().numpy())
