@@ -121,7 +121,12 @@ def _override(tree: Mapping, text: str, number: int, problems: list[Problem]) ->
     if not equals or not re.fullmatch(r"[^.\s]+(\.[^.\s]+)*", key):
         problems.append(Problem(place, f"'{text}' is not of the form key.path=value"))
         return tree
-    node = parse(value, attrs.evolve(place, column=len(key) + 2), problems)
+    found: list[Problem] = []
+    node = parse(value, attrs.evolve(place, column=len(key) + 2), found)
+    if found:  # a mistake at the end of the text is reported on the line after it
+        end = attrs.evolve(place, column=len(text) + 1)
+        problems += [p if p.location.line == number else attrs.evolve(p, location=end) for p in found]
+        return tree
     if node is None:
         node = Scalar(place, "", None)
     changed = _assign(tree, tuple(key.split(".")), (), node, place, problems)

@@ -42,12 +42,17 @@ class Location:
         return f"{self.file}:{self.line}:{self.column}"
 
 
+def _one_line(text: str) -> str:
+    """Write line breaks and other unprintable characters as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 @attrs.frozen
 class Problem:
     """One mistake and its place."""
 
     location: Location
-    message: str
+    message: str = attrs.field(converter=_one_line)
 
     def __str__(self) -> str:
         return f"{self.location}: {self.message}"

@@ -9,7 +9,6 @@ When not to use it: for data sets that have a plugin of their own.
 from __future__ import annotations
 
 from pathlib import Path
-from zipfile import BadZipFile
 
 import attrs
 import numpy as np
@@ -49,15 +48,19 @@ class Npz(DatasetSource):
         )
 
     def _read(self) -> dict[str, Array]:
+        names = ("images", "points", "labels", "vectors")
         try:
-            with np.load(self.path, allow_pickle=False) as file:
-                if not isinstance(file, np.lib.npyio.NpzFile):
-                    raise self._error("is not an .npz archive")
-                return {name: file[name] for name in ("images", "points", "labels", "vectors") if name in file}
+            file = np.load(self.path, allow_pickle=False)
+            if isinstance(file, np.ndarray):
+                raise self._error("is a single array, not an .npz archive")
+            with file:
+                return {name: file[name] for name in names if name in file}
         except FileNotFoundError:
             raise self._error("does not exist") from None
-        except (OSError, ValueError, EOFError, BadZipFile, KeyError) as error:
-            raise self._error(f"cannot be read as .npz ({error})") from None
+        except DataError:
+            raise
+        except Exception as error:  # zip, zlib, struct and NumPy each raise their own for a damaged file
+            raise self._error(f"cannot be read as .npz ({' '.join(str(error).split())})") from None
 
     def _samples(self, arrays: dict[str, Array]) -> tuple[torch.Tensor, Space, float]:
         if ("images" in arrays) == ("points" in arrays):

@@ -43,7 +43,7 @@ def paper_icdf(sample: list[float], level: float) -> float:
 
 def paper_step(X, Y, D, YD, thetas_x, thetas_y, xi, eta):
     """One pass of Algorithm 1's outer loop. X: d×M, Y: l×M, D: d×N, YD: l×N, thetas: H rows."""
-    d, M = X.shape
+    M = X.shape[1]
     H = len(thetas_x)
     velocity = np.zeros_like(X)
     for theta_x, theta_y in zip(thetas_x, thetas_y, strict=True):

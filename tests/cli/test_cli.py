@@ -1,0 +1,245 @@
+"""The command line, as a person uses and misuses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", "outputs.snapshots=[0, 3]")
+
+
+def test_help_lists_the_commands(cswf):
+    done = cswf("--help")
+    assert done.status == 0
+    for command in ("run", "check", "show", "recipes", "schema", "plugins"):
+        assert f"  {command} " in done.out
+        assert cswf(command, "--help").status == 0
+
+
+def test_the_helps_of_commands_agree_with_the_list(cswf):
+    from cswf_core.cli import COMMANDS, cli
+
+    for name, (_, summary) in COMMANDS.items():
+        command = cli.get_command(None, name)
+        assert command is not None
+        assert command.name == name
+        assert summary.endswith(".")
+
+
+def test_an_unknown_command_is_status_2(cswf):
+    assert cswf("rnu").status == 2
+
+
+def test_run_is_repeatable_and_its_recipe_can_be_run_again(cswf, tmp_path):
+    for out in ("a", "b"):
+        assert cswf("run", "digits", *SMALL, "--out", tmp_path / out, "--device", "cpu").status == 0
+    assert cswf("run", tmp_path / "a/recipe.yaml", "--out", tmp_path / "c", "--device", "cpu").status == 0
+    assert cswf("run", "digits", *SMALL, "seed=1", "--out", tmp_path / "d", "--device", "cpu").status == 0
+    hashes = [json.loads((tmp_path / run / "run.json").read_text())["samples_sha256"] for run in "abcd"]
+    assert hashes[0] == hashes[1] == hashes[2]
+    assert hashes[3] != hashes[0]
+
+
+def test_progress_is_plain_lines_when_not_a_terminal(cswf, tmp_path):
+    done = cswf("run", "digits", *SMALL, "--out", tmp_path / "a", "--device", "cpu")
+    lines = done.out.splitlines()
+    assert any(line.startswith("stage 1/1 constant  step 3/3  moved ") and "left 0:00" in line for line in lines)
+    assert "\x1b" not in done.out
+    assert f"see {tmp_path / 'a/samples.png'}" in lines
+
+
+def test_quiet_prints_nothing(cswf, tmp_path):
+    done = cswf("run", "digits", *SMALL, "--out", tmp_path / "a", "--quiet")
+    assert (done.status, done.out, done.err) == (0, "", "")
+
+
+def test_a_used_folder_is_refused_unless_forced(cswf, tmp_path):
+    arguments = ("run", "digits", *SMALL, "--out", tmp_path, "--device", "cpu")
+    assert cswf(*arguments).status == 0
+    (tmp_path / "notes.txt").write_text("keep me")
+    before = (tmp_path / "run.json").read_text()
+    refused = cswf(*arguments)
+    assert refused.status == 2
+    assert "is not empty" in refused.err
+    assert (tmp_path / "run.json").read_text() == before
+    assert cswf(*arguments, "--force").status == 0
+    assert (tmp_path / "notes.txt").read_text() == "keep me"
+
+
+def test_without_out_runs_are_numbered(cswf, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert cswf("run", "digits", *SMALL, "--quiet").status == 0
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"digits", "digits-2"}
+
+
+@pytest.mark.parametrize(
+    ("device", "complaint"),
+    [("tpu", "there is no device 'tpu'"), ("cuda:x", "no device 'cuda:x'"), ("cpu:", "no device 'cpu:'")],
+)
+def test_an_unknown_device_is_one_sentence(cswf, tmp_path, device, complaint):
+    done = cswf("run", "digits", "--out", tmp_path / "a", "--device", device)
+    assert done.status == 2
+    assert complaint in done.err
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, "does not exist"),
+        (b"junk", "cannot be read as .npz"),
+        ({"points": np.zeros((0, 2))}, "the data set is empty"),
+        ({"points": np.array([[1.0, np.nan]])}, "1 of 1 samples have NaN or infinite values"),
+        ({"points": np.zeros(3)}, "'points' must be n×d numbers"),
+    ],
+)
+def test_bad_data_are_one_sentence_and_status_2(cswf, tmp_path, content, complaint):
+    path = tmp_path / "data.npz"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        np.savez(path, **content)
+    done = cswf("run", "digits-unconditional", f"data={{use: npz, path: {path}}}", "--out", tmp_path / "a")
+    assert done.status == 2
+    assert complaint in done.err
+    assert len(done.err.strip().splitlines()) == 1
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_condition_that_the_data_lack_is_status_2(cswf, tmp_path):
+    np.savez(tmp_path / "data.npz", points=np.zeros((5, 2)))
+    done = cswf("run", "digits", f"data={{use: npz, path: {tmp_path / 'data.npz'}}}", "--out", tmp_path / "a")
+    assert done.status == 2
+    assert "condition 'one-hot' needs labelled data" in done.err
+
+
+def test_points_and_images_of_one_s_own_can_be_run(cswf, tmp_path):
+    np.savez(tmp_path / "images.npz", images=np.zeros((9, 3, 6, 5), np.uint8))
+    np.savez(tmp_path / "points.npz", points=np.random.default_rng(0).normal(size=(9, 4)))
+    for name in ("images", "points"):
+        data = f"data={{use: npz, path: {tmp_path / name}.npz}}"
+        out = tmp_path / name
+        assert cswf("run", "digits-unconditional", data, *SMALL, "--out", out).status == 0
+        assert name in np.load(out / "samples.npz")
+        assert (out / "flow.png").exists()
+
+
+def test_check_reports_mistakes_with_status_2(cswf, tmp_path):
+    (tmp_path / "r.yaml").write_text("data: digits\nschedule: {use: constant, steps: 0}\n")
+    done = cswf("check", tmp_path / "r.yaml")
+    assert done.status == 2
+    assert [line.split(": ", 1)[0] for line in done.err.splitlines()] == [
+        f"{tmp_path / 'r.yaml'}:2:34",
+        f"{tmp_path / 'r.yaml'}:2:11",
+    ]
+    assert cswf("check", "digits").out == "digits: fine\n"
+    assert "did you mean 'digits'" in cswf("check", "digit").err
+    assert cswf("check", tmp_path).status == 2
+
+
+def test_show_prints_values_and_origins(cswf):
+    done = cswf("show", "digits", "seed=3")
+    assert yaml.safe_load(done.out)["schedule"]["use"] == "constant"
+    assert "seed: 3" in done.out
+    assert "# command line:1:6" in done.out
+    whole = json.loads(cswf("show", "digits", "--json").out)
+    assert whole["recipe"]["condition"]["amplifier"] == 10
+    assert whole["origins"]["condition.amplifier"].endswith("digits.yaml:13:14")
+    assert whole["origins"]["particles.scale"] == "default"
+
+
+def test_recipes_and_schema_are_json(cswf):
+    rows = json.loads(cswf("recipes", "--json").out)
+    assert {"digits", "swf-baseline", "toy-cswf"} <= {row["name"] for row in rows}
+    assert all(row["description"] for row in rows)
+    assert "digits" in cswf("recipes").out
+    assert json.loads(cswf("schema").out)["title"] == "cswf recipe"
+
+
+def test_one_file_plugins_can_be_used(cswf, tmp_path):
+    from tests.plugins.test_registry import GOOD
+
+    (tmp_path / "axes.py").write_text(GOOD.replace("{name}", "axis"))
+    assert cswf("check", "digits", "projection=axis").status == 2
+    assert cswf("check", "digits", "projection=axis", "--plugins-dir", tmp_path).status == 0
+    small = ("--plugins-dir", tmp_path, "--out", tmp_path / "out", "--quiet")
+    assert cswf("run", "digits", "projection=axis", *SMALL, *small).status == 0
+
+
+@pytest.mark.parametrize("name", ["digits-unconditional", "swf-baseline", "toy-joint", "toy-conditional-ideal"])
+def test_recipes_run_end_to_end(cswf, tmp_path, name):
+    overrides = ("particles.count=50", "schedule.steps=5", "schedule.directions=64")
+    assert cswf("run", name, *overrides, "--out", tmp_path / "a", "--quiet").status == 0
+    record = json.loads((tmp_path / "a/run.json").read_text())
+    assert record["status"] == "done"
+
+
+def test_toy_recipes_draw_their_figure(cswf, tmp_path):
+    overrides = ("particles.count=50", "schedule.steps=20", "data.count=60")
+    for name in ("toy-joint-stretched", "toy-cswf", "toy-cswf-no-amplifier"):
+        assert cswf("run", name, *overrides, "--out", tmp_path / name, "--quiet").status == 0
+        assert (tmp_path / name / "flow.png").stat().st_size > 5000
+        assert np.load(tmp_path / name / "samples.npz")["points"].shape == (50, 2)
+
+
+def _child(*arguments: str | Path, **options: object) -> subprocess.Popen[str]:
+    program = [sys.executable, "-m", "cswf_core", *map(str, arguments)]
+    return subprocess.Popen(program, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+
+def test_ctrl_c_ends_with_130_and_the_record_says_interrupted(tmp_path):
+    child = _child("run", "digits", "schedule.steps=100000", "--out", tmp_path / "a", "--device", "cpu")
+    log = tmp_path / "a/metrics.jsonl"
+    deadline = time.monotonic() + 60
+    while not log.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert err.strip().endswith("interrupted")
+    assert "Traceback" not in err
+    record = json.loads((tmp_path / "a/run.json").read_text())
+    assert record["status"] == "interrupted"
+    assert 0 < record["steps_done"] < record["steps_planned"]
+
+
+def test_a_closed_pipe_is_no_traceback():
+    child = _child("schema")
+    child.stdout.close()
+    assert "Traceback" not in child.stderr.read()
+    child.wait(timeout=60)
+
+
+def test_hashes_do_not_depend_on_what_else_runs(tmp_path):
+    """Two runs at once on two cores, and one alone: the same bits."""
+    overrides = ("particles.count=300", "schedule.steps=10", "--device", "cpu")
+    together = [_child("run", "digits", *overrides, "--out", tmp_path / str(i)) for i in range(2)]
+    assert [child.wait(timeout=300) for child in together] == [0, 0]
+    assert _child("run", "digits", *overrides, "--out", tmp_path / "2").wait(timeout=300) == 0
+    hashes = {json.loads((tmp_path / str(i) / "run.json").read_text())["samples_sha256"] for i in range(3)}
+    assert len(hashes) == 1
+
+
+def test_what_is_slow_to_import_is_imported_where_it_is_used():
+    code = (
+        "import sys, cswf_core\n"
+        "assert 'torch' not in sys.modules\n"
+        "import cswf_core.cli\n"
+        "cswf_core.cli.cli.main(['--help'], standalone_mode=False)\n"
+        "assert 'torch' not in sys.modules and 'yaml' not in sys.modules\n"
+        "import cswf_plugins, cswf_core.launch\n"
+        "for name in ('torchvision', 'cleanfid', 'sklearn', 'scipy'):\n"
+        "    assert name not in sys.modules, name\n"
+    )
+    environment = {**os.environ, "CSWF_LOAD_PLUGINS": ""}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, stdout=subprocess.DEVNULL)

@@ -1,0 +1,93 @@
+"""The same flow on a GPU; skipped where there is none."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import torch
+
+from cswf_core.errors import OutOfMemoryError
+from cswf_core.flow.flow import Flow, Parts, Settings
+from cswf_core.interfaces import Dataset, Key, Space
+from cswf_plugins.cdfs.sorted import Sorted
+from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.projections.uniform import Uniform
+from cswf_plugins.schedules.constant import Constant
+from tests.conftest import random_data
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+
+
+@attrs.frozen
+class HostUniform(Uniform):
+    """Directions drawn on the CPU, so that both devices get the same ones."""
+
+    def sample(self, space, count, draw):
+        return super().sample(space, count, draw.key.open(dtype=draw.dtype)).to(draw.device)
+
+
+@attrs.frozen(kw_only=True)
+class HostOneHot(OneHot):
+    """θ_y drawn on the CPU likewise."""
+
+    def directions(self, length, count, draw):
+        return super().directions(length, count, draw.key.open(dtype=draw.dtype)).to(draw.device)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-11)])
+@pytest.mark.parametrize("condition", [NoCondition(), HostOneHot(amplifier=10.0, joint="dimension")])
+def test_a_gpu_takes_the_same_steps_as_a_cpu(condition, dtype, tolerance):
+    data, start = random_data(d=16, n=500), random_data(d=16, n=300, seed=9)
+    parts = Parts(condition, HostUniform(), Sorted(), Constant(steps=3, directions=300))
+    flows = [Flow(data, parts, Settings(dtype=dtype), start=start, device=device) for device in ("cpu", "cuda")]
+    one, other = (flow.run().x for flow in flows)
+    torch.testing.assert_close(one, other, atol=tolerance, rtol=0)
+
+
+def gpu_flow(count: int = 2000, **settings) -> Flow:
+    x = Key(2, "x").open().uniform(64, 3000)
+    data = Dataset(x=x, space=Space((1, 8, 8)), bin_width=0.1)
+    parts = Parts(NoCondition(), Uniform(), Sorted(), Constant(steps=4, directions=300))
+    return Flow(data, parts, Settings(count=count, **settings), device="cuda")
+
+
+def test_one_seed_gives_the_same_bits_twice():
+    assert gpu_flow().run().digest() == gpu_flow().run().digest()
+    assert gpu_flow().run().digest() != gpu_flow(seed=1).run().digest()
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64])
+def test_chunk_sizes_change_no_bit(rows):
+    flow = gpu_flow()
+    flow._chunks.rows = rows
+    assert flow.run().digest() == gpu_flow().run().digest()
+
+
+def test_a_card_with_too_little_memory_halves_the_chunk_and_gives_the_same_bits():
+    count = 400_000
+    expected = gpu_flow(count).run().digest()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.empty_cache()
+    try:
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 2**30) / total)
+        flow = gpu_flow(count)
+        flow._chunks.rows = 128
+        assert flow.run().digest() == expected
+        assert flow._chunks.rows < 128
+        torch.cuda.empty_cache()
+        torch.cuda.set_per_process_memory_fraction(400 * 2**20 / total)
+        with pytest.raises(OutOfMemoryError, match="out of memory on cuda"):
+            gpu_flow(count).run()
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def test_the_demo_runs_on_a_gpu():
+    from sklearn.datasets import load_digits
+    from sklearn.neighbors import KNeighborsClassifier
+
+    samples = Flow.from_recipe("digits", device="cuda").run()
+    real = load_digits()
+    classifier = KNeighborsClassifier(5).fit(real.data * 2 / 17 - 1 + 1 / 17, real.target)
+    assert (classifier.predict(samples.x.T.numpy()) == samples.conditions.labels.numpy()).mean() >= 0.9

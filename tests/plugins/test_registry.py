@@ -1,0 +1,208 @@
+"""The plugin door: who gets in, who is listed as broken, and how names are told apart."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from cswf_core.errors import PluginError
+from cswf_core.plugins import Registry
+
+GOOD = '''
+"""A projection along the axes."""
+import attrs, torch
+from cswf_core import hookimpl
+from cswf_core.interfaces import ProjectionSampler, parameter
+
+@attrs.frozen
+class Axis(ProjectionSampler):
+    """One coordinate at a time."""
+
+    sign: float = parameter("which way", default=1.0)
+
+    def sample(self, space, count, draw):
+        index = draw.integers(space.dimension, count)
+        return self.sign * torch.nn.functional.one_hot(index, space.dimension).to(draw.dtype)
+
+@hookimpl
+def register_projections(register):
+    register("{name}", Axis)
+'''
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Make a distribution that importlib.metadata finds, as pip would."""
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(str(site))
+
+    def installed(distribution: str, code: str, version: str = "1.0") -> None:
+        module = distribution.replace("-", "_") + "_module"
+        (site / f"{module}.py").write_text(code)
+        info = site / f"{distribution.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+        (info / "entry_points.txt").write_text(f"[cswf]\nmain = {module}\n")
+
+    yield installed
+    for name in [name for name in sys.modules if name.endswith("_module")]:
+        del sys.modules[name]
+
+
+def discover(load: str | None = None, plugins_dir: Path | None = None) -> Registry:
+    return Registry.discover(plugins_dir, {} if load is None else {"CSWF_LOAD_PLUGINS": load})
+
+
+def test_built_ins_come_through_the_door(registry):
+    owners = {(p.owner.kind, p.owner.name): p.owner.distribution for p in registry.plugins}
+    assert owners["projection", "uniform"] == "cswf"
+    assert {kind for kind, _ in owners} == {"projection", "cdf", "condition", "schedule", "dataset", "metric"}
+    assert not registry.broken
+
+
+def test_an_installed_plugin_is_found_with_its_distribution_and_version(install):
+    install("acme-axes", GOOD.replace("{name}", "axis"), "2.5")
+    owner = discover().find("projection", "axis").owner
+    assert (owner.distribution, owner.version) == ("acme-axes", "2.5")
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("raise OSError('libfoo is missing')", "OSError: libfoo is missing"),
+        ("import nothing_of_that_name", "ModuleNotFoundError"),
+        ("raise SystemExit(3)", "SystemExit"),
+        ("def broken(:", "SyntaxError"),
+        (GOOD.replace("register_projections", "register_projection"), "no hook 'register_projection'; did you mean"),
+        (GOOD.replace("def register_projections(register)", "def register_projections(reg)"), "reg"),
+    ],
+)
+def test_a_plugin_that_fails_to_load_is_listed_and_harms_nothing(install, code, reason):
+    install("bad", code)
+    install("good", GOOD.replace("{name}", "axis"))
+    registry = discover()
+    assert [b.owner.distribution for b in registry.broken] == ["bad"]
+    assert reason in registry.broken[0].reason
+    assert registry.find("projection", "axis")
+    assert registry.find("projection", "uniform")
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (GOOD.replace("Axis)\n", "Axis())\n"), "leave out the parentheses"),
+        (GOOD.replace("@attrs.frozen\n", ""), "must be an attrs class"),
+        (GOOD.replace("def sample", "def sampel"), "Axis lacks sample"),
+        (GOOD.replace("(ProjectionSampler)", ""), "Axis does not derive from ProjectionSampler"),
+        (GOOD.replace('"{name}"', '"a:b"'), "a name without ':'"),
+        (GOOD + '    register("axis", Axis)\n', "registered twice"),
+        (GOOD + "    1 / 0\n", "ZeroDivisionError"),
+    ],
+)
+def test_an_offer_that_breaks_the_contract_is_refused_with_its_kind(install, code, reason):
+    install("bad", code.replace("{name}", "axis"))
+    registry = discover()
+    assert [(b.owner.kind, b.owner.distribution) for b in registry.broken] == [("projection", "bad")]
+    assert reason in registry.broken[0].reason
+    with pytest.raises(PluginError, match="unknown projection 'axis'"):
+        registry.find("projection", "axis")
+
+
+def test_two_plugins_with_one_name_are_refused_and_a_distribution_picks_one(install):
+    install("one", GOOD.replace("{name}", "axis"), "1.1")
+    install("two", GOOD.replace("{name}", "axis"), "2.2")
+    registry = discover()
+    with pytest.raises(PluginError, match=r"offered by one 1.1 and two 2.2: write 'one:axis' or 'two:axis'"):
+        registry.find("projection", "axis")
+    assert registry.find("projection", "two:axis").owner.distribution == "two"
+    assert registry.find("projection", "cswf:uniform")
+    with pytest.raises(PluginError, match="unknown projection 'three:axis'"):
+        registry.find("projection", "three:axis")
+
+
+def test_the_environment_chooses_which_distributions_are_loaded(install):
+    install("acme-one", GOOD.replace("{name}", "axis-one"))
+    install("acme-two", GOOD.replace("{name}", "axis-two"))
+
+    def names(load):
+        return {n for n in discover(load).names("projection") if n.startswith("axis")}
+
+    assert names(None) == {"axis-one", "axis-two"}
+    assert names("acme_one") == {"axis-one"}
+    assert names(" acme-one , acme-two") == {"axis-one", "axis-two"}
+    assert names("") == set()
+    assert "uniform" in discover("").names("projection")
+    missing = discover("nobody")
+    assert [b.owner.name for b in missing.broken] == ["nobody"]
+
+
+def test_a_distribution_that_is_not_asked_for_is_not_even_imported(install):
+    install("acme-loud", "raise RuntimeError('imported')")
+    assert not discover("").broken
+    assert discover().broken
+
+
+def test_one_file_plugins_are_loaded_from_a_folder(tmp_path):
+    (tmp_path / "axes.py").write_text(GOOD.replace("{name}", "axis"))
+    (tmp_path / "worse.py").write_text("1 / 0")
+    (tmp_path / "_private.py").write_text("1 / 0")
+    registry = discover(plugins_dir=tmp_path)
+    assert registry.find("projection", "axes:axis").summary == "One coordinate at a time."
+    assert [b.owner.name for b in registry.broken] == ["worse"]
+    with pytest.raises(PluginError, match="is not a folder"):
+        discover(plugins_dir=tmp_path / "nowhere")
+
+
+def test_an_unknown_name_suggests_the_nearest_and_blames_a_broken_plugin(install):
+    install("axis", "1 / 0")
+    with pytest.raises(PluginError, match="unknown projection 'uniforn'; did you mean 'uniform'"):
+        discover().find("projection", "uniforn")
+    with pytest.raises(PluginError, match=r"'axis:diagonal'.*plugin 'main' is broken: ZeroDivisionError"):
+        discover().find("projection", "axis:diagonal")
+
+
+def test_a_plugin_may_watch_flows(install, cswf, tmp_path):
+    code = GOOD.replace("{name}", "axis") + (
+        "\n@hookimpl\ndef after_step(state):\n"
+        f"    open({str(tmp_path / 'seen')!r}, 'a').write(f'{{state.total_step}} ')\n"
+    )
+    install("watcher", code)
+    small = ["particles.count=10", "schedule.steps=2", "schedule.directions=5"]
+    assert cswf("run", "digits", "projection=axis", *small, "--out", tmp_path / "out", "--device", "cpu").status == 0
+    assert (tmp_path / "seen").read_text() == "1 2 "
+    plugins = json.loads((tmp_path / "out/run.json").read_text())["plugins"]
+    assert plugins["projection"] == {"name": "axis", "distribution": "watcher", "version": "1.0"}
+
+
+def test_a_plugin_that_returns_wrong_directions_is_named_on_the_command_line(install, cswf, tmp_path):
+    install("acme-axes", GOOD.replace("{name}", "axis"))
+    done = cswf("run", "digits", "projection={use: axis, sign: 2}", "--out", tmp_path / "out", "--quiet")
+    assert done.status == 2
+    assert done.err.strip() == (
+        "projection 'axis' (acme-axes 1.0): sample must return directions of unit length, got length 2 in row 0"
+    )
+    assert json.loads((tmp_path / "out/run.json").read_text())["status"] == "failed"
+
+
+def test_the_table_and_its_json(install, cswf):
+    install("bad", "1 / 0")
+    install("one", GOOD.replace("{name}", "axis"))
+    install("two", GOOD.replace("{name}", "axis"))
+    rows = json.loads(cswf("plugins", "--json").out)
+    keys = ["kind", "name", "distribution", "version", "status", "summary", "error", "parameters"]
+    assert all(list(row) == keys for row in rows)
+    by_owner = {(row["distribution"], row["name"]): row for row in rows}
+    assert by_owner["cswf", "uniform"]["status"] == "ok"
+    assert by_owner["bad", "main"]["status"] == "broken"
+    assert by_owner["bad", "main"]["error"] == "ZeroDivisionError: division by zero"
+    assert by_owner["one", "axis"]["status"] == "ambiguous"
+    assert by_owner["one", "axis"]["parameters"] == [
+        {"name": "sign", "type": "a number", "required": False, "default": 1.0, "help": "which way"}
+    ]
+    table = cswf("plugins").out
+    assert "uniform" in table
+    assert "ZeroDivisionError" in table

@@ -1,0 +1,264 @@
+"""Recipes: what merges, what overrides, and how mistakes are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import pytest
+
+from cswf_core.plugins import Registry
+from cswf_core.recipe import RecipeError, builtin_recipes, load_recipe
+from cswf_core.recipe.render import origin_of_every_value, to_yaml, with_origins
+
+MINIMAL = "data: digits\nschedule: {use: constant, steps: 5, directions: 7}\n"
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Write a recipe into an empty folder, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+
+    def written(text: str, name: str = "mine.yaml") -> str:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return name
+
+    return written
+
+
+@pytest.fixture
+def complaints(write, registry: Registry):
+    """The lines that a faulty recipe gets."""
+
+    def told(text: str, *overrides: str) -> list[str]:
+        with pytest.raises(RecipeError) as error:
+            load_recipe(write(text), overrides, registry=registry)
+        return str(error.value).splitlines()
+
+    return told
+
+
+@pytest.mark.parametrize("name", sorted(builtin_recipes()))
+def test_every_built_in_recipe_is_valid_and_described(name, registry):
+    recipe = load_recipe(name, registry=registry)
+    assert recipe.name == name
+    assert recipe.description
+
+
+def test_a_recipe_needs_only_data_and_a_schedule(write, registry):
+    recipe = load_recipe(write(MINIMAL), registry=registry)
+    assert recipe.name == "mine"
+    assert recipe.names == {
+        "data": "digits",
+        "condition": "none",
+        "projection": "uniform",
+        "cdf": "sorted",
+        "schedule": "constant",
+    }
+    assert (recipe.schedule.part.steps, recipe.schedule.part.directions) == (5, 7)
+
+
+def test_mappings_merge_and_lists_replace(write, registry):
+    write(MINIMAL + "outputs: {log_every: 3, snapshots: [1, 2, 3]}\nseed: 4\n", "base.yaml")
+    recipe = load_recipe(
+        write("extends: base.yaml\nschedule: {steps: 9}\noutputs: {snapshots: [5]}\n"), registry=registry
+    )
+    assert (recipe.schedule.part.steps, recipe.schedule.part.directions) == (9, 7)
+    assert (recipe.outputs.log_every, recipe.outputs.snapshots) == (3, (5,))
+    assert (recipe.seed, recipe.name) == (4, "mine")
+
+
+def test_several_bases_merge_from_left_to_right(write, registry):
+    write(MINIMAL + "seed: 1\n", "sub/a.yaml")
+    write("seed: 2\nparticles: {count: 8}\n", "sub/b.yaml")
+    recipe = load_recipe(write("extends: [sub/a.yaml, sub/b.yaml]\n"), registry=registry)
+    assert (recipe.seed, recipe.particles.count) == (2, 8)
+
+
+def test_another_plugin_replaces_the_section_and_the_same_one_merges(write, registry):
+    write(MINIMAL + "condition: {use: one-hot, amplifier: 3, labels: balanced}\n", "base.yaml")
+    recipe = load_recipe(write("extends: base.yaml\ncondition: {use: continuous}\n"), registry=registry)
+    assert recipe.condition.part.amplifier == 10
+    recipe = load_recipe(write("extends: base.yaml\ncondition: {use: one-hot, amplifier: 5}\n"), registry=registry)
+    assert (recipe.condition.part.amplifier, recipe.condition.part.labels) == (5, "balanced")
+    recipe = load_recipe(write("extends: base.yaml\ncondition: {amplifier: 6}\n"), registry=registry)
+    assert (recipe.condition.part.amplifier, recipe.condition.part.labels) == (6, "balanced")
+
+
+def test_a_built_in_can_be_extended_by_name(write, registry):
+    recipe = load_recipe(write("extends: digits\nseed: 9\n"), registry=registry)
+    assert (recipe.seed, recipe.names["data"]) == (9, "digits")
+
+
+def test_null_means_the_default(write, registry):
+    text = "extends: digits\ncondition: null\nparticles:\nevaluate:\noutputs: {columns: null}\n"
+    recipe = load_recipe(write(text), registry=registry)
+    assert recipe.names["condition"] == "none"
+    assert recipe.particles.count is None
+    assert recipe.metrics == ()
+    assert recipe.outputs.columns == 10
+
+
+def test_overrides_change_values_and_reach_into_lists(registry):
+    overrides = [
+        "schedule.steps=12",
+        "outputs.snapshots.1=77",
+        "evaluate.metrics.0.directions=5",
+        "condition=none",
+        "projection.reuse=all",
+        "name=no",
+        "particles={count: 3}",
+    ]
+    recipe = load_recipe("digits", overrides, registry=registry)
+    assert recipe.schedule.part.steps == 12
+    assert recipe.outputs.snapshots[:3] == (0, 77, 10)
+    assert recipe.metrics[0].part.directions == 5
+    assert recipe.names["condition"] == "none"
+    assert recipe.reuse == "all"
+    assert recipe.name == "no"
+    assert recipe.description.startswith("Handwritten")
+    assert recipe.particles.count == 3
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        ("schedule.stepz=1", "command line:1:1: unknown key 'stepz' of schedule 'constant'; did you mean 'steps' or 'step_size'?"),
+        ("schedule.steps=many", "command line:1:16: schedule.steps must be a whole number, got the text 'many'"),
+        ("steps", "command line:1:1: 'steps' is not of the form key.path=value"),
+        ("outputs.snapshots.9=1", "'outputs.snapshots' has 7 entries, counted from 0, and '9' is none of them"),
+        ("outputs.snapshots.first=1", "'first' is none of them"),
+        ("seed.low=1", "'seed' is a single value and has no 'low'"),
+        ("data=[1", "command line:1:8: not valid YAML"),
+        ("a..b=1", "is not of the form"),
+    ],
+)
+def test_mistakes_in_overrides_have_a_place(override, complaint, registry):
+    with pytest.raises(RecipeError) as error:
+        load_recipe("digits", [override], registry=registry)
+    assert complaint in str(error.value)
+
+
+def test_every_mistake_is_reported_in_one_go(complaints):
+    lines = complaints(
+        "data: digit\n"
+        "condition: {use: one-hot, amplifier: loud, joint: unifrom}\n"
+        "schedul: constant\n"
+        "outputs: {log_every: 0, columns: 2.5}\n"
+        "seed: -1\n"
+        "particles: 5\n"
+        "projection: {reuse: 2}\n"
+        "evaluate: {metrics: {use: fid}}\n"
+    )
+    assert lines == [
+        "mine.yaml:3:1: unknown key 'schedul'; did you mean 'schedule'?",
+        "mine.yaml:5:7: seed must be at least 0 and at most 9.22337e+18, got -1",
+        "mine.yaml:6:12: particles must be a mapping with count, scale, precision, got 5",
+        "mine.yaml:4:22: log_every must be at least 1, got 0",
+        "mine.yaml:4:34: outputs.columns must be a whole number, got 2.5",
+        "mine.yaml:1:7: unknown dataset 'digit'; did you mean 'digits'?",
+        "mine.yaml:2:38: condition.amplifier must be a number, got the text 'loud'",
+        "mine.yaml:2:51: condition.joint must be one of 'uniform', 'equal', 'dimension', got the text 'unifrom'; "
+        "did you mean 'uniform'?",
+        "mine.yaml:7:13: projection needs 'use', the name of a projection; known: uniform",
+        "mine.yaml:1:1: missing key 'schedule'",
+        "mine.yaml:8:21: evaluate.metrics must be a list of metrics",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "mine.yaml:1:1: a recipe is a mapping of keys to values"),
+        ("- 1\n", "mine.yaml:1:1: a recipe is a mapping of keys to values"),
+        ("data: digits\nschedule: constant\n", "mine.yaml:2:11: missing key 'steps' of schedule 'constant'"),
+        ("data: npz\n", "mine.yaml:1:7: missing key 'path' of dataset 'npz'"),
+        ("data: {use: digits, classes: [1, x]}\n", "mine.yaml:1:34: data.classes.1 must be a whole number"),
+        ("data: {use: [digits]}\n", "mine.yaml:1:13: data needs 'use'"),
+        ("extends: nowhere\n", "mine.yaml:1:10: extends: there is no built-in recipe 'nowhere'"),
+        ("extends: nowhere.yaml\n", "nowhere.yaml:1:1: the file cannot be read: No such file or directory"),
+        ("extends: [mine.yaml]\n", "mine.yaml:1:11: extends goes in a circle: mine.yaml → mine.yaml"),
+        ("extends: {a: 1}\n", "mine.yaml:1:10: extends takes the name of a recipe"),
+        ("<<: {a: 1}\n", "unknown key '<<'; use 'extends' to build on a recipe"),
+        ("model: {save: true}\n", "mine.yaml:1:9: unknown key 'save' of 'model'"),
+        ("evaluate: [fid]\n", "mine.yaml:1:11: evaluate must be a mapping with 'metrics'"),
+        ("evaluate: {metrics: [fid]}\n", "mine.yaml:1:22: unknown metric 'fid'; known: sliced-wasserstein"),
+        ("data: {use: toy-2d, target: []}\n", "target must name at least one component"),
+        ("data: {use: toy-2d, target: [{mean: [1]}]}\n", "mine.yaml:1:37: mean must be two numbers"),
+        ("data: {use: toy-2d, target: [{mean: [1, 2], weight: 0}]}\n", "weight must be above 0, got 0"),
+        ("schedule: {use: constant, steps: yes, directions: 2}\n", "must be a whole number, got the text 'yes'"),
+        ("# " + "x" * 262_143 + "\n", "mine.yaml:1:1: the file is larger than 256 KB"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(text, complaint, complaints):
+    lines = complaints(text)
+    assert any(complaint in line for line in lines), lines
+
+
+def test_yaml_1_1_truth_values_get_a_hint(complaints, registry):
+    @attrs.frozen
+    class Flagged(type(load_recipe("digits", registry=registry).schedule.part)):
+        loud: bool = False
+
+    from cswf_core.interfaces import Owner
+    from cswf_core.plugins import Plugin
+
+    registry.plugins.append(Plugin(Owner("schedule", "flagged", "test", "1"), Flagged))
+    try:
+        lines = complaints("data: digits\nschedule: {use: flagged, steps: 1, directions: 1, loud: yes}\n")
+    finally:
+        registry.plugins.pop()
+    assert lines == ["mine.yaml:2:57: schedule.loud must be true or false, got the text 'yes' (write true)"]
+
+
+def test_a_circle_through_several_files_is_shown(write, registry):
+    write("extends: b.yaml\n", "a.yaml")
+    write("extends: mine.yaml\n", "b.yaml")
+    with pytest.raises(RecipeError, match=r"b.yaml:1:10: .*circle: mine.yaml → a.yaml → b.yaml → mine.yaml"):
+        load_recipe(write("extends: a.yaml\n"), registry=registry)
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path, registry):
+    path = tmp_path / "bad.yaml"
+    path.write_bytes(b"name: ok\ndescription: \xff\xfe\n")
+    with pytest.raises(RecipeError, match=r"bad.yaml:2:1: the text is not valid UTF-8"):
+        load_recipe(path, registry=registry)
+
+
+def test_texts_may_look_like_numbers_and_whole_numbers_like_floats(write, registry):
+    recipe = load_recipe(write(MINIMAL + "name: 123\nparticles: {count: 1e3}\n"), registry=registry)
+    assert recipe.name == "123"
+    assert recipe.particles.count == 1000
+
+
+def test_relative_paths_count_from_the_recipe_that_names_them(write, tmp_path, registry):
+    write("data: {use: npz, path: points.npz}\n", "deep/base.yaml")
+    recipe = load_recipe(
+        write("extends: deep/base.yaml\nschedule: {use: constant, steps: 1, directions: 1}\n"), registry=registry
+    )
+    assert recipe.data.part.path == tmp_path / "deep/points.npz"
+    recipe = load_recipe("mine.yaml", ["data.path=here.npz"], registry=registry)
+    assert recipe.data.part.path == tmp_path / "here.npz"
+
+
+def test_the_resolved_recipe_reads_back_as_the_same_recipe(write, registry):
+    for name in builtin_recipes():
+        recipe = load_recipe(name, ["description='a: ''b'' \"c\" # \\ no'"], registry=registry)
+        again = load_recipe(write(to_yaml(recipe.resolved())), registry=registry)
+        assert again.resolved() == recipe.resolved()
+
+
+def test_every_value_has_an_origin(write, registry):
+    write(MINIMAL, "base.yaml")
+    recipe = load_recipe(write("extends: base.yaml\nseed: 3\n"), ["schedule.steps=6"], registry=registry)
+    origins = origin_of_every_value(recipe)
+    assert origins["seed"] == "mine.yaml:2:7"
+    assert origins["data.use"] == "base.yaml:1:7"
+    assert origins["schedule.steps"] == "command line:1:16"
+    assert origins["schedule.directions"] == "base.yaml:2:49"
+    assert origins["cdf.use"] == "default"
+    assert origins["particles.scale"] == "default"
+    text = with_origins(recipe)
+    for line in text.splitlines():
+        assert "#" in line or line.endswith(":") or line == "model: {}", line

@@ -1,0 +1,66 @@
+"""The demo, whole: what it leaves, and that its digits are digits."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+from PIL import Image
+
+from cswf_core.runs.directory import FILES
+
+
+def test_the_demo_leaves_all_its_files(digits_run):
+    assert {path.name for path in digits_run.iterdir()} == set(FILES)
+
+
+def test_a_nearest_neighbour_classifier_finds_the_class_that_was_asked_for(digits_run):
+    from sklearn.datasets import load_digits
+    from sklearn.neighbors import KNeighborsClassifier
+
+    real = load_digits()
+    pixels = (real.data + 0.5) * 256 / 17
+    classifier = KNeighborsClassifier(5).fit(pixels, real.target)
+    arrays = np.load(digits_run / "samples.npz")
+    found = classifier.predict(arrays["images"].reshape(1000, 64))
+    assert (found == arrays["labels"]).mean() >= 0.9
+    for c in range(10):
+        assert (found[arrays["labels"] == c] == c).mean() >= 0.9
+
+
+def test_the_record_says_what_ran(digits_run):
+    record = json.loads((digits_run / "run.json").read_text())
+    assert record["status"] == "done"
+    assert record["seed"] == 0
+    assert record["steps_done"] == record["steps_planned"] == 1000
+    assert record["particles"] == 1000
+    assert len(record["samples_sha256"]) == 64
+    assert {"python", "cswf", "torch", "numpy", "pluggy"} <= set(record["versions"])
+    assert record["plugins"]["projection"]["distribution"] == "cswf"
+    assert record["metrics"]["sliced_wasserstein"] < 0.05
+
+
+def test_the_sliced_distance_falls(digits_run):
+    rows = [json.loads(line) for line in (digits_run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, *range(10, 1001, 10)]
+    assert rows[-1]["sliced_distance"] < rows[0]["sliced_distance"] / 10
+    assert all(set(row) == {"step", "stage", "sliced_distance", "displacement", "seconds"} for row in rows)
+
+
+def test_the_pictures_can_be_opened(digits_run):
+    assert Image.open(digits_run / "samples.png").size > (400, 400)
+    assert Image.open(digits_run / "flow.png").size > (200, 400)
+
+
+def test_the_samples_are_no_copies(digits_run):
+    """Generated digits lie about as far from the nearest real one as real ones from each other, not at 0."""
+    from sklearn.datasets import load_digits
+    from sklearn.neighbors import NearestNeighbors
+
+    real = (load_digits().data + 0.5) * 256 / 17
+    tree = NearestNeighbors(n_neighbors=2).fit(real)
+    typical = np.median(tree.kneighbors(real)[0][:, 1])
+    images = np.load(digits_run / "samples.npz")["images"].reshape(1000, 64)
+    distances = tree.kneighbors(images)[0][:, 0]
+    assert np.median(distances) > typical / 2
+    assert distances.min() > typical / 8

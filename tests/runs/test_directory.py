@@ -1,0 +1,48 @@
+"""A run's folder: refused, replaced, written whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from cswf_core.errors import RunError
+from cswf_core.runs.directory import RunDirectory
+
+
+def test_a_folder_with_something_in_it_is_refused_unless_forced(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "run.json").write_text("{}")
+    directory = RunDirectory(tmp_path)
+    with pytest.raises(RunError, match="is not empty; give another --out, or --force"):
+        directory.refuse_if_taken(force=False)
+    directory.refuse_if_taken(force=True)
+    directory.create()
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_file_or_a_place_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="is a file"):
+        RunDirectory(tmp_path / "file").refuse_if_taken(force=True)
+    with pytest.raises(RunError, match="cannot be written"):
+        RunDirectory(tmp_path / "file/below").create()
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
+    directory = RunDirectory(tmp_path)
+    directory.write("run.json", "old")
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(RunError, match="No space left on device"):
+        directory.write("run.json", "new")
+    assert (tmp_path / "run.json").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_names_are_numbered_until_one_is_free(tmp_path):
+    assert RunDirectory.fresh(tmp_path, "digits").path.name == "digits"
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "digits-2").mkdir()
+    assert RunDirectory.fresh(tmp_path, "digits").path.name == "digits-3"

@@ -1,0 +1,73 @@
+"""Pictures show what they claim to show."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from cswf_core.interfaces import Conditions, Dataset, Space
+from cswf_core.runs import pictures, samples, scatter
+
+
+def test_small_images_are_enlarged_by_a_whole_factor():
+    image = torch.tensor([[[0, 255], [255, 0]]], dtype=torch.uint8)
+    drawn = np.asarray(pictures.tile(image))
+    assert drawn.shape == (40, 40, 3)
+    assert (drawn[:20, :20] == 0).all()
+    assert (drawn[:20, 20:] == 255).all()
+
+
+def test_a_grid_has_a_row_for_each_class():
+    """Class c is drawn in grey level 50c: row c must hold that grey and no other class's."""
+    labels = torch.tensor([2, 0, 1, 0, 2, 1])
+    images = (labels * 50 + 20).to(torch.uint8)[:, None, None, None].expand(6, 1, 40, 40)
+    grid = np.asarray(pictures.grid(images, labels, ("a", "b", "c"), columns=2))
+    for c in range(3):
+        row = grid[2 + c * 42 + 20, -80:]
+        assert set(np.unique(row)) <= {c * 50 + 20, 255}
+        assert (row == c * 50 + 20).any()
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_images_of_any_number_of_channels_can_be_drawn(channels):
+    images = torch.zeros(5, channels, 9, 11, dtype=torch.uint8)
+    assert pictures.grid(images, None, (), columns=2).size == (2 * 46 + 2, 2 * 38 + 2)
+
+
+def test_level_sets_are_nested_and_hold_their_share():
+    density = np.random.default_rng(0).random((50, 50))
+    density /= density.sum()
+    sets = scatter.level_sets(density)
+    for share, region in zip(scatter.SHARES, sets, strict=True):
+        assert density[region].sum() == pytest.approx(share, abs=0.01)
+    for larger, smaller in zip(sets, sets[1:], strict=False):
+        assert (larger | ~smaller).all()
+
+
+def test_particles_are_drawn_where_they_are():
+    rng = np.random.default_rng(0)
+    target = rng.normal(size=(500, 2))
+    drawn = np.asarray(scatter.panels([("here", np.full((50, 2), 1.5))], None, target)).astype(int)
+    dark = np.argwhere(drawn[22:-10, 10:-10].sum(axis=2) < 200)
+    assert len(dark)
+    assert (dark[:, 0] < scatter.SIDE / 2).all()
+    assert (dark[:, 1] > scatter.SIDE / 2).all()
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_points_of_any_dimension_can_be_drawn(d):
+    data = Dataset(x=torch.randn(d, 40), space=Space((d,)))
+    assert samples.picture(data, data, columns=10).size[0] > scatter.SIDE
+
+
+def test_an_archive_has_the_observed_part_and_its_mask():
+    import io
+
+    data = Dataset(x=torch.zeros(4, 3), space=Space((1, 2, 2)), conditions=Conditions(torch.tensor([0, 1, 0])))
+    mask = torch.tensor([True, False, False, True])
+    arrays = np.load(io.BytesIO(samples.archive(data, mask)))
+    assert arrays["images"].shape == (3, 1, 2, 2)
+    assert arrays["mask"].tolist() == [[[True, False], [False, True]]]
+    assert arrays["observed"][0].tolist() == [[[128, 0], [0, 128]]]
+    assert arrays["labels"].tolist() == [0, 1, 0]
