@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import attrs
@@ -15,10 +16,10 @@ import pluggy
 import torch
 from torch import Tensor
 
-from cswf_core.errors import OutOfMemoryError
+from cswf_core.errors import RunError
 from cswf_core.flow import boundary
 from cswf_core.flow.directions import Directions, step_key
-from cswf_core.flow.memory import Chunks, is_out_of_memory
+from cswf_core.flow.memory import Chunks, fitting
 from cswf_core.flow.noise import dequantised, gaussian
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.stage import Coordinates
@@ -122,13 +123,15 @@ class Flow:
         with boundary.calling(parts.owner("condition"), "length"):
             self.condition_length = parts.condition.length(data)
             self.observed = self._observed()
-        self.particles = self._begin(start)
-        self._data_x = data.x.to(self.device, self.settings.dtype)
-        self._data_conditions = data.conditions.to(self.device, self.settings.dtype)
+        with self._fitting(start):
+            self.particles = self._begin(start)
+            self._data_x = data.x.to(self.device, self.settings.dtype)
+            self._data_conditions = data.conditions.to(self.device, self.settings.dtype)
         self._chunks = Chunks(self.device, len(self.particles) + len(data), self._data_x.element_size())
         self._check_values = True
         self._transport = self._plan_transport()
         self._hooks = _hooks(observers)
+        self.finished = False
         self._evolution = self._evolve()
 
     @classmethod
@@ -155,6 +158,8 @@ class Flow:
         """Take all the steps that are left and return the samples."""
         for _ in self:
             pass
+        if not self.finished:
+            raise RunError("this flow was broken off by an error or an interruption; build it anew")
         return self.samples()
 
     def samples(self) -> Dataset:
@@ -173,13 +178,17 @@ class Flow:
         for index, stage in enumerate(self.stages):
             coordinates = Coordinates(stage, self.data.space, self.observed)
             directions = self._directions(stage, coordinates)
-            self.particles.enter(coordinates)
-            data_z = coordinates.enter(self._data_x)
+            with self._fitting():
+                self.particles.enter(coordinates)
+                data_z = coordinates.enter(self._data_x)
             self._notify("before_stage", stage=stage)
             distances: list[float] = []
             for step in range(stage.steps):
-                moved, squares = self._step(directions, data_z, index, step)
+                with self._fitting():
+                    moved, squares = self._step(directions, data_z, index, step)
                 done += 1
+                if self._check_values or step + 1 == stage.steps:
+                    _refuse_runaway(moved, done)
                 seconds = time.perf_counter() - began
                 state = State(stage, index, len(self.stages), step + 1, done, total, seconds, moved, squares)
                 self._notify("after_step", state=state)
@@ -190,6 +199,7 @@ class Flow:
                         break
             self.particles.leave()
             self._notify("after_stage", stage=stage)
+        self.finished = True
         self._notify("after_run")
 
     def _step(
@@ -204,14 +214,8 @@ class Flow:
         tiles = directions.tiles(
             settings.seed, stage_index, step_key(step, settings.reuse), values=self._check_values
         )
-        try:
-            update, squares = velocity(
-                tiles, self.particles.cloud, Cloud(z, self._data_conditions), self._transport, self._chunks
-            )
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            raise OutOfMemoryError(self._too_large()) from error
+        cloud, data = self.particles.cloud, Cloud(z, self._data_conditions)
+        update, squares = velocity(tiles, cloud, data, self._transport, self._chunks)
         moved = self.particles.move(update.mul_(stage.step_size))
         if stage.entropy > 0:
             key = Key(settings.seed, "entropy", stage_index, step)
@@ -270,11 +274,15 @@ class Flow:
         with boundary.calling(Owner("observer", hook, "hook", ""), hook):
             getattr(self._hooks, hook)(flow=self, **arguments)
 
-    def _too_large(self) -> str:
-        d, M, N = self.data.space.dimension, len(self.particles), len(self.data)
-        return (
-            f"out of memory on {self.device}: {M:,} particles and {N:,} data in {d:,} dimensions do not fit; "
-            "use fewer particles (particles.count) or a device with more memory"
+    def _fitting(self, start: Dataset | None = None) -> AbstractContextManager[None]:
+        count = len(start) if start is not None else self.settings.count or len(self.data)
+        return fitting(self.device, self.data.space.dimension, count, len(self.data))
+
+
+def _refuse_runaway(moved: Tensor, done: int) -> None:
+    if not math.isfinite(float(moved)):
+        raise RunError(
+            f"the flow ran away: after step {done} particles are no longer finite; lower the step size"
         )
 
 

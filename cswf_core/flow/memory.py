@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -37,6 +38,20 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and "alloc" in str(error) and "memory" in str(error)
+
+
+@contextmanager
+def fitting(device: torch.device, d: int, M: int, N: int) -> Iterator[None]:
+    """Turn running out of memory into one sentence with the sizes that did not fit."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise OutOfMemoryError(
+            f"out of memory on {device}: {M:,} particles and {N:,} data in {d:,} dimensions do not fit; "
+            "use fewer particles (particles.count) or a device with more memory"
+        ) from error
 
 
 class Chunks:

@@ -29,7 +29,7 @@ class RunDirectory:
         return cls(path)
 
     def refuse_if_taken(self, *, force: bool) -> None:
-        """Raise `RunError` if the folder cannot be used: it is a file, or has something in it without `force`."""
+        """Raise `RunError` if the folder is a file, or has something in it and `force` is not given."""
         try:
             if self.path.exists() and not self.path.is_dir():
                 raise RunError(f"{self.path} is a file; --out names a folder")

@@ -30,7 +30,7 @@ def font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def tile(image: Tensor) -> Image.Image:
-    """Return a C×H×W image of bytes (C = 1 or 3; of others the first channel) as a picture, enlarged if small."""
+    """Return a C×H×W image of bytes as a picture, enlarged if small; unless C = 3, its first channel."""
     channels, height, width = image.shape
     pixels = image.permute(1, 2, 0).numpy()
     picture = Image.fromarray(pixels) if channels == 3 else Image.fromarray(pixels[:, :, 0]).convert("RGB")

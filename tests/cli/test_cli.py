@@ -52,7 +52,9 @@ def test_run_is_repeatable_and_its_recipe_can_be_run_again(cswf, tmp_path):
 def test_progress_is_plain_lines_when_not_a_terminal(cswf, tmp_path):
     done = cswf("run", "digits", *SMALL, "--out", tmp_path / "a", "--device", "cpu")
     lines = done.out.splitlines()
-    assert any(line.startswith("stage 1/1 constant  step 3/3  moved ") and "left 0:00" in line for line in lines)
+    assert any(
+        line.startswith("stage 1/1 constant  step 3/3  moved ") and "left 0:00" in line for line in lines
+    )
     assert "\x1b" not in done.out
     assert f"see {tmp_path / 'a/samples.png'}" in lines
 

@@ -38,7 +38,8 @@ class HostOneHot(OneHot):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-11)])
 @pytest.mark.parametrize("condition", [NoCondition(), HostOneHot(amplifier=10.0, joint="dimension")])
 def test_a_gpu_takes_the_same_steps_as_a_cpu(condition, dtype, tolerance):
-    data, start = random_data(d=16, n=500), random_data(d=16, n=300, seed=9)
+    # Few samples: among many, values nearer than float32 can tell apart change ranks, and so places.
+    data, start = random_data(d=16, n=60), random_data(d=16, n=40, seed=9)
     parts = Parts(condition, HostUniform(), Sorted(), Constant(steps=3, directions=300))
     flows = [Flow(data, parts, Settings(dtype=dtype), start=start, device=device) for device in ("cpu", "cuda")]
     one, other = (flow.run().x for flow in flows)

@@ -10,7 +10,7 @@ import torch
 
 import cswf_core
 from cswf_core import hookimpl
-from cswf_core.errors import PluginError
+from cswf_core.errors import PluginError, RunError
 from cswf_core.interfaces import Dataset, Key, Schedule, Space, Stage
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
@@ -167,6 +167,14 @@ def test_a_flow_can_be_built_from_a_recipe_in_python():
     samples = flow.samples()
     assert samples.images().shape == (20, 1, 8, 8)
     assert samples.images().dtype == torch.uint8
+
+
+def test_a_flow_that_runs_away_says_so_and_does_not_blame_a_plugin():
+    flow = small_flow(schedule=Constant(steps=500, directions=20, step_size=1e4), dtype=torch.float32)
+    with pytest.raises(RunError, match="the flow ran away: after step .* lower the step size"):
+        flow.run()
+    with pytest.raises(RunError, match="broken off"):
+        flow.run()
 
 
 def test_particles_may_be_fewer_or_more_than_the_data_and_directions_any_number():

@@ -149,7 +149,11 @@ def test_a_file_that_is_no_npz_is_one_sentence(tmp_path):
     (tmp_path / "a.npz").write_text("hello")
     np.save(tmp_path / "b.npy", np.zeros(3))
     (tmp_path / "c.npz").write_bytes(b"PK\x03\x04" + b"\0" * 50)
-    for name, complaint in [("a.npz", "cannot be read"), ("b.npy", "single array, not an .npz"), ("c.npz", "cannot be read")]:
+    for name, complaint in [
+        ("a.npz", "cannot be read"),
+        ("b.npy", "single array, not an .npz"),
+        ("c.npz", "cannot be read"),
+    ]:
         with pytest.raises(DataError, match=complaint):
             Npz(path=tmp_path / name).load(draw())
     with pytest.raises(DataError, match="does not exist"):
@@ -168,7 +172,9 @@ def test_sliced_wasserstein_is_the_known_distance_between_shifted_clouds():
 
 
 def conditional_means(recipe: str, *overrides: str) -> torch.Tensor:
-    samples = Flow.from_recipe(recipe, ["data.count=800", "particles.count=800", *overrides], device="cpu").run()
+    samples = Flow.from_recipe(
+        recipe, ["data.count=800", "particles.count=800", *overrides], device="cpu"
+    ).run()
     labels = samples.conditions.labels
     return torch.stack([samples.x[0, labels == c].mean() for c in (0, 1)])
 
@@ -177,7 +183,9 @@ def test_with_a_large_amplifier_the_joint_flow_has_the_ideal_conditional_means_a
     ideal = conditional_means("toy-conditional-ideal")
     torch.testing.assert_close(ideal, torch.tensor([1.0, -1.0]), atol=0.05, rtol=0)
     torch.testing.assert_close(conditional_means("toy-cswf"), ideal, atol=0.05, rtol=0)
-    torch.testing.assert_close(conditional_means("toy-cswf", "condition.amplifier=50"), ideal, atol=0.05, rtol=0)
+    torch.testing.assert_close(
+        conditional_means("toy-cswf", "condition.amplifier=50"), ideal, atol=0.05, rtol=0
+    )
     without = conditional_means("toy-cswf", "condition.amplifier=0")
     assert (without - ideal).abs().min() > 0.5
     assert (conditional_means("toy-cswf-no-amplifier") - ideal).abs().min() > 0.05

@@ -77,7 +77,10 @@ def test_an_installed_plugin_is_found_with_its_distribution_and_version(install)
         ("import nothing_of_that_name", "ModuleNotFoundError"),
         ("raise SystemExit(3)", "SystemExit"),
         ("def broken(:", "SyntaxError"),
-        (GOOD.replace("register_projections", "register_projection"), "no hook 'register_projection'; did you mean"),
+        (
+            GOOD.replace("register_projections", "register_projection"),
+            "no hook 'register_projection'; did you mean",
+        ),
         (GOOD.replace("def register_projections(register)", "def register_projections(reg)"), "reg"),
     ],
 )
@@ -172,7 +175,10 @@ def test_a_plugin_may_watch_flows(install, cswf, tmp_path):
     )
     install("watcher", code)
     small = ["particles.count=10", "schedule.steps=2", "schedule.directions=5"]
-    assert cswf("run", "digits", "projection=axis", *small, "--out", tmp_path / "out", "--device", "cpu").status == 0
+    assert (
+        cswf("run", "digits", "projection=axis", *small, "--out", tmp_path / "out", "--device", "cpu").status
+        == 0
+    )
     assert (tmp_path / "seen").read_text() == "1 2 "
     plugins = json.loads((tmp_path / "out/run.json").read_text())["plugins"]
     assert plugins["projection"] == {"name": "axis", "distribution": "watcher", "version": "1.0"}

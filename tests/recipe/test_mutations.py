@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from pathlib import Path
 
@@ -23,11 +24,15 @@ junk = st.recursive(
         st.integers(),
         st.floats(),
         st.text(max_size=12),
-        st.sampled_from(["uniform", "one-hot", "digits", "all", "paper", "dimension", "no", "1e-3", "<<", "../x.yaml"]),
+        st.sampled_from(
+            ["uniform", "one-hot", "digits", "all", "paper", "dimension", "no", "1e-3", "<<", "../x.yaml"]
+        ),
     ),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
-        st.dictionaries(st.sampled_from(["use", "steps", "count", "mean", "metrics", "x", "1"]), inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(["use", "steps", "count", "mean", "metrics", "x", "1"]), inner, max_size=3
+        ),
     ),
     max_leaves=6,
 )
@@ -69,23 +74,26 @@ def damaged(draw: st.DrawFn) -> str:
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(text)))
         cut = draw(st.integers(0, 8))
-        throw = draw(st.one_of(st.text(max_size=4), st.sampled_from(["&a ", "*a", "!!x ", "[", "{", "- ", ": ", "\t"])))
+        throw = draw(
+            st.one_of(st.text(max_size=4), st.sampled_from(["&a ", "*a", "!!x ", "[", "{", "- ", ": ", "\t"]))
+        )
         text = text[:at] + throw + text[at + cut :]
     return text
 
 
 def read(text: str, path: Path, registry: Registry) -> None:
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    problems = []
     try:
         recipe = load_recipe(path, registry=registry)
     except RecipeError as error:
-        assert error.problems
-        for problem in error.problems:
-            assert problem.location.line >= 1
-            assert problem.location.column >= 1
-            assert problem.message
-            assert "\n" not in problem.message
-    else:
+        problems = error.problems or [None]
+    for problem in problems:
+        assert problem.location.line >= 1
+        assert problem.location.column >= 1
+        assert problem.message
+        assert "\n" not in problem.message
+    if not problems:
         assert isinstance(recipe, Recipe)
         assert with_origins(recipe)
         again = path.with_name("again.yaml")
@@ -94,7 +102,9 @@ def read(text: str, path: Path, registry: Registry) -> None:
 
 
 relaxed = settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
@@ -113,10 +123,8 @@ def test_damaged_text_never_gives_a_traceback(text, tmp_path, registry):
 @relaxed
 @given(key=st.text(max_size=20), value=st.text(max_size=20))
 def test_any_override_is_applied_or_explained(key, value, registry):
-    try:
-        load_recipe("digits", [f"{key}={value}"], registry=registry)
-    except RecipeError as error:
-        assert error.problems
+    with contextlib.suppress(RecipeError):
+        assert load_recipe("digits", [f"{key}={value}"], registry=registry)
 
 
 def test_the_mutations_do_reach_both_outcomes(registry, tmp_path):

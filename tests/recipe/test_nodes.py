@@ -90,5 +90,7 @@ def test_what_is_refused_has_a_place(text, complaint):
 
 
 def test_an_alias_that_would_explode_is_refused_and_stays_small():
-    bomb = "a: &a [x, x]\n" + "".join(f"{c}: &{c} [*{p}, *{p}]\n" for p, c in zip("abcdefgh", "bcdefghi", strict=True))
+    bomb = "a: &a [x, x]\n" + "".join(
+        f"{c}: &{c} [*{p}, *{p}]\n" for p, c in zip("abcdefgh", "bcdefghi", strict=True)
+    )
     assert len([line for line in complaints(bomb) if ": alias '" in line]) == 16

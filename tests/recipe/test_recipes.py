@@ -80,7 +80,9 @@ def test_another_plugin_replaces_the_section_and_the_same_one_merges(write, regi
     write(MINIMAL + "condition: {use: one-hot, amplifier: 3, labels: balanced}\n", "base.yaml")
     recipe = load_recipe(write("extends: base.yaml\ncondition: {use: continuous}\n"), registry=registry)
     assert recipe.condition.part.amplifier == 10
-    recipe = load_recipe(write("extends: base.yaml\ncondition: {use: one-hot, amplifier: 5}\n"), registry=registry)
+    recipe = load_recipe(
+        write("extends: base.yaml\ncondition: {use: one-hot, amplifier: 5}\n"), registry=registry
+    )
     assert (recipe.condition.part.amplifier, recipe.condition.part.labels) == (5, "balanced")
     recipe = load_recipe(write("extends: base.yaml\ncondition: {amplifier: 6}\n"), registry=registry)
     assert (recipe.condition.part.amplifier, recipe.condition.part.labels) == (6, "balanced")
@@ -124,8 +126,15 @@ def test_overrides_change_values_and_reach_into_lists(registry):
 @pytest.mark.parametrize(
     ("override", "complaint"),
     [
-        ("schedule.stepz=1", "command line:1:1: unknown key 'stepz' of schedule 'constant'; did you mean 'steps' or 'step_size'?"),
-        ("schedule.steps=many", "command line:1:16: schedule.steps must be a whole number, got the text 'many'"),
+        (
+            "schedule.stepz=1",
+            "command line:1:1: unknown key 'stepz' of schedule 'constant'; "
+            "did you mean 'steps' or 'step_size'?",
+        ),
+        (
+            "schedule.steps=many",
+            "command line:1:16: schedule.steps must be a whole number, got the text 'many'",
+        ),
         ("steps", "command line:1:1: 'steps' is not of the form key.path=value"),
         ("outputs.snapshots.9=1", "'outputs.snapshots' has 7 entries, counted from 0, and '9' is none of them"),
         ("outputs.snapshots.first=1", "'first' is none of them"),
@@ -159,8 +168,8 @@ def test_every_mistake_is_reported_in_one_go(complaints):
         "mine.yaml:4:34: outputs.columns must be a whole number, got 2.5",
         "mine.yaml:1:7: unknown dataset 'digit'; did you mean 'digits'?",
         "mine.yaml:2:38: condition.amplifier must be a number, got the text 'loud'",
-        "mine.yaml:2:51: condition.joint must be one of 'uniform', 'equal', 'dimension', got the text 'unifrom'; "
-        "did you mean 'uniform'?",
+        "mine.yaml:2:51: condition.joint must be one of 'uniform', 'equal', 'dimension', "
+        "got the text 'unifrom'; did you mean 'uniform'?",
         "mine.yaml:7:13: projection needs 'use', the name of a projection; known: uniform",
         "mine.yaml:1:1: missing key 'schedule'",
         "mine.yaml:8:21: evaluate.metrics must be a list of metrics",
@@ -187,7 +196,10 @@ def test_every_mistake_is_reported_in_one_go(complaints):
         ("data: {use: toy-2d, target: []}\n", "target must name at least one component"),
         ("data: {use: toy-2d, target: [{mean: [1]}]}\n", "mine.yaml:1:37: mean must be two numbers"),
         ("data: {use: toy-2d, target: [{mean: [1, 2], weight: 0}]}\n", "weight must be above 0, got 0"),
-        ("schedule: {use: constant, steps: yes, directions: 2}\n", "must be a whole number, got the text 'yes'"),
+        (
+            "schedule: {use: constant, steps: yes, directions: 2}\n",
+            "must be a whole number, got the text 'yes'",
+        ),
         ("# " + "x" * 262_143 + "\n", "mine.yaml:1:1: the file is larger than 256 KB"),
     ],
 )
@@ -235,7 +247,8 @@ def test_texts_may_look_like_numbers_and_whole_numbers_like_floats(write, regist
 def test_relative_paths_count_from_the_recipe_that_names_them(write, tmp_path, registry):
     write("data: {use: npz, path: points.npz}\n", "deep/base.yaml")
     recipe = load_recipe(
-        write("extends: deep/base.yaml\nschedule: {use: constant, steps: 1, directions: 1}\n"), registry=registry
+        write("extends: deep/base.yaml\nschedule: {use: constant, steps: 1, directions: 1}\n"),
+        registry=registry,
     )
     assert recipe.data.part.path == tmp_path / "deep/points.npz"
     recipe = load_recipe("mine.yaml", ["data.path=here.npz"], registry=registry)

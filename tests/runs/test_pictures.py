@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -41,7 +43,7 @@ def test_level_sets_are_nested_and_hold_their_share():
     sets = scatter.level_sets(density)
     for share, region in zip(scatter.SHARES, sets, strict=True):
         assert density[region].sum() == pytest.approx(share, abs=0.01)
-    for larger, smaller in zip(sets, sets[1:], strict=False):
+    for larger, smaller in itertools.pairwise(sets):
         assert (larger | ~smaller).all()
 
 
