@@ -1,4 +1,4 @@
-"""The plugin door: every hook a plugin can implement, whole on one screen."""
+"""The plugin door: every hook a plugin can implement, each with its contract."""
 
 from __future__ import annotations
 

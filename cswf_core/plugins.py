@@ -1,8 +1,8 @@
 """Discovery of plugins: who is there, what they offer, and what is wrong with the broken ones.
 
 Every plugin, the built-ins included, is an entry point of the group `cswf` that names a module with hook
-implementations, or a single .py file in a folder. A plugin that cannot be imported is kept as broken,
-with its reason, and harms nothing else.
+implementations, or a single .py file in a folder. One that cannot be imported stays on the list with what
+went wrong, and everything else goes on without it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The flow: Algorithm 1 of the paper, as a loop over stages and steps.
 
-It knows no file, no terminal and no YAML; observers do.
+Whatever concerns disks, screens or recipes happens in observers and on the floors above.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A stage's own coordinates: exact, and as small as the grid its directions live on.
 
-At a coarse grid every direction is θ = U t, so θ·x = t·(Uᵀx) and every update lies in the range of U.
-On entering, z = Uᵀx is computed once; a step u changes z by G u with G = UᵀPU, where P zeroes observed
-coordinates; the running sum S of all u is kept; on leaving, x ← x + P U S. Nothing is approximated.
+Where directions are θ = U t with t on a coarse grid, a step needs only z = Uᵀx, since θ·x = t·z, and moves x
+only by multiples of U. So z is computed when the stage begins, each update u changes it by G u with
+G = UᵀPU, where P zeroes observed coordinates, and the updates are added up in S. When the stage ends, x
+receives P U S. Up to rounding, this is what steps on x itself would have given.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Randomness: every draw is born from a key, never from a generator carried along.
+"""Randomness: every draw is born from a key of its own.
 
-A key is (run seed, stage, step, role, index). Two draws with one key give the same numbers, so a run
-can resume at any step, a saved model need not store its directions, and the order in which parts are
-computed changes nothing.
+A key is (run seed, stage, step, role, index), and nothing else decides the numbers: not what was drawn
+before, not the order of the work, not the number of workers. To repeat the directions of step 4,000 one
+needs their key, and neither the 3,999 steps before nor a file.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The arithmetic that a device cares about; rows are directions, columns are samples."""
+"""Number crunching, apart from what it is for; rows are directions, columns are samples."""

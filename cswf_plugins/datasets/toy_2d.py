@@ -75,7 +75,7 @@ class Toy2D(DatasetSource):
         if self.variables == "xy":
             labels = _shares(self.initial, count)
             return self._dataset(_points(self.initial, labels, draw), labels)
-        taken = data.conditions.take(torch.arange(count) % len(data))
+        taken = data.conditions.take(torch.arange(count) * len(data) // count)
         assert taken.labels is not None
         assert taken.vectors is not None
         labels = np.minimum(taken.labels.numpy(), len(self.initial) - 1)

@@ -1,4 +1,4 @@
-"""A stage in its own coordinates gives what the plain computation in the data's space gives."""
+"""Coarse coordinates give what the plain computation in the data's space gives."""
 
 from __future__ import annotations
 

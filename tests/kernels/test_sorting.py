@@ -47,7 +47,7 @@ def test_a_cdf_rises_from_0_to_1_and_its_inverse_undoes_it(shift, n, m, seed):
 
 
 @pytest.mark.parametrize("rank", ["paper", "half"])
-def test_values_outside_the_range_of_p_map_to_the_extremes_of_q(rank):
+def test_a_value_beyond_every_particle_goes_to_an_extreme_of_the_data(rank):
     estimator = Sorted(rank=rank)
     p, q = estimator.fit(rows(2, 20)), estimator.fit(rows(2, 35, seed=1))
     far = torch.tensor([[-50.0, 50.0]] * 2, dtype=torch.float64)

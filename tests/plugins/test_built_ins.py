@@ -99,6 +99,9 @@ def test_where_y_is_the_condition_particles_begin_with_the_data_s_own_y():
     assert torch.equal(start.conditions.vectors, data.conditions.vectors)
     assert float(start.x[0, data.conditions.labels == 0].mean()) == pytest.approx(-1, abs=0.3)
     assert data.points().shape == (50, 2)
+    for count in (10, 90):
+        labels = source.start(data, count, draw("start")).conditions.labels
+        assert torch.bincount(labels).tolist() == [count // 2, count // 2]
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
