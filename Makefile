@@ -1,4 +1,5 @@
 # make demo   digits from noise, by class, into runs/
+# make accuracy   the demo again, scored by nearest neighbours
 # make test   lint, types and tests; `make test-all` adds the slow ones
 # Each makes .venv first if it is not there. PYTHON=python3.12 chooses another interpreter.
 
@@ -7,10 +8,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all lint format lock clean
+.PHONY: demo accuracy test test-all lint format lock clean
 
 demo: $(STAMP)
 	$(BIN)/cswf run digits
+
+accuracy: $(STAMP)
+	$(BIN)/python examples/score_digits.py
 
 test: $(STAMP) lint
 	$(BIN)/pytest
