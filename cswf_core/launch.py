@@ -40,9 +40,9 @@ def launch(
     record = Record(directory, _facts(recipe, flow))
     try:
         generated = flow.run()
-        scores = evaluate(recipe, flow, generated)
         _write_results(directory, recipe, flow, generated, figure)
-        record.save("done", **_progress(log, flow), metrics=scores, samples_sha256=generated.digest())
+        record.save("running", **_progress(log, flow), samples_sha256=generated.digest())
+        record.save("done", metrics=evaluate(recipe, flow, generated))
     except KeyboardInterrupt:
         record.save("interrupted", **_progress(log, flow))
         raise
@@ -60,7 +60,7 @@ def evaluate(recipe: Recipe, flow: Flow, generated: Dataset) -> dict[str, float]
         draw = Key(recipe.seed, "metric", index=index).open(flow.device, flow.settings.dtype)
         with boundary.calling(choice.plugin.owner, "compute"):
             found = choice.part.compute(generated, flow.data, draw)
-        scores.update({name: float(value) for name, value in found.items()})
+        scores.update(boundary.check_scores(found, choice.plugin.owner))
     return scores
 
 

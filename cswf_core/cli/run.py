@@ -47,7 +47,9 @@ def run(
     logging.basicConfig(format="%(message)s", level=logging.ERROR if quiet else logging.WARNING)
     directory.refuse_if_taken(force=force)
     if not quiet:
-        console.print(f"{loaded.name}: {loaded.description}".rstrip(": "), highlight=False, markup=False)
+        console.print(
+            f"{loaded.name}: {loaded.description}".rstrip(": "), highlight=False, markup=False, soft_wrap=True
+        )
     progress = BarProgress(console) if console.is_terminal and not quiet else LineProgress(console)
     try:
         facts = launch(loaded, directory, device=device, force=force, observers=[progress])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -175,6 +175,29 @@ def check_strata(strata: object, owner: Owner, M: int, N: int) -> list[Stratum] 
         if len(data) == 0 or int(data.max()) >= N:
             raise DataError(f"{owner}: {len(particles)} particles ask for a condition that no data have")
     return strata
+
+
+def check_mask(mask: object, owner: Owner, d: int, M: int) -> Tensor:
+    """Return a mask of observed coordinates as d×1, one for all particles, or d×M, one for each."""
+    shapes = ((d,), (d, M))
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) not in shapes:
+        got = (
+            f"{'×'.join(map(str, mask.shape))} of {_short(mask.dtype)}"
+            if isinstance(mask, Tensor)
+            else repr(mask)
+        )
+        raise fault(owner, "mask", f"{d} or {d}×{M} booleans", got)
+    return mask.reshape(d, -1)
+
+
+def check_scores(scores: object, owner: Owner) -> dict[str, float]:
+    """Return a metric's answer if it is finite numbers by name."""
+    if not isinstance(scores, Mapping) or not all(isinstance(name, str) for name in scores):
+        raise fault(owner, "compute", "a mapping from names to numbers", repr(scores))
+    for name, value in scores.items():
+        if not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise fault(owner, "compute", "finite numbers", f"{value!r} for '{name}'")
+    return {name: float(value) for name, value in scores.items()}
 
 
 def check_stages(stages: object, owner: Owner) -> tuple[Stage, ...]:

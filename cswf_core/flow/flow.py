@@ -119,12 +119,14 @@ class Flow:
             data, parts.owners.get("dataset") or Owner("dataset", "data", "given", "")
         )
         with boundary.calling(parts.owner("schedule"), "stages"):
-            self.stages = boundary.check_stages(parts.schedule.stages(data.space), parts.owner("schedule"))
+            self.stages = boundary.check_stages(
+                parts.schedule.stages(data.space, parts.projection), parts.owner("schedule")
+            )
         with boundary.calling(parts.owner("condition"), "length"):
             self.condition_length = parts.condition.length(data)
-            self.observed = self._observed()
         with self._fitting(start):
             self.particles = self._begin(start)
+            self.observed = self._observed()
             self._data_x = data.x.to(self.device, self.settings.dtype)
             self._data_conditions = data.conditions.to(self.device, self.settings.dtype)
         self._chunks = Chunks(self.device, len(self.particles) + len(data), self._data_x.element_size())
@@ -241,14 +243,12 @@ class Flow:
         return Particles(boundary.check_tensor(x, owner, "place", shape=tuple(x.shape), like=like), conditions)
 
     def _observed(self) -> Tensor | None:
-        mask = self.parts.condition.mask(self.data)
+        owner = self.parts.owner("condition")
+        with boundary.calling(owner, "mask"):
+            mask = self.parts.condition.mask(self.data, self.particles.conditions)
         if mask is None:
             return None
-        like, shape = torch.empty(0, device=mask.device), (self.data.space.dimension,)
-        owner = self.parts.owner("condition")
-        return boundary.check_tensor(mask, owner, "mask", shape=shape, like=like, dtype=torch.bool).to(
-            self.device
-        )
+        return boundary.check_mask(mask, owner, self.data.space.dimension, len(self.particles)).to(self.device)
 
     def _plan_transport(self) -> Transport:
         owner, condition_owner = self.parts.owner("cdf"), self.parts.owner("condition")

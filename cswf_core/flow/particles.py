@@ -67,7 +67,7 @@ class Particles:
         """Add noise (d×M) to the particles, but not to observed coordinates."""
         assert self._coordinates is not None, "particles are shaken inside a stage"
         if self._coordinates.observed is not None:
-            noise = noise.masked_fill(self._coordinates.observed[:, None], 0)
+            noise = noise.masked_fill(self._coordinates.observed, 0)
         self._x += noise
         if self._sum is not None:
             self._z += self._coordinates.enter(noise)

@@ -49,9 +49,12 @@ class ConditionEncoder(abc.ABC):
         squared = draw.host.beta(dimension / 2, length / 2, count)
         return torch.from_numpy(squared).sqrt().to(draw.device, draw.dtype)
 
-    def mask(self, data: Dataset) -> Tensor | None:
-        """Return which coordinates of x are observed and must not move (d booleans); None: all move."""
-        del data
+    def mask(self, data: Dataset, conditions: Conditions) -> Tensor | None:
+        """Return which coordinates of x are observed and must not move; None, the usual: all move.
+
+        One mask for all particles (d booleans), or one for each (d×M); `conditions` are the particles'.
+        """
+        del data, conditions
         return None
 
     def place(self, x: Tensor, conditions: Conditions) -> Tensor:

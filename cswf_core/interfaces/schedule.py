@@ -26,6 +26,10 @@ class Upsampling(abc.ABC):
     def down(self, x: Tensor) -> Tensor:
         """Return Uᵀ x: d×n → d_k×n."""
 
+    def gram(self, t: Tensor) -> Tensor:
+        """Return UᵀU t: d_k×n → d_k×n. Override it where that is cheaper than going up and down."""
+        return self.down(self.up(t))
+
 
 @attrs.frozen(eq=False)
 class Stage:
@@ -50,8 +54,11 @@ class Schedule(abc.ABC):
     """Plans a flow. Subclasses are attrs classes whose fields are the parameters."""
 
     @abc.abstractmethod
-    def stages(self, space: Space) -> Sequence[Stage]:
-        """Return the stages for data in `space`, in order."""
+    def stages(self, space: Space, projection: ProjectionSampler) -> Sequence[Stage]:
+        """Return the stages for data in `space`, in order.
+
+        `projection` is the recipe's, for a schedule whose stages vary it: `attrs.evolve(projection, patch=7)`.
+        """
 
     def stop(self, stage: Stage, distances: Sequence[float]) -> bool:
         """Say whether to leave the stage early, given its sliced distance after each step so far.

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 def archive(samples: Dataset, observed: Tensor | None) -> bytes:
     """Return samples as .npz: `images` (n×C×H×W bytes) or `points` (n×d), and `labels` if there are any.
 
-    Where part of an image was given, also `mask` (C×H×W, true where observed) and `observed`, the images
-    with everything else black.
+    Where part of an image was given, also `mask` (n×C×H×W, or 1×C×H×W if all have one; true where
+    observed) and `observed`, the images with everything else black.
     """
     arrays: dict[str, Any] = {}
     if samples.space.is_image:
         images = samples.images().numpy()
         arrays["images"] = images
         if observed is not None:
-            arrays["mask"] = observed.cpu().numpy().reshape(samples.space.shape)
+            arrays["mask"] = observed.T.reshape(-1, *samples.space.shape).cpu().numpy()
             arrays["observed"] = np.where(arrays["mask"], images, 0).astype(np.uint8)
     else:
         arrays["points"] = samples.points().numpy()

@@ -1,6 +1,6 @@
 """Condition `none`: no condition at all.
 
-What it is: the unconditional flow, SWF; particles still carry the labels of random data, unused.
+What it is: the unconditional flow, SWF; particles carry no label.
 Cost: nothing.
 When not to use it: when you want to ask for something.
 """

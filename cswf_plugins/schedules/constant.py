@@ -12,7 +12,7 @@ from typing import Literal
 
 import attrs
 
-from cswf_core.interfaces import Schedule, Space, Stage, parameter
+from cswf_core.interfaces import ProjectionSampler, Schedule, Space, Stage, parameter
 
 
 @attrs.frozen(kw_only=True)
@@ -26,8 +26,9 @@ class Constant(Schedule):
     )
     entropy: float = parameter("λ: every step adds √(2λη) of Gaussian noise", default=0.0, at_least=0)
 
-    def stages(self, space: Space) -> Sequence[Stage]:
+    def stages(self, space: Space, projection: ProjectionSampler) -> Sequence[Stage]:
         """Return the one stage."""
+        del projection
         eta = float(space.dimension) if self.step_size == "dimension" else float(self.step_size)
         return [
             Stage(

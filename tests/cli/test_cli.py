@@ -249,3 +249,33 @@ def test_what_is_slow_to_import_is_imported_where_it_is_used():
     )
     environment = {**os.environ, "CSWF_LOAD_PLUGINS": ""}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize(
+    ("returned", "complaint"),
+    [
+        ("{'score': float('nan')}", "metric 'mine' (mine): compute must return finite numbers, got nan for 'score'"),
+        ("3", "metric 'mine' (mine): compute must return a mapping from names to numbers, got 3"),
+        ("1 / 0", "metric 'mine' (mine): compute raised ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_metric_that_fails_leaves_the_samples(cswf, tmp_path, returned, complaint):
+    (tmp_path / "mine.py").write_text(
+        "import attrs\n"
+        "from cswf_core import hookimpl\n"
+        "from cswf_core.interfaces import Metric\n"
+        "@attrs.frozen\n"
+        "class Mine(Metric):\n"
+        f"    def compute(self, generated, real, draw): return {returned}\n"
+        "@hookimpl\n"
+        "def register_metrics(register): register('mine', Mine)\n"
+    )
+    arguments = ("evaluate.metrics=[mine]", "--plugins-dir", tmp_path, "--out", tmp_path / "out", "--quiet")
+    done = cswf("run", "digits", *SMALL, *arguments)
+    assert done.status == 2
+    assert done.err.startswith(complaint)
+    assert len(np.load(tmp_path / "out/samples.npz")["images"]) == 20
+    record = json.loads((tmp_path / "out/run.json").read_text())
+    assert record["status"] == "failed"
+    assert record["error"].startswith(complaint)
+    assert record["samples_sha256"]

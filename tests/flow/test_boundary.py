@@ -115,7 +115,7 @@ def test_a_faulty_cdf_is_named(change, complaint):
             "labels from 0 to 2, one per class, got 9",
         ),
         ("place", lambda self, x, y: x.float(), "place must return"),
-        ("mask", lambda *a: torch.ones(4).bool(), "mask must return a 5 tensor of bool"),
+        ("mask", lambda *a: torch.ones(4).bool(), "mask must return 5 or 5×30 booleans, got 4 of bool"),
         ("strata", lambda *a: [(torch.arange(3), torch.arange(3))], "each of 30 particles exactly once"),
     ],
 )
@@ -128,7 +128,7 @@ def test_a_faulty_condition_is_named(method, value, complaint):
 
 @pytest.mark.parametrize("stages", [None, [1], [Stage(steps=1, directions=0, step_size=1.0)]])
 def test_a_faulty_schedule_is_named(stages):
-    faulty = attrs.frozen(type("Mine", (Constant,), {"stages": lambda self, space: stages}))
+    faulty = attrs.frozen(type("Mine", (Constant,), {"stages": lambda self, space, projection: stages}))
     with pytest.raises(PluginError, match="stages must return"):
         small_flow(schedule=faulty(steps=1, directions=1), owners=OWNERS)
 

@@ -149,7 +149,7 @@ def test_an_observer_that_fails_is_named_with_its_hook_and_line():
 def test_a_schedule_may_leave_a_stage_early():
     @attrs.frozen
     class Impatient(Schedule):
-        def stages(self, space):
+        def stages(self, space, projection):
             return [Stage(steps=50, directions=10, step_size=1.0)] * 2
 
         def stop(self, stage, distances):

@@ -45,7 +45,7 @@ class TwoStages(Schedule):
 
     first: Stage
 
-    def stages(self, space: Space) -> list[Stage]:
+    def stages(self, space: Space, projection: ProjectionSampler) -> list[Stage]:
         return [self.first, Stage(steps=2, directions=40, step_size=2.0)]
 
 
@@ -53,11 +53,19 @@ class TwoStages(Schedule):
 class Masked(NoCondition):
     """Coordinates 0 to 2 are observed, and begin with what is observed."""
 
-    def mask(self, data: Dataset) -> Tensor:
+    def mask(self, data: Dataset, conditions: object) -> Tensor:
         return torch.arange(data.space.dimension) < 3
 
     def place(self, x: Tensor, conditions: object) -> Tensor:
         return x.index_fill(0, torch.arange(3), 0.25)
+
+
+@attrs.frozen
+class MaskedEach(Masked):
+    """Every particle has a mask of its own: j observes coordinate j mod 3 and nothing else."""
+
+    def mask(self, data: Dataset, conditions: object) -> Tensor:
+        return torch.arange(data.space.dimension)[:, None] == torch.arange(30) % 3
 
 
 @pytest.fixture
@@ -65,7 +73,7 @@ def U() -> Tensor:
     return Key(3, "U").open(dtype=torch.float64).normal(FINE, COARSE)
 
 
-@pytest.mark.parametrize("condition", [NoCondition(), Masked()])
+@pytest.mark.parametrize("condition", [NoCondition(), Masked(), MaskedEach()])
 @pytest.mark.parametrize("bin_width", [0.0, 0.5])
 @pytest.mark.parametrize("entropy", [0.0, 0.01])
 def test_coarse_coordinates_equal_the_plain_computation(U, condition, bin_width, entropy):
@@ -96,3 +104,6 @@ def test_observed_coordinates_never_move():
     x = small_flow(data, condition=Masked()).run().x
     assert (x[:3] == 0.25).all()
     assert (x[3:] != 0.25).all()
+    x = small_flow(data, condition=MaskedEach()).run().x
+    still = x[:3] == 0.25
+    assert torch.equal(still, torch.arange(3)[:, None] == torch.arange(30) % 3)
