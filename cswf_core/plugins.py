@@ -11,7 +11,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -156,21 +156,13 @@ class Registry:
             return
         others = [other for other in self._manager.get_plugins() if other is not plugin]
         for kind, (hook, contract) in KINDS.items():
-            offered: list[Plugin] = []
-
-            def register(
-                name: str, plugin: type[Any], kind: str = kind, contract: type[Any] = contract
-            ) -> None:
-                _check_offer(name, plugin, contract, kind)
-                offered.append(Plugin(Owner(kind, name, distribution, version), plugin))  # noqa: B023
-
+            desk = _Desk(kind, contract, distribution, version)
             try:
-                self._manager.subset_hook_caller(hook, remove_plugins=others)(register=register)
-                _refuse_twice(offered)
+                self._manager.subset_hook_caller(hook, remove_plugins=others)(register=desk)
             except Exception as error:
                 self._break(kind, entry, distribution, version, error)
             else:
-                self.plugins.extend(offered)
+                self.plugins.extend(desk.offered)
 
     def _break(self, kind: str, entry: str, distribution: str, version: str, error: BaseException) -> None:
         reason = str(error) if isinstance(error, CswfError) else f"{type(error).__name__}: {error}"
@@ -206,29 +198,40 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
-def _check_offer(name: object, plugin: object, contract: type[Any], kind: str) -> None:
-    if not isinstance(name, str) or not name or ":" in name:
-        raise PluginError(f"register() takes a name without ':' and a class, got {name!r}")
-    if not inspect.isclass(plugin):
-        hint = ": leave out the parentheses" if isinstance(plugin, contract) else ""
-        raise PluginError(f"{kind} '{name}': register() takes a class, got {plugin!r}{hint}")
-    if not issubclass(plugin, contract):
-        raise PluginError(f"{kind} '{name}': {plugin.__name__} does not derive from {contract.__name__}")
-    missing = sorted(getattr(plugin, "__abstractmethods__", ()))
-    if missing:
-        raise PluginError(f"{kind} '{name}': {plugin.__name__} lacks {', '.join(missing)}")
-    if not attrs.has(plugin) or "__attrs_attrs__" not in vars(plugin):
-        raise PluginError(
-            f"{kind} '{name}': {plugin.__name__} must be an attrs class (write @attrs.frozen above it)"
-        )
+class _Desk:
+    """Where one distribution offers its plugins of one kind: the `register` that its hook is handed."""
 
+    def __init__(self, kind: str, contract: type[Any], distribution: str, version: str) -> None:
+        self.kind = kind
+        self.contract = contract
+        self.distribution = distribution
+        self.version = version
+        self.offered: list[Plugin] = []
 
-def _refuse_twice(offered: Iterable[Plugin]) -> None:
-    names: set[str] = set()
-    for plugin in offered:
-        if plugin.owner.name in names:
-            raise PluginError(f"{plugin.owner.kind} '{plugin.owner.name}' is registered twice by one plugin")
-        names.add(plugin.owner.name)
+    def __call__(self, name: str, plugin: type[Any]) -> None:
+        fault = self._fault(name, plugin)
+        if fault:
+            raise PluginError(fault)
+        self.offered.append(Plugin(Owner(self.kind, name, self.distribution, self.version), plugin))
+
+    def _fault(self, name: object, plugin: object) -> str:
+        """Return what is wrong with an offer; nothing if it is fine."""
+        if not isinstance(name, str) or not name or ":" in name:
+            return f"register() takes a name without ':' and a class, got {name!r}"
+        what = f"{self.kind} '{name}'"
+        if any(name == other.owner.name for other in self.offered):
+            return f"{what} is registered twice by one plugin"
+        if not inspect.isclass(plugin):
+            hint = ": leave out the parentheses" if isinstance(plugin, self.contract) else ""
+            return f"{what}: register() takes a class, got {plugin!r}{hint}"
+        if not issubclass(plugin, self.contract):
+            return f"{what}: {plugin.__name__} does not derive from {self.contract.__name__}"
+        missing = sorted(getattr(plugin, "__abstractmethods__", ()))
+        if missing:
+            return f"{what}: {plugin.__name__} lacks {', '.join(missing)}"
+        if "__attrs_attrs__" not in vars(plugin):
+            return f"{what}: {plugin.__name__} must be an attrs class (write @attrs.frozen above it)"
+        return ""
 
 
 def _unknown_hook(plugin: object) -> str:

@@ -254,7 +254,10 @@ def test_what_is_slow_to_import_is_imported_where_it_is_used():
 @pytest.mark.parametrize(
     ("returned", "complaint"),
     [
-        ("{'score': float('nan')}", "metric 'mine' (mine): compute must return finite numbers, got nan for 'score'"),
+        (
+            "{'score': float('nan')}",
+            "metric 'mine' (mine): compute must return finite numbers, got nan for 'score'",
+        ),
         ("3", "metric 'mine' (mine): compute must return a mapping from names to numbers, got 3"),
         ("1 / 0", "metric 'mine' (mine): compute raised ZeroDivisionError: division by zero"),
     ],
