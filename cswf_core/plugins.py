@@ -8,59 +8,27 @@ went wrong, and everything else goes on without it.
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import attrs
 import pluggy
 
 from cswf_core import hookspecs
 from cswf_core.errors import CswfError, PluginError, did_you_mean
-from cswf_core.interfaces import (
-    CDFEstimator,
-    ConditionEncoder,
-    DatasetSource,
-    Metric,
-    Owner,
-    ProjectionSampler,
-    Schedule,
-)
-
-KINDS: Mapping[str, tuple[str, type[Any]]] = {
-    "projection": ("register_projections", ProjectionSampler),
-    "cdf": ("register_cdfs", CDFEstimator),
-    "condition": ("register_conditions", ConditionEncoder),
-    "schedule": ("register_schedules", Schedule),
-    "dataset": ("register_datasets", DatasetSource),
-    "metric": ("register_metrics", Metric),
-}
-"""Kind → (hook that offers it, contract it implements)."""
+from cswf_core.interfaces import Owner
+from cswf_core.offers import KINDS, Desk, Plugin, misused_hooks
 
 BUILTIN = "cswf"
 """The distribution whose plugins are always loaded."""
 
 LOAD_ONLY = "CSWF_LOAD_PLUGINS"
-
-
-@attrs.frozen
-class Plugin:
-    """A class that recipes can ask for."""
-
-    owner: Owner
-    factory: type[Any]
-
-    @property
-    def summary(self) -> str:
-        """First line of the class's docstring, or of its module's."""
-        module = sys.modules.get(self.factory.__module__)
-        text = self.factory.__doc__ or (module.__doc__ if module else "") or ""
-        return text.strip().splitlines()[0] if text.strip() else ""
 
 
 @attrs.frozen
@@ -105,7 +73,7 @@ class Registry:
             registry.broken.append(Broken(Owner("", missing, missing, ""), reason))
         if plugins_dir is not None:
             for path in _files(Path(plugins_dir)):
-                registry._load(path.stem, path.stem, "", lambda path=path: _import_file(path))  # type: ignore[misc]
+                registry._load(path.stem, path.name, "", partial(_import_file, path))
         return registry
 
     def find(self, kind: str, name: str) -> Plugin:
@@ -137,8 +105,9 @@ class Registry:
         return any(hasattr(hookspecs.Observation, caller.name) for caller in callers)
 
     def _blame(self, name: str) -> str:
-        suspects = [b for b in self.broken if b.owner.name == name or b.owner.distribution in name.split(":")]
-        return "".join(f"; plugin '{b.owner.name}' is broken: {b.reason}" for b in suspects)
+        """Return what is known of broken plugins, one of which may have meant to offer `name`."""
+        mine = [b for b in self.broken if b.owner.name == name or b.owner.distribution in name.split(":")]
+        return "".join(f"; plugin '{b.owner.name}' is broken: {b.reason}" for b in (mine or self.broken)[:3])
 
     def _load(self, entry: str, distribution: str, version: str, load: Callable[[], object]) -> None:
         """Import one plugin and collect what it offers; whatever goes wrong is written down, not raised."""
@@ -146,27 +115,32 @@ class Registry:
         try:
             plugin = load()
             self._manager.register(plugin, name=f"{distribution}:{entry}")
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit, and what extension modules raise when they panic
             self._break("", entry, distribution, version, error)
             return
-        unknown = _unknown_hook(plugin)
-        if unknown:
+        wrong = misused_hooks(plugin)
+        if wrong:
             self._manager.unregister(plugin)
-            self._break("", entry, distribution, version, PluginError(unknown))
+            self._break("", entry, distribution, version, PluginError(wrong))
             return
         others = [other for other in self._manager.get_plugins() if other is not plugin]
         for kind, (hook, contract) in KINDS.items():
-            desk = _Desk(kind, contract, distribution, version)
+            desk = Desk(kind, contract, distribution, version)
             try:
                 self._manager.subset_hook_caller(hook, remove_plugins=others)(register=desk)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 self._break(kind, entry, distribution, version, error)
             else:
                 self.plugins.extend(desk.offered)
 
     def _break(self, kind: str, entry: str, distribution: str, version: str, error: BaseException) -> None:
         reason = str(error) if isinstance(error, CswfError) else f"{type(error).__name__}: {error}"
-        self.broken.append(Broken(Owner(kind, entry, distribution, version), " ".join(reason.split())))
+        reason = textwrap.shorten(reason, 300, placeholder=" …")
+        self.broken.append(Broken(Owner(kind, entry, distribution, version), reason))
 
 
 def _installed() -> Iterator[EntryPoint]:
@@ -196,51 +170,6 @@ def _import_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-class _Desk:
-    """Where one distribution offers its plugins of one kind: the `register` that its hook is handed."""
-
-    def __init__(self, kind: str, contract: type[Any], distribution: str, version: str) -> None:
-        self.kind = kind
-        self.contract = contract
-        self.distribution = distribution
-        self.version = version
-        self.offered: list[Plugin] = []
-
-    def __call__(self, name: str, plugin: type[Any]) -> None:
-        fault = self._fault(name, plugin)
-        if fault:
-            raise PluginError(fault)
-        self.offered.append(Plugin(Owner(self.kind, name, self.distribution, self.version), plugin))
-
-    def _fault(self, name: object, plugin: object) -> str:
-        """Return what is wrong with an offer; nothing if it is fine."""
-        if not isinstance(name, str) or not name or ":" in name:
-            return f"register() takes a name without ':' and a class, got {name!r}"
-        what = f"{self.kind} '{name}'"
-        if any(name == other.owner.name for other in self.offered):
-            return f"{what} is registered twice by one plugin"
-        if not inspect.isclass(plugin):
-            hint = ": leave out the parentheses" if isinstance(plugin, self.contract) else ""
-            return f"{what}: register() takes a class, got {plugin!r}{hint}"
-        if not issubclass(plugin, self.contract):
-            return f"{what}: {plugin.__name__} does not derive from {self.contract.__name__}"
-        missing = sorted(getattr(plugin, "__abstractmethods__", ()))
-        if missing:
-            return f"{what}: {plugin.__name__} lacks {', '.join(missing)}"
-        if "__attrs_attrs__" not in vars(plugin):
-            return f"{what}: {plugin.__name__} must be an attrs class (write @attrs.frozen above it)"
-        return ""
-
-
-def _unknown_hook(plugin: object) -> str:
-    """Return what is wrong if a plugin implements a hook that does not exist, as after a slip of spelling."""
-    known = [n for spec in (hookspecs.Registration, hookspecs.Observation) for n in vars(spec) if n[0] != "_"]
-    for name in dir(plugin):
-        if hasattr(getattr(plugin, name, None), f"{hookspecs.PROJECT}_impl") and name not in known:
-            return f"there is no hook '{name}'{did_you_mean(name, known)}"
-    return ""
 
 
 def _names(text: str) -> set[str]:

@@ -9,6 +9,7 @@ import math
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -32,9 +33,9 @@ def calling(owner: Owner, method: str) -> Iterator[None]:
         if is_out_of_memory(error):
             raise
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        raise PluginError(
-            f"{owner}: {method} raised {type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
-        ) from error
+        ours = Path(frame.filename).is_relative_to(Path(__file__).parents[1])  # e.g. a wrong signature
+        place = "" if ours else f" ({frame.filename}:{frame.lineno})"
+        raise PluginError(f"{owner}: {method} raised {type(error).__name__}: {error}{place}") from error
 
 
 def fault(owner: Owner, method: str, expected: str, got: str) -> PluginError:

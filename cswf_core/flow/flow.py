@@ -36,6 +36,9 @@ from cswf_core.interfaces import (
     Stage,
 )
 
+RUNAWAY = 30
+"""A step that moves particles this many times as far as data are from the origin is taken for a runaway."""
+
 
 @attrs.frozen(eq=False)
 class Parts:
@@ -129,6 +132,7 @@ class Flow:
             self.observed = self._observed()
             self._data_x = data.x.to(self.device, self.settings.dtype)
             self._data_conditions = data.conditions.to(self.device, self.settings.dtype)
+        self._data_size = float(torch.linalg.vector_norm(data.x, dim=0).mean())
         self._chunks = Chunks(self.device, len(self.particles) + len(data), self._data_x.element_size())
         self._check_values = True
         self._transport = self._plan_transport()
@@ -190,7 +194,7 @@ class Flow:
                     moved, squares = self._step(directions, data_z, index, step)
                 done += 1
                 if self._check_values or step + 1 == stage.steps:
-                    _refuse_runaway(moved, done)
+                    self._refuse_runaway(stage, moved, done)
                 seconds = time.perf_counter() - began
                 state = State(stage, index, len(self.stages), step + 1, done, total, seconds, moved, squares)
                 self._notify("after_step", state=state)
@@ -274,16 +278,25 @@ class Flow:
         with boundary.calling(Owner("observer", hook, "hook", ""), hook):
             getattr(self._hooks, hook)(flow=self, **arguments)
 
+    def _refuse_runaway(self, stage: Stage, moved: Tensor, done: int) -> None:
+        """Raise `RunError` if a step was out of all proportion to the data, as in a flow that diverges.
+
+        With H isotropic directions an error e grows by the factor 1 − 2c + c²(1 + (d−1)/H) in the mean of
+        |e|², where c = η/d; it shrinks only if η < 2d / (1 + (d−1)/H).
+        """
+        if float(moved) <= RUNAWAY * (self._data_size + 1):
+            return
+        d, H = self.data.space.dimension, stage.directions
+        raise RunError(
+            f"the flow ran away: step {done} moved particles by {float(moved):.3g} on average. With "
+            f"{H:,} directions in {d:,} dimensions a step size of {stage.step_size:g} is too large; take more "
+            f"directions (schedule.directions) or a smaller step (schedule.step_size), well below "
+            f"{2 * d / (1 + (d - 1) / H):.3g}"
+        )
+
     def _fitting(self, start: Dataset | None = None) -> AbstractContextManager[None]:
         count = len(start) if start is not None else self.settings.count or len(self.data)
         return fitting(self.device, self.data.space.dimension, count, len(self.data))
-
-
-def _refuse_runaway(moved: Tensor, done: int) -> None:
-    if not math.isfinite(float(moved)):
-        raise RunError(
-            f"the flow ran away: after step {done} particles are no longer finite; lower the step size"
-        )
 
 
 def _hooks(observers: Sequence[object]) -> pluggy.HookRelay:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ import attrs
 
 from cswf_core.errors import did_you_mean
 from cswf_core.recipe.nodes import Items, Location, Mapping, Node, Problem, Scalar
-from cswf_core.recipe.types import Option, alternatives, item_type, options, value_type, words
+from cswf_core.recipe.types import Option, alternatives, fixed_length, item_type, options, value_type, words
 
 MISSING: Any = object()
 """What stands for a value that could not be read; a problem says why."""
@@ -25,11 +25,19 @@ class Converter:
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
+        # What a recipe extends may not have been found; then a key that is missing proves nothing.
+        self.complete = not problems
         self.origins: dict[str, Location] = {}
 
     def problem(self, location: Location, message: str) -> Any:
         """Write a mistake down and return MISSING."""
         self.problems.append(Problem(location, message))
+        return MISSING
+
+    def missing(self, location: Location, key: str, of: str = "") -> Any:
+        """Write down that a key is missing, if that is certain, and return MISSING."""
+        if self.complete:
+            self.problem(location, f"missing key '{key}'{f' of {of}' if of else ''}")
         return MISSING
 
     def value(self, node: Node, kind: Any, path: str) -> Any:
@@ -40,13 +48,13 @@ class Converter:
             return self._union(node, kind, members, path)
         if attrs.has(kind):
             return self.object(node, kind, path)
-        item, held = item_type(kind), value_type(kind)
-        if item is not None and isinstance(node, Items):
+        item, held, length = item_type(kind), value_type(kind), fixed_length(kind)
+        if item is not None and isinstance(node, Items) and length in (None, len(node.items)):
             values = tuple(self.value(n, item, f"{path}.{i}") for i, n in enumerate(node.items))
-            return MISSING if MISSING in values else values
+            return MISSING if _lacking(values) else values
         if held is not None and isinstance(node, Mapping):
             found = {key: self.value(e.node, held, f"{path}.{key}") for key, e in node.entries.items()}
-            return MISSING if MISSING in found.values() else found
+            return MISSING if _lacking(found.values()) else found
         read = MISSING if not isinstance(node, Scalar) else _scalar(node, kind)
         return self.problem(node.location, _mismatch(node, kind, path)) if read is MISSING else read
 
@@ -60,7 +68,7 @@ class Converter:
         of = of or (f"'{path}'" if path else "")
         self.unknown_keys(node, [*known, *extra], of)
         values = {name: self._option(node, option, path, of) for name, option in known.items()}
-        if MISSING in values.values():
+        if _lacking(values.values()):
             return MISSING
         try:
             return cls(**values)
@@ -79,17 +87,18 @@ class Converter:
         left_out = entry is None or (isinstance(entry.node, Scalar) and entry.node.value is None)
         if entry is None or left_out:
             if option.required:
-                where = node.location if entry is None else entry.location
-                return self.problem(where, f"missing key '{option.name}'{f' of {of}' if of else ''}")
+                return self.missing(node.location if entry is None else entry.location, option.name, of)
             return option.default
         value = self.value(entry.node, option.type, f"{path}.{option.name}" if path else option.name)
         if value is not MISSING and option.attribute.validator is not None:
             try:
                 option.attribute.validator(None, option.attribute, value)
             except (ValueError, TypeError) as error:
-                return self.problem(entry.node.location, f"{error.args[0] if error.args else error}")
-            except Exception:  # a validator that looks at its object: the constructor will call it
-                return value
+                message = str(error.args[0] if error.args else error)
+                inside = f"{path}." if path and message.startswith(option.name) else ""
+                return self.problem(entry.node.location, inside + message)
+            except Exception:
+                return value  # it wants to see the whole object; the constructor calls it again, with one
         return value
 
     def _union(self, node: Node, kind: Any, members: tuple[Any, ...], path: str) -> Any:
@@ -103,6 +112,11 @@ class Converter:
                 return MISSING  # its own mistakes say more than "none of these"
             del self.problems[mark:]
         return self.problem(node.location, _mismatch(node, kind, path))
+
+
+def _lacking(values: Iterable[Any]) -> bool:
+    """Say whether any value is MISSING, without asking arrays and tensors whether they are equal to it."""
+    return any(value is MISSING for value in values)
 
 
 def _preference(kind: Any) -> int:
@@ -122,9 +136,10 @@ def _scalar(node: Scalar, kind: Any) -> Any:
     if kind is str:
         return node.raw
     if kind is Path:
-        return (
-            (node.location.folder / Path(node.raw).expanduser()).resolve() if "\0" not in node.raw else MISSING
-        )
+        try:
+            return (node.location.folder / Path(node.raw).expanduser()).resolve()
+        except (OSError, RuntimeError, ValueError):  # no such user; links in a circle; a null character
+            return MISSING
     if typing.get_origin(kind) is Literal:
         return next(
             (c for c in typing.get_args(kind) if c == (node.raw if isinstance(c, str) else value)), MISSING
@@ -139,7 +154,8 @@ def _scalar(node: Scalar, kind: Any) -> Any:
 
 
 def _mismatch(node: Node, kind: Any, path: str) -> str:
-    got = {Items: "a list", Mapping: "a mapping"}.get(type(node)) or _shown(node)
+    got = f"a list of {len(node.items)}" if isinstance(node, Items) else "a mapping"
+    got = _shown(node) if isinstance(node, Scalar) else got
     hint = ""
     if isinstance(node, Scalar) and isinstance(node.value, str):
         members = alternatives(kind)

@@ -80,8 +80,10 @@ def _other_plugin(base: Mapping, over: Mapping) -> bool:
     return isinstance(new, Scalar) and isinstance(old, Scalar) and new.raw != old.raw
 
 
-def _load(source: Source, chain: tuple[Source, ...], problems: list[Problem]) -> Mapping | None:
-    tree = read(source, problems)
+def _load(
+    source: Source, chain: tuple[Source, ...], problems: list[Problem], named_at: Location | None = None
+) -> Mapping | None:
+    tree = read(source, problems, named_at)
     if tree is None:
         return None
     chain = (*chain, source)
@@ -96,7 +98,7 @@ def _load(source: Source, chain: tuple[Source, ...], problems: list[Problem]) ->
         elif len(chain) >= LONGEST_CHAIN:
             problems.append(Problem(scalar.location, f"more than {LONGEST_CHAIN} recipes extend each other"))
         else:
-            base = _load(found, chain, problems)
+            base = _load(found, chain, problems, scalar.location)
             if base is not None:
                 merged = merge(
                     merged, Mapping(base.location, {k: e for k, e in base.entries.items() if k not in OWN})
@@ -120,6 +122,9 @@ def _override(tree: Mapping, text: str, number: int, problems: list[Problem]) ->
     key, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"[^.\s]+(\.[^.\s]+)*", key):
         problems.append(Problem(place, f"'{text}' is not of the form key.path=value"))
+        return tree
+    if key.split(".")[0] == "extends":
+        problems.append(Problem(place, "'extends' cannot be changed here; name another recipe instead"))
         return tree
     found: list[Problem] = []
     node = parse(value, attrs.evolve(place, column=len(key) + 2), found)

@@ -10,7 +10,8 @@ import attrs
 
 from cswf_core.errors import PluginError
 from cswf_core.interfaces import parameter
-from cswf_core.plugins import Plugin, Registry
+from cswf_core.offers import Plugin
+from cswf_core.plugins import Registry
 from cswf_core.recipe.convert import MISSING, Converter
 from cswf_core.recipe.merge import CHOICES, as_choice, resolve_tree
 from cswf_core.recipe.nodes import Entry, Items, Location, Mapping, Node, RecipeError, Scalar
@@ -21,7 +22,9 @@ from cswf_core.recipe.types import options, plain
 class ParticlesSection:
     """`particles:`."""
 
-    count: int | None = parameter("M; as many as there are data if left out", default=None, at_least=1)
+    count: int | None = parameter(
+        "M; as many as there are data if left out", default=None, at_least=1, at_most=2**40
+    )
     scale: float = parameter(
         "particles begin as N(0, scale² I); the released code has 0.1", default=1.0, above=0
     )
@@ -153,6 +156,8 @@ def load_recipe(
     plugins_dir: str | Path | None = None,
 ) -> Recipe:
     """Read, merge and validate a recipe; raise `RecipeError` with every mistake there is."""
+    if isinstance(overrides, (str, dict)):
+        raise TypeError("overrides must be a list of 'key.path=value' texts")
     source, tree, problems = resolve_tree(name, overrides)
     registry = Registry.discover(plugins_dir) if registry is None else registry
     reader = _RecipeReader(registry, Converter(problems))
@@ -202,7 +207,7 @@ class _RecipeReader:
         node = tree.get(key)
         if node is None or (isinstance(node, Scalar) and node.value is None):
             if key not in DEFAULTS:
-                return self.converter.problem(tree.location, f"missing key '{key}'")
+                return self.converter.missing(tree.location, key)
             node = Scalar(tree.location, DEFAULTS[key], DEFAULTS[key])
             chosen = self.plugin(node, kind, key, ())
             self.converter.origins.pop(f"{key}.use", None)

@@ -43,7 +43,7 @@ def builtin_folder() -> Path:
 
 def builtin_recipes() -> dict[str, Source]:
     """Return the built-in recipes by name."""
-    return {path.stem: Source(path) for path in sorted(builtin_folder().glob("*.yaml"))}
+    return {p.stem: Source(p) for p in sorted(builtin_folder().glob("*.yaml"), key=lambda p: p.stem)}
 
 
 def locate(name: str, folder: Path) -> Source | str:
@@ -56,18 +56,25 @@ def locate(name: str, folder: Path) -> Source | str:
         if name in known:
             return known[name]
         return f"there is no built-in recipe '{name}'{did_you_mean(name, known)} (a path ends in .yaml)"
-    return Source((folder / Path(name).expanduser()).resolve())
+    try:
+        return Source((folder / Path(name).expanduser()).resolve())
+    except (OSError, RuntimeError) as error:  # no such user; links in a circle
+        return f"'{name}' is no usable path: {error}"
 
 
-def read(source: Source, problems: list[Problem]) -> Mapping | None:
-    """Return the mapping in a recipe's file; None, with a problem, if there is none."""
+def read(source: Source, problems: list[Problem], named_at: Location | None = None) -> Mapping | None:
+    """Return the mapping in a recipe's file; None, with a problem, if there is none.
+
+    A file that cannot be opened is a mistake of the place that names it, `named_at`, if there is one.
+    """
     top = source.top
     try:
         with source.path.open("rb") as file:
             content = file.read(LARGEST + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        problems.append(Problem(top, f"the file cannot be read: {reason}"))
+        what = "the file" if named_at is None else f"extends: {source.shown}"
+        problems.append(Problem(named_at or top, f"{what} cannot be read: {reason}"))
         return None
     if len(content) > LARGEST:
         problems.append(

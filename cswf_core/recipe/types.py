@@ -69,6 +69,13 @@ def item_type(kind: Any) -> Any | None:
     return None
 
 
+def fixed_length(kind: Any) -> int | None:
+    """Return how many items a tuple type has; None if any number. All are of the first one's type."""
+    arguments = typing.get_args(kind)
+    fixed = typing.get_origin(kind) is tuple and Ellipsis not in arguments
+    return len(arguments) if fixed else None
+
+
 def value_type(kind: Any) -> Any | None:
     """Return what a mapping type holds under its texts; None for any other type."""
     if kind is dict:
@@ -102,7 +109,10 @@ def words(kind: Any) -> str:
         return choices[0] if len(choices) == 1 else "one of " + ", ".join(choices)
     item = item_type(kind)
     if item is not None:
-        return f"a list, each item {words(item)}"
+        length = fixed_length(kind)
+        return (
+            f"a list, each item {words(item)}" if length is None else f"a list of {length}, each {words(item)}"
+        )
     if value_type(kind) is not None:
         return "a mapping"
     if attrs.has(kind):
@@ -129,7 +139,9 @@ def schema(kind: Any) -> dict[str, Any]:
         return {"enum": list(typing.get_args(kind))}
     item = item_type(kind)
     if item is not None:
-        return {"type": "array", "items": schema(item)}
+        length = fixed_length(kind)
+        bounds = {} if length is None else {"minItems": length, "maxItems": length}
+        return {"type": "array", "items": schema(item), **bounds}
     held = value_type(kind)
     if held is not None:
         return {"type": "object", "additionalProperties": schema(held)}
@@ -142,6 +154,8 @@ def object_schema(cls: type[Any]) -> dict[str, Any]:
     for name, option in options(cls).items():
         bounds = {"at_least": "minimum", "above": "exclusiveMinimum", "at_most": "maximum"}
         described = schema(option.type)
+        if not option.required:
+            described = {"anyOf": [described, {"type": "null"}]}
         if option.help:
             described["description"] = option.help
         for ours, theirs in bounds.items():

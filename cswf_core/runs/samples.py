@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 def archive(samples: Dataset, observed: Tensor | None) -> bytes:
     """Return samples as .npz: `images` (n×C×H×W bytes) or `points` (n×d), and `labels` if there are any.
 
+    Condition vectors are behind a point's own coordinates; images have them as `vectors` (n×l).
+
     Where part of an image was given, also `mask` (n×C×H×W, or 1×C×H×W if all have one; true where
     observed) and `observed`, the images with everything else black.
     """
@@ -31,6 +33,8 @@ def archive(samples: Dataset, observed: Tensor | None) -> bytes:
             arrays["observed"] = np.where(arrays["mask"], images, 0).astype(np.uint8)
     else:
         arrays["points"] = samples.points().numpy()
+    if samples.space.is_image and samples.conditions.vectors is not None:
+        arrays["vectors"] = samples.conditions.vectors.T.numpy()
     if samples.conditions.labels is not None:
         arrays["labels"] = samples.conditions.labels.numpy()
     buffer = io.BytesIO()

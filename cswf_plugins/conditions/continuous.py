@@ -11,7 +11,7 @@ import attrs
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Conditions, Dataset
+from cswf_core.interfaces import Conditions, Dataset, Draw
 from cswf_plugins.conditions.joint import JointDirections
 
 
@@ -24,6 +24,10 @@ class Continuous(JointDirections):
         if data.conditions.vectors is None:
             raise DataError("condition 'continuous' needs a vector per sample, and this data set has none")
         return int(data.conditions.vectors.shape[0])
+
+    def draw(self, data: Dataset, count: int, draw: Draw) -> Conditions:
+        """Return the vectors of random data, with replacement; a label was not asked for."""
+        return Conditions(vectors=super().draw(data, count, draw).vectors)
 
     def project(self, theta_y: Tensor, conditions: Conditions) -> Tensor:
         """Return θ_y·y: H×n."""

@@ -7,29 +7,36 @@ When not to use it: for any number you want to compare with a paper.
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 import torch
 
-from cswf_core.errors import DataError
 from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Space, parameter
 
 LEVELS = 17
+
+
+def _digits_only(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    del instance
+    unknown = [c for c in value if not 0 <= c <= 9]
+    if unknown:
+        raise ValueError(f"{attribute.name} must be digits from 0 to 9, got {unknown[0]}")
 
 
 @attrs.frozen(kw_only=True)
 class Digits(DatasetSource):
     """Small handwritten digits that need no download."""
 
-    classes: tuple[int, ...] = parameter("which digits to take; all of them if left out", default=())
+    classes: tuple[int, ...] = parameter(
+        "which digits to take; all of them if left out", default=(), validator=_digits_only
+    )
 
     def load(self, draw: Draw) -> Dataset:
         """Return grey level v as x = 2v/17 − 1 with bins of 2/17."""
         del draw
         from sklearn.datasets import load_digits
 
-        unknown = sorted({c for c in self.classes if not 0 <= c <= 9})
-        if unknown:
-            raise DataError(f"dataset 'digits' has the classes 0 to 9, not {', '.join(map(str, unknown))}")
         bunch = load_digits()
         wanted = sorted(set(self.classes)) or list(range(10))
         target = torch.from_numpy(bunch.target).long()

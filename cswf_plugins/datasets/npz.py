@@ -76,6 +76,9 @@ class Npz(DatasetSource):
         if images.ndim != 4 or 0 in images.shape[1:] or images.dtype.kind not in "fu":
             expected = "n×C×H×W or n×H×W bytes or floating-point numbers"
             raise self._error(f"'images' must be {expected}, got {_describe(arrays['images'])}")
+        if images.shape[1] > 4 and images.shape[3] in (1, 3, 4):
+            shape = "×".join(map(str, images.shape))
+            raise self._error(f"'images' must have channels before rows and columns, n×C×H×W, got {shape}")
         x = _tensor(images.reshape(len(images), -1)).T.contiguous()
         if images.dtype.kind == "u":
             if images.dtype != np.uint8:

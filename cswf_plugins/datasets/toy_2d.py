@@ -19,12 +19,6 @@ from torch import Tensor
 from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Space, parameter
 
 
-def _two_numbers(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    del instance
-    if len(value) != 2:
-        raise ValueError(f"{attribute.name} must be two numbers, [x, y], got {len(value)}")
-
-
 def _not_empty(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     del instance
     if not value:
@@ -32,7 +26,7 @@ def _not_empty(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> No
 
 
 def _positive(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    _two_numbers(instance, attribute, value)
+    del instance
     if min(value) <= 0:
         raise ValueError(f"{attribute.name} must be above 0 in both directions, got {list(value)}")
 
@@ -41,8 +35,8 @@ def _positive(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> Non
 class Component:
     """One Gaussian of a mixture, with axes along x and y."""
 
-    mean: tuple[float, ...] = parameter("centre [x, y]", validator=_two_numbers)
-    std: tuple[float, ...] = parameter("standard deviations [x, y]", default=(0.3, 0.3), validator=_positive)
+    mean: tuple[float, float] = parameter("centre [x, y]")
+    std: tuple[float, float] = parameter("standard deviations [x, y]", default=(0.3, 0.3), validator=_positive)
     weight: float = parameter("share, relative to the other components", default=1.0, above=0)
 
 
@@ -50,7 +44,7 @@ class Component:
 class Toy2D(DatasetSource):
     """Mixtures of Gaussians in the plane."""
 
-    count: int = parameter("N, the number of points", default=2000, at_least=1)
+    count: int = parameter("N, the number of points", default=2000, at_least=1, at_most=2**40)
     target: tuple[Component, ...] = parameter("the mixture to flow to", validator=_not_empty)
     initial: tuple[Component, ...] = parameter(
         "the mixture that particles begin with; N(0, I) if left out", default=()

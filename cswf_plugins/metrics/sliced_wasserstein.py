@@ -25,7 +25,7 @@ TILE = 128
 class SlicedWasserstein(Metric):
     """SW₂ between generated and real samples."""
 
-    directions: int = parameter("H, the number of random directions", default=1000, at_least=1)
+    directions: int = parameter("H, the number of random directions", default=1000, at_least=1, at_most=2**40)
 
     def compute(self, generated: Dataset, real: Dataset, draw: Draw) -> Mapping[str, float]:
         """Return `sliced_wasserstein`; bins of real data are filled with uniform noise first."""

@@ -19,8 +19,8 @@ from cswf_core.interfaces import ProjectionSampler, Schedule, Space, Stage, para
 class Constant(Schedule):
     """K equal steps."""
 
-    steps: int = parameter("K, the number of steps", at_least=1)
-    directions: int = parameter("H, the number of directions at each step", at_least=1)
+    steps: int = parameter("K, the number of steps", at_least=1, at_most=2**40)
+    directions: int = parameter("H, the number of directions at each step", at_least=1, at_most=2**40)
     step_size: float | Literal["dimension"] = parameter(
         "η: a number, or 'dimension' for η = d as in the paper", default="dimension", above=0
     )

@@ -256,10 +256,10 @@ def test_what_is_slow_to_import_is_imported_where_it_is_used():
     [
         (
             "{'score': float('nan')}",
-            "metric 'mine' (mine): compute must return finite numbers, got nan for 'score'",
+            "metric 'mine' (mine.py): compute must return finite numbers, got nan for 'score'",
         ),
-        ("3", "metric 'mine' (mine): compute must return a mapping from names to numbers, got 3"),
-        ("1 / 0", "metric 'mine' (mine): compute raised ZeroDivisionError: division by zero"),
+        ("3", "metric 'mine' (mine.py): compute must return a mapping from names to numbers, got 3"),
+        ("1 / 0", "metric 'mine' (mine.py): compute raised ZeroDivisionError: division by zero"),
     ],
 )
 def test_a_metric_that_fails_leaves_the_samples(cswf, tmp_path, returned, complaint):

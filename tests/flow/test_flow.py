@@ -171,10 +171,22 @@ def test_a_flow_can_be_built_from_a_recipe_in_python():
 
 def test_a_flow_that_runs_away_says_so_and_does_not_blame_a_plugin():
     flow = small_flow(schedule=Constant(steps=500, directions=20, step_size=1e4), dtype=torch.float32)
-    with pytest.raises(RunError, match=r"the flow ran away: after step \d+ .*lower the step size"):
+    with pytest.raises(RunError, match=r"the flow ran away: step \d .* a step size of 10000 is too large"):
         flow.run()
     with pytest.raises(RunError, match="broken off"):
         flow.run()
+
+
+@pytest.mark.parametrize(("directions", "runs_away"), [(25, True), (35, True), (70, False), (200, False)])
+def test_a_full_step_needs_more_directions_than_dimensions(directions, runs_away):
+    """The mean of |e|² shrinks by (d−1)/H a step: below H = d − 1 it grows instead."""
+    data = Dataset(x=Key(0, "x").open().normal(50, 300), space=Space((50,)))
+    flow = small_flow(data, schedule=Constant(steps=200, directions=directions), count=100)
+    if runs_away:
+        with pytest.raises(RunError, match="well below"):
+            flow.run()
+    else:
+        assert float(flow.run().x.std()) < 2
 
 
 def test_particles_may_be_fewer_or_more_than_the_data_and_directions_any_number():

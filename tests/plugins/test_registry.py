@@ -76,6 +76,9 @@ def test_an_installed_plugin_is_found_with_its_distribution_and_version(install)
         ("raise OSError('libfoo is missing')", "OSError: libfoo is missing"),
         ("import nothing_of_that_name", "ModuleNotFoundError"),
         ("raise SystemExit(3)", "SystemExit"),
+        ("class Panic(BaseException): pass\nraise Panic('lost')", "Panic: lost"),
+        ("x = 1", "it implements no hook"),
+        (GOOD.replace("@hookimpl\n", ""), "register_projections lacks its decorator: write @hookimpl above it"),
         ("def broken(:", "SyntaxError"),
         (
             GOOD.replace("register_projections", "register_projection"),
@@ -104,6 +107,14 @@ def test_a_plugin_that_fails_to_load_is_listed_and_harms_nothing(install, code, 
         (GOOD.replace('"{name}"', '"a:b"'), "a name without ':'"),
         (GOOD + '    register("axis", Axis)\n', "registered twice"),
         (GOOD + "    1 / 0\n", "ZeroDivisionError"),
+        (GOOD + "    raise SystemExit(3)\n", "SystemExit"),
+        (GOOD.replace("sign: float", "use: float"), "a parameter cannot be called 'use'"),
+        (GOOD.replace("sign: float", "sign: 'Unknown'"), "types of its parameters cannot be read"),
+        (GOOD.replace("default=1.0", "default=torch.ones(2)"), "default of parameter 'sign' is a Tensor"),
+        (
+            GOOD.replace("default=1.0", "default=attrs.Factory(lambda s: 1, takes_self=True)"),
+            "depends on the object",
+        ),
     ],
 )
 def test_an_offer_that_breaks_the_contract_is_refused_with_its_kind(install, code, reason):
@@ -154,8 +165,17 @@ def test_one_file_plugins_are_loaded_from_a_folder(tmp_path):
     (tmp_path / "worse.py").write_text("1 / 0")
     (tmp_path / "_private.py").write_text("1 / 0")
     registry = discover(plugins_dir=tmp_path)
-    assert registry.find("projection", "axes:axis").summary == "One coordinate at a time."
+    assert registry.find("projection", "axes.py:axis").summary == "One coordinate at a time."
     assert [b.owner.name for b in registry.broken] == ["worse"]
+    with pytest.raises(
+        PluginError, match=r"unknown projection 'mine'.*plugin 'worse' is broken: ZeroDivisionError"
+    ):
+        registry.find("projection", "mine")
+    (tmp_path / "cswf.py").write_text(GOOD.replace("{name}", "uniform"))
+    registry = discover(plugins_dir=tmp_path)
+    assert registry.find("projection", "cswf:uniform").owner.version
+    assert registry.find("projection", "cswf.py:uniform").owner.distribution == "cswf.py"
+    assert registry.distributions["cswf"]
     with pytest.raises(PluginError, match="is not a folder"):
         discover(plugins_dir=tmp_path / "nowhere")
 

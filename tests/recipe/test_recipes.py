@@ -139,6 +139,7 @@ def test_overrides_change_values_and_reach_into_lists(registry):
         ("outputs.snapshots.9=1", "'outputs.snapshots' has 7 entries, counted from 0, and '9' is none of them"),
         ("outputs.snapshots.first=1", "'first' is none of them"),
         ("seed.low=1", "'seed' is a single value and has no 'low'"),
+        ("extends=toy-joint", "command line:1:1: 'extends' cannot be changed here"),
         ("data=[1", "command line:1:8: not valid YAML"),
         ("a..b=1", "is not of the form"),
     ],
@@ -164,7 +165,7 @@ def test_every_mistake_is_reported_in_one_go(complaints):
         "mine.yaml:3:1: unknown key 'schedul'; did you mean 'schedule'?",
         "mine.yaml:5:7: seed must be at least 0 and at most 9.22337e+18, got -1",
         "mine.yaml:6:12: particles must be a mapping with count, scale, precision, got 5",
-        "mine.yaml:4:22: log_every must be at least 1, got 0",
+        "mine.yaml:4:22: outputs.log_every must be at least 1, got 0",
         "mine.yaml:4:34: outputs.columns must be a whole number, got 2.5",
         "mine.yaml:1:7: unknown dataset 'digit'; did you mean 'digits'?",
         "mine.yaml:2:38: condition.amplifier must be a number, got the text 'loud'",
@@ -186,15 +187,24 @@ def test_every_mistake_is_reported_in_one_go(complaints):
         ("data: {use: digits, classes: [1, x]}\n", "mine.yaml:1:34: data.classes.1 must be a whole number"),
         ("data: {use: [digits]}\n", "mine.yaml:1:13: data needs 'use'"),
         ("extends: nowhere\n", "mine.yaml:1:10: extends: there is no built-in recipe 'nowhere'"),
-        ("extends: nowhere.yaml\n", "nowhere.yaml:1:1: the file cannot be read: No such file or directory"),
+        (
+            "extends: nowhere.yaml\n",
+            "mine.yaml:1:10: extends: nowhere.yaml cannot be read: No such file or directory",
+        ),
         ("extends: [mine.yaml]\n", "mine.yaml:1:11: extends goes in a circle: mine.yaml → mine.yaml"),
         ("extends: {a: 1}\n", "mine.yaml:1:10: extends takes the name of a recipe"),
         ("<<: {a: 1}\n", "unknown key '<<'; use 'extends' to build on a recipe"),
+        ("data: {use: npz, path: ~nobody99/x.npz}\n", "mine.yaml:1:24: data.path must be a path"),
+        ("extends: ~nobody99/x.yaml\n", "mine.yaml:1:10: extends: '~nobody99/x.yaml' is no usable path"),
+        ("data: {use: digits, classes: [3, 12]}\n", "mine.yaml:1:30: data.classes must be digits from 0 to 9"),
         ("model: {save: true}\n", "mine.yaml:1:9: unknown key 'save' of 'model'"),
         ("evaluate: [fid]\n", "mine.yaml:1:11: evaluate must be a mapping with 'metrics'"),
         ("evaluate: {metrics: [fid]}\n", "mine.yaml:1:22: unknown metric 'fid'; known: sliced-wasserstein"),
         ("data: {use: toy-2d, target: []}\n", "target must name at least one component"),
-        ("data: {use: toy-2d, target: [{mean: [1]}]}\n", "mine.yaml:1:37: mean must be two numbers"),
+        (
+            "data: {use: toy-2d, target: [{mean: [1]}]}\n",
+            "mine.yaml:1:37: data.target.0.mean must be a list of 2, each a number, got a list of 1",
+        ),
         ("data: {use: toy-2d, target: [{mean: [1, 2], weight: 0}]}\n", "weight must be above 0, got 0"),
         (
             "schedule: {use: constant, steps: yes, directions: 2}\n",
@@ -214,7 +224,7 @@ def test_yaml_1_1_truth_values_get_a_hint(complaints, registry):
         loud: bool = False
 
     from cswf_core.interfaces import Owner
-    from cswf_core.plugins import Plugin
+    from cswf_core.offers import Plugin
 
     registry.plugins.append(Plugin(Owner("schedule", "flagged", "test", "1"), Flagged))
     try:
@@ -222,6 +232,21 @@ def test_yaml_1_1_truth_values_get_a_hint(complaints, registry):
     finally:
         registry.plugins.pop()
     assert lines == ["mine.yaml:2:57: schedule.loud must be true or false, got the text 'yes' (write true)"]
+
+
+def test_a_base_that_is_not_found_does_not_make_keys_missing(complaints):
+    assert len(complaints("extends: nowhere.yaml\nschedule: {use: constant}\n")) == 1
+
+
+def test_a_link_in_a_circle_is_refused(tmp_path, registry):
+    (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
+    with pytest.raises(RecipeError, match=r"loop\.yaml"):
+        load_recipe(tmp_path / "loop.yaml", registry=registry)
+
+
+def test_overrides_that_are_no_list_are_a_type_error(registry):
+    with pytest.raises(TypeError, match="must be a list"):
+        load_recipe("digits", "schedule.steps=5", registry=registry)
 
 
 def test_a_circle_through_several_files_is_shown(write, registry):
