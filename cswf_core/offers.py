@@ -63,6 +63,7 @@ class Desk:
         self.offered: list[Plugin] = []
 
     def __call__(self, name: str, plugin: type[Any]) -> None:
+        """Take an offer, or refuse it with what is wrong."""
         fault = self._fault(name, plugin)
         if fault:
             raise PluginError(fault)

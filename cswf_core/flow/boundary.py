@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pluggy
 import torch
 from torch import Tensor
 
@@ -32,10 +33,18 @@ def calling(owner: Owner, method: str) -> Iterator[None]:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        ours = Path(frame.filename).is_relative_to(Path(__file__).parents[1])  # e.g. a wrong signature
-        place = "" if ours else f" ({frame.filename}:{frame.lineno})"
-        raise PluginError(f"{owner}: {method} raised {type(error).__name__}: {error}{place}") from error
+        raise PluginError(
+            f"{owner}: {method} raised {type(error).__name__}: {error}{_line_in_plugin(error)}"
+        ) from error
+
+
+def _line_in_plugin(error: Exception) -> str:
+    """Return the line of the plugin's own file; nothing if it never got there, as with a wrong signature."""
+    core, door = Path(__file__).parents[1], Path(pluggy.__file__).parent
+    frames = [(Path(f.filename), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    theirs = [f for f in frames if not (f[0].is_relative_to(core) or f[0].is_relative_to(door))]
+    lines = [line for file, line in theirs if file == theirs[0][0]]
+    return f" ({theirs[0][0]}:{lines[-1]})" if lines else ""
 
 
 def fault(owner: Owner, method: str, expected: str, got: str) -> PluginError:
@@ -143,6 +152,26 @@ def check_dataset(data: object, owner: Owner) -> Dataset:
     return data
 
 
+def check_start(start: object, data: Dataset, owner: Owner) -> Dataset | None:
+    """Return the samples that particles begin with, if they are samples of the data's own space."""
+    if start is None:
+        return None
+    if not isinstance(start, Dataset):
+        raise fault(owner, "start", "None or a Dataset", type(start).__name__)
+    d, x = data.space.dimension, start.x
+    if x.ndim != 2 or x.shape[0] != d or not x.is_floating_point() or not bool(torch.isfinite(x).all()):
+        got = f"{'×'.join(map(str, x.shape))} of {_short(x.dtype)}"
+        raise fault(owner, "start", f"x with d = {d} rows of finite floating-point numbers", got)
+    check_conditions(start.conditions, owner, "start", len(start), len(data.classes))
+    return start
+
+
+def check_amplifier(amplifier: object, owner: Owner) -> None:
+    """Refuse a condition whose ξ is no number."""
+    if not isinstance(amplifier, (int, float)) or not math.isfinite(amplifier):
+        raise fault(owner, "amplifier", "a finite number ξ", repr(amplifier))
+
+
 def check_conditions(value: object, owner: Owner, method: str, count: int, classes: int) -> Conditions:
     """Return conditions if there is one per sample and every label names a class."""
     if not isinstance(value, Conditions):
@@ -195,10 +224,15 @@ def check_scores(scores: object, owner: Owner) -> dict[str, float]:
     """Return a metric's answer if it is finite numbers by name."""
     if not isinstance(scores, Mapping) or not all(isinstance(name, str) for name in scores):
         raise fault(owner, "compute", "a mapping from names to numbers", repr(scores))
+    found: dict[str, float] = {}
     for name, value in scores.items():
-        if not isinstance(value, (int, float)) or not math.isfinite(value):
+        try:
+            found[name] = float(value)
+        except (TypeError, ValueError):
+            found[name] = math.nan
+        if not math.isfinite(found[name]):
             raise fault(owner, "compute", "finite numbers", f"{value!r} for '{name}'")
-    return {name: float(value) for name, value in scores.items()}
+    return found
 
 
 def check_stages(stages: object, owner: Owner) -> tuple[Stage, ...]:
@@ -206,9 +240,11 @@ def check_stages(stages: object, owner: Owner) -> tuple[Stage, ...]:
     if not isinstance(stages, (list, tuple)) or not all(isinstance(stage, Stage) for stage in stages):
         raise fault(owner, "stages", "a list of Stage", type(stages).__name__)
     for index, stage in enumerate(stages):
-        fine = stage.steps >= 0 and stage.directions >= 1
-        if not (fine and math.isfinite(stage.step_size) and stage.entropy >= 0):
-            expected = "stages with steps ≥ 0, directions ≥ 1, a finite step size and entropy ≥ 0"
+        whole = isinstance(stage.steps, int) and isinstance(stage.directions, int)
+        numbers = isinstance(stage.step_size, (int, float)) and isinstance(stage.entropy, (int, float))
+        fine = whole and numbers and stage.steps >= 0 and stage.directions >= 1 and stage.entropy >= 0
+        if not (fine and math.isfinite(stage.step_size)):
+            expected = "stages with whole numbers steps ≥ 0 and directions ≥ 1, finite step_size, entropy ≥ 0"
             raise fault(owner, "stages", expected, f"stage {index}: {stage}")
     return tuple(stages)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from torch import Tensor
 
 from cswf_core.flow import boundary
 from cswf_core.flow.memory import tiles
 from cswf_core.flow.stage import Coordinates
-from cswf_core.flow.step import Tile
+from cswf_core.flow.step import Meeting, Tile
 from cswf_core.interfaces import ConditionEncoder, Conditions, Key, Owner, ProjectionSampler, Stage
 
 
@@ -46,11 +46,11 @@ class Directions:
         )
         scale = self.coordinates.scale(projection)
         if self.length == 0:
-            return Tile(projection, scale, None)
+            return Tile(projection, scale)
         a, theta_y = self._condition_part(
             Key(key.seed, "theta_y", key.stage, key.step, key.index), count, values
         )
-        return Tile(projection, a if scale is None else a * scale, self._offset(theta_y))
+        return Tile(projection, a if scale is None else a * scale, theta_y, self._meeting(values))
 
     def _condition_part(self, key: Key, count: int, values: bool) -> tuple[Tensor, Tensor]:
         """Return a_h (T×1) and ξ √(1−a_h²) θ_y (T×l)."""
@@ -71,14 +71,15 @@ class Directions:
         a = a[:, None]
         return a, theta_y * (1 - a.square()).clamp_min(0).sqrt() * self.condition.amplifier
 
-    def _offset(self, theta_y: Tensor) -> Callable[[Conditions, int], Tensor]:
-        def offset(conditions: Conditions, count: int) -> Tensor:
-            owner = self.condition_owner
+    def _meeting(self, values: bool) -> Meeting:
+        def meet(theta_y: Tensor, conditions: Conditions, count: int) -> Tensor:
+            owner, shape = self.condition_owner, (theta_y.shape[0], count)
             with boundary.calling(owner, "project"):
                 value = self.condition.project(theta_y, conditions)
-            return boundary.check_tensor(value, owner, "project", shape=(theta_y.shape[0], count), like=theta_y)
+            boundary.check_tensor(value, owner, "project", shape=shape, like=theta_y)
+            return boundary.check_finite(value, owner, "project") if values else value
 
-        return offset
+        return meet
 
 
 def step_key(step: int, reuse: int | None) -> int:

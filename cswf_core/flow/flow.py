@@ -118,16 +118,16 @@ class Flow:
         self.parts = parts
         self.settings = settings if settings is not None else Settings()
         self.device = torch.device(device)
-        self.data = boundary.check_dataset(
-            data, parts.owners.get("dataset") or Owner("dataset", "data", "given", "")
-        )
+        self._data_owner = parts.owners.get("dataset") or Owner("dataset", "data", "given", "")
+        self.data = boundary.check_dataset(data, self._data_owner)
         with boundary.calling(parts.owner("schedule"), "stages"):
             self.stages = boundary.check_stages(
                 parts.schedule.stages(data.space, parts.projection), parts.owner("schedule")
             )
         with boundary.calling(parts.owner("condition"), "length"):
+            boundary.check_amplifier(getattr(parts.condition, "amplifier", None), parts.owner("condition"))
             self.condition_length = parts.condition.length(data)
-        with self._fitting(start):
+        with self._fitting():
             self.particles = self._begin(start)
             self.observed = self._observed()
             self._data_x = data.x.to(self.device, self.settings.dtype)
@@ -193,7 +193,7 @@ class Flow:
                 with self._fitting():
                     moved, squares = self._step(directions, data_z, index, step)
                 done += 1
-                if self._check_values or step + 1 == stage.steps:
+                if self._check_values or may_stop or step + 1 == stage.steps:
                     self._refuse_runaway(stage, moved, done)
                 seconds = time.perf_counter() - began
                 state = State(stage, index, len(self.stages), step + 1, done, total, seconds, moved, squares)
@@ -201,7 +201,9 @@ class Flow:
                 yield state
                 if may_stop:
                     distances.append(state.distance)
-                    if self.parts.schedule.stop(stage, distances):
+                    with boundary.calling(self.parts.owner("schedule"), "stop"):
+                        stop = self.parts.schedule.stop(stage, distances)
+                    if stop:
                         break
             self.particles.leave()
             self._notify("after_stage", stage=stage)
@@ -234,17 +236,24 @@ class Flow:
         settings, condition, owner = self.settings, self.parts.condition, self.parts.owner("condition")
         count = settings.count if settings.count is not None else len(self.data)
         like = torch.empty(0, dtype=settings.dtype, device=self.device)
+        start = boundary.check_start(start, self.data, self._data_owner)
         if start is not None:
             x, conditions = start.x.to(like, copy=True), start.conditions
         else:
             x = gaussian(Key(settings.seed, "start"), (self.data.space.dimension, count), like) * settings.scale
             with boundary.calling(owner, "draw"):
                 conditions = condition.draw(self.data, count, Key(settings.seed, "labels").open())
-        boundary.check_conditions(conditions, owner, "draw", x.shape[1], len(self.data.classes))
+        M = x.shape[1]
+        boundary.check_conditions(conditions, owner, "draw", M, len(self.data.classes))
         conditions = conditions.to(self.device, settings.dtype)
         with boundary.calling(owner, "place"):
             x = condition.place(x, conditions)
-        return Particles(boundary.check_tensor(x, owner, "place", shape=tuple(x.shape), like=like), conditions)
+        boundary.check_tensor(x, owner, "place", shape=(self.data.space.dimension, M), like=like)
+        if not bool(torch.isfinite(x).all()):
+            raise RunError(
+                f"particles do not begin with finite numbers: lower particles.scale ({settings.scale:g})"
+            )
+        return Particles(x, conditions)
 
     def _observed(self) -> Tensor | None:
         owner = self.parts.owner("condition")
@@ -275,7 +284,7 @@ class Flow:
         return Directions(stage, coordinates, projection, condition, self.condition_length, self._data_x)
 
     def _notify(self, hook: str, **arguments: object) -> None:
-        with boundary.calling(Owner("observer", hook, "hook", ""), hook):
+        with boundary.calling(Owner("hook", hook, "an observer", ""), hook):
             getattr(self._hooks, hook)(flow=self, **arguments)
 
     def _refuse_runaway(self, stage: Stage, moved: Tensor, done: int) -> None:
@@ -294,9 +303,9 @@ class Flow:
             f"{2 * d / (1 + (d - 1) / H):.3g}"
         )
 
-    def _fitting(self, start: Dataset | None = None) -> AbstractContextManager[None]:
-        count = len(start) if start is not None else self.settings.count or len(self.data)
-        return fitting(self.device, self.data.space.dimension, count, len(self.data))
+    def _fitting(self) -> AbstractContextManager[None]:
+        M = self.settings.count or len(self.data)
+        return fitting(self.device, self.data.space.dimension, M, len(self.data))
 
 
 def _hooks(observers: Sequence[object]) -> pluggy.HookRelay:

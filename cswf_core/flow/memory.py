@@ -1,8 +1,12 @@
-"""How many directions are transported at a time, so that memory stays bounded and bits stay the same.
+"""How many directions are worked on at a time, so that memory stays bounded and bits stay the same.
 
-Products run over tiles of a fixed number of directions, summed in a fixed order. Inside a tile the
-one-dimensional transport, which needs several times the memory, runs over chunks of rows. A row's result
-does not depend on its neighbours, so chunks can shrink when memory is short without changing a bit.
+Products run over slabs of directions, summed in order. A slab is a whole tile, the unit in which directions
+are drawn, unless the device's memory is too small for so many rows. Inside a slab the one-dimensional
+transport, which needs several times the memory, runs over chunks of rows.
+
+When memory runs short, chunks are halved first: a row's transport does not depend on its neighbours, so this
+changes no bit. If that is not enough, slabs are halved, which changes sums by rounding; a warning says so.
+Only a single direction that does not fit is an error.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -18,10 +23,15 @@ from torch import Tensor
 from cswf_core.errors import OutOfMemoryError
 
 TILE = 128
-"""Directions per tile: fixed, because the order of summation is."""
+"""Directions per tile, which share a key: fixed, or the same seed would draw others."""
 
 TEMPORARIES = 12
 """Numbers that a transport keeps at once for each projected value, indices counted double."""
+
+SIGNS = ("can't allocate memory", "cuda error: out of memory", "status_alloc_failed", "cannot allocate memory")
+"""What errors say that mean a lack of memory but have no class of their own."""
+
+Result = TypeVar("Result")
 
 log = logging.getLogger("cswf")
 
@@ -37,7 +47,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Say whether an error means that an allocation did not fit (PyTorch's CPU one has no class of its own)."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
-    return isinstance(error, RuntimeError) and "alloc" in str(error) and "memory" in str(error)
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and any(sign in text for sign in SIGNS)
 
 
 @contextmanager
@@ -49,48 +60,57 @@ def fitting(device: torch.device, d: int, M: int, N: int) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise OutOfMemoryError(
-            f"out of memory on {device}: {M:,} particles and {N:,} data in {d:,} dimensions do not fit; "
-            "use fewer particles (particles.count) or a device with more memory"
+            f"out of memory on {device}: {M:,} particles and {N:,} data in {d:,} dimensions do not fit, "
+            "not even with one direction at a time; use fewer particles (particles.count) or a device with more memory"
         ) from error
 
 
 class Chunks:
-    """Chooses the chunk from the memory of the device and halves it whenever that was too much."""
+    """Sizes of slabs and chunks, chosen from the memory of the device and halved when that was too much."""
 
     def __init__(self, device: torch.device, values_per_direction: int, itemsize: int) -> None:
         self.device = device
-        row = max(1, values_per_direction * itemsize * TEMPORARIES)
-        self.rows = max(1, min(TILE, total_memory(device) // 8 // row))
+        row = max(1, values_per_direction * itemsize)
+        share = total_memory(device) // 8
+        self.slab = max(1, min(TILE, share // row))
+        self.rows = max(1, min(self.slab, share // (row * TEMPORARIES)))
 
     def map(self, function: Callable[[Tensor, Tensor], Tensor], p: Tensor, q: Tensor) -> Tensor:
         """Replace each row of p (T×M) by `function(p, q)`, chunk by chunk; q is T×N."""
         done = 0
         while done < p.shape[0]:
             rows = slice(done, min(done + self.rows, p.shape[0]))
-            if self._attempt(function, p[rows], q[rows]):
+            if self._transported(function, p[rows], q[rows]):
                 done = rows.stop
         return p
 
-    def _attempt(self, function: Callable[[Tensor, Tensor], Tensor], p: Tensor, q: Tensor) -> bool:
+    def _transported(self, function: Callable[[Tensor, Tensor], Tensor], p: Tensor, q: Tensor) -> bool:
         try:
             p.copy_(function(p, q))
             return True
         except Exception as error:
-            if not is_out_of_memory(error):
+            if not is_out_of_memory(error) or p.shape[0] == 1:
                 raise
-        self._shrink(p.shape[0], p.shape[1], q.shape[1])
+        self.rows = p.shape[0] // 2
+        self._tell(f"{self.rows} directions sorted at a time")
         return False
 
-    def _shrink(self, tried: int, M: int, N: int) -> None:
-        if tried == 1:
-            raise OutOfMemoryError(
-                f"out of memory on {self.device}: one direction of {M:,} particles and {N:,} data does not "
-                "fit; use fewer particles (particles.count) or a device with more memory"
-            )
-        self.rows = tried // 2
+    def attempt(self, work: Callable[[], Result], rows: int) -> Result | None:
+        """Return what `work` on `rows` directions gives; None if it did not fit and slabs were halved."""
+        try:
+            return work()
+        except Exception as error:
+            if not is_out_of_memory(error) or rows == 1:
+                raise
+        self.slab = rows // 2
+        self.rows = min(self.rows, self.slab)
+        self._tell(f"{self.slab} directions at a time; results may differ in the last digits")
+        return None
+
+    def _tell(self, how: str) -> None:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        log.warning("out of memory on %s: going on with %d directions at a time", self.device, self.rows)
+        log.warning("out of memory on %s: going on with %s", self.device, how)
 
 
 def tiles(directions: int) -> Iterator[tuple[int, int]]:

@@ -61,7 +61,7 @@ class Schedule(abc.ABC):
         """
 
     def stop(self, stage: Stage, distances: Sequence[float]) -> bool:
-        """Say whether to leave the stage early, given its sliced distance after each step so far.
+        """Say whether to leave the stage early, given the sliced distance before each of its steps so far.
 
         A schedule that overrides this makes the flow read a number back from the device at every step.
         """

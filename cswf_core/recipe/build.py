@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-import attrs
 import torch
 
-from cswf_core.errors import RunError
+from cswf_core.errors import OutOfMemoryError, RunError
 from cswf_core.flow import boundary
 from cswf_core.flow.flow import Flow, Parts, Settings
+from cswf_core.flow.memory import is_out_of_memory
 from cswf_core.interfaces import Dataset, Key
 from cswf_core.recipe.merge import CHOICES
 from cswf_core.recipe.recipe import Recipe
@@ -38,8 +39,8 @@ def choose_device(name: str) -> torch.device:
 def load_data(recipe: Recipe) -> Dataset:
     """Load the recipe's data and check them."""
     owner = recipe.data.plugin.owner
-    with boundary.calling(owner, "load"):
-        data = recipe.data.part.load(Key(recipe.seed, "data").open())
+    with boundary.calling(owner, "load"), _data_fitting():
+        data = recipe.data.part.load(Key(recipe.seed, "data").open(dtype=_dtype(recipe)))
     return boundary.check_dataset(data, owner)
 
 
@@ -47,17 +48,17 @@ def build_flow(recipe: Recipe, *, device: str = "auto", observers: Sequence[obje
     """Load the data and put the parts together; plugins that watch flows are among the observers."""
     chosen = choose_device(device)
     data = load_data(recipe)
-    owner = recipe.data.plugin.owner
     settings = Settings(
-        count=recipe.particles.count,
+        count=recipe.particles.count if recipe.particles.count is not None else len(data),
         scale=recipe.particles.scale,
         seed=recipe.seed,
         reuse=None if recipe.reuse == "all" else recipe.reuse,
-        dtype=getattr(torch, recipe.particles.precision),
+        dtype=_dtype(recipe),
     )
-    count = settings.count if settings.count is not None else len(data)
-    with boundary.calling(owner, "start"):
-        start = recipe.data.part.start(data, count, Key(recipe.seed, "start").open())
+    with boundary.calling(recipe.data.plugin.owner, "start"), _data_fitting():
+        start = recipe.data.part.start(
+            data, settings.count, Key(recipe.seed, "start").open(dtype=settings.dtype)
+        )
     parts = Parts(
         condition=recipe.condition.part,
         projection=recipe.projection.part,
@@ -66,6 +67,18 @@ def build_flow(recipe: Recipe, *, device: str = "auto", observers: Sequence[obje
         owners={kind: getattr(recipe, key).plugin.owner for key, kind in CHOICES.items()},
     )
     watching = [*recipe.registry.observers(), *observers]
-    return Flow(
-        data, parts, attrs.evolve(settings, count=count), start=start, device=chosen, observers=watching
-    )
+    return Flow(data, parts, settings, start=start, device=chosen, observers=watching)
+
+
+def _dtype(recipe: Recipe) -> torch.dtype:
+    return torch.float64 if recipe.particles.precision == "float64" else torch.float32
+
+
+@contextmanager
+def _data_fitting() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise OutOfMemoryError("the data do not fit into this machine's memory; take fewer") from error

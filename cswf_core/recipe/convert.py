@@ -23,10 +23,9 @@ _YAML_1_1 = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 class Converter:
     """Reads nodes as typed values; remembers where each came from and what was wrong."""
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[Problem], *, complete: bool = True) -> None:
         self.problems = problems
-        # What a recipe extends may not have been found; then a key that is missing proves nothing.
-        self.complete = not problems
+        self.complete = complete
         self.origins: dict[str, Location] = {}
 
     def problem(self, location: Location, message: str) -> Any:

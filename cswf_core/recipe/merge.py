@@ -33,18 +33,30 @@ LONGEST_CHAIN = 32
 Path_ = tuple[str, ...]
 
 
-def resolve_tree(name: str | Path, overrides: Sequence[str]) -> tuple[Source, Mapping, list[Problem]]:
-    """Return the recipe's source, its merged tree, and the mistakes found on the way."""
-    problems: list[Problem] = []
+@attrs.define
+class Tree:
+    """A recipe merged with all it extends."""
+
+    source: Source
+    root: Mapping
+    problems: list[Problem]
+    """Mistakes found on the way."""
+    complete: bool
+    """Whether all it extends was found; if not, a key that is missing proves nothing."""
+
+
+def resolve_tree(name: str | Path, overrides: Sequence[str]) -> Tree:
+    """Return a recipe laid over what it extends, with overrides; raise if there is nothing to go on with."""
     source = locate(str(name), Path.cwd())
     if isinstance(source, str):
         raise RecipeError([Problem(Location(str(name), 1, 1), source)])
-    tree = _load(source, (), problems)
-    if tree is None:
-        raise RecipeError(problems)
+    loader = _Loader()
+    root = loader.load(source, ())
+    if root is None:
+        raise RecipeError(loader.problems)
     for number, text in enumerate(overrides, start=1):
-        tree = _override(tree, text, number, problems)
-    return source, tree, problems
+        root = _override(root, text, number, loader.problems)
+    return Tree(source, root, loader.problems, loader.complete)
 
 
 def is_choice(path: Path_) -> bool:
@@ -80,41 +92,55 @@ def _other_plugin(base: Mapping, over: Mapping) -> bool:
     return isinstance(new, Scalar) and isinstance(old, Scalar) and new.raw != old.raw
 
 
-def _load(
-    source: Source, chain: tuple[Source, ...], problems: list[Problem], named_at: Location | None = None
-) -> Mapping | None:
-    tree = read(source, problems, named_at)
-    if tree is None:
-        return None
-    chain = (*chain, source)
-    merged: Node = Mapping(tree.location, {})
-    for scalar in _extended(tree, problems):
-        found = locate(scalar.raw, scalar.location.folder)
+class _Loader:
+    """Reads a recipe and all that it extends."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.complete = True
+
+    def load(
+        self, source: Source, chain: tuple[Source, ...], named_at: Location | None = None
+    ) -> Mapping | None:
+        """Return a recipe laid over its bases; `chain` are the recipes that led here, by way of `extends`."""
+        tree = read(source, self.problems, named_at)
+        if tree is None:
+            return None
+        merged: Node = Mapping(tree.location, {})
+        for name in self._extended(tree):
+            base = self._base(name, (*chain, source))
+            if base is None:
+                self.complete = False
+                continue
+            inherited = {key: entry for key, entry in base.entries.items() if key not in OWN}
+            merged = merge(merged, Mapping(base.location, inherited))
+        merged = merge(merged, tree)
+        assert isinstance(merged, Mapping)
+        return merged
+
+    def _base(self, name: Scalar, chain: tuple[Source, ...]) -> Mapping | None:
+        found = locate(name.raw, name.location.folder)
         if isinstance(found, str):
-            problems.append(Problem(scalar.location, f"extends: {found}"))
+            fault = f"extends: {found}"
         elif found in chain:
-            circle = " → ".join(s.shown for s in (*chain[chain.index(found) :], found))
-            problems.append(Problem(scalar.location, f"extends goes in a circle: {circle}"))
+            circle = " → ".join(source.shown for source in (*chain[chain.index(found) :], found))
+            fault = f"extends goes in a circle: {circle}"
         elif len(chain) >= LONGEST_CHAIN:
-            problems.append(Problem(scalar.location, f"more than {LONGEST_CHAIN} recipes extend each other"))
+            fault = f"more than {LONGEST_CHAIN} recipes extend each other"
         else:
-            base = _load(found, chain, problems, scalar.location)
-            if base is not None:
-                merged = merge(
-                    merged, Mapping(base.location, {k: e for k, e in base.entries.items() if k not in OWN})
-                )
-    merged = merge(merged, tree)
-    assert isinstance(merged, Mapping)
-    return merged
+            return self.load(found, chain, name.location)
+        self.problems.append(Problem(name.location, fault))
+        return None
 
-
-def _extended(tree: Mapping, problems: list[Problem]) -> list[Scalar]:
-    node = tree.get("extends")
-    nodes = node.items if isinstance(node, Items) else () if node is None else (node,)
-    names = [n for n in nodes if isinstance(n, Scalar) and n.value is not None]
-    if len(names) != len(nodes) and node is not None:
-        problems.append(Problem(node.location, "extends takes the name of a recipe, or a list of names"))
-    return names
+    def _extended(self, tree: Mapping) -> list[Scalar]:
+        node = tree.get("extends")
+        nodes = node.items if isinstance(node, Items) else () if node is None else (node,)
+        names = [n for n in nodes if isinstance(n, Scalar) and n.value is not None]
+        if len(names) != len(nodes) and node is not None:
+            self.problems.append(
+                Problem(node.location, "extends takes the name of a recipe, or a list of names")
+            )
+        return names
 
 
 def _override(tree: Mapping, text: str, number: int, problems: list[Problem]) -> Mapping:

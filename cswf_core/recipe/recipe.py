@@ -88,6 +88,8 @@ class Recipe:
     schedule: Choice
     outputs: OutputsSection
     metrics: tuple[Choice, ...]
+    path: Path
+    """The file it was read from."""
     names: dict[str, str]
     """Key path → the plugin's name as written, perhaps with its distribution."""
     registry: Registry = attrs.field(repr=False, eq=False)
@@ -158,12 +160,12 @@ def load_recipe(
     """Read, merge and validate a recipe; raise `RecipeError` with every mistake there is."""
     if isinstance(overrides, (str, dict)):
         raise TypeError("overrides must be a list of 'key.path=value' texts")
-    source, tree, problems = resolve_tree(name, overrides)
+    tree = resolve_tree(name, overrides)
     registry = Registry.discover(plugins_dir) if registry is None else registry
-    reader = _RecipeReader(registry, Converter(problems))
-    recipe = reader.read(tree, source.path.stem)
-    if problems:
-        raise RecipeError(problems)
+    reader = _RecipeReader(registry, Converter(tree.problems, complete=tree.complete))
+    recipe = reader.read(tree.root, tree.source.path)
+    if tree.problems:
+        raise RecipeError(tree.problems)
     assert recipe is not None
     return recipe
 
@@ -176,7 +178,7 @@ class _RecipeReader:
         self.converter = converter
         self.names: dict[str, str] = {}
 
-    def read(self, tree: Mapping, stem: str) -> Recipe | None:
+    def read(self, tree: Mapping, path: Path) -> Recipe | None:
         """Return the recipe; None if anything was wrong."""
         convert = self.converter
         convert.unknown_keys(tree, KEYS, "")
@@ -190,7 +192,8 @@ class _RecipeReader:
         if convert.problems:
             return None
         return Recipe(
-            name=head.name or stem,
+            name=head.name or path.stem,
+            path=path,
             description=head.description,
             seed=head.seed,
             particles=particles,

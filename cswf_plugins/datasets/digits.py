@@ -34,14 +34,13 @@ class Digits(DatasetSource):
 
     def load(self, draw: Draw) -> Dataset:
         """Return grey level v as x = 2v/17 − 1 with bins of 2/17."""
-        del draw
         from sklearn.datasets import load_digits
 
         bunch = load_digits()
         wanted = sorted(set(self.classes)) or list(range(10))
         target = torch.from_numpy(bunch.target).long()
         keep = torch.isin(target, torch.tensor(wanted))
-        x = torch.from_numpy(bunch.data).float()[keep].T.contiguous() * (2 / LEVELS) - 1
+        x = torch.from_numpy(bunch.data).to(draw.dtype)[keep].T.contiguous() * (2 / LEVELS) - 1
         labels = torch.searchsorted(torch.tensor(wanted), target[keep])
         return Dataset(
             x=x,

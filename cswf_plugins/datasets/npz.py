@@ -29,20 +29,13 @@ class Npz(DatasetSource):
 
     def load(self, draw: Draw) -> Dataset:
         """Return the file's samples; bytes become x = v/128 − 1 with bins of 1/128."""
-        del draw
         arrays = self._read()
-        x, space, bin_width = self._samples(arrays)
-        count = x.shape[1]
-        labels, classes = self._labels(arrays.get("labels"), count)
-        vectors = arrays.get("vectors")
-        if vectors is not None and (
-            vectors.ndim != 2 or len(vectors) != count or vectors.dtype.kind not in "fiu"
-        ):
-            raise self._error(f"'vectors' must be {count}×l numbers, got {_describe(vectors)}")
+        x, space, bin_width = self._samples(arrays, draw.dtype)
+        labels, classes = self._labels(arrays.get("labels"), x.shape[1])
         return Dataset(
             x=x,
             space=space,
-            conditions=Conditions(labels, None if vectors is None else _tensor(vectors).T.contiguous()),
+            conditions=Conditions(labels, self._vectors(arrays.get("vectors"), x.shape[1], draw.dtype)),
             classes=classes,
             bin_width=bin_width,
         )
@@ -62,14 +55,14 @@ class Npz(DatasetSource):
         except Exception as error:  # zip, zlib, struct and NumPy each raise their own for a damaged file
             raise self._error(f"cannot be read as .npz ({' '.join(str(error).split())})") from None
 
-    def _samples(self, arrays: dict[str, Array]) -> tuple[torch.Tensor, Space, float]:
+    def _samples(self, arrays: dict[str, Array], dtype: torch.dtype) -> tuple[torch.Tensor, Space, float]:
         if ("images" in arrays) == ("points" in arrays):
             raise self._error("must have either an array 'images' or an array 'points'")
         if "points" in arrays:
             points = arrays["points"]
             if points.ndim != 2 or 0 in points.shape[1:] or points.dtype.kind not in "fiu":
                 raise self._error(f"'points' must be n×d numbers, got {_describe(points)}")
-            return _tensor(points).T.contiguous(), Space((points.shape[1],)), 0.0
+            return self._columns("points", points, dtype), Space((points.shape[1],)), 0.0
         images = arrays["images"]
         if images.ndim == 3:
             images = images[:, None]
@@ -79,36 +72,53 @@ class Npz(DatasetSource):
         if images.shape[1] > 4 and images.shape[3] in (1, 3, 4):
             shape = "×".join(map(str, images.shape))
             raise self._error(f"'images' must have channels before rows and columns, n×C×H×W, got {shape}")
-        x = _tensor(images.reshape(len(images), -1)).T.contiguous()
+        x, space = self._columns("images", images.reshape(len(images), -1), dtype), Space(images.shape[1:])
         if images.dtype.kind == "u":
             if images.dtype != np.uint8:
                 raise self._error(f"'images' must have 8 bits per value, got {images.dtype}")
-            return x / 128 - 1, Space(images.shape[1:]), 1 / 128
+            return x / 128 - 1, space, 1 / 128
         if x.numel() and (float(x.min()) < -1 or float(x.max()) > 1):
             raise self._error(f"'images' must lie in [−1, 1], got {float(x.min()):g} … {float(x.max()):g}")
-        return x, Space(images.shape[1:]), 0.0
+        return x, space, 0.0
+
+    def _vectors(self, vectors: Array | None, count: int, dtype: torch.dtype) -> torch.Tensor | None:
+        if vectors is None:
+            return None
+        if (
+            vectors.ndim != 2
+            or len(vectors) != count
+            or vectors.dtype.kind not in "fiu"
+            or 0 in vectors.shape[1:]
+        ):
+            raise self._error(f"'vectors' must be {count}×l numbers, got {_describe(vectors)}")
+        return self._columns("vectors", vectors, dtype)
 
     def _labels(self, labels: Array | None, count: int) -> tuple[torch.Tensor | None, tuple[str, ...]]:
         if labels is None:
             return None, ()
         if labels.shape != (count,) or labels.dtype.kind not in "iu":
             raise self._error(f"'labels' must be {count} whole numbers, got {_describe(labels)}")
-        tensor = torch.from_numpy(labels.astype(np.int64))
-        if count and int(tensor.min()) < 0:
-            raise self._error(f"'labels' must be 0 or more, got {int(tensor.min())}")
-        highest = int(tensor.max()) if count else -1
+        lowest, highest = (int(labels.min()), int(labels.max())) if count else (0, -1)
+        if lowest < 0:
+            raise self._error(f"'labels' must be 0 or more, got {lowest}")
         if highest >= max(count, 1):
             raise self._error(
                 f"'labels' must count from 0 without large gaps, got {highest} among {count} samples"
             )
-        return tensor, tuple(str(c) for c in range(highest + 1))
+        return torch.from_numpy(labels.astype(np.int64)), tuple(str(c) for c in range(highest + 1))
+
+    def _columns(self, name: str, rows: Array, dtype: torch.dtype) -> torch.Tensor:
+        """Return an n×m array as an m×n tensor, a sample per column; refuse what is not finite."""
+        bad = int((~np.isfinite(rows)).any(axis=1).sum())
+        if bad:
+            raise self._error(f"has NaN or infinite values in {bad:,} of {len(rows):,} '{name}'")
+        columns = torch.from_numpy(np.ascontiguousarray(rows.astype(np.float64).T)).to(dtype)
+        if not bool(torch.isfinite(columns).all()):
+            raise self._error(f"has values in '{name}' beyond {dtype}; write particles.precision: float64")
+        return columns
 
     def _error(self, reason: str) -> DataError:
         return DataError(f"dataset 'npz': {self.path} {reason}")
-
-
-def _tensor(array: Array) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array.astype(np.float32)))
 
 
 def _describe(array: Array) -> str:

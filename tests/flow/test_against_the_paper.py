@@ -75,9 +75,7 @@ def reference_run(flow, steps: int) -> np.ndarray:
             theta_x = (tile.projection.dense() * scale).double().numpy()
             thetas_x += list(theta_x)
             if conditional:
-                identity = flow.data.conditions.take(torch.arange(len(data.classes)))
-                assert identity.labels.tolist() == list(range(len(data.classes)))
-                thetas_y += list(tile.offset(identity, len(data.classes)).double().numpy() / xi)
+                thetas_y += list(tile.theta_y.double().numpy() / xi)
             else:
                 thetas_y += [np.zeros(1)] * len(theta_x)
         if conditional:

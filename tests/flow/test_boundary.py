@@ -6,8 +6,8 @@ import attrs
 import pytest
 import torch
 
-from cswf_core.errors import DataError, PluginError
-from cswf_core.interfaces import Conditions, Dataset, Owner, Projection, Space, Stage
+from cswf_core.errors import DataError, PluginError, RunError
+from cswf_core.interfaces import ConditionEncoder, Conditions, Dataset, Owner, Projection, Space, Stage
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.conditions.separate import Separate
@@ -114,6 +114,8 @@ def test_a_faulty_cdf_is_named(change, complaint):
             lambda *a: Conditions(labels=torch.tensor([9] * 30)),
             "labels from 0 to 2, one per class, got 9",
         ),
+        ("project", lambda self, theta, y: theta[:, y.labels] / 0, "project must return finite numbers"),
+        ("project", lambda: 0, r"project raised TypeError: .* positional arguments? but 3 were given$"),
         ("place", lambda self, x, y: x.float(), "place must return"),
         ("mask", lambda *a: torch.ones(4).bool(), "mask must return 5 or 5×30 booleans, got 4 of bool"),
         ("strata", lambda *a: [(torch.arange(3), torch.arange(3))], "each of 30 particles exactly once"),
@@ -126,7 +128,16 @@ def test_a_faulty_condition_is_named(method, value, complaint):
     assert str(error.value).startswith("condition 'mine' (acme-plugins 1.2): ")
 
 
-@pytest.mark.parametrize("stages", [None, [1], [Stage(steps=1, directions=0, step_size=1.0)]])
+@pytest.mark.parametrize(
+    "stages",
+    [
+        None,
+        [1],
+        [Stage(steps=1, directions=0, step_size=1.0)],
+        [Stage(steps=2.5, directions=1, step_size=1.0)],
+        [Stage(steps=1, directions=1, step_size="x")],
+    ],
+)
 def test_a_faulty_schedule_is_named(stages):
     faulty = attrs.frozen(type("Mine", (Constant,), {"stages": lambda self, space, projection: stages}))
     with pytest.raises(PluginError, match="stages must return"):
@@ -145,6 +156,40 @@ def test_a_faulty_schedule_is_named(stages):
 def test_unusable_data_are_one_sentence(x, complaint):
     with pytest.raises((DataError, PluginError), match=complaint):
         small_flow(Dataset(x=x, space=Space((5,))))
+
+
+def test_a_condition_without_an_amplifier_is_named():
+    faulty = attrs.frozen(
+        type("Mine", (ConditionEncoder,), {"length": lambda *a: 1, "project": lambda *a: None})
+    )
+    with pytest.raises(
+        PluginError, match=r"'mine' \(acme-plugins 1.2\): amplifier must return a finite number ξ, got None"
+    ):
+        small_flow(condition=faulty(), owners=OWNERS)
+
+
+def test_a_schedule_whose_stop_fails_is_named():
+    faulty = attrs.frozen(type("Mine", (Constant,), {"stop": lambda *a: 1 / 0}))
+    with pytest.raises(PluginError, match=r"schedule 'mine' .*: stop raised ZeroDivisionError"):
+        small_flow(schedule=faulty(steps=2, directions=5), owners=OWNERS).run()
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        7,
+        Dataset(x=torch.zeros(4, 3), space=Space((4,))),
+        Dataset(x=torch.full((5, 3), float("nan")), space=Space((5,))),
+    ],
+)
+def test_a_faulty_start_is_named(start):
+    with pytest.raises(PluginError, match="start must return"):
+        small_flow(start=start)
+
+
+def test_particles_must_begin_with_finite_numbers():
+    with pytest.raises(RunError, match=r"lower particles.scale \(1e\+39\)"):
+        small_flow(scale=1e39, dtype=torch.float32)
 
 
 def test_a_class_that_no_datum_has_cannot_flow_separately():

@@ -8,7 +8,9 @@ import torch
 
 from cswf_core.errors import OutOfMemoryError
 from cswf_core.flow import memory
+from cswf_core.interfaces import DenseProjection
 from cswf_plugins.cdfs.sorted import Sorted
+from cswf_plugins.projections.uniform import Uniform
 from tests.conftest import small_flow
 
 
@@ -27,8 +29,8 @@ class Hungry(Sorted):
 def test_out_of_memory_halves_the_chunk_and_changes_no_bit(caplog):
     flow = small_flow(cdf=Hungry(most=4))
     digest = flow.run().digest()
-    assert flow._chunks.rows == 4
-    assert "going on with 4 directions at a time" in caplog.text
+    assert (flow._chunks.rows, flow._chunks.slab) == (4, 128)
+    assert "going on with 4 directions sorted at a time" in caplog.text
     assert digest == small_flow().run().digest()
 
 
@@ -39,12 +41,62 @@ def test_chunk_sizes_change_no_bit(rows):
     assert flow.run().digest() == small_flow(dtype=torch.float32).run().digest()
 
 
-def test_a_chunk_of_one_that_does_not_fit_fails_with_one_sentence():
+@attrs.frozen
+class Wide(Uniform):
+    """Gives projections whose products run out of memory with more than `most` directions at once."""
+
+    most: int = 4
+
+    def sample(self, space, count, draw):
+        return WideProjection(super().sample(space, count, draw), self.most)
+
+
+class WideProjection(DenseProjection):
+    def __init__(self, theta, most):
+        super().__init__(theta)
+        self.most = most
+
+    def project(self, x):
+        if x.shape[1] > 29 and self.theta.shape[0] > self.most:
+            raise RuntimeError("CUDA error: out of memory")
+        return super().project(x)
+
+    def dense(self):
+        return self.theta
+
+
+def test_products_that_do_not_fit_are_halved_too(caplog):
+    flow = small_flow(projection=Wide(most=127))
+    x = flow.run().x
+    assert flow._chunks.slab == 64
+    assert "results may differ in the last digits" in caplog.text
+    torch.testing.assert_close(x, small_flow().run().x, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("slab", [1, 5, 100])
+def test_slab_sizes_change_results_by_rounding_only(slab):
+    flow = small_flow()
+    flow._chunks.slab = slab
+    torch.testing.assert_close(flow.run().x, small_flow().run().x, atol=1e-12, rtol=0)
+
+
+def test_one_direction_that_does_not_fit_fails_with_one_sentence():
     with pytest.raises(
-        OutOfMemoryError, match="one direction of 30 particles and 40 data does not fit"
+        OutOfMemoryError, match=r"30 particles and 40 data in 5 dimensions .* one direction"
     ) as error:
         small_flow(cdf=Hungry(most=0)).run()
     assert "\n" not in str(error.value)
+
+
+def test_other_words_for_a_lack_of_memory_are_understood():
+    for text in (
+        "CUDA error: out of memory",
+        "CUBLAS_STATUS_ALLOC_FAILED when calling",
+        "can't allocate memory",
+    ):
+        assert memory.is_out_of_memory(RuntimeError(text))
+    assert not memory.is_out_of_memory(RuntimeError("memory of an elephant"))
+    assert not memory.is_out_of_memory(ValueError("can't allocate memory"))
 
 
 def test_running_out_of_memory_elsewhere_is_one_sentence_too(monkeypatch):
@@ -59,9 +111,11 @@ def test_running_out_of_memory_elsewhere_is_one_sentence_too(monkeypatch):
 def test_the_chunk_follows_from_the_memory_of_the_device(monkeypatch):
     device = torch.device("cpu")
     monkeypatch.setattr(memory, "total_memory", lambda device: 8 * memory.TEMPORARIES * 4 * 1000 * 10)
-    assert memory.Chunks(device, 1000, 4).rows == 10
-    assert memory.Chunks(device, 10**9, 4).rows == 1
-    assert memory.Chunks(device, 1, 4).rows == memory.TILE
+    few = memory.Chunks(device, 1000, 4)
+    assert (few.slab, few.rows) == (10 * memory.TEMPORARIES, 10)
+    many, hardly_any = memory.Chunks(device, 10**9, 4), memory.Chunks(device, 1, 4)
+    assert (many.slab, many.rows) == (1, 1)
+    assert (hardly_any.slab, hardly_any.rows) == (memory.TILE, memory.TILE)
 
 
 def test_an_error_that_is_not_about_memory_is_not_swallowed():

@@ -134,6 +134,11 @@ def test_npz_points_and_vectors_come_back(tmp_path):
         ({"images": np.full((1, 1, 2, 2), 7.0)}, r"must lie in \[−1, 1\], got 7 … 7"),
         ({"images": np.zeros((1, 1, 2, 2), np.uint16)}, "8 bits per value, got uint16"),
         ({"images": np.zeros((2, 8, 8, 3), np.uint8)}, "channels before rows and columns.* got 2×8×8×3"),
+        ({"points": np.array([[1.0], [np.nan]])}, "has NaN or infinite values in 1 of 2 'points'"),
+        ({"points": np.zeros((1, 1)), "vectors": np.array([[np.inf]])}, "infinite values in 1 of 1 'vectors'"),
+        ({"points": np.zeros((3, 2)), "vectors": np.zeros((3, 0))}, "'vectors' must be 3×l numbers, got 3×0"),
+        ({"points": np.array([[1e300]])}, "beyond torch.float32; write particles.precision: float64"),
+        ({"points": np.zeros((1, 1)), "labels": np.array([2**63], np.uint64)}, "got 9223372036854775808"),
         ({"points": np.array([["a"]])}, "'points' must be n×d numbers"),
         ({"points": np.zeros((3, 2)), "labels": np.zeros(2, int)}, "'labels' must be 3 whole numbers, got 2"),
         ({"points": np.zeros((3, 2)), "labels": np.array([0, -1, 0])}, "0 or more, got -1"),
@@ -145,8 +150,22 @@ def test_npz_points_and_vectors_come_back(tmp_path):
 def test_a_faulty_npz_is_one_sentence(tmp_path, arrays, complaint):
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(DataError, match=complaint) as error:
-        Npz(path=tmp_path / "a.npz").load(draw())
+        Npz(path=tmp_path / "a.npz").load(Key(0, "test").open())
     assert "\n" not in str(error.value)
+
+
+def test_in_float64_nothing_is_rounded_to_float32(tmp_path):
+    points = np.array([[1 + 1e-9], [1 - 1e-9]])
+    np.savez(tmp_path / "a.npz", points=points)
+    overrides = [
+        f"data={{use: npz, path: {tmp_path / 'a.npz'}}}",
+        "condition=none",
+        "particles.precision=float64",
+    ]
+    flow = Flow.from_recipe("digits", overrides, device="cpu")
+    assert flow.data.x.tolist() == points.T.tolist()
+    start = Flow.from_recipe("toy-joint", ["particles.precision=float64"], device="cpu").particles.x
+    assert not torch.equal(start, start.float().double())
 
 
 def test_a_file_that_is_no_npz_is_one_sentence(tmp_path):
