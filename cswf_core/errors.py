@@ -30,6 +30,10 @@ class OutOfMemoryError(CswfError):
     exit_status = 1
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM has arrived: end as after Ctrl-C, with status 143."""
+
+
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for the nearest known names, else the list of them, else nothing."""
     names = sorted(set(known))

@@ -8,6 +8,7 @@ from typing import Any
 from cswf_core.errors import CswfError
 from cswf_core.flow import boundary
 from cswf_core.flow.flow import Flow
+from cswf_core.flow.memory import fitting
 from cswf_core.interfaces import Dataset, Key
 from cswf_core.recipe import Recipe, build_flow
 from cswf_core.recipe.render import to_yaml
@@ -31,14 +32,15 @@ def launch(
     Nothing is written before recipe, data and folder are known to be good. An interruption (Ctrl-C) or an
     error is written into run.json and raised again.
     """
-    directory.refuse_if_taken(force=force)
+    directory.refuse_if_taken(force=force, reading=recipe.path)
     figure = FlowFigure(recipe.outputs.snapshots)
     log = MetricsLog(directory, recipe.outputs.log_every)
     flow = build_flow(recipe, device=device, observers=[*observers, log, figure])
     directory.create()
-    directory.write("recipe.yaml", to_yaml(recipe.resolved()))
     record = Record(directory, _facts(recipe, flow))
     try:
+        record.save("running")
+        directory.write("recipe.yaml", to_yaml(recipe.resolved()))
         generated = flow.run()
         _write_results(directory, recipe, flow, generated, figure)
         record.save("running", **_progress(log, flow), samples_sha256=generated.digest())
@@ -58,7 +60,7 @@ def evaluate(recipe: Recipe, flow: Flow, generated: Dataset) -> dict[str, float]
     scores: dict[str, float] = {}
     for index, choice in enumerate(recipe.metrics):
         draw = Key(recipe.seed, "metric", index=index).open(flow.device, flow.settings.dtype)
-        with boundary.calling(choice.plugin.owner, "compute"):
+        with boundary.calling(choice.plugin.owner, "compute"), fitting(*flow.sizes()):
             found = choice.part.compute(generated, flow.data, draw)
         scores.update(boundary.check_scores(found, choice.plugin.owner))
     return scores

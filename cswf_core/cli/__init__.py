@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import io
+import os
 import sys
 
 import click
 
-from cswf_core.errors import CswfError
+from cswf_core.errors import CswfError, Terminated
 
 COMMANDS = {
     "run": ("cswf_core.cli.run", "Run a recipe and leave its samples in a folder."),
-    "check": ("cswf_core.cli.recipes", "Validate recipes without running them."),
+    "check": ("cswf_core.cli.recipes", "Validate a recipe without running it."),
     "show": ("cswf_core.cli.recipes", "Print a recipe as it will run, and where every value came from."),
     "recipes": ("cswf_core.cli.recipes", "List the built-in recipes."),
     "schema": ("cswf_core.cli.recipes", "Print the JSON Schema of recipes, for editors."),
@@ -54,21 +56,22 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line: mistakes are sentences with status 2, Ctrl-C ends with status 130."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that knows no Greek still gets the rest
     try:
         status = cli.main(standalone_mode=False)
     except CswfError as error:
         click.echo(str(error), err=True)
         status = error.exit_status
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt) as error:
         click.echo("interrupted", err=True)
-        status = 130
-    except KeyboardInterrupt:
-        click.echo("interrupted", err=True)
-        status = 130
+        ended = error if isinstance(error, KeyboardInterrupt) else error.__context__
+        status = 143 if isinstance(ended, Terminated) else 130
     except click.ClickException as error:
         error.show()
         status = error.exit_code
     except BrokenPipeError:
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes
         status = 1
     sys.exit(status)

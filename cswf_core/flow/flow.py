@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import attrs
@@ -127,7 +126,7 @@ class Flow:
         with boundary.calling(parts.owner("condition"), "length"):
             boundary.check_amplifier(getattr(parts.condition, "amplifier", None), parts.owner("condition"))
             self.condition_length = parts.condition.length(data)
-        with self._fitting():
+        with fitting(*self.sizes()):
             self.particles = self._begin(start)
             self.observed = self._observed()
             self._data_x = data.x.to(self.device, self.settings.dtype)
@@ -168,6 +167,11 @@ class Flow:
             raise RunError("this flow was broken off by an error or an interruption; build it anew")
         return self.samples()
 
+    def sizes(self) -> tuple[torch.device, int, int, int]:
+        """Return the device, d, M and N: what decides whether a flow fits."""
+        M = self.settings.count if self.settings.count is not None else len(self.data)
+        return self.device, self.data.space.dimension, M, len(self.data)
+
     def samples(self) -> Dataset:
         """Return the particles as they are now, on the CPU, with the conditions they were drawn for."""
         return Dataset(
@@ -184,13 +188,13 @@ class Flow:
         for index, stage in enumerate(self.stages):
             coordinates = Coordinates(stage, self.data.space, self.observed)
             directions = self._directions(stage, coordinates)
-            with self._fitting():
+            with fitting(*self.sizes()):
                 self.particles.enter(coordinates)
                 data_z = coordinates.enter(self._data_x)
             self._notify("before_stage", stage=stage)
             distances: list[float] = []
             for step in range(stage.steps):
-                with self._fitting():
+                with fitting(*self.sizes()):
                     moved, squares = self._step(directions, data_z, index, step)
                 done += 1
                 if self._check_values or may_stop or step + 1 == stage.steps:
@@ -302,10 +306,6 @@ class Flow:
             f"directions (schedule.directions) or a smaller step (schedule.step_size), well below "
             f"{2 * d / (1 + (d - 1) / H):.3g}"
         )
-
-    def _fitting(self) -> AbstractContextManager[None]:
-        M = self.settings.count or len(self.data)
-        return fitting(self.device, self.data.space.dimension, M, len(self.data))
 
 
 def _hooks(observers: Sequence[object]) -> pluggy.HookRelay:

@@ -61,7 +61,7 @@ def fitting(device: torch.device, d: int, M: int, N: int) -> Iterator[None]:
             raise
         raise OutOfMemoryError(
             f"out of memory on {device}: {M:,} particles and {N:,} data in {d:,} dimensions do not fit, "
-            "not even with one direction at a time; use fewer particles (particles.count) or a device with more memory"
+            "not even with one direction at a time; use fewer particles (particles.count) or a larger device"
         ) from error
 
 

@@ -33,7 +33,7 @@ def parameter(
                 or (at_most is not None and not value <= at_most)
             )
             if wrong:
-                words = " and ".join(f"{name.replace('_', ' ')} {bound:g}" for name, bound in given.items())
+                words = " and ".join(f"{name.replace('_', ' ')} {bound:,}" for name, bound in given.items())
                 raise ValueError(f"{attribute.name} must be {words}, got {value!r}")
         if validator is not None:
             validator(instance, attribute, value)

@@ -25,7 +25,15 @@ def to_yaml(value: dict[str, Any], comment: Comment | None = None) -> str:
 def with_origins(recipe: Recipe) -> str:
     """Return the resolved recipe as YAML, each value followed by the place it was written at, or 'default'."""
     origins = origin_of_every_value(recipe)
-    return to_yaml(recipe.resolved(), lambda path: origins.get(path, ""))
+
+    def comment(path: str) -> str:
+        """A list's own place, and those of items that were written elsewhere."""
+        own = origins.get(path, "")
+        items = {p.removeprefix(f"{path}."): o for p, o in origins.items() if p.startswith(f"{path}.")}
+        file = own.rsplit(":", 2)[0]
+        return ", ".join([own, *(f"[{i}] {o}" for i, o in items.items() if o.rsplit(":", 2)[0] != file)])
+
+    return to_yaml(recipe.resolved(), comment)
 
 
 def origin_of_every_value(recipe: Recipe) -> dict[str, str]:
@@ -43,8 +51,11 @@ def origin_of_every_value(recipe: Recipe) -> dict[str, str]:
                 walk(item, f"{path}.{key}" if path else key)
         elif isinstance(value, list):
             for index, item in enumerate(value):
+                below = f"{path}.{index}"
                 if isinstance(item, (dict, list)):
-                    walk(item, f"{path}.{index}")
+                    walk(item, below)
+                elif below in recipe.origins:
+                    found[below] = str(recipe.origins[below])
 
     walk(recipe.resolved(), "")
     return found

@@ -28,16 +28,22 @@ class RunDirectory:
             path = parent / f"{name}-{number}"
         return cls(path)
 
-    def refuse_if_taken(self, *, force: bool) -> None:
-        """Raise `RunError` if the folder is a file, or has something in it and `force` is not given."""
+    def refuse_if_taken(self, *, force: bool, reading: Path | None = None) -> None:
+        """Raise `RunError` if the folder is a file, or has something in it and `force` is not given.
+
+        `reading` is the recipe's file, which a run in its own folder would overwrite.
+        """
         try:
             if self.path.exists() and not self.path.is_dir():
                 raise RunError(f"{self.path} is a file; --out names a folder")
-            if self.path.is_dir() and any(self.path.iterdir()) and not force:
+            if reading is not None and any(reading == self.file(name).resolve() for name in FILES):
                 raise RunError(
-                    f"{self.path} is not empty; give another --out, or --force to replace the run in it"
+                    f"{reading} is the recipe itself, and a run here would overwrite it; give another --out"
                 )
-        except (OSError, ValueError) as error:
+            if self.path.is_dir() and any(self.path.iterdir()) and not force:
+                hint = f"--force to replace {', '.join(FILES[:2])} and the other files of a run in it"
+                raise RunError(f"{self.path} is not empty; give another --out, or {hint}")
+        except (OSError, ValueError, RuntimeError) as error:
             raise RunError(f"{self.path} cannot be used: {error}") from None
 
     def create(self) -> None:
@@ -45,7 +51,8 @@ class RunDirectory:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             for name in FILES:
-                (self.path / name).unlink(missing_ok=True)
+                self.file(name).unlink(missing_ok=True)
+                self._part(name).unlink(missing_ok=True)
         except OSError as error:
             raise RunError(f"{self.path} cannot be written: {error.strerror or error}") from None
 
@@ -55,16 +62,21 @@ class RunDirectory:
 
     def write(self, name: str, content: str | bytes) -> None:
         """Replace a file as a whole: after a crash it is the old one or the new one, never half of either."""
-        target, temporary = self.path / name, self.path / f".{name}.part"
+        target, temporary = self.file(name), self._part(name)
         try:
             with temporary.open("wb") as file:
                 file.write(content.encode() if isinstance(content, str) else content)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(target)
-        except OSError as error:
+        except BaseException as error:  # a full disk; or Ctrl-C, at any moment
             temporary.unlink(missing_ok=True)
-            raise RunError(f"{target} cannot be written: {error.strerror or error}") from None
+            if isinstance(error, OSError):
+                raise RunError(f"{target} cannot be written: {error.strerror or error}") from None
+            raise
+
+    def _part(self, name: str) -> Path:
+        return self.path / f".{name}.part"
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a value as indented JSON."""

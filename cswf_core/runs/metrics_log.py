@@ -20,14 +20,25 @@ class MetricsLog:
         self.path = directory.file("metrics.jsonl")
         self.every = every
         self.steps_done = 0
+        self._unwritten: State | None = None
 
     @hookimpl
     def after_step(self, state: State) -> None:
         """Append a row if it is time."""
         self.steps_done = state.total_step
-        last = state.step == state.stage.steps
-        if state.total_step % self.every and state.total_step != 1 and not last:
-            return
+        if state.total_step % self.every and state.total_step != 1:
+            self._unwritten = state
+        else:
+            self._write(state)
+
+    @hookimpl
+    def after_stage(self) -> None:
+        """Append a row for a stage's last step, wherever the schedule has left it."""
+        if self._unwritten is not None:
+            self._write(self._unwritten)
+
+    def _write(self, state: State) -> None:
+        self._unwritten = None
         row = {
             "step": state.total_step,
             "stage": state.stage_index,

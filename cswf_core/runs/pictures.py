@@ -6,12 +6,16 @@ import io
 import math
 from collections.abc import Sequence
 
+import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 GAP = 2
 SMALLEST_TILE = 40
 """Pixels that an image's longer side has at least; smaller images are enlarged by a whole factor."""
+
+MOST_ROWS = 50
+"""Classes shown at most."""
 
 BACKGROUND = (255, 255, 255)
 INK = (40, 40, 40)
@@ -62,9 +66,10 @@ def table(
 
 
 def grid(images: Tensor, labels: Tensor | None, classes: Sequence[str], columns: int) -> Image.Image:
-    """Draw n×C×H×W images: a row for each class with its first `columns` samples; a square without classes."""
+    """Draw n×C×H×W images: a row for each class, of the first MOST_ROWS; a square without classes."""
     if labels is None:
         shown = [tile(image) for image in images[: columns * columns]]
         return table([shown[i : i + columns] for i in range(0, len(shown), columns)])
-    rows = [[tile(image) for image in images[labels == c][:columns]] for c in range(len(classes))]
-    return table(rows, left=classes)
+    present = [c for c in torch.unique(labels).tolist() if c < len(classes)][:MOST_ROWS]
+    rows = [[tile(image) for image in images[labels == c][:columns]] for c in present]
+    return table(rows, left=[classes[c] for c in present])

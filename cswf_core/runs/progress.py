@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -44,18 +46,25 @@ class _Pace:
         return True
 
 
+def say(text: str) -> None:
+    """Print a line; if nobody listens any more (`cswf run … | head`), go on in silence."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class LineProgress:
     """Plain lines, for logs and pipes."""
 
-    def __init__(self, console: Console, seconds: float = 5.0) -> None:
-        self.console = console
+    def __init__(self, seconds: float = 5.0) -> None:
         self._pace = _Pace(seconds)
 
     @hookimpl
     def after_step(self, state: State) -> None:
         """Print a line if it is time."""
         if self._pace.due(state):
-            self.console.print(describe(state), highlight=False, markup=False, soft_wrap=True)
+            say(describe(state))
 
     def close(self) -> None:
         """Do nothing: lines need no tidying up."""
@@ -78,6 +87,12 @@ class BarProgress:
             stage = f"stage {state.stage_index + 1}/{state.stage_count}"
             text = f"{stage}  moved {state.displacement:.4f}  left {left(state)}"
             self._bar.update(self._task, completed=state.total_step, total=state.total_steps, description=text)
+
+    @hookimpl
+    def after_run(self) -> None:
+        """Fill the bar, also if the schedule has left a stage early."""
+        task = self._bar.tasks[0]
+        self._bar.update(self._task, completed=task.completed, total=task.completed or None)
 
     def close(self) -> None:
         """Leave the terminal as it was."""

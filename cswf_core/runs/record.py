@@ -14,7 +14,21 @@ from cswf_core.runs.directory import RunDirectory
 
 Status = Literal["running", "done", "interrupted", "failed"]
 
-PACKAGES = ("cswf", "torch", "torchvision", "numpy", "pluggy", "PyYAML", "attrs", "scikit-learn", "clean-fid")
+PACKAGES = (
+    *(
+        "cswf",
+        "torch",
+        "torchvision",
+        "numpy",
+        "pluggy",
+        "PyYAML",
+        "attrs",
+        "clean-fid",
+        "safetensors",
+        "click",
+    ),
+    *("rich", "scikit-learn", "pillow", "scipy"),
+)
 
 
 class Record:
@@ -24,7 +38,6 @@ class Record:
         self.directory = directory
         self.facts = {"format": 1, "status": "running", **facts, "started": _now(), "versions": versions()}
         self._began = time.perf_counter()
-        self.save("running")
 
     def save(self, status: Status, **facts: Any) -> None:
         """Write the file with a status and whatever else has become known."""
@@ -51,7 +64,8 @@ def versions() -> dict[str, str]:
 def describe_device(device: torch.device) -> dict[str, Any]:
     """Return a device's type and the name of its hardware."""
     if device.type == "cuda":
-        return {"type": "cuda", "name": torch.cuda.get_device_name(device)}
+        index = torch.cuda.current_device() if device.index is None else device.index
+        return {"type": "cuda", "index": index, "name": torch.cuda.get_device_name(index)}
     return {"type": "cpu", "name": platform.machine(), "threads": torch.get_num_threads()}
 
 

@@ -76,6 +76,8 @@ def panels(
     moments: Sequence[tuple[str, Floats]], labels: NDArray[np.int64] | None, target: Floats
 ) -> Image.Image:
     """Draw particles (n×2 each) at several moments, over the target in blue and their own beginning in red."""
+    if target.shape[1] > 2:
+        moments = [(f"{title} (2 of {target.shape[1]} coordinates)", points) for title, points in moments]
     moments = [(title, plane(points)) for title, points in moments]
     target = plane(target)
     window = Window(target, moments[0][1])

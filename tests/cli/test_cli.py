@@ -27,16 +27,6 @@ def test_help_lists_the_commands(cswf):
         assert cswf(command, "--help").status == 0
 
 
-def test_the_helps_of_commands_agree_with_the_list(cswf):
-    from cswf_core.cli import COMMANDS, cli
-
-    for name, (_, summary) in COMMANDS.items():
-        command = cli.get_command(None, name)
-        assert command is not None
-        assert command.name == name
-        assert summary.endswith(".")
-
-
 def test_an_unknown_command_is_status_2(cswf):
     assert cswf("rnu").status == 2
 
@@ -84,6 +74,17 @@ def test_without_out_runs_are_numbered(cswf, tmp_path, monkeypatch):
     for _ in range(2):
         assert cswf("run", "digits", *SMALL, "--quiet").status == 0
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"digits", "digits-2"}
+    assert cswf("run", "digits", *SMALL, "--quiet", "--force").status == 0
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"digits", "digits-2"}
+
+
+def test_a_run_does_not_overwrite_the_recipe_it_reads(cswf, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipe.yaml").write_text("extends: digits  # mine\n")
+    done = cswf("run", "./recipe.yaml", *SMALL, "--out", ".", "--force")
+    assert done.status == 2
+    assert "is the recipe itself" in done.err
+    assert (tmp_path / "recipe.yaml").read_text() == "extends: digits  # mine\n"
 
 
 @pytest.mark.parametrize(
@@ -160,6 +161,8 @@ def test_show_prints_values_and_origins(cswf):
     assert whole["recipe"]["condition"]["amplifier"] == 10
     assert whole["origins"]["condition.amplifier"].endswith("digits.yaml:13:14")
     assert whole["origins"]["particles.scale"] == "default"
+    done = cswf("show", "digits", "outputs.snapshots.1=77")
+    assert "[1] command line:1:21" in done.out
 
 
 def test_recipes_and_schema_are_json(cswf):
@@ -213,10 +216,45 @@ def test_ctrl_c_ends_with_130_and_the_record_says_interrupted(tmp_path):
     _, err = child.communicate(timeout=60)
     assert child.returncode == 130
     assert err.strip().endswith("interrupted")
+    assert f"{tmp_path / 'a'} has what was done until then" in err
     assert "Traceback" not in err
     record = json.loads((tmp_path / "a/run.json").read_text())
     assert record["status"] == "interrupted"
     assert 0 < record["steps_done"] < record["steps_planned"]
+
+
+def test_sigterm_ends_with_143_and_the_record_says_interrupted(tmp_path):
+    child = _child("run", "digits", "schedule.steps=100000", "--out", tmp_path / "a", "--device", "cpu")
+    log = tmp_path / "a/metrics.jsonl"
+    deadline = time.monotonic() + 60
+    while not log.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    child.send_signal(signal.SIGTERM)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 143
+    assert "Traceback" not in err
+    assert json.loads((tmp_path / "a/run.json").read_text())["status"] == "interrupted"
+
+
+def test_a_run_goes_on_when_nobody_reads_its_progress(tmp_path):
+    child = _child("run", "digits", *SMALL, "--out", tmp_path / "a", "--device", "cpu")
+    child.stdout.close()
+    assert child.wait(timeout=60) == 0
+    assert child.stderr.read() == ""
+    assert json.loads((tmp_path / "a/run.json").read_text())["status"] == "done"
+
+
+def test_too_much_data_for_the_machine_is_one_sentence(cswf, tmp_path):
+    done = cswf("run", "toy-joint", "data.count=1000000000000", "--out", tmp_path / "a", "--quiet")
+    assert done.status == 1
+    assert done.err == "the data do not fit into this machine's memory; take fewer\n"
+
+
+def test_output_that_cannot_show_greek_still_comes(tmp_path):
+    child = _child("plugins", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    out, err = child.communicate(timeout=60)
+    assert (child.returncode, err) == (0, "")
+    assert "sliced-wasserstein" in out
 
 
 def test_a_closed_pipe_is_no_traceback():

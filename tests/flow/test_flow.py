@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
 
 import attrs
@@ -12,6 +14,9 @@ import cswf_core
 from cswf_core import hookimpl
 from cswf_core.errors import PluginError, RunError
 from cswf_core.interfaces import Dataset, Key, Schedule, Space, Stage
+from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.metrics_log import MetricsLog
+from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.conditions.separate import Separate
@@ -81,25 +86,79 @@ def test_fixed_directions_are_drawn_once_and_fresh_ones_each_step():
         assert drawn == expected
 
 
-def test_entropic_noise_has_variance_2_lambda_eta():
+@attrs.frozen
+class Idle(Sorted):
+    """Moves nothing, and remembers the data it was shown."""
+
+    seen: list = attrs.field(factory=list)
+
+    def transport(self, p, q):
+        self.seen.append(q.clone())
+        return p.clone()
+
+
+def test_entropic_noise_has_variance_2_lambda_eta_and_is_fresh_each_step():
     entropy, eta = 0.03, 2.0
-    quiet = small_flow(schedule=Constant(steps=1, directions=10, step_size=eta), count=4000).run()
-    noisy = small_flow(
-        schedule=Constant(steps=1, directions=10, step_size=eta, entropy=entropy), count=4000
-    ).run()
-    noise = noisy.x - quiet.x
-    assert float(noise.std()) == pytest.approx(math.sqrt(2 * entropy * eta), rel=0.03)
-    assert float(noise.mean()) == pytest.approx(0, abs=0.01)
+    schedule = Constant(steps=2, directions=1, step_size=eta, entropy=entropy)
+    flow = small_flow(cdf=Idle(), schedule=schedule, count=4000)
+    places = [flow.samples().x] + [flow.samples().x for _ in flow]
+    first, second = places[1] - places[0], places[2] - places[1]
+    for noise in (first, second):
+        assert float(noise.std()) == pytest.approx(math.sqrt(2 * entropy * eta), rel=0.03)
+        assert float(noise.mean()) == pytest.approx(0, abs=0.01)
+    assert abs(float((first * second).mean())) < 0.1 * entropy * eta
 
 
-def test_dequantisation_is_fresh_each_step_and_fills_bins():
+@pytest.mark.parametrize("bin_width", [0.0, 0.5])
+def test_dequantisation_is_fresh_each_step(bin_width):
+    """Along fixed directions the projected data differ from step to step by the noise, and by nothing else."""
+    idle, data = Idle(), attrs.evolve(random_data(), bin_width=bin_width)
+    schedule = Constant(steps=3, directions=4)
+    small_flow(data, cdf=idle, condition=NoCondition(), schedule=schedule, reuse=None).run()
+    equal = [torch.equal(one, other) for one, other in itertools.combinations(idle.seen, 2)]
+    assert equal == [bin_width == 0.0] * 3
+
+
+def test_dequantisation_fills_each_bin_evenly():
     data = Dataset(x=torch.zeros(2, 3000, dtype=torch.float64), space=Space((2,)), bin_width=0.5)
     x = small_flow(data, schedule=Constant(steps=30, directions=50), count=3000).run().x
     assert -0.05 < float(x.min()) < 0.05
     assert 0.45 < float(x.max()) < 0.55
     assert float(x.mean()) == pytest.approx(0.25, abs=0.02)
-    steps = [state.distance for state in small_flow(data, schedule=Constant(steps=3, directions=50))]
-    assert len(set(steps)) == 3
+
+
+def test_no_two_draws_share_a_key(monkeypatch):
+    keys = []
+    opened = Key.open
+    monkeypatch.setattr(Key, "open", lambda key, *a, **k: keys.append(key) or opened(key, *a, **k))
+
+    @attrs.frozen
+    class TwoStages(Schedule):
+        def stages(self, space, projection):
+            return [Stage(steps=2, directions=200, step_size=1.0, entropy=0.1)] * 2
+
+    data = attrs.evolve(random_data(n=1100), bin_width=0.1)
+    keys.clear()
+    small_flow(data, schedule=TwoStages(), count=1100).run()
+    assert len(keys) == len(set(keys))
+    steps = {(key.role, key.stage, key.step) for key in keys}
+    for role in ("directions", "theta_y", "dequantise", "entropy"):
+        assert {(role, stage, step) for stage in (0, 1) for step in (0, 1)} <= steps
+
+
+def test_an_early_end_of_a_stage_is_logged(tmp_path):
+    @attrs.frozen
+    class Impatient(Schedule):
+        def stages(self, space, projection):
+            return [Stage(steps=50, directions=10, step_size=1.0)]
+
+        def stop(self, stage, distances):
+            return len(distances) == 3
+
+    log = MetricsLog(RunDirectory(tmp_path), every=10)
+    small_flow(schedule=Impatient(), observers=(log,)).run()
+    steps = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [1, 3]
 
 
 def test_separate_flows_reach_each_class_s_own_data():

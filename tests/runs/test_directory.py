@@ -27,15 +27,19 @@ def test_a_file_or_a_place_that_cannot_be_written_is_one_sentence(tmp_path):
         RunDirectory(tmp_path / "file/below").create()
 
 
-def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "seen"),
+    [(OSError(28, "No space left on device"), RunError), (KeyboardInterrupt(), KeyboardInterrupt)],
+)
+def test_a_write_that_breaks_off_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, error, seen):
     directory = RunDirectory(tmp_path)
     directory.write("run.json", "old")
 
-    def full(*arguments):
-        raise OSError(28, "No space left on device")
+    def broken(*arguments):
+        raise error
 
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(RunError, match="No space left on device"):
+    monkeypatch.setattr("os.fsync", broken)
+    with pytest.raises(seen):
         directory.write("run.json", "new")
     assert (tmp_path / "run.json").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]

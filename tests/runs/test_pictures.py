@@ -31,6 +31,13 @@ def test_a_grid_has_a_row_for_each_class():
         assert (row == c * 50 + 20).any()
 
 
+def test_a_grid_of_many_classes_stays_small_and_skips_empty_ones():
+    labels = torch.arange(0, 20_000, 10)
+    images = torch.zeros(2000, 1, 40, 40, dtype=torch.uint8)
+    grid = pictures.grid(images, labels, tuple(map(str, range(20_000))), columns=3)
+    assert grid.size[1] == pictures.MOST_ROWS * 42 + 2
+
+
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_images_of_any_number_of_channels_can_be_drawn(channels):
     images = torch.zeros(5, channels, 9, 11, dtype=torch.uint8)
