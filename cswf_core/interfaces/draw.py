@@ -8,12 +8,15 @@ needs their key, and neither the 3,999 steps before nor a file.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+import math
+from collections.abc import Callable
 
 import attrs
 import numpy as np
 import torch
 from torch import Tensor
+
+from cswf_core.kernels import philox
 
 
 @attrs.frozen
@@ -37,42 +40,38 @@ class Key:
 
 
 class Draw:
-    """A stream of random numbers: calls in the same order give the same numbers.
+    """A stream of random numbers: calls in the same order give the same numbers, on any device.
 
-    On the CPU the stream is NumPy's Philox with all 128 bits of the key (PyTorch's CPU generator keeps
-    only 32 bits of its seed, and a long run would meet the same directions twice); on an accelerator it
-    is PyTorch's own Philox with 64 bits.
+    Uniform numbers agree to the bit between devices; normal ones, which take a logarithm and a cosine, to
+    rounding.
     """
 
     def __init__(self, key: Key, device: torch.device, dtype: torch.dtype) -> None:
         self.key = key
         self.device = device
         self.dtype = dtype
+        self._bits = key.bits()
+        self._position = 0
         self._host: np.random.Generator | None = None
-        self._device_generator: torch.Generator | None = None
 
     @property
     def host(self) -> np.random.Generator:
-        """The stream as a NumPy generator, for distributions that PyTorch lacks."""
+        """A NumPy generator born from the same key, for distributions that are not here."""
         if self._host is None:
-            self._host = np.random.Generator(np.random.Philox(key=self.key.bits()))
+            self._host = np.random.Generator(np.random.Philox(key=self._bits))
         return self._host
-
-    def normal(self, *shape: int) -> Tensor:
-        """Return independent N(0, 1) entries, in the draw's dtype, on its device."""
-        if self.device.type == "cpu":
-            return torch.from_numpy(self.host.standard_normal(shape, dtype=self._numpy_dtype()))
-        return torch.randn(shape, generator=self._generator(), device=self.device, dtype=self.dtype)
 
     def uniform(self, *shape: int) -> Tensor:
         """Return independent entries uniform in [0, 1), in the draw's dtype, on its device."""
-        if self.device.type == "cpu":
-            return torch.from_numpy(self.host.random(shape, dtype=self._numpy_dtype()))
-        return torch.rand(shape, generator=self._generator(), device=self.device, dtype=self.dtype)
+        return self._take(philox.uniforms, shape, self.dtype)
+
+    def normal(self, *shape: int) -> Tensor:
+        """Return independent N(0, 1) entries, in the draw's dtype, on its device."""
+        return self._take(philox.normals, shape, self.dtype)
 
     def integers(self, high: int, *shape: int) -> Tensor:
         """Return independent whole numbers uniform in 0 … high−1 (int64), on the draw's device."""
-        return torch.from_numpy(self.host.integers(0, high, shape)).to(self.device)
+        return (self._take(philox.uniforms, shape, torch.float64) * high).long().clamp_(max=high - 1)
 
     def sphere(self, count: int, dimension: int) -> Tensor:
         """Return `count` independent points of the unit sphere of ℝ^dimension (count × dimension)."""
@@ -80,11 +79,12 @@ class Draw:
         lengths: Tensor = torch.linalg.vector_norm(g, dim=1, keepdim=True)
         return g / lengths.clamp_min(torch.finfo(g.dtype).tiny)
 
-    def _numpy_dtype(self) -> Any:
-        return np.float64 if self.dtype == torch.float64 else np.float32
-
-    def _generator(self) -> torch.Generator:
-        if self._device_generator is None:
-            self._device_generator = torch.Generator(self.device)
-            self._device_generator.manual_seed(self.key.bits() & (2**63 - 1))
-        return self._device_generator
+    def _take(
+        self, make: Callable[[Tensor, torch.dtype], Tensor], shape: tuple[int, ...], dtype: torch.dtype
+    ) -> Tensor:
+        count = math.prod(shape)
+        counters = -(-count * philox.words_per_number(dtype) // 4)
+        key, stream = self._bits & (2**64 - 1), self._bits >> 64
+        bits = philox.words(key, stream, self._position, counters, self.device)
+        self._position += counters
+        return make(bits, dtype)[:count].view(shape)
