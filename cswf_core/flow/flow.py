@@ -228,11 +228,12 @@ class Flow:
         )
         cloud, data = self.particles.cloud, Cloud(z, self._data_conditions)
         update, squares = velocity(tiles, cloud, data, self._transport, self._chunks)
-        moved = self.particles.move(update.mul_(stage.step_size))
+        eta = stage.eta(step)
+        moved = self.particles.move(update.mul_(eta))
         if stage.entropy > 0:
             key = Key(settings.seed, "entropy", stage_index, step)
             noise = gaussian(key, (self.data.space.dimension, len(self.particles)), update)
-            self.particles.shake(noise.mul_(math.sqrt(2 * stage.entropy * stage.step_size)))
+            self.particles.shake(noise.mul_(math.sqrt(2 * stage.entropy * eta)))
         return moved, squares
 
     def _begin(self, start: Dataset | None) -> Particles:

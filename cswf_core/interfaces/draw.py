@@ -18,6 +18,9 @@ from torch import Tensor
 
 from cswf_core.kernels import philox
 
+Make = Callable[[Tensor, torch.dtype], Tensor]
+"""Words (n×4) → random numbers."""
+
 
 @attrs.frozen
 class Key:
@@ -79,9 +82,7 @@ class Draw:
         lengths: Tensor = torch.linalg.vector_norm(g, dim=1, keepdim=True)
         return g / lengths.clamp_min(torch.finfo(g.dtype).tiny)
 
-    def _take(
-        self, make: Callable[[Tensor, torch.dtype], Tensor], shape: tuple[int, ...], dtype: torch.dtype
-    ) -> Tensor:
+    def _take(self, make: Make, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         count = math.prod(shape)
         counters = -(-count * philox.words_per_number(dtype) // 4)
         key, stream = self._bits & (2**64 - 1), self._bits >> 64

@@ -40,7 +40,7 @@ class Stage:
     directions: int
     """H, the number of directions drawn at each step."""
     step_size: float
-    """η."""
+    """η; see `eta`."""
     name: str = ""
     sampler: ProjectionSampler | None = None
     """Where directions come from; None is the recipe's projection."""
@@ -48,6 +48,11 @@ class Stage:
     """The coordinates the stage runs in; None is the data's own."""
     entropy: float = 0.0
     """λ: every step adds √(2λη) ε, ε ~ N(0, I), to the particles."""
+
+    def eta(self, step: int) -> float:
+        """Return η of a step, counted from 0; a stage whose step size changes overrides this."""
+        del step
+        return self.step_size
 
 
 class Schedule(abc.ABC):

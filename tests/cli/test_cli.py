@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from cswf_core.recipe import builtin_recipes
+from cswf_plugins.datasets.digits import Digits
 
 SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", "outputs.snapshots=[0, 3]")
 
@@ -244,8 +245,12 @@ def test_a_run_goes_on_when_nobody_reads_its_progress(tmp_path):
     assert json.loads((tmp_path / "a/run.json").read_text())["status"] == "done"
 
 
-def test_too_much_data_for_the_machine_is_one_sentence(cswf, tmp_path):
-    done = cswf("run", "toy-joint", "data.count=1000000000000", "--out", tmp_path / "a", "--quiet")
+def test_too_much_data_for_the_machine_is_one_sentence(cswf, tmp_path, monkeypatch):
+    def full(self, draw):
+        raise MemoryError("Unable to allocate 7.28 TiB")
+
+    monkeypatch.setattr(Digits, "load", full)
+    done = cswf("run", "digits", "--out", tmp_path / "a", "--quiet")
     assert done.status == 1
     assert done.err == "the data do not fit into this machine's memory; take fewer\n"
 

@@ -19,31 +19,29 @@ from tests.conftest import random_data
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
 
-@attrs.frozen
-class HostUniform(Uniform):
-    """Directions drawn on the CPU, so that both devices get the same ones."""
-
-    def sample(self, space, count, draw):
-        return super().sample(space, count, draw.key.open(dtype=draw.dtype)).to(draw.device)
-
-
-@attrs.frozen(kw_only=True)
-class HostOneHot(OneHot):
-    """θ_y drawn on the CPU likewise."""
-
-    def directions(self, length, count, draw):
-        return super().directions(length, count, draw.key.open(dtype=draw.dtype)).to(draw.device)
-
-
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-11)])
-@pytest.mark.parametrize("condition", [NoCondition(), HostOneHot(amplifier=10.0, joint="dimension")])
-def test_a_gpu_takes_the_same_steps_as_a_cpu(condition, dtype, tolerance):
-    # Few samples: among many, values nearer than float32 can tell apart change ranks, and so places.
-    data, start = random_data(d=16, n=60), random_data(d=16, n=40, seed=9)
-    parts = Parts(condition, HostUniform(), Sorted(), Constant(steps=3, directions=300))
-    flows = [Flow(data, parts, Settings(dtype=dtype), start=start, device=device) for device in ("cpu", "cuda")]
+@pytest.mark.parametrize("condition", [NoCondition(), OneHot(amplifier=10.0), OneHot(joint="equal")])
+def test_a_gpu_gives_the_same_samples_as_a_cpu(condition, dtype, tolerance):
+    """Starts, directions and noise are drawn on each device, from the same keys.
+
+    Few samples: among many, values nearer than float32 can tell apart change ranks, and so places.
+    """
+    data = attrs.evolve(random_data(d=16, n=60), bin_width=0.1)
+    parts = Parts(condition, Uniform(), Sorted(), Constant(steps=3, directions=300, entropy=0.01))
+    flows = [Flow(data, parts, Settings(dtype=dtype, count=40), device=device) for device in ("cpu", "cuda")]
     one, other = (flow.run().x for flow in flows)
     torch.testing.assert_close(one, other, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_random_numbers_are_the_same_on_both_devices(dtype):
+    draws = [Key(7, "both").open(device, dtype) for device in ("cpu", "cuda")]
+    one, other = (draw.uniform(1000).cpu() for draw in draws)
+    assert torch.equal(one, other)
+    one, other = (draw.normal(1000).cpu() for draw in draws)
+    torch.testing.assert_close(one, other)
+    one, other = (draw.integers(1000, 50).cpu() for draw in draws)
+    assert torch.equal(one, other)
 
 
 def gpu_flow(count: int = 2000, **settings) -> Flow:
