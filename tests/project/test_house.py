@@ -151,6 +151,11 @@ def test_the_plugin_in_the_docs_works_and_its_error_is_the_one_shown(tmp_path, c
     assert done.err == blocks("docs/plugins.md", "text")[0]
 
 
+def test_the_observer_in_the_docs_works(capfd):
+    exec(compile(blocks("docs/plugins.md", "python")[2], "docs/plugins.md", "exec"), {})
+    assert [line.split()[0] for line in capfd.readouterr().out.splitlines()] == ["1", "2", "3"]
+
+
 def test_links_in_the_docs_lead_somewhere():
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("examples/*/*.md")]:
         for target in re.findall(r"\]\(([^)#]+?)\)", path.read_text(encoding="utf-8")):
