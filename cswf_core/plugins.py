@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +34,7 @@ LOAD_ONLY = "CSWF_LOAD_PLUGINS"
 
 @attrs.frozen
 class Broken:
-    """A plugin that could not be loaded, and why; its kind is known only if its import went well."""
+    """A plugin that could not be loaded, and why; its kind is '' if not even its text tells."""
 
     owner: Owner
     reason: str
@@ -67,13 +68,13 @@ class Registry:
             seen.add(_normal(name))
             if _normal(name) == BUILTIN or only is None or _normal(name) in only:
                 version = point.dist.version if point.dist is not None else ""
-                registry._load(point.name, name, version, point.load)
+                registry._load(point.name, name, version, point.load, partial(_source, point))
         for missing in sorted((only or set()) - seen - {BUILTIN}):
             reason = f"{LOAD_ONLY} names it, but no installed distribution of that name offers cswf plugins"
             registry.broken.append(Broken(Owner("", missing, missing, ""), reason))
         if plugins_dir is not None:
             for path in _files(Path(plugins_dir)):
-                registry._load(path.stem, path.name, "", partial(_import_file, path))
+                registry._load(path.stem, path.name, "", partial(_import_file, path), path.read_text)
         return registry
 
     def find(self, kind: str, name: str) -> Plugin:
@@ -109,7 +110,14 @@ class Registry:
         mine = [b for b in self.broken if b.owner.name == name or b.owner.distribution in name.split(":")]
         return "".join(f"; plugin '{b.owner.name}' is broken: {b.reason}" for b in (mine or self.broken)[:3])
 
-    def _load(self, entry: str, distribution: str, version: str, load: Callable[[], object]) -> None:
+    def _load(
+        self,
+        entry: str,
+        distribution: str,
+        version: str,
+        load: Callable[[], object],
+        source: Callable[[], str],
+    ) -> None:
         """Import one plugin and collect what it offers; whatever goes wrong is written down, not raised."""
         self.distributions[distribution] = version
         try:
@@ -118,12 +126,14 @@ class Registry:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # SystemExit, and what extension modules raise when they panic
-            self._break("", entry, distribution, version, error)
+            for kind in _kinds_in(source):
+                self._break(kind, entry, distribution, version, error)
             return
         wrong = misused_hooks(plugin)
         if wrong:
             self._manager.unregister(plugin)
-            self._break("", entry, distribution, version, PluginError(wrong))
+            for kind in _kinds_in(source):
+                self._break(kind, entry, distribution, version, PluginError(wrong))
             return
         others = [other for other in self._manager.get_plugins() if other is not plugin]
         for kind, (hook, contract) in KINDS.items():
@@ -149,6 +159,21 @@ def _installed() -> Iterator[EntryPoint]:
     yield from sorted(
         points.values(), key=lambda p: (p.dist is None or _normal(p.dist.name) != BUILTIN, p.value)
     )
+
+
+def _source(point: EntryPoint) -> str:
+    """Return the text of an entry point's module, without importing it."""
+    spec = importlib.util.find_spec(point.module)
+    return Path(spec.origin).read_text() if spec is not None and spec.origin else ""
+
+
+def _kinds_in(source: Callable[[], str]) -> list[str]:
+    """Return the kinds that a plugin which cannot be imported seems to offer, by its hooks; '' if none is seen."""
+    try:
+        text = source()
+    except Exception:  # no such file, not a text, a parent package that fails too
+        return [""]
+    return [kind for kind, (hook, _) in KINDS.items() if re.search(rf"\bdef {hook}\b", text)] or [""]
 
 
 def _files(folder: Path) -> list[Path]:

@@ -126,6 +126,14 @@ def test_an_offer_that_breaks_the_contract_is_refused_with_its_kind(install, cod
         registry.find("projection", "axis")
 
 
+def test_the_kind_of_a_plugin_that_cannot_be_imported_is_read_from_its_text(install, tmp_path):
+    install("bad", GOOD.replace("import attrs", "import nothing_of_that_name, attrs"))
+    (tmp_path / "worse.py").write_text("def register_metrics(r): pass\ndef register_cdfs(r): pass\n1 / 0\n")
+    (tmp_path / "worst.py").write_bytes(b"\xff\xfe")
+    broken = {(b.owner.kind, b.owner.distribution) for b in discover(plugins_dir=tmp_path).broken}
+    assert broken == {("projection", "bad"), ("cdf", "worse.py"), ("metric", "worse.py"), ("", "worst.py")}
+
+
 def test_two_plugins_with_one_name_are_refused_and_a_distribution_picks_one(install):
     install("one", GOOD.replace("{name}", "axis"), "1.1")
     install("two", GOOD.replace("{name}", "axis"), "2.2")
