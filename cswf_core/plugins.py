@@ -168,7 +168,7 @@ def _source(point: EntryPoint) -> str:
 
 
 def _kinds_in(source: Callable[[], str]) -> list[str]:
-    """Return the kinds that a plugin which cannot be imported seems to offer, by its hooks; '' if none is seen."""
+    """Return the kinds that a plugin seems to offer, by the hooks in its text; '' if none is seen."""
     try:
         text = source()
     except Exception:  # no such file, not a text, a parent package that fails too
