@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from cswf_core import cli
-from cswf_core.flow.flow import Flow, Parts, Settings
+from cswf_core.flow.flow import Flow
+from cswf_core.flow.parts import Parts, Settings
 from cswf_core.interfaces import Conditions, Dataset, Key, Space
 from cswf_core.plugins import Registry
 from cswf_plugins.cdfs.sorted import Sorted

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -15,57 +15,27 @@ import pluggy
 import torch
 from torch import Tensor
 
-from cswf_core.errors import RunError
+from cswf_core.errors import PluginError, RunError
 from cswf_core.flow import boundary
 from cswf_core.flow.directions import Directions, step_key
 from cswf_core.flow.memory import Chunks, fitting
 from cswf_core.flow.noise import dequantised, gaussian
 from cswf_core.flow.particles import Particles
+from cswf_core.flow.parts import Parts, Settings
 from cswf_core.flow.stage import Coordinates
 from cswf_core.flow.step import Cloud, Transport, apart, velocity
 from cswf_core.hookspecs import PROJECT, Observation
 from cswf_core.interfaces import (
-    CDFEstimator,
-    ConditionEncoder,
     Dataset,
     Key,
     Owner,
-    ProjectionSampler,
     Schedule,
     Stage,
 )
+from cswf_core.offers import misused_hooks
 
 RUNAWAY = 30
-"""A step that moves particles this many times as far as data are from the origin is taken for a runaway."""
-
-
-@attrs.frozen(eq=False)
-class Parts:
-    """The four plugins that make a flow, and who each belongs to (for errors)."""
-
-    condition: ConditionEncoder
-    projection: ProjectionSampler
-    cdf: CDFEstimator
-    schedule: Schedule
-    owners: Mapping[str, Owner] = attrs.field(factory=dict)
-
-    def owner(self, kind: str) -> Owner:
-        """Return the owner of one of the four: 'condition', 'projection', 'cdf' or 'schedule'."""
-        return self.owners.get(kind) or Owner.of(kind, getattr(self, kind))
-
-
-@attrs.frozen
-class Settings:
-    """The numbers of a flow that are no plugin's."""
-
-    count: int | None = None
-    """M; None is as many particles as data."""
-    scale: float = 1.0
-    """Particles begin as N(0, scale² I)."""
-    seed: int = 0
-    reuse: int | None = 1
-    """For how many steps a set of directions is kept; None keeps one for a whole stage."""
-    dtype: torch.dtype = torch.float32
+"""A step is taken for a runaway if it is this many times as long as data and first particles are."""
 
 
 @attrs.frozen(eq=False)
@@ -131,7 +101,7 @@ class Flow:
             self.observed = self._observed()
             self._data_x = data.x.to(self.device, self.settings.dtype)
             self._data_conditions = data.conditions.to(self.device, self.settings.dtype)
-        self._data_size = float(torch.linalg.vector_norm(data.x, dim=0).mean())
+        self._size = max(_mean_length(self._data_x), _mean_length(self.particles.x))
         self._chunks = Chunks(self.device, len(self.particles) + len(data), self._data_x.element_size())
         self._check_values = True
         self._transport = self._plan_transport()
@@ -298,7 +268,7 @@ class Flow:
         With H isotropic directions an error e grows by the factor 1 − 2c + c²(1 + (d−1)/H) in the mean of
         |e|², where c = η/d; it shrinks only if η < 2d / (1 + (d−1)/H).
         """
-        if float(moved) <= RUNAWAY * (self._data_size + 1):
+        if float(moved) <= RUNAWAY * (self._size + 1):
             return
         d, H = self.data.space.dimension, stage.directions
         raise RunError(
@@ -313,5 +283,13 @@ def _hooks(observers: Sequence[object]) -> pluggy.HookRelay:
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(Observation)
     for observer in observers:
+        wrong = misused_hooks(observer)
+        if wrong:
+            raise PluginError(f"observer {type(observer).__name__}: {wrong}")
         manager.register(observer)
     return manager.hook
+
+
+def _mean_length(x: Tensor) -> float:
+    lengths: Tensor = torch.linalg.vector_norm(x, dim=0)
+    return float(lengths.mean())

@@ -9,8 +9,9 @@ import torch
 
 from cswf_core.errors import OutOfMemoryError, RunError
 from cswf_core.flow import boundary
-from cswf_core.flow.flow import Flow, Parts, Settings
+from cswf_core.flow.flow import Flow
 from cswf_core.flow.memory import is_out_of_memory
+from cswf_core.flow.parts import Parts, Settings
 from cswf_core.interfaces import Dataset, Key
 from cswf_core.recipe.merge import CHOICES
 from cswf_core.recipe.recipe import Recipe

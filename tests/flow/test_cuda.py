@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from cswf_core.errors import OutOfMemoryError
-from cswf_core.flow.flow import Flow, Parts, Settings
+from cswf_core.flow.flow import Flow
+from cswf_core.flow.parts import Parts, Settings
 from cswf_core.interfaces import Dataset, Key, Space
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.none import NoCondition

@@ -205,6 +205,19 @@ def test_an_observer_that_fails_is_named_with_its_hook_and_line():
         small_flow(observers=(Clumsy(),)).run()
 
 
+def test_an_observer_whose_hook_lacks_its_decorator_is_refused():
+    class Undecorated:
+        def after_step(self, state):
+            pass
+
+    with pytest.raises(PluginError, match="observer Undecorated: after_step lacks its decorator"):
+        small_flow(observers=(Undecorated(),))
+
+
+def test_particles_that_begin_far_away_are_no_runaway():
+    assert torch.isfinite(small_flow(scale=1000.0).run().x).all()
+
+
 def test_a_schedule_may_leave_a_stage_early():
     @attrs.frozen
     class Impatient(Schedule):

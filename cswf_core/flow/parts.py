@@ -1,0 +1,39 @@
+"""What a flow is made of: four plugins, and a few numbers that are no plugin's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+import torch
+
+from cswf_core.interfaces import CDFEstimator, ConditionEncoder, Owner, ProjectionSampler, Schedule
+
+
+@attrs.frozen(eq=False)
+class Parts:
+    """The four plugins that make a flow, and who each belongs to (for errors)."""
+
+    condition: ConditionEncoder
+    projection: ProjectionSampler
+    cdf: CDFEstimator
+    schedule: Schedule
+    owners: Mapping[str, Owner] = attrs.field(factory=dict)
+
+    def owner(self, kind: str) -> Owner:
+        """Return the owner of one of the four: 'condition', 'projection', 'cdf' or 'schedule'."""
+        return self.owners.get(kind) or Owner.of(kind, getattr(self, kind))
+
+
+@attrs.frozen
+class Settings:
+    """The numbers of a flow that are no plugin's."""
+
+    count: int | None = None
+    """M; None is as many particles as data."""
+    scale: float = 1.0
+    """Particles begin as N(0, scale² I)."""
+    seed: int = 0
+    reuse: int | None = 1
+    """For how many steps a set of directions is kept; None keeps one for a whole stage."""
+    dtype: torch.dtype = torch.float32
