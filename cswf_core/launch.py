@@ -36,7 +36,7 @@ def launch(
     figure = FlowFigure(recipe.outputs.snapshots)
     log = MetricsLog(directory, recipe.outputs.log_every)
     flow = build_flow(recipe, device=device, observers=[*observers, log, figure])
-    directory.create()
+    directory.create(force=force)
     record = Record(directory, _facts(recipe, flow))
     try:
         record.save("running")

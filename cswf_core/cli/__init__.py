@@ -61,6 +61,7 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")  # a terminal that knows no Greek still gets the rest
     try:
         status = cli.main(standalone_mode=False)
+        sys.stdout.flush()
     except CswfError as error:
         click.echo(str(error), err=True)
         status = error.exit_status
@@ -73,5 +74,9 @@ def main() -> None:
         status = error.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes
+        status = 1
+    except OSError as error:  # a full disk behind a redirection
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        click.echo(f"the output cannot be written: {error.strerror or error}", err=True)
         status = 1
     sys.exit(status)

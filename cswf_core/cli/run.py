@@ -61,6 +61,7 @@ def run(
             )
         raise
     finally:
+        directory.remove_if_empty()
         if progress is not None:
             progress.close()
     if not quiet:

@@ -30,7 +30,7 @@ def calling(owner: Owner, method: str) -> Iterator[None]:
         yield
     except CswfError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if is_out_of_memory(error):
             raise
         raise PluginError(
@@ -38,7 +38,7 @@ def calling(owner: Owner, method: str) -> Iterator[None]:
         ) from error
 
 
-def _line_in_plugin(error: Exception) -> str:
+def _line_in_plugin(error: BaseException) -> str:
     """Return the line of the plugin's own file; nothing if it never got there, as with a wrong signature."""
     core, door = Path(__file__).parents[1], Path(pluggy.__file__).parent
     frames = [(Path(f.filename), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
@@ -239,6 +239,8 @@ def check_stages(stages: object, owner: Owner) -> tuple[Stage, ...]:
     """Return a schedule's answer if it is a list of stages that can be run."""
     if not isinstance(stages, (list, tuple)) or not all(isinstance(stage, Stage) for stage in stages):
         raise fault(owner, "stages", "a list of Stage", type(stages).__name__)
+    if not stages:
+        raise fault(owner, "stages", "at least one Stage", "an empty list")
     for index, stage in enumerate(stages):
         whole = isinstance(stage.steps, int) and isinstance(stage.directions, int)
         numbers = isinstance(stage.step_size, (int, float)) and isinstance(stage.entropy, (int, float))

@@ -268,6 +268,11 @@ class Flow:
         With H isotropic directions an error e grows by the factor 1 − 2c + c²(1 + (d−1)/H) in the mean of
         |e|², where c = η/d; it shrinks only if η < 2d / (1 + (d−1)/H).
         """
+        if not math.isfinite(float(moved)):
+            raise RunError(
+                f"numbers are too large for {self.settings.dtype} at step {done}: data, particles.scale, "
+                "amplifier, entropy or step size"
+            )
         if float(moved) <= RUNAWAY * (self._size + 1):
             return
         d, H = self.data.space.dimension, stage.directions

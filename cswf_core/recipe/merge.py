@@ -98,6 +98,7 @@ class _Loader:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self.complete = True
+        self._loaded: dict[Source, Mapping | None] = {}
 
     def load(
         self, source: Source, chain: tuple[Source, ...], named_at: Location | None = None
@@ -128,7 +129,9 @@ class _Loader:
         elif len(chain) >= LONGEST_CHAIN:
             fault = f"more than {LONGEST_CHAIN} recipes extend each other"
         else:
-            return self.load(found, chain, name.location)
+            if found not in self._loaded:
+                self._loaded[found] = self.load(found, chain, name.location)
+            return self._loaded[found]
         self.problems.append(Problem(name.location, fault))
         return None
 

@@ -207,15 +207,17 @@ class _RecipeReader:
         )
 
     def _choice(self, tree: Mapping, key: str, kind: str) -> Any:
-        node = tree.get(key)
-        if node is None or (isinstance(node, Scalar) and node.value is None):
-            if key not in DEFAULTS:
-                return self.converter.missing(tree.location, key)
-            node = Scalar(tree.location, DEFAULTS[key], DEFAULTS[key])
-            chosen = self.plugin(node, kind, key, ())
+        node = as_choice(self._section(tree, key))
+        lacks_use = isinstance(node, Mapping) and "use" not in node.entries
+        if lacks_use and key not in DEFAULTS and not getattr(node, "entries", None):
+            return self.converter.missing(tree.location, key)
+        if isinstance(node, Mapping) and lacks_use and key in DEFAULTS:
+            default = Scalar(node.location, DEFAULTS[key], DEFAULTS[key])
+            node = Mapping(node.location, {"use": Entry(node.location, default), **node.entries})
+        chosen = self.plugin(node, kind, key, tuple(options(ReuseSection)) if key == "projection" else ())
+        if lacks_use:
             self.converter.origins.pop(f"{key}.use", None)
-            return chosen
-        return self.plugin(node, kind, key, tuple(options(ReuseSection)) if key == "projection" else ())
+        return chosen
 
     def plugin(self, node: Node, kind: str, path: str, extra: tuple[str, ...]) -> Any:
         """Return the choice that a section makes: a plugin's name, or a mapping with `use` and parameters."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -21,12 +22,27 @@ class RunDirectory:
 
     @classmethod
     def fresh(cls, parent: Path, name: str) -> RunDirectory:
-        """Return the first of parent/name, parent/name-2, parent/name-3, … that is free."""
+        """Make and return the first of parent/name, parent/name-2, parent/name-3, … that is free.
+
+        Making it at once keeps it from another run that starts at the same moment.
+        """
         number, path = 1, parent / name
-        while path.exists():
-            number += 1
-            path = parent / f"{name}-{number}"
-        return cls(path)
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            while True:
+                try:
+                    path.mkdir()
+                    return cls(path)
+                except FileExistsError:
+                    number += 1
+                    path = parent / f"{name}-{number}"
+        except OSError as error:
+            raise RunError(f"{path} cannot be made: {error.strerror or error}") from None
+
+    def remove_if_empty(self) -> None:
+        """Take back a folder that nothing was written to."""
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
 
     def refuse_if_taken(self, *, force: bool, reading: Path | None = None) -> None:
         """Raise `RunError` if the folder is a file, or has something in it and `force` is not given.
@@ -46,13 +62,16 @@ class RunDirectory:
         except (OSError, ValueError, RuntimeError) as error:
             raise RunError(f"{self.path} cannot be used: {error}") from None
 
-    def create(self) -> None:
-        """Make the folder and remove the files of an earlier run from it."""
+    def create(self, *, force: bool) -> None:
+        """Make the folder and claim it; with `force`, remove the files of an earlier run from it first."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            for name in FILES:
+            for name in FILES if force else ():
                 self.file(name).unlink(missing_ok=True)
                 self._part(name).unlink(missing_ok=True)
+            self.file("run.json").touch(exist_ok=False)
+        except FileExistsError:
+            raise RunError(f"{self.path} has been taken by another run; give another --out") from None
         except OSError as error:
             raise RunError(f"{self.path} cannot be written: {error.strerror or error}") from None
 

@@ -8,6 +8,7 @@ When not to use it: for data sets that have a plugin of their own.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import attrs
@@ -72,7 +73,10 @@ class Npz(DatasetSource):
         if images.shape[1] > 4 and images.shape[3] in (1, 3, 4):
             shape = "×".join(map(str, images.shape))
             raise self._error(f"'images' must have channels before rows and columns, n×C×H×W, got {shape}")
-        x, space = self._columns("images", images.reshape(len(images), -1), dtype), Space(images.shape[1:])
+        x, space = (
+            self._columns("images", images.reshape(len(images), math.prod(images.shape[1:])), dtype),
+            Space(images.shape[1:]),
+        )
         if images.dtype.kind == "u":
             if images.dtype != np.uint8:
                 raise self._error(f"'images' must have 8 bits per value, got {images.dtype}")

@@ -105,6 +105,7 @@ def test_an_unknown_device_is_one_sentence(cswf, tmp_path, device, complaint):
         (None, "does not exist"),
         (b"junk", "cannot be read as .npz"),
         ({"points": np.zeros((0, 2))}, "the data set is empty"),
+        ({"images": np.zeros((0, 1, 4, 4), np.uint8)}, "the data set is empty"),
         ({"points": np.array([[1.0, np.nan]])}, "has NaN or infinite values in 1 of 1 'points'"),
         ({"points": np.zeros(3)}, "'points' must be n×d numbers"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import attrs
 import pytest
 import torch
@@ -61,6 +63,7 @@ class Operator(Projection):
         (lambda t: t.tolist(), "a tensor or a Projection, got list"),
         (lambda t: Operator(t, factor=2.0), "adjoint must return what dense"),
         (lambda t: Operator(t[:3]), r"a 128×5 operator, got shape \(3, 5\)"),
+        (lambda t: sys.exit(5), r"sample raised SystemExit: 5 \(.*test_boundary.py:\d+\)"),
         (lambda t: 1 / 0, r"sample raised ZeroDivisionError: division by zero \(.*test_boundary.py:\d+\)"),
     ],
 )
@@ -132,6 +135,7 @@ def test_a_faulty_condition_is_named(method, value, complaint):
     "stages",
     [
         None,
+        [],
         [1],
         [Stage(steps=1, directions=0, step_size=1.0)],
         [Stage(steps=2.5, directions=1, step_size=1.0)],

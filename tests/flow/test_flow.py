@@ -214,6 +214,11 @@ def test_an_observer_whose_hook_lacks_its_decorator_is_refused():
         small_flow(observers=(Undecorated(),))
 
 
+def test_numbers_beyond_float32_are_told():
+    with pytest.raises(RunError, match=r"numbers are too large for torch\.float32 at step 1"):
+        small_flow(scale=1e20, dtype=torch.float32).run()
+
+
 def test_particles_that_begin_far_away_are_no_runaway():
     assert torch.isfinite(small_flow(scale=1000.0).run().x).all()
 

@@ -171,7 +171,6 @@ def test_every_mistake_is_reported_in_one_go(complaints):
         "mine.yaml:2:38: condition.amplifier must be a number, got the text 'loud'",
         "mine.yaml:2:51: condition.joint must be one of 'uniform', 'equal', 'dimension', "
         "got the text 'unifrom'; did you mean 'uniform'?",
-        "mine.yaml:7:13: projection needs 'use', the name of a projection; known: uniform",
         "mine.yaml:1:1: missing key 'schedule'",
         "mine.yaml:8:21: evaluate.metrics must be a list of metrics",
     ]
@@ -247,6 +246,20 @@ def test_a_link_in_a_circle_is_refused(tmp_path, registry):
 def test_overrides_that_are_no_list_are_a_type_error(registry):
     with pytest.raises(TypeError, match="must be a list"):
         load_recipe("digits", "schedule.steps=5", registry=registry)
+
+
+def test_a_base_that_is_named_often_is_read_once(write, registry):
+    write(MINIMAL, "r30.yaml")
+    for i in range(29, 0, -1):
+        write(f"extends: [r{i + 1}.yaml, r{i + 1}.yaml]\n", f"r{i}.yaml")
+    assert load_recipe("r1.yaml", registry=registry).names["data"] == "digits"
+
+
+def test_a_section_with_a_default_plugin_needs_no_use(write, registry):
+    recipe = load_recipe(write(MINIMAL + "projection: {reuse: all}\n"), ["cdf.rank=half"], registry=registry)
+    assert (recipe.names["projection"], recipe.reuse) == ("uniform", "all")
+    assert (recipe.names["cdf"], recipe.cdf.part.rank) == ("sorted", "half")
+    assert origin_of_every_value(recipe)["cdf.use"] == "default"
 
 
 def test_a_circle_through_several_files_is_shown(write, registry):

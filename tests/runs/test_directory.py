@@ -15,8 +15,10 @@ def test_a_folder_with_something_in_it_is_refused_unless_forced(tmp_path):
     with pytest.raises(RunError, match="is not empty; give another --out, or --force"):
         directory.refuse_if_taken(force=False)
     directory.refuse_if_taken(force=True)
-    directory.create()
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    directory.create(force=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "run.json"}
+    with pytest.raises(RunError, match="has been taken by another run"):
+        directory.create(force=False)
 
 
 def test_a_file_or_a_place_that_cannot_be_written_is_one_sentence(tmp_path):
@@ -24,7 +26,7 @@ def test_a_file_or_a_place_that_cannot_be_written_is_one_sentence(tmp_path):
     with pytest.raises(RunError, match="is a file"):
         RunDirectory(tmp_path / "file").refuse_if_taken(force=True)
     with pytest.raises(RunError, match="cannot be written"):
-        RunDirectory(tmp_path / "file/below").create()
+        RunDirectory(tmp_path / "file/below").create(force=False)
 
 
 @pytest.mark.parametrize(
@@ -45,8 +47,8 @@ def test_a_write_that_breaks_off_leaves_the_old_file_and_no_other(tmp_path, monk
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
-def test_names_are_numbered_until_one_is_free(tmp_path):
-    assert RunDirectory.fresh(tmp_path, "digits").path.name == "digits"
-    (tmp_path / "digits").mkdir()
-    (tmp_path / "digits-2").mkdir()
-    assert RunDirectory.fresh(tmp_path, "digits").path.name == "digits-3"
+def test_names_are_numbered_and_no_two_runs_get_one(tmp_path):
+    names = [RunDirectory.fresh(tmp_path / "runs", "digits").path.name for _ in range(3)]
+    assert names == ["digits", "digits-2", "digits-3"]
+    RunDirectory(tmp_path / "runs/digits-2").remove_if_empty()
+    assert RunDirectory.fresh(tmp_path / "runs", "digits").path.name == "digits-2"
