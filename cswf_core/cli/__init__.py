@@ -72,11 +72,9 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         status = error.exit_code
-    except BrokenPipeError:
+    except OSError as error:  # a closed pipe, or a full disk behind a redirection
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes
-        status = 1
-    except OSError as error:  # a full disk behind a redirection
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        click.echo(f"the output cannot be written: {error.strerror or error}", err=True)
+        if not isinstance(error, BrokenPipeError):
+            click.echo(f"cannot read or write: {error}", err=True)
         status = 1
     sys.exit(status)

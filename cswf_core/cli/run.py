@@ -61,7 +61,8 @@ def run(
             )
         raise
     finally:
-        directory.remove_if_empty()
+        if out is None:
+            directory.remove_if_empty()
         if progress is not None:
             progress.close()
     if not quiet:

@@ -209,13 +209,13 @@ class Flow:
     def _begin(self, start: Dataset | None) -> Particles:
         """X₀ ~ N(0, scale² I) and Y₀ ~ q(y), or both from `start`."""
         settings, condition, owner = self.settings, self.parts.condition, self.parts.owner("condition")
-        count = settings.count if settings.count is not None else len(self.data)
+        _, d, count, _ = self.sizes()
         like = torch.empty(0, dtype=settings.dtype, device=self.device)
         start = boundary.check_start(start, self.data, self._data_owner)
         if start is not None:
             x, conditions = start.x.to(like, copy=True), start.conditions
         else:
-            x = gaussian(Key(settings.seed, "start"), (self.data.space.dimension, count), like) * settings.scale
+            x = gaussian(Key(settings.seed, "start"), (d, count), like) * settings.scale
             with boundary.calling(owner, "draw"):
                 conditions = condition.draw(self.data, count, Key(settings.seed, "labels").open())
         M = x.shape[1]
@@ -223,7 +223,7 @@ class Flow:
         conditions = conditions.to(self.device, settings.dtype)
         with boundary.calling(owner, "place"):
             x = condition.place(x, conditions)
-        boundary.check_tensor(x, owner, "place", shape=(self.data.space.dimension, M), like=like)
+        boundary.check_tensor(x, owner, "place", shape=(d, M), like=like)
         if not bool(torch.isfinite(x).all()):
             raise RunError(
                 f"particles do not begin with finite numbers: lower particles.scale ({settings.scale:g})"

@@ -1,6 +1,6 @@
 """Recipes: YAML → located nodes → merged tree → typed recipe → a flow."""
 
-from cswf_core.recipe.build import build_flow, choose_device, load_data
+from cswf_core.recipe.build import build_flow, choose_device
 from cswf_core.recipe.nodes import Location, Problem, RecipeError
 from cswf_core.recipe.recipe import Choice, Recipe, load_recipe
 from cswf_core.recipe.sources import builtin_recipes
@@ -14,6 +14,5 @@ __all__ = [
     "build_flow",
     "builtin_recipes",
     "choose_device",
-    "load_data",
     "load_recipe",
 ]

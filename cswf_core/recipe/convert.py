@@ -12,7 +12,16 @@ import attrs
 
 from cswf_core.errors import did_you_mean
 from cswf_core.recipe.nodes import Items, Location, Mapping, Node, Problem, Scalar
-from cswf_core.recipe.types import Option, alternatives, fixed_length, item_type, options, value_type, words
+from cswf_core.recipe.types import (
+    Option,
+    alternatives,
+    fixed_length,
+    item_type,
+    item_types,
+    options,
+    value_type,
+    words,
+)
 
 MISSING: Any = object()
 """What stands for a value that could not be read; a problem says why."""
@@ -49,7 +58,8 @@ class Converter:
             return self.object(node, kind, path)
         item, held, length = item_type(kind), value_type(kind), fixed_length(kind)
         if item is not None and isinstance(node, Items) and length in (None, len(node.items)):
-            values = tuple(self.value(n, item, f"{path}.{i}") for i, n in enumerate(node.items))
+            kinds = item_types(kind, len(node.items))
+            values = tuple(self.value(n, kinds[i], f"{path}.{i}") for i, n in enumerate(node.items))
             return MISSING if _lacking(values) else values
         if held is not None and isinstance(node, Mapping):
             found = {key: self.value(e.node, held, f"{path}.{key}") for key, e in node.entries.items()}

@@ -64,12 +64,14 @@ class ModelSection:
 class Choice:
     """A plugin that a recipe has chosen, and the object made with the recipe's parameters."""
 
+    name: str
+    """As written, perhaps with its distribution."""
     plugin: Plugin
     part: Any
 
-    def plain(self, written: str) -> dict[str, Any]:
-        """Return the choice as YAML has it: `use`, as it was written, and all parameters."""
-        return {"use": written, **plain(self.part)}
+    def plain(self) -> dict[str, Any]:
+        """Return the choice as YAML has it: `use` and all parameters."""
+        return {"use": self.name, **plain(self.part)}
 
 
 @attrs.frozen(kw_only=True)
@@ -90,8 +92,6 @@ class Recipe:
     metrics: tuple[Choice, ...]
     path: Path
     """The file it was read from."""
-    names: dict[str, str]
-    """Key path → the plugin's name as written, perhaps with its distribution."""
     registry: Registry = attrs.field(repr=False, eq=False)
     origins: dict[str, Location] = attrs.field(repr=False)
 
@@ -102,21 +102,19 @@ class Recipe:
 
     def resolved(self) -> dict[str, Any]:
         """Return the recipe with every default filled in and nothing to extend."""
-        filled = {path: choice.plain(self.names[path]) for path, choice in self.choices().items()}
-        metrics = [filled[f"evaluate.metrics.{i}"] for i in range(len(self.metrics))]
         return {
             "name": self.name,
             "description": self.description,
             "seed": self.seed,
-            "data": filled["data"],
+            "data": self.data.plain(),
             "particles": plain(self.particles),
-            "condition": filled["condition"],
-            "projection": {**filled["projection"], "reuse": self.reuse},
-            "cdf": filled["cdf"],
-            "schedule": filled["schedule"],
+            "condition": self.condition.plain(),
+            "projection": {**self.projection.plain(), "reuse": self.reuse},
+            "cdf": self.cdf.plain(),
+            "schedule": self.schedule.plain(),
             "outputs": plain(self.outputs),
             "model": {},
-            "evaluate": {"metrics": metrics},
+            "evaluate": {"metrics": [metric.plain() for metric in self.metrics]},
         }
 
 
@@ -124,19 +122,19 @@ DEFAULTS = {"condition": "none", "projection": "uniform", "cdf": "sorted"}
 """Plugins of sections that a recipe leaves out."""
 
 KEYS = (
-    *(
-        "name",
-        "description",
-        "extends",
-        "seed",
-        "data",
-        "particles",
-        "condition",
-        "projection",
-        "cdf",
-        "schedule",
-    ),
-    *("outputs", "model", "evaluate"),
+    "name",
+    "description",
+    "extends",
+    "seed",
+    "data",
+    "particles",
+    "condition",
+    "projection",
+    "cdf",
+    "schedule",
+    "outputs",
+    "model",
+    "evaluate",
 )
 """Top-level keys."""
 
@@ -176,7 +174,6 @@ class _RecipeReader:
     def __init__(self, registry: Registry, converter: Converter) -> None:
         self.registry = registry
         self.converter = converter
-        self.names: dict[str, str] = {}
 
     def read(self, tree: Mapping, path: Path) -> Recipe | None:
         """Return the recipe; None if anything was wrong."""
@@ -200,7 +197,6 @@ class _RecipeReader:
             outputs=outputs,
             reuse=reuse.reuse,
             metrics=metrics,
-            names=self.names,
             registry=self.registry,
             origins=convert.origins,
             **chosen,
@@ -208,16 +204,17 @@ class _RecipeReader:
 
     def _choice(self, tree: Mapping, key: str, kind: str) -> Any:
         node = as_choice(self._section(tree, key))
-        lacks_use = isinstance(node, Mapping) and "use" not in node.entries
-        if lacks_use and key not in DEFAULTS and not getattr(node, "entries", None):
-            return self.converter.missing(tree.location, key)
-        if isinstance(node, Mapping) and lacks_use and key in DEFAULTS:
-            default = Scalar(node.location, DEFAULTS[key], DEFAULTS[key])
-            node = Mapping(node.location, {"use": Entry(node.location, default), **node.entries})
-        chosen = self.plugin(node, kind, key, tuple(options(ReuseSection)) if key == "projection" else ())
-        if lacks_use:
+        extra = tuple(options(ReuseSection)) if key == "projection" else ()
+        if not isinstance(node, Mapping) or "use" in node.entries:
+            return self.plugin(node, kind, key, extra)
+        if key in DEFAULTS:
+            use = Entry(node.location, Scalar(node.location, DEFAULTS[key], DEFAULTS[key]))
+            chosen = self.plugin(Mapping(node.location, {"use": use, **node.entries}), kind, key, extra)
             self.converter.origins.pop(f"{key}.use", None)
-        return chosen
+            return chosen
+        return (
+            self.plugin(node, kind, key, extra) if node.entries else self.converter.missing(tree.location, key)
+        )
 
     def plugin(self, node: Node, kind: str, path: str, extra: tuple[str, ...]) -> Any:
         """Return the choice that a section makes: a plugin's name, or a mapping with `use` and parameters."""
@@ -237,8 +234,7 @@ class _RecipeReader:
             part = convert.object(node, plugin.factory, path, of=f"{kind} '{use.raw}'", extra=("use", *extra))
         except PluginError as error:
             return convert.problem(use.location, str(error))
-        self.names[path] = use.raw
-        return MISSING if part is MISSING else Choice(plugin, part)
+        return MISSING if part is MISSING else Choice(use.raw, plugin, part)
 
     def _metrics(self, tree: Mapping) -> tuple[Choice, ...]:
         section = self._section(tree, "evaluate")

@@ -70,10 +70,15 @@ def item_type(kind: Any) -> Any | None:
 
 
 def fixed_length(kind: Any) -> int | None:
-    """Return how many items a tuple type has; None if any number. All are of the first one's type."""
+    """Return how many items a tuple type has; None if any number."""
     arguments = typing.get_args(kind)
     fixed = typing.get_origin(kind) is tuple and Ellipsis not in arguments
     return len(arguments) if fixed else None
+
+
+def item_types(kind: Any, count: int) -> tuple[Any, ...]:
+    """Return the type of each of `count` items of a list or tuple type."""
+    return (item_type(kind),) * count if fixed_length(kind) is None else typing.get_args(kind)
 
 
 def value_type(kind: Any) -> Any | None:
@@ -109,10 +114,9 @@ def words(kind: Any) -> str:
         return choices[0] if len(choices) == 1 else "one of " + ", ".join(choices)
     item = item_type(kind)
     if item is not None:
-        length = fixed_length(kind)
-        return (
-            f"a list, each item {words(item)}" if length is None else f"a list of {length}, each {words(item)}"
-        )
+        if fixed_length(kind) is None:
+            return f"a list, each item {words(item)}"
+        return f"a list of {fixed_length(kind)}: {', '.join(map(words, typing.get_args(kind)))}"
     if value_type(kind) is not None:
         return "a mapping"
     if attrs.has(kind):
@@ -140,8 +144,10 @@ def schema(kind: Any) -> dict[str, Any]:
     item = item_type(kind)
     if item is not None:
         length = fixed_length(kind)
-        bounds = {} if length is None else {"minItems": length, "maxItems": length}
-        return {"type": "array", "items": schema(item), **bounds}
+        if length is None:
+            return {"type": "array", "items": schema(item)}
+        places = [schema(place) for place in item_types(kind, length)]
+        return {"type": "array", "prefixItems": places, "minItems": length, "maxItems": length}
     held = value_type(kind)
     if held is not None:
         return {"type": "object", "additionalProperties": schema(held)}

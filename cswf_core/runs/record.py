@@ -15,19 +15,20 @@ from cswf_core.runs.directory import RunDirectory
 Status = Literal["running", "done", "interrupted", "failed"]
 
 PACKAGES = (
-    *(
-        "cswf",
-        "torch",
-        "torchvision",
-        "numpy",
-        "pluggy",
-        "PyYAML",
-        "attrs",
-        "clean-fid",
-        "safetensors",
-        "click",
-    ),
-    *("rich", "scikit-learn", "pillow", "scipy"),
+    "cswf",
+    "torch",
+    "torchvision",
+    "numpy",
+    "pluggy",
+    "PyYAML",
+    "attrs",
+    "clean-fid",
+    "safetensors",
+    "click",
+    "rich",
+    "scikit-learn",
+    "pillow",
+    "scipy",
 )
 
 

@@ -208,15 +208,16 @@ def _child(*arguments: str | Path, **options: object) -> subprocess.Popen[str]:
     return subprocess.Popen(program, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
 
 
-def test_ctrl_c_ends_with_130_and_the_record_says_interrupted(tmp_path):
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_end_with_their_status_and_the_record_says_interrupted(tmp_path, number, status):
     child = _child("run", "digits", "schedule.steps=100000", "--out", tmp_path / "a", "--device", "cpu")
     log = tmp_path / "a/metrics.jsonl"
     deadline = time.monotonic() + 60
     while not log.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    child.send_signal(signal.SIGINT)
+    child.send_signal(number)
     _, err = child.communicate(timeout=60)
-    assert child.returncode == 130
+    assert child.returncode == status
     assert err.strip().endswith("interrupted")
     assert f"{tmp_path / 'a'} has what was done until then" in err
     assert "Traceback" not in err
@@ -225,17 +226,14 @@ def test_ctrl_c_ends_with_130_and_the_record_says_interrupted(tmp_path):
     assert 0 < record["steps_done"] < record["steps_planned"]
 
 
-def test_sigterm_ends_with_143_and_the_record_says_interrupted(tmp_path):
-    child = _child("run", "digits", "schedule.steps=100000", "--out", tmp_path / "a", "--device", "cpu")
-    log = tmp_path / "a/metrics.jsonl"
-    deadline = time.monotonic() + 60
-    while not log.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    child.send_signal(signal.SIGTERM)
-    _, err = child.communicate(timeout=60)
-    assert child.returncode == 143
-    assert "Traceback" not in err
-    assert json.loads((tmp_path / "a/run.json").read_text())["status"] == "interrupted"
+def test_a_folder_of_one_s_own_stays_when_a_run_cannot_start(cswf, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    data = "data={use: npz, path: nowhere.npz}"
+    assert cswf("run", "digits", data, "--out", "mine").status == 2
+    assert (tmp_path / "mine").is_dir()
+    assert cswf("run", "digits", data).status == 2
+    assert not (tmp_path / "runs/digits").exists()
 
 
 def test_a_run_goes_on_when_nobody_reads_its_progress(tmp_path):

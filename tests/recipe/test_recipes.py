@@ -9,6 +9,8 @@ import pytest
 
 from cswf_core.plugins import Registry
 from cswf_core.recipe import RecipeError, builtin_recipes, load_recipe
+from cswf_core.recipe.convert import MISSING, Converter
+from cswf_core.recipe.nodes import Location, parse
 from cswf_core.recipe.render import origin_of_every_value, to_yaml, with_origins
 
 MINIMAL = "data: digits\nschedule: {use: constant, steps: 5, directions: 7}\n"
@@ -49,7 +51,7 @@ def test_every_built_in_recipe_is_valid_and_described(name, registry):
 def test_a_recipe_needs_only_data_and_a_schedule(write, registry):
     recipe = load_recipe(write(MINIMAL), registry=registry)
     assert recipe.name == "mine"
-    assert recipe.names == {
+    assert {path: choice.name for path, choice in recipe.choices().items()} == {
         "data": "digits",
         "condition": "none",
         "projection": "uniform",
@@ -90,13 +92,13 @@ def test_another_plugin_replaces_the_section_and_the_same_one_merges(write, regi
 
 def test_a_built_in_can_be_extended_by_name(write, registry):
     recipe = load_recipe(write("extends: digits\nseed: 9\n"), registry=registry)
-    assert (recipe.seed, recipe.names["data"]) == (9, "digits")
+    assert (recipe.seed, recipe.data.name) == (9, "digits")
 
 
 def test_null_means_the_default(write, registry):
     text = "extends: digits\ncondition: null\nparticles:\nevaluate:\noutputs: {columns: null}\n"
     recipe = load_recipe(write(text), registry=registry)
-    assert recipe.names["condition"] == "none"
+    assert recipe.condition.name == "none"
     assert recipe.particles.count is None
     assert recipe.metrics == ()
     assert recipe.outputs.columns == 10
@@ -116,7 +118,7 @@ def test_overrides_change_values_and_reach_into_lists(registry):
     assert recipe.schedule.part.steps == 12
     assert recipe.outputs.snapshots[:3] == (0, 77, 10)
     assert recipe.metrics[0].part.directions == 5
-    assert recipe.names["condition"] == "none"
+    assert recipe.condition.name == "none"
     assert recipe.reuse == "all"
     assert recipe.name == "no"
     assert recipe.description.startswith("Handwritten")
@@ -202,7 +204,7 @@ def test_every_mistake_is_reported_in_one_go(complaints):
         ("data: {use: toy-2d, target: []}\n", "target must name at least one component"),
         (
             "data: {use: toy-2d, target: [{mean: [1]}]}\n",
-            "mine.yaml:1:37: data.target.0.mean must be a list of 2, each a number, got a list of 1",
+            "mine.yaml:1:37: data.target.0.mean must be a list of 2: a number, a number, got a list of 1",
         ),
         ("data: {use: toy-2d, target: [{mean: [1, 2], weight: 0}]}\n", "weight must be above 0, got 0"),
         (
@@ -252,14 +254,22 @@ def test_a_base_that_is_named_often_is_read_once(write, registry):
     write(MINIMAL, "r30.yaml")
     for i in range(29, 0, -1):
         write(f"extends: [r{i + 1}.yaml, r{i + 1}.yaml]\n", f"r{i}.yaml")
-    assert load_recipe("r1.yaml", registry=registry).names["data"] == "digits"
+    assert load_recipe("r1.yaml", registry=registry).data.name == "digits"
 
 
 def test_a_section_with_a_default_plugin_needs_no_use(write, registry):
     recipe = load_recipe(write(MINIMAL + "projection: {reuse: all}\n"), ["cdf.rank=half"], registry=registry)
-    assert (recipe.names["projection"], recipe.reuse) == ("uniform", "all")
-    assert (recipe.names["cdf"], recipe.cdf.part.rank) == ("sorted", "half")
+    assert (recipe.projection.name, recipe.reuse) == ("uniform", "all")
+    assert (recipe.cdf.name, recipe.cdf.part.rank) == ("sorted", "half")
     assert origin_of_every_value(recipe)["cdf.use"] == "default"
+
+
+def test_items_of_a_tuple_have_each_their_type():
+    converter = Converter([])
+    node = parse("[1, x]", Location("r", 1, 1), converter.problems)
+    assert converter.value(node, tuple[int, str], "pair") == (1, "x")
+    assert converter.value(node, tuple[str, int], "pair") is MISSING
+    assert str(converter.problems[0]) == "r:1:5: pair.1 must be a whole number, got the text 'x'"
 
 
 def test_a_circle_through_several_files_is_shown(write, registry):
