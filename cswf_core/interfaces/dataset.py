@@ -22,12 +22,15 @@ class Conditions:
     """n whole numbers, the index of each sample's class."""
     vectors: Tensor | None = None
     """l×n, a vector per sample."""
+    origin: Tensor | None = None
+    """n whole numbers, the sample each was taken from: i ≥ 0 is the data's i-th, −1−i the held-out set's."""
 
     def take(self, index: Tensor) -> Conditions:
         """Return the conditions of the samples that `index` names, in that order."""
         return Conditions(
             labels=None if self.labels is None else self.labels[index],
             vectors=None if self.vectors is None else self.vectors[:, index],
+            origin=None if self.origin is None else self.origin[index],
         )
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Conditions:
@@ -35,6 +38,7 @@ class Conditions:
         return Conditions(
             labels=None if self.labels is None else self.labels.to(device),
             vectors=None if self.vectors is None else self.vectors.to(device, dtype),
+            origin=None if self.origin is None else self.origin.to(device),
         )
 
 
@@ -54,6 +58,8 @@ class Dataset:
     classes: tuple[str, ...] = ()
     """Name of each class; empty where there are no labels."""
     bin_width: float = 0.0
+    held_out: Dataset | None = attrs.field(default=None, repr=False)
+    """Samples of the same kind that the flow never sees: to complete, and to be measured against."""
 
     def __len__(self) -> int:
         return int(self.x.shape[1])
@@ -70,6 +76,10 @@ class Dataset:
         vectors = self.conditions.vectors
         rows = self.x if vectors is None else torch.cat([self.x, vectors.to(self.x)])
         return rows.T
+
+    def take(self, index: Tensor) -> Dataset:
+        """Return the samples that `index` names, in that order, with repeats if it has them."""
+        return attrs.evolve(self, x=self.x[:, index], conditions=self.conditions.take(index))
 
     def digest(self) -> str:
         """Return the SHA-256 of x (d×n, row by row), then labels, then vectors: equal bits, equal digest."""

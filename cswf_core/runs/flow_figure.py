@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-import attrs
 import torch
 from PIL import Image
 from torch import Tensor
@@ -54,9 +53,7 @@ class FlowFigure:
 
     def _keep(self, step: int, flow: Flow) -> None:
         chosen = _some(flow)
-        samples = flow.samples()
-        kept = attrs.evolve(samples, x=samples.x[:, chosen], conditions=samples.conditions.take(chosen))
-        self.moments.append((step, kept))
+        self.moments.append((step, flow.samples().take(chosen)))
 
 
 def _some(flow: Flow) -> Tensor:
