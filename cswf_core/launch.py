@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from cswf_core.errors import CswfError
 from cswf_core.flow import boundary
 from cswf_core.flow.flow import Flow
@@ -12,7 +14,7 @@ from cswf_core.flow.memory import fitting
 from cswf_core.interfaces import Dataset, Key
 from cswf_core.recipe import Recipe, build_flow
 from cswf_core.recipe.render import to_yaml
-from cswf_core.runs import pictures, samples
+from cswf_core.runs import completions, pictures, samples
 from cswf_core.runs.directory import RunDirectory
 from cswf_core.runs.flow_figure import FlowFigure
 from cswf_core.runs.metrics_log import MetricsLog
@@ -69,7 +71,12 @@ def evaluate(recipe: Recipe, flow: Flow, generated: Dataset) -> dict[str, float]
 def _write_results(
     directory: RunDirectory, recipe: Recipe, flow: Flow, generated: Dataset, figure: FlowFigure
 ) -> None:
-    directory.write("samples.npz", samples.archive(generated, flow.observed))
+    observation = None if flow.observation is None else flow.observation.to(torch.device("cpu"))
+    directory.write("samples.npz", samples.archive(generated, observation))
+    if observation is not None and generated.space.is_image:
+        given = flow.given().cpu()
+        shown = completions.figure(generated, given, observation, recipe.outputs.columns)
+        directory.write("completions.png", pictures.png(shown))
     columns = recipe.outputs.columns
     directory.write("samples.png", pictures.png(samples.picture(generated, flow.data, columns)))
     drawn = figure.draw(flow.data)

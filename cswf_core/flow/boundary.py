@@ -17,7 +17,17 @@ from torch import Tensor
 
 from cswf_core.errors import CswfError, DataError, PluginError
 from cswf_core.flow.memory import is_out_of_memory
-from cswf_core.interfaces import Conditions, Dataset, DenseProjection, Owner, Projection, Stage, Stratum
+from cswf_core.interfaces import (
+    Conditions,
+    Dataset,
+    DenseProjection,
+    Observation,
+    Owner,
+    Projection,
+    ProjectionSampler,
+    Stage,
+    Stratum,
+)
 
 UNIT_TOLERANCE = 1e-3
 """How far a direction's length may be from 1."""
@@ -172,6 +182,43 @@ def check_amplifier(amplifier: object, owner: Owner) -> None:
         raise fault(owner, "amplifier", "a finite number ξ", repr(amplifier))
 
 
+def check_sampler(value: object, owner: Owner) -> ProjectionSampler:
+    """Return a sampler that has seen its stage."""
+    if not isinstance(value, ProjectionSampler):
+        raise fault(owner, "fitted", "a ProjectionSampler", type(value).__name__)
+    return value
+
+
+def check_together(value: object, owner: Owner) -> int:
+    """Return how many directions a sampler draws at once."""
+    if not isinstance(value, int) or value < 1:
+        raise fault(owner, "together", "a whole number, 1 or more", repr(value))
+    return value
+
+
+def check_origin(conditions: Conditions, data: Dataset, owner: Owner) -> None:
+    """Refuse an observation without samples that are seen."""
+    origin, held_out = conditions.origin, 0 if data.held_out is None else len(data.held_out)
+    if origin is None:
+        raise fault(owner, "draw", "the origin of every particle's observation", "none")
+    lowest, highest = int(origin.min()), int(origin.max())
+    if lowest < -held_out or highest >= len(data):
+        expected = f"origins from {-held_out} to {len(data) - 1}"
+        raise fault(owner, "draw", expected, f"{lowest} … {highest}")
+
+
+def check_balance(value: object, owner: Owner, N: int) -> Tensor | None:
+    """Return which data to flow to."""
+    if value is None:
+        return None
+    if not isinstance(value, Tensor) or value.dtype != torch.int64 or value.ndim != 1 or len(value) == 0:
+        got = f"{tuple(value.shape)} of {_short(value.dtype)}" if isinstance(value, Tensor) else repr(value)
+        raise fault(owner, "balance", "None or indices of data (int64)", got)
+    if int(value.min()) < 0 or int(value.max()) >= N:
+        raise fault(owner, "balance", f"indices from 0 to {N - 1}", f"{int(value.min())} … {int(value.max())}")
+    return value
+
+
 def check_conditions(value: object, owner: Owner, method: str, count: int, classes: int) -> Conditions:
     """Return conditions if there is one per sample and every label names a class."""
     if not isinstance(value, Conditions):
@@ -207,17 +254,23 @@ def check_strata(strata: object, owner: Owner, M: int, N: int) -> list[Stratum] 
     return strata
 
 
-def check_mask(mask: object, owner: Owner, d: int, M: int) -> Tensor:
-    """Return a mask of observed coordinates as d×1, one for all particles, or d×M, one for each."""
-    shapes = ((d,), (d, M))
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) not in shapes:
-        got = (
-            f"{'×'.join(map(str, mask.shape))} of {_short(mask.dtype)}"
-            if isinstance(mask, Tensor)
-            else repr(mask)
-        )
-        raise fault(owner, "mask", f"{d} or {d}×{M} booleans", got)
-    return mask.reshape(d, -1)
+def check_observation(value: object, owner: Owner, x: Tensor, amplifier: float) -> Observation | None:
+    """Return an observation of the particles x (d×M) if it is an orthogonal projection, as far as x tells."""
+    if value is None:
+        return None
+    method = "observation"
+    if not isinstance(value, Observation):
+        raise fault(owner, method, "None or an Observation", type(value).__name__)
+    if amplifier != 1 and not value.shared:
+        raise DataError(f"{owner}: an amplifier other than 1 needs one observation for all particles")
+    with calling(owner, method):
+        seen, free = value.seen(x), value.free(x)
+        again = value.seen(seen)
+    for part in (seen, free, again):
+        check_tensor(part, owner, method, shape=tuple(x.shape), like=x)
+    if not all(torch.allclose(a, b, rtol=1e-3, atol=1e-3) for a, b in ((again, seen), (seen + free, x))):
+        raise fault(owner, method, "an orthogonal projection", "one that changes what it has projected")
+    return value
 
 
 def check_scores(scores: object, owner: Owner) -> dict[str, float]:

@@ -10,7 +10,15 @@ from cswf_core.flow import boundary
 from cswf_core.flow.memory import tiles
 from cswf_core.flow.stage import Coordinates
 from cswf_core.flow.step import Meeting, Tile
-from cswf_core.interfaces import ConditionEncoder, Conditions, Key, Owner, ProjectionSampler, Stage
+from cswf_core.interfaces import (
+    ConditionEncoder,
+    Conditions,
+    Key,
+    Owner,
+    Projection,
+    ProjectionSampler,
+    Stage,
+)
 
 
 class Directions:
@@ -31,20 +39,28 @@ class Directions:
         self.condition, self.condition_owner = condition
         self.length = length
         self.like = like
+        with boundary.calling(self.sampler_owner, "together"):
+            self.together = boundary.check_together(
+                self.sampler.together(coordinates.space), self.sampler_owner
+            )
 
     def tiles(self, seed: int, stage_index: int, step: int, *, values: bool) -> Iterator[Tile]:
         """Yield the H directions of a step, tile by tile; `values` checks numbers and not only shapes."""
-        for index, count in tiles(self.stage.directions):
+        for index, count in tiles(self.stage.directions, self.together):
             yield self._tile(Key(seed, "directions", stage_index, step, index), count, values)
 
-    def _tile(self, key: Key, count: int, values: bool) -> Tile:
+    def filters(self, key: Key, count: int, *, values: bool) -> tuple[Projection, Tensor | None]:
+        """Return `count` filters t_h on the stage's grid, and 1/‖U t_h‖ (T×1; None is 1)."""
         space = self.coordinates.space
         with boundary.calling(self.sampler_owner, "sample"):
             sampled = self.sampler.sample(space, count, key.open(self.like.device, self.like.dtype))
         projection = boundary.check_projection(
             sampled, self.sampler_owner, shape=(count, space.dimension), like=self.like, values=values
         )
-        scale = self.coordinates.scale(projection)
+        return projection, self.coordinates.scale(projection)
+
+    def _tile(self, key: Key, count: int, values: bool) -> Tile:
+        projection, scale = self.filters(key, count, values=values)
         if self.length == 0:
             return Tile(projection, scale)
         a, theta_y = self._condition_part(

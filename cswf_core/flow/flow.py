@@ -18,11 +18,13 @@ from torch import Tensor
 from cswf_core.errors import PluginError, RunError
 from cswf_core.flow import boundary
 from cswf_core.flow.directions import Directions, step_key
+from cswf_core.flow.gain import largest_eigenvalue, longest_step
 from cswf_core.flow.memory import Chunks, fitting
 from cswf_core.flow.noise import dequantised, gaussian
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.parts import Parts, Settings
 from cswf_core.flow.stage import Coordinates
+from cswf_core.flow.start import begin, given
 from cswf_core.flow.step import Cloud, Transport, apart, velocity
 from cswf_core.hookspecs import PROJECT, Observation
 from cswf_core.interfaces import (
@@ -53,6 +55,8 @@ class State:
     """Steps of all stages together; fewer are taken if the schedule leaves a stage early."""
     seconds: float
     """Time since the first step began."""
+    eta: float
+    """η of the step that was taken."""
     moved: Tensor = attrs.field(repr=False)
     squares: Tensor = attrs.field(repr=False)
 
@@ -87,8 +91,7 @@ class Flow:
         self.parts = parts
         self.settings = settings if settings is not None else Settings()
         self.device = torch.device(device)
-        self._data_owner = parts.owners.get("dataset") or Owner("dataset", "data", "given", "")
-        self.data = boundary.check_dataset(data, self._data_owner)
+        self.data = boundary.check_dataset(data, parts.owner("dataset"))
         with boundary.calling(parts.owner("schedule"), "stages"):
             self.stages = boundary.check_stages(
                 parts.schedule.stages(data.space, parts.projection), parts.owner("schedule")
@@ -97,12 +100,13 @@ class Flow:
             boundary.check_amplifier(getattr(parts.condition, "amplifier", None), parts.owner("condition"))
             self.condition_length = parts.condition.length(data)
         with fitting(*self.sizes()):
-            self.particles = self._begin(start)
-            self.observed = self._observed()
-            self._data_x = data.x.to(self.device, self.settings.dtype)
-            self._data_conditions = data.conditions.to(self.device, self.settings.dtype)
+            x, conditions, self.observation = begin(data, parts, self.settings, start, self.device)
+            self.particles = Particles(x, conditions)
+            target = self._balanced()
+            self._data_x = target.x.to(self.device, self.settings.dtype)
+            self._data_conditions = target.conditions.to(self.device, self.settings.dtype)
         self._size = max(_mean_length(self._data_x), _mean_length(self.particles.x))
-        self._chunks = Chunks(self.device, len(self.particles) + len(data), self._data_x.element_size())
+        self._chunks = Chunks(self.device, len(self.particles) + len(target), self._data_x.element_size())
         self._check_values = True
         self._transport = self._plan_transport()
         self._hooks = _hooks(observers)
@@ -144,33 +148,46 @@ class Flow:
 
     def samples(self) -> Dataset:
         """Return the particles as they are now, on the CPU, with the conditions they were drawn for."""
+        x = self.particles.x
+        if self.observation is not None and self.parts.condition.amplifier != 1:
+            x = self.observation.free(x) + self.observation.seen(self.given())
         return Dataset(
-            x=self.particles.x.detach().clone().cpu(),
+            x=x.detach().clone().cpu(),
             space=self.data.space,
             conditions=self.particles.conditions.to(torch.device("cpu"), self.settings.dtype),
             classes=self.data.classes,
         )
+
+    def given(self) -> Tensor:
+        """Return the samples of which the particles see a part, on the flow's device: d×M."""
+        return given(self.data, self.settings, self.particles.conditions, self._data_x)
 
     def _evolve(self) -> Iterator[State]:
         began, done = time.perf_counter(), 0
         total = sum(stage.steps for stage in self.stages)
         may_stop = type(self.parts.schedule).stop is not Schedule.stop
         for index, stage in enumerate(self.stages):
-            coordinates = Coordinates(stage, self.data.space, self.observed)
-            directions = self._directions(stage, coordinates)
             with fitting(*self.sizes()):
+                coordinates = Coordinates(
+                    stage, self.data.space, self.observation, self.parts.condition.amplifier, self._data_x
+                )
                 self.particles.enter(coordinates)
-                data_z = coordinates.enter(self._data_x)
+                data_z = coordinates.enter_data(self._data_x)
+                directions = self._directions(stage, coordinates, data_z)
+                limit = self._limit(directions, index)
             self._notify("before_stage", stage=stage)
             distances: list[float] = []
             for step in range(stage.steps):
                 with fitting(*self.sizes()):
-                    moved, squares = self._step(directions, data_z, index, step)
+                    eta = min(stage.eta(step), limit)
+                    moved, squares = self._step(directions, data_z, index, step, eta)
                 done += 1
                 if self._check_values or may_stop or step + 1 == stage.steps:
-                    self._refuse_runaway(stage, moved, done)
+                    self._refuse_runaway(stage, eta, moved, done)
                 seconds = time.perf_counter() - began
-                state = State(stage, index, len(self.stages), step + 1, done, total, seconds, moved, squares)
+                state = State(
+                    stage, index, len(self.stages), step + 1, done, total, seconds, eta, moved, squares
+                )
                 self._notify("after_step", state=state)
                 yield state
                 if may_stop:
@@ -185,7 +202,7 @@ class Flow:
         self._notify("after_run")
 
     def _step(
-        self, directions: Directions, data_z: Tensor, stage_index: int, step: int
+        self, directions: Directions, data_z: Tensor, stage_index: int, step: int, eta: float
     ) -> tuple[Tensor, Tensor]:
         """X ← X − η v̂, fresh noise in the data's bins and, with λ > 0, √(2λη) ε on the particles."""
         settings, stage, coordinates = self.settings, directions.stage, directions.coordinates
@@ -198,45 +215,12 @@ class Flow:
         )
         cloud, data = self.particles.cloud, Cloud(z, self._data_conditions)
         update, squares = velocity(tiles, cloud, data, self._transport, self._chunks)
-        eta = stage.eta(step)
         moved = self.particles.move(update.mul_(eta))
         if stage.entropy > 0:
             key = Key(settings.seed, "entropy", stage_index, step)
             noise = gaussian(key, (self.data.space.dimension, len(self.particles)), update)
             self.particles.shake(noise.mul_(math.sqrt(2 * stage.entropy * eta)))
         return moved, squares
-
-    def _begin(self, start: Dataset | None) -> Particles:
-        """X₀ ~ N(0, scale² I) and Y₀ ~ q(y), or both from `start`."""
-        settings, condition, owner = self.settings, self.parts.condition, self.parts.owner("condition")
-        _, d, count, _ = self.sizes()
-        like = torch.empty(0, dtype=settings.dtype, device=self.device)
-        start = boundary.check_start(start, self.data, self._data_owner)
-        if start is not None:
-            x, conditions = start.x.to(like, copy=True), start.conditions
-        else:
-            x = gaussian(Key(settings.seed, "start"), (d, count), like) * settings.scale
-            with boundary.calling(owner, "draw"):
-                conditions = condition.draw(self.data, count, Key(settings.seed, "labels").open())
-        M = x.shape[1]
-        boundary.check_conditions(conditions, owner, "draw", M, len(self.data.classes))
-        conditions = conditions.to(self.device, settings.dtype)
-        with boundary.calling(owner, "place"):
-            x = condition.place(x, conditions)
-        boundary.check_tensor(x, owner, "place", shape=(d, M), like=like)
-        if not bool(torch.isfinite(x).all()):
-            raise RunError(
-                f"particles do not begin with finite numbers: lower particles.scale ({settings.scale:g})"
-            )
-        return Particles(x, conditions)
-
-    def _observed(self) -> Tensor | None:
-        owner = self.parts.owner("condition")
-        with boundary.calling(owner, "mask"):
-            mask = self.parts.condition.mask(self.data, self.particles.conditions)
-        if mask is None:
-            return None
-        return boundary.check_mask(mask, owner, self.data.space.dimension, len(self.particles)).to(self.device)
 
     def _plan_transport(self) -> Transport:
         owner, condition_owner = self.parts.owner("cdf"), self.parts.owner("condition")
@@ -251,18 +235,36 @@ class Flow:
         strata = boundary.check_strata(strata, condition_owner, len(self.particles), len(self.data))
         return transport if strata is None else apart(transport, strata)
 
-    def _directions(self, stage: Stage, coordinates: Coordinates) -> Directions:
-        projection = self.parts.projection, self.parts.owner("projection")
+    def _balanced(self) -> Dataset:
+        """Return the data that particles flow to: all of them, or as the condition wants them."""
+        owner, draw = self.parts.owner("condition"), Key(self.settings.seed, "balance").open()
+        with boundary.calling(owner, "balance"):
+            index = self.parts.condition.balance(self.data, draw)
+        index = boundary.check_balance(index, owner, len(self.data))
+        return self.data if index is None else self.data.take(index)
+
+    def _directions(self, stage: Stage, coordinates: Coordinates, data_z: Tensor) -> Directions:
+        sampler, owner = self.parts.projection, self.parts.owner("projection")
         if stage.sampler is not None:
-            projection = stage.sampler, Owner.of("projection", stage.sampler)
+            same = type(stage.sampler) is type(sampler)
+            sampler, owner = stage.sampler, owner if same else Owner.of("projection", stage.sampler)
+        with boundary.calling(owner, "fitted"):
+            sampler = boundary.check_sampler(sampler.fitted(coordinates.space, data_z), owner)
         condition = self.parts.condition, self.parts.owner("condition")
-        return Directions(stage, coordinates, projection, condition, self.condition_length, self._data_x)
+        return Directions(stage, coordinates, (sampler, owner), condition, self.condition_length, self._data_x)
+
+    def _limit(self, directions: Directions, stage_index: int) -> float:
+        """Return the longest step that the stage's sampler allows; infinity for one that is even."""
+        if not directions.sampler.tempered or directions.stage.steps == 0:
+            return math.inf
+        eigenvalue = largest_eigenvalue(directions, Key(self.settings.seed, "gain", stage_index))
+        return longest_step(eigenvalue, directions.coordinates.space.dimension, directions.stage.directions)
 
     def _notify(self, hook: str, **arguments: object) -> None:
         with boundary.calling(Owner("hook", hook, "an observer", ""), hook):
             getattr(self._hooks, hook)(flow=self, **arguments)
 
-    def _refuse_runaway(self, stage: Stage, moved: Tensor, done: int) -> None:
+    def _refuse_runaway(self, stage: Stage, eta: float, moved: Tensor, done: int) -> None:
         """Raise `RunError` if a step was out of all proportion to the data, as in a flow that diverges.
 
         With H isotropic directions an error e grows by the factor 1 − 2c + c²(1 + (d−1)/H) in the mean of
@@ -275,10 +277,10 @@ class Flow:
             )
         if float(moved) <= RUNAWAY * (self._size + 1):
             return
-        d, H = self.data.space.dimension, stage.directions
+        d, H = (stage.upsampling or self.data).space.dimension, stage.directions
         raise RunError(
             f"the flow ran away: step {done} moved particles by {float(moved):.3g} on average. With "
-            f"{H:,} directions in {d:,} dimensions a step size of {stage.step_size:g} is too large; take more "
+            f"{H:,} directions in {d:,} dimensions a step size of {eta:g} is too large; take more "
             f"directions (schedule.directions) or a smaller step (schedule.step_size), well below "
             f"{2 * d / (1 + (d - 1) / H):.3g}"
         )

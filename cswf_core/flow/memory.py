@@ -113,7 +113,11 @@ class Chunks:
         log.warning("out of memory on %s: going on with %s", self.device, how)
 
 
-def tiles(directions: int) -> Iterator[tuple[int, int]]:
-    """Cut H directions into tiles: pairs of a tile's index and its number of directions."""
-    for index, first in enumerate(range(0, directions, TILE)):
-        yield index, min(TILE, directions - first)
+def tiles(directions: int, together: int = 1) -> Iterator[tuple[int, int]]:
+    """Cut H directions into tiles: pairs of a tile's index and its number of directions.
+
+    A tile is a multiple of the number that has to be drawn together.
+    """
+    size = -(-TILE // together) * together
+    for index, first in enumerate(range(0, directions, size)):
+        yield index, min(size, directions - first)

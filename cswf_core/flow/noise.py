@@ -27,10 +27,10 @@ def gaussian(key: Key, shape: tuple[int, int], like: Tensor) -> Tensor:
 
 
 def dequantised(z: Tensor, bin_width: float, dimension: int, coordinates: Coordinates, key: Key) -> Tensor:
-    """Return data in a stage's coordinates (z = Uᵀx, d_k×n) with fresh uniform noise in every pixel's bin.
+    """Return data in a stage's coordinates (z = UᵀLx, d_k×n) with fresh uniform noise in every pixel's bin.
 
     The noise is drawn for all `dimension` coordinates of x and brought into the stage's coordinates, so that
-    the result is Uᵀ(x + noise) exactly.
+    the result is UᵀL(x + noise) exactly.
     """
     if bin_width == 0:
         return z
@@ -39,5 +39,5 @@ def dequantised(z: Tensor, bin_width: float, dimension: int, coordinates: Coordi
         columns = slice(first, min(first + BLOCK, z.shape[1]))
         noise = attrs.evolve(key, index=index).open(z.device, z.dtype).uniform(dimension, BLOCK)
         noise = noise[:, : columns.stop - first] * bin_width
-        torch.add(z[:, columns], coordinates.enter(noise), out=noisy[:, columns])
+        torch.add(z[:, columns], coordinates.enter_data(noise), out=noisy[:, columns])
     return noisy

@@ -66,8 +66,8 @@ class Particles:
     def shake(self, noise: Tensor) -> None:
         """Add noise (d×M) to the particles, but not to observed coordinates."""
         assert self._coordinates is not None, "particles are shaken inside a stage"
-        if self._coordinates.observed is not None:
-            noise = noise.masked_fill(self._coordinates.observed, 0)
+        if self._coordinates.observation is not None:
+            noise = self._coordinates.observation.free(noise)
         self._x += noise
         if self._sum is not None:
             self._z += self._coordinates.enter(noise)

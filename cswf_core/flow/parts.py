@@ -21,7 +21,9 @@ class Parts:
     owners: Mapping[str, Owner] = attrs.field(factory=dict)
 
     def owner(self, kind: str) -> Owner:
-        """Return the owner of one of the four: 'condition', 'projection', 'cdf' or 'schedule'."""
+        """Return the owner of 'condition', 'projection', 'cdf' or 'schedule', or of the 'dataset'."""
+        if kind == "dataset":
+            return self.owners.get(kind) or Owner(kind, "data", "given", "")
         return self.owners.get(kind) or Owner.of(kind, getattr(self, kind))
 
 

@@ -2,38 +2,64 @@
 
 Where directions are θ = U t with t on a coarse grid, a step needs only z = Uᵀx, since θ·x = t·z, and moves x
 only by multiples of U. So z is computed when the stage begins, each update u changes it by G u with
-G = UᵀPU, where P zeroes observed coordinates, and the updates are added up in S. When the stage ends, x
+G = UᵀPU, where P removes what is observed, and the updates are added up in S. When the stage ends, x
 receives P U S. Up to rounding, this is what steps on x itself would have given.
+
+The amplifier ξ of an observation stretches the observed part of particles and data alike: x is replaced by
+L x, L = P + ξ (I − P). Particles begin and stay stretched; data are stretched when they enter.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from cswf_core.interfaces import Projection, Space, Stage
+from cswf_core.interfaces import Observation, Projection, Space, Stage
+
+LARGEST_GRAM = 1024
+"""Up to this d_k, G with an observation is kept as a matrix; above, going up and down is cheaper."""
 
 
 class Coordinates:
     """The linear algebra of one stage; with no upsampling U is the identity and costs nothing."""
 
-    def __init__(self, stage: Stage, space: Space, observed: Tensor | None) -> None:
-        """`observed` marks what must not move: d×1 for all particles, d×M for each."""
+    def __init__(
+        self,
+        stage: Stage,
+        space: Space,
+        observation: Observation | None = None,
+        amplifier: float = 1.0,
+        like: Tensor | None = None,
+    ) -> None:
+        """`like` says on which device, and in which numbers, to keep G where that pays."""
         self.upsampling = stage.upsampling
         self.space = space if stage.upsampling is None else stage.upsampling.space
-        self.observed = observed
+        self.observation = observation
+        self.amplifier = amplifier
+        self._gram: Tensor | None = None
+        keep = observation is not None and observation.shared and self.space.dimension <= LARGEST_GRAM
+        if self.upsampling is not None and keep and like is not None:
+            unit = torch.eye(self.space.dimension, dtype=like.dtype, device=like.device)
+            self._gram = self.enter(self.leave(unit))
 
     def enter(self, x: Tensor) -> Tensor:
         """Return z = Uᵀx: d×n → d_k×n."""
         return x if self.upsampling is None else self.upsampling.down(x)
 
+    def enter_data(self, x: Tensor) -> Tensor:
+        """Return Uᵀ L x, of data or of their noise: d×n → d_k×n."""
+        return self.enter(stretched(x, self.observation, self.amplifier))
+
     def leave(self, u: Tensor) -> Tensor:
         """Return P U u, the change of x that a sum of updates makes: d_k×n → d×n."""
         change = u if self.upsampling is None else self.upsampling.up(u)
-        return change if self.observed is None else change.masked_fill(self.observed, 0)
+        return change if self.observation is None else self.observation.free(change)
 
     def gram(self, u: Tensor) -> Tensor:
         """Return G u, the change of z that an update makes: d_k×n → d_k×n."""
-        if self.upsampling is not None and self.observed is None:
+        if self._gram is not None:
+            return self._gram @ u
+        if self.upsampling is not None and self.observation is None:
             return self.upsampling.gram(u)
         return self.enter(self.leave(u))
 
@@ -43,3 +69,10 @@ class Coordinates:
             return None
         t = projection.dense().T
         return (t * self.upsampling.gram(t)).sum(dim=0).rsqrt()[:, None]
+
+
+def stretched(x: Tensor, observation: Observation | None, amplifier: float) -> Tensor:
+    """Return L x = P x + ξ (I − P) x: d×n → d×n."""
+    if observation is None or amplifier == 1:
+        return x
+    return observation.free(x) + amplifier * observation.seen(x)

@@ -5,6 +5,7 @@ from cswf_core.interfaces.condition import ConditionEncoder, Stratum
 from cswf_core.interfaces.dataset import Conditions, Dataset, DatasetSource
 from cswf_core.interfaces.draw import Draw, Key
 from cswf_core.interfaces.metric import Metric
+from cswf_core.interfaces.observation import Masked, Observation
 from cswf_core.interfaces.owner import Owner
 from cswf_core.interfaces.parameter import parameter
 from cswf_core.interfaces.projection import DenseProjection, Projection, ProjectionSampler
@@ -21,7 +22,9 @@ __all__ = [
     "Draw",
     "FittedCDF",
     "Key",
+    "Masked",
     "Metric",
+    "Observation",
     "Owner",
     "Projection",
     "ProjectionSampler",

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from cswf_core.interfaces.dataset import Conditions, Dataset
 from cswf_core.interfaces.draw import Draw
+from cswf_core.interfaces.observation import Observation
 
 Stratum = tuple[Tensor, Tensor]
 """Indices of particles and indices of data that are transported onto each other and nobody else."""
@@ -17,8 +18,11 @@ Stratum = tuple[Tensor, Tensor]
 class ConditionEncoder(abc.ABC):
     """Says what Y is. Subclasses are attrs classes whose fields are the parameters.
 
-    A direction of the joint space is θ = [a θ_x, √(1−a²) θ_y], both parts of unit length, and a sample
-    is projected to a θ_x·x + ξ √(1−a²) θ_y·y. Only `length` and `project` have no default.
+    Y may stand beside x: a direction of the joint space is then θ = [a θ_x, √(1−a²) θ_y], both parts of unit
+    length, and a sample is projected to a θ_x·x + ξ √(1−a²) θ_y·y. Or Y may be a part of x itself, as in
+    inpainting: then l = 0, `observation` says which part, and ξ stretches that part.
+
+    Only `length` and `project` have no default.
     """
 
     amplifier: float
@@ -49,18 +53,22 @@ class ConditionEncoder(abc.ABC):
         squared = draw.host.beta(dimension / 2, length / 2, count)
         return torch.from_numpy(squared).sqrt().to(draw.device, draw.dtype)
 
-    def mask(self, data: Dataset, conditions: Conditions) -> Tensor | None:
-        """Return which coordinates of x are observed and must not move; None, the usual: all move.
+    def observation(self, data: Dataset, conditions: Conditions, draw: Draw) -> Observation | None:
+        """Return what is seen of each particle's x and must not move; None, the usual: all of it flows.
 
-        One mask for all particles (d booleans), or one for each (d×M); `conditions` are the particles'.
+        `conditions` are the particles'; their `origin` names the samples that are seen. `draw` says on which
+        device the observation has to work.
         """
-        del data, conditions
+        del data, conditions, draw
         return None
 
-    def place(self, x: Tensor, conditions: Conditions) -> Tensor:
-        """Return the initial particles (d×M) with what is observed written into them."""
-        del conditions
-        return x
+    def balance(self, data: Dataset, draw: Draw) -> Tensor | None:
+        """Return which data to flow to, with repeats, so that q(y) is p₀(y); None, the usual: all of them.
+
+        For a condition that draws Y₀ from another distribution than the data's.
+        """
+        del data, draw
+        return None
 
     def strata(self, particles: Conditions, data: Conditions) -> list[Stratum] | None:
         """Return groups that flow apart from each other; None, the usual, is one flow for all."""

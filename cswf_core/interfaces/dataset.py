@@ -81,6 +81,18 @@ class Dataset:
         """Return the samples that `index` names, in that order, with repeats if it has them."""
         return attrs.evolve(self, x=self.x[:, index], conditions=self.conditions.take(index))
 
+    def originals(self, conditions: Conditions) -> Tensor:
+        """Return the samples that conditions were taken from, here or among the held-out: d×n."""
+        assert conditions.origin is not None
+        origin = conditions.origin.to(self.x.device)
+        if self.held_out is None:
+            return self.x[:, origin]
+        ours = origin >= 0
+        found = torch.empty(self.x.shape[0], len(origin), dtype=self.x.dtype, device=self.x.device)
+        found[:, ours] = self.x[:, origin[ours]]
+        found[:, ~ours] = self.held_out.x[:, -1 - origin[~ours]].to(self.x)
+        return found
+
     def digest(self) -> str:
         """Return the SHA-256 of x (d×n, row by row), then labels, then vectors: equal bits, equal digest."""
         sha = hashlib.sha256()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import abc
+from typing import Any
 
+import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.errors import DataError
 from cswf_core.interfaces.draw import Draw
 from cswf_core.interfaces.space import Space
 
@@ -57,7 +60,14 @@ class DenseProjection(Projection):
 
 
 class ProjectionSampler(abc.ABC):
-    """Draws directions. Subclasses are attrs classes whose fields are the parameters of the recipe."""
+    """Draws directions. Subclasses are attrs classes whose fields are the parameters of the recipe.
+
+    Only `sample` has no default.
+    """
+
+    tempered: bool = False
+    """Whether E[θθᵀ] is far from even: then the engine estimates its largest eigenvalue λ at each stage and
+    takes no step longer than 1/λ, so that the flow cannot run away along the directions drawn most."""
 
     @abc.abstractmethod
     def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
@@ -65,5 +75,32 @@ class ProjectionSampler(abc.ABC):
 
         `space` is the grid of the current stage, so an image sampler sees C×k×k and needs to know
         nothing about upsampling. Draw randomness from `draw` only. A sampler that needs an image says
-        so by raising `DataError` when `space.is_image` is false.
+        so: `space.grid("projection 'mine'")` gives (C, H, W), or an error with that name.
         """
+
+    def patched(self, patch: int, dilation: int = 1) -> ProjectionSampler:
+        """Return this sampler with patches of S×S pixels, `dilation` apart, for a schedule that says which.
+
+        The default sets the parameters `patch` and `dilation` if the sampler has them.
+        """
+        wanted = {"patch": patch} if dilation == 1 else {"patch": patch, "dilation": dilation}
+        mine: Any = self
+        lacking = wanted.keys() - {field.name for field in attrs.fields(type(mine))}
+        if lacking:
+            dilated = f" dilated by {dilation}" if dilation != 1 else ""
+            raise DataError(
+                f"the schedule asks for patches of {patch}×{patch}{dilated}, and the projection has no "
+                f"parameter '{min(lacking)}'; take locally-connected or conv-stack, or another schedule"
+            )
+        changed: ProjectionSampler = attrs.evolve(mine, **wanted)
+        return changed
+
+    def fitted(self, space: Space, z: Tensor) -> ProjectionSampler:
+        """Return the sampler for a stage, having seen the data in its coordinates (d_k×N); usually itself."""
+        del space, z
+        return self
+
+    def together(self, space: Space) -> int:
+        """Return how many directions have to be drawn in one call, as for an orthonormal basis; usually 1."""
+        del space
+        return 1

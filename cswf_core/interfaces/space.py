@@ -6,6 +6,8 @@ import math
 
 import attrs
 
+from cswf_core.errors import DataError
+
 
 @attrs.frozen
 class Space:
@@ -22,6 +24,13 @@ class Space:
     def is_image(self) -> bool:
         """Whether coordinates are pixels of a C×H×W grid."""
         return len(self.shape) == 3
+
+    def grid(self, who: str) -> tuple[int, int, int]:
+        """Return (C, H, W); raise `DataError`, in the name of a plugin that needs images, for points."""
+        if not self.is_image:
+            raise DataError(f"{who} needs images, and these data are points in {self} dimensions")
+        channels, height, width = self.shape
+        return channels, height, width
 
     def __str__(self) -> str:
         return "×".join(str(n) for n in self.shape)

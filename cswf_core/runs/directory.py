@@ -10,7 +10,15 @@ from typing import Any
 
 from cswf_core.errors import RunError
 
-FILES = ("recipe.yaml", "run.json", "metrics.jsonl", "samples.png", "samples.npz", "flow.png")
+FILES = (
+    "recipe.yaml",
+    "run.json",
+    "metrics.jsonl",
+    "samples.png",
+    "samples.npz",
+    "flow.png",
+    "completions.png",
+)
 """What a run leaves; `--force` removes these and nothing else."""
 
 

@@ -8,33 +8,36 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from cswf_core.runs import pictures, scatter
+from cswf_core.interfaces import Masked
+from cswf_core.runs import completions, pictures, scatter
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from cswf_core.interfaces import Dataset
+    from cswf_core.interfaces import Dataset, Observation
 
 
-def archive(samples: Dataset, observed: Tensor | None) -> bytes:
+def archive(samples: Dataset, observation: Observation | None) -> bytes:
     """Return samples as .npz: `images` (n×C×H×W bytes) or `points` (n×d), and `labels` if there are any.
 
     Condition vectors are behind a point's own coordinates; images have them as `vectors` (n×l).
 
-    Where part of an image was given, also `mask` (n×C×H×W, or 1×C×H×W if all have one; true where
-    observed) and `observed`, the images with everything else black.
+    Where part of an image was given, also `observed`, the images with everything else black, `origin` (n
+    whole numbers, the sample seen: i ≥ 0 of the data, −1−i of the held-out ones), and if whole pixels were
+    given `mask` (n×C×H×W, or 1×C×H×W if all have one; true where observed).
     """
     arrays: dict[str, Any] = {}
     if samples.space.is_image:
         images = samples.images().numpy()
         arrays["images"] = images
-        if observed is not None:
-            arrays["mask"] = observed.T.reshape(-1, *samples.space.shape).cpu().numpy()
-            arrays["observed"] = np.where(arrays["mask"], images, 0).astype(np.uint8)
+        if observation is not None:
+            arrays["observed"] = completions.seen_images(samples, observation).numpy()
+        if isinstance(observation, Masked):
+            arrays["mask"] = observation.mask.T.reshape(-1, *samples.space.shape).cpu().numpy()
     else:
         arrays["points"] = samples.points().numpy()
     if samples.space.is_image and samples.conditions.vectors is not None:
         arrays["vectors"] = samples.conditions.vectors.T.numpy()
+    if samples.conditions.origin is not None:
+        arrays["origin"] = samples.conditions.origin.numpy()
     if samples.conditions.labels is not None:
         arrays["labels"] = samples.conditions.labels.numpy()
     buffer = io.BytesIO()

@@ -9,7 +9,17 @@ import pytest
 import torch
 
 from cswf_core.errors import DataError, PluginError, RunError
-from cswf_core.interfaces import ConditionEncoder, Conditions, Dataset, Owner, Projection, Space, Stage
+from cswf_core.interfaces import (
+    ConditionEncoder,
+    Conditions,
+    Dataset,
+    Masked,
+    Observation,
+    Owner,
+    Projection,
+    Space,
+    Stage,
+)
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.conditions.separate import Separate
@@ -53,6 +63,13 @@ class Operator(Projection):
         return self.theta
 
 
+class Halved(Observation):
+    """No projection: what it has seen it sees smaller the next time."""
+
+    def seen(self, x):
+        return x / 2
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -70,6 +87,21 @@ class Operator(Projection):
 def test_a_faulty_projection_is_named(change, complaint):
     with pytest.raises(PluginError, match=complaint) as error:
         small_flow(projection=sampler(change), owners=OWNERS).run()
+    assert str(error.value).startswith("projection 'mine' (acme-plugins 1.2): ")
+
+
+@pytest.mark.parametrize(
+    ("method", "value", "complaint"),
+    [
+        ("together", lambda *a: 0, "together must return a whole number, 1 or more, got 0"),
+        ("fitted", lambda *a: None, "fitted must return a ProjectionSampler, got NoneType"),
+        ("fitted", lambda self, space, z: z / 0 / None, "fitted raised TypeError"),
+    ],
+)
+def test_a_faulty_preparation_of_directions_is_named(method, value, complaint):
+    faulty = attrs.frozen(type("Mine", (Uniform,), {method: value}))
+    with pytest.raises(PluginError, match=complaint) as error:
+        small_flow(projection=faulty(), owners=OWNERS).run()
     assert str(error.value).startswith("projection 'mine' (acme-plugins 1.2): ")
 
 
@@ -119,8 +151,16 @@ def test_a_faulty_cdf_is_named(change, complaint):
         ),
         ("project", lambda self, theta, y: theta[:, y.labels] / 0, "project must return finite numbers"),
         ("project", lambda: 0, r"project raised TypeError: .* positional arguments? but 3 were given$"),
-        ("place", lambda self, x, y: x.float(), "place must return"),
-        ("mask", lambda *a: torch.ones(4).bool(), "mask must return 5 or 5×30 booleans, got 4 of bool"),
+        (
+            "observation",
+            lambda *a: torch.ones(4).bool(),
+            "None or an Observation, got Tensor",
+        ),
+        ("observation", lambda *a: Masked(torch.ones(4).bool()), "observation raised RuntimeError: The size"),
+        ("observation", lambda *a: Halved(), "an orthogonal projection, got one that changes what it has"),
+        ("observation", lambda *a: Masked(torch.ones(5).bool()), "the origin of every particle's observation"),
+        ("balance", lambda *a: torch.tensor([0.5]), r"indices of data \(int64\), got \(1,\) of float32"),
+        ("balance", lambda *a: torch.tensor([40]), "indices from 0 to 39, got 40"),
         ("strata", lambda *a: [(torch.arange(3), torch.arange(3))], "each of 30 particles exactly once"),
     ],
 )

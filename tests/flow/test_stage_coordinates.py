@@ -7,8 +7,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from cswf_core.interfaces import Dataset, Draw, Key, ProjectionSampler, Schedule, Space, Stage, Upsampling
+from cswf_core.interfaces import (
+    Conditions,
+    Dataset,
+    Draw,
+    Key,
+    Masked,
+    Observation,
+    ProjectionSampler,
+    Schedule,
+    Space,
+    Stage,
+    Upsampling,
+)
 from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.schedules.constant import Constant
 from tests.conftest import small_flow
 
 COARSE, FINE = 4, 9
@@ -50,22 +63,42 @@ class TwoStages(Schedule):
 
 
 @attrs.frozen
-class Masked(NoCondition):
-    """Coordinates 0 to 2 are observed, and begin with what is observed."""
+class Seen(NoCondition):
+    """Coordinates 0 to 2 are observed, stretched by the amplifier."""
 
-    def mask(self, data: Dataset, conditions: object) -> Tensor:
-        return torch.arange(data.space.dimension) < 3
+    amplifier: float = 1.0
 
-    def place(self, x: Tensor, conditions: object) -> Tensor:
-        return x.index_fill(0, torch.arange(3), 0.25)
+    def draw(self, data: Dataset, count: int, draw: Draw) -> Conditions:
+        return Conditions(origin=draw.integers(len(data), count))
+
+    def observation(self, data: Dataset, conditions: object, draw: Draw) -> Observation:
+        return Masked(torch.arange(data.space.dimension) < 3)
 
 
 @attrs.frozen
-class MaskedEach(Masked):
+class SeenEach(Seen):
     """Every particle has a mask of its own: j observes coordinate j mod 3 and nothing else."""
 
-    def mask(self, data: Dataset, conditions: object) -> Tensor:
-        return torch.arange(data.space.dimension)[:, None] == torch.arange(30) % 3
+    def observation(self, data: Dataset, conditions: object, draw: Draw) -> Observation:
+        return Masked(torch.arange(data.space.dimension)[:, None] == torch.arange(30) % 3)
+
+
+class MeanSeen(Observation):
+    """The mean of all coordinates."""
+
+    def seen(self, x: Tensor) -> Tensor:
+        return x.mean(dim=0, keepdim=True).expand_as(x)
+
+
+@attrs.frozen
+class SeenMean(Seen):
+    """Nothing of x is known but its mean."""
+
+    def observation(self, data: Dataset, conditions: object, draw: Draw) -> Observation:
+        return MeanSeen()
+
+
+CONDITIONS = [NoCondition(), Seen(), Seen(3.0), Seen(0.0), SeenEach(), SeenMean(), SeenMean(2.0)]
 
 
 @pytest.fixture
@@ -73,7 +106,7 @@ def U() -> Tensor:
     return Key(3, "U").open(dtype=torch.float64).normal(FINE, COARSE)
 
 
-@pytest.mark.parametrize("condition", [NoCondition(), Masked(), MaskedEach()])
+@pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("bin_width", [0.0, 0.5])
 @pytest.mark.parametrize("entropy", [0.0, 0.01])
 def test_coarse_coordinates_equal_the_plain_computation(U, condition, bin_width, entropy):
@@ -99,11 +132,32 @@ def test_samples_in_the_middle_of_a_coarse_stage_are_in_the_data_s_space(U):
         assert got.distance == pytest.approx(expected.distance)
 
 
-def test_observed_coordinates_never_move():
-    data = Dataset(x=Key(1, "x").open(dtype=torch.float64).normal(FINE, 50), space=Space((FINE,)))
-    x = small_flow(data, condition=Masked()).run().x
-    assert (x[:3] == 0.25).all()
-    assert (x[3:] != 0.25).all()
-    x = small_flow(data, condition=MaskedEach()).run().x
-    still = x[:3] == 0.25
-    assert torch.equal(still, torch.arange(3)[:, None] == torch.arange(30) % 3)
+@pytest.mark.parametrize("bin_width", [0.0, 0.5])
+@pytest.mark.parametrize("condition", [Seen(), Seen(3.0), Seen(0.0), SeenEach()])
+def test_observed_coordinates_never_move(condition, bin_width):
+    x = Key(1, "x").open(dtype=torch.float64).normal(FINE, 50)
+    flow = small_flow(Dataset(x=x, space=Space((FINE,)), bin_width=bin_width), condition=condition)
+    samples, given = flow.run(), flow.given()
+    assert torch.equal(samples.x == given, flow.observation.mask.expand(FINE, 30))
+    assert (given - x[:, samples.conditions.origin] <= bin_width).all()
+
+
+def test_an_observed_mean_stays_what_it_was():
+    x = Key(1, "x").open(dtype=torch.float64).normal(FINE, 50)
+    flow = small_flow(Dataset(x=x, space=Space((FINE,))), condition=SeenMean(2.0))
+    torch.testing.assert_close(flow.run().x.mean(dim=0), flow.given().mean(dim=0))
+
+
+def test_amplifier_0_ignores_what_is_observed():
+    draw = Key(1, "x").open(dtype=torch.float64)
+    x = draw.normal(FINE, 50)
+    x[3:] = x[:1]  # what is hidden is known from what is seen
+    data = Dataset(x=x, space=Space((FINE,)))
+    follow = {}
+    for amplifier in (0.0, 1.0):
+        samples = small_flow(
+            data, condition=Seen(amplifier), schedule=Constant(steps=40, directions=200), count=200
+        ).run()
+        follow[amplifier] = float(torch.corrcoef(torch.stack([samples.x[0], samples.x[5]]))[0, 1])
+    assert abs(follow[0.0]) < 0.3
+    assert follow[1.0] > 0.6

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from cswf_core.interfaces import Conditions, Dataset, Space
+from cswf_core.interfaces import Conditions, Dataset, Masked, Space
 from cswf_core.runs import pictures, samples, scatter
 
 
@@ -74,8 +74,8 @@ def test_an_archive_has_the_observed_part_and_its_mask():
     import io
 
     data = Dataset(x=torch.zeros(4, 3), space=Space((1, 2, 2)), conditions=Conditions(torch.tensor([0, 1, 0])))
-    mask = torch.tensor([True, False, False, True])[:, None]
-    arrays = np.load(io.BytesIO(samples.archive(data, mask)))
+    mask = torch.tensor([True, False, False, True])
+    arrays = np.load(io.BytesIO(samples.archive(data, Masked(mask))))
     assert arrays["images"].shape == (3, 1, 2, 2)
     assert arrays["mask"].tolist() == [[[[True, False], [False, True]]]]
     assert arrays["observed"][0].tolist() == [[[128, 0], [0, 128]]]

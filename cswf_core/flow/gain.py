@@ -1,0 +1,64 @@
+"""How long a step may be along the directions that are drawn most.
+
+A step moves an error e of a distribution's mean by −η E[θθᵀ] e. Along the leading eigenvector of E[θθᵀ], with
+eigenvalue λ, the error is multiplied by 1 − ηλ: it is gone in one step at η = 1/λ, and grows beyond 2/λ.
+Isotropic directions in d dimensions have λ = 1/d, hence the paper's η = d; for others λ is estimated here.
+
+H directions are an average and not the mean. For isotropic ones |e|² is multiplied in the mean by
+1 − 2c + c²(1 + (d−1)/H), c = ηλ, so that η has to stay below 2 / (λ (1 + (d−1)/H)).
+"""
+
+from __future__ import annotations
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.flow.directions import Directions
+from cswf_core.flow.memory import tiles
+from cswf_core.interfaces import Key
+
+ROUNDS = 12
+"""Rounds of the power iteration; the last third is averaged."""
+
+PER_DIMENSION = 4
+"""Directions drawn in a round, for each dimension of the stage."""
+
+MARGIN = 0.75
+"""How close to the limit 2 / (λ (1 + (d−1)/H)) a step may come."""
+
+
+def largest_eigenvalue(directions: Directions, key: Key) -> float:
+    """Estimate the largest eigenvalue λ of E[θθᵀ], θ = U t / ‖U t‖, by power iteration on fresh directions.
+
+    In the stage's coordinates v ← E[s² t (t·Gv)], with s = 1/‖U t‖, and λ = E[(s t·Gv)²] / v·Gv.
+    """
+    d, like = directions.coordinates.space.dimension, directions.like
+    v = key.open(like.device, like.dtype).normal(d, 1)
+    estimates: list[float] = []
+    for number in range(ROUNDS):
+        v, estimate = _round(directions, attrs.evolve(key, step=number), v)
+        estimates.append(float(estimate))
+    last = estimates[-(ROUNDS // 3) :]
+    return max(sum(last) / len(last), 1 / d)
+
+
+def _round(directions: Directions, key: Key, v: Tensor) -> tuple[Tensor, Tensor]:
+    upsampling = directions.coordinates.upsampling
+    d = v.shape[0]
+    Gv = v if upsampling is None else upsampling.gram(v)
+    total, squares = torch.zeros_like(v), torch.zeros((), dtype=v.dtype, device=v.device)
+    count = PER_DIMENSION * d
+    for index, size in tiles(count, directions.together):
+        filters, scale = directions.filters(attrs.evolve(key, index=index), size, values=False)
+        meets = filters.project(Gv)
+        meets = meets if scale is None else meets * scale
+        total += filters.adjoint(meets if scale is None else meets * scale)
+        squares += meets.square().sum()
+    estimate = squares / count / (v * Gv).sum()
+    return total / torch.linalg.vector_norm(total), estimate
+
+
+def longest_step(eigenvalue: float, dimension: int, directions: int) -> float:
+    """Return the step size that the leading direction allows: 1/λ, or less if H is small against d."""
+    return min(1.0, 2 * MARGIN / (1 + (dimension - 1) / directions)) / eigenvalue

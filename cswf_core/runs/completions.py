@@ -1,0 +1,57 @@
+"""`completions.png`: what was seen of an image, what the flow made of it, and the original."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import torch
+from PIL import Image
+from torch import Tensor
+
+from cswf_core.interfaces import Masked
+from cswf_core.runs import pictures
+
+if TYPE_CHECKING:
+    from cswf_core.interfaces import Dataset, Observation
+
+MOST_COMPLETIONS = 8
+
+
+def seen_images(samples: Dataset, observation: Observation) -> Tensor:
+    """Return what is seen of the samples as bytes, and black elsewhere: n×C×H×W."""
+    device = samples.x.device
+    if isinstance(observation, Masked):
+        hidden = ~observation.mask.to(device).T.reshape(-1, *samples.space.shape)
+        return samples.images().masked_fill(hidden, 0)
+    return attrs.evolve(samples, x=observation.seen(samples.x)).images()
+
+
+def figure(samples: Dataset, given: Tensor, observation: Observation, rows: int) -> Image.Image:
+    """Draw a row for each image: what is seen of it, several completions, the original.
+
+    `given` are the originals of all particles (d×M). Held-out images come first; without them, the data's.
+    """
+    origin = samples.conditions.origin
+    assert origin is not None
+    seen = seen_images(samples, observation)
+    originals = attrs.evolve(samples, x=given).images()
+    completed = samples.images()
+    shown = []
+    for image in _first(origin, rows):
+        particles = (origin == image).nonzero()[:, 0]
+        these = completed[particles[:MOST_COMPLETIONS]]
+        shown.append([seen[particles[0]], *these, originals[particles[0]]])
+    width = max(len(row) for row in shown)
+    blank = torch.full_like(completed[0], 255)
+    filled = [[*row[:-1], *[blank] * (width - len(row)), row[-1]] for row in shown]
+    tiles = [[pictures.tile(image) for image in row] for row in filled]
+    middle = ["completions" if c == (width - 2 + 1) // 2 else "" for c in range(1, width - 1)]
+    return pictures.table(tiles, top=["seen", *middle, "original"])
+
+
+def _first(origin: Tensor, rows: int) -> list[int]:
+    """Return the images to show: held-out ones in order, then those of the first particles."""
+    held_out = torch.unique(origin[origin < 0]).flip(0)[:rows].tolist()
+    others = origin[origin >= 0][: rows - len(held_out)].tolist()
+    return held_out or list(dict.fromkeys(others))
