@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from cswf_core.errors import CswfError
+from cswf_core.errors import CswfError, DataError
 from cswf_core.flow import boundary
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.memory import fitting
@@ -38,6 +38,8 @@ def launch(
     figure = FlowFigure(recipe.outputs.snapshots)
     log = MetricsLog(directory, recipe.outputs.log_every)
     flow = build_flow(recipe, device=device, observers=[*observers, log, figure])
+    if recipe.metrics and "test" in recipe.against:
+        _held_out(recipe, flow.data)  # better now than after the flow
     directory.create(force=force)
     record = Record(directory, _facts(recipe, flow))
     try:
@@ -58,14 +60,23 @@ def launch(
 
 
 def evaluate(recipe: Recipe, flow: Flow, generated: Dataset) -> dict[str, float]:
-    """Compute every metric of the recipe."""
+    """Compute every metric of the recipe; scores against held-out samples end in `_test`."""
     scores: dict[str, float] = {}
-    for index, choice in enumerate(recipe.metrics):
-        draw = Key(recipe.seed, "metric", index=index).open(flow.device, flow.settings.dtype)
-        with boundary.calling(choice.plugin.owner, "compute"), fitting(*flow.sizes()):
-            found = choice.part.compute(generated, flow.data, draw)
-        scores.update(boundary.check_scores(found, choice.plugin.owner))
+    for split in recipe.against:
+        real, ending = (flow.data, "") if split == "train" else (_held_out(recipe, flow.data), "_test")
+        for index, choice in enumerate(recipe.metrics):
+            draw = Key(recipe.seed, "metric", index=index).open(flow.device, flow.settings.dtype)
+            with boundary.calling(choice.plugin.owner, "compute"), fitting(*flow.sizes()):
+                found = choice.part.compute(generated, real, draw)
+            checked = boundary.check_scores(found, choice.plugin.owner)
+            scores.update({name + ending: value for name, value in checked.items()})
     return scores
+
+
+def _held_out(recipe: Recipe, data: Dataset) -> Dataset:
+    if data.held_out is None:
+        raise DataError(f"evaluate.against asks for 'test', and dataset '{recipe.data.name}' holds nothing out")
+    return data.held_out
 
 
 def _write_results(

@@ -106,6 +106,8 @@ def _parameter_fault(plugin: type[Any]) -> str:
             return f"the default of parameter '{field.name}' depends on the object, so it cannot be shown"
         if hasattr(default, "takes_self"):
             default = default.factory()
+        if isinstance(default, tuple(contract for _, contract in KINDS.values())):
+            return f"parameter '{field.name}' is a plugin itself and can have no default"
         if default is not attrs.NOTHING and not _is_plain(default):
             return f"the default of parameter '{field.name}' is a {type(default).__name__}, which YAML has not"
     return ""

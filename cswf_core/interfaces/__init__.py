@@ -7,7 +7,7 @@ from cswf_core.interfaces.draw import Draw, Key
 from cswf_core.interfaces.metric import Metric
 from cswf_core.interfaces.observation import Masked, Observation
 from cswf_core.interfaces.owner import Owner
-from cswf_core.interfaces.parameter import parameter
+from cswf_core.interfaces.parameter import Written, parameter
 from cswf_core.interfaces.projection import DenseProjection, Projection, ProjectionSampler
 from cswf_core.interfaces.schedule import Schedule, Stage, Upsampling
 from cswf_core.interfaces.space import Space
@@ -33,5 +33,6 @@ __all__ = [
     "Stage",
     "Stratum",
     "Upsampling",
+    "Written",
     "parameter",
 ]

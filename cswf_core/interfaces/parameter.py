@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
+
+
+class Written(abc.ABC):
+    """A type of parameter that recipes write as a text of its own form, as `(8×8) [8, 7, 5, 3]`.
+
+    `str(value)` must give a text that reads back as the same value.
+    """
+
+    form: ClassVar[str]
+    """The form in words, for errors: "an entry such as '(8×8) [8, 7, 5, 3]'"."""
+
+    @classmethod
+    @abc.abstractmethod
+    def from_text(cls, text: str) -> Any:
+        """Return the value; raise `ValueError` with a sentence that says what is wrong."""
 
 
 def parameter(

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 import attrs
 
 from cswf_core.errors import did_you_mean
+from cswf_core.interfaces import Written
 from cswf_core.recipe.nodes import Items, Location, Mapping, Node, Problem, Scalar
 from cswf_core.recipe.types import (
     Option,
     alternatives,
     fixed_length,
+    is_written,
     item_type,
     item_types,
     options,
+    plugin_kind,
     value_type,
     words,
 )
 
 MISSING: Any = object()
 """What stands for a value that could not be read; a problem says why."""
+
+Choose = Callable[[Node, str, str], Any]
+"""(node, kind of plugin, path) → the plugin's object, or MISSING."""
 
 _YAML_1_1 = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
@@ -36,6 +42,7 @@ class Converter:
         self.problems = problems
         self.complete = complete
         self.origins: dict[str, Location] = {}
+        self.choose: Choose | None = None
 
     def problem(self, location: Location, message: str) -> Any:
         """Write a mistake down and return MISSING."""
@@ -54,6 +61,11 @@ class Converter:
         members = alternatives(kind)
         if len(members) > 1:
             return self._union(node, kind, members, path)
+        plugin = plugin_kind(kind)
+        if plugin is not None and self.choose is not None:
+            return self.choose(node, plugin, path)
+        if is_written(kind):
+            return self._written(node, kind, path)
         if attrs.has(kind):
             return self.object(node, kind, path)
         item, held, length = item_type(kind), value_type(kind), fixed_length(kind)
@@ -109,6 +121,14 @@ class Converter:
             except Exception:
                 return value  # it wants to see the whole object; the constructor calls it again, with one
         return value
+
+    def _written(self, node: Node, kind: type[Written], path: str) -> Any:
+        if not isinstance(node, Scalar) or node.value is None:
+            return self.problem(node.location, _mismatch(node, kind, path))
+        try:
+            return kind.from_text(node.raw)
+        except ValueError as error:
+            return self.problem(node.location, f"{path}: {error}")
 
     def _union(self, node: Node, kind: Any, members: tuple[Any, ...], path: str) -> Any:
         mark = len(self.problems)

@@ -24,7 +24,7 @@ CHOICES = {
 }
 """Top-level keys that choose a plugin → the plugin's kind."""
 
-OWN = ("name", "description", "extends")
+OWN = ("name", "description", "extends", "variants")
 """Keys that a recipe does not inherit."""
 
 LONGEST_CHAIN = 32
@@ -39,6 +39,8 @@ class Tree:
 
     source: Source
     root: Mapping
+    variants: dict[str, Mapping]
+    """By label, the recipe with a variant's changes, and the overrides last."""
     problems: list[Problem]
     """Mistakes found on the way."""
     complete: bool
@@ -54,14 +56,51 @@ def resolve_tree(name: str | Path, overrides: Sequence[str]) -> Tree:
     root = loader.load(source, ())
     if root is None:
         raise RecipeError(loader.problems)
+    base = Mapping(root.location, {key: e for key, e in root.entries.items() if key != "variants"})
+    trees = {"": base, **_variants(base, root.get("variants"), loader.problems)}
     for number, text in enumerate(overrides, start=1):
-        root = _override(root, text, number, loader.problems)
-    return Tree(source, root, loader.problems, loader.complete)
+        trees = {label: _override(tree, text, number, loader.problems) for label, tree in trees.items()}
+    return Tree(source, trees.pop(""), trees, loader.problems, loader.complete)
+
+
+def _variants(base: Mapping, node: Node | None, problems: list[Problem]) -> dict[str, Mapping]:
+    """Return the recipe once for each of its variants, with that one's changes laid over it."""
+    if node is None or (isinstance(node, Scalar) and node.value is None):
+        return {}
+    if not isinstance(node, Mapping):
+        problems.append(Problem(node.location, "variants must be a mapping from labels to changes"))
+        return {}
+    found: dict[str, Mapping] = {}
+    for label, entry in node.entries.items():
+        changes = entry.node
+        if isinstance(changes, Scalar) and changes.value is None:
+            changes = Mapping(entry.location, {})
+        if not isinstance(changes, Mapping) or not label.strip():
+            problems.append(Problem(entry.location, f"variant '{label}' must be a mapping of changes"))
+        elif "extends" in changes.entries or "variants" in changes.entries:
+            problems.append(Problem(entry.location, f"variant '{label}' can neither extend nor have variants"))
+        else:
+            whole = merge(base, changes)
+            assert isinstance(whole, Mapping)
+            found[label] = whole
+    return found
 
 
 def is_choice(path: Path_) -> bool:
-    """Say whether a plugin is chosen at a path."""
+    """Say whether a plugin is chosen at a path, going by where it is."""
     return (len(path) == 1 and path[0] in CHOICES) or (len(path) == 3 and path[:2] == ("evaluate", "metrics"))
+
+
+def may_be_choice(path: Path_, node: Node) -> bool:
+    """Say whether a node chooses a plugin: going by where it is, or a parameter that is a plugin itself.
+
+    Inside a plugin's section a name that something is laid over, or a mapping with `use`, can be nothing else.
+    """
+    if is_choice(path):
+        return True
+    inside = any(is_choice(path[:depth]) for depth in range(1, len(path)))
+    named = isinstance(node, Scalar) and isinstance(node.value, str)
+    return inside and (named or (isinstance(node, Mapping) and "use" in node.entries))
 
 
 def as_choice(node: Node) -> Node:
@@ -75,9 +114,9 @@ def merge(base: Node, over: Node, path: Path_ = ()) -> Node:
     """Return `base` with `over` laid on top."""
     if not isinstance(over, Mapping):
         return over
-    if is_choice(path):
+    if may_be_choice(path, base):
         base = as_choice(base)
-    if not isinstance(base, Mapping) or (is_choice(path) and _other_plugin(base, over)):
+    if not isinstance(base, Mapping) or (may_be_choice(path, base) and _other_plugin(base, over)):
         return over
     entries = dict(base.entries)
     for key, entry in over.entries.items():
@@ -185,7 +224,7 @@ def _assign(
         return attrs.evolve(node, items=(*node.items[:index], changed, *node.items[index + 1 :]))
     if node is None or (isinstance(node, Scalar) and node.value is None):
         node = Mapping(place, {})
-    if is_choice(done):
+    if may_be_choice(done, node):
         node = as_choice(node)
     if not isinstance(node, Mapping):
         problems.append(Problem(place, f"'{'.'.join(done)}' is a single value and has no '{head}'"))

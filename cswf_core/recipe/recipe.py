@@ -9,55 +9,22 @@ from typing import Any, Literal
 import attrs
 
 from cswf_core.errors import PluginError
-from cswf_core.interfaces import parameter
 from cswf_core.offers import Plugin
 from cswf_core.plugins import Registry
 from cswf_core.recipe.convert import MISSING, Converter
 from cswf_core.recipe.merge import CHOICES, as_choice, resolve_tree
 from cswf_core.recipe.nodes import Entry, Items, Location, Mapping, Node, RecipeError, Scalar
+from cswf_core.recipe.sections import (
+    DEFAULTS,
+    KEYS,
+    EvaluateSection,
+    HeadSection,
+    ModelSection,
+    OutputsSection,
+    ParticlesSection,
+    ReuseSection,
+)
 from cswf_core.recipe.types import options, plain
-
-
-@attrs.frozen(kw_only=True)
-class ParticlesSection:
-    """`particles:`."""
-
-    count: int | None = parameter(
-        "M; as many as there are data if left out", default=None, at_least=1, at_most=2**40
-    )
-    scale: float = parameter(
-        "particles begin as N(0, scale² I); the released code has 0.1", default=1.0, above=0
-    )
-    precision: Literal["float32", "float64"] = parameter(
-        "floating-point numbers to compute in", default="float32"
-    )
-
-
-@attrs.frozen(kw_only=True)
-class ReuseSection:
-    """What `projection:` takes besides the plugin's own parameters."""
-
-    reuse: int | Literal["all"] = parameter(
-        "for how many steps a set of directions is kept; 'all' keeps one for a whole stage",
-        default=1,
-        at_least=1,
-    )
-
-
-@attrs.frozen(kw_only=True)
-class OutputsSection:
-    """`outputs:`."""
-
-    log_every: int = parameter("steps between two rows of metrics.jsonl", default=10, at_least=1)
-    columns: int = parameter("samples in a row of samples.png", default=10, at_least=1, at_most=100)
-    snapshots: tuple[int, ...] = parameter(
-        "steps at which flow.png shows the particles; 0 is the start", default=()
-    )
-
-
-@attrs.frozen(kw_only=True)
-class ModelSection:
-    """`model:`; it has no keys in this version."""
 
 
 @attrs.frozen
@@ -68,10 +35,20 @@ class Choice:
     """As written, perhaps with its distribution."""
     plugin: Plugin
     part: Any
+    within: dict[str, Choice] = attrs.field(factory=dict)
+    """Parameters that are plugins themselves, by name."""
 
     def plain(self) -> dict[str, Any]:
         """Return the choice as YAML has it: `use` and all parameters."""
-        return {"use": self.name, **plain(self.part)}
+        inner = {name: choice.plain() for name, choice in self.within.items()}
+        return {"use": self.name, **plain(self.part), **inner}
+
+    def all(self, path: str) -> dict[str, Choice]:
+        """Return this choice, found at `path`, and all those within it by their paths."""
+        found = {path: self}
+        for name, choice in self.within.items():
+            found |= choice.all(f"{path}.{name}")
+        return found
 
 
 @attrs.frozen(kw_only=True)
@@ -90,15 +67,22 @@ class Recipe:
     schedule: Choice
     outputs: OutputsSection
     metrics: tuple[Choice, ...]
+    against: tuple[Literal["train", "test"], ...]
     path: Path
     """The file it was read from."""
+    variants: dict[str, Recipe] = attrs.field(factory=dict, repr=False)
+    """What `cswf sweep` runs side by side: by label, the recipe with that variant's changes."""
     registry: Registry = attrs.field(repr=False, eq=False)
     origins: dict[str, Location] = attrs.field(repr=False)
 
     def choices(self) -> dict[str, Choice]:
         """Return every chosen plugin by its key path."""
-        chosen = {key: getattr(self, key) for key in CHOICES}
-        return chosen | {f"evaluate.metrics.{i}": metric for i, metric in enumerate(self.metrics)}
+        chosen: dict[str, Choice] = {}
+        for key in CHOICES:
+            chosen |= getattr(self, key).all(key)
+        for index, metric in enumerate(self.metrics):
+            chosen |= metric.all(f"evaluate.metrics.{index}")
+        return chosen
 
     def resolved(self) -> dict[str, Any]:
         """Return the recipe with every default filled in and nothing to extend."""
@@ -114,38 +98,11 @@ class Recipe:
             "schedule": self.schedule.plain(),
             "outputs": plain(self.outputs),
             "model": {},
-            "evaluate": {"metrics": [metric.plain() for metric in self.metrics]},
+            "evaluate": {
+                "metrics": [metric.plain() for metric in self.metrics],
+                "against": list(self.against),
+            },
         }
-
-
-DEFAULTS = {"condition": "none", "projection": "uniform", "cdf": "sorted"}
-"""Plugins of sections that a recipe leaves out."""
-
-KEYS = (
-    "name",
-    "description",
-    "extends",
-    "seed",
-    "data",
-    "particles",
-    "condition",
-    "projection",
-    "cdf",
-    "schedule",
-    "outputs",
-    "model",
-    "evaluate",
-)
-"""Top-level keys."""
-
-
-@attrs.frozen(kw_only=True)
-class HeadSection:
-    """`name`, `description` and `seed`."""
-
-    name: str = parameter("what the recipe is called; the file's name if left out", default="")
-    description: str = parameter("what it is for, in a sentence", default="")
-    seed: int = parameter("where all randomness comes from", default=0, at_least=0, at_most=2**63 - 1)
 
 
 def load_recipe(
@@ -160,12 +117,20 @@ def load_recipe(
         raise TypeError("overrides must be a list of 'key.path=value' texts")
     tree = resolve_tree(name, overrides)
     registry = Registry.discover(plugins_dir) if registry is None else registry
-    reader = _RecipeReader(registry, Converter(tree.problems, complete=tree.complete))
-    recipe = reader.read(tree.root, tree.source.path)
+
+    def read(root: Mapping) -> Recipe | None:
+        found = _RecipeReader(registry, Converter([], complete=tree.complete))
+        recipe = found.read(root, tree.source.path)
+        tree.problems.extend(found.converter.problems)
+        return recipe
+
+    recipe = read(tree.root)
+    variants = {label: read(root) for label, root in tree.variants.items()}
     if tree.problems:
         raise RecipeError(tree.problems)
     assert recipe is not None
-    return recipe
+    complete = {label: variant for label, variant in variants.items() if variant is not None}
+    return attrs.evolve(recipe, variants=complete)
 
 
 class _RecipeReader:
@@ -174,6 +139,8 @@ class _RecipeReader:
     def __init__(self, registry: Registry, converter: Converter) -> None:
         self.registry = registry
         self.converter = converter
+        self.converter.choose = self._within
+        self._inner: dict[str, Choice] = {}
 
     def read(self, tree: Mapping, path: Path) -> Recipe | None:
         """Return the recipe; None if anything was wrong."""
@@ -185,7 +152,7 @@ class _RecipeReader:
         convert.object(self._section(tree, "model"), ModelSection, "model")
         chosen = {key: self._choice(tree, key, kind) for key, kind in CHOICES.items()}
         reuse = self._reuse(tree)
-        metrics = self._metrics(tree)
+        metrics, evaluation = self._metrics(tree), self._evaluation(tree)
         if convert.problems:
             return None
         return Recipe(
@@ -197,6 +164,7 @@ class _RecipeReader:
             outputs=outputs,
             reuse=reuse.reuse,
             metrics=metrics,
+            against=evaluation.against,
             registry=self.registry,
             origins=convert.origins,
             **chosen,
@@ -234,14 +202,29 @@ class _RecipeReader:
             part = convert.object(node, plugin.factory, path, of=f"{kind} '{use.raw}'", extra=("use", *extra))
         except PluginError as error:
             return convert.problem(use.location, str(error))
-        return MISSING if part is MISSING else Choice(use.raw, plugin, part)
+        if part is MISSING:
+            return MISSING
+        within = {
+            name: self._inner[f"{path}.{name}"]
+            for name in options(plugin.factory)
+            if f"{path}.{name}" in self._inner
+        }
+        return Choice(use.raw, plugin, part, within)
+
+    def _within(self, node: Node, kind: str, path: str) -> Any:
+        """Return the object for a parameter that is a plugin itself."""
+        choice = self.plugin(node, kind, path, ())
+        if choice is MISSING:
+            return MISSING
+        self._inner[path] = choice
+        return choice.part
 
     def _metrics(self, tree: Mapping) -> tuple[Choice, ...]:
         section = self._section(tree, "evaluate")
         if not isinstance(section, Mapping):
             self.converter.problem(section.location, "evaluate must be a mapping with 'metrics'")
             return ()
-        self.converter.unknown_keys(section, ("metrics",), "'evaluate'")
+        self.converter.unknown_keys(section, ("metrics", *options(EvaluateSection)), "'evaluate'")
         node = section.get("metrics")
         if node is None or (isinstance(node, Scalar) and node.value is None):
             return ()
@@ -249,6 +232,13 @@ class _RecipeReader:
             self.converter.problem(node.location, "evaluate.metrics must be a list of metrics")
             return ()
         return tuple(self.plugin(n, "metric", f"evaluate.metrics.{i}", ()) for i, n in enumerate(node.items))
+
+    def _evaluation(self, tree: Mapping) -> Any:
+        section = self._section(tree, "evaluate")
+        if not isinstance(section, Mapping):
+            return MISSING  # `_metrics` has said so
+        part = self._part(section, *options(EvaluateSection))
+        return self.converter.object(part, EvaluateSection, "evaluate")
 
     def _reuse(self, tree: Mapping) -> Any:
         section = as_choice(self._section(tree, "projection"))

@@ -7,9 +7,10 @@ from typing import Any
 from cswf_core.offers import Plugin
 from cswf_core.plugins import Registry
 from cswf_core.recipe.merge import CHOICES
-from cswf_core.recipe.recipe import (
+from cswf_core.recipe.sections import (
     DEFAULTS,
     KEYS,
+    EvaluateSection,
     HeadSection,
     ModelSection,
     OutputsSection,
@@ -34,10 +35,18 @@ def recipe_schema(registry: Registry) -> dict[str, Any]:
         "evaluate": _optional(
             {
                 "type": "object",
-                "properties": {"metrics": {"type": "array", "items": {"$ref": "#/$defs/metric"}}},
+                "properties": {
+                    "metrics": {"type": "array", "items": {"$ref": "#/$defs/metric"}},
+                    **object_schema(EvaluateSection)["properties"],
+                },
                 "additionalProperties": False,
             }
         ),
+        "variants": {
+            "type": "object",
+            "description": "changes to this recipe by label, run side by side by `cswf sweep`",
+            "additionalProperties": {"type": "object"},
+        },
         **{key: {"$ref": f"#/$defs/{kind}"} for key, kind in CHOICES.items()},
     }
     for key, name in DEFAULTS.items():

@@ -11,6 +11,8 @@ from typing import Any, Literal, Union
 import attrs
 
 from cswf_core.errors import PluginError
+from cswf_core.interfaces import Written
+from cswf_core.offers import KINDS
 
 
 @attrs.frozen
@@ -90,6 +92,16 @@ def value_type(kind: Any) -> Any | None:
     return None
 
 
+def plugin_kind(kind: Any) -> str | None:
+    """Return the kind of plugin that a parameter of this type chooses; None for any other type."""
+    return next((name for name, (_, contract) in KINDS.items() if kind is contract), None)
+
+
+def is_written(kind: Any) -> bool:
+    """Say whether values of a type are written as a text of their own form."""
+    return isinstance(kind, type) and issubclass(kind, Written)
+
+
 _WORDS = {
     bool: "true or false",
     int: "a whole number",
@@ -109,6 +121,11 @@ def words(kind: Any) -> str:
     kind = members[0] if members else kind
     if kind in _WORDS:
         return _WORDS[kind]
+    plugin = plugin_kind(kind)
+    if plugin is not None:
+        return f"the name of a {plugin} or a mapping with 'use'"
+    if is_written(kind):
+        return str(kind.form)
     if typing.get_origin(kind) is Literal:
         choices = [repr(choice) for choice in typing.get_args(kind)]
         return choices[0] if len(choices) == 1 else "one of " + ", ".join(choices)
@@ -139,6 +156,10 @@ def schema(kind: Any) -> dict[str, Any]:
     }
     if kind in simple:
         return {"type": simple[kind]}
+    if plugin_kind(kind) is not None:
+        return {"$ref": f"#/$defs/{plugin_kind(kind)}"}
+    if is_written(kind):
+        return {"type": "string", "description": kind.form}
     if typing.get_origin(kind) is Literal:
         return {"enum": list(typing.get_args(kind))}
     item = item_type(kind)
@@ -176,6 +197,8 @@ def object_schema(cls: type[Any]) -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     """Return a value as what YAML and JSON know: attrs objects as mappings, tuples as lists, paths as texts."""
+    if isinstance(value, Written):
+        return str(value)
     if attrs.has(type(value)):
         return {
             name: plain(getattr(value, option.attribute.name)) for name, option in options(type(value)).items()

@@ -1,0 +1,91 @@
+"""Every key that a recipe may have besides the plugins' own parameters."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+from cswf_core.interfaces import parameter
+
+DEFAULTS = {"condition": "none", "projection": "uniform", "cdf": "sorted"}
+"""Plugins of sections that a recipe leaves out."""
+
+KEYS = (
+    "name",
+    "description",
+    "extends",
+    "seed",
+    "data",
+    "particles",
+    "condition",
+    "projection",
+    "cdf",
+    "schedule",
+    "outputs",
+    "model",
+    "evaluate",
+    "variants",
+)
+"""Top-level keys."""
+
+
+@attrs.frozen(kw_only=True)
+class HeadSection:
+    """`name`, `description` and `seed`."""
+
+    name: str = parameter("what the recipe is called; the file's name if left out", default="")
+    description: str = parameter("what it is for, in a sentence", default="")
+    seed: int = parameter("where all randomness comes from", default=0, at_least=0, at_most=2**63 - 1)
+
+
+@attrs.frozen(kw_only=True)
+class ParticlesSection:
+    """`particles:`."""
+
+    count: int | None = parameter(
+        "M; as many as there are data if left out", default=None, at_least=1, at_most=2**40
+    )
+    scale: float = parameter(
+        "particles begin as N(0, scale² I); the released code has 0.1", default=1.0, above=0
+    )
+    precision: Literal["float32", "float64"] = parameter(
+        "floating-point numbers to compute in", default="float32"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ReuseSection:
+    """What `projection:` takes besides the plugin's own parameters."""
+
+    reuse: int | Literal["all"] = parameter(
+        "for how many steps a set of directions is kept; 'all' keeps one for a whole stage",
+        default=1,
+        at_least=1,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class OutputsSection:
+    """`outputs:`."""
+
+    log_every: int = parameter("steps between two rows of metrics.jsonl", default=10, at_least=1)
+    columns: int = parameter("samples in a row of samples.png", default=10, at_least=1, at_most=100)
+    snapshots: tuple[int, ...] = parameter(
+        "steps at which flow.png shows the particles; 0 is the start", default=()
+    )
+
+
+@attrs.frozen(kw_only=True)
+class EvaluateSection:
+    """What `evaluate:` takes besides `metrics`."""
+
+    against: tuple[Literal["train", "test"], ...] = parameter(
+        "real samples to compare with: those the flow saw, held-out ones (their scores end in _test), or both",
+        default=("train",),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ModelSection:
+    """`model:`; it has no keys in this version."""
