@@ -8,18 +8,35 @@ from cswf_plugins.conditions.continuous import Continuous
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.conditions.separate import Separate
+from cswf_plugins.datasets.celeba import CelebA
+from cswf_plugins.datasets.cifar10 import Cifar10
 from cswf_plugins.datasets.digits import Digits
+from cswf_plugins.datasets.fashion_mnist import FashionMnist
+from cswf_plugins.datasets.image_folder import ImageFolder
+from cswf_plugins.datasets.mnist import Mnist
 from cswf_plugins.datasets.npz import Npz
 from cswf_plugins.datasets.toy_2d import Toy2D
 from cswf_plugins.metrics.sliced_wasserstein import SlicedWasserstein
+from cswf_plugins.projections.conv_stack import ConvStack
+from cswf_plugins.projections.data_covariance import DataCovariance
+from cswf_plugins.projections.high_pass import HighPass
+from cswf_plugins.projections.locally_connected import LocallyConnected
+from cswf_plugins.projections.orthogonal import Orthogonal
 from cswf_plugins.projections.uniform import Uniform
+from cswf_plugins.schedules.adaptive import Adaptive
 from cswf_plugins.schedules.constant import Constant
+from cswf_plugins.schedules.pyramid import Pyramid
 
 
 @hookimpl
 def register_projections(register: Register) -> None:
     """Offer the built-in projections."""
     register("uniform", Uniform)
+    register("locally-connected", LocallyConnected)
+    register("conv-stack", ConvStack)
+    register("high-pass", HighPass)
+    register("orthogonal", Orthogonal)
+    register("data-covariance", DataCovariance)
 
 
 @hookimpl
@@ -41,6 +58,8 @@ def register_conditions(register: Register) -> None:
 def register_schedules(register: Register) -> None:
     """Offer the built-in schedules."""
     register("constant", Constant)
+    register("pyramid", Pyramid)
+    register("adaptive", Adaptive)
 
 
 @hookimpl
@@ -49,6 +68,11 @@ def register_datasets(register: Register) -> None:
     register("digits", Digits)
     register("toy-2d", Toy2D)
     register("npz", Npz)
+    register("mnist", Mnist)
+    register("fashion-mnist", FashionMnist)
+    register("cifar10", Cifar10)
+    register("celeba", CelebA)
+    register("image-folder", ImageFolder)
 
 
 @hookimpl

@@ -18,6 +18,15 @@ from numpy.typing import NDArray
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Space, parameter
+from cswf_plugins.datasets.images import (
+    BIN,
+    CLASSES_HELP,
+    DEQUANTISE_HELP,
+    Dequantise,
+    add_noise,
+    class_numbers,
+    subset,
+)
 
 Array = NDArray[np.generic]
 
@@ -27,19 +36,64 @@ class Npz(DatasetSource):
     """Arrays from an .npz file."""
 
     path: Path = parameter("the file; a relative path counts from the recipe that names it")
+    count: int | None = parameter(
+        "N, a random subset of that many samples, before flips; all of them if left out",
+        default=None,
+        at_least=1,
+    )
+    classes: tuple[str, ...] = parameter(CLASSES_HELP, default=())
+    flips: bool = parameter("add the mirror image of each of the images, which doubles N", default=False)
+    dequantise: Dequantise = parameter(f"for images that are bytes, {DEQUANTISE_HELP}", default="step")
 
     def load(self, draw: Draw) -> Dataset:
         """Return the file's samples; bytes become x = v/128 − 1 with bins of 1/128."""
         arrays = self._read()
         x, space, bin_width = self._samples(arrays, draw.dtype)
         labels, classes = self._labels(arrays.get("labels"), x.shape[1])
-        return Dataset(
+        data = Dataset(
             x=x,
             space=space,
             conditions=Conditions(labels, self._vectors(arrays.get("vectors"), x.shape[1], draw.dtype)),
             classes=classes,
             bin_width=bin_width,
         )
+        try:
+            return self._varied(self._chosen(data, draw), draw)
+        except DataError as error:
+            raise DataError(f"dataset 'npz': {self.path}: {error}") from None
+
+    def _chosen(self, data: Dataset, draw: Draw) -> Dataset:
+        """Return the samples of the classes wanted, renumbered from 0, and as many as wanted."""
+        if self.classes:
+            labels = data.conditions.labels
+            if labels is None:
+                raise DataError(f"there are no 'labels' to choose class {self.classes[0]!r} from")
+            numbers = class_numbers(self.classes, data.classes)
+            data = data.take(torch.isin(labels, torch.tensor(numbers)).nonzero()[:, 0])
+            assert data.conditions.labels is not None
+            renumbered = torch.searchsorted(torch.tensor(numbers), data.conditions.labels)
+            data = attrs.evolve(
+                data,
+                conditions=attrs.evolve(data.conditions, labels=renumbered),
+                classes=tuple(data.classes[c] for c in numbers),
+            )
+        if self.count is not None:
+            data = data.take(torch.from_numpy(subset(len(data), self.count, draw)))
+        return data
+
+    def _varied(self, data: Dataset, draw: Draw) -> Dataset:
+        """Return the data with mirror images after the others and with noise, where these are wanted."""
+        if self.flips:
+            if not data.space.is_image:
+                raise DataError("flips needs 'images'; 'points' have no mirror image")
+            n = len(data)
+            data = data.take(torch.arange(n).repeat(2))
+            data.x[:, n:] = data.x[:, n:].view(*data.space.shape, n).flip(2).reshape(-1, n)
+        if self.dequantise == "step" or not data.bin_width:
+            return data
+        if self.dequantise == "once":
+            add_noise(data.x, draw)
+        return attrs.evolve(data, bin_width=0.0)
 
     def _read(self) -> dict[str, Array]:
         names = ("images", "points", "labels", "vectors")
@@ -80,7 +134,7 @@ class Npz(DatasetSource):
         if images.dtype.kind == "u":
             if images.dtype != np.uint8:
                 raise self._error(f"'images' must have 8 bits per value, got {images.dtype}")
-            return x / 128 - 1, space, 1 / 128
+            return x / 128 - 1, space, BIN
         if x.numel() and (float(x.min()) < -1 or float(x.max()) > 1):
             raise self._error(f"'images' must lie in [−1, 1], got {float(x.min()):g} … {float(x.max()):g}")
         return x, space, 0.0

@@ -24,6 +24,7 @@ class Constant(Schedule):
     step_size: float | Literal["dimension"] = parameter(
         "η: a number, or 'dimension' for η = d as in the paper", default="dimension", above=0
     )
+    scale: float = parameter("K is multiplied by this", default=1.0, above=0)
     entropy: float = parameter("λ: every step adds √(2λη) of Gaussian noise", default=0.0, at_least=0)
 
     def stages(self, space: Space, projection: ProjectionSampler) -> Sequence[Stage]:
@@ -33,7 +34,7 @@ class Constant(Schedule):
         return [
             Stage(
                 name="constant",
-                steps=self.steps,
+                steps=max(1, round(self.steps * self.scale)),
                 directions=self.directions,
                 step_size=eta,
                 entropy=self.entropy,

@@ -1,0 +1,35 @@
+"""Data `fashion-mnist`: pictures of clothes, 28×28 grey pixels, 60,000 to see and 10,000 held out.
+
+What it is: Xiao, Rasul and Vollgraf's data set, from its own idx files, gzipped or not.
+Cost: 30 MB to download, once; 188 MB of memory in float32.
+When not to use it: for colours; `cifar10` has them.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from cswf_plugins.datasets.idx import IdxImages
+
+
+@attrs.frozen(kw_only=True)
+class FashionMnist(IdxImages):
+    """Pictures of clothes, shoes and bags of 28×28 pixels."""
+
+    NAME: ClassVar[str] = "fashion-mnist"
+    FOLDERS: ClassVar[tuple[str, ...]] = ("fashion-mnist", "FashionMNIST/raw")
+    TORCHVISION: ClassVar[tuple[str, str]] = ("FashionMNIST", "FashionMNIST/raw")
+    CLASSES: ClassVar[tuple[str, ...]] = (
+        "T-shirt/top",
+        "Trouser",
+        "Pullover",
+        "Dress",
+        "Coat",
+        "Sandal",
+        "Shirt",
+        "Sneaker",
+        "Bag",
+        "Ankle boot",
+    )

@@ -1,0 +1,180 @@
+"""From 8-bit images to a data set: what every source of images lets one choose.
+
+What it is: the base of the plugins that read images; one value of a pixel is a byte v, and x = v/128 − 1.
+Cost: the bytes stay where they are (in memory or in a file) and only what is taken becomes numbers.
+When not to use it: for images that are not bytes; `npz` reads those.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import attrs
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cswf_core.errors import DataError, did_you_mean
+from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Space, parameter
+
+Bytes = NDArray[np.uint8]
+Whole = NDArray[np.int64]
+Dequantise = Literal["step", "once", "none"]
+
+BIN = 1 / 128
+"""Width of a grey level in [−1, 1)."""
+BLOCK = 4096
+"""Images that are turned into numbers at a time; also decides which noise falls on which image."""
+FINE = 2**16
+"""Levels of the noise within a bin: with v they make 24 bits, so that float32 adds them without rounding up."""
+
+COUNT_HELP = "N, a random subset of that many images, before flips; all of them if left out"
+FLIPS_HELP = "add the mirror image of each image, which doubles N"
+CLASSES_HELP = "which classes to take, by name or number from 0; all of them if left out"
+DEQUANTISE_HELP = (
+    "'step': the flow fills each grey level with fresh noise at every step; "
+    "'once': noise is added when the data are loaded; 'none': no noise"
+)
+
+
+def data_root(root: Path | None = None) -> Path:
+    """Return the folder that data sets lie in: the one given, else $CSWF_DATA, else ~/.cache/cswf."""
+    if root is None:
+        root = Path(os.environ.get("CSWF_DATA") or "~/.cache/cswf")
+    return root.expanduser().absolute()
+
+
+@attrs.frozen(eq=False)
+class Pictures:
+    """Some of the images of an array, in order."""
+
+    pixels: Bytes
+    """m×C×H×W, in memory or mapped from a file."""
+    rows: Whole
+    """The n images that are meant."""
+    labels: Whole | None = None
+    """The class of each of the n."""
+    classes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, index: Whole) -> Pictures:
+        """Return the images that `index` names, without copying a pixel."""
+        labels = None if self.labels is None else self.labels[index]
+        return attrs.evolve(self, rows=self.rows[index], labels=labels)
+
+    def of_classes(self, wanted: tuple[str, ...]) -> Pictures:
+        """Return the images of these classes, renumbered from 0 in their old order; all if none is named."""
+        if not wanted:
+            return self
+        if self.labels is None:
+            raise DataError(f"there are no classes to choose {wanted[0]!r} from")
+        numbers = class_numbers(wanted, self.classes)
+        found = self.take(np.flatnonzero(np.isin(self.labels, numbers)))
+        assert found.labels is not None
+        return attrs.evolve(
+            found,
+            labels=np.searchsorted(numbers, found.labels).astype(np.int64),
+            classes=tuple(self.classes[c] for c in numbers),
+        )
+
+
+@attrs.frozen(kw_only=True)
+class ImageSource(DatasetSource):
+    """Images from files, and the parameters that all of them have."""
+
+    NAME: ClassVar[str]
+    """What recipes call the plugin."""
+
+    count: int | None = parameter(COUNT_HELP, default=None, at_least=1)
+    flips: bool = parameter(FLIPS_HELP, default=False)
+    dequantise: Dequantise = parameter(DEQUANTISE_HELP, default="step")
+
+    def load(self, draw: Draw) -> Dataset:
+        """Return the images on the CPU: x is d×n with d = C·H·W, channels before rows before columns."""
+        try:
+            seen, held_out = self._pictures(draw)
+            seen = seen.take(subset(len(seen), self.count, draw))
+            rest = None if held_out is None or not len(held_out) else self._dataset(held_out, False, draw)
+            return attrs.evolve(self._dataset(seen, self.flips, draw), held_out=rest)
+        except DataError as error:
+            raise DataError(f"dataset '{self.NAME}': {error}") from None
+        except OSError as error:
+            reason = f"{error.filename or 'a file'} cannot be read ({error.strerror or error})"
+            raise DataError(f"dataset '{self.NAME}': {reason}") from None
+
+    @abc.abstractmethod
+    def _pictures(self, draw: Draw) -> tuple[Pictures, Pictures | None]:
+        """Return what the flow may see and what is held out, of the classes asked for."""
+
+    def _dataset(self, pictures: Pictures, flips: bool, draw: Draw) -> Dataset:
+        if not len(pictures):
+            named = f" of class {' or '.join(pictures.classes)}" if pictures.classes else ""
+            raise DataError(f"there are no images{named}")
+        x = columns(pictures, flips, draw.dtype)
+        if self.dequantise == "once":
+            add_noise(x, draw)
+        labels = None if pictures.labels is None else torch.from_numpy(pictures.labels)
+        if labels is not None and flips:
+            labels = torch.cat([labels, labels])
+        return Dataset(
+            x=x,
+            space=Space(pictures.pixels.shape[1:]),
+            conditions=Conditions(labels=labels),
+            classes=pictures.classes,
+            bin_width=BIN if self.dequantise == "step" else 0.0,
+        )
+
+
+def class_numbers(wanted: tuple[str, ...], classes: tuple[str, ...]) -> list[int]:
+    """Return the numbers of the classes named, each once, in increasing order.
+
+    A name is tried as it is, then without regard to case, then as a number; where the names are numbers
+    themselves (digits), a number is a name and nothing else.
+    """
+    exact = {name: c for c, name in enumerate(classes)}
+    folded = {name.casefold(): c for c, name in enumerate(classes)}
+    numbers = {} if all(name.isdecimal() for name in classes) else {str(c): c for c in range(len(classes))}
+    known = {**numbers, **folded, **exact}
+    found = set()
+    for name in wanted:
+        number = known.get(name, known.get(name.casefold()))
+        if number is None:
+            raise DataError(f"there is no class {name!r}{did_you_mean(name, classes)}")
+        found.add(number)
+    return sorted(found)
+
+
+def subset(available: int, count: int | None, draw: Draw) -> Whole:
+    """Return which `count` of so many samples to take, in order; a smaller count takes some of the same."""
+    if count is None:
+        return np.arange(available)
+    if count > available:
+        raise DataError(f"count is {count:,}, but there are {available:,} samples; ask for that many or fewer")
+    return np.sort(draw.host.permutation(available)[:count])
+
+
+def columns(pictures: Pictures, flips: bool, dtype: torch.dtype) -> Tensor:
+    """Return x = v/128 − 1 as d×n, or d×2n with the mirror images after the others."""
+    n, d = len(pictures), int(np.prod(pictures.pixels.shape[1:]))
+    x = torch.empty(d, 2 * n if flips else n, dtype=dtype)
+    for first in range(0, n, BLOCK):
+        block = torch.from_numpy(pictures.pixels[pictures.rows[first : first + BLOCK]])
+        last = first + len(block)
+        x[:, first:last] = block.reshape(len(block), d).T
+        if flips:
+            x[:, n + first : n + last] = block.flip(3).reshape(len(block), d).T
+    return x.mul_(BIN).sub_(1)
+
+
+def add_noise(x: Tensor, draw: Draw) -> None:
+    """Add noise in [0, 1/128) to x (d×n), block by block; no value leaves its grey level."""
+    for first in range(0, x.shape[1], BLOCK):
+        block = x[:, first : first + BLOCK]
+        noise = draw.uniform(*block.shape).to(x.device)
+        block.add_(noise.mul_(FINE).floor_().mul_(BIN / FINE))

@@ -1,0 +1,24 @@
+"""Data `mnist`: handwritten digits, 28×28 grey pixels, 60,000 to see and 10,000 held out.
+
+What it is: LeCun, Cortes and Burges' data set, from its own idx files, gzipped or not.
+Cost: 11 MB to download, once; 188 MB of memory in float32.
+When not to use it: to try something out; `digits` needs no download and is 40 times smaller.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from cswf_plugins.datasets.idx import IdxImages
+
+
+@attrs.frozen(kw_only=True)
+class Mnist(IdxImages):
+    """Handwritten digits of 28×28 pixels."""
+
+    NAME: ClassVar[str] = "mnist"
+    FOLDERS: ClassVar[tuple[str, ...]] = ("mnist", "MNIST/raw")
+    TORCHVISION: ClassVar[tuple[str, str]] = ("MNIST", "MNIST/raw")
+    CLASSES: ClassVar[tuple[str, ...]] = tuple(str(digit) for digit in range(10))

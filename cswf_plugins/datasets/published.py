@@ -1,0 +1,132 @@
+"""Data sets that are published as files with fixed names, in a train and a test split.
+
+What it is: the base of `mnist`, `fashion-mnist` and `cifar10`; it finds the files, or fetches them once.
+Cost: the first use without the files downloads them, through torchvision, which checks their sums.
+When not to use it: for data sets that cannot be downloaded without asking somebody.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import importlib
+import logging
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import attrs
+import numpy as np
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Draw, parameter
+from cswf_plugins.datasets.images import CLASSES_HELP, Bytes, ImageSource, Pictures, Whole, data_root
+
+Split = Literal["train", "test"]
+
+ROOT_HELP = "the folder that data sets lie in; $CSWF_DATA, else ~/.cache/cswf, if left out"
+SPLIT_HELP = "what the flow sees; with 'train', the test split is held out to measure against"
+SILENCE_S = 30.0
+"""Seconds without a byte after which a download has failed."""
+
+log = logging.getLogger("cswf")
+
+
+@attrs.frozen(kw_only=True)
+class PublishedImages(ImageSource):
+    """Labelled images with a train and a test split; a subclass says what the files are and reads them."""
+
+    FOLDERS: ClassVar[tuple[str, ...]]
+    """Where files may lie under the root, which is looked at last itself; the first is what errors name."""
+    FILES: ClassVar[dict[Split, tuple[str, ...]]]
+    SUFFIXES: ClassVar[tuple[str, ...]]
+    """What a file's name may end with, the best first."""
+    TORCHVISION: ClassVar[tuple[str, str]]
+    """The class that downloads, and where under the root it puts the files."""
+    CLASSES: ClassVar[tuple[str, ...]]
+
+    root: Path | None = parameter(ROOT_HELP, default=None)
+    split: Split = parameter(SPLIT_HELP, default="train")
+    classes: tuple[str, ...] = parameter(CLASSES_HELP, default=())
+    download: bool = parameter("fetch the files from the internet if they are not there", default=True)
+
+    @abc.abstractmethod
+    def _read(self, files: list[Path]) -> tuple[Bytes, Whole]:
+        """Return the images (n×C×H×W) and labels (n) of a split's files, which are in the order of FILES."""
+
+    def _pictures(self, draw: Draw) -> tuple[Pictures, Pictures | None]:
+        del draw
+        splits: tuple[Split, ...] = ("train", "test") if self.split == "train" else ("test",)
+        found = self._find(splits)
+        if found is None:
+            self._fetch(splits)
+            found = self._find(splits)
+            if found is None:
+                raise self._missing(splits, "and the download did not bring them")
+        pictures = []
+        for files in found:
+            pixels, labels = self._read(files)
+            every = Pictures(pixels, np.arange(len(pixels)), labels, self.CLASSES)
+            pictures.append(every.of_classes(self.classes))
+        return pictures[0], pictures[1] if len(pictures) > 1 else None
+
+    def _find(self, splits: tuple[Split, ...]) -> list[list[Path]] | None:
+        """Return the files of each split, from the first folder that has them all."""
+        root = data_root(self.root)
+        for folder in (*(root / name for name in self.FOLDERS), root):
+            candidates = [
+                [[folder / f"{stem}{suffix}" for suffix in self.SUFFIXES] for stem in self.FILES[split]]
+                for split in splits
+            ]
+            chosen = [[next((p for p in ps if p.is_file()), None) for ps in files] for files in candidates]
+            complete = [[path for path in files if path is not None] for files in chosen]
+            if complete and all(len(a) == len(b) for a, b in zip(chosen, complete, strict=True)):
+                return complete
+        return None
+
+    def _fetch(self, splits: tuple[Split, ...]) -> None:
+        """Download into a folder of its own first, so that nothing half-done is ever found."""
+        if not self.download:
+            raise self._missing(splits, "and download is false")
+        name, where = self.TORCHVISION
+        root = data_root(self.root)
+        folder = root / where
+        log.warning("downloading %s into %s", name, folder)
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=root, prefix=".download-") as arriving, _impatient():
+                # By name: importing torchvision takes a second, and it has no types to check against.
+                datasets = importlib.import_module("torchvision.datasets")
+                getattr(datasets, name)(arriving, train=False, download=True)
+                folder.mkdir(parents=True, exist_ok=True)
+                for stem in (*self.FILES["train"], *self.FILES["test"]):
+                    os.replace(Path(arriving, where, stem), folder / stem)
+        except Exception as error:  # urllib, ssl, tarfile and torchvision each raise their own
+            reason = " ".join(str(error).split()) or type(error).__name__
+            reason = reason if len(reason) <= 200 else reason[:199] + "…"
+            raise self._missing(splits, f"and could not be downloaded ({reason})") from None
+
+    def _missing(self, splits: tuple[Split, ...], reason: str) -> DataError:
+        root = data_root(self.root)
+        names = ", ".join(stem + self.SUFFIXES[0] for split in splits for stem in self.FILES[split])
+        other = f" (or the same with {self.SUFFIXES[1]!r})" if self.SUFFIXES[1] else ""
+        return DataError(
+            f"the files are not in {root} {reason}; put {names}{other} into {root / self.FOLDERS[0]}, "
+            f"or name another folder with root"
+        )
+
+
+@contextlib.contextmanager
+def _impatient() -> Iterator[None]:
+    """Let no connection stay silent for long, and keep what torchvision prints out of the results."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(SILENCE_S)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        socket.setdefaulttimeout(before)

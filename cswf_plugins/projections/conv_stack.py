@@ -1,0 +1,57 @@
+"""Projection `conv-stack`: filters as one unit at the end of a stack of random 3×3 convolutions has them.
+
+What it is: what the authors' released code draws, L = (S−1)/2 layers for a patch of S×S. The weights that
+lead from an input pixel to the unit are sums over paths of products of independent weights: nearly
+Gaussian, with a variance in proportion to the number of paths, which is the L-fold convolution of a box of
+three with itself, in rows and columns alike. So the filter is drawn directly, through the square root of
+that as a window, and no network is built. Filters fade out towards their rim instead of ending there.
+Cost: as `locally-connected`.
+When not to use it: to follow the paper's text to the letter; that is `locally-connected`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import attrs
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Draw, ProjectionSampler, Space, parameter
+from cswf_plugins.projections.patches import covers, embed
+
+
+@lru_cache
+def window(layers: int) -> NDArray[np.float64]:
+    """Return the standard deviation of a filter's entries along one axis: 2L+1 numbers, the largest is 1."""
+    paths = np.ones(1)
+    for _ in range(layers):
+        paths = np.convolve(paths, np.ones(3))
+    root: NDArray[np.float64] = np.sqrt(paths / paths.max())
+    return root
+
+
+@attrs.frozen(kw_only=True)
+class ConvStack(ProjectionSampler):
+    """Filters of the released code: random convolutions, drawn directly through their window."""
+
+    patch: int = parameter("S = 2L+1 for L layers of 3×3; a pyramid sets it", default=7, at_least=1)
+    dilation: int = parameter("dilation of every layer", default=1, at_least=1)
+
+    def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
+        """Return windowed Gaussian filters of unit length on random patches: count × C·H·W."""
+        channels, height, width = space.grid("projection 'conv-stack'")
+        if covers(self.patch, height, width):
+            return draw.sphere(count, space.dimension)
+        if self.patch % 2 == 0:
+            raise DataError(
+                f"projection 'conv-stack' has patches of 1, 3, 5, … pixels on a grid of {height}×{width}, or one "
+                f"as large as the grid; got {self.patch}"
+            )
+        line: Any = torch.from_numpy(window(self.patch // 2)).to(draw.device, draw.dtype)
+        filters = draw.normal(count, channels, self.patch, self.patch) * line[:, None] * line
+        return embed(filters, space, self.dilation, draw)

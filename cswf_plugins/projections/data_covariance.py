@@ -1,0 +1,92 @@
+"""Projection `data-covariance`: filters that look where the data vary little.
+
+What it is: patch filters t ~ N(0, Σ^(−a)), where Σ is the covariance of the data's patches, averaged over all
+places. At a = 0 they are those of `locally-connected`; at a = 1 the projections of the data onto all
+directions have the same spread, and fine detail counts as much as brightness.
+Cost: at the beginning of a stage an eigenvalue decomposition, O(C³S⁶), and as for `high-pass` the estimate
+of E[θθᵀ]'s largest eigenvalue, which shortens the steps.
+When not to use it: with a near 1 and few steps. Coarse structure then hardly moves.
+"""
+
+from __future__ import annotations
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Draw, ProjectionSampler, Space, parameter
+from cswf_plugins.projections.patches import covers, embed, unit
+
+PATCHES = 200_000
+"""Patches that the covariance is taken from, at most."""
+
+
+@attrs.frozen(kw_only=True)
+class DataCovariance(ProjectionSampler):
+    """Filters from a power of the inverse covariance of the data's patches."""
+
+    patch: int = parameter("S, the side of a patch in pixels; a pyramid sets it", default=7, at_least=1)
+    exponent: float = parameter(
+        "a: filters have covariance Σ^(−a); 0 is isotropic, 1 evens out the data",
+        default=0.5,
+        at_least=0,
+        at_most=2,
+    )
+    ridge: float = parameter(
+        "added to Σ, as a share of its mean variance, so that no direction is blown up", default=1e-3, above=0
+    )
+
+    tempered = True
+
+    def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
+        """Refuse: filters are known once the data have been seen, by what `fitted` returns."""
+        del space, count, draw
+        raise DataError("projection 'data-covariance' needs to see the data first: call fitted(space, z)")
+
+    def fitted(self, space: Space, z: Tensor) -> ProjectionSampler:
+        """Return a sampler with the square root of Σ^(−a), from the data in a stage's coordinates (d_k×N)."""
+        channels, height, width = space.grid("projection 'data-covariance'")
+        side = max(height, width) if covers(self.patch, height, width) else self.patch
+        if side > min(height, width) and not covers(self.patch, height, width):
+            raise DataError(f"patches of {side} pixels do not fit into a grid of {height}×{width}")
+        patches = z.T if covers(self.patch, height, width) else _patches(z, space, side)
+        spread = patches - patches.mean(dim=0)
+        covariance = (spread.T @ spread / len(patches)).double()
+        values, vectors = torch.linalg.eigh(covariance)
+        floor = self.ridge * values.mean().clamp_min(torch.finfo(z.dtype).tiny)
+        root = vectors * (values.clamp_min(0) + floor).pow(-self.exponent / 2)
+        root = root / torch.linalg.matrix_norm(root)  # unit length comes later; this keeps numbers in range
+        return _Fitted(
+            channels=channels, side=None if patches.shape[1] == space.dimension else side, root=root.to(z)
+        )
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Fitted(ProjectionSampler):
+    """Filters t = R g, g ~ N(0, I), with R Rᵀ = Σ^(−a)."""
+
+    channels: int
+    side: int | None
+    """Side of the patches; None is the whole grid."""
+    root: Tensor
+    """R, C·S²×C·S²."""
+
+    tempered = True
+
+    def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
+        """Return filters of unit length: count × C·H·W."""
+        filters = draw.normal(count, self.root.shape[1]) @ self.root.T
+        if self.side is None:
+            return unit(filters)
+        return embed(filters.reshape(count, self.channels, self.side, self.side), space, 1, draw)
+
+
+def _patches(z: Tensor, space: Space, side: int) -> Tensor:
+    """Return patches of evenly spaced samples at all places: n × C·S²."""
+    places = (space.shape[1] - side + 1) * (space.shape[2] - side + 1)
+    count = max(1, min(z.shape[1], PATCHES // places))
+    chosen = torch.linspace(0, z.shape[1] - 1, count, device=z.device).long()
+    images = z[:, chosen].T.reshape(count, *space.shape)
+    windows = images.unfold(2, side, 1).unfold(3, side, 1)  # n × C × places × places × S × S
+    return windows.permute(0, 2, 3, 1, 4, 5).reshape(count * places, -1)

@@ -1,0 +1,39 @@
+"""Small filters on a large grid: what the samplers with patches share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cswf_core.interfaces import Draw, Space
+
+
+def covers(patch: int, height: int, width: int) -> bool:
+    """Say whether a patch is as large as the grid: then it *is* the grid, and there is no place to choose."""
+    return patch >= height and patch >= width
+
+
+def embed(filters: Tensor, space: Space, dilation: int, draw: Draw) -> Tensor:
+    """Put each filter (count×C×S×S) somewhere on the grid: unit directions, count × C·H·W.
+
+    The centre is uniform over all pixels; what falls outside is cut off, and the rest scaled to unit length.
+    """
+    count, channels, side, _ = filters.shape
+    _, height, width = space.shape
+    offset = (torch.arange(side, device=filters.device) - side // 2) * dilation
+    row = draw.integers(height, count)[:, None] + offset
+    column = draw.integers(width, count)[:, None] + offset
+    inside = ((row >= 0) & (row < height))[:, :, None] & ((column >= 0) & (column < width))[:, None, :]
+    pixel = row.clamp(0, height - 1)[:, :, None] * width + column.clamp(0, width - 1)[:, None, :]
+    plane = torch.arange(channels, device=filters.device)[:, None, None] * (height * width)
+    place = (pixel[:, None] + plane).reshape(count, -1)
+    value = (filters * inside[:, None]).reshape(count, -1)
+    # Pixels that were cut off are clamped to the border and add zeros there, in any order.
+    theta = torch.zeros(count, space.dimension, dtype=filters.dtype, device=filters.device)
+    return unit(theta.scatter_add_(1, place, value))
+
+
+def unit(rows: Tensor) -> Tensor:
+    """Scale each row (H×d) to unit length."""
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / lengths.clamp_min(torch.finfo(rows.dtype).tiny)

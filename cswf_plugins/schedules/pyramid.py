@@ -1,0 +1,171 @@
+"""Schedule `pyramid`: coarse grids first, then finer ones, each with patches from large to small.
+
+What it is: the paper's section 5.2. Each entry is written as in its appendix's table, `(8×8) [8, 7, 5, 3]`: the
+filters of this stage live on a grid of 8×8, patches of 8, 7, 5 and 3 pixels one after the other, and are
+enlarged to the images' size. Steps run in the coarse grid's coordinates, which is exact.
+Cost: products of C·k²·H·(M + N) per step at resolution k; coarse stages are nearly free.
+When not to use it: for points, or for images so small that one grid is enough.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import attrs
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import ProjectionSampler, Schedule, Space, Stage, Written, parameter
+from cswf_plugins.schedules.enlarged import Enlarged
+
+_ENTRY = re.compile(r"\(\s*(\d+)\s*[x×]\s*(\d+)\s*\)\s*\[([\d,\s]*)\]((?:\s+\w+\s*=\s*\w+)*)\s*")
+_OPTIONS = ("steps", "dilation")
+
+
+@attrs.frozen
+class Entry(Written):
+    """A line of the paper's table: a grid, and the patch sizes used on it one after the other."""
+
+    form: ClassVar[str] = (
+        "an entry such as '(8×8) [8, 7, 5, 3]', perhaps with 'steps=20' or 'dilation=2' behind"
+    )
+
+    height: int
+    width: int
+    patches: tuple[int, ...]
+    steps: int | None = None
+    dilation: int = 1
+
+    @classmethod
+    def from_text(cls, text: str) -> Entry:
+        """Read `(H×W) [S₁, S₂, …]`, with `steps=…` or `dilation=…` behind it."""
+        found = _ENTRY.fullmatch(text.strip())
+        if found is None:
+            raise ValueError(f"must be {cls.form}, got '{text}'")
+        height, width, sizes, behind = found.groups()
+        try:
+            patches = tuple(int(size) for size in sizes.split(","))
+        except ValueError:
+            raise ValueError(
+                f"needs patch sizes, as in '({height}×{width}) [{height}]', got '{text}'"
+            ) from None
+        options: dict[str, int] = {}
+        for name, value in re.findall(r"(\w+)\s*=\s*(\w+)", behind):
+            if name not in _OPTIONS or name in options or not value.isdigit():
+                raise ValueError(f"takes steps=N and dilation=N, each once, behind the patches, got '{text}'")
+            options[name] = int(value)
+        if min(int(height), int(width), *patches, *options.values()) < 1:
+            raise ValueError(f"must have numbers of 1 or more, got '{text}'")
+        return cls(int(height), int(width), patches, **options)
+
+    def __str__(self) -> str:
+        sizes = ", ".join(map(str, self.patches))
+        steps = "" if self.steps is None else f" steps={self.steps}"
+        return f"({self.height}×{self.width}) [{sizes}]{steps}" + (
+            "" if self.dilation == 1 else f" dilation={self.dilation}"
+        )
+
+
+@attrs.frozen(kw_only=True)
+class PerDimension:
+    """H = c·C·k², within bounds."""
+
+    per_dimension: float = parameter("c: directions for each of the C·k² dimensions of a stage", above=0)
+    at_least: int = parameter("smallest H", default=1000, at_least=1)
+    at_most: int = parameter("largest H", default=10000, at_least=1)
+
+    def count(self, dimension: int) -> int:
+        """Return H for a stage of C·k² dimensions."""
+        return max(1, min(max(round(self.per_dimension * dimension), self.at_least), self.at_most))
+
+
+@attrs.frozen(eq=False)
+class FadingStage(Stage):
+    """A stage of a plan whose step size falls to 0 over its last steps."""
+
+    before: int = 0
+    """Steps planned before this stage."""
+    planned: int = 1
+    """Steps of the whole plan."""
+    fading: int = 0
+    """Over how many steps at the end η falls."""
+
+    def eta(self, step: int) -> float:
+        """Return η, and from `fading` steps before the end less and less of it."""
+        left = self.planned - self.before - step
+        return self.step_size * (min(1.0, left / self.fading) if self.fading else 1.0)
+
+
+def _some(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    del instance
+    if not value:
+        raise ValueError(f"{attribute.name} must have at least one entry")
+
+
+@attrs.frozen(kw_only=True)
+class Pyramid(Schedule):
+    """Coarse grids first, then finer ones."""
+
+    entries: tuple[Entry, ...] = parameter(
+        "the stages as in the paper's table, in order: (8×8) [8, 7, 5, 3]", validator=_some
+    )
+    steps: int = parameter("K for each patch size of an entry that does not say", default=200, at_least=1)
+    directions: int | PerDimension = parameter(
+        "H, or {per_dimension: c, at_least: …, at_most: …} for H = c·C·k²", default=10000, at_least=1
+    )
+    step_size: float | Literal["stage", "dimension"] = parameter(
+        "η: 'stage' for C·k² at resolution k but at most H (released code), 'dimension' for η = d, or a number",
+        default="stage",
+        above=0,
+    )
+    factor: float = parameter("η is multiplied by this", default=1.0, above=0)
+    decay: float = parameter(
+        "share of all steps, at the end, over which η falls to 0", default=0.0, at_least=0, at_most=1
+    )
+    upsample: Literal["lanczos5", "lanczos3", "bicubic", "nearest"] = parameter(
+        "how filters are enlarged to the images' size", default="lanczos5"
+    )
+    scale: float = parameter(
+        "shortens (or lengthens) every entry: steps are multiplied by this", default=1.0, above=0
+    )
+
+    def stages(self, space: Space, projection: ProjectionSampler) -> Sequence[Stage]:
+        """Return a stage for every patch size of every entry."""
+        channels, height, width = space.grid("schedule 'pyramid'")
+        plan = [(entry, patch, self._steps(entry)) for entry in self.entries for patch in entry.patches]
+        planned = sum(steps for _, _, steps in plan)
+        found: list[Stage] = []
+        before = 0
+        for entry, patch, steps in plan:
+            if entry.height > height or entry.width > width:
+                raise DataError(f"entry '{entry}' of the schedule is larger than the images, {height}×{width}")
+            grid = Space((channels, entry.height, entry.width))
+            directions = self._directions(grid)
+            stage = FadingStage(
+                name=f"({entry.height}×{entry.width}) [{patch}]",
+                steps=steps,
+                directions=directions,
+                step_size=self._eta(grid, space, directions) * self.factor,
+                sampler=projection.patched(patch, entry.dilation),
+                upsampling=None if grid == space else Enlarged(grid, space, self.upsample),
+                before=before,
+                planned=planned,
+                fading=round(self.decay * planned),
+            )
+            found.append(stage)
+            before += steps
+        return found
+
+    def _steps(self, entry: Entry) -> int:
+        steps = self.steps if entry.steps is None else entry.steps
+        return max(1, round(steps * self.scale))
+
+    def _directions(self, grid: Space) -> int:
+        spec = self.directions
+        return spec.count(grid.dimension) if isinstance(spec, PerDimension) else spec
+
+    def _eta(self, grid: Space, space: Space, directions: int) -> float:
+        if self.step_size == "stage":
+            return float(min(grid.dimension, directions))
+        return float(space.dimension if self.step_size == "dimension" else self.step_size)
