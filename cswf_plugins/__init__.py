@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from cswf_core.hookspecs import Register, hookimpl
 from cswf_plugins.cdfs.sorted import Sorted
+from cswf_plugins.conditions.colorize import Colorize
 from cswf_plugins.conditions.continuous import Continuous
+from cswf_plugins.conditions.mask import Mask
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.conditions.separate import Separate
+from cswf_plugins.conditions.super_resolution import SuperResolution
 from cswf_plugins.datasets.celeba import CelebA
 from cswf_plugins.datasets.cifar10 import Cifar10
 from cswf_plugins.datasets.digits import Digits
@@ -52,6 +55,9 @@ def register_conditions(register: Register) -> None:
     register("one-hot", OneHot)
     register("continuous", Continuous)
     register("separate", Separate)
+    register("mask", Mask)
+    register("super-resolution", SuperResolution)
+    register("colorize", Colorize)
 
 
 @hookimpl

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import logging
-import re
-import signal
 from pathlib import Path
 
 import click
-from rich.console import Console
 
-from cswf_core.errors import Terminated
-from cswf_core.launch import launch
-from cswf_core.recipe import Recipe, choose_device, load_recipe
-from cswf_core.runs.directory import RunDirectory
-from cswf_core.runs.progress import BarProgress, LineProgress, say
+from cswf_core.cli.recipes import plugins_dir_option
+from cswf_core.cli.running import (
+    device_option,
+    folder_name,
+    get_ready,
+    introduce,
+    quiet_option,
+    results_folder,
+    run_in_sight,
+)
+from cswf_core.recipe import choose_device, load_recipe
+from cswf_core.runs.progress import say
 
 
 @click.command()
@@ -25,14 +28,10 @@ from cswf_core.runs.progress import BarProgress, LineProgress, say
     type=click.Path(path_type=Path),
     help="Folder for the results.  [default: runs/NAME, or runs/NAME-2 and so on if that is taken]",
 )
-@click.option(
-    "--device", default="auto", show_default=True, metavar="auto|cpu|cuda|cuda:N", help="Where to compute."
-)
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@device_option
+@quiet_option
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder, runs/NAME without --out.")
-@click.option(
-    "--plugins-dir", type=click.Path(path_type=Path), help="Also load the one-file plugins in this folder."
-)
+@plugins_dir_option
 def run(
     recipe: str,
     overrides: tuple[str, ...],
@@ -48,12 +47,13 @@ def run(
     """
     loaded = load_recipe(recipe, overrides, plugins_dir=plugins_dir)
     choose_device(device)
-    directory = _directory(loaded, out, force)
-    logging.basicConfig(format="%(message)s", level=logging.ERROR if quiet else logging.WARNING)
-    progress = None if quiet else _progress(loaded)
-    signal.signal(signal.SIGTERM, _terminate)
+    directory = results_folder(folder_name(loaded), out, force=force)
+    directory.refuse_if_taken(force=force, reading=loaded.path)
+    get_ready(quiet=quiet)
+    if not quiet:
+        introduce(loaded)
     try:
-        facts = launch(loaded, directory, device=device, force=force, observers=[progress] if progress else [])
+        run_in_sight(loaded, directory, device=device, force=force, quiet=quiet)
     except KeyboardInterrupt:
         if directory.file("run.json").exists():
             click.echo(
@@ -63,32 +63,5 @@ def run(
     finally:
         if out is None:
             directory.remove_if_empty()
-        if progress is not None:
-            progress.close()
     if not quiet:
-        scores = "".join(f"  {name} {value:.4g}" for name, value in facts["metrics"].items())
-        say(f"done in {facts['seconds']:.1f} s{scores}  sha256 {facts['samples_sha256'][:12]}")
         say(f"see {directory.file('samples.png')}")
-
-
-def _progress(recipe: Recipe) -> BarProgress | LineProgress:
-    say(f"{recipe.name}: {recipe.description}".rstrip(": "))
-    console = Console()
-    return BarProgress(console) if console.is_terminal else LineProgress()
-
-
-def _directory(recipe: Recipe, out: Path | None, force: bool) -> RunDirectory:
-    if out is None and not force:
-        return RunDirectory.fresh(Path("runs"), _folder_name(recipe))
-    directory = RunDirectory(out if out is not None else Path("runs") / _folder_name(recipe))
-    directory.refuse_if_taken(force=force, reading=recipe.path)
-    return directory
-
-
-def _terminate(*_: object) -> None:
-    """End as Ctrl-C does when a scheduler or `timeout` says so."""
-    raise Terminated
-
-
-def _folder_name(recipe: Recipe) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", recipe.name).strip("-.") or "run"

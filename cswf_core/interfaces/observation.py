@@ -22,6 +22,10 @@ class Observation(abc.ABC):
         """Return P x = x − O x: d×n → d×n."""
         return x - self.seen(x)
 
+    def shown(self, x: Tensor) -> Tensor:
+        """Return what is seen as one would draw it, black (−1) where nothing is seen: d×n → d×n."""
+        return self.seen(x)
+
     def to(self, device: torch.device) -> Observation:
         """Return it on another device; one that keeps no tensors is there already."""
         del device
@@ -43,6 +47,10 @@ class Masked(Observation):
     def free(self, x: Tensor) -> Tensor:
         """Return x with what is seen set to 0: d×n → d×n."""
         return x.masked_fill(self.mask, 0)
+
+    def shown(self, x: Tensor) -> Tensor:
+        """Return x with everything else black: d×n → d×n."""
+        return x.masked_fill(~self.mask, -1)
 
     def to(self, device: torch.device) -> Masked:
         """Return it with its mask on another device."""

@@ -191,8 +191,9 @@ def _override(tree: Mapping, text: str, number: int, problems: list[Problem]) ->
     if not equals or not re.fullmatch(r"[^.\s]+(\.[^.\s]+)*", key):
         problems.append(Problem(place, f"'{text}' is not of the form key.path=value"))
         return tree
-    if key.split(".")[0] == "extends":
-        problems.append(Problem(place, "'extends' cannot be changed here; name another recipe instead"))
+    head = key.split(".")[0]
+    if head in ("extends", "variants"):
+        problems.append(Problem(place, f"'{head}' cannot be changed here; name another recipe instead"))
         return tree
     found: list[Problem] = []
     node = parse(value, attrs.evolve(place, column=len(key) + 2), found)

@@ -68,7 +68,7 @@ def _lines(value: dict[str, Any], indent: int, path: str, comment: Comment) -> l
         start = f"{' ' * indent}{_scalar(key)}:"
         if isinstance(item, dict) and item:
             lines += [start, *_lines(item, indent + 2, below, comment)]
-        elif isinstance(item, list) and any(isinstance(entry, (dict, list)) for entry in item):
+        elif isinstance(item, list) and _is_long(item):
             lines.append(start)
             for index, entry in enumerate(item):
                 lines += _item(entry, indent + 2, f"{below}.{index}", comment)
@@ -82,6 +82,11 @@ def _item(entry: Any, indent: int, path: str, comment: Comment) -> list[str]:
         return [_noted(f"{' ' * indent}- {_inline(entry)}", comment(path))]
     first, *rest = _lines(entry, indent + 2, path, comment)
     return [f"{' ' * indent}- {first[indent + 2 :]}", *rest]
+
+
+def _is_long(items: list[Any]) -> bool:
+    """Say whether a list is better written with a line for each item."""
+    return any(isinstance(item, (dict, list)) for item in items) or len(_inline(items)) > _WIDTH
 
 
 def _noted(line: str, note: str) -> str:

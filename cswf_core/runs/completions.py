@@ -9,7 +9,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from cswf_core.interfaces import Masked
 from cswf_core.runs import pictures
 
 if TYPE_CHECKING:
@@ -20,11 +19,7 @@ MOST_COMPLETIONS = 8
 
 def seen_images(samples: Dataset, observation: Observation) -> Tensor:
     """Return what is seen of the samples as bytes, and black elsewhere: n×C×H×W."""
-    device = samples.x.device
-    if isinstance(observation, Masked):
-        hidden = ~observation.mask.to(device).T.reshape(-1, *samples.space.shape)
-        return samples.images().masked_fill(hidden, 0)
-    return attrs.evolve(samples, x=observation.seen(samples.x)).images()
+    return attrs.evolve(samples, x=observation.shown(samples.x)).images()
 
 
 def figure(samples: Dataset, given: Tensor, observation: Observation, rows: int) -> Image.Image:

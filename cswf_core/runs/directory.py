@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +73,31 @@ class RunDirectory:
 
     def create(self, *, force: bool) -> None:
         """Make the folder and claim it; with `force`, remove the files of an earlier run from it first."""
+        self.make()
+        if force:
+            self.clear()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            for name in FILES if force else ():
-                self.file(name).unlink(missing_ok=True)
-                self._part(name).unlink(missing_ok=True)
             self.file("run.json").touch(exist_ok=False)
         except FileExistsError:
             raise RunError(f"{self.path} has been taken by another run; give another --out") from None
         except OSError as error:
-            raise RunError(f"{self.path} cannot be written: {error.strerror or error}") from None
+            raise self._unwritable(error) from None
+
+    def make(self) -> None:
+        """Make the folder if it is not there."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def clear(self, names: Sequence[str] = FILES) -> None:
+        """Remove files, those that a run leaves if not said otherwise, and nothing else."""
+        try:
+            for name in names:
+                self.file(name).unlink(missing_ok=True)
+                self._part(name).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._unwritable(error) from None
 
     def file(self, name: str) -> Path:
         """Return the path of one of the run's files."""
@@ -104,6 +120,9 @@ class RunDirectory:
 
     def _part(self, name: str) -> Path:
         return self.path / f".{name}.part"
+
+    def _unwritable(self, error: OSError) -> RunError:
+        return RunError(f"{self.path} cannot be written: {error.strerror or error}")
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a value as indented JSON."""

@@ -7,7 +7,8 @@ When not to use it: for labels with an order or a distance between them; `contin
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Any, Literal
 
 import attrs
 import torch
@@ -18,32 +19,97 @@ from cswf_core.interfaces import Conditions, Dataset, Draw, parameter
 from cswf_plugins.conditions.joint import JointDirections
 
 
+def _shares(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    del instance
+    if value and (min(value) < 0 or not 0 < sum(value) < math.inf):
+        raise ValueError(f"{attribute.name} must be shares of 0 or more, not all of them 0, got {list(value)}")
+
+
+def _quotas(share: Tensor, count: int) -> Tensor:
+    """Return how many of `count` each class gets: whole numbers as near its share as can be."""
+    exact = share * count
+    counts = exact.floor().long()
+    left = count - int(counts.sum())
+    counts[(exact - counts).argsort(descending=True, stable=True)[:left]] += 1
+    return counts
+
+
 @attrs.frozen(kw_only=True)
 class OneHot(JointDirections):
     """Class labels as one-hot vectors."""
 
     labels: Literal["drawn", "balanced"] = parameter(
-        "Y₀ of the particles: labels of random data (paper), or each class's exact share of q(y)",
+        "Y₀ of the particles: drawn one by one from the prior (paper), or each class's exact share of it",
         default="drawn",
+    )
+    prior: tuple[float, ...] = parameter(
+        "share of each class among the particles, relative to the others; the data's if left out. The data are "
+        "then resampled to the same shares, since the flow needs p₀(y) = q(y)",
+        default=(),
+        validator=_shares,
+    )
+    theta: Literal["uniform", "laplace"] = parameter(
+        "θ_y: uniform on the sphere (paper), or Laplace entries, normalised (released code)", default="uniform"
     )
 
     def length(self, data: Dataset) -> int:
         """l, the number of classes."""
         if data.conditions.labels is None or not data.classes:
             raise DataError("condition 'one-hot' needs labelled data, and this data set has no labels")
+        if self.prior and len(self.prior) != len(data.classes):
+            raise DataError(
+                f"condition.prior has {len(self.prior)} shares, and the data have {len(data.classes)} classes: "
+                f"{', '.join(data.classes)}"
+            )
+        wanted = torch.tensor(self.prior) > 0
+        if self.prior and bool((wanted & (self._counts(data) == 0)).any()):
+            raise DataError("condition.prior asks for a class that no data have")
         return len(data.classes)
 
     def draw(self, data: Dataset, count: int, draw: Draw) -> Conditions:
-        """Return labels that follow q(y), the share of each class in the data."""
-        if self.labels == "drawn":
+        """Return labels that follow the prior, q(y) if none is given."""
+        if self.labels == "drawn" and not self.prior:
             return Conditions(labels=super().draw(data, count, draw).labels)
+        share = self._share(data)
+        if self.labels == "drawn":
+            level = torch.from_numpy(draw.host.random(count))
+            return Conditions(
+                labels=torch.searchsorted(share.cumsum(0), level, right=True).clamp(max=len(share) - 1)
+            )
+        return Conditions(labels=torch.repeat_interleave(torch.arange(len(share)), _quotas(share, count)))
+
+    def balance(self, data: Dataset, draw: Draw) -> Tensor | None:
+        """Resample the data to a given prior: whole copies of each class, and a random part of one more."""
+        if not self.prior:
+            return None
         assert data.conditions.labels is not None
-        share = torch.bincount(data.conditions.labels, minlength=len(data.classes)).double() / len(data)
-        quota = share * count
-        counts = quota.floor().long()
-        left = count - int(counts.sum())
-        counts[(quota - counts).argsort(descending=True, stable=True)[:left]] += 1
-        return Conditions(labels=torch.repeat_interleave(torch.arange(len(data.classes)), counts))
+        chosen = []
+        for c, quota in enumerate(_quotas(self._share(data), len(data)).tolist()):
+            members = (data.conditions.labels == c).nonzero()[:, 0]
+            if quota:
+                copies, left = divmod(quota, len(members))
+                part = torch.from_numpy(draw.host.permutation(len(members))[:left])
+                chosen += [members.repeat(copies), members[part]]
+        return torch.cat(chosen).sort().values
+
+    def directions(self, length: int, count: int, draw: Draw) -> Tensor:
+        """Return θ_y: count × l, of unit length."""
+        if self.theta == "uniform":
+            return super().directions(length, count, draw)
+        level = draw.uniform(count, length) - 0.5
+        entries = -level.sign() * torch.log1p(-2 * level.abs().clamp_max(0.5 - 2**-25))
+        lengths: Tensor = torch.linalg.vector_norm(entries, dim=1, keepdim=True)
+        return entries / lengths.clamp_min(torch.finfo(entries.dtype).tiny)
+
+    def _share(self, data: Dataset) -> Tensor:
+        """Return the share of each class among the particles."""
+        share = torch.tensor(self.prior, dtype=torch.float64) if self.prior else self._counts(data).double()
+        return share / share.sum()
+
+    @staticmethod
+    def _counts(data: Dataset) -> Tensor:
+        assert data.conditions.labels is not None
+        return torch.bincount(data.conditions.labels, minlength=len(data.classes))
 
     def project(self, theta_y: Tensor, conditions: Conditions) -> Tensor:
         """Return the entry of θ_y that belongs to each sample's class: H×n."""

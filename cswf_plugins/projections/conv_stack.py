@@ -49,8 +49,8 @@ class ConvStack(ProjectionSampler):
             return draw.sphere(count, space.dimension)
         if self.patch % 2 == 0:
             raise DataError(
-                f"projection 'conv-stack' has patches of 1, 3, 5, … pixels on a grid of {height}×{width}, or one "
-                f"as large as the grid; got {self.patch}"
+                f"projection 'conv-stack' has patches of odd size on a grid of {height}×{width}, or one as "
+                f"large as the grid; got {self.patch}"
             )
         line: Any = torch.from_numpy(window(self.patch // 2)).to(draw.device, draw.dtype)
         filters = draw.normal(count, channels, self.patch, self.patch) * line[:, None] * line

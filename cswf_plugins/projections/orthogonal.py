@@ -9,6 +9,8 @@ When not to use it: for the whole grid of large images, where the decomposition 
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import attrs
 import torch
 from torch import Tensor
@@ -73,4 +75,4 @@ def _cuts(length: int, patch: int, draw: Draw) -> list[slice]:
     """Cut a line of pixels into pieces of `patch`, the first and the last perhaps shorter."""
     first = int(draw.integers(patch, 1)) + 1
     edges = [0, *range(first, length, patch), length]
-    return [slice(a, b) for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    return [slice(a, b) for a, b in pairwise(edges) if a < b]

@@ -34,6 +34,7 @@ FLOORS = {
     "cswf_plugins": 2,
     "cswf_core.recipe": 3,
     "cswf_core.launch": 4,
+    "cswf_core.sweep": 4,
     "cswf_core.cli": 4,
     "cswf_core.__main__": 4,
 }

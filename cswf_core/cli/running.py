@@ -1,0 +1,73 @@
+"""What the commands that run recipes share: their options, their progress, their end by signal."""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from cswf_core.errors import Terminated
+from cswf_core.launch import launch
+from cswf_core.recipe import Recipe
+from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.progress import BarProgress, LineProgress, say
+
+device_option = click.option(
+    "--device", default="auto", show_default=True, metavar="auto|cpu|cuda|cuda:N", help="Where to compute."
+)
+quiet_option = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+
+
+def get_ready(*, quiet: bool) -> None:
+    """Send warnings to the terminal, and let SIGTERM end a run as Ctrl-C does."""
+    logging.basicConfig(format="%(message)s", level=logging.ERROR if quiet else logging.WARNING)
+    signal.signal(signal.SIGTERM, _terminate)
+
+
+def introduce(recipe: Recipe) -> None:
+    """Print what a recipe is for."""
+    say(f"{recipe.name}: {recipe.description}".rstrip(": "))
+
+
+def run_in_sight(recipe: Recipe, directory: RunDirectory, *, device: str, force: bool, quiet: bool) -> None:
+    """Run a recipe with a bar on a terminal, lines elsewhere or nothing, and say how it ended."""
+    progress = None if quiet else _progress()
+    try:
+        facts = launch(recipe, directory, device=device, force=force, observers=[progress] if progress else [])
+    finally:
+        if progress is not None:
+            progress.close()
+    if not quiet:
+        say(_ended(facts))
+
+
+def folder_name(recipe: Recipe) -> str:
+    """Return a recipe's name as a folder can have it."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", recipe.name).strip("-.") or "run"
+
+
+def results_folder(name: str, out: Path | None, *, force: bool) -> RunDirectory:
+    """Return the folder for the results: `out`, or below runs/ a new one, or with `force` the first one."""
+    if out is None and not force:
+        return RunDirectory.fresh(Path("runs"), name)
+    return RunDirectory(out if out is not None else Path("runs") / name)
+
+
+def _progress() -> BarProgress | LineProgress:
+    console = Console()
+    return BarProgress(console) if console.is_terminal else LineProgress()
+
+
+def _ended(facts: dict[str, Any]) -> str:
+    scores = "".join(f"  {name} {value:.4g}" for name, value in facts["metrics"].items())
+    return f"done in {facts['seconds']:.1f} s{scores}  sha256 {facts['samples_sha256'][:12]}"
+
+
+def _terminate(*_: object) -> None:
+    """End as Ctrl-C does when a scheduler or `timeout` says so."""
+    raise Terminated

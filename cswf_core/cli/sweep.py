@@ -1,0 +1,101 @@
+"""`cswf sweep`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cswf_core.cli.recipes import plugins_dir_option
+from cswf_core.cli.running import (
+    device_option,
+    folder_name,
+    get_ready,
+    introduce,
+    quiet_option,
+    results_folder,
+    run_in_sight,
+)
+from cswf_core.recipe import choose_device
+from cswf_core.runs.progress import say
+from cswf_core.sweep import Sweep, plan
+
+
+@click.command()
+@click.argument("recipe")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]... [KEY=A,B,C]...")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder for the results; if it has this sweep already, what is missing is run."
+    "  [default: runs/NAME-sweep, or runs/NAME-sweep-2 and so on if that is taken]",
+)
+@device_option
+@quiet_option
+@click.option(
+    "--force", is_flag=True, help="Replace an earlier sweep in the folder, runs/NAME-sweep without --out."
+)
+@plugins_dir_option
+def sweep(
+    recipe: str,
+    overrides: tuple[str, ...],
+    out: Path | None,
+    device: str,
+    quiet: bool,
+    force: bool,
+    plugins_dir: Path | None,
+) -> None:
+    """Run RECIPE once for each of several values, and draw the results side by side.
+
+    KEY=A,B,C gives the values, as in condition.amplifier=0,2,10; several such keys give every combination.
+    Without one, the variants that the recipe itself lists are run. KEY=VALUE holds for all runs.
+    """
+    trials = plan(recipe, overrides, plugins_dir=plugins_dir)
+    choose_device(device)
+    is_new = out is None or not out.exists()
+    directory = results_folder(f"{folder_name(trials[0].recipe)}-sweep", out, force=force)
+    found = Sweep(trials, directory)
+    get_ready(quiet=quiet)
+    try:
+        found.prepare(force=force)
+        if not quiet:
+            introduce(trials[0].recipe)
+        launch = partial(run_in_sight, device=device, force=True, quiet=quiet)
+        found.run(launch, (lambda _: None) if quiet else say)
+    except KeyboardInterrupt:
+        if found.is_begun():
+            click.echo(
+                f"{directory.path} has the runs done until then; --out {directory.path} goes on", err=True
+            )
+        raise
+    finally:
+        if is_new and not found.is_begun():
+            directory.clear(("sweep.json",))
+            directory.remove_if_empty()
+    found.draw()
+    if not quiet:
+        say(_table(found.rows()))
+        say(f"see {directory.file('sweep.png')}")
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    """Return label, seconds and metrics of all runs as a table, a line for each where there is no terminal."""
+    metrics = list(dict.fromkeys(name for row in rows for name in row["metrics"]))
+    table = Table(box=None, pad_edge=False)
+    table.add_column("run", overflow="fold")
+    for heading in ("seconds", *metrics):
+        table.add_column(heading, justify="right", overflow="fold")
+    for row in rows:
+        scores = [f"{row['metrics'][name]:.4g}" if name in row["metrics"] else "" for name in metrics]
+        table.add_row(Text(row["label"]), f"{row['seconds']:.1f}", *scores)
+    console = Console()
+    if not console.is_terminal:
+        console.width = 1000
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get().rstrip()

@@ -1,0 +1,281 @@
+"""Several runs of a recipe, side by side: which ones, into which folders, and what they have in common."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from cswf_core.errors import CswfError, RunError
+from cswf_core.plugins import Registry
+from cswf_core.recipe import Location, Problem, Recipe, RecipeError, builtin_recipes, load_recipe
+from cswf_core.recipe.nodes import Mapping
+from cswf_core.recipe.render import to_yaml
+from cswf_core.recipe.sources import read
+from cswf_core.runs import comparison, pictures
+from cswf_core.runs.directory import RunDirectory
+
+FILES = ("sweep.json", "sweep.png", "flow.png")
+"""What a sweep leaves beside the folders of its runs."""
+
+MOST_RUNS = 256
+LONGEST_NAME = 80
+"""Characters of a folder's name."""
+
+_TOKEN = re.compile(r"""(?<![^\s,\[{:])(?:"(?:\\.|[^"\\])*"|'(?:''|[^'])*')|.""", re.DOTALL)
+"""A quoted text, which can begin only where a value begins; or a single character."""
+
+Launch = Callable[[Recipe, RunDirectory], object]
+
+
+@attrs.frozen
+class Trial:
+    """One run of a sweep."""
+
+    label: str
+    folder: str
+    recipe: Recipe
+
+    @property
+    def text(self) -> str:
+        """The recipe as the run's recipe.yaml has it."""
+        return to_yaml(self.recipe.resolved())
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What a trial has in common with the same one of an earlier call."""
+        return self.label, self.folder, hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def plan(name: str, overrides: Sequence[str], *, plugins_dir: Path | None = None) -> list[Trial]:
+    """Return the runs that a recipe and its overrides ask for, all of them valid.
+
+    An override `key=a,b,c` asks for a run with each value, several for every combination. Without one, the
+    recipe's own variants are run. Raises `RecipeError` with the mistakes of all runs.
+    """
+    registry = Registry.discover(plugins_dir)
+    choices = [_values(text, number) for number, text in enumerate(overrides, start=1)]
+    swept = [i for i, values in enumerate(choices) if len(values) > 1]
+    if not swept:
+        found = load_recipe(name, overrides, registry=registry).variants
+        if not found:
+            raise RunError(f"'{name}' has no variants to run; give key=a,b,c{_recipes_with_variants(name)}")
+        return _trials(list(found.items()))
+    keys = _short([overrides[i].partition("=")[0] for i in swept])
+    loaded: list[tuple[str, Recipe]] = []
+    problems: list[Problem] = []
+    for texts in _combinations(choices):
+        values = [texts[i].partition("=")[2] for i in swept]
+        label = ", ".join(f"{key}={value}" for key, value in zip(keys, values, strict=True))
+        try:
+            loaded.append((label, load_recipe(name, texts, registry=registry)))
+        except RecipeError as error:
+            problems += error.problems
+    if problems:
+        raise RecipeError(problems)
+    if any(recipe.variants for _, recipe in loaded):
+        raise RunError(f"'{name}' has variants of its own, which a sweep runs; give each key one value")
+    return _trials(loaded)
+
+
+def split(text: str) -> list[str]:
+    """Split a text at its commas, but not at those within brackets, braces and quotes."""
+    parts, depth = [""], 0
+    for token in _TOKEN.findall(text):
+        depth = max(0, depth + (token in "[{") - (token in "]}"))
+        if token == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += token
+    return [part.strip() for part in parts]
+
+
+def _values(text: str, number: int) -> list[str]:
+    """Return an override once for each value that it has."""
+    key, equals, value = text.partition("=")
+    values = split(value)
+    if not equals or len(values) == 1:
+        return [text]
+    if "" in values or len(set(values)) < len(values):
+        fault = "a value is missing between commas" if "" in values else "a value is there twice"
+        raise RecipeError([Problem(Location("command line", number, len(key) + 2), f"'{text}': {fault}")])
+    return [f"{key}={one}" for one in values]
+
+
+def _combinations(choices: list[list[str]]) -> list[tuple[str, ...]]:
+    keys = [values[0].partition("=")[0] for values in choices if len(values) > 1]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise RunError(f"'{key}' has several values in two places; write them in one")
+    found = list(itertools.islice(itertools.product(*choices), MOST_RUNS + 1))
+    if len(found) > MOST_RUNS:
+        raise RunError(f"these values have more than {MOST_RUNS} combinations, the most a sweep may have")
+    return found
+
+
+def _short(keys: list[str]) -> list[str]:
+    """Return key paths by their last part, or as many as tell them apart; 'use' and numbers say too little."""
+    paths = [key.split(".") for key in keys]
+
+    def shortest(path: list[str]) -> str:
+        for size in range(1, len(path)):
+            end = path[-size:]
+            alike = sum(other[-size:] == end for other in paths)
+            if alike == 1 and end[0] != "use" and not end[0].isdigit():
+                return ".".join(end)
+        return ".".join(path)
+
+    return [shortest(path) for path in paths]
+
+
+def _recipes_with_variants(name: str) -> str:
+    """Return what to say about built-in recipes that have variants."""
+    trees = {other: read(source, []) for other, source in builtin_recipes().items() if other != name}
+    found = [n for n, tree in trees.items() if isinstance(tree, Mapping) and tree.get("variants") is not None]
+    return (
+        f", or use a recipe with variants ({', '.join(found)})" if found else ", or use a recipe with variants"
+    )
+
+
+def _trials(labelled: list[tuple[str, Recipe]]) -> list[Trial]:
+    taken = set(FILES)
+    trials = []
+    for label, recipe in labelled:
+        folder = _folder(label, taken)
+        taken.add(folder.lower())
+        trials.append(Trial(label, folder, recipe))
+    return trials
+
+
+def _folder(label: str, taken: Collection[str]) -> str:
+    """Return a label as a folder's name that is free, also where large and small letters are the same."""
+    plain = re.sub(r"\s*=\s*", "=", comparison.spelled(label))
+    name = re.sub(r"[^A-Za-z0-9._=+-]+", "-", plain)[:LONGEST_NAME].strip("-.=") or "run"
+    numbered = (name if n == 1 else f"{name}-{n}" for n in itertools.count(1))
+    return next(free for free in numbered if free.lower() not in taken)
+
+
+class Sweep:
+    """Trials, run one after the other into the folders below one folder.
+
+    What has been done is read from those folders alone, so a sweep that was killed can go on.
+    """
+
+    def __init__(self, trials: Sequence[Trial], directory: RunDirectory) -> None:
+        self.trials = trials
+        self.directory = directory
+
+    def prepare(self, *, force: bool) -> None:
+        """Claim a folder: a free one, or the same sweep's; with `force`, any, and remove an earlier sweep."""
+        self.directory.refuse_if_taken(force=True)
+        earlier = self._earlier()
+        again = {trial.identity for trial in self.trials} >= set(earlier)
+        if not force and not (again if earlier else self._is_free()):
+            raise RunError(
+                f"{self.directory.path} is not empty and has no sweep with these values to go on with; "
+                "give another --out, or --force to replace what a sweep leaves"
+            )
+        for trial in self.trials:
+            if force or not self.is_done(trial):
+                known = force or trial.identity in earlier
+                self.run_directory(trial.folder).refuse_if_taken(force=known, reading=trial.recipe.path)
+        if force:
+            self._clear({folder for _, folder, _ in earlier} | {trial.folder for trial in self.trials})
+        self.directory.make()
+        self.save()
+
+    def run(self, launch: Launch, tell: Callable[[str], object]) -> None:
+        """Run what is not done yet; `tell` is handed a line before each run. An error names its trial."""
+        for number, trial in enumerate(self.trials, start=1):
+            title = f"[{number}/{len(self.trials)}] {trial.label}"
+            if self.is_done(trial):
+                tell(f"{title}: done before")
+                continue
+            tell(title)
+            try:
+                launch(trial.recipe, self.run_directory(trial.folder))
+            except CswfError as error:
+                named = RunError(f"{trial.label}: {error}")
+                named.exit_status = error.exit_status
+                raise named from error
+            finally:
+                self.save()
+
+    def draw(self) -> None:
+        """Draw sweep.png, and flow.png if there are runs with one."""
+        columns = min(trial.recipe.outputs.columns for trial in self.trials)
+        runs = [(trial.label, self.directory.path / trial.folder) for trial in self.trials]
+        self.directory.write("sweep.png", pictures.png(comparison.samples(runs, columns)))
+        flows = comparison.flows(runs)
+        if flows is not None:
+            self.directory.write("flow.png", pictures.png(flows))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return what sweep.json says: a row for each run, in order."""
+        rows = []
+        for trial in self.trials:
+            label, folder, recipe = trial.identity
+            facts = self._facts(trial)
+            found = {key: facts.get(key) for key in ("seconds", "metrics", "samples_sha256")}
+            row = {"label": label, "folder": folder, "status": facts.get("status", "planned"), **found}
+            rows.append({**row, "recipe_sha256": recipe})
+        return rows
+
+    def save(self) -> None:
+        """Write sweep.json."""
+        self.directory.write_json("sweep.json", self.rows())
+
+    def run_directory(self, folder: str) -> RunDirectory:
+        """Return the folder of one run."""
+        return RunDirectory(self.directory.path / folder)
+
+    def is_done(self, trial: Trial) -> bool:
+        """Say whether this very recipe has been run to its end before."""
+        directory = self.run_directory(trial.folder)
+        try:
+            same = directory.file("recipe.yaml").read_text(encoding="utf-8") == trial.text
+        except (OSError, ValueError):
+            return False
+        return same and self._facts(trial).get("status") == "done" and directory.file("samples.npz").is_file()
+
+    def is_begun(self) -> bool:
+        """Say whether any run has left something."""
+        return any(self._facts(trial) for trial in self.trials)
+
+    def _facts(self, trial: Trial) -> dict[str, Any]:
+        facts = _json(self.run_directory(trial.folder).file("run.json"))
+        return facts if isinstance(facts, dict) else {}
+
+    def _earlier(self) -> list[tuple[str, str, str]]:
+        """Return the identities of the trials that the folder's sweep.json lists; none if it is no sweep's."""
+        rows = _json(self.directory.file("sweep.json"))
+        keys = ("label", "folder", "recipe_sha256")
+        try:
+            found = [(str(row[keys[0]]), str(row[keys[1]]), str(row[keys[2]])) for row in rows]
+        except (TypeError, KeyError):
+            return []
+        return [row for row in found if Path(row[1]).name == row[1]]  # never one outside of the folder
+
+    def _is_free(self) -> bool:
+        return not self.directory.path.is_dir() or not any(self.directory.path.iterdir())
+
+    def _clear(self, folders: Collection[str]) -> None:
+        for directory in map(self.run_directory, sorted(folders)):
+            if directory.path.is_dir():
+                directory.clear()
+                directory.remove_if_empty()
+        self.directory.clear(FILES)
+
+
+def _json(path: Path) -> Any:
+    """Return what a JSON file says; None if there is none that can be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None

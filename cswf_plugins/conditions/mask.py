@@ -1,0 +1,124 @@
+"""Condition `mask`: some pixels are given, the others are to be filled in.
+
+What it is: inpainting as in the paper's section 6.2.2. x is the whole image; the given pixels never move, and
+directions see them along with the rest.
+Cost: next to nothing with one mask for all particles. With a mask for each, every step goes up to the full
+resolution and back.
+When not to use it: where what is given is not made of whole pixels; see `super-resolution` and `colorize`.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Conditions, Dataset, Draw, Masked, Observation, parameter
+from cswf_plugins.conditions.observing import Observing
+
+RANDOM = ("boxes", "pixels")
+
+
+@attrs.frozen(kw_only=True)
+class Mask(Observing):
+    """Inpainting: some pixels are given."""
+
+    hidden: Literal["bottom", "top", "left", "right", "centre", "boxes", "pixels", "picture"] = parameter(
+        "what is to be filled in: a half, a box in the centre, random boxes or pixels, or what a picture says",
+        default="bottom",
+    )
+    share: float = parameter(
+        "how much: of the image's side for halves and boxes, of all pixels for random pixels",
+        default=0.5,
+        above=0,
+        at_most=1,
+    )
+    boxes: int = parameter("how many random boxes; they may overlap", default=1, at_least=1)
+    masks: Literal["one", "each"] = parameter(
+        "random boxes or pixels: one mask for all particles, or one for each", default="one"
+    )
+    picture: Path | None = parameter(
+        "for hidden: picture, an image of the data's size, black where pixels are to be filled in", default=None
+    )
+
+    def length(self, data: Dataset) -> int:
+        """l = 0; refuse a mask that contradicts itself."""
+        data.space.grid("condition 'mask'")
+        if (self.hidden == "picture") != (self.picture is not None):
+            raise DataError("condition 'mask': `hidden: picture` and `picture: FILE` go together")
+        if self.masks == "each" and self.hidden not in RANDOM:
+            raise DataError(f"condition 'mask': `masks: each` needs hidden to be random: {' or '.join(RANDOM)}")
+        return super().length(data)
+
+    def observation(self, data: Dataset, conditions: Conditions, draw: Draw) -> Observation:
+        """Return the mask of given pixels, the same in all channels."""
+        assert conditions.origin is not None
+        count = len(conditions.origin) if self.masks == "each" else 1
+        channels, height, width = data.space.grid("condition 'mask'")
+        hidden = self._hidden(height, width, count, draw)
+        if bool(hidden.all(dim=0).any()) or not bool(hidden.any()):
+            what = "everything" if bool(hidden.any()) else "nothing"
+            raise DataError(
+                f"condition 'mask' hides {what} of a {height}×{width} image; change share or picture"
+            )
+        seen = ~hidden.to(draw.device)
+        if count > 1:  # completions of one held-out image all fill in the same pixels
+            first = torch.arange(count, device=draw.device)
+            first[conditions.origin < 0] -= first[conditions.origin < 0] % self.completions
+            seen = seen[:, first]
+        return Masked(seen.expand(channels, *seen.shape).reshape(data.space.dimension, count))
+
+    def _hidden(self, height: int, width: int, count: int, draw: Draw) -> Tensor:
+        """Return which pixels are to be filled in: H·W × count."""
+        if self.hidden == "picture":
+            return _from_picture(self.picture, height, width)
+        if self.hidden == "pixels":
+            ranks = draw.uniform(height * width, count).argsort(dim=0).argsort(dim=0)
+            return ranks < round(self.share * height * width)
+        if self.hidden == "boxes":
+            return self._boxes(height, width, count, draw)
+        hidden = torch.zeros(height, width, dtype=torch.bool)
+        rows, columns = max(1, round(self.share * height)), max(1, round(self.share * width))
+        top, left = (height - rows) // 2, (width - columns) // 2
+        parts: dict[str, tuple[slice, slice]] = {
+            "top": (slice(0, rows), slice(None)),
+            "bottom": (slice(height - rows, None), slice(None)),
+            "left": (slice(None), slice(0, columns)),
+            "right": (slice(None), slice(width - columns, None)),
+            "centre": (slice(top, top + rows), slice(left, left + columns)),
+        }
+        hidden[parts[self.hidden]] = True
+        return hidden.reshape(-1, 1)
+
+    def _boxes(self, height: int, width: int, count: int, draw: Draw) -> Tensor:
+        rows, columns = max(1, round(self.share * height)), max(1, round(self.share * width))
+        hidden = torch.zeros(height, width, count, dtype=torch.bool, device=draw.device)
+        row, column = (torch.arange(n, device=draw.device)[:, None] for n in (height, width))
+        for _ in range(self.boxes):
+            top, left = draw.integers(height - rows + 1, count), draw.integers(width - columns + 1, count)
+            inside = (row >= top) & (row < top + rows), (column >= left) & (column < left + columns)
+            hidden |= inside[0][:, None] & inside[1][None]
+        return hidden.reshape(height * width, count)
+
+
+def _from_picture(path: Any, height: int, width: int) -> Tensor:
+    """Read a picture: what is darker than half grey is hidden."""
+    import numpy as np
+    from PIL import Image
+
+    try:
+        with Image.open(path) as opened:
+            grey = opened.convert("L")
+    except OSError as error:
+        raise DataError(f"condition 'mask': {path} cannot be read as a picture ({error})") from None
+    if grey.size != (width, height):
+        raise DataError(
+            f"condition 'mask': {path} has {grey.size[0]}×{grey.size[1]} pixels, and the images have "
+            f"{width}×{height}"
+        )
+    return torch.from_numpy(np.asarray(grey) < math.ceil(255 / 2)).reshape(-1, 1)

@@ -1,0 +1,49 @@
+"""What conditions share whose Y is a part of the image itself: where Y comes from, and ξ."""
+
+from __future__ import annotations
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import ConditionEncoder, Conditions, Dataset, Draw, parameter
+
+
+@attrs.frozen(kw_only=True)
+class Observing(ConditionEncoder):
+    """A condition that sees a part of each image.
+
+    Y₀ comes from the data, as in the paper. Some particles can be given held-out images instead, several to
+    each, to see how the flow completes what it has never seen.
+    """
+
+    amplifier: float = parameter("ξ: how much what is seen is stretched; 0 ignores it", default=1.0, at_least=0)
+    held_out: int = parameter("held-out images that some of the particles complete", default=0, at_least=0)
+    completions: int = parameter("particles for each of them", default=5, at_least=1)
+
+    def length(self, data: Dataset) -> int:
+        """l = 0: Y is a part of x and is projected with it."""
+        del data
+        return 0
+
+    def project(self, theta_y: Tensor, conditions: Conditions) -> Tensor:
+        """Never called: l = 0."""
+        raise NotImplementedError("what is seen is projected with x itself")
+
+    def draw(self, data: Dataset, count: int, draw: Draw) -> Conditions:
+        """Return whom each particle sees: held-out images first, then random ones of the data."""
+        passengers = self.held_out * self.completions
+        available = 0 if data.held_out is None else len(data.held_out)
+        if self.held_out > available:
+            raise DataError(
+                f"condition.held_out asks for {self.held_out:,} images, and only {available:,} are held out"
+            )
+        if passengers > count:
+            raise DataError(
+                f"{self.held_out:,} held-out images with {self.completions:,} completions each need "
+                f"{passengers:,} particles, and there are {count:,}; raise particles.count, or lower "
+                "condition.held_out"
+            )
+        held_out = torch.repeat_interleave(-1 - torch.arange(self.held_out), self.completions)
+        return Conditions(origin=torch.cat([held_out, draw.integers(len(data), count - passengers)]))

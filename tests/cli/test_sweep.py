@@ -1,0 +1,289 @@
+"""`cswf sweep`: several runs of a recipe, one after the other, compared at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from cswf_core.sweep import plan, split
+
+TINY = ("schedule.steps=2", "schedule.directions=16", "particles.count=20", "outputs.snapshots=[0, 2]")
+
+VARIANTS = """
+extends: digits
+schedule: {steps: 2, directions: 16}
+particles: {count: 20}
+variants:
+  "ξ = 0": {condition: {amplifier: 0}}
+  as it is:
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(VARIANTS)
+    return path
+
+
+def rows(folder: Path) -> list[dict[str, object]]:
+    return json.loads((folder / "sweep.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("1,2,3", ["1", "2", "3"]),
+        ("1, 2", ["1", "2"]),
+        ("[1,2]", ["[1,2]"]),
+        ("[1,2],[3]", ["[1,2]", "[3]"]),
+        ("{use: a, b: [1, 2]},c", ["{use: a, b: [1, 2]}", "c"]),
+        ('"a,b",c', ['"a,b"', "c"]),
+        ("'it''s, so',b", ["'it''s, so'", "b"]),
+        ("it's,that's", ["it's", "that's"]),
+        ("[a,b", ["[a,b"]),
+        ("", [""]),
+    ],
+)
+def test_values_are_split_at_commas_outside_of_brackets_and_quotes(text, parts):
+    assert split(text) == parts
+
+
+def test_every_combination_is_planned_in_order_with_short_labels():
+    trials = plan("digits", ["condition.amplifier=0,2", *TINY, "schedule.steps=2,3"])
+    assert [trial.label for trial in trials] == [
+        "amplifier=0, steps=2",
+        "amplifier=0, steps=3",
+        "amplifier=2, steps=2",
+        "amplifier=2, steps=3",
+    ]
+    assert [trial.recipe.condition.part.amplifier for trial in trials] == [0, 0, 2, 2]
+    assert len({trial.folder for trial in trials}) == 4
+    assert trials[0].recipe.outputs.snapshots == (0, 2)
+
+
+def test_labels_have_as_much_of_a_key_as_tells_it_apart():
+    keys = ["projection.use=uniform,orthogonal", "condition.labels=balanced,drawn", "outputs.snapshots.0=0,1"]
+    assert plan("digits", keys)[0].label == "projection.use=uniform, labels=balanced, snapshots.0=0"
+
+
+def test_folders_are_safe_and_unique(tmp_path):
+    path = tmp_path / "r.yaml"
+    path.write_text("extends: digits\nvariants: {a/b: , a b: , A?B: , ..: , sweep.json: , 'ξ = 1': }\n")
+    folders = [trial.folder for trial in plan(str(path), [])]
+    assert folders == ["a-b", "a-b-2", "A-B-3", "run", "sweep.json-2", "xi=1"]
+
+
+def test_a_swept_key_gives_a_complete_run_for_each_value(cswf, tmp_path):
+    out = tmp_path / "out"
+    done = cswf("sweep", "digits", "condition.amplifier=0,2,10", *TINY, "--out", out, "--device", "cpu")
+    assert (done.status, done.err) == (0, "")
+    lines = done.out.splitlines()
+    for number, amplifier in enumerate((0, 2, 10), start=1):
+        assert f"[{number}/3] amplifier={amplifier}" in lines
+        resolved = yaml.safe_load((out / f"amplifier={amplifier}/recipe.yaml").read_text())
+        assert resolved["condition"]["amplifier"] == amplifier
+        assert (out / f"amplifier={amplifier}/samples.npz").exists()
+    assert any(line.startswith("stage 1/1 constant  step 2/2") for line in lines)
+    assert next(line for line in lines if line.startswith("run ")).split() == [
+        "run",
+        "seconds",
+        "sliced_wasserstein",
+    ]
+    assert lines[-1] == f"see {out / 'sweep.png'}"
+    assert "\x1b" not in done.out
+    assert Image.open(out / "sweep.png").width > 3 * 2 * 40
+    assert Image.open(out / "flow.png").height > 3 * 3 * 40
+    for row in rows(out):
+        record = json.loads((out / row["folder"] / "run.json").read_text())
+        assert {key: row[key] for key in ("status", "seconds", "metrics", "samples_sha256")} == {
+            key: record[key] for key in ("status", "seconds", "metrics", "samples_sha256")
+        }
+        assert row["status"] == "done"
+
+
+def test_a_run_of_a_sweep_is_the_run_that_cswf_run_makes(cswf, tmp_path):
+    assert cswf("sweep", "digits", "seed=1,2", *TINY, "--out", tmp_path / "a", "--device", "cpu").status == 0
+    assert cswf("run", "digits", "seed=2", *TINY, "--out", tmp_path / "b", "--device", "cpu").status == 0
+    record = json.loads((tmp_path / "b/run.json").read_text())
+    assert rows(tmp_path / "a")[1]["samples_sha256"] == record["samples_sha256"]
+
+
+def test_without_a_swept_key_the_recipe_s_variants_are_run(cswf, tmp_path, recipe):
+    done = cswf("sweep", recipe, "outputs.snapshots=[]", "--out", tmp_path / "out", "--device", "cpu")
+    assert done.status == 0
+    assert [(row["label"], row["folder"]) for row in rows(tmp_path / "out")] == [
+        ("ξ = 0", "xi=0"),
+        ("as it is", "as-it-is"),
+    ]
+    assert (tmp_path / "out/sweep.png").exists()
+    assert not (tmp_path / "out/flow.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaint"),
+    [
+        ((), "'digits' has no variants to run; give key=a,b,c, or use a recipe with variants"),
+        (("seed=1",), "'digits' has no variants to run"),
+        (("outputs.snapshots=[1,2]",), "'digits' has no variants to run"),
+        (("seed=1,,2",), "command line:1:6: 'seed=1,,2': a value is missing between commas"),
+        (("seed=1, 1",), "command line:1:6: 'seed=1, 1': a value is there twice"),
+        (("seed=1,2", "seed=3,4"), "'seed' has several values in two places"),
+        (("seed=" + ",".join(map(str, range(300))),), "more than 256 combinations"),
+        (("seed=1,2", "schedule.steps=2,0"), "command line:2:16: schedule.steps must be at least 1"),
+    ],
+)
+def test_mistakes_are_one_sentence_before_anything_runs(cswf, tmp_path, monkeypatch, overrides, complaint):
+    monkeypatch.chdir(tmp_path)
+    done = cswf("sweep", "digits", *overrides)
+    assert done.status == 2
+    assert complaint in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_swept_key_and_variants_are_too_much(cswf, tmp_path, recipe):
+    done = cswf("sweep", recipe, "seed=1,2", "--out", tmp_path / "out")
+    assert done.status == 2
+    assert "has variants of its own" in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_quiet_prints_nothing_and_folders_are_numbered(cswf, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        done = cswf("sweep", "digits", "seed=1,2", *TINY, "--quiet")
+        assert (done.status, done.out, done.err) == (0, "", "")
+    assert cswf("sweep", "digits", "seed=1,3", *TINY, "--quiet", "--force").status == 0
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"digits-sweep", "digits-sweep-2"}
+    files = {path.name for path in (tmp_path / "runs/digits-sweep").iterdir()}
+    assert files == {"sweep.json", "sweep.png", "flow.png", "seed=1", "seed=3"}
+
+
+def test_an_interrupted_sweep_goes_on_and_keeps_what_was_done(cswf, tmp_path):
+    arguments = ("sweep", "digits", "seed=1,2,3", *TINY, "--out", tmp_path / "out", "--device", "cpu")
+    assert cswf(*arguments).status == 0
+    before = rows(tmp_path / "out")
+    record = tmp_path / "out/seed=2/run.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "status": "running"}))
+    (tmp_path / "out/seed=3/run.json").unlink()
+    kept = (tmp_path / "out/seed=1/run.json").stat().st_mtime_ns
+    (tmp_path / "out/sweep.png").unlink()
+    done = cswf(*arguments)
+    assert done.status == 0
+    lines = [line for line in done.out.splitlines() if line.startswith("[")]
+    assert lines == ["[1/3] seed=1: done before", "[2/3] seed=2", "[3/3] seed=3"]
+    assert (tmp_path / "out/seed=1/run.json").stat().st_mtime_ns == kept
+    assert (tmp_path / "out/sweep.png").exists()
+    hashes = [[row["samples_sha256"] for row in table] for table in (before, rows(tmp_path / "out"))]
+    assert hashes[0] == hashes[1]
+
+
+def test_a_finished_sweep_takes_more_values(cswf, tmp_path):
+    for values in ("1,2", "1,2,3"):
+        done = cswf("sweep", "digits", f"seed={values}", *TINY, "--out", tmp_path / "out", "--device", "cpu")
+        assert done.status == 0
+    assert "[2/3] seed=2: done before" in done.out
+    assert [row["status"] for row in rows(tmp_path / "out")] == ["done"] * 3
+
+
+def test_a_folder_with_something_else_is_refused(cswf, tmp_path):
+    arguments = ("sweep", "digits", "seed=1,2", *TINY, "--out", tmp_path / "out", "--quiet", "--device", "cpu")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/notes.txt").write_text("mine")
+    refused = cswf(*arguments)
+    assert refused.status == 2
+    assert "is not empty and has no sweep with these values to go on with" in refused.err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
+    assert cswf(*arguments, "--force").status == 0
+    assert (tmp_path / "out/notes.txt").read_text() == "mine"
+    before = (tmp_path / "out/seed=1/run.json").read_text()
+    for other in (("seed=1,2", "particles.count=21"), ("seed=1,4", *TINY[2:]), ("seed=1,2,4",)):
+        changed = ("sweep", "digits", *other, *TINY[:2], *arguments[7:])
+        assert "has no sweep with these values" in cswf(*changed).err
+    assert (tmp_path / "out/seed=1/run.json").read_text() == before
+
+
+def test_a_run_that_is_in_the_way_is_refused_before_anything_runs(cswf, tmp_path):
+    assert cswf("sweep", "digits", "seed=1,2", *TINY, "--out", tmp_path, "--quiet").status == 0
+    assert cswf("run", "digits", *TINY, "--out", tmp_path / "seed=4", "--quiet").status == 0
+    done = cswf("sweep", "digits", "seed=1,2,3,4", *TINY, "--out", tmp_path, "--quiet")
+    assert done.status == 2
+    assert "seed=4 is not empty" in done.err
+    assert not (tmp_path / "seed=3").exists()
+
+
+def test_an_error_in_a_run_names_it_and_what_was_done_stays(cswf, tmp_path):
+    paths = [tmp_path / "good.npz", tmp_path / "none.npz"]
+    np.savez(paths[0], points=np.random.default_rng(0).normal(size=(9, 2)))
+    data = "data=" + ",".join(f"{{use: npz, path: {path}}}" for path in paths)
+    done = cswf("sweep", "digits-unconditional", data, *TINY, "--out", tmp_path / "out", "--quiet")
+    assert done.status == 2
+    assert done.err.startswith(f"data={{use: npz, path: {paths[1]}}}: ")
+    assert "does not exist" in done.err
+    assert [row["status"] for row in rows(tmp_path / "out")] == ["done", "planned"]
+    data = "data=" + ",".join(f"{{use: npz, path: {path}}}" for path in reversed(paths))
+    done = cswf("sweep", "digits-unconditional", data, *TINY, "--out", tmp_path / "new", "--quiet")
+    assert done.status == 2
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_sweep_does_not_overwrite_the_recipe_it_reads(cswf, tmp_path):
+    assert cswf("sweep", "digits", "seed=1,2", *TINY, "--out", tmp_path, "--quiet").status == 0
+    path = tmp_path / "seed=1/recipe.yaml"
+    before = path.read_text()
+    done = cswf("sweep", path, "seed=1,2", "--out", tmp_path, "--quiet", "--force")
+    assert done.status == 2
+    assert "is the recipe itself" in done.err
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
+)
+def test_a_sweep_that_is_ended_from_outside_can_go_on(cswf, tmp_path, number, status):
+    small = ("schedule.step_size=1", "particles.count=20", "schedule.directions=16", "outputs.log_every=1")
+    arguments = (
+        "sweep",
+        "digits",
+        *small,
+        "schedule.steps=1,400",
+        "--out",
+        str(tmp_path),
+        "--device",
+        "cpu",
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    child = subprocess.Popen(
+        [sys.executable, "-m", "cswf_core", *arguments],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "steps=400/metrics.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    child.send_signal(number)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == status
+    assert rows(tmp_path)[0]["status"] == "done"
+    if number != signal.SIGKILL:
+        assert f"--out {tmp_path} goes on" in err
+        assert err.strip().endswith("interrupted")
+        assert rows(tmp_path)[1]["status"] == "interrupted"
+    else:
+        done = cswf(*arguments)
+        assert done.status == 0
+        assert "[1/2] steps=1: done before" in done.out
+        assert [row["status"] for row in rows(tmp_path)] == ["done", "done"]

@@ -1,0 +1,285 @@
+"""Each sampler draws what its description says."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pytest
+import torch
+
+from cswf_core.errors import DataError, RunError
+from cswf_core.flow.gain import largest_eigenvalue, longest_step
+from cswf_core.interfaces import Dataset, Draw, Key, ProjectionSampler, Space
+from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.projections.conv_stack import ConvStack, window
+from cswf_plugins.projections.data_covariance import DataCovariance
+from cswf_plugins.projections.high_pass import HighPass
+from cswf_plugins.projections.locally_connected import LocallyConnected
+from cswf_plugins.projections.orthogonal import Orthogonal
+from cswf_plugins.projections.uniform import Uniform
+from cswf_plugins.schedules.constant import Constant
+from tests.conftest import small_flow
+
+GRID = Space((2, 9, 7))
+
+
+def draw(index: int = 0, dtype: torch.dtype = torch.float64) -> Draw:
+    return Key(5, "test", index=index).open(dtype=dtype)
+
+
+def noise_images(space: Space = GRID, n: int = 60) -> Dataset:
+    return Dataset(x=draw(9).normal(space.dimension, n) * 0.3, space=space)
+
+
+SAMPLERS = {
+    "uniform": Uniform(),
+    "locally-connected": LocallyConnected(patch=3),
+    "dilated": LocallyConnected(patch=3, dilation=2),
+    "conv-stack": ConvStack(patch=5),
+    "high-pass": HighPass(of=ConvStack(patch=5)),
+    "orthogonal": Orthogonal(),
+    "tiled": Orthogonal(patch=3),
+    "data-covariance": DataCovariance(patch=3),
+    "whole grid": DataCovariance(patch=9),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_directions_have_unit_length_and_follow_from_the_key(name, dtype):
+    sampler = SAMPLERS[name].fitted(GRID, noise_images().x.to(dtype))
+    theta = sampler.sample(GRID, 40, draw(dtype=dtype))
+    assert theta.shape == (40, GRID.dimension)
+    assert theta.dtype == dtype
+    torch.testing.assert_close(theta.norm(dim=1), torch.ones(40, dtype=dtype))
+    assert torch.equal(theta, sampler.sample(GRID, 40, draw(dtype=dtype)))
+    assert not torch.equal(theta, sampler.sample(GRID, 40, draw(1, dtype)))
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLERS if name not in ("uniform", "orthogonal")])
+def test_a_sampler_that_needs_images_says_so(name):
+    points = Dataset(x=draw().normal(6, 20), space=Space((6,)))
+    with pytest.raises(DataError, match=r"needs images, and these data are points in 6 dimensions"):
+        small_flow(points, projection=SAMPLERS[name]).run()
+
+
+@pytest.mark.parametrize("sampler", [LocallyConnected(patch=3), ConvStack(patch=3)])
+def test_a_direction_looks_at_one_patch_anywhere_on_the_grid(sampler):
+    theta = sampler.sample(GRID, 4000, draw()).reshape(4000, *GRID.shape)
+    seen = (theta != 0).any(dim=1)
+    rows, columns = seen.any(dim=2), seen.any(dim=1)
+    assert set(rows.sum(dim=1).tolist()) == {2, 3}  # two where the border cuts
+    assert set(columns.sum(dim=1).tolist()) == {2, 3}
+    # The centre is uniform over 9 rows; a patch that is cut at the top or bottom has it in the first or last.
+    assert (rows.sum(dim=1) == 2).double().mean() == pytest.approx(2 / 9, abs=0.03)
+    assert (columns.sum(dim=1) == 2).double().mean() == pytest.approx(2 / 7, abs=0.03)
+
+
+def test_locally_connected_filters_are_even_within_their_patch():
+    theta = LocallyConnected(patch=3).sample(Space((2, 30, 30)), 20000, draw())
+    inside = theta[(theta != 0).sum(dim=1) == 18]
+    values = inside[inside != 0].reshape(-1, 18)
+    torch.testing.assert_close(
+        values.square().mean(dim=0), torch.full((18,), 1 / 18).double(), atol=3e-3, rtol=0
+    )
+
+
+@pytest.mark.parametrize("sampler", [LocallyConnected(patch=3, dilation=2), ConvStack(patch=3, dilation=2)])
+def test_dilated_patches_leave_every_second_pixel_out(sampler):
+    theta = sampler.sample(Space((1, 20, 20)), 200, draw()).reshape(200, 20, 20)
+    for seen in (theta != 0).any(dim=2):
+        places = seen.nonzero()[:, 0]
+        assert set(places.diff().tolist()) == {2}
+
+
+@pytest.mark.parametrize("sampler", [LocallyConnected(patch=9), ConvStack(patch=9), ConvStack(patch=10)])
+def test_a_patch_as_large_as_the_grid_is_the_whole_grid(sampler):
+    assert torch.equal(sampler.sample(GRID, 5, draw()), Uniform().sample(GRID, 5, draw()))
+
+
+def test_conv_stack_refuses_even_patches():
+    with pytest.raises(DataError, match="patches of odd size on a grid of 9×7"):
+        ConvStack(patch=4).sample(GRID, 5, draw())
+
+
+@pytest.mark.parametrize(("layers", "dilation"), [(1, 1), (2, 1), (3, 1), (5, 1), (2, 2)])
+def test_the_window_has_the_variance_of_real_random_stacks(layers, dilation):
+    """Weights from every input pixel to one unit behind L random convolutions of width 20."""
+    stacks, side = 300, 2 * layers * dilation + 1
+    generator = torch.Generator().manual_seed(layers)
+    responses = []
+    for _ in range(stacks):
+        pixels = torch.zeros(1, 1, side, side, requires_grad=True)
+        x = pixels
+        for layer in range(layers):
+            weights = torch.randn(20, 1 if layer == 0 else 20, 3, 3, generator=generator)
+            x = torch.nn.functional.conv2d(x, weights / weights[0].numel() ** 0.5, dilation=dilation)
+        # All 20 units of the last layer look at the same pixels; each is a draw of its own.
+        responses += [torch.autograd.grad(unit, pixels, retain_graph=True)[0][0, 0] for unit in x.flatten()]
+    filters = torch.stack(responses)
+    measured = filters.square().mean(dim=0).numpy()[::dilation, ::dilation]
+    line = window(layers) ** 2
+    expected = np.outer(line, line)
+    # Rim pixels have few paths and heavy tails; compare in proportion to the centre.
+    np.testing.assert_allclose(
+        measured / measured.sum(), expected / expected.sum(), atol=0.12 * expected.max() / expected.sum()
+    )
+    if layers > 1:
+        assert np.corrcoef(measured.ravel(), expected.ravel())[0, 1] > 0.95
+
+
+def test_high_pass_takes_away_what_is_smooth():
+    space = Space((3, 12, 12))
+    plain = ConvStack(patch=7).sample(space, 500, draw()).reshape(500, 3, 144)
+    rough = HighPass(of=ConvStack(patch=7), local=(0.8, 1.0), channel=(0.8, 1.0))
+    changed = rough.sample(space, 500, draw()).reshape(500, 3, 144)
+    for smooth in (lambda t: t.sum(dim=(1, 2)), lambda t: t.mean(dim=1).norm(dim=1)):
+        assert smooth(changed).abs().mean() < 0.5 * smooth(plain).abs().mean()
+    nothing = HighPass(of=ConvStack(patch=7), local=(0.0, 0.0), channel=(0.0, 0.0))
+    torch.testing.assert_close(nothing.sample(space, 500, draw()).reshape(500, 3, 144), plain)
+
+
+@pytest.mark.parametrize(
+    "sampler", [HighPass(of=LocallyConnected()), Orthogonal(), DataCovariance(), ConvStack()]
+)
+def test_a_schedule_can_set_the_patch(sampler):
+    changed = sampler.patched(5)
+    assert (changed.of if isinstance(changed, HighPass) else changed).patch == 5
+
+
+@pytest.mark.parametrize(
+    ("sampler", "dilation"), [(Uniform(), 1), (HighPass(of=Uniform()), 1), (Orthogonal(), 2)]
+)
+def test_a_sampler_without_patches_says_so_to_a_schedule_that_sets_them(sampler, dilation):
+    with pytest.raises(
+        DataError, match=r"the schedule asks for patches of 5×5.*the projection has no parameter"
+    ):
+        sampler.patched(5, dilation)
+
+
+@attrs.frozen
+class Uneven(ProjectionSampler):
+    """Axis i is drawn with probability in proportion to i + 1."""
+
+    tempered = True
+
+    def sample(self, space, count, draw):
+        weight = torch.arange(1, space.dimension + 1).double()
+        level = draw.uniform(count).double() * weight.sum()
+        axis = torch.searchsorted(weight.cumsum(0), level, right=True)
+        return torch.eye(space.dimension, dtype=draw.dtype)[axis]
+
+
+def test_the_largest_eigenvalue_is_found():
+    flow = small_flow(Dataset(x=draw().normal(8, 30), space=Space((8,))), projection=Uneven())
+    directions = _directions(flow)
+    assert largest_eigenvalue(directions, Key(0, "gain")) == pytest.approx(8 / 36, rel=0.1)
+
+
+def test_the_largest_eigenvalue_counts_the_upsampling():
+    from cswf_plugins.schedules.pyramid import Entry, Pyramid
+
+    space = Space((1, 12, 12))
+    schedule = Pyramid(entries=(Entry.from_text("(5×5) [3]"),), directions=50)
+    flow = small_flow(noise_images(space), projection=ConvStack(), schedule=schedule)
+    directions = _directions(flow)
+    theta = torch.cat(
+        [t.scale * t.projection.dense() for i in range(300) for t in directions.tiles(0, 0, i, values=False)]
+    )
+    full = directions.coordinates.upsampling.up(theta.T)
+    torch.testing.assert_close(full.norm(dim=0), torch.ones(full.shape[1]).double())
+    exact = float(torch.linalg.eigvalsh(full @ full.T / full.shape[1])[-1])
+    assert largest_eigenvalue(directions, Key(0, "gain")) == pytest.approx(exact, rel=0.1)
+
+
+def _directions(flow):
+    from cswf_core.flow.stage import Coordinates
+
+    coordinates = Coordinates(flow.stages[0], flow.data.space)
+    return flow._directions(flow.stages[0], coordinates, coordinates.enter(flow.data.x))
+
+
+def test_a_tempered_sampler_shortens_the_step_and_an_even_one_does_not():
+    data = Dataset(x=draw().normal(8, 30), space=Space((8,)))
+    schedule = Constant(steps=1, directions=1000, step_size=8.0)
+    (state,) = list(small_flow(data, projection=Uneven(), schedule=schedule))
+    assert state.eta == pytest.approx(36 / 8, rel=0.1)
+    (state,) = list(small_flow(data, schedule=schedule))
+    assert state.eta == 8.0
+
+
+def test_few_directions_shorten_the_step_further():
+    assert longest_step(0.1, dimension=100, directions=10_000) == pytest.approx(10)
+    assert longest_step(0.1, dimension=101, directions=50) == pytest.approx(0.5 * 10)
+
+
+def test_high_pass_cannot_run_away_where_the_same_directions_untempered_do():
+    @attrs.frozen(kw_only=True)
+    class Untempered(HighPass):
+        tempered = False
+
+    space = Space((3, 8, 8))
+    settings = {"schedule": Constant(steps=120, directions=300, step_size=1.6 * space.dimension), "count": 60}
+    parameters = {"of": LocallyConnected(patch=5), "local": (0.8, 1.0), "channel": (0.8, 1.0)}
+    with pytest.raises(RunError, match="the flow ran away"):
+        small_flow(noise_images(space), projection=Untempered(**parameters), **settings).run()
+    x = small_flow(noise_images(space), projection=HighPass(**parameters), **settings).run().x
+    assert float(x.std()) < 0.7  # it began at 1 and is on its way to 0.3
+
+
+@pytest.mark.parametrize("patch", [None, 3, 4, 20])
+def test_orthogonal_directions_are_a_basis(patch):
+    d = GRID.dimension
+    theta = Orthogonal(patch=patch).sample(GRID, 2 * d + 5, draw())
+    for block in (theta[:d], theta[d : 2 * d]):
+        torch.testing.assert_close(block @ block.T, torch.eye(d).double())
+    rest = theta[2 * d :]
+    torch.testing.assert_close(rest @ rest.T, torch.eye(5).double())
+    if patch in (3, 4):
+        seen = theta.reshape(-1, *GRID.shape) != 0
+        assert int(seen.any(dim=1).any(dim=2).sum(dim=1).max()) <= patch
+
+
+def test_a_step_draws_whole_bases():
+    flow = small_flow(
+        noise_images(), projection=Orthogonal(patch=3), schedule=Constant(steps=1, directions=300)
+    )
+    (first, second) = _directions(flow).tiles(0, 0, 0, values=True)
+    assert [first.projection.shape[0], second.projection.shape[0]] == [252, 48]
+    theta = first.projection.dense()[:126]
+    torch.testing.assert_close(theta @ theta.T, torch.eye(126).double())
+
+
+def test_orthogonal_matrices_are_uniform():
+    from cswf_plugins.projections.orthogonal import rotations
+
+    q = rotations(20000, 3, draw())
+    torch.testing.assert_close(q.mean(dim=0), torch.zeros(3, 3).double(), atol=0.02, rtol=0)
+    torch.testing.assert_close(q.square().mean(dim=0), torch.full((3, 3), 1 / 3).double(), atol=0.02, rtol=0)
+    assert float(q.square().square().mean()) == pytest.approx(1 / 5, abs=0.01)  # uniform on the sphere of ℝ³
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("patch", [3, 9])
+def test_filters_have_a_power_of_the_inverse_covariance(exponent, patch):
+    space = Space((1, 9, 9))
+    line = torch.linspace(0.2, 2, 81).double()
+    mixed = Key(2, "mix").open(dtype=torch.float64).normal(81, 81) / 9 + torch.diag(line)
+    z = mixed @ draw().normal(81, 4000)
+    fitted = DataCovariance(patch=patch, exponent=exponent, ridge=1e-13).fitted(space, z)
+    if patch == 9:
+        sigma = torch.cov(z, correction=0)
+    else:
+        images = z.T.reshape(-1, 9, 9)
+        patches = torch.cat(
+            [images[:, r : r + 3, c : c + 3].reshape(-1, 9) for r in range(7) for c in range(7)]
+        )
+        sigma = torch.cov(patches.T, correction=0)
+    values, vectors = torch.linalg.eigh(sigma)
+    expected = vectors * values.pow(-exponent) @ vectors.T
+    got = fitted.root @ fitted.root.T
+    torch.testing.assert_close(got / got.trace(), expected / expected.trace(), rtol=1e-6, atol=1e-8)
+    flow = small_flow(
+        Dataset(x=z, space=space), condition=NoCondition(), projection=DataCovariance(patch=patch)
+    )
+    assert torch.isfinite(flow.run().x).all()
