@@ -31,6 +31,8 @@ MARGIN = 0.75
 def largest_eigenvalue(directions: Directions, key: Key) -> float:
     """Estimate the largest eigenvalue λ of E[θθᵀ], θ = U t / ‖U t‖, by power iteration on fresh directions.
 
+    Where several eigenvalues are nearly as large, the estimate falls short by about a tenth.
+
     In the stage's coordinates v ← E[s² t (t·Gv)], with s = 1/‖U t‖, and λ = E[(s t·Gv)²] / v·Gv.
     """
     d, like = directions.coordinates.space.dimension, directions.like

@@ -22,8 +22,9 @@ from torch import Tensor
 
 from cswf_core.errors import OutOfMemoryError
 
-TILE = 128
-"""Directions per tile, which share a key: fixed, or the same seed would draw others."""
+TILE = 1024
+"""Directions per tile, which share a key: fixed, or the same seed would draw others. Large, because on a GPU
+small pieces of work take as long to start as to do."""
 
 TEMPORARIES = 12
 """Numbers that a transport keeps at once for each projected value, indices counted double."""

@@ -1,6 +1,7 @@
 """Noise for particles and data, drawn in blocks of columns by global index.
 
-Sample j gets the same noise however many samples there are and wherever they are computed.
+Sample j gets the same noise however many samples there are and wherever they are computed: numbers are drawn
+sample by sample, so that those of the first samples do not depend on how many follow.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from torch import Tensor
 from cswf_core.flow.stage import Coordinates
 from cswf_core.interfaces import Key
 
-BLOCK = 1024
+BLOCK = 4096
 """Columns per key."""
 
 
@@ -21,8 +22,9 @@ def gaussian(key: Key, shape: tuple[int, int], like: Tensor) -> Tensor:
     d, n = shape
     noise = torch.empty(shape, dtype=like.dtype, device=like.device)
     for index, first in enumerate(range(0, n, BLOCK)):
-        block = attrs.evolve(key, index=index).open(like.device, like.dtype).normal(d, BLOCK)
-        noise[:, first : first + BLOCK] = block[:, : n - first]
+        columns = min(BLOCK, n - first)
+        block = attrs.evolve(key, index=index).open(like.device, like.dtype).normal(columns, d)
+        noise[:, first : first + columns] = block.T
     return noise
 
 
@@ -37,7 +39,7 @@ def dequantised(z: Tensor, bin_width: float, dimension: int, coordinates: Coordi
     noisy = torch.empty_like(z)
     for index, first in enumerate(range(0, z.shape[1], BLOCK)):
         columns = slice(first, min(first + BLOCK, z.shape[1]))
-        noise = attrs.evolve(key, index=index).open(z.device, z.dtype).uniform(dimension, BLOCK)
-        noise = noise[:, : columns.stop - first] * bin_width
+        draw = attrs.evolve(key, index=index).open(z.device, z.dtype)
+        noise = draw.uniform(columns.stop - first, dimension).mul_(bin_width).T.contiguous()
         torch.add(z[:, columns], coordinates.enter_data(noise), out=noisy[:, columns])
     return noisy

@@ -74,12 +74,12 @@ class Halved(Observation):
     ("change", "complaint"),
     [
         (lambda t: t * 2, "directions of unit length, got length 2 in row"),
-        (lambda t: t[:, :-1], r"a 128×5 tensor of float64 on cpu, got 128×4 of float64 on cpu"),
-        (lambda t: t.float(), r"tensor of float64 on cpu, got 128×5 of float32"),
-        (lambda t: t / 0, "finite numbers, got 640 of 640 that are NaN or infinite"),
+        (lambda t: t[:, :-1], r"a 300×5 tensor of float64 on cpu, got 300×4 of float64 on cpu"),
+        (lambda t: t.float(), r"tensor of float64 on cpu, got 300×5 of float32"),
+        (lambda t: t / 0, "finite numbers, got 1500 of 1500 that are NaN or infinite"),
         (lambda t: t.tolist(), "a tensor or a Projection, got list"),
         (lambda t: Operator(t, factor=2.0), "adjoint must return what dense"),
-        (lambda t: Operator(t[:3]), r"a 128×5 operator, got shape \(3, 5\)"),
+        (lambda t: Operator(t[:3]), r"a 300×5 operator, got shape \(3, 5\)"),
         (lambda t: sys.exit(5), r"sample raised SystemExit: 5 \(.*test_boundary.py:\d+\)"),
         (lambda t: 1 / 0, r"sample raised ZeroDivisionError: division by zero \(.*test_boundary.py:\d+\)"),
     ],
@@ -113,7 +113,7 @@ def test_a_structured_projection_gives_what_a_dense_one_gives():
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda image: image[:, 1:], "transport must return a 128×30 tensor"),
+        (lambda image: image[:, 1:], "transport must return a 300×30 tensor"),
         (lambda image: image * float("nan"), "finite numbers"),
         (lambda image: None, "got NoneType"),
     ],
@@ -132,7 +132,7 @@ def test_a_faulty_cdf_is_named(change, complaint):
 @pytest.mark.parametrize(
     ("method", "value", "complaint"),
     [
-        ("project", lambda *a: torch.zeros(2, 2), "project must return a 128×30 tensor"),
+        ("project", lambda *a: torch.zeros(2, 2), "project must return a 300×30 tensor"),
         (
             "directions",
             lambda self, size, n, draw: draw.normal(n, size),

@@ -189,7 +189,7 @@ def test_the_largest_eigenvalue_counts_the_upsampling():
     full = directions.coordinates.upsampling.up(theta.T)
     torch.testing.assert_close(full.norm(dim=0), torch.ones(full.shape[1]).double())
     exact = float(torch.linalg.eigvalsh(full @ full.T / full.shape[1])[-1])
-    assert largest_eigenvalue(directions, Key(0, "gain")) == pytest.approx(exact, rel=0.1)
+    assert largest_eigenvalue(directions, Key(0, "gain")) == pytest.approx(exact, rel=0.2)
 
 
 def _directions(flow):
@@ -241,13 +241,13 @@ def test_orthogonal_directions_are_a_basis(patch):
 
 
 def test_a_step_draws_whole_bases():
-    flow = small_flow(
-        noise_images(), projection=Orthogonal(patch=3), schedule=Constant(steps=1, directions=300)
-    )
-    (first, second) = _directions(flow).tiles(0, 0, 0, values=True)
-    assert [first.projection.shape[0], second.projection.shape[0]] == [252, 48]
-    theta = first.projection.dense()[:126]
-    torch.testing.assert_close(theta @ theta.T, torch.eye(126).double())
+    d = GRID.dimension
+    flow = small_flow(noise_images(), projection=Orthogonal(), schedule=Constant(steps=1, directions=1500))
+    tiles = [tile.projection.dense() for tile in _directions(flow).tiles(0, 0, 0, values=True)]
+    assert [len(tile) for tile in tiles] == [9 * d, 1500 - 9 * d]  # nine bases are the first with 1,024 or more
+    for first in range(0, 9 * d, d):
+        block = tiles[0][first : first + d]
+        torch.testing.assert_close(block @ block.T, torch.eye(d).double())
 
 
 def test_orthogonal_matrices_are_uniform():
