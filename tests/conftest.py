@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from cswf_core import cli
+from cswf_core.errors import DataError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.parts import Parts, Settings
 from cswf_core.interfaces import Conditions, Dataset, Key, Space
@@ -18,6 +19,9 @@ from cswf_core.plugins import Registry
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.datasets.cifar10 import Cifar10
+from cswf_plugins.datasets.fashion_mnist import FashionMnist
+from cswf_plugins.datasets.mnist import Mnist
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
 
@@ -62,6 +66,17 @@ def digits_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demo") / "digits"
     launch(load_recipe("digits"), RunDirectory(folder), device="cpu")
     return folder
+
+
+def skip_without(name: str) -> None:
+    """Skip a test whose published data set is not on this machine."""
+    source = {"mnist": Mnist, "fashion-mnist": FashionMnist, "cifar10": Cifar10}[name](download=False, count=1)
+    try:
+        source.load(Key(0, "data").open())
+    except DataError:
+        pytest.skip(
+            f"{name} is neither in ~/.cache/cswf nor in $CSWF_DATA; `cswf run {name}-class` downloads it"
+        )
 
 
 def random_data(d: int = 5, n: int = 40, classes: int = 3, seed: int = 1) -> Dataset:

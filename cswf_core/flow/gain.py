@@ -18,11 +18,14 @@ from cswf_core.flow.directions import Directions
 from cswf_core.flow.memory import tiles
 from cswf_core.interfaces import Key
 
-ROUNDS = 12
+ROUNDS = 9
 """Rounds of the power iteration; the last third is averaged."""
 
 PER_DIMENSION = 4
 """Directions drawn in a round, for each dimension of the stage."""
+
+FEWEST, MOST = 1024, 8192
+"""Bounds on the directions drawn in a round."""
 
 MARGIN = 0.75
 """How close to the limit 2 / (λ (1 + (d−1)/H)) a step may come."""
@@ -50,7 +53,7 @@ def _round(directions: Directions, key: Key, v: Tensor) -> tuple[Tensor, Tensor]
     d = v.shape[0]
     Gv = v if upsampling is None else upsampling.gram(v)
     total, squares = torch.zeros_like(v), torch.zeros((), dtype=v.dtype, device=v.device)
-    count = PER_DIMENSION * d
+    count = min(max(PER_DIMENSION * d, FEWEST), MOST)
     for index, size in tiles(count, directions.together):
         filters, scale = directions.filters(attrs.evolve(key, index=index), size, values=False)
         meets = filters.project(Gv)

@@ -105,7 +105,7 @@ class Converter:
 
     def _option(self, node: Mapping, option: Option, path: str, of: str) -> Any:
         entry = node.entries.get(option.name)
-        left_out = entry is None or (isinstance(entry.node, Scalar) and entry.node.value is None)
+        left_out = entry is None or _is_empty(entry.node)
         if entry is None or left_out:
             if option.required:
                 return self.missing(node.location if entry is None else entry.location, option.name, of)
@@ -132,6 +132,9 @@ class Converter:
 
     def _union(self, node: Node, kind: Any, members: tuple[Any, ...], path: str) -> Any:
         mark = len(self.problems)
+        choosing = next((plugin_kind(m) for m in members if plugin_kind(m) is not None), None)
+        if choosing is not None and self.choose is not None and not _is_empty(node):
+            return self.choose(node, choosing, path)
         for member in sorted(members, key=_preference):
             value = self.value(node, member, path)
             if value is not MISSING:
@@ -146,6 +149,10 @@ class Converter:
 def _lacking(values: Iterable[Any]) -> bool:
     """Say whether any value is MISSING, without asking arrays and tensors whether they are equal to it."""
     return any(value is MISSING for value in values)
+
+
+def _is_empty(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.value is None
 
 
 def _preference(kind: Any) -> int:

@@ -1,9 +1,10 @@
 """Metric `sliced-wasserstein`: the distance that the flow descends, measured along fresh directions.
 
-What it is: SW₂ = √(mean over θ of W₂²(θ·p, θ·q)) with θ uniform on the sphere, in the units of x.
+What it is: SW₂ = √(mean over θ of W₂²(θ·p, θ·q)) with θ uniform on the sphere, in the units of x; or with θ
+from another projection plugin, for a distance that looks at patches.
 Cost: one step's projections and sorts.
-When not to use it: to compare across data sets, or as a stand-in for what people see; it hardly notices
-fine detail in images.
+When not to use it: to compare across data sets, or as a stand-in for what people see. Along uniform directions
+it hardly notices fine detail in images; `along: {use: locally-connected, patch: 3}` does.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.interfaces import Dataset, Draw, Metric, parameter
+from cswf_core.interfaces import Dataset, Draw, Metric, Projection, ProjectionSampler, Space, parameter
 from cswf_core.kernels.sorting import at_positions
 
-TILE = 128
+TILE = 512
 
 
 @attrs.frozen(kw_only=True)
@@ -26,17 +27,28 @@ class SlicedWasserstein(Metric):
     """SW₂ between generated and real samples."""
 
     directions: int = parameter("H, the number of random directions", default=1000, at_least=1, at_most=2**40)
+    along: ProjectionSampler | None = parameter("where θ comes from; uniform if left out", default=None)
+    called: str = parameter("name of the score", default="sliced_wasserstein")
 
     def compute(self, generated: Dataset, real: Dataset, draw: Draw) -> Mapping[str, float]:
-        """Return `sliced_wasserstein`; bins of real data are filled with uniform noise first."""
+        """Return the distance; bins of real data are filled with uniform noise first."""
         noise = draw.uniform(*real.x.shape) * real.bin_width
         x = generated.x.to(draw.device, draw.dtype)
         target = real.x.to(draw.device, draw.dtype) + noise
+        sampler = None if self.along is None else self.along.fitted(real.space, target)
         squares = 0.0
         for first in range(0, self.directions, TILE):
-            theta = draw.sphere(min(TILE, self.directions - first), real.space.dimension)
+            theta = _directions(sampler, real.space, min(TILE, self.directions - first), draw)
             squares += float(_squared_w2(theta @ x, theta @ target).sum())
-        return {"sliced_wasserstein": math.sqrt(squares / self.directions)}
+        return {self.called: math.sqrt(squares / self.directions)}
+
+
+def _directions(sampler: ProjectionSampler | None, space: Space, count: int, draw: Draw) -> Tensor:
+    """Return unit directions: count × d."""
+    if sampler is None:
+        return draw.sphere(count, space.dimension)
+    sampled = sampler.sample(space, count, draw)
+    return sampled.dense() if isinstance(sampled, Projection) else sampled
 
 
 def _squared_w2(p: Tensor, q: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ places. At a = 0 they are those of `locally-connected`; at a = 1 the projections
 directions have the same spread, and fine detail counts as much as brightness.
 Cost: at the beginning of a stage an eigenvalue decomposition, O(C³S⁶), and as for `high-pass` the estimate
 of E[θθᵀ]'s largest eigenvalue, which shortens the steps.
-When not to use it: with a near 1 and few steps. Coarse structure then hardly moves.
+When not to use it: with a above about 0.1 and few steps. The longest safe step then hardly moves what is coarse.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DataCovariance(ProjectionSampler):
     patch: int = parameter("S, the side of a patch in pixels; a pyramid sets it", default=7, at_least=1)
     exponent: float = parameter(
         "a: filters have covariance Σ^(−a); 0 is isotropic, 1 evens out the data",
-        default=0.5,
+        default=0.1,
         at_least=0,
         at_most=2,
     )
@@ -47,19 +47,18 @@ class DataCovariance(ProjectionSampler):
     def fitted(self, space: Space, z: Tensor) -> ProjectionSampler:
         """Return a sampler with the square root of Σ^(−a), from the data in a stage's coordinates (d_k×N)."""
         channels, height, width = space.grid("projection 'data-covariance'")
-        side = max(height, width) if covers(self.patch, height, width) else self.patch
-        if side > min(height, width) and not covers(self.patch, height, width):
-            raise DataError(f"patches of {side} pixels do not fit into a grid of {height}×{width}")
-        patches = z.T if covers(self.patch, height, width) else _patches(z, space, side)
+        whole = covers(self.patch, height, width)
+        if not whole and self.patch > min(height, width):
+            raise DataError(f"patches of {self.patch} pixels do not fit into a grid of {height}×{width}")
+        patches = z.T if whole else _patches(z, space, self.patch)
         spread = patches - patches.mean(dim=0)
         covariance = (spread.T @ spread / len(patches)).double()
         values, vectors = torch.linalg.eigh(covariance)
         floor = self.ridge * values.mean().clamp_min(torch.finfo(z.dtype).tiny)
-        root = vectors * (values.clamp_min(0) + floor).pow(-self.exponent / 2)
+        # The symmetric root is the same on every device; eigenvectors have signs as they please.
+        root = vectors * (values.clamp_min(0) + floor).pow(-self.exponent / 2) @ vectors.T
         root = root / torch.linalg.matrix_norm(root)  # unit length comes later; this keeps numbers in range
-        return _Fitted(
-            channels=channels, side=None if patches.shape[1] == space.dimension else side, root=root.to(z)
-        )
+        return _Fitted(channels=channels, side=None if whole else self.patch, root=root.to(z))
 
 
 @attrs.frozen(kw_only=True, eq=False)

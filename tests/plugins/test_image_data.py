@@ -27,6 +27,7 @@ from cswf_plugins.datasets.image_folder import ImageFolder
 from cswf_plugins.datasets.images import Pictures, columns, data_root
 from cswf_plugins.datasets.mnist import Mnist
 from cswf_plugins.datasets.npz import Npz
+from tests.conftest import skip_without
 
 TRAIN, TEST = 60, 20
 
@@ -616,10 +617,7 @@ def real(source, monkeypatch, root):
         monkeypatch.delenv("CSWF_DATA")
     else:
         monkeypatch.setenv("CSWF_DATA", root)
-    if source._find(("train", "test")) is None:
-        pytest.skip(
-            f"{source.NAME} is not in ~/.cache/cswf or $CSWF_DATA; the project's data script lays it out there"
-        )
+    skip_without(source.NAME)
     return source.load(draw())
 
 

@@ -129,7 +129,7 @@ def test_recipes_in_the_docs_are_valid_and_the_faulty_one_gets_the_errors_shown(
     tmp_path, monkeypatch, registry
 ):
     monkeypatch.chdir(tmp_path)
-    for text in blocks("docs/recipes.md", "yaml"):
+    for text in [*blocks("docs/recipes.md", "yaml"), *blocks("docs/data.md", "yaml")]:
         Path("my.yaml").write_text(text, encoding="utf-8")
         assert load_recipe("my.yaml", registry=registry).name == "my"
     (faulty,), (shown,) = blocks("docs/recipes.md", "yaml faulty"), blocks("docs/recipes.md", "text")

@@ -1,0 +1,242 @@
+"""The pyramid: entries as in the paper's table, exact coordinates, step sizes, and leaving early."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import torch
+from torch import Tensor
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Dataset, Draw, Key, ProjectionSampler, Schedule, Space, Stage
+from cswf_plugins.conditions.colorize import Colorize
+from cswf_plugins.conditions.mask import Mask
+from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.conditions.super_resolution import SuperResolution
+from cswf_plugins.projections.conv_stack import ConvStack
+from cswf_plugins.projections.locally_connected import LocallyConnected
+from cswf_plugins.schedules.adaptive import Adaptive
+from cswf_plugins.schedules.enlarged import Enlarged
+from cswf_plugins.schedules.pyramid import Entry, PerDimension, Pyramid
+from tests.conftest import small_flow
+
+COLOUR = Space((3, 12, 10))
+KERNELS = ("lanczos5", "lanczos3", "bicubic", "nearest")
+
+
+def entries(*texts: str) -> tuple[Entry, ...]:
+    return tuple(map(Entry.from_text, texts))
+
+
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [
+        ("(8×8) [8, 7, 5, 3]", Entry(8, 8, (8, 7, 5, 3))),
+        ("(8x8)[8,7,5,3]", Entry(8, 8, (8, 7, 5, 3))),
+        (" ( 4 × 6 ) [ 3 ]  steps=20 dilation = 2 ", Entry(4, 6, (3,), steps=20, dilation=2)),
+    ],
+)
+def test_an_entry_reads_as_in_the_paper_s_table_and_is_written_back(text, entry):
+    assert Entry.from_text(text) == entry
+    assert Entry.from_text(str(entry)) == entry
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("8×8 [8]", r"must be an entry such as '\(8×8\) \[8, 7, 5, 3\]'"),
+        ("(8×8) []", r"needs patch sizes, as in '\(8×8\) \[8\]'"),
+        ("(8×8) [3,,5]", "needs patch sizes"),
+        ("(8×8) [3] speed=2", "takes steps=N and dilation=N"),
+        ("(8×8) [3] steps=2 steps=3", "takes steps=N and dilation=N, each once"),
+        ("(8×8) [3] steps=lots", "takes steps=N"),
+        ("(0×8) [3]", "must have numbers of 1 or more"),
+        ("(8×8) [0]", "must have numbers of 1 or more"),
+        ("(8×8) [3] dilation=0", "must have numbers of 1 or more"),
+    ],
+)
+def test_a_mistake_in_an_entry_is_one_sentence(text, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Entry.from_text(text)
+
+
+def test_stages_follow_the_table():
+    schedule = Pyramid(
+        entries=entries("(1×1) [1] steps=20", "(6×5) [5, 3]", "(12×10) [7] dilation=2"), steps=200
+    )
+    stages = schedule.stages(COLOUR, LocallyConnected())
+    assert [s.name for s in stages] == ["(1×1) [1]", "(6×5) [5]", "(6×5) [3]", "(12×10) [7]"]
+    assert [s.steps for s in stages] == [20, 200, 200, 200]
+    assert [s.directions for s in stages] == [10000] * 4
+    assert [s.sampler.patch for s in stages] == [1, 5, 3, 7]
+    assert [s.sampler.dilation for s in stages] == [1, 1, 1, 2]
+    assert [s.upsampling and s.upsampling.space.shape for s in stages] == [
+        (3, 1, 1),
+        (3, 6, 5),
+        (3, 6, 5),
+        None,
+    ]
+    assert [s.step_size for s in stages] == [3, 90, 90, 360]
+
+
+def test_directions_in_proportion_to_the_stage():
+    spec = PerDimension(per_dimension=2, at_least=100, at_most=500)
+    stages = Pyramid(entries=entries("(2×2) [2]", "(6×5) [3]", "(12×10) [3]"), directions=spec).stages(
+        COLOUR, ConvStack()
+    )
+    assert [s.directions for s in stages] == [100, 180, 500]
+
+
+def test_scale_shortens_every_entry_but_leaves_a_step():
+    stages = Pyramid(entries=entries("(1×1) [1] steps=20", "(6×5) [5]"), steps=200, scale=0.01).stages(
+        COLOUR, ConvStack()
+    )
+    assert [s.steps for s in stages] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("rule", "sizes"),
+    [
+        ({}, [12.0, 50.0]),  # C·k², never more than H
+        ({"step_size": "dimension"}, [360.0, 360.0]),
+        ({"step_size": 7.0}, [7.0, 7.0]),
+        ({"factor": 0.5}, [6.0, 25.0]),
+    ],
+)
+def test_step_sizes_follow_their_rule(rule, sizes):
+    stages = Pyramid(entries=entries("(2×2) [2]", "(12×10) [3]"), directions=50, **rule).stages(
+        COLOUR, ConvStack()
+    )
+    assert [s.eta(0) for s in stages] == sizes
+
+
+def test_step_sizes_fall_to_nothing_over_the_last_steps():
+    schedule = Pyramid(entries=entries("(2×2) [2]", "(4×4) [4]"), steps=10, decay=0.6, step_size=1.0)
+    stages = schedule.stages(COLOUR, ConvStack())
+    etas = [stage.eta(step) for stage in stages for step in range(stage.steps)]
+    assert etas[:9] == [1.0] * 9
+    assert etas[9:] == pytest.approx(
+        [11 / 12, 10 / 12, 9 / 12, 8 / 12, 7 / 12, 6 / 12, 5 / 12, 4 / 12, 3 / 12, 2 / 12, 1 / 12]
+    )
+
+
+def test_the_paper_s_step_size_read_literally_diverges_on_coarse_grids():
+    """η = d at 1×1 is d/C times too long; the engine says so instead of going on."""
+    from cswf_core.errors import RunError
+
+    data = Dataset(x=Key(1, "x").open(dtype=torch.float64).normal(360, 60), space=COLOUR)
+    schedule = Pyramid(entries=entries("(1×1) [1]"), steps=50, directions=200, step_size="dimension")
+    with pytest.raises(RunError, match="the flow ran away"):
+        small_flow(data, projection=ConvStack(), schedule=schedule).run()
+
+
+def test_an_entry_larger_than_the_images_is_refused():
+    with pytest.raises(
+        DataError, match=r"entry '\(24×24\) \[3\]' of the schedule is larger than the images, 12×10"
+    ):
+        Pyramid(entries=entries("(24×24) [3]")).stages(COLOUR, ConvStack())
+
+
+def test_points_have_no_pyramid():
+    with pytest.raises(DataError, match="schedule 'pyramid' needs images, and these data are points in 2 dim"):
+        Pyramid(entries=entries("(1×1) [1]")).stages(Space((2,)), ConvStack())
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_down_is_the_transpose_of_up_and_gram_is_both(kernel):
+    U = Enlarged(Space((3, 5, 4)), COLOUR, kernel)
+    unit = torch.eye(60).double()
+    dense = U.up(unit)
+    assert dense.shape == (360, 60)
+    torch.testing.assert_close(U.down(torch.eye(360).double()), dense.T)
+    torch.testing.assert_close(U.gram(unit), dense.T @ dense)
+    # Scaled by √(k/size) along each axis, G is near the identity.
+    assert float(torch.linalg.eigvalsh(dense.T @ dense)[-1]) < 1.6
+
+
+@attrs.frozen
+class UpsampledFilters(ProjectionSampler):
+    """A stage's filters, already enlarged to the images' size and of unit length there: no coordinates."""
+
+    stage: Stage
+
+    def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
+        assert self.stage.upsampling is not None
+        t = self.stage.sampler.sample(self.stage.upsampling.space, count, draw)
+        theta = self.stage.upsampling.up(t.T).T
+        return theta / theta.norm(dim=1, keepdim=True)
+
+
+@attrs.frozen
+class Plain(Schedule):
+    """A pyramid computed on the images themselves."""
+
+    pyramid: Pyramid
+
+    def stages(self, space: Space, projection: ProjectionSampler) -> list[Stage]:
+        return [
+            stage
+            if stage.upsampling is None
+            else attrs.evolve(stage, upsampling=None, sampler=UpsampledFilters(stage))
+            for stage in self.pyramid.stages(space, projection)
+        ]
+
+
+CONDITIONS = {
+    "none": NoCondition(),
+    "mask": Mask(hidden="centre"),
+    "stretched mask": Mask(hidden="left", amplifier=3.0),
+    "mask for each": Mask(hidden="boxes", masks="each", share=0.4),
+    "super-resolution": SuperResolution(size=2),
+    "colorize": Colorize(amplifier=2.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"),
+    [
+        *((kernel, name) for kernel in KERNELS for name in ("none", "mask")),
+        *(("lanczos5", n) for n in CONDITIONS),
+    ],
+)
+def test_stage_coordinates_equal_the_full_resolution(kernel, name):
+    x = Key(1, "x").open(dtype=torch.float64).normal(360, 50) * 0.3
+    data = Dataset(x=x, space=COLOUR, bin_width=0.05)
+    schedule = Pyramid(
+        entries=entries("(1×1) [1]", "(5×4) [5, 3]", "(8×8) [3] dilation=2", "(12×10) [5]"),
+        steps=3,
+        directions=400,
+        upsample=kernel,
+    )
+    settings = {"condition": CONDITIONS[name], "projection": LocallyConnected()}
+    got = small_flow(data, schedule=schedule, **settings).run()
+    expected = small_flow(data, schedule=Plain(schedule), **settings).run()
+    torch.testing.assert_close(got.x, expected.x, atol=1e-9, rtol=0)
+    assert float((got.x - small_flow(data, schedule=schedule, **settings).samples().x).abs().max()) > 0.1
+
+
+def test_an_adaptive_schedule_leaves_a_stage_that_has_nothing_to_give():
+    x = Key(1, "x").open(dtype=torch.float64).normal(360, 60) * 0.3
+    data = Dataset(x=x, space=COLOUR)
+    settings = {"entries": entries("(2×2) [2]", "(4×4) [4]"), "steps": 300, "directions": 300}
+    flow = small_flow(data, projection=ConvStack(), schedule=Adaptive(**settings, window=5, shortest=12))
+    taken: dict[int, int] = {}
+    for state in flow:
+        taken[state.stage_index] = state.step
+    assert set(taken) == {0, 1}
+    assert all(12 <= steps < 100 for steps in taken.values())
+    left_to_run = small_flow(data, projection=ConvStack(), schedule=Pyramid(**settings | {"steps": 100}))
+    left_to_run.run()
+    adaptive, thorough = (f.samples().x.std() for f in (flow, left_to_run))
+    assert float(adaptive) == pytest.approx(float(thorough), rel=0.05)
+
+
+def test_an_adaptive_schedule_stays_while_the_distance_falls():
+    schedule = Adaptive(entries=entries("(2×2) [2]"), window=5, shortest=10)
+    stage = Stage(steps=100, directions=1, step_size=1.0)
+    noise = Key(1, "noise").open(dtype=torch.float64).normal(60).tolist()
+    falling = [10 * 0.9**i + 0.001 * n for i, n in enumerate(noise)]
+    assert not any(schedule.stop(stage, falling[:i]) for i in range(1, 40))
+    flat = [1 + 0.01 * n for n in noise]
+    assert not schedule.stop(stage, flat[:9])
+    assert sum(schedule.stop(stage, flat[:i]) for i in range(10, 60)) > 40
