@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -63,14 +64,21 @@ def evaluate(recipe: Recipe, flow: Flow, generated: Dataset) -> dict[str, float]
     """Compute every metric of the recipe; scores against held-out samples end in `_test`."""
     scores: dict[str, float] = {}
     for split in recipe.against:
-        real, ending = (flow.data, "") if split == "train" else (_held_out(recipe, flow.data), "_test")
+        real, ending = (flow.target, "") if split == "train" else (_held_out(recipe, flow.data), "_test")
         for index, choice in enumerate(recipe.metrics):
             draw = Key(recipe.seed, "metric", index=index).open(flow.device, flow.settings.dtype)
             with boundary.calling(choice.plugin.owner, "compute"), fitting(*flow.sizes()):
                 found = choice.part.compute(generated, real, draw)
             checked = boundary.check_scores(found, choice.plugin.owner)
-            scores.update({name + ending: value for name, value in checked.items()})
+            for name, value in checked.items():
+                scores[_free(name + ending, scores)] = value
     return scores
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    """Return a score's name, numbered if another metric has it already."""
+    numbered = (name if n == 1 else f"{name}_{n}" for n in itertools.count(1))
+    return next(free for free in numbered if free not in taken)
 
 
 def _held_out(recipe: Recipe, data: Dataset) -> Dataset:

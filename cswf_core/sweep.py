@@ -260,7 +260,9 @@ class Sweep:
             found = [(str(row[keys[0]]), str(row[keys[1]]), str(row[keys[2]])) for row in rows]
         except (TypeError, KeyError):
             return []
-        return [row for row in found if Path(row[1]).name == row[1]]  # never one outside of the folder
+        return [
+            row for row in found if Path(row[1]).name == row[1] and row[1] not in ("", "..")
+        ]  # never outside
 
     def _is_free(self) -> bool:
         return not self.directory.path.is_dir() or not any(self.directory.path.iterdir())

@@ -29,6 +29,9 @@ from cswf_core.interfaces import (
     Stratum,
 )
 
+FEW = 64
+"""Samples that are enough to check an observation on."""
+
 UNIT_TOLERANCE = 1e-3
 """How far a direction's length may be from 1."""
 
@@ -159,6 +162,11 @@ def check_dataset(data: object, owner: Owner) -> Dataset:
         bad = int((~torch.isfinite(x)).any(dim=0).sum())
         raise DataError(f"{owner}: {bad:,} of {len(data):,} samples have NaN or infinite values")
     check_conditions(data.conditions, owner, "load", len(data), len(data.classes))
+    if data.held_out is not None:
+        held_out = check_dataset(data.held_out, owner)
+        if (held_out.space, held_out.classes) != (data.space, data.classes) or held_out.held_out is not None:
+            expected = f"held-out samples of the same kind, {data.space} with {len(data.classes)} classes"
+            raise fault(owner, "load", expected, f"{held_out.space} with {len(held_out.classes)}")
     return data
 
 
@@ -263,13 +271,19 @@ def check_observation(value: object, owner: Owner, x: Tensor, amplifier: float) 
         raise fault(owner, method, "None or an Observation", type(value).__name__)
     if amplifier != 1 and not value.shared:
         raise DataError(f"{owner}: an amplifier other than 1 needs one observation for all particles")
+    if value.shared:
+        x = x[:, :FEW].contiguous()  # a check must not need the memory of the flow several times over
     with calling(owner, method):
-        seen, free = value.seen(x), value.free(x)
+        seen, free, shown = value.seen(x), value.free(x), value.shown(x)
         again = value.seen(seen)
-    for part in (seen, free, again):
+    for part in (seen, free, shown, again):
         check_tensor(part, owner, method, shape=tuple(x.shape), like=x)
+    x, seen, free, again = (part[:, :FEW] for part in (x, seen, free, again))
     if not all(torch.allclose(a, b, rtol=1e-3, atol=1e-3) for a, b in ((again, seen), (seen + free, x))):
         raise fault(owner, method, "an orthogonal projection", "one that changes what it has projected")
+    across = (seen * free).sum(dim=0).abs() > 1e-3 * (x * x).sum(dim=0)
+    if bool(across.any()):
+        raise fault(owner, method, "an orthogonal projection", "one whose two parts are not at right angles")
     return value
 
 

@@ -102,11 +102,11 @@ class Flow:
         with fitting(*self.sizes()):
             x, conditions, self.observation = begin(data, parts, self.settings, start, self.device)
             self.particles = Particles(x, conditions)
-            target = self._balanced()
-            self._data_x = target.x.to(self.device, self.settings.dtype)
-            self._data_conditions = target.conditions.to(self.device, self.settings.dtype)
+            self.target = self._balanced()
+            self._data_x = self.target.x.to(self.device, self.settings.dtype)
+            self._data_conditions = self.target.conditions.to(self.device, self.settings.dtype)
         self._size = max(_mean_length(self._data_x), _mean_length(self.particles.x))
-        self._chunks = Chunks(self.device, len(self.particles) + len(target), self._data_x.element_size())
+        self._chunks = Chunks(self.device, len(self.particles) + len(self.target), self._data_x.element_size())
         self._check_values = True
         self._transport = self._plan_transport()
         self._hooks = _hooks(observers)
@@ -174,12 +174,12 @@ class Flow:
                 self.particles.enter(coordinates)
                 data_z = coordinates.enter_data(self._data_x)
                 directions = self._directions(stage, coordinates, data_z)
-                limit = self._limit(directions, index)
+                factor = self._tempering(directions, index)
             self._notify("before_stage", stage=stage)
             distances: list[float] = []
             for step in range(stage.steps):
                 with fitting(*self.sizes()):
-                    eta = min(stage.eta(step), limit)
+                    eta = stage.eta(step) * factor
                     moved, squares = self._step(directions, data_z, index, step, eta)
                 done += 1
                 if self._check_values or may_stop or step + 1 == stage.steps:
@@ -253,12 +253,14 @@ class Flow:
         condition = self.parts.condition, self.parts.owner("condition")
         return Directions(stage, coordinates, (sampler, owner), condition, self.condition_length, self._data_x)
 
-    def _limit(self, directions: Directions, stage_index: int) -> float:
-        """Return the longest step that the stage's sampler allows; infinity for one that is even."""
-        if not directions.sampler.tempered or directions.stage.steps == 0:
-            return math.inf
+    def _tempering(self, directions: Directions, stage_index: int) -> float:
+        """Return the factor on a stage's step sizes that keeps them short enough for uneven directions."""
+        stage = directions.stage
+        if not (directions.sampler.tempered or stage.tempered) or stage.steps == 0 or stage.step_size <= 0:
+            return 1.0
         eigenvalue = largest_eigenvalue(directions, Key(self.settings.seed, "gain", stage_index))
-        return longest_step(eigenvalue, directions.coordinates.space.dimension, directions.stage.directions)
+        limit = longest_step(eigenvalue, directions.coordinates.space.dimension, stage.directions)
+        return min(1.0, limit / stage.step_size)
 
     def _notify(self, hook: str, **arguments: object) -> None:
         with boundary.calling(Owner("hook", hook, "an observer", ""), hook):

@@ -46,6 +46,8 @@ class Stage:
     """Where directions come from; None is the recipe's projection."""
     upsampling: Upsampling | None = None
     """The coordinates the stage runs in; None is the data's own."""
+    tempered: bool = False
+    """Whether the coordinates make even directions uneven; see `ProjectionSampler.tempered`."""
     entropy: float = 0.0
     """λ: every step adds √(2λη) ε, ε ~ N(0, I), to the particles."""
 

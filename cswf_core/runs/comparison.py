@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
+from cswf_core.errors import CswfError, RunError
 from cswf_core.runs import pictures
 from cswf_core.runs.pictures import BACKGROUND, GAP, INK
 
@@ -115,7 +117,7 @@ def _spelled(character: str) -> str:
 
 def _samples(folder: Path, columns: int) -> Image.Image:
     """Draw a run's images without the names of classes, which are the same in all runs; or open its scatter."""
-    with np.load(folder / "samples.npz") as arrays:
+    with _reading(folder / "samples.npz") as file, np.load(file) as arrays:
         if "images" not in arrays:
             return _open(folder / "samples.png")
         images = torch.from_numpy(arrays["images"])
@@ -131,7 +133,7 @@ def _flow(folder: Path) -> tuple[Image.Image, Image.Image]:
     """Return the steps above a run's flow.png and its first rows; of a scatter nothing and the whole."""
     whole = _open(folder / "flow.png")
     nothing = whole.crop((0, 0, whole.width, 0))
-    with np.load(folder / "samples.npz") as arrays:
+    with _reading(folder / "samples.npz") as file, np.load(file) as arrays:
         if "images" not in arrays:
             return nothing, whole
         width, height = pictures.tile(torch.from_numpy(arrays["images"][0])).size
@@ -150,8 +152,19 @@ def _below(head: Image.Image, rows: Image.Image) -> Image.Image:
 
 
 def _open(path: Path) -> Image.Image:
-    with Image.open(path) as picture:
+    with _reading(path) as file, Image.open(file) as picture:
         return picture.convert("RGB")
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[Path]:
+    """Turn whatever a damaged file makes its reader raise into one sentence."""
+    try:
+        yield path
+    except CswfError:
+        raise
+    except Exception as error:
+        raise RunError(f"{path} cannot be read ({error}); remove its folder to run it again") from error
 
 
 def _begins(long: Image.Image, short: Image.Image) -> bool:

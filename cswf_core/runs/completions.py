@@ -46,7 +46,6 @@ def figure(samples: Dataset, given: Tensor, observation: Observation, rows: int)
 
 
 def _first(origin: Tensor, rows: int) -> list[int]:
-    """Return the images to show: held-out ones in order, then those of the first particles."""
-    held_out = torch.unique(origin[origin < 0]).flip(0)[:rows].tolist()
-    others = origin[origin >= 0][: rows - len(held_out)].tolist()
-    return held_out or list(dict.fromkeys(others))
+    """Return the images to show: held-out ones in order; where there are none, those of the first particles."""
+    held_out: list[int] = torch.unique(origin[origin < 0]).flip(0)[:rows].tolist()
+    return held_out or list(dict.fromkeys(origin[:rows].tolist()))

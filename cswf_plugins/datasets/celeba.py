@@ -42,7 +42,7 @@ class CelebA(ImageSource):
         del draw
         folder, files = self._find()
         splits = self._splits(folder, files)
-        every = Pictures(decoded(folder, files, Cut(self.size, 3, self.crop)), np.arange(len(files)))
+        every = Pictures(decoded(folder, files, Cut(self.size, 3, self.crop), self.root), np.arange(len(files)))
         test = every.take(np.flatnonzero(splits == TEST))
         if self.split == "test":
             return test, None

@@ -51,10 +51,10 @@ def files_in(folder: Path, endings: tuple[str, ...]) -> list[Path]:
     return [folder / name for name in sorted(names) if name.lower().endswith(endings)]
 
 
-def decoded(folder: Path, files: Sequence[Path], cut: Cut) -> Bytes:
-    """Return the pictures as n×channels×size×size, from the cache if it has them."""
+def decoded(folder: Path, files: Sequence[Path], cut: Cut, root: Path | None = None) -> Bytes:
+    """Return the pictures as n×channels×size×size, from the cache under the data's root if it has them."""
     shape = (len(files), cut.channels, cut.size, cut.size)
-    cache = data_root() / "decoded" / f"{folder.name}-{_fingerprint(folder, files, cut)}.npy"
+    cache = data_root(root) / "decoded" / f"{folder.name}-{_fingerprint(folder, files, cut)}.npy"
     cached = _cached(cache, shape)
     if cached is not None:
         return cached

@@ -2,9 +2,10 @@
 
 What it is: what the authors' released code draws, L = (S−1)/2 layers for a patch of S×S. The weights that
 lead from an input pixel to the unit are sums over paths of products of independent weights: nearly
-Gaussian, with a variance in proportion to the number of paths, which is the L-fold convolution of a box of
-three with itself, in rows and columns alike. So the filter is drawn directly, through the square root of
-that as a window, and no network is built. Filters fade out towards their rim instead of ending there.
+Gaussian, with a variance in proportion to the number of paths. Along a row or a column that number is what
+(1, 1, 1) convolved with itself, L factors in all, has there. So the filter is drawn directly, through the
+square root of that as a window, and no network is built. Filters fade out towards their rim instead of
+ending there.
 Cost: as `locally-connected`.
 When not to use it: to follow the paper's text to the letter; that is `locally-connected`.
 """

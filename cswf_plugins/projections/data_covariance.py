@@ -5,7 +5,8 @@ places. At a = 0 they are those of `locally-connected`; at a = 1 the projections
 directions have the same spread, and fine detail counts as much as brightness.
 Cost: at the beginning of a stage an eigenvalue decomposition, O(C³S⁶), and as for `high-pass` the estimate
 of E[θθᵀ]'s largest eigenvalue, which shortens the steps.
-When not to use it: with a above about 0.1 and few steps. The longest safe step then hardly moves what is coarse.
+When not to use it: with a above about 0.1 and few steps. The longest safe step then hardly moves anything
+coarse.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Projection `high-pass`: another sampler's filters with some of their smooth part taken away.
 
 What it is: natural images have little energy in fine detail and in differences of colour, so that a random
-filter hardly sees those. From each filter b times its local mean (3×3 pixels) and g times its mean over
-channels are subtracted, b and g drawn anew for each direction, so that some filters stay as they were and
-others look at detail only.
+filter hardly sees those. Each filter loses a share b of what it is on average over 3×3 pixels, and a share g
+of its mean over channels, b and g drawn anew for each direction, so that some filters stay as they were
+and others look at detail only.
 Cost: a small convolution per direction, and at the beginning of a stage some rounds of drawing directions to
 find the largest eigenvalue of E[θθᵀ]. Such directions are uneven, and the engine lets no step be longer
 than that eigenvalue allows.

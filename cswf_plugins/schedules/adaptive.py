@@ -30,6 +30,11 @@ class Adaptive(Pyramid):
     )
     shortest: int = parameter("steps that every stage takes at least, before `scale`", default=40, at_least=1)
 
+    def __attrs_post_init__(self) -> None:
+        """Refuse a decay, which counts from an end that is not known."""
+        if self.decay:
+            raise ValueError("decay counts from the last step, and 'adaptive' does not know which that will be")
+
     def stop(self, stage: Stage, distances: Sequence[float]) -> bool:
         """Compare the last two windows of distances."""
         del stage

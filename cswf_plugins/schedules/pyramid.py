@@ -52,7 +52,7 @@ class Entry(Written):
             ) from None
         options: dict[str, int] = {}
         for name, value in re.findall(r"(\w+)\s*=\s*(\w+)", behind):
-            if name not in _OPTIONS or name in options or not value.isdigit():
+            if name not in _OPTIONS or name in options or not value.isdecimal():
                 raise ValueError(f"takes steps=N and dilation=N, each once, behind the patches, got '{text}'")
             options[name] = int(value)
         if min(int(height), int(width), *patches, *options.values()) < 1:
@@ -74,6 +74,11 @@ class PerDimension:
     per_dimension: float = parameter("c: directions for each of the C·k² dimensions of a stage", above=0)
     at_least: int = parameter("smallest H", default=1000, at_least=1)
     at_most: int = parameter("largest H", default=10000, at_least=1)
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse bounds that contradict each other."""
+        if self.at_least > self.at_most:
+            raise ValueError(f"at_least ({self.at_least:,}) must not be above at_most ({self.at_most:,})")
 
     def count(self, dimension: int) -> int:
         """Return H for a stage of C·k² dimensions."""
@@ -115,7 +120,7 @@ class Pyramid(Schedule):
         "H, or {per_dimension: c, at_least: …, at_most: …} for H = c·C·k²", default=10000, at_least=1
     )
     step_size: float | Literal["stage", "dimension"] = parameter(
-        "η: 'stage' for C·k² at resolution k but at most H (released code), 'dimension' for η = d, or a number",
+        "η: 'stage' for C·k² at resolution k but at most H/2, 'dimension' for η = d, or a number",
         default="stage",
         above=0,
     )
@@ -149,6 +154,7 @@ class Pyramid(Schedule):
                 step_size=self._eta(grid, space, directions) * self.factor,
                 sampler=projection.patched(patch, entry.dilation),
                 upsampling=None if grid == space else Enlarged(grid, space, self.upsample),
+                tempered=self._is_uneven(grid, space),
                 before=before,
                 planned=planned,
                 fading=round(self.decay * planned),
@@ -156,6 +162,14 @@ class Pyramid(Schedule):
             found.append(stage)
             before += steps
         return found
+
+    def _is_uneven(self, grid: Space, space: Space) -> bool:
+        """Say whether enlarged filters weigh some pixels several times more than others.
+
+        So they do where whole pixels are repeated, some more often than others: at 21 of 28, twice or once.
+        """
+        divides = all(fine % coarse == 0 for coarse, fine in zip(grid.shape, space.shape, strict=True))
+        return self.upsample == "nearest" and not divides
 
     def _steps(self, entry: Entry) -> int:
         steps = self.steps if entry.steps is None else entry.steps
@@ -167,5 +181,5 @@ class Pyramid(Schedule):
 
     def _eta(self, grid: Space, space: Space, directions: int) -> float:
         if self.step_size == "stage":
-            return float(min(grid.dimension, directions))
+            return min(float(grid.dimension), directions / 2)
         return float(space.dimension if self.step_size == "dimension" else self.step_size)

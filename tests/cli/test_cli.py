@@ -313,3 +313,24 @@ def test_a_metric_that_fails_leaves_the_samples(cswf, tmp_path, returned, compla
     assert record["status"] == "failed"
     assert record["error"].startswith(complaint)
     assert record["samples_sha256"]
+
+
+def test_two_metrics_of_one_name_are_both_kept(cswf, tmp_path):
+    twice = "evaluate.metrics=[sliced-wasserstein, {use: sliced-wasserstein, directions: 5}]"
+    assert cswf("run", "digits", *SMALL, twice, "--out", tmp_path / "a", "--quiet").status == 0
+    scores = json.loads((tmp_path / "a/run.json").read_text())["metrics"]
+    assert list(scores) == ["sliced_wasserstein", "sliced_wasserstein_2"]
+    assert len(set(scores.values())) == 2
+
+
+def test_scores_are_taken_against_the_data_that_particles_flow_to(cswf, tmp_path):
+    prior = "condition.prior=[1,0,0,0,0,0,0,0,0,0]"
+    small = ("schedule.steps=40", "schedule.directions=200", "particles.count=200")
+    assert cswf("run", "digits", prior, *small, "--out", tmp_path / "a", "--quiet").status == 0
+    assert json.loads((tmp_path / "a/run.json").read_text())["metrics"]["sliced_wasserstein"] < 0.1
+
+
+def test_held_out_data_are_asked_for_before_the_flow_runs(cswf, tmp_path):
+    done = cswf("run", "digits", "evaluate.against=[test]", "--out", tmp_path / "a", "--quiet")
+    assert done.status == 2
+    assert done.err == "evaluate.against asks for 'test', and dataset 'digits' holds nothing out\n"

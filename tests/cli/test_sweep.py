@@ -287,3 +287,24 @@ def test_a_sweep_that_is_ended_from_outside_can_go_on(cswf, tmp_path, number, st
         assert done.status == 0
         assert "[1/2] steps=1: done before" in done.out
         assert [row["status"] for row in rows(tmp_path)] == ["done", "done"]
+
+
+def test_force_removes_nothing_outside_of_its_folder(tmp_path, cswf):
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    for name in ("recipe.yaml", "samples.npz"):
+        (tmp_path / name).write_text("mine")
+    listed = [{"label": "x", "folder": folder, "recipe_sha256": "1"} for folder in ("..", "", ".")]
+    (inside / "sweep.json").write_text(json.dumps(listed))
+    assert cswf("sweep", "digits", "seed=1,2", *TINY, "--out", inside, "--quiet", "--force").status == 0
+    assert (tmp_path / "recipe.yaml").read_text() == (tmp_path / "samples.npz").read_text() == "mine"
+
+
+def test_a_damaged_run_is_one_sentence(tmp_path, cswf):
+    arguments = ("sweep", "digits", "seed=1,2", *TINY, "--out", tmp_path / "a", "--quiet")
+    assert cswf(*arguments).status == 0
+    (tmp_path / "a/seed=1/samples.npz").write_text("bad")
+    done = cswf(*arguments)
+    assert done.status == 2
+    assert "samples.npz cannot be read" in done.err
+    assert done.err.count("\n") == 1

@@ -63,6 +63,20 @@ class Operator(Projection):
         return self.theta
 
 
+class Oblique(Observation):
+    """A projection, but along a slope."""
+
+    def seen(self, x):
+        return torch.cat([x[:1] + 5 * x[1:2], torch.zeros_like(x[1:])])
+
+
+class Misshown(Masked):
+    """Drawn in another shape than it has."""
+
+    def shown(self, x):
+        return x[:2]
+
+
 class Halved(Observation):
     """No projection: what it has seen it sees smaller the next time."""
 
@@ -159,6 +173,12 @@ def test_a_faulty_cdf_is_named(change, complaint):
         ("observation", lambda *a: Masked(torch.ones(4).bool()), "observation raised RuntimeError: The size"),
         ("observation", lambda *a: Halved(), "an orthogonal projection, got one that changes what it has"),
         ("observation", lambda *a: Masked(torch.ones(5).bool()), "the origin of every particle's observation"),
+        (
+            "observation",
+            lambda *a: Oblique(),
+            "an orthogonal projection, got one whose two parts are not at right",
+        ),
+        ("observation", lambda *a: Misshown(torch.ones(5).bool()), "observation must return a 5×30 tensor"),
         ("balance", lambda *a: torch.tensor([0.5]), r"indices of data \(int64\), got \(1,\) of float32"),
         ("balance", lambda *a: torch.tensor([40]), "indices from 0 to 39, got 40"),
         ("strata", lambda *a: [(torch.arange(3), torch.arange(3))], "each of 30 particles exactly once"),
@@ -186,6 +206,19 @@ def test_a_faulty_schedule_is_named(stages):
     faulty = attrs.frozen(type("Mine", (Constant,), {"stages": lambda self, space, projection: stages}))
     with pytest.raises(PluginError, match="stages must return"):
         small_flow(schedule=faulty(steps=1, directions=1), owners=OWNERS)
+
+
+def test_unusable_held_out_data_are_one_sentence_too():
+    data = random_data()
+    for other, complaint in (
+        (
+            Dataset(x=torch.zeros(4, 3), space=Space((4,))),
+            "held-out samples of the same kind, 5 with 3 classes",
+        ),
+        (attrs.evolve(data, x=data.x / 0), "samples have NaN or infinite values"),
+    ):
+        with pytest.raises((DataError, PluginError), match=complaint):
+            small_flow(attrs.evolve(data, held_out=other))
 
 
 @pytest.mark.parametrize(

@@ -434,7 +434,7 @@ def test_decoding_happens_once_says_so_and_is_repeated_when_a_file_or_the_cache_
     caplog.set_level(logging.WARNING, "cswf")
     monkeypatch.setattr(folders, "REPORT", 10)
     monkeypatch.setattr(folders, "CHUNK", 5)
-    folder, cache = tmp_path / "r", tmp_path / "data" / "decoded"
+    folder, cache = tmp_path / "r", tmp_path / "r" / "decoded"
     faces(folder, range(1, 24))
 
     def load(**options):
@@ -476,11 +476,10 @@ def test_a_cache_that_cannot_be_written_is_a_warning(tmp_path, caplog, monkeypat
         patch.setattr(np, "save", full)
         assert len(CelebA(root=tmp_path / "r", size=8).load(draw())) == 2
     assert "(No space left on device)" in caplog.text
-    assert list((tmp_path / "data" / "decoded").iterdir()) == []
-    (tmp_path / "data" / "decoded").rmdir()
-    (tmp_path / "data").rmdir()
+    assert list((tmp_path / "r" / "decoded").iterdir()) == []
+    (tmp_path / "r" / "decoded").rmdir()
     caplog.clear()
-    (tmp_path / "data").write_text("a file where the folder should be")
+    (tmp_path / "r" / "decoded").write_text("a file where the folder should be")
     assert len(CelebA(root=tmp_path / "r", size=8).load(draw())) == 2
     assert "the decoded images cannot be cached in" in caplog.text
 

@@ -8,12 +8,15 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
+from cswf_core.flow.stage import Coordinates
+from cswf_core.flow.step import Cloud
 from cswf_core.interfaces import Dataset, Draw, Key, ProjectionSampler, Schedule, Space, Stage
 from cswf_plugins.conditions.colorize import Colorize
 from cswf_plugins.conditions.mask import Mask
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.super_resolution import SuperResolution
 from cswf_plugins.projections.conv_stack import ConvStack
+from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.locally_connected import LocallyConnected
 from cswf_plugins.schedules.adaptive import Adaptive
 from cswf_plugins.schedules.enlarged import Enlarged
@@ -50,6 +53,7 @@ def test_an_entry_reads_as_in_the_paper_s_table_and_is_written_back(text, entry)
         ("(8×8) [3] speed=2", "takes steps=N and dilation=N"),
         ("(8×8) [3] steps=2 steps=3", "takes steps=N and dilation=N, each once"),
         ("(8×8) [3] steps=lots", "takes steps=N"),
+        ("(8×8) [3] steps=²", "takes steps=N"),
         ("(0×8) [3]", "must have numbers of 1 or more"),
         ("(8×8) [0]", "must have numbers of 1 or more"),
         ("(8×8) [3] dilation=0", "must have numbers of 1 or more"),
@@ -97,10 +101,10 @@ def test_scale_shortens_every_entry_but_leaves_a_step():
 @pytest.mark.parametrize(
     ("rule", "sizes"),
     [
-        ({}, [12.0, 50.0]),  # C·k², never more than H
+        ({}, [12.0, 25.0]),  # C·k², never more than H/2
         ({"step_size": "dimension"}, [360.0, 360.0]),
         ({"step_size": 7.0}, [7.0, 7.0]),
-        ({"factor": 0.5}, [6.0, 25.0]),
+        ({"factor": 0.5}, [6.0, 12.5]),
     ],
 )
 def test_step_sizes_follow_their_rule(rule, sizes):
@@ -128,6 +132,52 @@ def test_the_paper_s_step_size_read_literally_diverges_on_coarse_grids():
     schedule = Pyramid(entries=entries("(1×1) [1]"), steps=50, directions=200, step_size="dimension")
     with pytest.raises(RunError, match="the flow ran away"):
         small_flow(data, projection=ConvStack(), schedule=schedule).run()
+
+
+def growth(schedule: Pyramid, space: Space, projection: ProjectionSampler) -> list[float]:
+    """By what an error of the mean is multiplied per step of each stage; above 1 it grows without bounds.
+
+    Whatever the data, such an error follows e ← e − (η/H) Σ θ (θ·e), which needs neither particles nor data.
+    """
+    data = Dataset(x=torch.zeros(space.dimension, 2, dtype=torch.float64), space=space)
+    flow = small_flow(data, projection=projection, schedule=schedule, count=2)
+    found = []
+    for index, stage in enumerate(flow.stages):
+        coordinates = Coordinates(stage, space)
+        directions = flow._directions(stage, coordinates, coordinates.enter(data.x))
+        eta = stage.eta(0) * flow._tempering(directions, index)
+        error = Key(1, "e").open(dtype=torch.float64).normal(space.dimension, 1)
+        z = coordinates.enter(error)
+        lengths = []
+        for step in range(24):
+            update = sum(
+                t.adjoint(t.project(Cloud(z, None))) for t in directions.tiles(0, index, step, values=False)
+            )
+            z = z - eta / stage.directions * coordinates.gram(update)
+            lengths.append(float(z.norm()))
+        found.append((lengths[-1] / lengths[11]) ** (1 / 12))
+    return found
+
+
+@pytest.mark.parametrize("projection", [ConvStack(), LocallyConnected()], ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize("per_dimension", [0.5, 1.0, 2.0])
+def test_the_stage_rule_lets_no_error_grow(projection, per_dimension):
+    """Also near H = C·k², and where borders and kernels make directions uneven."""
+    directions = PerDimension(per_dimension=per_dimension, at_least=1)
+    schedule = Pyramid(
+        entries=entries("(3×3) [3]", "(9×9) [7, 3]", "(11×11) [9] dilation=2"), directions=directions
+    )
+    assert max(growth(schedule, Space((1, 14, 14)), projection)) < 1
+
+
+def test_nearest_pixels_are_tempered_where_they_would_diverge():
+    schedule = Pyramid(entries=entries("(9×9) [9]", "(7×7) [5]"), directions=2000, upsample="nearest")
+    space = Space((1, 14, 14))
+    nine, seven = schedule.stages(space, LocallyConnected())
+    assert nine.tempered
+    assert not seven.tempered  # every pixel is repeated twice
+    assert max(growth(schedule, space, LocallyConnected())) < 1
+    assert not any(s.tempered for s in attrs.evolve(schedule, upsample="bicubic").stages(space, ConvStack()))
 
 
 def test_an_entry_larger_than_the_images_is_refused():
@@ -203,7 +253,16 @@ def test_stage_coordinates_equal_the_full_resolution(kernel, name):
     x = Key(1, "x").open(dtype=torch.float64).normal(360, 50) * 0.3
     data = Dataset(x=x, space=COLOUR, bin_width=0.05)
     schedule = Pyramid(
-        entries=entries("(1×1) [1]", "(5×4) [5, 3]", "(8×8) [3] dilation=2", "(12×10) [5]"),
+        # With `nearest`, grids that do not divide the image would be tempered, by estimates of their own.
+        entries=entries(
+            "(1×1) [1]",
+            *(
+                ("(6×5) [5, 3]", "(4×2) [3]")
+                if kernel == "nearest"
+                else ("(5×4) [5, 3]", "(8×8) [3] dilation=2")
+            ),
+            "(12×10) [5]",
+        ),
         steps=3,
         directions=400,
         upsample=kernel,
@@ -229,6 +288,27 @@ def test_an_adaptive_schedule_leaves_a_stage_that_has_nothing_to_give():
     left_to_run.run()
     adaptive, thorough = (f.samples().x.std() for f in (flow, left_to_run))
     assert float(adaptive) == pytest.approx(float(thorough), rel=0.05)
+
+
+def test_a_tempered_step_still_decays():
+    x = Key(1, "x").open(dtype=torch.float64).normal(360, 30) * 0.3
+    schedule = Pyramid(entries=entries("(4×4) [4]"), steps=10, directions=300, decay=1.0)
+    sampler = HighPass(of=ConvStack(), local=(0.8, 1.0), channel=(0.8, 1.0))
+    etas = [
+        state.eta for state in small_flow(Dataset(x=x, space=COLOUR), projection=sampler, schedule=schedule)
+    ]
+    assert etas[0] < 0.9 * 48
+    assert etas == pytest.approx([etas[0] * (10 - i) / 10 for i in range(10)])
+
+
+def test_an_adaptive_schedule_has_no_decay():
+    with pytest.raises(ValueError, match="decay counts from the last step, and 'adaptive' does not know"):
+        Adaptive(entries=entries("(2×2) [2]"), decay=0.1)
+
+
+def test_bounds_that_contradict_each_other_are_refused():
+    with pytest.raises(ValueError, match=r"at_least \(100\) must not be above at_most \(10\)"):
+        PerDimension(per_dimension=1, at_least=100, at_most=10)
 
 
 def test_an_adaptive_schedule_stays_while_the_distance_falls():
