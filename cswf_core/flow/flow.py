@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import PluginError, RunError
-from cswf_core.flow import boundary
+from cswf_core.flow import admission, boundary
 from cswf_core.flow.directions import Directions, step_key
 from cswf_core.flow.gain import largest_eigenvalue, longest_step
 from cswf_core.flow.memory import Chunks, fitting
@@ -91,13 +91,13 @@ class Flow:
         self.parts = parts
         self.settings = settings if settings is not None else Settings()
         self.device = torch.device(device)
-        self.data = boundary.check_dataset(data, parts.owner("dataset"))
+        self.data = admission.check_dataset(data, parts.owner("dataset"))
         with boundary.calling(parts.owner("schedule"), "stages"):
             self.stages = boundary.check_stages(
                 parts.schedule.stages(data.space, parts.projection), parts.owner("schedule")
             )
         with boundary.calling(parts.owner("condition"), "length"):
-            boundary.check_amplifier(getattr(parts.condition, "amplifier", None), parts.owner("condition"))
+            admission.check_amplifier(getattr(parts.condition, "amplifier", None), parts.owner("condition"))
             self.condition_length = parts.condition.length(data)
         with fitting(*self.sizes()):
             x, conditions, self.observation = begin(data, parts, self.settings, start, self.device)
@@ -232,7 +232,7 @@ class Flow:
 
         with boundary.calling(condition_owner, "strata"):
             strata = self.parts.condition.strata(self.particles.conditions, self._data_conditions)
-        strata = boundary.check_strata(strata, condition_owner, len(self.particles), len(self.data))
+        strata = admission.check_strata(strata, condition_owner, len(self.particles), len(self.data))
         return transport if strata is None else apart(transport, strata)
 
     def _balanced(self) -> Dataset:
@@ -240,7 +240,7 @@ class Flow:
         owner, draw = self.parts.owner("condition"), Key(self.settings.seed, "balance").open()
         with boundary.calling(owner, "balance"):
             index = self.parts.condition.balance(self.data, draw)
-        index = boundary.check_balance(index, owner, len(self.data))
+        index = admission.check_balance(index, owner, len(self.data))
         return self.data if index is None else self.data.take(index)
 
     def _directions(self, stage: Stage, coordinates: Coordinates, data_z: Tensor) -> Directions:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import RunError
-from cswf_core.flow import boundary
+from cswf_core.flow import admission, boundary
 from cswf_core.flow.noise import dequantised, gaussian
 from cswf_core.flow.parts import Parts, Settings
 from cswf_core.flow.stage import Coordinates
@@ -26,14 +26,14 @@ def begin(
     owner, data_owner = parts.owner("condition"), parts.owner("dataset")
     like = torch.empty(0, dtype=settings.dtype, device=device)
     count = settings.count if settings.count is not None else len(data)
-    start = boundary.check_start(start, data, data_owner)
+    start = admission.check_start(start, data, data_owner)
     if start is not None:
         x, conditions = start.x.to(like, copy=True), start.conditions
     else:
         x = gaussian(Key(settings.seed, "start"), (data.space.dimension, count), like) * settings.scale
         with boundary.calling(owner, "draw"):
             conditions = parts.condition.draw(data, count, Key(settings.seed, "labels").open())
-    boundary.check_conditions(conditions, owner, "draw", x.shape[1], len(data.classes))
+    admission.check_conditions(conditions, owner, "draw", x.shape[1], len(data.classes))
     conditions = conditions.to(device, settings.dtype)
     if not bool(torch.isfinite(x).all()):
         raise RunError(
@@ -52,9 +52,9 @@ def _observation(
     draw = Key(settings.seed, "observation").open(x.device, x.dtype)
     with boundary.calling(owner, "observation"):
         value = parts.condition.observation(data, conditions, draw)
-    observation = boundary.check_observation(value, owner, x, parts.condition.amplifier)
+    observation = admission.check_observation(value, owner, x, parts.condition.amplifier)
     if observation is not None:
-        boundary.check_origin(conditions, data, owner)
+        admission.check_origin(conditions, data, owner)
     return observation
 
 

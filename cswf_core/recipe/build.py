@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from cswf_core.errors import OutOfMemoryError, RunError
-from cswf_core.flow import boundary
+from cswf_core.flow import admission, boundary
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.memory import is_out_of_memory
 from cswf_core.flow.parts import Parts, Settings
@@ -42,7 +42,7 @@ def load_data(recipe: Recipe) -> Dataset:
     owner = recipe.data.plugin.owner
     with boundary.calling(owner, "load"), _data_fitting():
         data = recipe.data.part.load(Key(recipe.seed, "data").open(dtype=_dtype(recipe)))
-    return boundary.check_dataset(data, owner)
+    return admission.check_dataset(data, owner)
 
 
 def build_flow(recipe: Recipe, *, device: str = "auto", observers: Sequence[object] = ()) -> Flow:
