@@ -232,7 +232,7 @@ class Flow:
 
         with boundary.calling(condition_owner, "strata"):
             strata = self.parts.condition.strata(self.particles.conditions, self._data_conditions)
-        strata = admission.check_strata(strata, condition_owner, len(self.particles), len(self.data))
+        strata = admission.check_strata(strata, condition_owner, len(self.particles), len(self.target))
         return transport if strata is None else apart(transport, strata)
 
     def _balanced(self) -> Dataset:
