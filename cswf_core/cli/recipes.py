@@ -45,6 +45,8 @@ def show(recipe: str, overrides: tuple[str, ...], as_json: bool, plugins_dir: Pa
         click.echo(json.dumps(whole, indent=2, ensure_ascii=False))
     else:
         click.echo(with_origins(loaded), nl=False)
+        if loaded.variants:
+            click.echo(f"# variants, run by `cswf sweep {recipe}`: {'; '.join(loaded.variants)}")
 
 
 @click.command()

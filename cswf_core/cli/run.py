@@ -52,6 +52,8 @@ def run(
     get_ready(quiet=quiet)
     if not quiet:
         introduce(loaded)
+        if loaded.variants:
+            say(f"this runs the recipe itself; `cswf sweep {recipe}` runs its {len(loaded.variants)} variants")
     try:
         run_in_sight(loaded, directory, device=device, force=force, quiet=quiet)
     except KeyboardInterrupt:

@@ -308,3 +308,10 @@ def test_a_damaged_run_is_one_sentence(tmp_path, cswf):
     assert done.status == 2
     assert "samples.npz cannot be read" in done.err
     assert done.err.count("\n") == 1
+
+
+def test_run_and_show_say_that_there_are_variants(tmp_path, cswf, recipe):
+    done = cswf("run", recipe, "--out", tmp_path / "a")
+    assert done.status == 0
+    assert f"`cswf sweep {recipe}` runs its 2 variants" in done.out
+    assert cswf("show", recipe).out.endswith(f"# variants, run by `cswf sweep {recipe}`: ξ = 0; as it is\n")
