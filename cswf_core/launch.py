@@ -93,8 +93,7 @@ def _write_results(
     observation = None if flow.observation is None else flow.observation.to(torch.device("cpu"))
     directory.write("samples.npz", samples.archive(generated, observation))
     if observation is not None and generated.space.is_image:
-        given = flow.given().cpu()
-        shown = completions.figure(generated, given, observation, recipe.outputs.columns)
+        shown = completions.figure(generated, flow.data, observation, recipe.outputs.columns)
         directory.write("completions.png", pictures.png(shown))
     columns = recipe.outputs.columns
     directory.write("samples.png", pictures.png(samples.picture(generated, flow.data, columns)))

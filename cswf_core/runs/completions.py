@@ -22,23 +22,22 @@ def seen_images(samples: Dataset, observation: Observation) -> Tensor:
     return attrs.evolve(samples, x=observation.shown(samples.x)).images()
 
 
-def figure(samples: Dataset, given: Tensor, observation: Observation, rows: int) -> Image.Image:
+def figure(samples: Dataset, data: Dataset, observation: Observation, rows: int) -> Image.Image:
     """Draw a row for each image: what is seen of it, several completions, the original.
 
-    `given` are the originals of all particles (d×M). Held-out images come first; without them, the data's.
+    `data` are what the originals come from. Held-out images are shown; without them, the data's.
     """
     origin = samples.conditions.origin
     assert origin is not None
     seen = seen_images(samples, observation)
-    originals = attrs.evolve(samples, x=given).images()
-    completed = samples.images()
     shown = []
     for image in _first(origin, rows):
-        particles = (origin == image).nonzero()[:, 0]
-        these = completed[particles[:MOST_COMPLETIONS]]
-        shown.append([seen[particles[0]], *these, originals[particles[0]]])
+        particles = (origin == image).nonzero()[:MOST_COMPLETIONS, 0]
+        completed = samples.take(particles)
+        original = attrs.evolve(completed, x=data.originals(completed.conditions)).images()[0]
+        shown.append([seen[particles[0]], *completed.images(), original])
     width = max(len(row) for row in shown)
-    blank = torch.full_like(completed[0], 255)
+    blank = torch.full_like(shown[0][0], 255)
     filled = [[*row[:-1], *[blank] * (width - len(row)), row[-1]] for row in shown]
     tiles = [[pictures.tile(image) for image in row] for row in filled]
     middle = ["completions" if c == (width - 2 + 1) // 2 else "" for c in range(1, width - 1)]

@@ -80,3 +80,26 @@ def test_an_archive_has_the_observed_part_and_its_mask():
     assert arrays["mask"].tolist() == [[[[True, False], [False, True]]]]
     assert arrays["observed"][0].tolist() == [[[128, 0], [0, 128]]]
     assert arrays["labels"].tolist() == [0, 1, 0]
+
+
+def test_completions_show_what_was_seen_several_completions_and_the_original():
+    from cswf_core.runs import completions
+
+    space = Space((1, 2, 2))
+    data = Dataset(x=torch.zeros(4, 5), space=space, held_out=Dataset(x=torch.full((4, 2), 0.5), space=space))
+    origin = torch.tensor([-1, -1, -1, -2, -2, -2, 4])
+    generated = Dataset(x=torch.full((4, 7), -0.5), space=space, conditions=Conditions(origin=origin))
+    seen = Masked(torch.tensor([True, False, False, False]))
+    drawn = np.asarray(completions.figure(generated, data, seen, rows=10).convert("L"))
+    tile = 40
+    left, top = pictures.GAP, 16 + pictures.GAP
+    assert drawn.shape == (top + 2 * (tile + pictures.GAP), left + 5 * (tile + pictures.GAP))
+
+    def pixel(row: int, column: int, x: int, y: int) -> int:
+        return int(drawn[top + row * (tile + pictures.GAP) + y, left + column * (tile + pictures.GAP) + x])
+
+    for row in (0, 1):
+        assert pixel(row, 0, 5, 5) == 64  # seen
+        assert pixel(row, 0, 35, 35) == 0  # hidden
+        assert {pixel(row, c, 35, 35) for c in (1, 2, 3)} == {64}
+        assert pixel(row, 4, 35, 35) == 192  # the original
