@@ -66,4 +66,5 @@ def run(
         if out is None:
             directory.remove_if_empty()
     if not quiet:
-        say(f"see {directory.file('samples.png')}")
+        made = [directory.file(name) for name in ("samples.png", "completions.png")]
+        say(f"see {', '.join(str(path) for path in made if path.exists())}")

@@ -334,3 +334,10 @@ def test_held_out_data_are_asked_for_before_the_flow_runs(cswf, tmp_path):
     done = cswf("run", "digits", "evaluate.against=[test]", "--out", tmp_path / "a", "--quiet")
     assert done.status == 2
     assert done.err == "evaluate.against asks for 'test', and dataset 'digits' holds nothing out\n"
+
+
+def test_a_run_that_completes_images_names_that_picture_too(cswf, tmp_path):
+    done = cswf("run", "digits", *SMALL, "condition=mask", "--out", tmp_path / "a")
+    assert done.out.endswith(f"see {tmp_path / 'a/samples.png'}, {tmp_path / 'a/completions.png'}\n")
+    done = cswf("run", "digits", *SMALL, "--out", tmp_path / "b")
+    assert done.out.endswith(f"see {tmp_path / 'b/samples.png'}\n")
