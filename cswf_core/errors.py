@@ -43,3 +43,7 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     if names and len(names) <= 16:
         return "; known: " + ", ".join(names)
     return ""
+
+
+class NotRepeatableError(CswfError):
+    """Work that was to be recorded and repeated cannot be; it is then done anew each time."""

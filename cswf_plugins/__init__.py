@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from cswf_core.hookspecs import Register, hookimpl
+from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
+from cswf_plugins.cdfs.spline import Spline
 from cswf_plugins.conditions.colorize import Colorize
 from cswf_plugins.conditions.continuous import Continuous
 from cswf_plugins.conditions.mask import Mask
@@ -18,6 +20,7 @@ from cswf_plugins.datasets.fashion_mnist import FashionMnist
 from cswf_plugins.datasets.image_folder import ImageFolder
 from cswf_plugins.datasets.mnist import Mnist
 from cswf_plugins.datasets.npz import Npz
+from cswf_plugins.datasets.synthetic import Synthetic
 from cswf_plugins.datasets.toy_2d import Toy2D
 from cswf_plugins.metrics.sliced_wasserstein import SlicedWasserstein
 from cswf_plugins.projections.conv_stack import ConvStack
@@ -45,7 +48,9 @@ def register_projections(register: Register) -> None:
 @hookimpl
 def register_cdfs(register: Register) -> None:
     """Offer the built-in CDF estimators."""
+    register("histogram", Histogram)
     register("sorted", Sorted)
+    register("spline", Spline)
 
 
 @hookimpl
@@ -79,6 +84,7 @@ def register_datasets(register: Register) -> None:
     register("cifar10", Cifar10)
     register("celeba", CelebA)
     register("image-folder", ImageFolder)
+    register("synthetic", Synthetic)
 
 
 @hookimpl

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor
 
 from cswf_core.flow import boundary
 from cswf_core.flow.memory import tiles
 from cswf_core.flow.stage import Coordinates
 from cswf_core.flow.step import Meeting, Tile
+from cswf_core.flow.structured import PAYS_BELOW, BlockProjection, places
 from cswf_core.interfaces import (
     ConditionEncoder,
     Conditions,
+    DenseProjection,
     Key,
     Owner,
     Projection,
     ProjectionSampler,
     Stage,
 )
+from cswf_core.kernels.blocks import arrange
 
 
 class Directions:
@@ -39,6 +43,8 @@ class Directions:
         self.condition, self.condition_owner = condition
         self.length = length
         self.like = like
+        self.dense = False
+        """Whether directions are taken as dense: they are, or skipping their zeros was found not to pay."""
         with boundary.calling(self.sampler_owner, "together"):
             self.together = boundary.check_together(
                 self.sampler.together(coordinates.space), self.sampler_owner
@@ -59,6 +65,34 @@ class Directions:
         )
         return projection, self.coordinates.scale(projection)
 
+    def groups(self, conditions: Conditions) -> tuple[Tensor, Conditions] | None:
+        """Return the group of each sample, in few bits, and each group's condition; None: no groups."""
+        if self.length == 0:
+            return None
+        owner = self.condition_owner
+        with boundary.calling(owner, "groups"):
+            answer = self.condition.groups(conditions)
+        if answer is None:
+            return None
+        index, classes = answer
+        few = len(classes) <= 256
+        return index.to(torch.uint8 if few else torch.int32), classes
+
+    def structured(self, tile: Tile) -> Tile:
+        """Return the directions of a tile as blocks, sorted by where they look, if that makes products quicker.
+
+        Reads one number back from the device.
+        """
+        where = places(self.coordinates.space, self.like.device)
+        if self.dense or where is None or not isinstance(tile.projection, DenseProjection):
+            return tile
+        blocks = arrange(tile.projection.dense(), tile.scale, where, self.like.dtype)
+        if blocks.share() > PAYS_BELOW:
+            self.dense = True
+            return tile
+        theta_y, length = (None if p is None else p[blocks.order] for p in (tile.theta_y, tile.length))
+        return Tile(BlockProjection(blocks, where), None, theta_y, tile.meet, length)
+
     def _tile(self, key: Key, count: int, values: bool) -> Tile:
         projection, scale = self.filters(key, count, values=values)
         if self.length == 0:
@@ -66,7 +100,7 @@ class Directions:
         a, theta_y = self._condition_part(
             Key(key.seed, "theta_y", key.stage, key.step, key.index), count, values
         )
-        return Tile(projection, a if scale is None else a * scale, theta_y, self._meeting(values))
+        return Tile(projection, a if scale is None else a * scale, theta_y, self._meeting(values), a)
 
     def _condition_part(self, key: Key, count: int, values: bool) -> tuple[Tensor, Tensor]:
         """Return a_h (T×1) and ξ √(1−a_h²) θ_y (T×l)."""

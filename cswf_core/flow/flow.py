@@ -17,23 +17,26 @@ from torch import Tensor
 
 from cswf_core.errors import PluginError, RunError
 from cswf_core.flow import admission, boundary
-from cswf_core.flow.directions import Directions, step_key
+from cswf_core.flow.clock import Clock
+from cswf_core.flow.directions import Directions
+from cswf_core.flow.estimate import Estimate
 from cswf_core.flow.gain import largest_eigenvalue, longest_step
 from cswf_core.flow.memory import Chunks, fitting
-from cswf_core.flow.noise import dequantised, gaussian
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.parts import Parts, Settings
+from cswf_core.flow.plan import ExactPlan, Plan, Scene
 from cswf_core.flow.stage import Coordinates
 from cswf_core.flow.start import begin, given
-from cswf_core.flow.step import Cloud, Transport, apart, velocity
 from cswf_core.hookspecs import PROJECT, Observation
 from cswf_core.interfaces import (
     Dataset,
     Key,
     Owner,
+    ProjectionSampler,
     Schedule,
     Stage,
 )
+from cswf_core.kernels import gpu
 from cswf_core.offers import misused_hooks
 
 RUNAWAY = 30
@@ -107,8 +110,8 @@ class Flow:
             self._data_conditions = self.target.conditions.to(self.device, self.settings.dtype)
         self._size = max(_mean_length(self._data_x), _mean_length(self.particles.x))
         self._chunks = Chunks(self.device, len(self.particles) + len(self.target), self._data_x.element_size())
-        self._check_values = True
-        self._transport = self._plan_transport()
+        self._estimate = self._plan_estimate()
+        self.clock = Clock()
         self._hooks = _hooks(observers)
         self.finished = False
         self._evolution = self._evolve()
@@ -172,17 +175,18 @@ class Flow:
                     stage, self.data.space, self.observation, self.parts.condition.amplifier, self._data_x
                 )
                 self.particles.enter(coordinates)
-                data_z = coordinates.enter_data(self._data_x)
-                directions = self._directions(stage, coordinates, data_z)
+                directions = self._directions(stage, coordinates)
                 factor = self._tempering(directions, index)
+                plan = self._plan(directions, index)
             self._notify("before_stage", stage=stage)
             distances: list[float] = []
             for step in range(stage.steps):
                 with fitting(*self.sizes()):
                     eta = stage.eta(step) * factor
-                    moved, squares = self._step(directions, data_z, index, step, eta)
+                    plan.clock = self.clock
+                    moved, squares = plan.step(step, eta)
                 done += 1
-                if self._check_values or may_stop or step + 1 == stage.steps:
+                if self.device.type == "cpu" or plan.check_values or may_stop or step + 1 == stage.steps:
                     self._refuse_runaway(stage, eta, moved, done)
                 seconds = time.perf_counter() - began
                 state = State(
@@ -201,39 +205,34 @@ class Flow:
         self.finished = True
         self._notify("after_run")
 
-    def _step(
-        self, directions: Directions, data_z: Tensor, stage_index: int, step: int, eta: float
-    ) -> tuple[Tensor, Tensor]:
-        """X ← X − η v̂, fresh noise in the data's bins and, with λ > 0, √(2λη) ε on the particles."""
-        settings, stage, coordinates = self.settings, directions.stage, directions.coordinates
-        # Shapes are checked at every step; numbers, which need a look at the device, at each stage's first.
-        self._check_values = self.device.type == "cpu" or step == 0
-        key = Key(settings.seed, "dequantise", stage_index, step)
-        z = dequantised(data_z, self.data.bin_width, self.data.space.dimension, coordinates, key)
-        tiles = directions.tiles(
-            settings.seed, stage_index, step_key(step, settings.reuse), values=self._check_values
+    def _plan(self, directions: Directions, index: int) -> Plan:
+        """Return how the steps of a stage are computed here."""
+        scene = Scene(
+            index=index,
+            settings=self.settings,
+            particles=self.particles,
+            data=self.target,
+            data_x=self._data_x,
+            conditions=self._data_conditions,
+            directions=directions,
+            estimate=self._estimate,
+            chunks=self._chunks,
         )
-        cloud, data = self.particles.cloud, Cloud(z, self._data_conditions)
-        update, squares = velocity(tiles, cloud, data, self._transport, self._chunks)
-        moved = self.particles.move(update.mul_(eta))
-        if stage.entropy > 0:
-            key = Key(settings.seed, "entropy", stage_index, step)
-            noise = gaussian(key, (self.data.space.dimension, len(self.particles)), update)
-            self.particles.shake(noise.mul_(math.sqrt(2 * stage.entropy * eta)))
-        return moved, squares
+        return self._plan_class()(scene)
 
-    def _plan_transport(self) -> Transport:
-        owner, condition_owner = self.parts.owner("cdf"), self.parts.owner("condition")
+    def _plan_class(self) -> type[Plan]:
+        if not (self.settings.half and gpu.usable(self.device)):
+            return ExactPlan
+        from cswf_core.flow.half import HalfPlan  # needs Triton
 
-        def transport(p: Tensor, q: Tensor) -> Tensor:
-            with boundary.calling(owner, "transport"):
-                image = self.parts.cdf.transport(p, q)
-            return boundary.check_transport(image, owner, p=p, values=self._check_values)
+        return HalfPlan
 
-        with boundary.calling(condition_owner, "strata"):
+    def _plan_estimate(self) -> Estimate:
+        owner = self.parts.owner("condition")
+        with boundary.calling(owner, "strata"):
             strata = self.parts.condition.strata(self.particles.conditions, self._data_conditions)
-        strata = admission.check_strata(strata, condition_owner, len(self.particles), len(self.target))
-        return transport if strata is None else apart(transport, strata)
+        strata = admission.check_strata(strata, owner, len(self.particles), len(self.target))
+        return Estimate(self.parts.cdf, self.parts.owner("cdf"), strata)
 
     def _balanced(self) -> Dataset:
         """Return the data that particles flow to: all of them, or as the condition wants them."""
@@ -243,13 +242,15 @@ class Flow:
         index = admission.check_balance(index, owner, len(self.data))
         return self.data if index is None else self.data.take(index)
 
-    def _directions(self, stage: Stage, coordinates: Coordinates, data_z: Tensor) -> Directions:
+    def _directions(self, stage: Stage, coordinates: Coordinates) -> Directions:
         sampler, owner = self.parts.projection, self.parts.owner("projection")
         if stage.sampler is not None:
             same = type(stage.sampler) is type(sampler)
             sampler, owner = stage.sampler, owner if same else Owner.of("projection", stage.sampler)
         with boundary.calling(owner, "fitted"):
-            sampler = boundary.check_sampler(sampler.fitted(coordinates.space, data_z), owner)
+            if type(sampler).fitted is not ProjectionSampler.fitted:
+                data_z = coordinates.enter_data(self._data_x)
+                sampler = boundary.check_sampler(sampler.fitted(coordinates.space, data_z), owner)
         condition = self.parts.condition, self.parts.owner("condition")
         return Directions(stage, coordinates, (sampler, owner), condition, self.condition_length, self._data_x)
 

@@ -18,11 +18,10 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
-from torch import Tensor
 
 from cswf_core.errors import OutOfMemoryError
 
-TILE = 1024
+TILE = 16384
 """Directions per tile, which share a key: fixed, or the same seed would draw others. Large, because on a GPU
 small pieces of work take as long to start as to do."""
 
@@ -76,24 +75,24 @@ class Chunks:
         self.slab = max(1, min(TILE, share // row))
         self.rows = max(1, min(self.slab, share // (row * TEMPORARIES)))
 
-    def map(self, function: Callable[[Tensor, Tensor], Tensor], p: Tensor, q: Tensor) -> Tensor:
-        """Replace each row of p (T×M) by `function(p, q)`, chunk by chunk; q is T×N."""
+    def over(self, count: int, work: Callable[[slice], None]) -> None:
+        """Call `work` with slices of `count` rows, a chunk at a time, and smaller ones when memory is short."""
         done = 0
-        while done < p.shape[0]:
-            rows = slice(done, min(done + self.rows, p.shape[0]))
-            if self._transported(function, p[rows], q[rows]):
+        while done < count:
+            rows = slice(done, min(done + self.rows, count))
+            if self._worked(work, rows):
                 done = rows.stop
-        return p
 
-    def _transported(self, function: Callable[[Tensor, Tensor], Tensor], p: Tensor, q: Tensor) -> bool:
+    def _worked(self, work: Callable[[slice], None], rows: slice) -> bool:
+        size = rows.stop - rows.start
         try:
-            p.copy_(function(p, q))
+            work(rows)
             return True
         except Exception as error:
-            if not is_out_of_memory(error) or p.shape[0] == 1:
+            if not is_out_of_memory(error) or size == 1:
                 raise
-        self.rows = p.shape[0] // 2
-        self._tell(f"{self.rows} directions sorted at a time")
+        self.rows = size // 2
+        self.tell(f"{self.rows} directions sorted at a time")
         return False
 
     def attempt(self, work: Callable[[], Result], rows: int) -> Result | None:
@@ -105,10 +104,11 @@ class Chunks:
                 raise
         self.slab = rows // 2
         self.rows = min(self.rows, self.slab)
-        self._tell(f"{self.slab} directions at a time; results may differ in the last digits")
+        self.tell(f"{self.slab} directions at a time; results may differ in the last digits")
         return None
 
-    def _tell(self, how: str) -> None:
+    def tell(self, how: str) -> None:
+        """Warn that memory was short, and how the work goes on."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         log.warning("out of memory on %s: going on with %s", self.device, how)

@@ -39,6 +39,14 @@ class Particles:
         """The particles in the current stage's coordinates."""
         return Cloud(self._z, self.conditions)
 
+    @property
+    def sum(self) -> Tensor | None:
+        """The sum S of the stage's updates (d_k×M); None where updates go to x directly.
+
+        Whoever adds to it without `move` has to reckon with z = z₀ + G S, of which `cloud` knows z₀ only.
+        """
+        return self._sum
+
     def enter(self, coordinates: Coordinates) -> None:
         """Begin a stage."""
         self._coordinates = coordinates

@@ -39,3 +39,5 @@ class Settings:
     reuse: int | None = 1
     """For how many steps a set of directions is kept; None keeps one for a whole stage."""
     dtype: torch.dtype = torch.float32
+    half: bool = False
+    """Whether products on CUDA are in half precision with float32 sums; particles stay in `dtype`, float32."""

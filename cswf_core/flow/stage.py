@@ -11,10 +11,16 @@ L x, L = P + ξ (I − P). Particles begin and stay stretched; data are stretche
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
 from cswf_core.interfaces import Observation, Projection, Space, Stage
+
+LARGEST_QUICK = 1024
+"""Up to this many pixels, a matrix for G on tensor cores is quicker than one for rows and one for columns."""
 
 LARGEST_GRAM = 1024
 """Up to this d_k, G with an observation is kept as a matrix; above, going up and down is cheaper."""
@@ -37,6 +43,8 @@ class Coordinates:
         self.observation = observation
         self.amplifier = amplifier
         self._gram: Tensor | None = None
+        self.quick: QuickGram | None = None
+        """G for tensor cores, where half precision is accurate enough; see `hurry`."""
         keep = observation is not None and observation.shared and self.space.dimension <= LARGEST_GRAM
         if self.upsampling is not None and keep and like is not None:
             unit = torch.eye(self.space.dimension, dtype=like.dtype, device=like.device)
@@ -67,8 +75,54 @@ class Coordinates:
         """Return 1/‖U t_h‖ for every direction (H×1), None where that is 1 because U is the identity."""
         if self.upsampling is None:
             return None
+        if self.quick is not None:
+            return self.quick.squares(projection.dense()).rsqrt()[:, None]
         t = projection.dense().T
         return (t * self.upsampling.gram(t)).sum(dim=0).rsqrt()[:, None]
+
+    def hurry(self, like: Tensor) -> None:
+        """Be content with the accuracy of half precision from now on, on the device of `like`."""
+        channels = self.space.shape[0] if self.space.is_image else 1
+        if self.upsampling is not None and self.space.dimension // channels <= LARGEST_QUICK:
+            unit = torch.eye(self.space.dimension, dtype=like.dtype, device=like.device)
+            self.quick = QuickGram(self.upsampling.gram(unit), channels)
+
+
+class QuickGram:
+    """UᵀU as a matrix, or one for each channel where channels keep to themselves.
+
+    Factors are rounded to TF32, which is as accurate as half precision.
+    """
+
+    def __init__(self, G: Tensor, channels: int) -> None:
+        d = G.shape[0]
+        cut = G.view(channels, d // channels, channels, d // channels)
+        own = torch.stack([cut[c, :, c] for c in range(channels)])
+        apart = bool(own.square().sum() >= G.square().sum() * (1 - 1e-6))
+        self._matrices = own.contiguous() if apart else G[None]
+
+    def plus(self, z: Tensor, u: Tensor) -> Tensor:
+        """Return z + G u: d_k×n."""
+        shape = (*self._matrices.shape[:2], z.shape[1])
+        with _tensor_cores():
+            return torch.baddbmm(z.view(shape), self._matrices, u.view(shape)).view(z.shape)
+
+    def squares(self, theta: Tensor) -> Tensor:
+        """Return t·Gt of directions (H×d_k): H."""
+        t = theta.view(theta.shape[0], *self._matrices.shape[:2]).transpose(0, 1)
+        with _tensor_cores():
+            image = torch.bmm(t, self._matrices)
+        return (image * t).sum(dim=(0, 2))
+
+
+@contextmanager
+def _tensor_cores() -> Iterator[None]:
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def stretched(x: Tensor, observation: Observation | None, amplifier: float) -> Tensor:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.flow.clock import Clock
+from cswf_core.flow.estimate import Estimate, Fits
 from cswf_core.flow.memory import Chunks
-from cswf_core.interfaces import Conditions, DenseProjection, Projection, Stratum
+from cswf_core.flow.stage import Coordinates, stretched
+from cswf_core.flow.structured import BlockProjection
+from cswf_core.interfaces import Conditions, DenseProjection, Projection, Rows
 
-Transport = Callable[[Tensor, Tensor], Tensor]
-"""(p: T×M, q: T×N) → F_q⁻¹(F_p(p)): T×M."""
-
+Kept = dict[tuple[int, int, int, int], Fits]
+"""Fits of the data that are good for several steps, by the place of their directions in a step."""
 
 Meeting = Callable[[Tensor, Conditions, int], Tensor]
 """(ξ θ_y: T×l, conditions of n samples, n) → ξ θ_y·y: T×n."""
@@ -40,49 +43,86 @@ class Tile:
     """ξ θ_y, T×l; None where there is no condition."""
     meet: Meeting | None = None
     """How ξ θ_y meets conditions."""
+    length: Tensor | None = None
+    """|θ_x| of each direction, T×1; None is 1."""
+    noise: Tensor | None = None
+    """The width of the noise that data get along each direction when they are counted: T; None is none."""
 
     def rows(self, first: int, last: int) -> Tile:
         """Return the directions from `first` up to, not including, `last`."""
         if (first, last) == (0, self.projection.shape[0]):
             return self
         cut = slice(first, last)
+        whole = self.projection
         return Tile(
-            DenseProjection(self.projection.dense()[cut]),
+            whole.rows(cut) if isinstance(whole, BlockProjection) else DenseProjection(whole.dense()[cut]),
             None if self.scale is None else self.scale[cut],
             None if self.theta_y is None else self.theta_y[cut],
             self.meet,
+            None if self.length is None else self.length[cut],
+            None if self.noise is None else self.noise[cut],
         )
 
     def project(self, cloud: Cloud) -> Tensor:
         """Return s_h t_h·z + ξ θ_y·y: T×n."""
         values = self.projection.project(cloud.z)
-        if self.scale is not None:
-            values = values * self.scale
-        if self.theta_y is not None and self.meet is not None:
-            values = values + self.meet(self.theta_y, cloud.conditions, cloud.z.shape[1])
-        return values
+        if self.theta_y is None or self.meet is None:
+            return values if self.scale is None else values * self.scale
+        offset = self.meet(self.theta_y, cloud.conditions, cloud.z.shape[1])
+        return values + offset if self.scale is None else torch.addcmul(offset, values, self.scale)
+
+    def work(self, samples: int) -> tuple[float, float]:
+        """Return the bytes that a product with `samples` columns has to move, and its operations."""
+        H, d = self.projection.shape
+        sparse = isinstance(self.projection, BlockProjection)
+        flops = self.projection.flops(samples) if sparse else 2.0 * H * d * samples  # type: ignore[attr-defined]
+        size = self.projection.dense().element_size()
+        return float(size * (H * d + (H + d) * samples)), flops
 
     def adjoint(self, a: Tensor) -> Tensor:
         """Return Σ_h a_h s_h t_h: T×n → d_k×n. The θ_y part is left out: velocity masking."""
         return self.projection.adjoint(a if self.scale is None else a * self.scale)
 
 
+def noise_widths(tile: Tile, coordinates: Coordinates, width: float) -> Tensor | None:
+    """Return how wide the noise in bins of a width w is along each direction: w |L θ_x|, H numbers."""
+    if width == 0:
+        return None
+    if coordinates.observation is None or coordinates.amplifier == 1:
+        like = tile.projection.dense()
+        return like.new_full(like.shape[:1], width) if tile.length is None else width * tile.length[:, 0]
+    t = tile.projection.dense().T
+    full = t if coordinates.upsampling is None else coordinates.upsampling.up(t)
+    lengths: Tensor = torch.linalg.vector_norm(
+        stretched(full, coordinates.observation, coordinates.amplifier), dim=0
+    )
+    return width * (lengths if tile.scale is None else lengths * tile.scale[:, 0])
+
+
 def velocity(
-    tiles: Iterable[Tile], particles: Cloud, data: Cloud, transport: Transport, chunks: Chunks
+    tiles: Iterable[Tile],
+    particles: Cloud,
+    data: Callable[[], Cloud],
+    estimate: Estimate,
+    chunks: Chunks,
+    kept: Kept,
+    clock: Clock,
 ) -> tuple[Tensor, Tensor]:
     """Return −v̂, the mean over directions of δ_h θ_h (d_k×M), and SW₂², the mean of δ² (a scalar).
 
-    p_h = θ_h·(z, ξy) of the particles, q_h that of the data, δ_h = F_q⁻¹(F_p(p_h)) − p_h.
+    p_h = θ_h·(z, ξy) of the particles, q_h that of the data, δ_h = F_q⁻¹(F_p(p_h)) − p_h. What was fitted to
+    the data is taken from `kept` if it is there, and left there if the estimator's fits are small.
     """
     total = torch.zeros_like(particles.z)
     squares = torch.zeros((), dtype=torch.float64, device=total.device)
     count = 0
-    for tile in tiles:
+    for index, tile in enumerate(tiles):
         done, H = 0, tile.projection.shape[0]
         while done < H:
             slab = tile.rows(done, min(done + chunks.slab, H))
             rows = slab.projection.shape[0]
-            parts = chunks.attempt(partial(_slab, slab, particles, data, transport, chunks), rows)
+            work = partial(_slab, slab, particles, data, estimate, chunks, kept, clock, (index, done))
+            parts = chunks.attempt(work, rows)
             if parts is not None:
                 total += parts[0]
                 squares += parts[1]
@@ -92,21 +132,36 @@ def velocity(
 
 
 def _slab(
-    slab: Tile, particles: Cloud, data: Cloud, transport: Transport, chunks: Chunks
+    slab: Tile,
+    particles: Cloud,
+    data: Callable[[], Cloud],
+    estimate: Estimate,
+    chunks: Chunks,
+    kept: Kept,
+    clock: Clock,
+    place: tuple[int, int],
 ) -> tuple[Tensor, Tensor]:
     """Return Σ_h δ_h θ_h (d_k×M) and the sum over directions of the mean of δ_h²."""
-    p, q = slab.project(particles), slab.project(data)
-    delta = chunks.map(lambda p, q: transport(p, q) - p, p, q)
-    return slab.adjoint(delta), delta.square().mean(dim=1).double().sum()
+    H, M = slab.projection.shape[0], particles.z.shape[1]
+    with clock.part("project", lambda: slab.work(M)):
+        p = slab.project(particles)
+    squares = torch.empty(H, dtype=torch.float64, device=p.device)
+    q: list[Tensor] = []
 
+    def displace(rows: slice) -> None:
+        key = (*place, rows.start, rows.stop)
+        fits = kept.get(key)
+        if fits is None:
+            if not q:
+                cloud = data()
+                with clock.part("project", lambda: slab.work(cloud.z.shape[1])):
+                    q.append(slab.project(cloud))
+            with clock.part("count"):
+                fits = estimate.fit(Rows.of(q[0][rows], None if slab.noise is None else slab.noise[rows]))
+            if estimate.cdf.compact:
+                kept[key] = fits
+        squares[rows] = estimate.displace(Rows.of(p[rows]), fits, clock)
 
-def apart(transport: Transport, strata: Sequence[Stratum]) -> Transport:
-    """Return a transport that maps each stratum's particles onto that stratum's data only."""
-
-    def transported(p: Tensor, q: Tensor) -> Tensor:
-        image = torch.empty_like(p)
-        for particles, data in strata:
-            image[:, particles] = transport(p[:, particles], q[:, data])
-        return image
-
-    return transported
+    chunks.over(H, displace)
+    with clock.part("back-project", lambda: slab.work(M)):
+        return slab.adjoint(p), (squares / M).sum()

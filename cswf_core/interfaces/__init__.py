@@ -1,6 +1,6 @@
 """The contracts: everything a plugin implements or is handed, one file each."""
 
-from cswf_core.interfaces.cdf import CDFEstimator, FittedCDF
+from cswf_core.interfaces.cdf import CDFEstimator, FittedCDF, Rows, TransportMap
 from cswf_core.interfaces.condition import ConditionEncoder, Stratum
 from cswf_core.interfaces.dataset import Conditions, Dataset, DatasetSource
 from cswf_core.interfaces.draw import Draw, Key
@@ -28,10 +28,12 @@ __all__ = [
     "Owner",
     "Projection",
     "ProjectionSampler",
+    "Rows",
     "Schedule",
     "Space",
     "Stage",
     "Stratum",
+    "TransportMap",
     "Upsampling",
     "Written",
     "parameter",

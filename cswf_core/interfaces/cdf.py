@@ -6,6 +6,8 @@ import abc
 
 from torch import Tensor
 
+from cswf_core.kernels.rows import Rows as Rows  # a contract too: what `fit_rows` gets
+
 
 class FittedCDF(abc.ABC):
     """H estimated distributions F_1 … F_H."""
@@ -27,16 +29,49 @@ class FittedCDF(abc.ABC):
         """Return F_h⁻¹ at `count` equally spaced levels from 0 to 1, for a saved model: H×count."""
 
 
+class TransportMap(abc.ABC):
+    """T_h = F_q⁻¹∘F_p for H directions, composed once and cheap to apply."""
+
+    @abc.abstractmethod
+    def displace(self, rows: Rows) -> Tensor:
+        """Replace the values p by δ = T(p) − p, in place, and return the sum of δ² of each row: H."""
+
+
 class CDFEstimator(abc.ABC):
-    """Fits distributions to samples. Subclasses are attrs classes whose fields are the parameters."""
+    """Fits distributions to samples. Subclasses are attrs classes whose fields are the parameters.
+
+    Only `fit` has no default. `fit_rows` and `between` are for estimators that can read values as they leave
+    the projection, in half precision and with the offsets of labels beside them.
+    """
+
+    compact: bool = False
+    """Whether a fit is much smaller than what was fitted: then the data's is kept (`projection.reuse`)."""
 
     @abc.abstractmethod
     def fit(self, values: Tensor) -> FittedCDF:
         """Fit one distribution to each row of `values` (H×n)."""
 
-    def transport(self, p: Tensor, q: Tensor) -> Tensor:
-        """Return F_q⁻¹(F_p(p)), the one-dimensional optimal transport map at p: (H×M, H×N) → H×M.
+    def transport(self, p: Tensor, data: FittedCDF) -> Tensor:
+        """Return F_q⁻¹(F_p(p)), the one-dimensional optimal transport map at p: H×M → H×M. F_q is `data`.
 
-        The default composes `fit`, `cdf` and `icdf`; override it where composing once is cheaper.
+        The default composes `fit`, `cdf` and `icdf`; override it where something else is cheaper.
         """
-        return self.fit(q).icdf(self.fit(p).cdf(p))
+        return data.icdf(self.fit(p).cdf(p))
+
+    def fit_rows(self, rows: Rows) -> FittedCDF:
+        """Fit one distribution to each row, with all that is added to its values."""
+        return self.fit(rows.read())
+
+    def between(self, p: FittedCDF, data: FittedCDF) -> TransportMap | None:
+        """Return the map from the particles' distributions to the data's; None, the usual: use `transport`."""
+        del p, data
+        return None
+
+    def displace(self, rows: Rows, data: FittedCDF) -> Tensor:
+        """Replace p by δ = F_q⁻¹(F_p(p)) − p, in place, and return the sum of δ² of each row: H.
+
+        The default is `fit_rows` and `between`; override it where doing both at once is cheaper.
+        """
+        through = self.between(self.fit_rows(rows), data)
+        assert through is not None
+        return through.displace(rows)

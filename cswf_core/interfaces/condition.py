@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 
-import torch
 from torch import Tensor
 
 from cswf_core.interfaces.dataset import Conditions, Dataset
@@ -50,8 +49,7 @@ class ConditionEncoder(abc.ABC):
         By default a² ~ Beta(d/2, l/2): then [a θ_x, √(1−a²) θ_y] is uniform on the sphere of
         ℝ^(d+l) whenever θ_x and θ_y are uniform on theirs, which is line 4 of Algorithm 1.
         """
-        squared = draw.host.beta(dimension / 2, length / 2, count)
-        return torch.from_numpy(squared).sqrt().to(draw.device, draw.dtype)
+        return draw.beta(dimension / 2, length / 2, count).sqrt()
 
     def observation(self, data: Dataset, conditions: Conditions, draw: Draw) -> Observation | None:
         """Return what is seen of each particle's x and must not move; None, the usual: all of it flows.
@@ -68,6 +66,15 @@ class ConditionEncoder(abc.ABC):
         For a condition that draws Y₀ from another distribution than the data's.
         """
         del data, draw
+        return None
+
+    def groups(self, conditions: Conditions) -> tuple[Tensor, Conditions] | None:
+        """Return the group of each sample (n whole numbers) and the condition of each group; None: too many.
+
+        For conditions with few values, such as labels: θ_y·y then is looked up by group, and never written out
+        for every sample.
+        """
+        del conditions
         return None
 
     def strata(self, particles: Conditions, data: Conditions) -> list[Stratum] | None:

@@ -25,6 +25,11 @@ class Conditions:
     origin: Tensor | None = None
     """n whole numbers, the sample each was taken from: i ≥ 0 is the data's i-th, −1−i the held-out set's."""
 
+    def __len__(self) -> int:
+        """Return n; 0 where samples have no conditions."""
+        kinds = (self.labels, self.vectors, self.origin)
+        return next((int(kind.shape[-1]) for kind in kinds if kind is not None), 0)
+
     def take(self, index: Tensor) -> Conditions:
         """Return the conditions of the samples that `index` names, in that order."""
         return Conditions(

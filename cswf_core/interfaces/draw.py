@@ -9,17 +9,75 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import attrs
 import numpy as np
 import torch
 from torch import Tensor
 
+from cswf_core.errors import NotRepeatableError
 from cswf_core.kernels import philox
 
-Make = Callable[[Tensor, torch.dtype], Tensor]
-"""Words (n×4) → random numbers."""
+Make = Callable[[philox.Stream, int, int, torch.dtype, torch.device], Tensor]
+"""(stream, first counter, counters, dtype, device) → random numbers."""
+
+
+class Recording:
+    """Random numbers of work that is recorded once, as a CUDA graph is, and repeated for other steps.
+
+    While it is `current`, keys that are opened are noted, and their bits are read from the device; `turn_to`
+    puts those of another step there.
+    """
+
+    current: Recording | None = None
+
+    SLOTS = 256
+    NUMBERS = 1 << 20
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._keys: list[Key] = []
+        self._bits = torch.zeros(self.SLOTS, 2, dtype=torch.int64, device=device)
+        # Both lie outside of what is recorded: memory in there is used again as soon as it is free.
+        self._numbers = torch.zeros(self.NUMBERS, device=device)
+        self._used = 0
+        self._drawn: list[tuple[Key, Callable[[Key], Tensor], Tensor]] = []
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Note the keys that are opened inside."""
+        Recording.current = self
+        try:
+            yield
+        finally:
+            Recording.current = None
+
+    def note(self, key: Key, device: torch.device) -> Tensor:
+        """Return where on the device a key's bits will be."""
+        if device.type != self.device.type or len(self._keys) == self.SLOTS:
+            raise NotRepeatableError("more is drawn than can be recorded, or elsewhere")
+        self._keys.append(key)
+        return self._bits[len(self._keys) - 1]
+
+    def note_numbers(self, key: Key, make: Callable[[Key], Tensor], count: int) -> Tensor:
+        """Return where `count` numbers will be that are made on the host, of a key."""
+        place = self._numbers[self._used : self._used + count]
+        if len(place) < count:
+            raise NotRepeatableError("more numbers are drawn than can be recorded")
+        self._used += count
+        self._drawn.append((key, make, place))
+        return place
+
+    def turn_to(self, step: int) -> None:
+        """Put another step's bits and numbers there."""
+        halves = [attrs.evolve(key, step=step).halves() for key in self._keys]
+        signed = [[half - 2**64 if half >= 2**63 else half for half in pair] for pair in halves]
+        if signed:
+            self._bits[: len(signed)].copy_(torch.tensor(signed), non_blocking=True)
+        for key, make, place in self._drawn:
+            place.copy_(make(attrs.evolve(key, step=step)), non_blocking=True)
 
 
 @attrs.frozen
@@ -37,6 +95,11 @@ class Key:
         name = f"{self.seed}/{self.stage}/{self.step}/{self.role}/{self.index}"
         return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=16).digest(), "little")
 
+    def halves(self) -> tuple[int, int]:
+        """Return the bits as a key and a stream of 64 bits each."""
+        bits = self.bits()
+        return bits & (2**64 - 1), bits >> 64
+
     def open(self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> Draw:
         """Start the stream of numbers that this key names, on a device."""
         return Draw(self, torch.device(device), dtype)
@@ -53,28 +116,32 @@ class Draw:
         self.key = key
         self.device = device
         self.dtype = dtype
-        self._bits = key.bits()
+        self._recording = Recording.current
+        stored = None if self._recording is None else self._recording.note(key, device)
+        self._stream = philox.Stream(*key.halves(), stored)
         self._position = 0
         self._host: np.random.Generator | None = None
 
     @property
     def host(self) -> np.random.Generator:
         """A NumPy generator born from the same key, for distributions that are not here."""
+        if self._recording is not None:
+            raise NotRepeatableError("numbers are drawn on the host")
         if self._host is None:
-            self._host = np.random.Generator(np.random.Philox(key=self._bits))
+            self._host = np.random.Generator(np.random.Philox(key=self.key.bits()))
         return self._host
 
     def uniform(self, *shape: int) -> Tensor:
         """Return independent entries uniform in [0, 1), in the draw's dtype, on its device."""
-        return self._take(philox.uniforms, shape, self.dtype)
+        return self._take(philox.uniform, shape, self.dtype)
 
     def normal(self, *shape: int) -> Tensor:
         """Return independent N(0, 1) entries, in the draw's dtype, on its device."""
-        return self._take(philox.normals, shape, self.dtype)
+        return self._take(philox.normal, shape, self.dtype)
 
     def integers(self, high: int, *shape: int) -> Tensor:
         """Return independent whole numbers uniform in 0 … high−1 (int64), on the draw's device."""
-        return (self._take(philox.uniforms, shape, torch.float64) * high).long().clamp_(max=high - 1)
+        return (self._take(philox.uniform, shape, torch.float64) * high).long().clamp_(max=high - 1)
 
     def sphere(self, count: int, dimension: int) -> Tensor:
         """Return `count` independent points of the unit sphere of ℝ^dimension (count × dimension)."""
@@ -82,10 +149,20 @@ class Draw:
         lengths: Tensor = torch.linalg.vector_norm(g, dim=1, keepdim=True)
         return g / lengths.clamp_min(torch.finfo(g.dtype).tiny)
 
+    def beta(self, a: float, b: float, count: int) -> Tensor:
+        """Return `count` independent numbers of the distribution Beta(a, b); they are made on the host."""
+
+        def make(key: Key) -> Tensor:
+            numbers = np.random.Generator(np.random.Philox(key=key.bits())).beta(a, b, count)
+            return torch.from_numpy(numbers).to(self.dtype)
+
+        if self._recording is None:
+            return make(self.key).to(self.device, non_blocking=True)
+        return self._recording.note_numbers(self.key, make, count)
+
     def _take(self, make: Make, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         count = math.prod(shape)
         counters = -(-count * philox.words_per_number(dtype) // 4)
-        key, stream = self._bits & (2**64 - 1), self._bits >> 64
-        bits = philox.words(key, stream, self._position, counters, self.device)
+        numbers = make(self._stream, self._position, counters, dtype, self.device)
         self._position += counters
-        return make(bits, dtype)[:count].view(shape)
+        return numbers[:count].view(shape)

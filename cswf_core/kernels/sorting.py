@@ -41,15 +41,14 @@ def interpolated_icdf(ordered: Tensor, a: Tensor, shift: float) -> Tensor:
     return at_positions(ordered, a * ordered.shape[1] - shift)
 
 
-def rank_transport(p: Tensor, q: Tensor, shift: float) -> Tensor:
-    """Return F_q⁻¹(F_p(p)) for p (H×M) and q (H×N), by ranks: H×M.
+def rank_transport(p: Tensor, ordered: Tensor, shift: float) -> Tensor:
+    """Return F_q⁻¹(F_p(p)) for p (H×M) and the sorted values of q (H×N), by ranks: H×M.
 
     The i-th smallest of M values always has level (i + shift)/M, so the levels, and with them the positions
-    in q, are the same for every row: two sorts, no search. Equal values of p get consecutive ranks.
+    in q, are the same for every row: a sort of p, no search. Equal values of p get consecutive ranks.
     """
-    M, N = p.shape[1], q.shape[1]
+    M, N = p.shape[1], ordered.shape[1]
     order = p.argsort(dim=1, stable=True)
-    ordered = q.sort(dim=1).values
     position = (torch.arange(M, dtype=torch.float64, device=p.device) + shift) * (N / M) - shift
     position = position.clamp(0, N - 1)
     below = position.floor().long()

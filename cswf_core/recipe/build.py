@@ -55,6 +55,7 @@ def build_flow(recipe: Recipe, *, device: str = "auto", observers: Sequence[obje
         seed=recipe.seed,
         reuse=None if recipe.reuse == "all" else recipe.reuse,
         dtype=_dtype(recipe),
+        half=recipe.particles.precision in ("auto", "fast"),
     )
     with boundary.calling(recipe.data.plugin.owner, "start"), _data_fitting():
         start = recipe.data.part.start(

@@ -8,7 +8,7 @@ import attrs
 
 from cswf_core.interfaces import parameter
 
-DEFAULTS = {"condition": "none", "projection": "uniform", "cdf": "sorted"}
+DEFAULTS = {"condition": "none", "projection": "uniform", "cdf": "histogram"}
 """Plugins of sections that a recipe leaves out."""
 
 KEYS = (
@@ -49,8 +49,10 @@ class ParticlesSection:
     scale: float = parameter(
         "particles begin as N(0, scale² I); the released code has 0.1", default=1.0, above=0
     )
-    precision: Literal["float32", "float64"] = parameter(
-        "floating-point numbers to compute in", default="float32"
+    precision: Literal["auto", "fast", "float32", "float64"] = parameter(
+        "numbers to compute in: float32, float64, or 'fast', which on CUDA has products in half precision with "
+        "float32 sums and is float32 elsewhere; 'auto' is fast",
+        default="auto",
     )
 
 

@@ -62,6 +62,7 @@ class Sorted(CDFEstimator):
         """Sort each row of H×n values."""
         return SortedRows(values.sort(dim=1).values, self.shift)
 
-    def transport(self, p: Tensor, q: Tensor) -> Tensor:
-        """F_q⁻¹∘F_p at p, by ranks: two sorts and no search."""
-        return rank_transport(p, q, self.shift)
+    def transport(self, p: Tensor, data: FittedCDF) -> Tensor:
+        """F_q⁻¹∘F_p at p, by ranks: a sort and no search."""
+        assert isinstance(data, SortedRows)
+        return rank_transport(p, data.ordered, self.shift)

@@ -111,7 +111,13 @@ class OneHot(JointDirections):
         assert data.conditions.labels is not None
         return torch.bincount(data.conditions.labels, minlength=len(data.classes))
 
+    def groups(self, conditions: Conditions) -> tuple[Tensor, Conditions]:
+        """Return labels and classes."""
+        assert conditions.labels is not None
+        classes = int(conditions.labels.max()) + 1
+        return conditions.labels, Conditions(labels=torch.arange(classes, device=conditions.labels.device))
+
     def project(self, theta_y: Tensor, conditions: Conditions) -> Tensor:
         """Return the entry of θ_y that belongs to each sample's class: H×n."""
         assert conditions.labels is not None
-        return theta_y[:, conditions.labels]
+        return theta_y.index_select(1, conditions.labels)

@@ -13,7 +13,6 @@ When not to use it: to follow the paper's text to the letter; that is `locally-c
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import attrs
 import numpy as np
@@ -36,6 +35,12 @@ def window(layers: int) -> NDArray[np.float64]:
     return root
 
 
+@lru_cache
+def _window_on(layers: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Keep the window on its device: a copy there at every step would make it wait."""
+    return torch.from_numpy(window(layers)).to(device, dtype)
+
+
 @attrs.frozen(kw_only=True)
 class ConvStack(ProjectionSampler):
     """Filters of the released code: random convolutions, drawn directly through their window."""
@@ -53,6 +58,6 @@ class ConvStack(ProjectionSampler):
                 f"projection 'conv-stack' has patches of odd size on a grid of {height}×{width}, or one as "
                 f"large as the grid; got {self.patch}"
             )
-        line: Any = torch.from_numpy(window(self.patch // 2)).to(draw.device, draw.dtype)
+        line = _window_on(self.patch // 2, draw.device, draw.dtype)
         filters = draw.normal(count, channels, self.patch, self.patch) * line[:, None] * line
         return embed(filters, space, self.dilation, draw)

@@ -61,7 +61,7 @@ def reference_run(flow, steps: int) -> np.ndarray:
     from cswf_core.flow.stage import Coordinates
 
     coordinates = Coordinates(stage, data.space, None)
-    directions: Directions = flow._directions(stage, coordinates, data.x)
+    directions: Directions = flow._directions(stage, coordinates)
     X = flow.particles.x.double().numpy().copy()
     one_hot = np.eye(max(1, len(data.classes)))
     conditional = flow.condition_length > 0

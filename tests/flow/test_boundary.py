@@ -135,8 +135,8 @@ def test_a_structured_projection_gives_what_a_dense_one_gives():
 def test_a_faulty_cdf_is_named(change, complaint):
     @attrs.frozen
     class Mine(Sorted):
-        def transport(self, p, q):
-            return change(super().transport(p, q))
+        def transport(self, p, data):
+            return change(super().transport(p, data))
 
     with pytest.raises(PluginError, match=complaint) as error:
         small_flow(cdf=Mine(), owners=OWNERS).run()

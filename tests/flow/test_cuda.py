@@ -9,12 +9,14 @@ import torch
 from cswf_core.errors import OutOfMemoryError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.parts import Parts, Settings
-from cswf_core.interfaces import Dataset, Key, Space
+from cswf_core.interfaces import Conditions, Dataset, Key, Space
+from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.colorize import Colorize
 from cswf_plugins.conditions.mask import Mask
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.conditions.separate import Separate
 from cswf_plugins.conditions.super_resolution import SuperResolution
 from cswf_plugins.projections.conv_stack import ConvStack
 from cswf_plugins.projections.data_covariance import DataCovariance
@@ -140,3 +142,72 @@ def test_the_demo_runs_on_a_gpu():
     real = load_digits()
     classifier = KNeighborsClassifier(5).fit(real.data * 2 / 17 - 1 + 1 / 17, real.target)
     assert (classifier.predict(samples.x.T.numpy()) == samples.conditions.labels.numpy()).mean() >= 0.9
+
+
+def image_flow(condition=None, *, cdf=None, steps=12, directions=600, count=3000, **settings) -> Flow:
+    space = Space((3, 16, 16))
+    coarse = Key(3, "x").open().normal(4000, 3, 4, 4)
+    x = torch.nn.functional.interpolate(coarse, (16, 16), mode="bilinear").reshape(4000, -1).T.contiguous()
+    conditions = Conditions(labels=torch.arange(4000) % 5)
+    data = Dataset(x=x, space=space, conditions=conditions, classes=tuple("abcde"), bin_width=1 / 128)
+    entries = tuple(map(Entry.from_text, ("(4×4) [3]", "(8×8) [5]", "(16×16) [5]")))
+    schedule = Pyramid(entries=entries, steps=steps, directions=directions)
+    parts = Parts(condition or NoCondition(), ConvStack(), cdf or Histogram(), schedule)
+    return Flow(data, parts, Settings(count=count, scale=0.5, **settings), device="cuda")
+
+
+CONDITIONS = [NoCondition(), OneHot(), OneHot(joint="equal"), Mask(), Separate()]
+
+
+@pytest.mark.parametrize("condition", CONDITIONS, ids=lambda c: type(c).__name__)
+def test_half_precision_goes_the_way_of_float32(condition):
+    exact, fast = (image_flow(condition, cdf=Histogram(bins=2048), half=half) for half in (False, True))
+    one, other = (torch.tensor([(s.displacement, s.distance) for s in flow]) for flow in (exact, fast))
+    torch.testing.assert_close(one, other, atol=0, rtol=0.03)
+
+
+@pytest.mark.parametrize("condition", CONDITIONS, ids=lambda c: type(c).__name__)
+def test_recorded_steps_give_the_same_bits_as_others_and_twice(condition, monkeypatch):
+    recorded = [image_flow(condition, half=True).run().digest() for _ in range(2)]
+    monkeypatch.setattr("cswf_core.flow.half.WORTHWHILE", 10**9)
+    assert recorded == [image_flow(condition, half=True).run().digest()] * 2
+
+
+def test_steps_are_recorded_and_numbers_differ_from_step_to_step():
+    flow = image_flow(half=True, steps=20)
+    found = []
+    plan = flow._plan
+    flow._plan = lambda *arguments: found.append(plan(*arguments)) or found[-1]
+    moved = [state.displacement for state in flow]
+    assert all(p._graph is not None for p in found)
+    assert len(set(moved)) == len(moved)
+
+
+@pytest.mark.parametrize("worthwhile", [4, 10**9])
+@pytest.mark.parametrize("condition", [NoCondition(), OneHot()], ids=lambda c: type(c).__name__)
+def test_inside_a_stage_nobody_waits_for_the_device(condition, worthwhile, monkeypatch):
+    monkeypatch.setattr("cswf_core.flow.half.WORTHWHILE", worthwhile)
+    flow = image_flow(condition, half=True, steps=12)
+    steps = iter(flow)
+    for _ in range(3):
+        next(steps)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(6):
+            next(steps)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_directions_that_are_kept_are_kept_on_a_gpu_too():
+    once, always = (image_flow(half=True, reuse=reuse, cdf=Histogram(bins=1024)).run() for reuse in (4, 1))
+    assert once.digest() != always.digest()
+    assert torch.isfinite(once.x).all()
+
+
+@pytest.mark.parametrize("share", [10**9, 10**15])
+def test_slabs_change_results_by_rounding_only(share, monkeypatch):
+    expected = [(s.displacement, s.distance) for s in image_flow(half=True, steps=3)]
+    monkeypatch.setattr("cswf_core.flow.half.SHARE", share)
+    got = [(s.displacement, s.distance) for s in image_flow(half=True, steps=3)]
+    torch.testing.assert_close(torch.tensor(got), torch.tensor(expected), atol=0, rtol=1e-4)

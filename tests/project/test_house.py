@@ -33,6 +33,7 @@ FLOORS = {
     "cswf_core.plugins": 2,
     "cswf_plugins": 2,
     "cswf_core.recipe": 3,
+    "cswf_core.bench": 4,
     "cswf_core.launch": 4,
     "cswf_core.sweep": 4,
     "cswf_core.cli": 4,

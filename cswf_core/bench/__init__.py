@@ -1,0 +1,1 @@
+"""How fast a step is: what is measured, against what, and how it is shown."""

@@ -1,0 +1,199 @@
+"""Measurements as tables for people and as JSON for programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+from rich.console import Console
+from rich.table import Table
+
+from cswf_core.bench.ceilings import Ceilings
+from cswf_core.bench.measure import Result, versions
+from cswf_core.bench.random_data import times
+from cswf_core.flow.clock import PARTS, Share
+
+UNITS = ("", "k", "M", "G", "T", "P")
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """One value of a sweep, and what came of it."""
+
+    key: str
+    value: str
+    """As written."""
+    result: Result | None
+    """None where it did not fit into memory."""
+    error: str = ""
+
+    @property
+    def size(self) -> float | None:
+        """The number that the cost is expected to grow with: M, N, H, d_k, or the pixels of a patch."""
+        if self.result is None:
+            return None
+        sizes = self.result.sizes
+        if self.key == "patch":
+            return float(sizes["patch"] ** 2) if sizes["patch"] else None
+        return float(sizes["stage_dimension" if self.key in ("shape", "resolution") else self.key])
+
+    def growth(self, first: Row) -> float | None:
+        """Return time per size, relative to the first row: 1 is in proportion, less is better than that."""
+        if self.result is None or first.result is None or not self.size or not first.size:
+            return None
+        return (self.result.step_ms / self.size) / (first.result.step_ms / first.size)
+
+
+def as_json(result: Result, command: str) -> dict[str, Any]:
+    """Return a result with every figure in basic units: milliseconds, bytes, operations, per second."""
+    whole = result.work()
+    naive = result.naive
+    return {
+        "command": command,
+        "recipe": result.name,
+        "stage": result.stage,
+        **result.choices,
+        "sizes": result.sizes,
+        "device": result.device,
+        "versions": versions(),
+        "step_ms": result.step_ms,
+        "step_ms_mean": math.fsum(result.step_ms_all) / len(result.step_ms_all),
+        "step_ms_all": result.step_ms_all,
+        "step": _cost(whole, result.ceilings),
+        "parts": {name: _cost(result.parts[name], result.ceilings) for name in ordered(result.parts)},
+        "copy_bandwidth": result.ceilings.copy_bandwidth,
+        "matrix_rate": result.ceilings.matrix_rate,
+        "peak_memory_bytes": result.peak_memory_bytes,
+        "peak_reserved_bytes": result.peak_reserved_bytes,
+        "naive_ms": result.naive_ms,
+        "naive_ms_all": None if naive is None else naive.milliseconds,
+        "naive_peak_memory_bytes": None if naive is None else naive.peak_memory_bytes,
+        "speedup": result.speedup,
+        "notes": list(result.notes),
+    }
+
+
+def sweep_as_json(rows: Sequence[Row], command: str) -> list[dict[str, Any]]:
+    """Return a result for each value; one that did not fit has `error` in place of figures."""
+    return [
+        {
+            "sweep": {"key": row.key, "value": row.value, "size": row.size, "growth": row.growth(rows[0])},
+            **({"error": row.error} if row.result is None else as_json(row.result, command)),
+        }
+        for row in rows
+    ]
+
+
+def ordered(parts: dict[str, Share]) -> list[str]:
+    """Return the names of parts in the order of a step; parts that we do not know come last."""
+    return sorted(parts, key=lambda name: PARTS.index(name) if name in PARTS else len(PARTS))
+
+
+def as_text(result: Result) -> str:
+    """Return a result as lines and a table of parts."""
+    sizes, ceilings = result.sizes, result.ceilings
+    choices = ", ".join(f"{kind} {name}" for kind, name in result.choices.items())
+    lines = [
+        _title(result),
+        f"M {sizes['particles']:,}  N {sizes['data']:,}  H {sizes['directions']:,}  "
+        f"d {times(sizes['shape'])}  stage {result.stage}  d_k {sizes['stage_dimension']:,}",
+        choices,
+        *result.notes,
+        "",
+        _parts_table(result),
+        "",
+        f"a step takes {_ms(result.step_ms)} (median of {len(result.step_ms_all)}, without the stopwatch), "
+        f"memory {_unit(result.peak_memory_bytes)}B at most",
+        f"this device copies {_unit(ceilings.copy_bandwidth)}B/s and multiplies "
+        f"{_unit(ceilings.matrix_rate)}FLOP/s, just measured",
+    ]
+    if result.naive_ms is not None and result.speedup is not None:
+        lines.append(f"a naive PyTorch step takes {_ms(result.naive_ms)}: speedup {result.speedup:.2f}")
+    return "\n".join(lines)
+
+
+def sweep_as_text(rows: Sequence[Row]) -> str:
+    """Return a table with a line for each value."""
+    table = _table((rows[0].key, "step", "growth", "memory", "naive", "speedup"))
+    for row in rows:
+        found, growth = row.result, row.growth(rows[0])
+        if found is None:
+            table.add_row(row.value, "out of memory")
+            continue
+        table.add_row(
+            row.value,
+            _ms(found.step_ms),
+            "" if growth is None else f"{growth:.2f}",
+            f"{_unit(found.peak_memory_bytes)}B",
+            "" if found.naive_ms is None else _ms(found.naive_ms),
+            "" if found.speedup is None else f"{found.speedup:.2f}",
+        )
+    first = next((row.result for row in rows if row.result is not None), None)
+    return "\n".join([*([] if first is None else [_title(first), *first.notes, ""]), _drawn(table)])
+
+
+def _title(result: Result) -> str:
+    device = result.device
+    threads = f", {device['threads']} thread{'s' * (device['threads'] > 1)}" if "threads" in device else ""
+    return f"{result.name} on {device['name']}{threads}"
+
+
+def _parts_table(result: Result) -> str:
+    table = _table(("part", "time", "share", "moved", "of copy rate", "operations", "of matrix rate"))
+    total = math.fsum(share.milliseconds for share in result.parts.values())
+    for name in ordered(result.parts):
+        share = result.parts[name]
+        table.add_row(
+            name, _ms(share.milliseconds), _percent(share.milliseconds / total), *_work(share, result)
+        )
+    whole = result.work()
+    table.add_row("whole step", _ms(whole.milliseconds), "", *_work(whole, result))
+    return _drawn(table)
+
+
+def _work(share: Share, result: Result) -> tuple[str, str, str, str]:
+    cost = _cost(share, result.ceilings)
+    moved = (f"{_unit(share.bytes)}B", _percent(cost["bandwidth_fraction"])) if share.bytes else ("", "")
+    done = (f"{_unit(share.flops)}FLOP", _percent(cost["matrix_fraction"])) if share.flops else ("", "")
+    return *moved, *done
+
+
+def _cost(share: Share, ceilings: Ceilings) -> dict[str, float]:
+    return {
+        "ms": share.milliseconds,
+        "bytes": share.bytes,
+        "flops": share.flops,
+        "bandwidth_fraction": ceilings.bandwidth_fraction(share.bytes, share.milliseconds),
+        "matrix_fraction": ceilings.matrix_fraction(share.flops, share.milliseconds),
+    }
+
+
+def _table(headings: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(headings[0])
+    for heading in headings[1:]:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _drawn(table: Table) -> str:
+    console = Console(width=200, highlight=False)
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
+
+
+def _ms(milliseconds: float) -> str:
+    return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds:,.0f} ms"
+
+
+def _percent(fraction: float) -> str:
+    return f"{fraction:.1%}"
+
+
+def _unit(amount: float) -> str:
+    """Return a number with three digits and a decimal prefix: 1.23 G."""
+    power = 0 if amount < 1 else min(int(math.log10(amount) // 3), len(UNITS) - 1)
+    return f"{amount / 1000**power:.3g} {UNITS[power]}"

@@ -1,0 +1,135 @@
+"""`cswf bench`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+import torch
+
+from cswf_core.bench import report
+from cswf_core.bench.ceilings import Ceilings, measure_ceilings
+from cswf_core.bench.measure import Effort, Result, measure, with_naive
+from cswf_core.bench.request import Request, parse_resolution, parse_shape, sweep
+from cswf_core.cli.recipes import plugins_dir_option
+from cswf_core.cli.running import device_option, get_ready
+from cswf_core.errors import OutOfMemoryError, RunError
+from cswf_core.plugins import Registry
+from cswf_core.recipe import Recipe, choose_device
+from cswf_core.runs.progress import say
+
+whole = click.IntRange(min=1)
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[RECIPE] [KEY=VALUE]...")
+@click.option("--particles", type=whole, help="M.  [default: 50000; on a CPU 2000]")
+@click.option("--data", type=whole, help="N.  [default: 100000; on a CPU 4000]")
+@click.option("--directions", type=whole, help="H.  [default: 10000; on a CPU 500]")
+@click.option(
+    "--shape", metavar="CxHxW", help="Of the images; or d of points.  [default: 3x32x32; on a CPU 3x16x16]"
+)
+@click.option("--resolution", metavar="K", help="Grid of the stage, K or HxW.  [default: that of the images]")
+@click.option("--patch", type=whole, help="Side of the patches.  [default: 7]")
+@click.option("--classes", type=click.IntRange(min=0), help="Classes, for the condition one-hot.  [default: 0]")
+@click.option("--projection", metavar="NAME", help="[default: conv-stack]")
+@click.option("--cdf", metavar="NAME", help="[default: histogram]")
+@click.option("--precision", metavar="NAME", help="Of particles.precision.  [default: auto]")
+@click.option("--reuse", type=whole, help="Steps for which directions are kept.  [default: 1]")
+@click.option("--seed", type=click.IntRange(min=0), help="[default: 0]")
+@click.option("--stage", type=whole, help="Which stage of RECIPE, from 1.  [default: the last]")
+@click.option("--steps", type=whole, default=10, show_default=True, help="Steps to time.")
+@click.option("--warmup", type=click.IntRange(min=0), default=3, show_default=True, help="Steps before those.")
+@click.option("--sweep", "swept", metavar="KEY=A,B,C", help="Time each value, as particles=10000,50000,200000.")
+@click.option("--naive/--no-naive", default=True, help="Whether to time a naive PyTorch step beside it.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the JSON into a file.")
+@device_option
+@plugins_dir_option
+def bench(
+    words: tuple[str, ...],
+    shape: str | None,
+    resolution: str | None,
+    stage: int | None,
+    steps: int,
+    warmup: int,
+    swept: str | None,
+    naive: bool,
+    as_json: bool,
+    out: Path | None,
+    device: str,
+    plugins_dir: Path | None,
+    **options: Any,
+) -> None:
+    """Time a step of the engine, part by part, beside a naive PyTorch step.
+
+    Without RECIPE the data are random images, and the options say how many and how large. With one, its own
+    data and one of its stages are timed. KEY=VALUE changes a value of the recipe, as in cdf.bins=512.
+
+    --sweep can vary particles, data, directions, resolution, patch and shape.
+    """
+    recipe, overrides = (words[0], words[1:]) if words and "=" not in words[0] else (None, words)
+    if recipe is None and stage is not None:
+        raise RunError("--stage is for a recipe's stages, and no recipe was named")
+    request = Request(
+        recipe=recipe,
+        overrides=overrides,
+        shape=None if shape is None else parse_shape(shape),
+        resolution=None if resolution is None else parse_resolution(resolution),
+        **options,
+    )
+    command = shlex.join(["cswf", *sys.argv[1:]])
+    chosen = choose_device(device)
+    key, requests = ("", {"": request}) if swept is None else sweep(request, swept)
+    registry = Registry.discover(plugins_dir)
+    recipes = {value: one.load(chosen, registry) for value, one in requests.items()}
+    _refuse(out)
+    get_ready(quiet=as_json)
+    measuring = _Measuring(chosen, measure_ceilings(chosen), Effort(steps, warmup), stage, naive)
+    found: Any
+    if swept is None:
+        result = measuring.result(recipes[""], request)
+        found, text = report.as_json(result, command), report.as_text(result)
+    else:
+        rows = [measuring.row(key, value, recipe, requests[value]) for value, recipe in recipes.items()]
+        found, text = report.sweep_as_json(rows, command), report.sweep_as_text(rows)
+    written = json.dumps(found, indent=2, ensure_ascii=False)
+    if out is not None:
+        out.write_text(written + "\n", encoding="utf-8")
+    say(written if as_json else text)
+
+
+@attrs.frozen
+class _Measuring:
+    """What all measurements of a command have in common."""
+
+    device: torch.device
+    ceilings: Ceilings
+    effort: Effort
+    stage: int | None
+    naive: bool
+
+    def result(self, recipe: Recipe, request: Request) -> Result:
+        """Measure a recipe."""
+        note = request.note(self.device)
+        found = measure(recipe, self.stage, self.effort, self.device, self.ceilings)
+        found = attrs.evolve(found, notes=(note,) if note else ())
+        return with_naive(found, self.device) if self.naive else found
+
+    def row(self, key: str, value: str, recipe: Recipe, request: Request) -> report.Row:
+        """Measure one value of a sweep; what does not fit into memory is a row, too."""
+        try:
+            return report.Row(key=key, value=value, result=self.result(recipe, request))
+        except OutOfMemoryError as error:
+            return report.Row(key=key, value=value, result=None, error=str(error))
+
+
+def _refuse(out: Path | None) -> None:
+    """Refuse a file that cannot be written, before minutes of measurement."""
+    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
+        raise RunError(f"--out {out} cannot be written: it must be a file in a folder that exists")

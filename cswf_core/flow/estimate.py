@@ -1,0 +1,89 @@
+"""The CDF plugin at work: fits of the data, displacements of the particles, stratum by stratum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from cswf_core.flow import boundary
+from cswf_core.flow.clock import Clock
+from cswf_core.interfaces import CDFEstimator, FittedCDF, Owner, Rows, Stratum, TransportMap
+
+Fits = list[FittedCDF]
+"""What was fitted to the data's rows: one for each stratum."""
+
+
+class Estimate:
+    """One-dimensional transport by the recipe's CDF plugin, with its answers checked."""
+
+    def __init__(self, cdf: CDFEstimator, owner: Owner, strata: Sequence[Stratum] | None) -> None:
+        self.cdf = cdf
+        self.owner = owner
+        self.strata = strata
+        self.check_values = True
+        """Whether numbers are checked, and not only shapes: that reads back from the device."""
+        self.lean = type(cdf).between is not CDFEstimator.between
+        """Whether the plugin reads rows as they are, and needs no memory of their size."""
+
+    def fit(self, rows: Rows) -> Fits:
+        """Return F_q of the data's rows."""
+        return [self._fit(part) for part in self._strata(rows, 1)]
+
+    def displace(self, rows: Rows, fits: Fits, clock: Clock) -> Tensor:
+        """Replace the particles' rows p by δ = F_q⁻¹(F_p(p)) − p; return the sum of δ² of each: H."""
+        if self.strata is None:
+            return self._displace(rows, fits[0], clock)
+        total = torch.zeros_like(rows.low)
+        for part, (particles, _), fit in zip(self._strata(rows, 0), self.strata, fits, strict=True):
+            total += self._displace(part, fit, clock)
+            rows.values[:, particles] = part.values
+        return total
+
+    def _strata(self, rows: Rows, side: int) -> list[Rows]:
+        if self.strata is None:
+            return [rows]
+        return [rows.columns(stratum[side]) for stratum in self.strata]
+
+    def _fit(self, rows: Rows) -> FittedCDF:
+        with boundary.calling(self.owner, "fit"):
+            fitted = self.cdf.fit_rows(rows)
+        if not isinstance(fitted, FittedCDF):
+            raise boundary.fault(self.owner, "fit", "a FittedCDF", type(fitted).__name__)
+        return fitted
+
+    def _displace(self, rows: Rows, data: FittedCDF, clock: Clock) -> Tensor:
+        work = _work(rows)
+        if not self.lean:
+            with clock.part("lookup", work):
+                return self._transport(rows, data)
+        if type(clock) is Clock:
+            with boundary.calling(self.owner, "displace"):
+                return self._checked(self.cdf.displace(rows, data), rows)
+        with clock.part("count", work):
+            mine = self._fit(rows)
+        with clock.part("tables"), boundary.calling(self.owner, "between"):
+            through = self.cdf.between(mine, data)
+        if not isinstance(through, TransportMap):
+            raise boundary.fault(self.owner, "between", "a TransportMap", type(through).__name__)
+        with clock.part("lookup", lambda: (2 * work()[0], 0.0)), boundary.calling(self.owner, "displace"):
+            return self._checked(through.displace(rows), rows)
+
+    def _checked(self, squares: Tensor, rows: Rows) -> Tensor:
+        boundary.check_tensor(squares, self.owner, "displace", shape=tuple(rows.low.shape), like=rows.low)
+        return boundary.check_finite(squares, self.owner, "displace") if self.check_values else squares
+
+    def _transport(self, rows: Rows, data: FittedCDF) -> Tensor:
+        p = rows.read()
+        with boundary.calling(self.owner, "transport"):
+            image = self.cdf.transport(p, data)
+        delta = boundary.check_transport(image, self.owner, p=p, values=self.check_values) - p
+        rows.values.copy_(delta)
+        return delta.square_().sum(dim=1)
+
+
+def _work(rows: Rows):  # type: ignore[no-untyped-def]
+    """Return what reading the values once moves."""
+    moved = float(rows.values.numel() * rows.values.element_size())
+    return lambda: (moved, 0.0)

@@ -1,0 +1,120 @@
+"""A step recorded once as a CUDA graph and repeated: no launches from Python, and two things at a time.
+
+The directions of the next step, and the data's distributions along them, do not depend on where particles are.
+So the graph prepares them on a second stream while the particles move along the directions at hand.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.errors import CswfError, NotRepeatableError
+from cswf_core.interfaces.draw import Recording
+
+log = logging.getLogger("cswf")
+
+Prepared = TypeVar("Prepared")
+
+PRIORITY = -1
+"""Of the second stream; the first has 0, and the lower number goes first."""
+
+
+Prepare = Callable[[], Prepared]
+"""() → what a step needs besides the particles: directions, and the data's distributions along them."""
+
+Move = Callable[[Prepared], tuple[Tensor, Tensor]]
+"""Move the particles along what was prepared; return two numbers on the device."""
+
+
+class StepGraph(Generic[Prepared]):
+    """Two recorded steps that take turns: each uses what the other has prepared."""
+
+    def __init__(self, device: torch.device, prepare: Prepare[Prepared], ready: Prepared, move: Move[Prepared]):
+        """Record `move` and, beside it, `prepare`; `ready` is what the first step uses."""
+        self.device = device
+        # What is prepared goes first: it begins with many small pieces of work, which would otherwise wait for
+        # each of the large ones beside them.
+        self.side: Any = torch.cuda.Stream(device, priority=PRIORITY)  # type: ignore[no-untyped-call]
+        self.ready = ready
+        """What the next step uses."""
+        first = self._record(prepare, ready, move, None, None)
+        second = self._record(prepare, first.prepared, move, ready, first.graph.pool())
+        self._turns = [first, second]
+
+    def _record(
+        self,
+        prepare: Prepare[Prepared],
+        ready: Prepared,
+        move: Move[Prepared],
+        target: Prepared | None,
+        pool: Any,
+    ) -> Turn[Prepared]:
+        """Record a step that uses what is `ready`, and leaves what it prepares in `target`, or where it is."""
+        recording, graph = Recording(self.device), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            main = torch.cuda.current_stream(self.device)
+            self.side.wait_stream(main)
+            with torch.cuda.stream(self.side), recording.noting():
+                prepared = prepare()
+                if target is not None:
+                    overwrite(target, prepared)
+            result = move(ready)
+            main.wait_stream(self.side)
+        return Turn(graph, recording, prepared if target is None else target, result, prepared)
+
+    def replay(self, step: int) -> tuple[Tensor, Tensor]:
+        """Take a step; `step` is the one that is prepared for."""
+        turn = self._turns.pop(0)
+        self._turns.append(turn)
+        turn.recording.turn_to(step)
+        turn.graph.replay()
+        self.ready = turn.prepared
+        moved, squares = turn.result
+        return moved.clone(), squares.clone()
+
+
+@attrs.frozen(eq=False)
+class Turn(Generic[Prepared]):
+    """One of the two recorded steps."""
+
+    graph: Any
+    recording: Recording
+    prepared: Prepared
+    """Where it leaves what it prepares."""
+    result: tuple[Tensor, Tensor]
+    alive: object
+    """Memory that the graph writes to must not be given away."""
+
+
+def recorded(
+    device: torch.device, prepare: Prepare[Prepared], ready: Prepared, move: Move[Prepared]
+) -> StepGraph[Prepared] | None:
+    """Return a recorded step; None if something in it cannot be recorded, as a draw on the host."""
+    try:
+        return StepGraph(device, prepare, ready, move)
+    except (CswfError, RuntimeError) as error:
+        log.debug("steps are not recorded: %s", error)
+        return None
+
+
+def overwrite(old: object, new: object) -> None:
+    """Copy every tensor in `new` over the one at the same place in `old`, through lists and attrs objects."""
+    if isinstance(old, Tensor) and isinstance(new, Tensor):
+        if old.shape != new.shape:
+            raise NotRepeatableError("steps differ in shape")
+        old.copy_(new)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for a, b in zip(old, new, strict=True):
+            overwrite(a, b)
+    elif attrs.has(type(old)) and type(old) is type(new):
+        kind: Any = type(old)
+        for field in attrs.fields(kind):
+            overwrite(getattr(old, field.name), getattr(new, field.name))
+    elif not (old is None or isinstance(old, (int, float, str, tuple)) or callable(old)):
+        raise NotRepeatableError(f"{type(old).__name__} cannot be copied")

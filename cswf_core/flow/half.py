@@ -1,0 +1,257 @@
+"""The steps of a stage on CUDA: half precision with float32 sums, and values touched as few times as can be.
+
+Directions become blocks in half precision, sorted by where they look. Projecting writes the values once, in
+half precision, and finds their ends on the way; counting reads them, looking up replaces them by δ, and the
+back-projection reads that. Data come into half precision once per stage: the noise in their bins has its
+mean added there, and its width when they are counted. Particles themselves stay in float32.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from cswf_core.flow.clock import Clock
+from cswf_core.flow.directions import step_key
+from cswf_core.flow.estimate import Fits
+from cswf_core.flow.graph import StepGraph, recorded
+from cswf_core.flow.memory import is_out_of_memory, total_memory
+from cswf_core.flow.plan import Plan, Scene
+from cswf_core.flow.slabs import HalfCloud, Slab, project, work
+from cswf_core.flow.step import Tile, noise_widths
+from cswf_core.flow.structured import places
+from cswf_core.interfaces import Conditions
+from cswf_core.kernels.blocks import TILE, Places, padded
+from cswf_core.kernels.gpu import products
+
+SHARE = 16
+"""Projected values of a slab may take this part of the device's memory."""
+
+SORTED_BELOW = 0.9
+"""Share of blocks that are not zero up to which directions are sorted by where they look."""
+
+WORTHWHILE = 6
+"""Steps that a stage must have left for a recording to pay."""
+
+MEASURED = 4096
+"""Particles whose moves are measured, for the log."""
+
+
+class HalfPlan(Plan):
+    """Float16 products with float32 sums, on a CUDA device."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        scene.directions.coordinates.hurry(scene.data_x)
+        self._places: Places | None = None
+        self._mine: HalfCloud | None = None
+        self._data: HalfCloud | None = None
+        self._stale = False
+        self._graph: StepGraph[list[Slab]] | None = None
+        self._tried = False
+        self._drawn = -1
+        self._slabs: list[Slab] = []
+        self._begun = False
+        device, M = scene.data_x.device, len(scene.particles)
+        self._update = torch.empty(
+            padded(scene.directions.coordinates.space.dimension), padded(M), device=device
+        )
+        self._factor = torch.empty(1, device=device)
+        row = 2 * (padded(M) + padded(scene.data_x.shape[1]))
+        most = total_memory(device) // SHARE // row if scene.estimate.lean else scene.chunks.rows
+        self._most = max(TILE, most // TILE * TILE)
+
+    def move(self, step: int, eta: float) -> tuple[Tensor, Tensor]:
+        """X ← X − η v̂."""
+        first = step_key(step, self.scene.settings.reuse)
+        self._factor.fill_(eta / self.scene.directions.stage.directions)
+        if self._graph is None and self._recordable(step):
+            self._record(step)
+        if self._graph is not None and self._untimed:
+            result = self._graph.replay(step + 1)
+            self._slabs, self._drawn = self._graph.ready, step + 1
+            return result
+        moved = self._attempt(first)
+        while moved is None:
+            moved = self._attempt(first)
+        self._stale = self.scene.directions.stage.entropy > 0
+        return moved
+
+    def _recordable(self, step: int) -> bool:
+        """Say whether it pays to record the steps from here on, and can be done: they must all be alike."""
+        stage, estimate = self.scene.directions.stage, self.scene.estimate
+        alike = self.scene.settings.reuse == 1 and stage.entropy == 0 and estimate.lean and estimate.cdf.compact
+        known = step > 0 and len(self._slabs) == 1 and self._factor.is_cuda
+        return alike and known and not self._tried and stage.steps - step >= WORTHWHILE and self._untimed
+
+    @property
+    def _untimed(self) -> bool:
+        return type(self.clock) is Clock
+
+    def _record(self, step: int) -> None:
+        """Record a step along the directions of this one, which prepares the next."""
+        self._draw(step)
+        self._tried = True
+        self._graph = recorded(self._factor.device, lambda: self._fresh(step + 1), self._slabs, self._moved)
+
+    def _draw(self, step: int) -> None:
+        """Have the directions of a step at hand."""
+        if step != self._drawn:
+            self._slabs = []  # those of the last step may take much memory
+            self._slabs, self._drawn = self._fresh(step), step
+            if self._graph is not None:  # it works on the others
+                self._graph, self._tried = None, False
+
+    def _moved(self, slabs: list[Slab]) -> tuple[Tensor, Tensor]:
+        """Move along some directions; return the mean length of the move and SW₂²."""
+        target = self._target()
+        before = target[:, :MEASURED].clone()
+        squares = self._velocity(slabs)
+        with self.clock.part("move", self._moving):
+            return self._arrived(target, before), squares
+
+    def ready(self, tile: Tile) -> Tile:
+        """Return the tile as it was drawn."""
+        return tile
+
+    def _attempt(self, first: int) -> tuple[Tensor, Tensor] | None:
+        """Move along the directions of step `first`; None if memory was short, and slabs were halved."""
+        self._begun = False
+        try:
+            self._draw(first)
+            return self._moved(self._slabs)
+        except Exception as error:
+            if not is_out_of_memory(error) or self._begun or self._most == TILE:
+                raise
+        self._drawn, self._slabs = -1, []
+        self._most = max(TILE, self._most // 2 // TILE * TILE)
+        self.scene.chunks.tell(f"{self._most} directions at a time; results may differ in the last digits")
+        return None
+
+    def _fresh(self, step: int) -> list[Slab]:
+        """Draw the directions of a step and, where fits are small, fit the data's distributions along them."""
+        slabs: list[Slab] = []
+        for tile in self.tiles(step):
+            with self.clock.part("draw"):
+                slabs += self._cut(tile)
+        if self.scene.estimate.cdf.compact:
+            for slab in slabs:
+                slab.fits = self._fitted(slab)
+        return slabs
+
+    def _velocity(self, slabs: list[Slab]) -> Tensor:
+        """Write Σ_h δ_h θ_h to the update and return SW₂²."""
+        M, mine = len(self.scene.particles), self._particles()
+        squares = torch.zeros((), dtype=torch.float64, device=self._update.device)
+        for number, slab in enumerate(slabs):
+            with self.clock.part("project", partial(work, slab, M, 2)):
+                rows, values = project(slab, mine, None)
+            fits = slab.fits if slab.fits is not None else self._fitted(slab)
+            squares += self.scene.estimate.displace(rows, fits, self.clock).double().sum()
+            if rows.values.dtype != values.dtype:
+                values[: rows.values.shape[0], :M] = rows.values
+            with self.clock.part("back-project", partial(work, slab, M, 4)):
+                products.back_project(slab.directions, values, self._update, add=number > 0)
+        return squares / (M * self.scene.directions.stage.directions)
+
+    def _target(self) -> Tensor:
+        """Return what updates are added to: x, the sum S, or where a part is observed an empty update."""
+        particles = self.scene.particles
+        if self._observed:
+            return torch.zeros_like(particles.cloud.z)
+        return particles.x if particles.sum is None else particles.sum
+
+    def _cut(self, tile: Tile) -> list[Slab]:
+        """Turn a tile into slabs of at most so many directions."""
+        theta = tile.projection.dense()
+        if self._data is None:
+            self._place(theta)
+        directions = products.arrange(theta, tile.scale, self._places)
+        noise, theta_y, order = (
+            noise_widths(tile, self.scene.directions.coordinates, self.scene.data.bin_width),
+            tile.theta_y,
+            directions.order,
+        )
+        if order is not None:
+            noise, theta_y = (None if part is None else part[order] for part in (noise, theta_y))
+        slabs = []
+        for first in range(0, directions.shape[0], self._most):
+            rows = slice(first, min(first + self._most, directions.shape[0]))
+            part = None if theta_y is None else theta_y[rows]
+            wide = None if noise is None else noise[rows]
+            slabs.append(Slab(directions.part(rows), part, tile.meet, wide))
+        return slabs
+
+    def _place(self, theta: Tensor) -> None:
+        """Decide on an order of coordinates, from a stage's first directions, and bring the data there."""
+        scene = self.scene
+        where = places(scene.directions.coordinates.space, theta.device)
+        if where is not None and products.arrange(theta, None, where).share() <= SORTED_BELOW:
+            self._places = where
+        middle = scene.data_x + scene.data.bin_width / 2 if scene.data.bin_width else scene.data_x
+        self._data = self._cloud(scene.directions.coordinates.enter_data(middle), scene.conditions)
+        self._mine = self._cloud(scene.particles.cloud.z, scene.particles.conditions)
+
+    def _cloud(self, z: Tensor, conditions: Conditions) -> HalfCloud:
+        d, n = z.shape
+        half = torch.empty(padded(d), padded(n), dtype=torch.float16, device=z.device)
+        products.halve(z, self._places, half)
+        groups = self.scene.directions.groups(conditions)
+        return HalfCloud(half, n, conditions, groups)
+
+    def _particles(self) -> HalfCloud:
+        """Return the particles in half precision, brought up to date if noise was added to them."""
+        assert self._mine is not None
+        if self._stale:
+            self._refresh(self._mine)
+            self._stale = False
+        return self._mine
+
+    def _refresh(self, mine: HalfCloud) -> None:
+        """Bring the particles into half precision: z = z₀ + G S, or z itself."""
+        particles = self.scene.particles
+        z = particles.cloud.z
+        if particles.sum is not None and not self._observed:
+            z = self._plus_gram(z, particles.sum)
+        products.halve(z, self._places, mine.z)
+
+    def _plus_gram(self, z: Tensor, u: Tensor) -> Tensor:
+        """Return z + G u: d_k×n."""
+        coordinates = self.scene.directions.coordinates
+        return z + coordinates.gram(u) if coordinates.quick is None else coordinates.quick.plus(z, u)
+
+    @property
+    def _observed(self) -> bool:
+        return self.scene.directions.coordinates.observation is not None
+
+    def _fitted(self, slab: Slab) -> Fits:
+        assert self._data is not None
+        with self.clock.part("project", partial(work, slab, self._data.count, 2)):
+            rows, _ = project(slab, self._data, slab.noise)
+        moved = float(rows.values.numel() * rows.values.element_size())
+        with self.clock.part("count", lambda: (moved, 0.0)):
+            return self.scene.estimate.fit(rows)
+
+    def _arrived(self, target: Tensor, before: Tensor) -> Tensor:
+        """Add the update, in half precision too, and return the mean length of the move."""
+        particles, mine = self.scene.particles, self._particles()
+        direct = target is particles.x
+        self._begun = True
+        products.add(target, self._update, self._factor, self._places, mine.z if direct else None)
+        if self._observed:
+            moved = particles.move(target)
+            self._refresh(mine)
+            return moved
+        change = target[:, :MEASURED] - before
+        if direct:
+            lengths: Tensor = torch.linalg.vector_norm(change, dim=0)
+            return lengths.mean()
+        self._refresh(mine)
+        image = self._plus_gram(torch.zeros_like(change), change)
+        return (change * image).sum(dim=0).clamp_min(0).sqrt().mean()
+
+    def _moving(self) -> tuple[float, float]:
+        """Return the bytes that adding the update moves: read it and x, write x and x in half precision."""
+        return float(self._update.numel() * (3 * 4 + 2)), 0.0

@@ -1,0 +1,140 @@
+"""How the steps of a stage are computed. There are two plans, for one and the same step.
+
+`ExactPlan`, here, works in float32 or float64 on any device. `HalfPlan`, in `half`, has half precision with
+float32 sums on CUDA.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+import attrs
+from torch import Tensor
+
+from cswf_core.flow.clock import Clock
+from cswf_core.flow.directions import Directions, step_key
+from cswf_core.flow.estimate import Estimate
+from cswf_core.flow.memory import Chunks
+from cswf_core.flow.noise import dequantised, gaussian
+from cswf_core.flow.particles import Particles
+from cswf_core.flow.parts import Settings
+from cswf_core.flow.step import Cloud, Kept, Tile, noise_widths, velocity
+from cswf_core.interfaces import Conditions, Dataset, Key
+
+
+@attrs.frozen(eq=False)
+class Scene:
+    """What the steps of a stage work on and with."""
+
+    index: int
+    """The number of the stage."""
+    settings: Settings
+    particles: Particles
+    data: Dataset
+    """The data that particles flow to, as they were loaded."""
+    data_x: Tensor
+    """Their d×N numbers on the flow's device."""
+    conditions: Conditions
+    """Their conditions, there too."""
+    directions: Directions
+    estimate: Estimate
+    chunks: Chunks
+
+
+class Plan(abc.ABC):
+    """The steps of one stage."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.check_values = True
+        self.clock = Clock()
+
+    @abc.abstractmethod
+    def move(self, step: int, eta: float) -> tuple[Tensor, Tensor]:
+        """X ← X − η v̂; return the mean length of the move and SW₂² before it (scalars)."""
+
+    def step(self, step: int, eta: float) -> tuple[Tensor, Tensor]:
+        """Take a step: move and, with λ > 0, add √(2λη) ε to the particles."""
+        scene = self.scene
+        # Shapes are checked at every step; numbers, which takes time, at each stage's first.
+        self.check_values = step == 0
+        scene.estimate.check_values = self.check_values
+        result = self.move(step, eta)
+        entropy = scene.directions.stage.entropy
+        if entropy > 0:
+            key = Key(scene.settings.seed, "entropy", scene.index, step)
+            noise = gaussian(key, (scene.data.space.dimension, len(scene.particles)), scene.data_x)
+            scene.particles.shake(noise.mul_(math.sqrt(2 * entropy * eta)))
+        return result
+
+    def tiles(self, step: int) -> Iterator[Tile]:
+        """Draw the directions of a step, tile by tile."""
+        scene = self.scene
+        drawn = scene.directions.tiles(scene.settings.seed, scene.index, step, values=self.check_values)
+        while True:
+            with self.clock.part("draw"):
+                tile = next(drawn, None)
+            if tile is None:
+                return
+            yield self.ready(tile)
+
+    def ready(self, tile: Tile) -> Tile:
+        """Return a tile as the plan's products want it."""
+        return self.scene.directions.structured(tile)
+
+
+class ExactPlan(Plan):
+    """Float32 or float64, with fresh noise in the data's bins."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        width = scene.data.bin_width
+        self._binned = scene.settings.half and scene.estimate.lean and width > 0
+        """Whether noise in the data's bins is added when they are counted: quicker than drawing it."""
+        middle = scene.data_x + width / 2 if self._binned else scene.data_x
+        self.data_z = scene.directions.coordinates.enter_data(middle)
+        self._drawn = -1
+        self._tiles: list[Tile] | None = None
+        self._kept: Kept = {}
+
+    def move(self, step: int, eta: float) -> tuple[Tensor, Tensor]:
+        """X ← X − η v̂."""
+        scene = self.scene
+        first = step_key(step, scene.settings.reuse)
+        if first != self._drawn:
+            self._tiles, self._kept, self._drawn = None, {}, first
+        tiles: Iterable[Tile] = self.tiles(first) if self._tiles is None else self._tiles
+        if scene.settings.reuse != 1 and self._tiles is None:
+            tiles = self._tiles = list(tiles)
+        data = lru_cache(lambda: Cloud(self._noisy(step), scene.conditions))  # drawn only if it is needed
+        update, squares = velocity(
+            tiles, scene.particles.cloud, data, scene.estimate, scene.chunks, self._kept, self.clock
+        )
+        with self.clock.part("move"):
+            return scene.particles.move(update.mul_(eta)), squares
+
+    def ready(self, tile: Tile) -> Tile:
+        """Return a tile in blocks where that pays, and with the width of the noise in the data's bins."""
+        scene, tile = self.scene, super().ready(tile)
+        if not self._binned:
+            return tile
+        widths = noise_widths(tile, scene.directions.coordinates, scene.data.bin_width)
+        return attrs.evolve(tile, noise=widths)
+
+    def _noisy(self, step: int) -> Tensor:
+        """Return the data in the stage's coordinates, with the noise of a step in their bins."""
+        scene = self.scene
+        if self._binned:
+            return self.data_z
+        key = Key(scene.settings.seed, "dequantise", scene.index, step)
+        with self.clock.part("draw"):
+            return dequantised(
+                self.data_z,
+                scene.data.bin_width,
+                scene.data.space.dimension,
+                scene.directions.coordinates,
+                key,
+            )

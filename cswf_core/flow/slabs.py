@@ -1,0 +1,66 @@
+"""Directions and samples as half precision wants them, and how they meet."""
+
+from __future__ import annotations
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.flow.estimate import Fits
+from cswf_core.flow.step import Meeting
+from cswf_core.interfaces import Conditions, Rows
+from cswf_core.kernels.blocks import Blocks, padded
+from cswf_core.kernels.gpu import products
+
+
+@attrs.frozen(eq=False)
+class HalfCloud:
+    """Samples in a stage's coordinates, in half precision, filled up to whole tiles; and their conditions."""
+
+    z: Tensor
+    """d'×n'."""
+    count: int
+    """n."""
+    conditions: Conditions
+    groups: tuple[Tensor, Conditions] | None
+    """The group of each sample, and each group's condition."""
+
+
+@attrs.define(eq=False)
+class Slab:
+    """Directions that are worked on at once."""
+
+    directions: Blocks
+    theta_y: Tensor | None
+    """ξ θ_y, in the order of the blocks: H×l."""
+    meet: Meeting | None
+    noise: Tensor | None
+    """Width of the data's noise along each direction: H."""
+    fits: Fits | None = None
+
+
+def project(slab: Slab, cloud: HalfCloud, noise: Tensor | None) -> tuple[Rows, Tensor]:
+    """Return θ·(z, ξy) as rows, and the filled-up matrix (H'×n', float16) that they are a part of."""
+    H, n = slab.directions.shape[0], cloud.count
+    values = torch.empty(padded(H), cloud.z.shape[1], dtype=torch.float16, device=cloud.z.device)
+    low, high = products.project(slab.directions, cloud.z, values)
+    rows = Rows(values[:H, :n], low, high)
+    theta_y, meet = slab.theta_y, slab.meet
+    if theta_y is not None and meet is not None:
+        if cloud.groups is None:
+            rows = Rows.of(rows.values.float() + meet(theta_y, cloud.conditions, n))
+        else:
+            index, classes = cloud.groups
+            offsets = meet(theta_y, classes, len(classes))
+            low, high = rows.low + offsets.amin(dim=1), rows.high + offsets.amax(dim=1)
+            rows = Rows(rows.values, low, high, offsets, index)
+    if noise is not None:
+        rows = attrs.evolve(rows, low=rows.low - noise / 2, high=rows.high + noise / 2, noise=noise)
+    return rows, values
+
+
+def work(slab: Slab, samples: int, out: int) -> tuple[float, float]:
+    """Return the bytes of a product with `samples` columns, read and written once, and its operations."""
+    H, d = slab.directions.shape
+    narrow, wide = (d, H) if out == 2 else (H, d)
+    return float(2 * H * d + samples * (2 * narrow + out * wide)), slab.directions.flops(samples)

@@ -1,0 +1,295 @@
+"""Counting into bins, composing tables and looking them up (Triton): one program per direction.
+
+Counters live in the shared memory of a multiprocessor, which Triton has no name for: four lines of PTX reserve
+it and add to it. Triton's interpreter knows no PTX; there `tl.histogram` counts.
+"""
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from cswf_core.kernels.histogram import Counted
+from cswf_core.kernels.rows import STRIDES, Rows
+
+MOST_BINS = 4096
+"""What the reserved counters allow."""
+MOST_AT_ONCE = 4096
+"""Values that a program works on at a time."""
+WARPS = 8
+COLUMNS, ROWS = (tl.constexpr(step) for step in STRIDES)
+
+RESERVE = tl.constexpr(".shared .align 16 .b8 cswf_counters[16400]; mov.u32 $0, cswf_counters;")
+CLEAR = tl.constexpr("st.shared.u32 [$1], 0; mov.u32 $0, 0;")
+COUNT = tl.constexpr("red.shared.add.u32 [$1], 1; mov.u32 $0, 0;")
+READ = tl.constexpr("ld.shared.u32 $0, [$1];")
+
+
+@triton.jit
+def _on(ASM: tl.constexpr, address):
+    """Run a line of PTX for each address in shared memory."""
+    return tl.inline_asm_elementwise(ASM, "=r,r", [address], dtype=tl.int32, is_pure=False, pack=1)
+
+
+@triton.jit
+def _value(row, i, inside, h, groups, offset, noise, GROUPED: tl.constexpr, NOISY: tl.constexpr):
+    """The value at column i, with its group's offset and its noise; `inside` is None where all are."""
+    if inside is None:
+        v = tl.load(row + i).to(tl.float32)
+    else:
+        v = tl.load(row + i, mask=inside, other=0.0).to(tl.float32)
+    if GROUPED:
+        if inside is None:  # noqa: SIM108  (Triton has to decide while compiling)
+            group = tl.load(groups + i)
+        else:
+            group = tl.load(groups + i, mask=inside, other=0)
+        v += tl.load(offset + group.to(tl.int32))
+    if NOISY:
+        circle = (i.to(tl.uint32) * COLUMNS + h.to(tl.uint32) * ROWS) >> 9
+        v += noise * (circle.to(tl.float32) * (2.0**-23) - 0.5)
+    return v
+
+
+@triton.jit
+def _factor(low, high, B: tl.constexpr):
+    width = high - low
+    return tl.where(width > 0, B / tl.where(width > 0, width, 1.0), 0.0)
+
+
+@triton.jit
+def _floor(t):
+    """The whole part of t ≥ 0 as a whole number and as a float; for whole t it may be t − 1, with a rest of 1.
+
+    By the float's own digits: the units that convert numbers are few.
+    """
+    shifted = tl.maximum(t, 0.5) + 8388607.5
+    return shifted.to(tl.int32, bitcast=True) - 0x4B000000, shifted - 8388608.0
+
+
+@triton.jit
+def _count_row(
+    row, n, h, low, factor, groups, offset, noise,
+    GROUPED: tl.constexpr, NOISY: tl.constexpr, B: tl.constexpr, BLOCK: tl.constexpr, THREADS: tl.constexpr,
+    SHARED: tl.constexpr,
+):  # fmt: skip
+    """How many of a row's n values lie in each bin: B."""
+    b = tl.arange(0, B)
+    counts = tl.zeros((B,), tl.int32)
+    if SHARED:
+        base = tl.min(_on(RESERVE, tl.arange(0, THREADS)), 0)
+        _on(CLEAR, base + 4 * b)
+        tl.debug_barrier()
+    whole = n // BLOCK * BLOCK
+    for first in range(0, whole, BLOCK):
+        i = first + tl.arange(0, BLOCK)
+        v = _value(row, i, None, h, groups, offset, noise, GROUPED, NOISY)
+        place = tl.minimum(tl.maximum((v - low) * factor, 0.0), B - 1.0).to(tl.int32)
+        if SHARED:
+            _on(COUNT, base + 4 * place)
+        else:
+            counts += tl.histogram(place, B)
+    for first in range(whole, n, BLOCK):
+        i = first + tl.arange(0, BLOCK)
+        inside = i < n
+        v = _value(row, i, inside, h, groups, offset, noise, GROUPED, NOISY)
+        place = tl.minimum(tl.maximum((v - low) * factor, 0.0), B - 1.0).to(tl.int32)
+        if SHARED:
+            _on(COUNT, base + 4 * tl.where(inside, place, B))
+        else:
+            counts += tl.histogram(place, B, mask=inside)
+    if SHARED:
+        tl.debug_barrier()
+        counts = _on(READ, base + 4 * b)
+    return counts
+
+
+@triton.jit
+def _image(below, target, N, low, high, B: tl.constexpr, ROUNDS: tl.constexpr):
+    """The values of q below which `target` of its N values lie; see `histogram.inverse`."""
+    wanted = tl.where(target < N, target.to(tl.int32), N - 1)
+    above = below + 1
+    place = wanted * 0
+    last = place + (B - 1)
+    for _ in range(ROUNDS):
+        middle = (place + last) // 2
+        beyond = tl.load(above + middle) > wanted
+        last = tl.where(beyond, middle, last)
+        place = tl.where(beyond | (place == last), place, middle + 1)
+    under = tl.load(below + place).to(tl.float64)
+    over = tl.load(above + place).to(tl.float64)
+    part = (target - under) / tl.maximum(over - under, 1.0)
+    return low + (high - low) / B * (place + part).to(tl.float32)
+
+
+@triton.jit
+def _compose_row(
+    before, below_q, M, N, low_p, high_p, low_q, high_q, table, B: tl.constexpr, ROUNDS: tl.constexpr
+):
+    """Write T(e) − e at p's edges e, twice each: at the end of one pair and the beginning of the next.
+
+    `before` are the counts below the first B edges; below the last, there are M.
+    """
+    ratio = N.to(tl.float64) / M.to(tl.float64)
+    i = tl.arange(0, B)
+    width = (high_p - low_p) / B
+    image = _image(below_q, before.to(tl.float64) * ratio, N, low_q, high_q, B, ROUNDS)
+    delta = (image - (low_p + width * i.to(tl.float32))).to(table.dtype.element_ty)
+    tl.store(table + 2 * i, delta)
+    tl.store(table + 2 * i - 1, delta, mask=i > 0)
+    image = _image(below_q, M.to(tl.float64) * ratio, N, low_q, high_q, B, ROUNDS)
+    delta = (image - (low_p + width * B)).to(table.dtype.element_ty)
+    tl.store(table + 2 * B - 1, delta)
+    tl.store(table + 2 * B, delta)
+    tl.store(table + 2 * B + 1, delta)
+
+
+@triton.jit
+def _delta(v, low, high, factor, pairs, B: tl.constexpr):
+    """T(v) − v; the displacements at both edges of a bin are read as one number of 32 or 64 bits."""
+    t = tl.minimum(tl.maximum((v - low) * factor, 0.0), B * 1.0)
+    place, below = _floor(t)
+    pair = tl.load(pairs + place)
+    if pairs.dtype.element_ty == tl.int32:
+        lower = (pair & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
+        upper = (pair >> 16).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
+    else:
+        lower = (pair & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
+        upper = (pair >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+    back = tl.minimum(tl.maximum(v, low), high) - v
+    return lower + (t - below) * (upper - lower) + back
+
+
+@triton.jit
+def _look_up_row(
+    row, target, n, h, low, high, factor, groups, offset, noise, pairs,
+    GROUPED: tl.constexpr, NOISY: tl.constexpr, B: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Write δ of a row's n values and return the sum of δ²."""
+    total = tl.zeros((BLOCK,), tl.float32)
+    whole = n // BLOCK * BLOCK
+    for first in range(0, whole, BLOCK):
+        i = first + tl.arange(0, BLOCK)
+        v = _value(row, i, None, h, groups, offset, noise, GROUPED, NOISY)
+        delta = _delta(v, low, high, factor, pairs, B)
+        total += delta * delta
+        tl.store(target + i, delta.to(target.dtype.element_ty))
+    for first in range(whole, n, BLOCK):
+        i = first + tl.arange(0, BLOCK)
+        inside = i < n
+        v = _value(row, i, inside, h, groups, offset, noise, GROUPED, NOISY)
+        delta = tl.where(inside, _delta(v, low, high, factor, pairs, B), 0.0)
+        total += delta * delta
+        tl.store(target + i, delta.to(target.dtype.element_ty), mask=inside)
+    return tl.sum(total)
+
+
+@triton.jit
+def _transport(
+    values, stride, n, low_at, high_at, groups, offsets, group_count, noises,
+    below_p, below_q, M, N, low_q, high_q, table, pairs, out, out_stride, squares,
+    COUNTS: tl.constexpr, COMPOSES: tl.constexpr, LOOKS_UP: tl.constexpr,
+    GROUPED: tl.constexpr, NOISY: tl.constexpr, B: tl.constexpr, ROUNDS: tl.constexpr,
+    BLOCK: tl.constexpr, THREADS: tl.constexpr, SHARED: tl.constexpr,
+):  # fmt: skip
+    """Count a row, compose its table, look its values up: any of the three, or one after the other.
+
+    In one go a row's values are still in the cache when they are looked up.
+    """
+    h = tl.program_id(0)
+    low, high = tl.load(low_at + h), tl.load(high_at + h)
+    factor = _factor(low, high, B)
+    row = values + h.to(tl.int64) * stride
+    offset = offsets + h * group_count
+    noise = tl.load(noises + h) if NOISY else 0.0
+    mine = below_p + h.to(tl.int64) * (B + 1)
+    if COUNTS:
+        counts = _count_row(
+            row, n, h, low, factor, groups, offset, noise, GROUPED, NOISY, B, BLOCK, THREADS, SHARED
+        )
+        below = tl.cumsum(counts, 0)
+        before = below - counts
+        if not COMPOSES:
+            tl.store(mine + tl.arange(0, B), before)
+            tl.store(mine + B, n)
+    if COMPOSES:
+        if not COUNTS:
+            before = tl.load(mine + tl.arange(0, B))
+        theirs = below_q + h.to(tl.int64) * (B + 1)
+        low_of_q, high_of_q = tl.load(low_q + h), tl.load(high_q + h)
+        at = table + h.to(tl.int64) * (2 * B + 2)
+        _compose_row(before, theirs, M, N, low, high, low_of_q, high_of_q, at, B, ROUNDS)
+        tl.debug_barrier()
+    if LOOKS_UP:
+        target = out + h.to(tl.int64) * out_stride
+        at = pairs + h.to(tl.int64) * (B + 1)
+        total = _look_up_row(
+            row, target, n, h, low, high, factor, groups, offset, noise, at, GROUPED, NOISY, B, BLOCK
+        )
+        tl.store(squares + h, total)
+
+
+def _launch(
+    rows: Rows, bins: int, *, below_p=None, q: Counted | None = None, sizes=(0, 0), table=None, out=None,
+    squares=None, counts=False, composes=False, looks_up=False,
+) -> None:  # fmt: skip
+    """Start one program per row; whatever a form of the kernel does not use points to the values."""
+    H, n = rows.values.shape
+    nothing = rows.values
+    grouped, noisy = rows.offsets is not None, rows.noise is not None
+    offsets = rows.offsets.contiguous() if grouped else nothing
+    pairs = (
+        nothing if table is None else table.view(torch.int32 if table.dtype == torch.float16 else torch.int64)
+    )
+    _transport[(H,)](
+        nothing, nothing.stride(0), n, rows.low, rows.high, rows.groups if grouped else nothing, offsets,
+        offsets.shape[1] if grouped else 0, rows.noise if noisy else nothing,
+        nothing if below_p is None else below_p, nothing if q is None else q.below, *sizes,
+        nothing if q is None else q.low, nothing if q is None else q.high, nothing if table is None else table,
+        pairs, nothing if out is None else out, 0 if out is None else out.stride(0),
+        nothing if squares is None else squares, counts, composes, looks_up, grouped, noisy, bins,
+        bins.bit_length(), max(256, min(MOST_AT_ONCE, triton.next_power_of_2(n))), WARPS * 32, nothing.is_cuda,
+        num_warps=WARPS,
+    )  # fmt: skip
+
+
+def counted(rows: Rows, bins: int) -> Tensor:
+    """Return how many values lie below each of the B + 1 edges, B a power of two: H×(B+1), int32."""
+    below = torch.empty(rows.values.shape[0], bins + 1, dtype=torch.int32, device=rows.values.device)
+    _launch(rows, bins, below_p=below, counts=True)
+    return below
+
+
+def _table(p_half: bool, H: int, bins: int, device: torch.device) -> Tensor:
+    return torch.empty(H, bins + 1, 2, dtype=torch.float16 if p_half else torch.float32, device=device)
+
+
+def composed(p: Counted, q: Counted) -> Tensor:
+    """Return T − identity at both edges of each of p's bins: H×(B+1)×2, float16 if p's values were."""
+    H, bins = p.below.shape[0], p.below.shape[1] - 1
+    table = _table(p.half, H, bins, p.below.device)
+    rows = Rows(p.below, p.low, p.high)  # no values are read
+    _launch(rows, bins, below_p=p.below, q=q, sizes=(p.count, q.count), table=table, composes=True)
+    return table
+
+
+def looked_up(rows: Rows, table: Tensor, out: Tensor) -> Tensor:
+    """Write δ = T(p) − p to `out`, which may be the values themselves; return the sum of δ² of each row."""
+    squares = torch.empty(rows.values.shape[0], dtype=torch.float32, device=out.device)
+    _launch(rows, table.shape[1] - 1, table=table, out=out, squares=squares, looks_up=True)
+    return squares
+
+
+def displaced(rows: Rows, q: Counted) -> Tensor:
+    """Replace p by δ = T(p) − p in one go; return the sum of δ² of each row."""
+    (H, n), device = rows.values.shape, rows.values.device
+    bins = q.below.shape[1] - 1
+    table = _table(rows.values.dtype == torch.float16, H, bins, device)
+    squares = torch.empty(H, dtype=torch.float32, device=device)
+    _launch(
+        rows, bins, q=q, sizes=(n, q.count), table=table, out=rows.values, squares=squares,
+        counts=True, composes=True, looks_up=True,
+    )  # fmt: skip
+    return squares

@@ -1,0 +1,119 @@
+"""One-dimensional transport through histograms: count, compose once per direction, look up.
+
+A row's values are counted into B equal bins between its ends; the CDF is linear inside a bin. T = F_q⁻¹∘F_p is
+evaluated at the B + 1 edges of p's bins, and each value of p is then one interpolation away from its image.
+Counts are whole numbers, the same in any order and on any device. On CUDA, Triton kernels do the same.
+"""
+
+from __future__ import annotations
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.kernels import gpu
+from cswf_core.kernels.rows import Rows
+
+
+@attrs.frozen(eq=False)
+class Counted:
+    """How many of n values lie below each edge of B equal bins, for H rows."""
+
+    below: Tensor
+    """H×(B+1) whole numbers, from 0 to n."""
+    count: int
+    """n."""
+    low: Tensor
+    """The first edge of each row: H."""
+    high: Tensor
+    """The last edge of each row: H."""
+    half: bool = False
+    """Whether the values were in half precision, so that what is made of them need not be better."""
+
+
+def counted(rows: Rows, bins: int) -> Tensor:
+    """Return how many values lie below each of the B + 1 edges: H×(B+1), int32."""
+    if gpu.usable(rows.values.device) and rows.low.dtype == torch.float32:
+        from cswf_core.kernels.gpu import histogram
+
+        below: Tensor = histogram.counted(rows, bins)
+        return below
+    H, _ = rows.values.shape
+    # Clamped as whole numbers: then even NaN has a bin, and the flow lives to say what went wrong.
+    place = positions(rows.read(), rows.low, rows.high, bins).int().clamp_(0, bins - 1)
+    place += torch.arange(0, H * bins, bins, dtype=place.dtype, device=place.device)[:, None]
+    below = torch.zeros(H, bins + 1, dtype=torch.int32, device=place.device)
+    below[:, 1:] = torch.bincount(place.view(-1), minlength=H * bins).view(H, bins).cumsum(dim=1)
+    return below
+
+
+def composed(p: Counted, q: Counted) -> Tensor:
+    """Return T − identity at both edges of each of p's bins: H×(B+1)×2. The last pair is the last edge twice.
+
+    On CUDA in half precision if p's values were: displacements are small where particles are near the data.
+    """
+    if gpu.usable(p.below.device) and q.low.dtype == torch.float32:
+        from cswf_core.kernels.gpu import histogram
+
+        pairs: Tensor = histogram.composed(p, q)
+        return pairs
+    images = inverse(q, p.below.double() * (q.count / p.count))
+    bins = p.below.shape[1] - 1
+    edge = torch.arange(bins + 1, dtype=p.low.dtype, device=p.low.device)
+    delta = images - (p.low[:, None] + (p.high - p.low)[:, None] / bins * edge)
+    return torch.stack([delta, torch.cat([delta[:, 1:], delta[:, -1:]], dim=1)], dim=2)
+
+
+def looked_up(rows: Rows, table: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return δ = T(p) − p of all values (H×n) and the sum of δ² of each row (H).
+
+    `table` are the pairs of `composed`. With `out`, which may be the values themselves, δ is written there.
+    """
+    out = torch.empty_like(rows.values) if out is None else out
+    if gpu.usable(rows.values.device) and rows.low.dtype == torch.float32:
+        from cswf_core.kernels.gpu import histogram
+
+        return out, histogram.looked_up(rows, table, out)
+    p, bins = rows.read(), table.shape[1] - 1
+    position = positions(p, rows.low, rows.high, bins).clamp_(0, bins)
+    place = position.int().clamp_(0, bins)
+    position -= place
+    place += torch.arange(0, table.shape[0] * (bins + 1), bins + 1, dtype=place.dtype, device=p.device)[:, None]
+    pairs = torch.nn.functional.embedding(place, table.view(-1, 2))
+    delta = torch.lerp(pairs[:, :, 0], pairs[:, :, 1], position)
+    delta += p.clamp(rows.low[:, None], rows.high[:, None]).sub_(p)  # back to p's range
+    out.copy_(delta)
+    return out, delta.square_().sum(dim=1)
+
+
+def displaced(rows: Rows, q: Counted) -> Tensor:
+    """Replace p by δ = T(p) − p, in place, and return the sum of δ² of each row (H): all three in one go."""
+    if gpu.usable(rows.values.device) and rows.low.dtype == torch.float32:
+        from cswf_core.kernels.gpu import histogram
+
+        squares: Tensor = histogram.displaced(rows, q)
+        return squares
+    below, M = counted(rows, q.below.shape[1] - 1), rows.values.shape[1]
+    return looked_up(rows, composed(Counted(below, M, rows.low, rows.high), q), rows.values)[1]
+
+
+def positions(values: Tensor, low: Tensor, high: Tensor, bins: int) -> Tensor:
+    """Return where values (H×n) lie among the bins, with a fraction: 0 is `low` (H), B is `high`."""
+    width = high - low
+    factor = torch.where(width > 0, bins / torch.where(width > 0, width, 1), 0)
+    return (values - low[:, None]).mul_(factor[:, None])
+
+
+def inverse(counts: Counted, target: Tensor) -> Tensor:
+    """Return the values below which `target` values lie: H×m → H×m, float64 to the type of the ends.
+
+    Where there are no values at a level, the result is at the upper end of the gap; at the highest level it is
+    at the end of the last bin that is not empty.
+    """
+    below, low, bins = counts.below, counts.low, counts.below.shape[1] - 1
+    above = below[:, 1:].contiguous()
+    wanted = torch.where(target < counts.count, target.floor(), counts.count - 1).to(above.dtype)
+    place = torch.searchsorted(above, wanted, right=True).clamp_(max=bins - 1)
+    under, over = below.gather(1, place), above.gather(1, place)
+    position = place + (target - under) / (over - under).clamp_min(1)
+    return low[:, None] + (counts.high - low)[:, None] / bins * position.to(low.dtype)

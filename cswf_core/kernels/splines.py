@@ -1,0 +1,115 @@
+"""CDFs as monotone rational-quadratic splines through quantiles (after Gregory and Delbourgo, 1982).
+
+A row has K knots, the values x₀ ≤ … ≤ x_{K−1} at equally spaced levels, here counted in knots: F(x_k) = k.
+Between two of them, with gap g = x_{k+1} − x_k and ξ = (z − x_k)/g,
+
+    F(z) = k + (ξ² + u ξ(1−ξ)) / (1 + (u+v−2) ξ(1−ξ)),
+
+where u and v are F's derivatives at the two ends, times g. A knot's *pace* is the derivative of the inverse
+there, dx/dk: half the distance between its neighbours, which makes F's derivative the harmonic mean of the
+slopes on both sides. So u = g / pace lies between 0 and 2 whatever the data: F rises, the denominator is at
+least ½, and the quadratic equation of the inverse is solved without cancellation. Values that coincide are
+gaps of 0, where F jumps and the inverse is flat; no slope is ever formed, so none is infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+FLATTEST = 1 / 16
+"""Least u at the ends of a row: with 0 the inverse would be infinitely steep there."""
+
+
+def quantiles(ordered: Tensor, count: int) -> Tensor:
+    """Return the sorted rows (H×n) at `count` ≥ 2 equally spaced positions from first to last: H×count."""
+    last = ordered.shape[1] - 1
+    # Multiplied before divided: the last position is then exact, and all are where count is n.
+    position = torch.arange(count, dtype=torch.float64, device=ordered.device) * last / (count - 1)
+    below = position.long()
+    fraction = (position - below).to(ordered.dtype)
+    high = ordered[:, (below + 1).clamp(max=last)]
+    return torch.lerp(ordered[:, below], high, fraction.expand_as(high))
+
+
+def paces(values: Tensor) -> Tensor:
+    """Return dx/dk at the knots of each row (H×K): H×K, 0 only where both gaps beside a knot are 0."""
+    gaps = values.diff(dim=1)
+    last = gaps.shape[1] - 1
+    second = min(1, last)
+    first_pace = _outer_pace(gaps.narrow(1, 0, 1), gaps.narrow(1, second, 1))
+    last_pace = _outer_pace(gaps.narrow(1, last, 1), gaps.narrow(1, last - second, 1))
+    return torch.cat([first_pace, (gaps[:, 1:] + gaps[:, :-1]) / 2, last_pace], dim=1)
+
+
+def _outer_pace(gap: Tensor, inner: Tensor) -> Tensor:
+    """Return the pace at the end of a row, beyond a gap whose neighbour is `inner`: H×1.
+
+    With t = inner / gap, u = ((1+t)/2)^(1/t): the slope of the gap times a power of its ratio to the slope of
+    both gaps together. It is exact to second order, near 0 where a tail runs out (t → 0) and never above 1.3.
+    """
+    ratio = torch.where(gap > 0, inner / gap, 1)
+    u = ((1 + ratio) / 2) ** (1 / ratio)
+    return gap / u.clamp(min=FLATTEST)
+
+
+def spline_cdf(values: Tensor, pace: Tensor, z: Tensor) -> Tensor:
+    """Return F(z) in [0, 1] for z (H×m) and knots with their paces (H×K): H×m.
+
+    It is 0 below a row's range and 1 above it; where knots coincide, the level of the last of them.
+    """
+    last = values.shape[1] - 1
+    k = (torch.searchsorted(values, z.contiguous(), right=True) - 1).clamp(0, last - 1)
+    low, high, u, v = _piece(values, pace, k)
+    along = (z - low) / (high - low)
+    bend = along * (1 - along)
+    rise = (along * along + u * bend) / (1 + (u + v - 2) * bend)
+    level = (k + rise.clamp(max=1)) / last
+    # These two also replace what a gap of 0 at either end of the row has made of z outside of it.
+    level = torch.where(z < values[:, :1], 0, level)
+    return torch.where(z >= values[:, -1:], 1, level)
+
+
+def spline_icdf(values: Tensor, pace: Tensor, a: Tensor) -> Tensor:
+    """Return F⁻¹(a) for levels a (H×m, clamped to 0 … 1) and knots with their paces (H×K): H×m."""
+    last = values.shape[1] - 1
+    position = a.clamp(0, 1) * last
+    k = position.long().clamp(0, last - 1)
+    rise = position - k
+    low, high, u, v = _piece(values, pace, k)
+    # ξ solves (1−b)ξ² + bξ = rise. Every term below is positive or 0, so that nothing cancels.
+    b = u * (1 - rise) + (2 - v) * rise
+    root = ((b - 2 * rise).square() + 4 * rise * (1 - rise)).sqrt()
+    along = torch.where(rise == 0, 0, 2 * rise / (b + root))
+    return torch.lerp(low, high, along.clamp(max=1))
+
+
+def _piece(values: Tensor, pace: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return both ends of pieces k (H×m) and the derivatives u and v there: four of H×m."""
+    low, high = values.gather(1, k), values.gather(1, k + 1)
+    gap = high - low
+    # The clamp is for rounding, and for paces that underflow.
+    u, v = ((gap / pace.gather(1, end)).clamp(max=2) for end in (k, k + 1))
+    return low, high, torch.where(gap > 0, u, 1), torch.where(gap > 0, v, 1)
+
+
+def inverted(cdf: Callable[[Tensor], Tensor], breaks: Tensor, count: int) -> Tensor:
+    """Return the least values where `cdf` reaches `count` equally spaced levels from 0 to 1: H×count.
+
+    `cdf` maps H×m to H×m, rises from 0 to 1 on each row's sorted `breaks` (H×b), and jumps only there.
+    """
+    levels = torch.linspace(0, 1, count, dtype=breaks.dtype, device=breaks.device)
+    levels = levels.expand(breaks.shape[0], count).contiguous()
+    # cummax, here and below: rounding may turn the order of neighbours round.
+    index = torch.searchsorted(cdf(breaks).cummax(dim=1).values, levels).clamp(max=breaks.shape[1] - 1)
+    low, high = breaks.gather(1, (index - 1).clamp(min=0)), breaks.gather(1, index)
+    # Halving from above leaves `high` on a break whose jump holds the level, to the last bit.
+    for _ in range(1 - int(math.log2(torch.finfo(breaks.dtype).eps))):
+        middle = torch.lerp(low, high, 0.5)
+        reached = cdf(middle) >= levels
+        low, high = torch.where(reached, low, middle), torch.where(reached, middle, high)
+    # Rounding reaches level 1 a little before the end of the row.
+    return torch.cat([high[:, :-1], breaks[:, -1:]], dim=1).cummax(dim=1).values

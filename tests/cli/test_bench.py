@@ -1,0 +1,124 @@
+"""`cswf bench`, as a person uses and misuses it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+SIZES = ("--particles", "30", "--data", "40", "--directions", "20", "--shape", "1x8x8", "--patch", "3")
+EXACT = ("--cdf", "sorted", "--precision", "float32")
+QUICK = ("--steps", "2", "--warmup", "1", "--device", "cpu")
+SMALL = ("bench", *SIZES, *EXACT, *QUICK)
+
+
+def test_it_prints_a_table_of_parts_and_the_speedup(cswf):
+    done = cswf(*SMALL)
+    assert done.status == 0, done.err
+    lines = done.out.splitlines()
+    assert lines[0].startswith("random images on ")
+    assert lines[1] == "M 30  N 40  H 20  d 1×8×8  stage (8×8) [3]  d_k 64"
+    assert any(line.startswith("part ") for line in lines)
+    assert any(line.startswith("whole step ") for line in lines)
+    assert "a naive PyTorch step takes" in done.out
+    assert "on a CPU" not in done.out
+
+
+def test_json_has_every_figure_and_goes_into_a_file_as_well(cswf, tmp_path):
+    done = cswf(*SMALL, "--json", "--out", tmp_path / "a.json")
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == found
+    assert found["sizes"]["particles"] == 30
+    assert found["sizes"]["stage_dimension"] == 64
+    assert found["speedup"] == pytest.approx(found["naive_ms"] / found["step_ms"])
+    assert len(found["step_ms_all"]) == 2
+    assert sum(part["ms"] for part in found["parts"].values()) > 0
+    for part in (*found["parts"].values(), found["step"]):
+        assert part["bandwidth_fraction"] == pytest.approx(
+            part["bytes"] / part["ms"] * 1e3 / found["copy_bandwidth"]
+        )
+        assert part["matrix_fraction"] == pytest.approx(part["flops"] / part["ms"] * 1e3 / found["matrix_rate"])
+    assert found["peak_memory_bytes"] > 0
+    assert found["command"].startswith("cswf bench --particles 30 ")
+    assert {"torch", "triton", "cuda"} <= set(found["versions"])
+
+
+def test_without_the_naive_step_there_is_no_speedup(cswf):
+    found = json.loads(cswf(*SMALL, "--no-naive", "--json").out)
+    assert found["naive_ms"] is found["speedup"] is None
+
+
+def test_the_engine_s_own_defaults_can_be_timed(cswf):
+    done = cswf("bench", *SIZES, *QUICK, "--classes", "3", "--no-naive", "--json")
+    assert done.status == 0, done.err
+    assert json.loads(done.out)["cdf"] == "histogram"
+
+
+def test_sizes_nobody_gave_are_smaller_on_a_cpu_and_that_is_said(cswf):
+    done = cswf(
+        "bench", *EXACT, *QUICK, "--directions", "10", "--particles", "50", "--data", "50", "--no-naive"
+    )
+    assert done.status == 0, done.err
+    assert "smaller by default on a CPU: shape 3×16×16" in done.out
+
+
+def test_a_sweep_has_a_row_for_each_value(cswf):
+    sizes = ("--data", "40", "--directions", "20", "--shape", "1x8x8", "--no-naive")
+    sweep = ("bench", *sizes, *EXACT, *QUICK, "--sweep", "particles=20,40")
+    rows = json.loads(cswf(*sweep, "--json").out)
+    assert [row["sizes"]["particles"] for row in rows] == [20, 40]
+    assert rows[0]["sweep"]["growth"] == 1
+    ratio = rows[1]["step_ms"] / rows[0]["step_ms"]
+    assert rows[1]["sweep"]["growth"] == pytest.approx(ratio / 2)
+    lines = cswf(*sweep).out.splitlines()
+    assert [line.split()[0] for line in lines[-3:]] == ["particles", "20", "40"]
+
+
+def test_a_recipe_is_timed_with_its_own_data_and_changes(cswf):
+    changes = ("schedule.directions=20", "particles.count=30", "data.classes=[1, 2]")
+    done = cswf("bench", "digits", *changes, *EXACT, *QUICK, "--stage", "1", "--no-naive", "--json")
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    assert found["recipe"] == "digits"
+    assert found["sizes"]["shape"] == [1, 8, 8]
+    assert (found["sizes"]["particles"], found["sizes"]["directions"]) == (30, 20)
+    assert found["sizes"]["condition_length"] == 2
+
+
+def test_values_can_be_changed_without_naming_a_recipe(cswf):
+    done = cswf(*SMALL, "data.dequantise=step", "seed=7", "--no-naive", "--json")
+    assert done.status == 0, done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--shape", "3x32"), "shape '3x32' must be CxHxW as in 3x32x32, or one number for points"),
+        (("--shape", "0x8x8"), "shape '0x8x8' must be CxHxW"),
+        (("--shape", "big"), "shape 'big' must be CxHxW"),
+        (("--resolution", "8x8x8"), "resolution '8x8x8' must be one number"),
+        (("--resolution", "64"), "a resolution of 64×64 is larger than the images, 3×16×16"),
+        (("--shape", "64", "--resolution", "8"), "points in 64 dimensions have no resolution"),
+        (("--projection", "uniform", "--resolution", "4"), "projection 'uniform' has no patches"),
+        (("--sweep", "particle=1,2"), "--sweep cannot vary 'particle'; did you mean 'particles'"),
+        (("--sweep", "particles"), "--sweep 'particles' must be KEY=A,B,C"),
+        (("--sweep", "data=10,many"), "--sweep data: 'many' must be a whole number from 1 on"),
+        (("--sweep", "data=10,"), "--sweep data: '' must be a whole number from 1 on"),
+        (("--sweep", "data=10", "--data", "5"), "--data and --sweep both say what 'data' is"),
+        (("--device", "tpu"), "there is no device 'tpu'"),
+        (("--cdf", "nope"), "unknown cdf 'nope'"),
+        (("--stage", "2"), "--stage is for a recipe's stages"),
+        (("digits", "--stage", "2"), "there is no stage 2: the schedule has 1"),
+        (("digits", "--patch", "3"), "--patch is for random data, and 'digits' has its own"),
+        (("digit",), "'digit'"),
+        (("--out", "no-such-folder/a.json"), "--out no-such-folder/a.json cannot be written"),
+    ],
+)
+def test_nonsense_is_one_sentence_and_status_2(cswf, arguments, complaint):
+    exact = () if "--cdf" in arguments else ("--cdf", "sorted")
+    done = cswf("bench", *exact, "--precision", "float32", *arguments)
+    assert done.status == 2
+    assert complaint in done.err
+    assert len(done.err.strip().splitlines()) == 1
+    assert done.out == ""

@@ -1,0 +1,135 @@
+"""The plan in half precision takes the same steps as the exact one: here in Triton's interpreter."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import torch
+
+from tests.kernels.interpreted import DEVICE
+
+from cswf_core.flow.flow import Flow  # isort: skip
+from cswf_core.errors import NotRepeatableError
+from cswf_core.flow import half as half_module
+from cswf_core.flow.graph import overwrite
+from cswf_core.flow.half import HalfPlan
+from cswf_core.flow.parts import Parts, Settings
+from cswf_core.flow.plan import ExactPlan
+from cswf_core.interfaces import Conditions, Dataset, Key, Space
+from cswf_core.interfaces.draw import Recording
+from cswf_plugins.cdfs.histogram import Histogram
+from cswf_plugins.cdfs.sorted import Sorted
+from cswf_plugins.conditions.continuous import Continuous
+from cswf_plugins.conditions.mask import Mask
+from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.conditions.separate import Separate
+from cswf_plugins.projections.conv_stack import ConvStack
+from cswf_plugins.schedules.pyramid import Entry, Pyramid
+
+SPACE = Space((1, 8, 8))
+N = 90
+
+
+def images(bin_width: float = 0.0) -> Dataset:
+    draw = Key(3, "images").open()
+    coarse = draw.normal(N, 1, 4, 4)
+    x = torch.nn.functional.interpolate(coarse, (8, 8), mode="bilinear").reshape(N, 64).T.contiguous()
+    labels = torch.arange(N) % 3
+    conditions = Conditions(labels=labels, vectors=draw.normal(2, N), origin=torch.arange(N))
+    return Dataset(x=x, space=SPACE, conditions=conditions, classes=("a", "b", "c"), bin_width=bin_width)
+
+
+def build(kind, condition=None, cdf=None, *, bin_width=0.0, entropy=0.0, **settings) -> Flow:
+    """A flow whose steps are computed by one plan or the other."""
+    entries = tuple(map(Entry.from_text, ("(4×4) [3]", "(8×8) [3]")))
+    schedule = Pyramid(entries=entries, steps=2, directions=70)
+    parts = Parts(condition or NoCondition(), ConvStack(), cdf or Histogram(bins=256), schedule)
+    settings = {"count": 60, "scale": 0.5, "half": True, **settings}
+    flow = Flow(images(bin_width), parts, Settings(**settings), device=DEVICE)
+    flow.stages = tuple(attrs.evolve(stage, entropy=entropy) for stage in flow.stages)
+    flow._plan_class = lambda: kind
+    return flow
+
+
+CASES = {
+    "no condition": {},
+    "sorted values": {"cdf": Sorted()},
+    "labels": {"condition": OneHot(amplifier=3.0)},
+    "vectors": {"condition": Continuous(amplifier=2.0)},
+    "classes apart": {"condition": Separate()},
+    "a mask": {"condition": Mask()},
+    "a mask and an amplifier": {"condition": Mask(amplifier=2.0)},
+    "a mask for each": {"condition": Mask(hidden="boxes", masks="each")},
+    "directions kept": {"reuse": 2},
+    "entropy": {"entropy": 1e-4},
+    "bins to fill": {"bin_width": 1 / 64},
+    "bins to fill, labels and a mask": {"condition": Mask(amplifier=2.0), "bin_width": 1 / 64},
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_the_steps_are_those_of_the_exact_plan(case):
+    exact, half = build(ExactPlan, **case), build(HalfPlan, **case)
+    one, other = ([(s.displacement, s.distance) for s in flow] for flow in (exact, half))
+    torch.testing.assert_close(torch.tensor(one), torch.tensor(other), atol=0, rtol=0.03)
+    gap = (exact.samples().x - half.samples().x).square().mean().sqrt()
+    assert float(gap) < 0.1 * float(exact.samples().x.std())  # of few particles, some change places
+
+
+def test_slabs_change_results_by_rounding_only(monkeypatch):
+    whole, wide = build(HalfPlan), build(HalfPlan)
+    wide.stages = whole.stages = tuple(attrs.evolve(stage, directions=200) for stage in whole.stages)
+    monkeypatch.setattr(half_module, "SHARE", 10**15)  # a slab is then one tile, 128 directions
+    one = whole.run().x
+    monkeypatch.undo()
+    torch.testing.assert_close(one, wide.run().x, atol=2e-3, rtol=0)
+
+
+def test_a_lack_of_memory_halves_the_slabs(monkeypatch, caplog):
+    flow = build(HalfPlan)
+    flow.stages = tuple(attrs.evolve(stage, directions=200) for stage in flow.stages)
+    project = half_module.project
+
+    def hungry(slab, *rest):
+        if slab.directions.shape[0] > 128:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return project(slab, *rest)
+
+    monkeypatch.setattr(half_module, "project", hungry)
+    assert torch.isfinite(flow.run().x).all()
+    assert "directions at a time; results may differ in the last digits" in caplog.text
+
+
+@attrs.frozen
+class Pair:
+    one: torch.Tensor
+    other: list
+    name: str = "x"
+
+
+def test_what_is_prepared_takes_the_place_of_what_was():
+    old, new = (Pair(torch.full((2,), v), [torch.full((3,), v), None]) for v in (1.0, 2.0))
+    kept = old.one
+    overwrite([old], [new])
+    assert torch.equal(kept, new.one)
+    assert torch.equal(old.other[0], new.other[0])
+    with pytest.raises(NotRepeatableError, match="shape"):
+        overwrite(torch.zeros(2), torch.zeros(3))
+    with pytest.raises(NotRepeatableError, match="object cannot be copied"):
+        overwrite(object(), object())
+
+
+def test_a_recording_draws_other_steps_numbers_and_refuses_the_host():
+    recording, key = Recording(DEVICE), Key(5, "theta", 1, 7)
+    with recording.noting():
+        draw = key.open(DEVICE)
+        betas = draw.beta(2.0, 3.0, 4)
+        with pytest.raises(NotRepeatableError):
+            _ = draw.host
+    recording.turn_to(9)
+    wanted = attrs.evolve(key, step=9)
+    torch.testing.assert_close(betas.cpu(), wanted.open().beta(2.0, 3.0, 4))
+    stored = [int(v) & (2**64 - 1) for v in draw._stream.stored]
+    assert tuple(stored) == wanted.halves()
+    assert Recording.current is None

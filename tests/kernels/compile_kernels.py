@@ -1,0 +1,85 @@
+"""Compile every Triton kernel for a card that need not be here: `python -m tests.kernels.compile_kernels 90`.
+
+Run in a process of its own: kernels that were defined for the interpreter cannot be compiled.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from cswf_core.kernels.gpu import histogram, philox, products
+
+HALF, REAL, WHOLE, LONG = "*fp16", "*fp32", "*i32", "*i64"
+TRANSPORT = {
+    "values": HALF, "stride": "i32", "n": "i32", "low_at": REAL, "high_at": REAL, "groups": "*u8",
+    "offsets": REAL, "group_count": "i32", "noises": REAL, "below_p": WHOLE, "below_q": WHOLE,
+    "M": "i32", "N": "i32", "low_q": REAL, "high_q": REAL, "table": HALF, "pairs": WHOLE, "out": HALF,
+    "out_stride": "i32", "squares": REAL,
+}  # fmt: skip
+ADDED = [{"GROUPED": grouped, "NOISY": noisy} for grouped in (False, True) for noisy in (False, True)]
+TILES = {"TM": 128, "TN": 128, "BK": 32}
+
+
+def tile(kind: str, *shape: int) -> str:
+    """The type of a tensor descriptor."""
+    return f"tensordesc<{kind}[{','.join(map(str, shape))}]>"
+
+
+def kernels():
+    """Yield each kernel with the types of its arguments and its constants, in every form it is used in."""
+    work = {"B": 1024, "ROUNDS": 11, "BLOCK": 4096, "THREADS": 256, "SHARED": True}
+    for added in ADDED:
+        for name in ("COUNTS", "COMPOSES", "LOOKS_UP", None):
+            does = {part: name in (part, None) for part in ("COUNTS", "COMPOSES", "LOOKS_UP")}
+            yield histogram._transport, TRANSPORT, {**does, **added, **work}
+    for kind, out in (("uniform", REAL), ("normal", REAL), ("uniform64", "*fp64")):
+        for stored in (False, True):
+            numbers = dict.fromkeys(("key", "stream", "first"), "i64")
+            drawing = {"out": out, "keys": LONG if stored else out, **numbers, "count": "i32"}
+            yield philox._draw, drawing, {"KIND": kind, "STORED": stored, "BLOCK": 1024}
+    pattern = {"lists": WHOLE, "lengths": WHOLE}
+    ends = {"low": REAL, "high": REAL, "H": "i32", "depth": "i32"}
+    there = {
+        "theta": tile("fp16", 128, 32),
+        **pattern,
+        "z": tile("fp16", 32, 128),
+        "out": tile("fp16", 128, 128),
+    }
+    yield products._project, {**there, **ends}, TILES
+    for add in (False, True):
+        back = {"theta": tile("fp16", 32, 128), **pattern, "delta": tile("fp16", 32, 128)}
+        sums = {"out": tile("fp32", 128, 128), "depth": "i32"}
+        yield products._back_project, {**back, **sums}, {**TILES, "ADD": add}
+    found = {"low": REAL, "high": REAL, "ends": REAL, "H": "i32", "columns": "i32"}
+    yield products._ends, found, {"BLOCK_H": 32, "BLOCK_C": 32}
+    grid = {"position": REAL, "rank": LONG, "key": LONG, "d": "i32", "width": "i32"}
+    yield products._middle, {"theta": REAL, **grid}, {"BLOCK_D": 1024}
+    for flag in (False, True):
+        packing = {"theta": REAL, "scale": REAL, "order": LONG, "places": LONG, "out": HALF, "nonzero": "*i1"}
+        sizes = {"H": "i32", "d": "i32", "width": "i32"}
+        yield products._pack, {**packing, **sizes}, {"SORTED": flag, "SCALED": flag, "BK": 32}
+        shape = {"d": "i32", "n": "i32"}
+        block = {"PLACED": flag, "BM": 16, "BN": 128}
+        halving = {"x": REAL, "rows": LONG, "out": HALF, **shape, "out_width": "i32"}
+        yield products._halve, halving, block
+        adding = {"x": REAL, "u": REAL, "factor": REAL, "rows": LONG, "out": HALF, **shape, "u_width": "i32"}
+        yield products._add, adding, {**block, "HALVED": flag}
+
+
+def main() -> None:
+    """Compile for the compute capability that is asked for, and print one line per kernel."""
+    target = GPUTarget("cuda", int(sys.argv[1]), 32)
+    for kernel, types, constants in kernels():
+        signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
+        warps = constants.get("THREADS", 128) // 32
+        source = ASTSource(kernel, signature, constants)
+        compiled = triton.compile(source, target=target, options={"num_warps": warps})
+        print(kernel.__name__, constants, len(compiled.asm["cubin"]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""The Triton kernels do what plain PyTorch does: in Triton's interpreter, or on a GPU where there is one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tests.kernels.interpreted import DEVICE
+
+from cswf_core.kernels import blocks, philox  # isort: skip
+from cswf_core.kernels import histogram as plain
+from cswf_core.kernels.gpu import histogram, products
+from cswf_core.kernels.gpu.philox import drawn
+from cswf_core.kernels.rows import Rows
+
+M, N, BINS = 700, 1100, 64
+
+
+def sample(H: int, n: int, seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    draw = torch.Generator().manual_seed(seed)
+    return (torch.randn(H, n, generator=draw) * (1 + seed) + seed).to(DEVICE, dtype)
+
+
+def rows(seed: int, n: int, form: str, dtype: torch.dtype) -> Rows:
+    """Rows with nothing added, with the offsets of groups, with noise, or with both."""
+    values = sample(5, n, seed, dtype)
+    low, high = values.float().amin(dim=1), values.float().amax(dim=1)
+    offsets = groups = noise = None
+    if "groups" in form:
+        offsets, groups = sample(5, 3, 7), torch.arange(n, device=DEVICE).remainder(3).to(torch.uint8)
+        low, high = low + offsets.amin(dim=1), high + offsets.amax(dim=1)
+    if "noise" in form:
+        noise = torch.linspace(0, 0.5, 5, device=DEVICE)
+        low, high = low - noise / 2, high + noise / 2
+    return Rows(values, low, high, offsets, groups, noise)
+
+
+FORMS = ["plain", "groups", "noise", "groups and noise"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("form", FORMS)
+def test_counts_are_the_same_whole_numbers(form, dtype):
+    given = rows(1, N, form, dtype)
+    wanted = plain.counted(Rows(*(None if f is None else f.cpu() for f in fields(given))), BINS)
+    got = histogram.counted(given, BINS).cpu()
+    assert got.dtype == wanted.dtype == torch.int32
+    # A value on an edge, to the last bit of a product, may be on either side of it.
+    assert (got - wanted).abs().max() <= (0 if DEVICE.type == "cpu" else 1)
+    assert torch.equal(got[:, -1], torch.full((5,), N, dtype=torch.int32))
+
+
+def fields(given: Rows) -> tuple[torch.Tensor | None, ...]:
+    return given.values, given.low, given.high, given.offsets, given.groups, given.noise
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float16, 1e-2)])
+@pytest.mark.parametrize("form", FORMS)
+def test_transport_is_the_same_to_rounding(form, dtype, tolerance):
+    p, q = rows(0, M, form, dtype), rows(1, N, form, dtype)
+    half = dtype == torch.float16
+    mine = plain.Counted(histogram.counted(p, BINS), M, p.low, p.high, half)
+    data = plain.Counted(histogram.counted(q, BINS), N, q.low, q.high, half)
+    table, out = histogram.composed(mine, data), torch.empty_like(p.values)
+    squares = histogram.looked_up(p, table, out)
+    read, there = Rows(*(None if f is None else f.cpu() for f in fields(p))), torch.device("cpu")
+    on_cpu = [
+        plain.Counted(c.below.to(there), c.count, c.low.to(there), c.high.to(there)) for c in (mine, data)
+    ]
+    delta, sums = plain.looked_up(read, plain.composed(*on_cpu))
+    torch.testing.assert_close(out.cpu().float(), delta.float(), atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(squares.cpu(), sums, atol=0, rtol=max(tolerance, 1e-4))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("form", FORMS)
+def test_in_one_go_it_gives_the_same_bits_as_one_after_the_other(form, dtype):
+    p, q = rows(0, M, form, dtype), rows(1, N, form, dtype)
+    half = dtype == torch.float16
+    mine = plain.Counted(histogram.counted(p, BINS), M, p.low, p.high, half)
+    data = plain.Counted(histogram.counted(q, BINS), N, q.low, q.high, half)
+    wanted = torch.empty_like(p.values)
+    squares = histogram.looked_up(p, histogram.composed(mine, data), wanted)
+    assert torch.equal(histogram.displaced(p, data), squares)
+    assert torch.equal(p.values, wanted)
+
+
+@pytest.mark.parametrize("values", [torch.ones(2, 40), torch.tensor([[3.0], [-1.0]])])
+def test_rows_without_a_width_have_one_bin(values):
+    given = Rows.of(values.to(DEVICE))
+    below = histogram.counted(given, 8).cpu()
+    assert torch.equal(below, plain.counted(Rows.of(values), 8))
+    data = plain.Counted(below.to(DEVICE), values.shape[1], given.low, given.high)
+    histogram.displaced(given, data)
+    assert float(given.values.abs().max()) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "make", "dtype", "tolerance"),
+    [
+        ("uniform", philox.uniforms, torch.float32, 0.0),
+        ("normal", philox.normals, torch.float32, 1e-5),
+        ("uniform64", philox.uniforms, torch.float64, 0.0),
+    ],
+)
+def test_random_numbers_are_the_same(kind, make, dtype, tolerance):
+    bits = 0xF234567812345678, 0xDEADBEEF12345678
+    wanted = make(philox.words(*bits, 5, 700, torch.device("cpu")), dtype)
+    like = torch.empty(0, dtype=dtype, device=DEVICE)
+    got = drawn(kind, bits, 5, 700, like, None)
+    torch.testing.assert_close(got.cpu(), wanted, atol=tolerance, rtol=0)
+    signed = torch.tensor([half - 2**64 for half in bits], device=DEVICE)
+    assert torch.equal(drawn(kind, (0, 0), 5, 700, like, signed), got)
+
+
+def local_directions(H: int, shape: tuple[int, int, int]) -> torch.Tensor:
+    channels, height, width = shape
+    draw = torch.Generator().manual_seed(3)
+    theta = torch.zeros(H, *shape)
+    for h in range(H):
+        row, column = (int(torch.randint(size - 1, (), generator=draw)) for size in (height, width))
+        theta[h, :, row : row + 2, column : column + 2] = torch.randn(channels, 2, 2, generator=draw)
+    return theta.view(H, -1)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """Directions that look at 2×2 pixels, as float32 and as blocks in half precision, and samples."""
+    shape, H, n = (3, 8, 8), 150, 140
+    theta, scale = local_directions(H, shape), torch.rand(H, 1) + 0.5
+    where = blocks.Places.of(shape, DEVICE)
+    directions = products.arrange(theta.to(DEVICE), scale.to(DEVICE), where)
+    x = torch.randn(192, n, generator=torch.Generator().manual_seed(5))
+    return theta * scale, where, directions, x
+
+
+def test_directions_are_sorted_and_packed_alike(problem):
+    theta, _, directions, _ = problem
+    there = blocks.Places.of((3, 8, 8), torch.device("cpu"))
+    plain_blocks = blocks.arrange(theta, None, there, torch.float16)
+    assert torch.equal(directions.order.cpu(), plain_blocks.order)
+    assert torch.equal(directions.theta.cpu(), plain_blocks.theta)
+    for one, other in ((directions.rows, plain_blocks.rows), (directions.columns, plain_blocks.columns)):
+        assert torch.equal(one.lists.cpu(), other.lists)
+        assert torch.equal(one.lengths.cpu(), other.lengths)
+    assert directions.share() < 1
+
+
+def halved(x, where):
+    d, n = x.shape
+    out = torch.full((blocks.padded(d), blocks.padded(n)), float("nan"), dtype=torch.float16, device=DEVICE)
+    products.halve(x.to(DEVICE), where, out)
+    return out
+
+
+def test_samples_are_halved_in_the_order_of_the_curve_and_filled_up(problem):
+    _, where, _, x = problem
+    out = halved(x, where).cpu()
+    assert torch.equal(out[:192, :140], x[where.order.cpu()].half())
+    assert float(out[192:].abs().max()) == 0
+    assert torch.equal(out[:, 140:], out[:, 139:140].expand(-1, out.shape[1] - 140))
+
+
+def test_products_agree_with_dense_ones(problem):
+    theta, where, directions, x = problem
+    H, n = 150, 140
+    values = torch.full((blocks.padded(H), blocks.padded(n)), float("nan"), dtype=torch.float16, device=DEVICE)
+    low, high = products.project(directions, halved(x, where), values)
+    order = directions.order.cpu()
+    wanted = (theta @ x)[order]
+    torch.testing.assert_close(values[:H, :n].cpu().float(), wanted, atol=0.02, rtol=0)
+    torch.testing.assert_close(low.cpu(), wanted.amin(dim=1), atol=0.02, rtol=0)
+    torch.testing.assert_close(high.cpu(), wanted.amax(dim=1), atol=0.02, rtol=0)
+
+    update = torch.full((blocks.padded(192), values.shape[1]), float("nan"), device=DEVICE)
+    products.back_project(directions, values, update, add=False)
+    expected = theta[order].T @ values[:H, :n].cpu().float()
+    torch.testing.assert_close(update[:192, :n].cpu(), expected[where.order.cpu()], atol=0.1, rtol=1e-2)
+    once = update.clone()
+    products.back_project(directions, values, update, add=True)
+    torch.testing.assert_close(update[:192, :n], 2 * once[:192, :n])
+
+    moved, half = x.to(DEVICE).clone(), torch.empty_like(values[: blocks.padded(192)])
+    half = torch.empty(update.shape, dtype=torch.float16, device=DEVICE)
+    products.add(moved, once, torch.tensor([0.5], device=DEVICE), where, half)
+    torch.testing.assert_close(moved.cpu(), x + 0.5 * once[:192, :n].cpu()[where.order.argsort().cpu()])
+    assert torch.equal(half[:192, :n], moved[where.order].half())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="they are compiled for this GPU anyway")
+@pytest.mark.parametrize("capability", ["80", "90"])
+def test_every_kernel_compiles_for_cards_that_are_not_here(capability):
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "tests.kernels.compile_kernels", capability]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -1,0 +1,199 @@
+"""The CDF plugin `spline`: close to `sorted`, sound on odd rows, and mergeable."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cswf_core.interfaces import Key
+from cswf_core.kernels.sorting import rank_transport
+from cswf_plugins.cdfs.sorted import Sorted
+from cswf_plugins.cdfs.spline import Spline
+from tests.conftest import random_data, small_flow
+
+
+def rows(h: int, n: int, seed: int = 0) -> torch.Tensor:
+    return Key(seed, "rows").open(dtype=torch.float64).normal(h, n)
+
+
+def transported(p: torch.Tensor, q: torch.Tensor, knots: int = 1000) -> torch.Tensor:
+    """F_q⁻¹∘F_p at p."""
+    estimator = Spline(knots=knots)
+    return estimator.fit(q).icdf(estimator.fit(p).cdf(p))
+
+
+def by_ranks(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """The map of `sorted`."""
+    return rank_transport(p, q.sort(dim=1).values, 0.5)
+
+
+def levels(h: int, count: int) -> torch.Tensor:
+    return torch.linspace(0, 1, count, dtype=torch.float64).expand(h, count)
+
+
+def inner(p: torch.Tensor, tail: float) -> torch.Tensor:
+    """Which entries leave a share `tail` of their row on either side."""
+    low, high = (torch.quantile(p, a, dim=1, keepdim=True) for a in (tail, 1 - tail))
+    return (p > low) & (p < high)
+
+
+def test_a_gaussian_sample_is_transported_onto_another_gaussian():
+    """The map is known, 3 + 2z; what is left is the sampling error of 20,000 values."""
+    p, q = rows(8, 20_000), 3 + 2 * rows(8, 20_000, seed=1)
+    error = transported(p, q) - (3 + 2 * p)
+    assert float(error.square().mean().sqrt()) < 0.04
+    assert float(error[inner(p, 0.01)].abs().max()) < 0.15
+
+
+@pytest.mark.parametrize("N", [5000, 6000])
+def test_transport_agrees_with_sorted_on_5_000_values(N):
+    p, q = rows(8, 5000), rows(8, N, seed=1)
+    difference = transported(p, q) - by_ranks(p, q)
+    assert float(difference.square().mean().sqrt()) < 0.01
+    assert float(difference[inner(p, 0.01)].abs().max()) < 0.05
+
+
+def test_more_knots_come_nearer_to_sorted():
+    p, q = rows(8, 5000), rows(8, 5000, seed=1)
+    exact = by_ranks(p, q)
+    errors = [float((transported(p, q, K) - exact).square().mean()) for K in (10, 100, 1000)]
+    assert errors[0] > 2 * errors[1] > 4 * errors[2]
+
+
+def test_with_a_knot_at_every_value_transport_is_that_of_sorted():
+    p, q = rows(8, 900), rows(8, 900, seed=1)
+    torch.testing.assert_close(transported(p, q), by_ranks(p, q))
+    p, q = p[:, :50].float(), q[:, :50].float()
+    torch.testing.assert_close(transported(p, q), by_ranks(p, q), atol=1e-4, rtol=0)
+
+
+def test_a_flow_with_a_knot_at_every_value_is_the_flow_of_sorted():
+    flows = [small_flow(random_data(n=40), cdf=cdf, count=40) for cdf in (Spline(), Sorted(rank="half"))]
+    one, other = (flow.run().x for flow in flows)
+    torch.testing.assert_close(one, other)
+
+
+def test_rows_in_float32_stay_in_float32():
+    fitted = Spline().fit(rows(2, 50).float())
+    assert {t.dtype for t in (fitted.values, fitted.cdf(fitted.values), fitted.knots(5))} == {torch.float32}
+
+
+def test_one_value_is_a_point_mass():
+    p, q = rows(3, 1), rows(3, 1, seed=1)
+    assert torch.equal(transported(p, q), q)
+    assert torch.equal(transported(rows(3, 20), q), q.expand(3, 20))
+    assert Spline().fit(p).cdf(torch.cat([p - 1, p, p + 1], dim=1)).tolist() == [[0, 1, 1]] * 3
+
+
+@pytest.mark.parametrize("knots", [2, 3, 1000])
+def test_three_values_keep_their_extremes(knots):
+    p, q = rows(4, 3), rows(4, 3, seed=1)
+    image = transported(p, q, knots).sort(dim=1).values
+    expected = q.sort(dim=1).values
+    assert torch.equal(image[:, [0, -1]], expected[:, [0, -1]])
+    if knots > 2:
+        torch.testing.assert_close(image, expected)
+
+
+def test_constant_rows_give_finite_maps():
+    p, q = torch.zeros(2, 10), torch.ones(2, 7)
+    assert torch.equal(transported(p, q), torch.ones(2, 10))
+    assert torch.isfinite(transported(p, rows(2, 30).float())).all()
+
+
+def test_a_spike_of_the_data_receives_its_share_of_the_particles():
+    """Three tenths of the data are 0, as black pixels are."""
+    p, q = rows(4, 20_000), rows(4, 20_000, seed=1)
+    q[:, :6000] = 0
+    share = (transported(p, q) == 0).double().mean(dim=1)
+    torch.testing.assert_close(share, torch.full((4,), 0.3, dtype=torch.float64), atol=0.002, rtol=0)
+
+
+def test_merging_small_samples_equals_fitting_at_once():
+    a, b = rows(3, 12), rows(3, 5, seed=1)
+    for one, other in [(a, b), (a, b[:, :1]), (a[:, :1], b[:, :1])]:
+        whole = Spline(knots=15).fit(torch.cat([one, other], dim=1))
+        merged = Spline(knots=15).fit(one).merge(Spline(knots=15).fit(other))
+        assert torch.equal(whole.values, merged.values)
+        assert merged.count == whole.count
+
+
+def test_merging_large_samples_is_nearly_fitting_at_once():
+    a, b = rows(4, 9000), 0.5 * rows(4, 3000, seed=1) + 3
+    estimator = Spline(knots=500)
+    whole, merged = estimator.fit(torch.cat([a, b], dim=1)), estimator.fit(a).merge(estimator.fit(b))
+    z = torch.linspace(-5, 6, 2001, dtype=torch.float64).expand(4, -1)
+    torch.testing.assert_close(merged.cdf(z), whole.cdf(z), atol=1e-3, rtol=0)
+    assert torch.equal(merged.knots(2), whole.knots(2))
+
+
+def test_a_merged_spline_is_the_mixture_at_its_knots_whichever_comes_first():
+    one, other = Spline(knots=40).fit(rows(3, 300)), Spline(knots=40).fit(2 + rows(3, 100, seed=1))
+    merged, turned = one.merge(other), other.merge(one)
+    expected = (3 * one.cdf(merged.values) + other.cdf(merged.values)) / 4
+    torch.testing.assert_close(levels(3, 40), expected, atol=1e-12, rtol=0)
+    torch.testing.assert_close(merged.values, turned.values)
+    assert merged.count == 400
+
+
+def test_a_spline_merged_with_itself_is_itself():
+    fitted = Spline(knots=30).fit(rows(3, 500))
+    torch.testing.assert_close(fitted.merge(fitted).values, fitted.values, atol=1e-12, rtol=0)
+
+
+def test_a_large_sample_takes_in_a_single_value_by_its_weight():
+    fitted = Spline(knots=100).fit(rows(2, 999))
+    merged = fitted.merge(Spline(knots=100).fit(torch.full((2, 1), 0.25, dtype=torch.float64)))
+    z = torch.tensor([[-1.0, 1.0, 9.0]], dtype=torch.float64).expand(2, 3)
+    expected = 0.999 * fitted.cdf(z) + 0.001 * (z > 0)
+    torch.testing.assert_close(merged.cdf(z), expected, atol=1e-4, rtol=0)
+
+
+def test_spikes_survive_merging_to_the_last_bit():
+    a, b = rows(2, 4000), rows(2, 4000, seed=1)
+    a[:, :2000] = 0.1
+    merged = Spline(knots=200).fit(a).merge(Spline(knots=200).fit(b))
+    assert float((merged.icdf(levels(2, 4001)) == 0.1).double().mean()) == pytest.approx(0.25, abs=0.01)
+
+
+def test_splines_merge_only_with_their_like():
+    fitted = Spline(knots=10).fit(rows(1, 20))
+    for other in (Spline(knots=11).fit(rows(1, 20)), Sorted().fit(rows(1, 20))):
+        with pytest.raises(TypeError, match="same number of knots"):
+            fitted.merge(other)
+
+
+def test_knots_span_each_row():
+    values = rows(3, 100)
+    knots = Spline().fit(values).knots(9)
+    assert knots.shape == (3, 9)
+    assert torch.equal(knots[:, [0, -1]], values.sort(dim=1).values[:, [0, -1]])
+    assert (knots.diff(dim=1) >= 0).all()
+
+
+def test_fewer_than_two_knots_are_refused():
+    with pytest.raises(ValueError, match="knots must be at least 2"):
+        Spline(knots=1)
+
+
+def test_no_result_depends_on_reading_numbers_back_from_the_device():
+    """Tensors on `meta` have shapes and no numbers: whatever asked for one would raise."""
+    p, q = torch.empty(3, 50, device="meta"), torch.empty(3, 70, device="meta")
+    estimator = Spline(knots=20)
+    merged = estimator.fit(p).merge(estimator.fit(q))
+    assert merged.icdf(merged.cdf(p)).shape == (3, 50)
+    assert merged.knots(7).shape == (3, 7)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+def test_a_gpu_gives_the_same_spline_and_never_waits():
+    p, q = rows(4, 3000), rows(4, 2000, seed=1)
+    expected = [transported(p, q, 100), Spline(knots=100).fit(p).merge(Spline(knots=100).fit(q)).values]
+    p, q = p.cuda(), q.cuda()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        got = [transported(p, q, 100), Spline(knots=100).fit(p).merge(Spline(knots=100).fit(q)).values]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for one, other in zip(got, expected, strict=True):
+        torch.testing.assert_close(one.cpu(), other, atol=1e-10, rtol=0)
