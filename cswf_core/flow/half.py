@@ -237,7 +237,7 @@ class HalfPlan(Plan):
     def _arrived(self, target: Tensor, before: Tensor) -> Tensor:
         """Add the update, in half precision too, and return the mean length of the move."""
         particles, mine = self.scene.particles, self._particles()
-        direct = target is particles.x
+        direct = particles.sum is None and not self._observed
         self._begun = True
         products.add(target, self._update, self._factor, self._places, mine.z if direct else None)
         if self._observed:

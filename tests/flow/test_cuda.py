@@ -210,4 +210,4 @@ def test_slabs_change_results_by_rounding_only(share, monkeypatch):
     expected = [(s.displacement, s.distance) for s in image_flow(half=True, steps=3)]
     monkeypatch.setattr("cswf_core.flow.half.SHARE", share)
     got = [(s.displacement, s.distance) for s in image_flow(half=True, steps=3)]
-    torch.testing.assert_close(torch.tensor(got), torch.tensor(expected), atol=0, rtol=1e-4)
+    torch.testing.assert_close(torch.tensor(got), torch.tensor(expected), atol=0, rtol=1e-3)

@@ -77,6 +77,14 @@ def test_the_steps_are_those_of_the_exact_plan(case):
     assert float(gap) < 0.1 * float(exact.samples().x.std())  # of few particles, some change places
 
 
+def test_inside_a_stage_nothing_is_brought_up_to_full_resolution(monkeypatch):
+    flow = build(HalfPlan)
+    steps = iter(flow)
+    next(steps)  # of the 4×4 stage
+    monkeypatch.setattr("cswf_core.flow.stage.Coordinates.leave", lambda *_: pytest.fail("x was computed"))
+    next(steps)
+
+
 def test_slabs_change_results_by_rounding_only(monkeypatch):
     whole, wide = build(HalfPlan), build(HalfPlan)
     wide.stages = whole.stages = tuple(attrs.evolve(stage, directions=200) for stage in whole.stages)
