@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -45,6 +46,13 @@ class Row:
             return None
         return (self.result.step_ms / self.size) / (first.result.step_ms / first.size)
 
+    def slope(self, before: Row | None) -> float | None:
+        """Return nanoseconds per unit added since the row before: alike in all rows if time is linear."""
+        if before is None or self.result is None or before.result is None or not self.size or not before.size:
+            return None
+        added = self.size - before.size
+        return (self.result.step_ms - before.result.step_ms) * 1e6 / added if added else None
+
 
 def as_json(result: Result, command: str) -> dict[str, Any]:
     """Return a result with every figure in basic units: milliseconds, bytes, operations, per second."""
@@ -79,10 +87,17 @@ def sweep_as_json(rows: Sequence[Row], command: str) -> list[dict[str, Any]]:
     """Return a result for each value; one that did not fit has `error` in place of figures."""
     return [
         {
-            "sweep": {"key": row.key, "value": row.value, "size": row.size, "growth": row.growth(rows[0])},
+            "sweep": {
+                "key": row.key,
+                "value": row.value,
+                "size": row.size,
+                "growth": row.growth(rows[0]),
+                "ns_per_added": row.slope(before),
+            },
             **({"error": row.error} if row.result is None else as_json(row.result, command)),
         }
-        for row in rows
+        for before, row in itertools.pairwise([None, *rows])
+        if row is not None
     ]
 
 
@@ -116,9 +131,10 @@ def as_text(result: Result) -> str:
 
 def sweep_as_text(rows: Sequence[Row]) -> str:
     """Return a table with a line for each value."""
-    table = _table((rows[0].key, "step", "growth", "memory", "naive", "speedup"))
-    for row in rows:
-        found, growth = row.result, row.growth(rows[0])
+    table = _table((rows[0].key, "step", "growth", "per added", "memory", "naive", "speedup"))
+    for before, row in itertools.pairwise([None, *rows]):
+        assert row is not None
+        found, growth, slope = row.result, row.growth(rows[0]), row.slope(before)
         if found is None:
             table.add_row(row.value, "out of memory")
             continue
@@ -126,6 +142,7 @@ def sweep_as_text(rows: Sequence[Row]) -> str:
             row.value,
             _ms(found.step_ms),
             "" if growth is None else f"{growth:.2f}",
+            "" if slope is None else f"{slope:.3g} ns",
             f"{_unit(found.peak_memory_bytes)}B",
             "" if found.naive_ms is None else _ms(found.naive_ms),
             "" if found.speedup is None else f"{found.speedup:.2f}",

@@ -159,6 +159,8 @@ def test_growth_is_time_per_size_against_the_first_row(result):
         Row(key="particles", value="90", result=None, error="out of memory on cpu"),
     ]
     assert [row.growth(rows[0]) for row in rows] == [1.0, 1.5, None]
+    slopes = [row.slope(before) for before, row in zip([None, *rows], rows, strict=False)]
+    assert slopes == [None, pytest.approx(4e6 / 30), None]
     found = sweep_as_json(rows, "cswf bench")
     assert [row["sweep"]["size"] for row in found] == [30, 60, None]
     assert found[2]["error"] == "out of memory on cpu"

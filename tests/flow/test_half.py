@@ -74,7 +74,7 @@ def test_the_steps_are_those_of_the_exact_plan(case):
     one, other = ([(s.displacement, s.distance) for s in flow] for flow in (exact, half))
     torch.testing.assert_close(torch.tensor(one), torch.tensor(other), atol=0, rtol=0.03)
     gap = (exact.samples().x - half.samples().x).square().mean().sqrt()
-    assert float(gap) < 0.1 * float(exact.samples().x.std())  # of few particles, some change places
+    assert float(gap) < 0.15 * float(exact.samples().x.std())  # of few particles, some change places
 
 
 def test_inside_a_stage_nothing_is_brought_up_to_full_resolution(monkeypatch):

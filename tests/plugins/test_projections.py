@@ -196,7 +196,7 @@ def _directions(flow):
     from cswf_core.flow.stage import Coordinates
 
     coordinates = Coordinates(flow.stages[0], flow.data.space)
-    return flow._directions(flow.stages[0], coordinates, coordinates.enter(flow.data.x))
+    return flow._directions(flow.stages[0], coordinates)
 
 
 def test_a_tempered_sampler_shortens_the_step_and_an_even_one_does_not():
@@ -240,7 +240,8 @@ def test_orthogonal_directions_are_a_basis(patch):
         assert int(seen.any(dim=1).any(dim=2).sum(dim=1).max()) <= patch
 
 
-def test_a_step_draws_whole_bases():
+def test_a_step_draws_whole_bases(monkeypatch):
+    monkeypatch.setattr("cswf_core.flow.memory.TILE", 1024)
     d = GRID.dimension
     flow = small_flow(noise_images(), projection=Orthogonal(), schedule=Constant(steps=1, directions=1500))
     tiles = [tile.projection.dense() for tile in _directions(flow).tiles(0, 0, 0, values=True)]

@@ -144,7 +144,7 @@ def growth(schedule: Pyramid, space: Space, projection: ProjectionSampler) -> li
     found = []
     for index, stage in enumerate(flow.stages):
         coordinates = Coordinates(stage, space)
-        directions = flow._directions(stage, coordinates, coordinates.enter(data.x))
+        directions = flow._directions(stage, coordinates)
         eta = stage.eta(0) * flow._tempering(directions, index)
         error = Key(1, "e").open(dtype=torch.float64).normal(space.dimension, 1)
         z = coordinates.enter(error)

@@ -55,7 +55,7 @@ def test_a_recipe_needs_only_data_and_a_schedule(write, registry):
         "data": "digits",
         "condition": "none",
         "projection": "uniform",
-        "cdf": "sorted",
+        "cdf": "histogram",
         "schedule": "constant",
     }
     assert (recipe.schedule.part.steps, recipe.schedule.part.directions) == (5, 7)
@@ -258,9 +258,9 @@ def test_a_base_that_is_named_often_is_read_once(write, registry):
 
 
 def test_a_section_with_a_default_plugin_needs_no_use(write, registry):
-    recipe = load_recipe(write(MINIMAL + "projection: {reuse: all}\n"), ["cdf.rank=half"], registry=registry)
+    recipe = load_recipe(write(MINIMAL + "projection: {reuse: all}\n"), ["cdf.bins=64"], registry=registry)
     assert (recipe.projection.name, recipe.reuse) == ("uniform", "all")
-    assert (recipe.cdf.name, recipe.cdf.part.rank) == ("sorted", "half")
+    assert (recipe.cdf.name, recipe.cdf.part.bins) == ("histogram", 64)
     assert origin_of_every_value(recipe)["cdf.use"] == "default"
 
 
