@@ -18,6 +18,7 @@ from torch import Tensor
 from cswf_core.errors import CswfError, PluginError
 from cswf_core.flow.memory import is_out_of_memory
 from cswf_core.interfaces import (
+    Conditions,
     DenseProjection,
     Owner,
     Projection,
@@ -139,6 +140,23 @@ def check_transport(value: object, owner: Owner, *, p: Tensor, values: bool) -> 
     """Return a CDF estimator's transport of p (H×M)."""
     image = check_tensor(value, owner, "transport", shape=tuple(p.shape), like=p)
     return check_finite(image, owner, "transport") if values else image
+
+
+def check_groups(value: object, owner: Owner, conditions: Conditions) -> None:
+    """Check a condition's groups: a number for each sample, and a condition for each number."""
+    expected = (
+        f"a whole number for each of {len(conditions)} samples, and a Conditions with one for each number"
+    )
+    if not (isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Conditions)):
+        raise fault(owner, "groups", expected, type(value).__name__)
+    index, classes = value
+    whole = isinstance(index, Tensor) and index.dtype in (torch.uint8, torch.int16, torch.int32, torch.int64)
+    if not whole or tuple(index.shape) != (len(conditions),):
+        raise fault(owner, "groups", expected, f"{getattr(index, 'shape', type(index).__name__)}")
+    if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < len(classes):
+        raise fault(
+            owner, "groups", expected, f"numbers up to {int(index.max())} and {len(classes)} conditions"
+        )
 
 
 def check_sampler(value: object, owner: Owner) -> ProjectionSampler:

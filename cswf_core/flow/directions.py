@@ -74,6 +74,7 @@ class Directions:
             answer = self.condition.groups(conditions)
         if answer is None:
             return None
+        boundary.check_groups(answer, owner, conditions)
         index, classes = answer
         few = len(classes) <= 256
         return index.to(torch.uint8 if few else torch.int32), classes

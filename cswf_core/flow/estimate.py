@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.flow import boundary
-from cswf_core.flow.clock import Clock
+from cswf_core.flow.clock import Clock, Work
 from cswf_core.interfaces import CDFEstimator, FittedCDF, Owner, Rows, Stratum, TransportMap
 
 Fits = list[FittedCDF]
@@ -24,7 +24,9 @@ class Estimate:
         self.strata = strata
         self.check_values = True
         """Whether numbers are checked, and not only shapes: that reads back from the device."""
-        self.lean = type(cdf).between is not CDFEstimator.between
+        self.composes = type(cdf).between is not CDFEstimator.between
+        """Whether the plugin composes maps, whose making can be timed apart."""
+        self.lean = self.composes or type(cdf).displace is not CDFEstimator.displace
         """Whether the plugin reads rows as they are, and needs no memory of their size."""
 
     def fit(self, rows: Rows) -> Fits:
@@ -35,11 +37,11 @@ class Estimate:
         """Replace the particles' rows p by δ = F_q⁻¹(F_p(p)) − p; return the sum of δ² of each: H."""
         if self.strata is None:
             return self._displace(rows, fits[0], clock)
-        total = torch.zeros_like(rows.low)
-        for part, (particles, _), fit in zip(self._strata(rows, 0), self.strata, fits, strict=True):
-            total += self._displace(part, fit, clock)
-            rows.values[:, particles] = part.values
-        return total
+        parts = self._strata(rows, 0)
+        totals = [self._displace(part, fit, clock) for part, fit in zip(parts, fits, strict=True)]
+        for part, (particles, _) in zip(parts, self.strata, strict=True):
+            rows.values[:, particles] = part.values  # only now: what runs out of memory is tried again
+        return torch.stack(totals).sum(dim=0)
 
     def _strata(self, rows: Rows, side: int) -> list[Rows]:
         if self.strata is None:
@@ -58,8 +60,8 @@ class Estimate:
         if not self.lean:
             with clock.part("lookup", work):
                 return self._transport(rows, data)
-        if type(clock) is Clock:
-            with boundary.calling(self.owner, "displace"):
+        if type(clock) is Clock or not self.composes:
+            with clock.part("lookup", work), boundary.calling(self.owner, "displace"):
                 return self._checked(self.cdf.displace(rows, data), rows)
         with clock.part("count", work):
             mine = self._fit(rows)
@@ -79,11 +81,12 @@ class Estimate:
         with boundary.calling(self.owner, "transport"):
             image = self.cdf.transport(p, data)
         delta = boundary.check_transport(image, self.owner, p=p, values=self.check_values) - p
+        squares = delta.square().sum(dim=1)
         rows.values.copy_(delta)
-        return delta.square_().sum(dim=1)
+        return squares
 
 
-def _work(rows: Rows):  # type: ignore[no-untyped-def]
+def _work(rows: Rows) -> Work:
     """Return what reading the values once moves."""
     moved = float(rows.values.numel() * rows.values.element_size())
     return lambda: (moved, 0.0)

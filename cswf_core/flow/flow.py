@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import attrs
@@ -102,11 +103,11 @@ class Flow:
         with boundary.calling(parts.owner("condition"), "length"):
             admission.check_amplifier(getattr(parts.condition, "amplifier", None), parts.owner("condition"))
             self.condition_length = parts.condition.length(data)
-        with fitting(*self.sizes()):
+        with self._working():
             x, conditions, self.observation = begin(data, parts, self.settings, start, self.device)
-            self.particles = Particles(x, conditions)
+            self.particles = Particles(x.contiguous(), conditions)
             self.target = self._balanced()
-            self._data_x = self.target.x.to(self.device, self.settings.dtype)
+            self._data_x = self.target.x.to(self.device, self.settings.dtype).contiguous()
             self._data_conditions = self.target.conditions.to(self.device, self.settings.dtype)
         self._size = max(_mean_length(self._data_x), _mean_length(self.particles.x))
         self._chunks = Chunks(self.device, len(self.particles) + len(self.target), self._data_x.element_size())
@@ -163,14 +164,22 @@ class Flow:
 
     def given(self) -> Tensor:
         """Return the samples of which the particles see a part, on the flow's device: d×M."""
-        return given(self.data, self.settings, self.particles.conditions, self._data_x)
+        with self._working():
+            return given(self.data, self.settings, self.particles.conditions, self._data_x)
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Work on the flow's device, and say in one sentence if it does not fit there."""
+        here = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
+        with fitting(*self.sizes()), here:
+            yield
 
     def _evolve(self) -> Iterator[State]:
         began, done = time.perf_counter(), 0
         total = sum(stage.steps for stage in self.stages)
         may_stop = type(self.parts.schedule).stop is not Schedule.stop
         for index, stage in enumerate(self.stages):
-            with fitting(*self.sizes()):
+            with self._working():
                 coordinates = Coordinates(
                     stage, self.data.space, self.observation, self.parts.condition.amplifier, self._data_x
                 )
@@ -181,13 +190,13 @@ class Flow:
             self._notify("before_stage", stage=stage)
             distances: list[float] = []
             for step in range(stage.steps):
-                with fitting(*self.sizes()):
+                with self._working():
                     eta = stage.eta(step) * factor
                     plan.clock = self.clock
                     moved, squares = plan.step(step, eta)
                 done += 1
                 if self.device.type == "cpu" or plan.check_values or may_stop or step + 1 == stage.steps:
-                    self._refuse_runaway(stage, eta, moved, done)
+                    self._refuse_runaway(plan, step, eta, (moved, squares), done)
                 seconds = time.perf_counter() - began
                 state = State(
                     stage, index, len(self.stages), step + 1, done, total, seconds, eta, moved, squares
@@ -200,7 +209,9 @@ class Flow:
                         stop = self.parts.schedule.stop(stage, distances)
                     if stop:
                         break
-            self.particles.leave()
+            with self._working():
+                self.particles.leave()
+            del plan, directions, coordinates  # what they hold is not wanted beside the next stage's
             self._notify("after_stage", stage=stage)
         self.finished = True
         self._notify("after_run")
@@ -221,7 +232,9 @@ class Flow:
         return self._plan_class()(scene)
 
     def _plan_class(self) -> type[Plan]:
-        if not (self.settings.half and gpu.usable(self.device)):
+        """Return the plan in half precision if that is wanted and can be had; float64 stays what it is."""
+        wanted = self.settings.half and self.settings.dtype == torch.float32
+        if not (wanted and gpu.usable(self.device)):
             return ExactPlan
         from cswf_core.flow.half import HalfPlan  # needs Triton
 
@@ -267,22 +280,26 @@ class Flow:
         with boundary.calling(Owner("hook", hook, "an observer", ""), hook):
             getattr(self._hooks, hook)(flow=self, **arguments)
 
-    def _refuse_runaway(self, stage: Stage, eta: float, moved: Tensor, done: int) -> None:
+    def _refuse_runaway(
+        self, plan: Plan, step: int, eta: float, result: tuple[Tensor, Tensor], done: int
+    ) -> None:
         """Raise `RunError` if a step was out of all proportion to the data, as in a flow that diverges.
 
         With H isotropic directions an error e grows by the factor 1 − 2c + c²(1 + (d−1)/H) in the mean of
         |e|², where c = η/d; it shrinks only if η < 2d / (1 + (d−1)/H).
         """
-        if not math.isfinite(float(moved)):
+        stage, moved = plan.scene.directions.stage, float(result[0])
+        if not (math.isfinite(moved) and math.isfinite(float(result[1]))):
+            plan.examine(step)
             raise RunError(
                 f"numbers are too large for {self.settings.dtype} at step {done}: data, particles.scale, "
                 "amplifier, entropy or step size"
             )
-        if float(moved) <= RUNAWAY * (self._size + 1):
+        if moved <= RUNAWAY * (self._size + 1):
             return
         d, H = (stage.upsampling or self.data).space.dimension, stage.directions
         raise RunError(
-            f"the flow ran away: step {done} moved particles by {float(moved):.3g} on average. With "
+            f"the flow ran away: step {done} moved particles by {moved:.3g} on average. With "
             f"{H:,} directions in {d:,} dimensions a step size of {eta:g} is too large; take more "
             f"directions (schedule.directions) or a smaller step (schedule.step_size), well below "
             f"{2 * d / (1 + (d - 1) / H):.3g}"

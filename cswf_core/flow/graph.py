@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, Generic, TypeVar
 
 import attrs
@@ -35,9 +36,12 @@ Move = Callable[[Prepared], tuple[Tensor, Tensor]]
 class StepGraph(Generic[Prepared]):
     """Two recorded steps that take turns: each uses what the other has prepared."""
 
-    def __init__(self, device: torch.device, prepare: Prepare[Prepared], ready: Prepared, move: Move[Prepared]):
-        """Record `move` and, beside it, `prepare`; `ready` is what the first step uses."""
-        self.device = device
+    def __init__(self, step: int, prepare: Prepare[Prepared], ready: Prepared, move: Move[Prepared]) -> None:
+        """Record `move` and, beside it, `prepare` for `step`; `ready` is what the first step uses."""
+        device = torch.device("cuda", torch.cuda.current_device())
+        self.device, self.step = device, step
+        with Recording(device, step).noting():
+            prepare()  # what cannot be repeated had better show before anything is recorded
         # What is prepared goes first: it begins with many small pieces of work, which would otherwise wait for
         # each of the large ones beside them.
         self.side: Any = torch.cuda.Stream(device, priority=PRIORITY)  # type: ignore[no-untyped-call]
@@ -56,16 +60,18 @@ class StepGraph(Generic[Prepared]):
         pool: Any,
     ) -> Turn[Prepared]:
         """Record a step that uses what is `ready`, and leaves what it prepares in `target`, or where it is."""
-        recording, graph = Recording(self.device), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
+        recording, graph = Recording(self.device, self.step), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             main = torch.cuda.current_stream(self.device)
             self.side.wait_stream(main)
-            with torch.cuda.stream(self.side), recording.noting():
-                prepared = prepare()
-                if target is not None:
-                    overwrite(target, prepared)
-            result = move(ready)
-            main.wait_stream(self.side)
+            try:
+                with torch.cuda.stream(self.side), recording.noting():
+                    prepared = prepare()
+                    if target is not None:
+                        overwrite(target, prepared)
+                result = move(ready)
+            finally:
+                main.wait_stream(self.side)  # without that, what was recorded so far could not even be dropped
         return Turn(graph, recording, prepared if target is None else target, result, prepared)
 
     def replay(self, step: int) -> tuple[Tensor, Tensor]:
@@ -93,11 +99,11 @@ class Turn(Generic[Prepared]):
 
 
 def recorded(
-    device: torch.device, prepare: Prepare[Prepared], ready: Prepared, move: Move[Prepared]
+    step: int, prepare: Prepare[Prepared], ready: Prepared, move: Move[Prepared]
 ) -> StepGraph[Prepared] | None:
     """Return a recorded step; None if something in it cannot be recorded, as a draw on the host."""
     try:
-        return StepGraph(device, prepare, ready, move)
+        return StepGraph(step, prepare, ready, move)
     except (CswfError, RuntimeError) as error:
         log.debug("steps are not recorded: %s", error)
         return None
@@ -109,12 +115,14 @@ def overwrite(old: object, new: object) -> None:
         if old.shape != new.shape:
             raise NotRepeatableError("steps differ in shape")
         old.copy_(new)
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+    elif isinstance(old, (list, tuple)) and type(old) is type(new) and len(old) == len(new):
         for a, b in zip(old, new, strict=True):
             overwrite(a, b)
     elif attrs.has(type(old)) and type(old) is type(new):
         kind: Any = type(old)
         for field in attrs.fields(kind):
             overwrite(getattr(old, field.name), getattr(new, field.name))
-    elif not (old is None or isinstance(old, (int, float, str, tuple)) or callable(old)):
+    elif not (
+        old is new or (isinstance(old, (int, float, str)) and old == new) or isinstance(old, FunctionType)
+    ):
         raise NotRepeatableError(f"{type(old).__name__} cannot be copied")

@@ -8,18 +8,19 @@ mean added there, and its width when they are counted. Particles themselves stay
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.directions import step_key
 from cswf_core.flow.estimate import Fits
 from cswf_core.flow.graph import StepGraph, recorded
 from cswf_core.flow.memory import is_out_of_memory, total_memory
 from cswf_core.flow.plan import Plan, Scene
-from cswf_core.flow.slabs import HalfCloud, Slab, project, work
+from cswf_core.flow.slabs import HalfCloud, Slab, project, spread, work
 from cswf_core.flow.step import Tile, noise_widths
 from cswf_core.flow.structured import places
 from cswf_core.interfaces import Conditions
@@ -37,6 +38,9 @@ WORTHWHILE = 6
 
 MEASURED = 4096
 """Particles whose moves are measured, for the log."""
+
+MOST_TILES = 65535
+"""Tiles of samples that a grid of programs can have."""
 
 
 class HalfPlan(Plan):
@@ -59,17 +63,23 @@ class HalfPlan(Plan):
             padded(scene.directions.coordinates.space.dimension), padded(M), device=device
         )
         self._factor = torch.empty(1, device=device)
+        self._measured = spread(M, MEASURED).to(device)
+        if padded(max(M, scene.data_x.shape[1])) // TILE > MOST_TILES:
+            raise RunError(
+                f"precision 'fast' goes up to {MOST_TILES * TILE:,} particles or data; "
+                "take particles.precision=float32"
+            )
         row = 2 * (padded(M) + padded(scene.data_x.shape[1]))
         most = total_memory(device) // SHARE // row if scene.estimate.lean else scene.chunks.rows
         self._most = max(TILE, most // TILE * TILE)
 
     def move(self, step: int, eta: float) -> tuple[Tensor, Tensor]:
         """X ← X − η v̂."""
-        first = step_key(step, self.scene.settings.reuse)
+        first = self.first(step)
         self._factor.fill_(eta / self.scene.directions.stage.directions)
         if self._graph is None and self._recordable(step):
             self._record(step)
-        if self._graph is not None and self._untimed:
+        if self._graph is not None and self._untimed and self._drawn == step:
             result = self._graph.replay(step + 1)
             self._slabs, self._drawn = self._graph.ready, step + 1
             return result
@@ -84,7 +94,14 @@ class HalfPlan(Plan):
         stage, estimate = self.scene.directions.stage, self.scene.estimate
         alike = self.scene.settings.reuse == 1 and stage.entropy == 0 and estimate.lean and estimate.cdf.compact
         known = step > 0 and len(self._slabs) == 1 and self._factor.is_cuda
-        return alike and known and not self._tried and stage.steps - step >= WORTHWHILE and self._untimed
+        return (
+            alike
+            and known
+            and not self._tried
+            and self.scene.chunks.recordable
+            and stage.steps - step >= WORTHWHILE
+            and self._untimed
+        )
 
     @property
     def _untimed(self) -> bool:
@@ -92,9 +109,10 @@ class HalfPlan(Plan):
 
     def _record(self, step: int) -> None:
         """Record a step along the directions of this one, which prepares the next."""
-        self._draw(step)
         self._tried = True
-        self._graph = recorded(self._factor.device, lambda: self._fresh(step + 1), self._slabs, self._moved)
+        if self._attempted(lambda: self._draw(step)):
+            self._graph = recorded(step + 1, lambda: self._fresh(step + 1), self._slabs, self._moved)
+            self.scene.chunks.recordable = self._graph is not None
 
     def _draw(self, step: int) -> None:
         """Have the directions of a step at hand."""
@@ -107,7 +125,7 @@ class HalfPlan(Plan):
     def _moved(self, slabs: list[Slab]) -> tuple[Tensor, Tensor]:
         """Move along some directions; return the mean length of the move and SW₂²."""
         target = self._target()
-        before = target[:, :MEASURED].clone()
+        before = target.index_select(1, self._measured)
         squares = self._velocity(slabs)
         with self.clock.part("move", self._moving):
             return self._arrived(target, before), squares
@@ -118,17 +136,27 @@ class HalfPlan(Plan):
 
     def _attempt(self, first: int) -> tuple[Tensor, Tensor] | None:
         """Move along the directions of step `first`; None if memory was short, and slabs were halved."""
+        found: list[tuple[Tensor, Tensor]] = []
+
+        def move() -> None:
+            self._draw(first)
+            found.append(self._moved(self._slabs))
+
+        return found[0] if self._attempted(move) else None
+
+    def _attempted(self, work: Callable[[], None]) -> bool:
+        """Do something; if memory is short before particles have moved, halve the slabs and return False."""
         self._begun = False
         try:
-            self._draw(first)
-            return self._moved(self._slabs)
+            work()
+            return True
         except Exception as error:
             if not is_out_of_memory(error) or self._begun or self._most == TILE:
                 raise
         self._drawn, self._slabs = -1, []
         self._most = max(TILE, self._most // 2 // TILE * TILE)
         self.scene.chunks.tell(f"{self._most} directions at a time; results may differ in the last digits")
-        return None
+        return False
 
     def _fresh(self, step: int) -> list[Slab]:
         """Draw the directions of a step and, where fits are small, fit the data's distributions along them."""
@@ -181,7 +209,7 @@ class HalfPlan(Plan):
             rows = slice(first, min(first + self._most, directions.shape[0]))
             part = None if theta_y is None else theta_y[rows]
             wide = None if noise is None else noise[rows]
-            slabs.append(Slab(directions.part(rows), part, tile.meet, wide))
+            slabs.append(Slab(directions.part(rows), first, part, tile.meet, wide))
         return slabs
 
     def _place(self, theta: Tensor) -> None:
@@ -191,11 +219,13 @@ class HalfPlan(Plan):
         if where is not None and products.arrange(theta, None, where).share() <= SORTED_BELOW:
             self._places = where
         middle = scene.data_x + scene.data.bin_width / 2 if scene.data.bin_width else scene.data_x
-        self._data = self._cloud(scene.directions.coordinates.enter_data(middle), scene.conditions)
+        data = self._cloud(scene.directions.coordinates.enter_data(middle), scene.conditions)
         self._mine = self._cloud(scene.particles.cloud.z, scene.particles.conditions)
+        self._data = data
 
     def _cloud(self, z: Tensor, conditions: Conditions) -> HalfCloud:
         d, n = z.shape
+        z = z.contiguous()
         half = torch.empty(padded(d), padded(n), dtype=torch.float16, device=z.device)
         products.halve(z, self._places, half)
         groups = self.scene.directions.groups(conditions)
@@ -215,7 +245,7 @@ class HalfPlan(Plan):
         z = particles.cloud.z
         if particles.sum is not None and not self._observed:
             z = self._plus_gram(z, particles.sum)
-        products.halve(z, self._places, mine.z)
+        products.halve(z.contiguous(), self._places, mine.z)
 
     def _plus_gram(self, z: Tensor, u: Tensor) -> Tensor:
         """Return z + G u: d_k×n."""
@@ -244,7 +274,7 @@ class HalfPlan(Plan):
             moved = particles.move(target)
             self._refresh(mine)
             return moved
-        change = target[:, :MEASURED] - before
+        change = target.index_select(1, self._measured) - before
         if direct:
             lengths: Tensor = torch.linalg.vector_norm(change, dim=0)
             return lengths.mean()

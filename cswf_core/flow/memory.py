@@ -74,6 +74,8 @@ class Chunks:
         share = total_memory(device) // 8
         self.slab = max(1, min(TILE, share // row))
         self.rows = max(1, min(self.slab, share // (row * TEMPORARIES)))
+        self.recordable = True
+        """Whether steps can be recorded: not once that has failed, which leaves memory behind."""
 
     def over(self, count: int, work: Callable[[slice], None]) -> None:
         """Call `work` with slices of `count` rows, a chunk at a time, and smaller ones when memory is short."""

@@ -73,7 +73,8 @@ class Plan(abc.ABC):
     def tiles(self, step: int) -> Iterator[Tile]:
         """Draw the directions of a step, tile by tile."""
         scene = self.scene
-        drawn = scene.directions.tiles(scene.settings.seed, scene.index, step, values=self.check_values)
+        values = self.check_values or scene.data_x.device.type == "cpu"
+        drawn = scene.directions.tiles(scene.settings.seed, scene.index, step, values=values)
         while True:
             with self.clock.part("draw"):
                 tile = next(drawn, None)
@@ -81,13 +82,23 @@ class Plan(abc.ABC):
                 return
             yield self.ready(tile)
 
+    def examine(self, step: int) -> None:
+        """Check the numbers of a step's directions, as most steps do not; raise if they are at fault."""
+        scene = self.scene
+        for _ in scene.directions.tiles(scene.settings.seed, scene.index, self.first(step), values=True):
+            pass
+
+    def first(self, step: int) -> int:
+        """Return the step whose directions a step uses."""
+        return step_key(step, self.scene.settings.reuse)
+
     def ready(self, tile: Tile) -> Tile:
         """Return a tile as the plan's products want it."""
         return self.scene.directions.structured(tile)
 
 
 class ExactPlan(Plan):
-    """Float32 or float64, with fresh noise in the data's bins."""
+    """Float32 or float64; noise in the data's bins is drawn at every step, or added when they are counted."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -103,7 +114,7 @@ class ExactPlan(Plan):
     def move(self, step: int, eta: float) -> tuple[Tensor, Tensor]:
         """X ← X − η v̂."""
         scene = self.scene
-        first = step_key(step, scene.settings.reuse)
+        first = self.first(step)
         if first != self._drawn:
             self._tiles, self._kept, self._drawn = None, {}, first
         tiles: Iterable[Tile] = self.tiles(first) if self._tiles is None else self._tiles
@@ -111,7 +122,13 @@ class ExactPlan(Plan):
             tiles = self._tiles = list(tiles)
         data = lru_cache(lambda: Cloud(self._noisy(step), scene.conditions))  # drawn only if it is needed
         update, squares = velocity(
-            tiles, scene.particles.cloud, data, scene.estimate, scene.chunks, self._kept, self.clock
+            tiles,
+            scene.particles.cloud,
+            data,
+            scene.estimate,
+            scene.chunks,
+            None if scene.settings.reuse == 1 else self._kept,
+            self.clock,
         )
         with self.clock.part("move"):
             return scene.particles.move(update.mul_(eta)), squares

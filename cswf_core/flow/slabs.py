@@ -31,6 +31,8 @@ class Slab:
     """Directions that are worked on at once."""
 
     directions: Blocks
+    first: int
+    """The number of its first direction in its tile."""
     theta_y: Tensor | None
     """ξ θ_y, in the order of the blocks: H×l."""
     meet: Meeting | None
@@ -55,7 +57,9 @@ def project(slab: Slab, cloud: HalfCloud, noise: Tensor | None) -> tuple[Rows, T
             low, high = rows.low + offsets.amin(dim=1), rows.high + offsets.amax(dim=1)
             rows = Rows(rows.values, low, high, offsets, index)
     if noise is not None:
-        rows = attrs.evolve(rows, low=rows.low - noise / 2, high=rows.high + noise / 2, noise=noise)
+        rows = attrs.evolve(
+            rows, low=rows.low - noise / 2, high=rows.high + noise / 2, noise=noise, first=slab.first
+        )
     return rows, values
 
 
@@ -64,3 +68,12 @@ def work(slab: Slab, samples: int, out: int) -> tuple[float, float]:
     H, d = slab.directions.shape
     narrow, wide = (d, H) if out == 2 else (H, d)
     return float(2 * H * d + samples * (2 * narrow + out * wide)), slab.directions.flops(samples)
+
+
+def spread(count: int, few: int) -> Tensor:
+    """Return a few of the numbers below `count`, in runs that are spread evenly: reading runs is quick."""
+    if count <= few:
+        return torch.arange(count)
+    run = 256
+    begin = torch.linspace(0, count - run, few // run).long()
+    return (begin[:, None] + torch.arange(run)).reshape(-1)

@@ -105,7 +105,7 @@ def velocity(
     data: Callable[[], Cloud],
     estimate: Estimate,
     chunks: Chunks,
-    kept: Kept,
+    kept: Kept | None,
     clock: Clock,
 ) -> tuple[Tensor, Tensor]:
     """Return −v̂, the mean over directions of δ_h θ_h (d_k×M), and SW₂², the mean of δ² (a scalar).
@@ -137,28 +137,31 @@ def _slab(
     data: Callable[[], Cloud],
     estimate: Estimate,
     chunks: Chunks,
-    kept: Kept,
+    kept: Kept | None,
     clock: Clock,
     place: tuple[int, int],
 ) -> tuple[Tensor, Tensor]:
     """Return Σ_h δ_h θ_h (d_k×M) and the sum over directions of the mean of δ_h²."""
     H, M = slab.projection.shape[0], particles.z.shape[1]
     with clock.part("project", lambda: slab.work(M)):
-        p = slab.project(particles)
+        p = slab.project(particles).contiguous()
+        if p.untyped_storage().data_ptr() == particles.z.untyped_storage().data_ptr():
+            p = p.clone()  # an operator may hand the samples back; p is overwritten below
     squares = torch.empty(H, dtype=torch.float64, device=p.device)
     q: list[Tensor] = []
 
     def displace(rows: slice) -> None:
         key = (*place, rows.start, rows.stop)
-        fits = kept.get(key)
+        fits = None if kept is None else kept.get(key)
         if fits is None:
             if not q:
                 cloud = data()
                 with clock.part("project", lambda: slab.work(cloud.z.shape[1])):
-                    q.append(slab.project(cloud))
+                    q.append(slab.project(cloud).contiguous())
             with clock.part("count"):
-                fits = estimate.fit(Rows.of(q[0][rows], None if slab.noise is None else slab.noise[rows]))
-            if estimate.cdf.compact:
+                noise = None if slab.noise is None else slab.noise[rows]
+                fits = estimate.fit(Rows.of(q[0][rows], noise, first=place[1] + rows.start))
+            if kept is not None and estimate.cdf.compact:
                 kept[key] = fits
         squares[rows] = estimate.displace(Rows.of(p[rows]), fits, clock)
 

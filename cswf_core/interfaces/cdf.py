@@ -40,8 +40,9 @@ class TransportMap(abc.ABC):
 class CDFEstimator(abc.ABC):
     """Fits distributions to samples. Subclasses are attrs classes whose fields are the parameters.
 
-    Only `fit` has no default. `fit_rows` and `between` are for estimators that can read values as they leave
-    the projection, in half precision and with the offsets of labels beside them.
+    Only `fit` has no default. `fit_rows`, `between` and `displace` are for estimators that can read values as
+    they leave the projection, in half precision and with the offsets of labels beside them. On CUDA such an
+    estimator's work may be recorded and repeated, so it must not look at numbers on the host.
     """
 
     compact: bool = False
@@ -73,5 +74,6 @@ class CDFEstimator(abc.ABC):
         The default is `fit_rows` and `between`; override it where doing both at once is cheaper.
         """
         through = self.between(self.fit_rows(rows), data)
-        assert through is not None
+        if through is None:
+            raise TypeError("`between` returned None; an estimator that overrides it returns a TransportMap")
         return through.displace(rows)

@@ -52,7 +52,7 @@ class Dataset:
     """n samples (x_i, y_i): real ones, or those a flow has generated.
 
     Pixels lie in [−1, 1). `bin_width` is the distance between two grey levels: a pixel stands for the
-    interval [x, x + bin_width), and the flow fills it with fresh uniform noise at every step
+    interval [x, x + bin_width), and the flow fills it with uniform noise at every step
     (dequantisation). It is 0 for continuous data and for generated samples.
     """
 

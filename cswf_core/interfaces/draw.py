@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import attrs
 import numpy as np
@@ -27,17 +28,17 @@ Make = Callable[[philox.Stream, int, int, torch.dtype, torch.device], Tensor]
 class Recording:
     """Random numbers of work that is recorded once, as a CUDA graph is, and repeated for other steps.
 
-    While it is `current`, keys that are opened are noted, and their bits are read from the device; `turn_to`
+    While it is `noting`, keys that are opened are noted, and their bits are read from the device; `turn_to`
     puts those of another step there.
     """
-
-    current: Recording | None = None
 
     SLOTS = 256
     NUMBERS = 1 << 20
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, step: int) -> None:
+        """`step` is the one whose draws are noted; keys of no step, or another, stay what they are."""
         self.device = device
+        self.step = step
         self._keys: list[Key] = []
         self._bits = torch.zeros(self.SLOTS, 2, dtype=torch.int64, device=device)
         # Both lie outside of what is recorded: memory in there is used again as soon as it is free.
@@ -48,11 +49,11 @@ class Recording:
     @contextmanager
     def noting(self) -> Iterator[None]:
         """Note the keys that are opened inside."""
-        Recording.current = self
+        token = _recording.set(self)
         try:
             yield
         finally:
-            Recording.current = None
+            _recording.reset(token)
 
     def note(self, key: Key, device: torch.device) -> Tensor:
         """Return where on the device a key's bits will be."""
@@ -72,12 +73,18 @@ class Recording:
 
     def turn_to(self, step: int) -> None:
         """Put another step's bits and numbers there."""
-        halves = [attrs.evolve(key, step=step).halves() for key in self._keys]
+        halves = [self._at(key, step).halves() for key in self._keys]
         signed = [[half - 2**64 if half >= 2**63 else half for half in pair] for pair in halves]
         if signed:
             self._bits[: len(signed)].copy_(torch.tensor(signed), non_blocking=True)
         for key, make, place in self._drawn:
-            place.copy_(make(attrs.evolve(key, step=step)), non_blocking=True)
+            place.copy_(make(self._at(key, step)), non_blocking=True)
+
+    def _at(self, key: Key, step: int) -> Key:
+        return attrs.evolve(key, step=step) if key.step == self.step else key
+
+
+_recording: ContextVar[Recording | None] = ContextVar("recording", default=None)
 
 
 @attrs.frozen
@@ -116,10 +123,11 @@ class Draw:
         self.key = key
         self.device = device
         self.dtype = dtype
-        self._recording = Recording.current
+        self._recording = _recording.get()
         stored = None if self._recording is None else self._recording.note(key, device)
         self._stream = philox.Stream(*key.halves(), stored)
         self._position = 0
+        self._betas = 0
         self._host: np.random.Generator | None = None
 
     @property
@@ -152,8 +160,12 @@ class Draw:
     def beta(self, a: float, b: float, count: int) -> Tensor:
         """Return `count` independent numbers of the distribution Beta(a, b); they are made on the host."""
 
+        role = "" if self._betas == 0 else f"/beta{self._betas}"  # each call has numbers of its own
+        self._betas += 1
+
         def make(key: Key) -> Tensor:
-            numbers = np.random.Generator(np.random.Philox(key=key.bits())).beta(a, b, count)
+            bits = attrs.evolve(key, role=key.role + role).bits()
+            numbers = np.random.Generator(np.random.Philox(key=bits)).beta(a, b, count)
             return torch.from_numpy(numbers).to(self.dtype)
 
         if self._recording is None:

@@ -82,8 +82,9 @@ def looked_up(rows: Rows, table: Tensor, out: Tensor | None = None) -> tuple[Ten
     pairs = torch.nn.functional.embedding(place, table.view(-1, 2))
     delta = torch.lerp(pairs[:, :, 0], pairs[:, :, 1], position)
     delta += p.clamp(rows.low[:, None], rows.high[:, None]).sub_(p)  # back to p's range
+    squares = delta.square().sum(dim=1)
     out.copy_(delta)
-    return out, delta.square_().sum(dim=1)
+    return out, squares
 
 
 def displaced(rows: Rows, q: Counted) -> Tensor:

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cswf_core.errors import NotRepeatableError
 from cswf_core.kernels import gpu
 
 WORD = 0xFFFFFFFF
@@ -77,6 +78,8 @@ def _in_pieces(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
+    if stream.stored is not None:
+        raise NotRepeatableError(f"there is no kernel that draws such numbers in {dtype}")
     each = 4 // words_per_number(dtype)
     out = torch.empty(count * each, dtype=dtype, device=device)
     for begin in range(0, count, PIECE):

@@ -17,6 +17,12 @@ from torch import Tensor
 STRIDES = (0x9E3779B9, 0x85EBCA6B)
 """Steps around the circle of 2³², per value and per row."""
 
+KEPT = 1 << 22
+"""Numbers of noise up to which they are kept for the next step, on a CPU."""
+
+ROWS = 256
+"""Rows of noise that are made at a time: its whole numbers take several times the memory."""
+
 
 @attrs.frozen(eq=False)
 class Rows:
@@ -34,14 +40,16 @@ class Rows:
     """The group of each value: n whole numbers."""
     noise: Tensor | None = None
     """The width of the noise: H."""
+    first: int = 0
+    """The number of the first row among all that are drawn together, so that cutting them changes no noise."""
 
     @classmethod
-    def of(cls, values: Tensor, noise: Tensor | None = None) -> Rows:
-        """Return rows with their ends, and noise of some widths (H) or none."""
+    def of(cls, values: Tensor, noise: Tensor | None = None, first: int = 0) -> Rows:
+        """Return rows with their ends, and noise of some widths (H) or none; `first` is as the field."""
         low, high = values.amin(dim=1), values.amax(dim=1)  # aminmax is ten times as slow on a CPU
         if noise is None:
             return cls(values, low, high)
-        return cls(values, low - noise / 2, high + noise / 2, noise=noise)
+        return cls(values, low - noise / 2, high + noise / 2, noise=noise, first=first)
 
     def read(self) -> Tensor:
         """Return the values with all that is added, in the type of the ends: H×n."""
@@ -49,17 +57,8 @@ class Rows:
         if self.offsets is not None and self.groups is not None:
             values = values + self.offsets[:, self.groups.long()]
         if self.noise is not None:
-            H, n = values.shape
-            values = torch.addcmul(values, self.noise[:, None], circle(H, n, values.dtype, values.device))
+            values = torch.addcmul(values, self.noise[:, None], circle(self.first, values))
         return values
-
-    def part(self, rows: slice) -> Rows:
-        """Return some of the rows; values are shared, not copied."""
-        if rows == slice(0, self.values.shape[0]):
-            return self
-        cut = (None if field is None else field[rows] for field in (self.offsets, self.noise))
-        offsets, noise = cut
-        return Rows(self.values[rows], self.low[rows], self.high[rows], offsets, self.groups, noise)
 
     def columns(self, index: Tensor) -> Rows:
         """Return the values at some columns, copied; where groups have offsets, their ends are those of all."""
@@ -71,9 +70,20 @@ class Rows:
         return attrs.evolve(self, values=values, low=low - reach, high=high + reach)
 
 
-@lru_cache(maxsize=2)
-def circle(H: int, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def circle(first: int, like: Tensor) -> Tensor:
     """Return the noise of every value, between −½ and ½: H×n, the same at every step."""
-    sizes = zip((n, H), STRIDES, strict=True)
-    column, row = (torch.arange(size, device=device) * step for size, step in sizes)
-    return ((column + row[:, None] & 0xFFFFFFFF) >> 9).to(dtype) * 2.0**-23 - 0.5
+    H, n = like.shape
+    if like.device.type == "cpu" and H * n <= KEPT:
+        return _kept_circle(first, H, n, like.dtype)
+    return torch.cat([_circle(first + row, min(ROWS, H - row), n, like) for row in range(0, H, ROWS)])
+
+
+@lru_cache(maxsize=4)
+def _kept_circle(first: int, H: int, n: int, dtype: torch.dtype) -> Tensor:
+    return _circle(first, H, n, torch.empty(0, dtype=dtype))
+
+
+def _circle(first: int, H: int, n: int, like: Tensor) -> Tensor:
+    column = torch.arange(n, device=like.device) * STRIDES[0]
+    row = torch.arange(first, first + H, device=like.device) * STRIDES[1]
+    return ((column + row[:, None] & 0xFFFFFFFF) >> 9).to(like.dtype) * 2.0**-23 - 0.5

@@ -8,6 +8,8 @@ When not to use it: for grey images; there is nothing to find.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import attrs
 import torch
 from torch import Tensor
@@ -36,7 +38,13 @@ class Luminance(Observation):
 
     @staticmethod
     def _weights(x: Tensor) -> Tensor:
-        return torch.tensor(LUMINANCE, dtype=x.dtype, device=x.device)[:, None, None]
+        return _weights_on(x.dtype, x.device)
+
+
+@lru_cache
+def _weights_on(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Keep the weights on their device: a copy there at every step would make it wait."""
+    return torch.tensor(LUMINANCE, dtype=dtype, device=device)[:, None, None]
 
 
 @attrs.frozen(kw_only=True)

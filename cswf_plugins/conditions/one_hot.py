@@ -112,10 +112,10 @@ class OneHot(JointDirections):
         return torch.bincount(data.conditions.labels, minlength=len(data.classes))
 
     def groups(self, conditions: Conditions) -> tuple[Tensor, Conditions]:
-        """Return labels and classes."""
+        """Return the classes that are there, and which one each sample has."""
         assert conditions.labels is not None
-        classes = int(conditions.labels.max()) + 1
-        return conditions.labels, Conditions(labels=torch.arange(classes, device=conditions.labels.device))
+        present, index = torch.unique(conditions.labels, return_inverse=True)
+        return index, Conditions(labels=present)
 
     def project(self, theta_y: Tensor, conditions: Conditions) -> Tensor:
         """Return the entry of θ_y that belongs to each sample's class: H×n."""

@@ -9,12 +9,13 @@ import torch
 from tests.kernels.interpreted import DEVICE
 
 from cswf_core.flow.flow import Flow  # isort: skip
-from cswf_core.errors import NotRepeatableError
+from cswf_core.errors import CswfError, NotRepeatableError
 from cswf_core.flow import half as half_module
 from cswf_core.flow.graph import overwrite
 from cswf_core.flow.half import HalfPlan
 from cswf_core.flow.parts import Parts, Settings
 from cswf_core.flow.plan import ExactPlan
+from cswf_core.flow.slabs import spread
 from cswf_core.interfaces import Conditions, Dataset, Key, Space
 from cswf_core.interfaces.draw import Recording
 from cswf_plugins.cdfs.histogram import Histogram
@@ -72,7 +73,7 @@ CASES = {
 def test_the_steps_are_those_of_the_exact_plan(case):
     exact, half = build(ExactPlan, **case), build(HalfPlan, **case)
     one, other = ([(s.displacement, s.distance) for s in flow] for flow in (exact, half))
-    torch.testing.assert_close(torch.tensor(one), torch.tensor(other), atol=0, rtol=0.03)
+    torch.testing.assert_close(torch.tensor(one), torch.tensor(other), atol=0, rtol=0.05)
     gap = (exact.samples().x - half.samples().x).square().mean().sqrt()
     assert float(gap) < 0.15 * float(exact.samples().x.std())  # of few particles, some change places
 
@@ -126,10 +127,15 @@ def test_what_is_prepared_takes_the_place_of_what_was():
         overwrite(torch.zeros(2), torch.zeros(3))
     with pytest.raises(NotRepeatableError, match="object cannot be copied"):
         overwrite(object(), object())
+    with pytest.raises(NotRepeatableError, match="NoneType cannot be copied"):
+        overwrite(None, torch.zeros(2))
+    pair = (torch.zeros(2), 3)
+    overwrite(pair, (torch.ones(2), 3))
+    assert torch.equal(pair[0], torch.ones(2))
 
 
 def test_a_recording_draws_other_steps_numbers_and_refuses_the_host():
-    recording, key = Recording(DEVICE), Key(5, "theta", 1, 7)
+    recording, key = Recording(DEVICE, 7), Key(5, "theta", 1, 7)
     with recording.noting():
         draw = key.open(DEVICE)
         betas = draw.beta(2.0, 3.0, 4)
@@ -140,4 +146,36 @@ def test_a_recording_draws_other_steps_numbers_and_refuses_the_host():
     torch.testing.assert_close(betas.cpu(), wanted.open().beta(2.0, 3.0, 4))
     stored = [int(v) & (2**64 - 1) for v in draw._stream.stored]
     assert tuple(stored) == wanted.halves()
-    assert Recording.current is None
+    with recording.noting():
+        constant = Key(5, "always").open(DEVICE)
+    recording.turn_to(11)
+    stored = [int(v) & (2**64 - 1) for v in constant._stream.stored]
+    assert tuple(stored) == constant.key.halves()
+
+
+def test_data_and_starts_may_lie_in_memory_as_they_like():
+    flow = build(HalfPlan)
+    turned = attrs.evolve(flow.data, x=flow.data.x.T.contiguous().T)
+    assert not turned.x.is_contiguous()
+    other = Flow(turned, flow.parts, flow.settings, device=DEVICE)
+    other._plan_class = lambda: HalfPlan
+    assert torch.equal(flow.run().x, other.run().x)
+
+
+@pytest.mark.parametrize(("M", "few"), [(10, 4096), (5000, 4096), (100_000, 4096)])
+def test_moves_are_measured_on_particles_from_everywhere(M, few):
+    index = spread(M, few)
+    assert len(index.unique()) == min(M, few) == len(index)
+    assert (int(index.min()), int(index.max())) == (0, M - 1)
+
+
+def test_a_number_that_is_none_in_any_particle_ends_the_flow(monkeypatch):
+    monkeypatch.setattr(half_module, "MEASURED", 256)
+    flow = build(HalfPlan, count=300)
+    steps = iter(flow)
+    next(steps)
+    flow.particles.sum[:, -1] = float("nan")
+    assert int(flow.particles.sum.isnan().any(dim=0).sum()) == 1
+    with pytest.raises(CswfError, match="numbers are too large|finite numbers"):
+        for _ in steps:
+            pass

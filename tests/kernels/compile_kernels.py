@@ -15,8 +15,8 @@ from cswf_core.kernels.gpu import histogram, philox, products
 
 HALF, REAL, WHOLE, LONG = "*fp16", "*fp32", "*i32", "*i64"
 TRANSPORT = {
-    "values": HALF, "stride": "i32", "n": "i32", "low_at": REAL, "high_at": REAL, "groups": "*u8",
-    "offsets": REAL, "group_count": "i32", "noises": REAL, "below_p": WHOLE, "below_q": WHOLE,
+    "values": HALF, "stride": "i32", "n": "i32", "first_row": "i32", "low_at": REAL, "high_at": REAL,
+    "groups": "*u8", "offsets": REAL, "group_count": "i32", "noises": REAL, "below_p": WHOLE, "below_q": WHOLE,
     "M": "i32", "N": "i32", "low_q": REAL, "high_q": REAL, "table": HALF, "pairs": WHOLE, "out": HALF,
     "out_stride": "i32", "squares": REAL,
 }  # fmt: skip

@@ -10,12 +10,16 @@ from functools import lru_cache
 
 import torch
 
-
-@lru_cache
-def _triton_is_there() -> bool:
-    return importlib.util.find_spec("triton") is not None
+OLDEST = (8, 0)
+"""Compute capability of the oldest cards that the kernels are made for."""
 
 
 def usable(device: torch.device) -> bool:
-    """Say whether kernels can run on a device: it is a CUDA one, and Triton is installed."""
-    return device.type == "cuda" and _triton_is_there()
+    """Say whether kernels can run on a device: an NVIDIA card that is not too old, and Triton is installed."""
+    return device.type == "cuda" and _usable(device)
+
+
+@lru_cache
+def _usable(device: torch.device) -> bool:
+    there = torch.version.hip is None and importlib.util.find_spec("triton") is not None
+    return there and torch.cuda.get_device_capability(device) >= OLDEST

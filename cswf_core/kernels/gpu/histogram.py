@@ -15,13 +15,12 @@ from torch import Tensor
 from cswf_core.kernels.histogram import Counted
 from cswf_core.kernels.rows import STRIDES, Rows
 
-MOST_BINS = 4096
-"""What the reserved counters allow."""
 MOST_AT_ONCE = 4096
 """Values that a program works on at a time."""
 WARPS = 8
 COLUMNS, ROWS = (tl.constexpr(step) for step in STRIDES)
 
+# For up to 4,096 bins and one that takes what must not be counted.
 RESERVE = tl.constexpr(".shared .align 16 .b8 cswf_counters[16400]; mov.u32 $0, cswf_counters;")
 CLEAR = tl.constexpr("st.shared.u32 [$1], 0; mov.u32 $0, 0;")
 COUNT = tl.constexpr("red.shared.add.u32 [$1], 1; mov.u32 $0, 0;")
@@ -186,9 +185,9 @@ def _look_up_row(
     return tl.sum(total)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M", "N", "first_row"])
 def _transport(
-    values, stride, n, low_at, high_at, groups, offsets, group_count, noises,
+    values, stride, n, first_row, low_at, high_at, groups, offsets, group_count, noises,
     below_p, below_q, M, N, low_q, high_q, table, pairs, out, out_stride, squares,
     COUNTS: tl.constexpr, COMPOSES: tl.constexpr, LOOKS_UP: tl.constexpr,
     GROUPED: tl.constexpr, NOISY: tl.constexpr, B: tl.constexpr, ROUNDS: tl.constexpr,
@@ -199,15 +198,16 @@ def _transport(
     In one go a row's values are still in the cache when they are looked up.
     """
     h = tl.program_id(0)
+    number = h + first_row
     low, high = tl.load(low_at + h), tl.load(high_at + h)
     factor = _factor(low, high, B)
     row = values + h.to(tl.int64) * stride
-    offset = offsets + h * group_count
+    offset = offsets + h.to(tl.int64) * group_count
     noise = tl.load(noises + h) if NOISY else 0.0
     mine = below_p + h.to(tl.int64) * (B + 1)
     if COUNTS:
         counts = _count_row(
-            row, n, h, low, factor, groups, offset, noise, GROUPED, NOISY, B, BLOCK, THREADS, SHARED
+            row, n, number, low, factor, groups, offset, noise, GROUPED, NOISY, B, BLOCK, THREADS, SHARED
         )
         below = tl.cumsum(counts, 0)
         before = below - counts
@@ -226,7 +226,7 @@ def _transport(
         target = out + h.to(tl.int64) * out_stride
         at = pairs + h.to(tl.int64) * (B + 1)
         total = _look_up_row(
-            row, target, n, h, low, high, factor, groups, offset, noise, at, GROUPED, NOISY, B, BLOCK
+            row, target, n, number, low, high, factor, groups, offset, noise, at, GROUPED, NOISY, B, BLOCK
         )
         tl.store(squares + h, total)
 
@@ -244,7 +244,8 @@ def _launch(
         nothing if table is None else table.view(torch.int32 if table.dtype == torch.float16 else torch.int64)
     )
     _transport[(H,)](
-        nothing, nothing.stride(0), n, rows.low, rows.high, rows.groups if grouped else nothing, offsets,
+        rows.values, rows.values.stride(0), n, rows.first, rows.low, rows.high,
+        rows.groups if grouped else nothing, offsets,
         offsets.shape[1] if grouped else 0, rows.noise if noisy else nothing,
         nothing if below_p is None else below_p, nothing if q is None else q.below, *sizes,
         nothing if q is None else q.low, nothing if q is None else q.high, nothing if table is None else table,

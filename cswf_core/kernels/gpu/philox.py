@@ -15,11 +15,11 @@ BLOCK = 1024
 @triton.jit(do_not_specialize=["key", "stream", "first", "count"])
 def _draw(out, keys, key, stream, first, count, KIND: tl.constexpr, STORED: tl.constexpr, BLOCK: tl.constexpr):
     """Write the numbers of `count` counters: 4 each in float32, 2 each in float64."""
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     if STORED:
         key = tl.load(keys)
         stream = tl.load(keys + 1)
-    position = first + i.to(tl.int64)
+    position = first + i
     low = (position & 0xFFFFFFFF).to(tl.uint32)
     high = (position >> 32).to(tl.uint32)
     upper_low = (stream & 0xFFFFFFFF).to(tl.uint32) + tl.zeros((BLOCK,), tl.uint32)

@@ -56,8 +56,9 @@ def _ends(low, high, ends, H, columns, BLOCK_H: tl.constexpr, BLOCK_C: tl.conste
         at = c[:, None] * H + h[None, :]
         least = tl.minimum(least, tl.load(low + at, mask=inside, other=float("inf")))
         greatest = tl.maximum(greatest, tl.load(high + at, mask=inside, other=float("-inf")))
-    tl.store(ends + h, tl.min(least, 0), mask=h < H)
-    tl.store(ends + H + h, tl.max(greatest, 0), mask=h < H)
+    # Rounded as the values are, so that these are the extremes of what is written.
+    tl.store(ends + h, tl.min(least, 0).to(tl.float16).to(tl.float32), mask=h < H)
+    tl.store(ends + H + h, tl.max(greatest, 0).to(tl.float16).to(tl.float32), mask=h < H)
 
 
 @triton.jit
@@ -228,6 +229,7 @@ def add(x: Tensor, u: Tensor, factor: Tensor, places, half: Tensor | None) -> No
 
     With `half` (d'×n', float16), also write the new x there in half precision, in the order of the curve.
     """
+    assert x.is_contiguous()
     d, n = x.shape
     grid = (u.shape[0] // 16, u.shape[1] // 128)
     _add[grid](
@@ -240,6 +242,7 @@ def add(x: Tensor, u: Tensor, factor: Tensor, places, half: Tensor | None) -> No
 
 def halve(x: Tensor, places, out: Tensor) -> None:
     """Write x (d×n) to `out` (d'×n', float16), in the order of the curve; the last sample fills the rest."""
+    assert x.is_contiguous()
     d, n = x.shape
     grid = (triton.cdiv(out.shape[0], 16), triton.cdiv(out.shape[1], 128))
     rows = x if places is None else places.order
