@@ -26,6 +26,7 @@ from cswf_core.flow.memory import Chunks, fitting
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.parts import Parts, Settings
 from cswf_core.flow.plan import ExactPlan, Plan, Scene
+from cswf_core.flow.runaway import refuse_runaway
 from cswf_core.flow.stage import Coordinates
 from cswf_core.flow.start import begin, given
 from cswf_core.hookspecs import PROJECT, Observation
@@ -39,9 +40,6 @@ from cswf_core.interfaces import (
 )
 from cswf_core.kernels import gpu
 from cswf_core.offers import misused_hooks
-
-RUNAWAY = 30
-"""A step is taken for a runaway if it is this many times as long as data and first particles are."""
 
 
 @attrs.frozen(eq=False)
@@ -196,7 +194,7 @@ class Flow:
                     moved, squares = plan.step(step, eta)
                 done += 1
                 if self.device.type == "cpu" or plan.check_values or may_stop or step + 1 == stage.steps:
-                    self._refuse_runaway(plan, step, eta, (moved, squares), done)
+                    refuse_runaway(plan, step, eta, (moved, squares), done, self._size)
                 seconds = time.perf_counter() - began
                 state = State(
                     stage, index, len(self.stages), step + 1, done, total, seconds, eta, moved, squares
@@ -279,31 +277,6 @@ class Flow:
     def _notify(self, hook: str, **arguments: object) -> None:
         with boundary.calling(Owner("hook", hook, "an observer", ""), hook):
             getattr(self._hooks, hook)(flow=self, **arguments)
-
-    def _refuse_runaway(
-        self, plan: Plan, step: int, eta: float, result: tuple[Tensor, Tensor], done: int
-    ) -> None:
-        """Raise `RunError` if a step was out of all proportion to the data, as in a flow that diverges.
-
-        With H isotropic directions an error e grows by the factor 1 − 2c + c²(1 + (d−1)/H) in the mean of
-        |e|², where c = η/d; it shrinks only if η < 2d / (1 + (d−1)/H).
-        """
-        stage, moved = plan.scene.directions.stage, float(result[0])
-        if not (math.isfinite(moved) and math.isfinite(float(result[1]))):
-            plan.examine(step)
-            raise RunError(
-                f"numbers are too large for {self.settings.dtype} at step {done}: data, particles.scale, "
-                "amplifier, entropy or step size"
-            )
-        if moved <= RUNAWAY * (self._size + 1):
-            return
-        d, H = (stage.upsampling or self.data).space.dimension, stage.directions
-        raise RunError(
-            f"the flow ran away: step {done} moved particles by {moved:.3g} on average. With "
-            f"{H:,} directions in {d:,} dimensions a step size of {eta:g} is too large; take more "
-            f"directions (schedule.directions) or a smaller step (schedule.step_size), well below "
-            f"{2 * d / (1 + (d - 1) / H):.3g}"
-        )
 
 
 def _hooks(observers: Sequence[object]) -> pluggy.HookRelay:
