@@ -142,7 +142,7 @@ def sweep_as_text(rows: Sequence[Row]) -> str:
             row.value,
             _ms(found.step_ms),
             "" if growth is None else f"{growth:.2f}",
-            "" if slope is None else f"{slope:.3g} ns",
+            "" if slope is None else _each(slope),
             f"{_unit(found.peak_memory_bytes)}B",
             "" if found.naive_ms is None else _ms(found.naive_ms),
             "" if found.speedup is None else f"{found.speedup:.2f}",
@@ -204,6 +204,10 @@ def _drawn(table: Table) -> str:
 
 def _ms(milliseconds: float) -> str:
     return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds:,.0f} ms"
+
+
+def _each(nanoseconds: float) -> str:
+    return f"{nanoseconds:.3g} ns" if abs(nanoseconds) < 1000 else f"{nanoseconds / 1000:.3g} µs"
 
 
 def _percent(fraction: float) -> str:
