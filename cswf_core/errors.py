@@ -30,6 +30,10 @@ class OutOfMemoryError(CswfError):
     exit_status = 1
 
 
+class NotRepeatableError(CswfError):
+    """Work that was to be recorded and repeated cannot be; it is then done anew each time."""
+
+
 class Terminated(KeyboardInterrupt):
     """SIGTERM has arrived: end as after Ctrl-C, with status 143."""
 
@@ -43,7 +47,3 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     if names and len(names) <= 16:
         return "; known: " + ", ".join(names)
     return ""
-
-
-class NotRepeatableError(CswfError):
-    """Work that was to be recorded and repeated cannot be; it is then done anew each time."""

@@ -197,11 +197,8 @@ class HalfPlan(Plan):
         if self._data is None:
             self._place(theta)
         directions = products.arrange(theta, tile.scale, self._places)
-        noise, theta_y, order = (
-            noise_widths(tile, self.scene.directions.coordinates, self.scene.data.bin_width),
-            tile.theta_y,
-            directions.order,
-        )
+        noise = noise_widths(tile, self.scene.directions.coordinates, self.scene.data.bin_width)
+        theta_y, order = tile.theta_y, directions.order
         if order is not None:
             noise, theta_y = (None if part is None else part[order] for part in (noise, theta_y))
         slabs = []

@@ -21,7 +21,7 @@ from cswf_core.flow.memory import Chunks
 from cswf_core.flow.noise import dequantised, gaussian
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.parts import Settings
-from cswf_core.flow.step import Cloud, Kept, Tile, noise_widths, velocity
+from cswf_core.flow.step import Cloud, Kept, Tile, Workbench, noise_widths, velocity
 from cswf_core.interfaces import Conditions, Dataset, Key
 
 
@@ -121,15 +121,9 @@ class ExactPlan(Plan):
         if scene.settings.reuse != 1 and self._tiles is None:
             tiles = self._tiles = list(tiles)
         data = lru_cache(lambda: Cloud(self._noisy(step), scene.conditions))  # drawn only if it is needed
-        update, squares = velocity(
-            tiles,
-            scene.particles.cloud,
-            data,
-            scene.estimate,
-            scene.chunks,
-            None if scene.settings.reuse == 1 else self._kept,
-            self.clock,
-        )
+        kept = None if scene.settings.reuse == 1 else self._kept
+        bench = Workbench(scene.estimate, scene.chunks, kept, self.clock)
+        update, squares = velocity(tiles, scene.particles.cloud, data, bench)
         with self.clock.part("move"):
             return scene.particles.move(update.mul_(eta)), squares
 

@@ -74,14 +74,26 @@ class Tile:
     def work(self, samples: int) -> tuple[float, float]:
         """Return the bytes that a product with `samples` columns has to move, and its operations."""
         H, d = self.projection.shape
-        sparse = isinstance(self.projection, BlockProjection)
-        flops = self.projection.flops(samples) if sparse else 2.0 * H * d * samples  # type: ignore[attr-defined]
         size = self.projection.dense().element_size()
-        return float(size * (H * d + (H + d) * samples)), flops
+        moved = float(size * (H * d + (H + d) * samples))
+        if isinstance(self.projection, BlockProjection):
+            return moved, self.projection.flops(samples)
+        return moved, 2.0 * H * d * samples
 
     def adjoint(self, a: Tensor) -> Tensor:
         """Return Σ_h a_h s_h t_h: T×n → d_k×n. The θ_y part is left out: velocity masking."""
         return self.projection.adjoint(a if self.scale is None else a * self.scale)
+
+
+@attrs.frozen(eq=False)
+class Workbench:
+    """What the directions of a step are worked on with."""
+
+    estimate: Estimate
+    chunks: Chunks
+    kept: Kept | None
+    """Fits of the data from the steps before; None where none are kept."""
+    clock: Clock
 
 
 def noise_widths(tile: Tile, coordinates: Coordinates, width: float) -> Tensor | None:
@@ -103,15 +115,12 @@ def velocity(
     tiles: Iterable[Tile],
     particles: Cloud,
     data: Callable[[], Cloud],
-    estimate: Estimate,
-    chunks: Chunks,
-    kept: Kept | None,
-    clock: Clock,
+    bench: Workbench,
 ) -> tuple[Tensor, Tensor]:
     """Return −v̂, the mean over directions of δ_h θ_h (d_k×M), and SW₂², the mean of δ² (a scalar).
 
     p_h = θ_h·(z, ξy) of the particles, q_h that of the data, δ_h = F_q⁻¹(F_p(p_h)) − p_h. What was fitted to
-    the data is taken from `kept` if it is there, and left there if the estimator's fits are small.
+    the data is taken from what is kept if it is there, and left there if the estimator's fits are small.
     """
     total = torch.zeros_like(particles.z)
     squares = torch.zeros((), dtype=torch.float64, device=total.device)
@@ -119,10 +128,9 @@ def velocity(
     for index, tile in enumerate(tiles):
         done, H = 0, tile.projection.shape[0]
         while done < H:
-            slab = tile.rows(done, min(done + chunks.slab, H))
+            slab = tile.rows(done, min(done + bench.chunks.slab, H))
             rows = slab.projection.shape[0]
-            work = partial(_slab, slab, particles, data, estimate, chunks, kept, clock, (index, done))
-            parts = chunks.attempt(work, rows)
+            parts = bench.chunks.attempt(partial(_slab, slab, particles, data, bench, (index, done)), rows)
             if parts is not None:
                 total += parts[0]
                 squares += parts[1]
@@ -132,16 +140,10 @@ def velocity(
 
 
 def _slab(
-    slab: Tile,
-    particles: Cloud,
-    data: Callable[[], Cloud],
-    estimate: Estimate,
-    chunks: Chunks,
-    kept: Kept | None,
-    clock: Clock,
-    place: tuple[int, int],
+    slab: Tile, particles: Cloud, data: Callable[[], Cloud], bench: Workbench, place: tuple[int, int]
 ) -> tuple[Tensor, Tensor]:
     """Return Σ_h δ_h θ_h (d_k×M) and the sum over directions of the mean of δ_h²."""
+    estimate, kept, clock = bench.estimate, bench.kept, bench.clock
     H, M = slab.projection.shape[0], particles.z.shape[1]
     with clock.part("project", lambda: slab.work(M)):
         p = slab.project(particles).contiguous()
@@ -165,6 +167,6 @@ def _slab(
                 kept[key] = fits
         squares[rows] = estimate.displace(Rows.of(p[rows]), fits, clock)
 
-    chunks.over(H, displace)
+    bench.chunks.over(H, displace)
     with clock.part("back-project", lambda: slab.work(M)):
         return slab.adjoint(p), (squares / M).sum()
