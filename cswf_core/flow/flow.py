@@ -64,7 +64,7 @@ class State:
 
     @property
     def displacement(self) -> float:
-        """Mean distance that a particle moved in this step; on CUDA, with precision fast, of 4,096 of them."""
+        """Mean distance that a particle moved in this step; on CUDA, with precision fast, of 1,024 of them."""
         return float(self.moved)
 
     @property

@@ -2,8 +2,8 @@
 
 Directions become blocks in half precision, sorted by where they look. Projecting writes the values once, in
 half precision, and finds their ends on the way; counting reads them, looking up replaces them by δ, and the
-back-projection reads that. Data come into half precision once per stage: the noise in their bins has its
-mean added there, and its width when they are counted. Particles themselves stay in float32.
+back-projection reads that and moves the particles. Data come into half precision once per stage: the noise in
+their bins has its mean added there, and its width when they are counted. Particles themselves stay in float32.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cswf_core.interfaces import Conditions
 from cswf_core.kernels.blocks import TILE, Places, padded
 from cswf_core.kernels.gpu import products
 
-SHARE = 16
+SHARE = 8
 """Projected values of a slab may take this part of the device's memory."""
 
 SORTED_BELOW = 0.9
@@ -36,7 +36,7 @@ SORTED_BELOW = 0.9
 WORTHWHILE = 6
 """Steps that a stage must have left for a recording to pay."""
 
-MEASURED = 4096
+MEASURED = 1024
 """Particles whose moves are measured, for the log."""
 
 MOST_TILES = 65535
@@ -59,11 +59,9 @@ class HalfPlan(Plan):
         self._slabs: list[Slab] = []
         self._begun = False
         device, M = scene.data_x.device, len(scene.particles)
-        self._update = torch.empty(
-            padded(scene.directions.coordinates.space.dimension), padded(M), device=device
-        )
+        self._sums: Tensor | None = None
+        """Σ_h δ_h θ_h of all slabs but the last: d'×M'."""
         self._factor = torch.empty(1, device=device)
-        self._measured = spread(M, MEASURED).to(device)
         if padded(max(M, scene.data_x.shape[1])) // TILE > MOST_TILES:
             raise RunError(
                 f"precision 'fast' goes up to {MOST_TILES * TILE:,} particles or data; "
@@ -125,9 +123,9 @@ class HalfPlan(Plan):
     def _moved(self, slabs: list[Slab]) -> tuple[Tensor, Tensor]:
         """Move along some directions; return the mean length of the move and SW₂²."""
         target = self._target()
-        before = target.index_select(1, self._measured)
-        squares = self._velocity(slabs)
-        with self.clock.part("move", self._moving):
+        before = spread(target, MEASURED).clone()
+        squares = self._transport(slabs, target)
+        with self.clock.part("move", self._arriving):
             return self._arrived(target, before), squares
 
     def ready(self, tile: Tile) -> Tile:
@@ -169,10 +167,10 @@ class HalfPlan(Plan):
                 slab.fits = self._fitted(slab)
         return slabs
 
-    def _velocity(self, slabs: list[Slab]) -> Tensor:
-        """Write Σ_h δ_h θ_h to the update and return SW₂²."""
+    def _transport(self, slabs: list[Slab], target: Tensor) -> Tensor:
+        """Add η/H Σ_h δ_h θ_h to the target and return SW₂²."""
         M, mine = len(self.scene.particles), self._particles()
-        squares = torch.zeros((), dtype=torch.float64, device=self._update.device)
+        squares = torch.zeros((), dtype=torch.float64, device=target.device)
         for number, slab in enumerate(slabs):
             with self.clock.part("project", partial(work, slab, M, 2)):
                 rows, values = project(slab, mine, None)
@@ -180,8 +178,17 @@ class HalfPlan(Plan):
             squares += self.scene.estimate.displace(rows, fits, self.clock).double().sum()
             if rows.values.dtype != values.dtype:
                 values[: rows.values.shape[0], :M] = rows.values
-            with self.clock.part("back-project", partial(work, slab, M, 4)):
-                products.back_project(slab.directions, values, self._update, add=number > 0)
+            if number + 1 < len(slabs):
+                if self._sums is None:
+                    self._sums = torch.empty(len(mine.z), mine.z.shape[1], device=mine.z.device)
+                with self.clock.part("back-project", partial(work, slab, M, 8 if number else 4)):
+                    products.back_project(slab.directions, values, self._sums, add=number > 0)
+                continue
+            half, sums = mine.z if self._direct else None, self._sums if number else None
+            moved = 8 + (2 if self._direct else 0) + (4 if number else 0)
+            with self.clock.part("back-project", partial(work, slab, M, moved)):
+                self._begun = True
+                products.move(slab.directions, values, sums, target, self._factor, self._places, half)
         return squares / (M * self.scene.directions.stage.directions)
 
     def _target(self) -> Tensor:
@@ -239,19 +246,22 @@ class HalfPlan(Plan):
     def _refresh(self, mine: HalfCloud) -> None:
         """Bring the particles into half precision: z = z₀ + G S, or z itself."""
         particles = self.scene.particles
-        z = particles.cloud.z
-        if particles.sum is not None and not self._observed:
-            z = self._plus_gram(z, particles.sum)
-        products.halve(z.contiguous(), self._places, mine.z)
+        change = None if particles.sum is None or self._observed else self._gram(particles.sum)
+        products.halve(particles.cloud.z.contiguous(), self._places, mine.z, change)
 
-    def _plus_gram(self, z: Tensor, u: Tensor) -> Tensor:
-        """Return z + G u: d_k×n."""
+    def _gram(self, u: Tensor) -> Tensor:
+        """Return G u: d_k×n → d_k×n."""
         coordinates = self.scene.directions.coordinates
-        return z + coordinates.gram(u) if coordinates.quick is None else coordinates.quick.plus(z, u)
+        return coordinates.gram(u) if coordinates.quick is None else coordinates.quick.times(u)
 
     @property
     def _observed(self) -> bool:
         return self.scene.directions.coordinates.observation is not None
+
+    @property
+    def _direct(self) -> bool:
+        """Whether x itself is what moves, and what is projected."""
+        return self.scene.particles.sum is None and not self._observed
 
     def _fitted(self, slab: Slab) -> Fits:
         assert self._data is not None
@@ -262,23 +272,21 @@ class HalfPlan(Plan):
             return self.scene.estimate.fit(rows)
 
     def _arrived(self, target: Tensor, before: Tensor) -> Tensor:
-        """Add the update, in half precision too, and return the mean length of the move."""
-        particles, mine = self.scene.particles, self._particles()
-        direct = particles.sum is None and not self._observed
-        self._begun = True
-        products.add(target, self._update, self._factor, self._places, mine.z if direct else None)
+        """Let half precision know what has moved, and return the mean length of the move."""
+        mine = self._particles()
         if self._observed:
-            moved = particles.move(target)
+            moved = self.scene.particles.move(target)
             self._refresh(mine)
             return moved
-        change = target.index_select(1, self._measured) - before
-        if direct:
+        change = (spread(target, MEASURED) - before).flatten(1)
+        if self._direct:
             lengths: Tensor = torch.linalg.vector_norm(change, dim=0)
             return lengths.mean()
         self._refresh(mine)
-        image = self._plus_gram(torch.zeros_like(change), change)
-        return (change * image).sum(dim=0).clamp_min(0).sqrt().mean()
+        return (change * self._gram(change)).sum(dim=0).clamp_min(0).sqrt().mean()
 
-    def _moving(self) -> tuple[float, float]:
-        """Return the bytes that adding the update moves: read it and x, write x and x in half precision."""
-        return float(self._update.numel() * (3 * 4 + 2)), 0.0
+    def _arriving(self) -> tuple[float, float]:
+        """Return the bytes that z = z₀ + G S moves: read S and z₀, write G S and read it, write z in half."""
+        return (
+            (0.0, 0.0) if self._direct or self._observed else (18.0 * self.scene.particles.cloud.z.numel(), 0.0)
+        )

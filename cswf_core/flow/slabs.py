@@ -12,6 +12,9 @@ from cswf_core.interfaces import Conditions, Rows
 from cswf_core.kernels.blocks import Blocks, padded
 from cswf_core.kernels.gpu import products
 
+RUN = 64
+"""Samples in a row that are looked at together: reading runs is quick."""
+
 
 @attrs.frozen(eq=False)
 class HalfCloud:
@@ -63,17 +66,19 @@ def project(slab: Slab, cloud: HalfCloud, noise: Tensor | None) -> tuple[Rows, T
     return rows, values
 
 
-def work(slab: Slab, samples: int, out: int) -> tuple[float, float]:
-    """Return the bytes of a product with `samples` columns, read and written once, and its operations."""
+def work(slab: Slab, samples: int, coordinate: int) -> tuple[float, float]:
+    """Return the bytes of a product with `samples` columns, and its operations.
+
+    A direction and a projected value take 2 bytes each, a sample's `coordinate` as many as it says.
+    """
     H, d = slab.directions.shape
-    narrow, wide = (d, H) if out == 2 else (H, d)
-    return float(2 * H * d + samples * (2 * narrow + out * wide)), slab.directions.flops(samples)
+    return float(2 * H * (d + samples) + coordinate * d * samples), slab.directions.flops(samples)
 
 
-def spread(count: int, few: int) -> Tensor:
-    """Return a few of the numbers below `count`, in runs that are spread evenly: reading runs is quick."""
-    if count <= few:
-        return torch.arange(count)
-    run = 256
-    begin = torch.linspace(0, count - run, few // run).long()
-    return (begin[:, None] + torch.arange(run)).reshape(-1)
+def spread(x: Tensor, few: int) -> Tensor:
+    """Return a view of some of the samples in x (d×n), in runs that are spread evenly: d×runs×RUN, or d×1×n."""
+    d, n = x.shape
+    runs = few // RUN
+    if n < few:
+        return x[:, None]
+    return x.as_strided((d, runs, RUN), (x.stride(0), (n - RUN) // (runs - 1), 1), x.storage_offset())

@@ -101,11 +101,10 @@ class QuickGram:
         apart = bool(own.square().sum() >= G.square().sum() * (1 - 1e-6))
         self._matrices = own.contiguous() if apart else G[None]
 
-    def plus(self, z: Tensor, u: Tensor) -> Tensor:
-        """Return z + G u: d_k×n."""
-        shape = (*self._matrices.shape[:2], z.shape[1])
+    def times(self, u: Tensor) -> Tensor:
+        """Return G u: d_k×n → d_k×n."""
         with _tensor_cores():
-            return torch.baddbmm(z.view(shape), self._matrices, u.view(shape)).view(z.shape)
+            return torch.bmm(self._matrices, u.view(*self._matrices.shape[:2], u.shape[1])).view(u.shape)
 
     def squares(self, theta: Tensor) -> Tensor:
         """Return t·Gt of directions (H×d_k): H."""

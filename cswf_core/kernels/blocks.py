@@ -61,7 +61,7 @@ class Pattern:
     """Which blocks are not zero, for each tile: where to read, and how many."""
 
     lists: Tensor
-    """tiles × (blocks + 3): indices of blocks that are not zero, then the number of blocks: none of them."""
+    """tiles × (blocks + 1): indices of blocks that are not zero, then the number of blocks: none of them."""
     lengths: Tensor
     """tiles: how many are not zero."""
 
@@ -71,7 +71,7 @@ class Pattern:
         count = nonzero.shape[1]
         index = torch.arange(count, dtype=torch.int32, device=nonzero.device)
         lists = torch.where(nonzero, index, count).sort(dim=1).values
-        lists = torch.nn.functional.pad(lists, (0, 3), value=count)  # kernels read up to three ahead
+        lists = torch.nn.functional.pad(lists, (0, 1), value=count)  # kernels read one ahead
         return cls(lists.contiguous(), nonzero.sum(dim=1, dtype=torch.int32))
 
 

@@ -90,9 +90,15 @@ def test_slabs_change_results_by_rounding_only(monkeypatch):
     whole, wide = build(HalfPlan), build(HalfPlan)
     wide.stages = whole.stages = tuple(attrs.evolve(stage, directions=200) for stage in whole.stages)
     monkeypatch.setattr(half_module, "SHARE", 10**15)  # a slab is then one tile, 128 directions
-    one = whole.run().x
+    steps = iter(whole)
+    next(steps)
+    one, end = whole.samples().x, whole.run().x
     monkeypatch.undo()
-    torch.testing.assert_close(one, wide.run().x, atol=2e-3, rtol=0)
+    steps = iter(wide)
+    next(steps)
+    torch.testing.assert_close(one, wide.samples().x, atol=1e-6, rtol=0)  # the sums' rounding, in float32
+    # Then numbers in half precision may round the other way, which are 2⁻¹⁰ apart from 1 on.
+    torch.testing.assert_close(end, wide.run().x, atol=5e-3, rtol=0)
 
 
 def test_a_lack_of_memory_halves_the_slabs(monkeypatch, caplog):
@@ -162,11 +168,13 @@ def test_data_and_starts_may_lie_in_memory_as_they_like():
     assert torch.equal(flow.run().x, other.run().x)
 
 
-@pytest.mark.parametrize(("M", "few"), [(10, 4096), (5000, 4096), (100_000, 4096)])
+@pytest.mark.parametrize(("M", "few"), [(10, 1024), (1024, 1024), (5000, 1024), (100_000, 1024)])
 def test_moves_are_measured_on_particles_from_everywhere(M, few):
-    index = spread(M, few)
-    assert len(index.unique()) == min(M, few) == len(index)
-    assert (int(index.min()), int(index.max())) == (0, M - 1)
+    numbers = torch.arange(2 * M).view(2, M)[1:] - M
+    seen = spread(numbers, few)
+    assert len(seen.unique()) == min(M, few) == seen.numel()
+    assert int(seen.min()) == 0
+    assert M - 16 <= int(seen.max()) < M
 
 
 def test_a_number_that_is_none_in_any_particle_ends_the_flow(monkeypatch):

@@ -50,10 +50,12 @@ def kernels():
         "out": tile("fp16", 128, 128),
     }
     yield products._project, {**there, **ends}, TILES
-    for add in (False, True):
-        back = {"theta": tile("fp16", 32, 128), **pattern, "delta": tile("fp16", 32, 128)}
-        sums = {"out": tile("fp32", 128, 128), "depth": "i32"}
-        yield products._back_project, {**back, **sums}, {**TILES, "ADD": add}
+    back = {"theta": tile("fp16", 32, 128), **pattern, "delta": tile("fp16", 32, 128)}
+    moving = {"x": REAL, "rows": LONG, "factor": REAL, "half": tile("fp16", 128, 64)}
+    for adds, moves in ((False, False), (True, False), (False, True), (True, True)):
+        sums = {"u": tile("fp32", 128, 128), **moving, "d": "i32", "n": "i32", "depth": "i32"}
+        forms = {"ADDS": adds, "MOVES": moves, "PLACED": moves, "HALVED": moves}
+        yield products._back_project, {**back, **sums}, {**TILES, **forms}
     found = {"low": REAL, "high": REAL, "ends": REAL, "H": "i32", "columns": "i32"}
     yield products._ends, found, {"BLOCK_H": 32, "BLOCK_C": 32}
     grid = {"position": REAL, "rank": LONG, "key": LONG, "d": "i32", "width": "i32"}
@@ -63,11 +65,8 @@ def kernels():
         sizes = {"H": "i32", "d": "i32", "width": "i32"}
         yield products._pack, {**packing, **sizes}, {"SORTED": flag, "SCALED": flag, "BK": 32}
         shape = {"d": "i32", "n": "i32"}
-        block = {"PLACED": flag, "BM": 16, "BN": 128}
-        halving = {"x": REAL, "rows": LONG, "out": HALF, **shape, "out_width": "i32"}
-        yield products._halve, halving, block
-        adding = {"x": REAL, "u": REAL, "factor": REAL, "rows": LONG, "out": HALF, **shape, "u_width": "i32"}
-        yield products._add, adding, {**block, "HALVED": flag}
+        halving = {"x": REAL, "plus": REAL, "rows": LONG, "out": HALF, **shape, "out_width": "i32"}
+        yield products._halve, halving, {"ADDS": flag, "PLACED": flag, "BM": 16, "BN": 128}
 
 
 def main() -> None:

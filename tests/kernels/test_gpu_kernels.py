@@ -150,10 +150,10 @@ def test_directions_are_sorted_and_packed_alike(problem):
     assert directions.share() < 1
 
 
-def halved(x, where):
+def halved(x, where, plus=None):
     d, n = x.shape
     out = torch.full((blocks.padded(d), blocks.padded(n)), float("nan"), dtype=torch.float16, device=DEVICE)
-    products.halve(x.to(DEVICE), where, out)
+    products.halve(x.to(DEVICE), where, out, None if plus is None else plus.to(DEVICE))
     return out
 
 
@@ -163,6 +163,7 @@ def test_samples_are_halved_in_the_order_of_the_curve_and_filled_up(problem):
     assert torch.equal(out[:192, :140], x[where.order.cpu()].half())
     assert float(out[192:].abs().max()) == 0
     assert torch.equal(out[:, 140:], out[:, 139:140].expand(-1, out.shape[1] - 140))
+    assert torch.equal(halved(x, where, x).cpu(), halved(x + x, where).cpu())
 
 
 def test_products_agree_with_dense_ones(problem):
@@ -184,11 +185,17 @@ def test_products_agree_with_dense_ones(problem):
     products.back_project(directions, values, update, add=True)
     torch.testing.assert_close(update[:192, :n], 2 * once[:192, :n])
 
-    moved, half = x.to(DEVICE).clone(), torch.empty_like(values[: blocks.padded(192)])
-    half = torch.empty(update.shape, dtype=torch.float16, device=DEVICE)
-    products.add(moved, once, torch.tensor([0.5], device=DEVICE), where, half)
-    torch.testing.assert_close(moved.cpu(), x + 0.5 * once[:192, :n].cpu()[where.order.argsort().cpu()])
-    assert torch.equal(half[:192, :n], moved[where.order].half())
+    factor, back = torch.tensor([0.5], device=DEVICE), where.order.argsort()
+    for plus, times in ((None, 0.5), (once, 1.0)):
+        moved, half = x.to(DEVICE).clone(), torch.empty(update.shape, dtype=torch.float16, device=DEVICE)
+        products.move(directions, values, plus, moved, factor, where, half)
+        torch.testing.assert_close(moved, x.to(DEVICE) + times * once[:192, :n][back])
+        assert torch.equal(half[:192, :n], moved[where.order].half())
+        assert float(half[192:].abs().max()) == 0
+        assert torch.equal(half[:, n:], half[:, n - 1 : n].expand(-1, half.shape[1] - n))
+        unhalved = x.to(DEVICE).clone()
+        products.move(directions, values, plus, unhalved, factor, where, None)
+        assert torch.equal(unhalved, moved)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="they are compiled for this GPU anyway")

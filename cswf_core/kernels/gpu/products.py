@@ -15,29 +15,22 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from cswf_core.kernels.blocks import BLOCK, TILE, Blocks, blocks, padded
 
+AHEAD, BACK = 4, 5
+"""Blocks that are under way at a time, there and back; with more, fewer programs fit on a multiprocessor."""
+
 
 @triton.jit
 def _project(
     theta, lists, lengths, z, out, low, high, H, depth, TM: tl.constexpr, TN: tl.constexpr, BK: tl.constexpr
 ):
-    """p[h, j] = Σ_k θ[h, k] z[k, j], and the least and greatest p of each direction in this tile's columns.
-
-    Two blocks a round; after the last one, an index beyond the matrix stands for zeros.
-    """
+    """p[h, j] = Σ_k θ[h, k] z[k, j], and the least and greatest p of each direction in this tile's columns."""
     tile, column = tl.program_id(0), tl.program_id(1)
     total = tl.zeros((TM, TN), tl.float32)
     at = lists + tile * depth
-    one = tl.load(at) * BK
-    other = tl.load(at + 1) * BK
-    for i in range(0, tl.load(lengths + tile), 2):
-        a = theta.load([tile * TM, one])
-        b = z.load([one, column * TN])
-        c = theta.load([tile * TM, other])
-        d = z.load([other, column * TN])
-        total = tl.dot(a, b, total)
-        total = tl.dot(c, d, total)
-        one = tl.load(at + i + 2) * BK
-        other = tl.load(at + i + 3) * BK
+    block = tl.load(at) * BK
+    for i in range(tl.load(lengths + tile)):
+        total = tl.dot(theta.load([tile * TM, block]), z.load([block, column * TN]), total)
+        block = tl.load(at + i + 1) * BK
     h = tile * TM + tl.arange(0, TM)
     out.store([tile * TM, column * TN], total.to(tl.float16))
     tl.store(low + column * H + h, tl.min(total, 1), mask=h < H)
@@ -63,27 +56,48 @@ def _ends(low, high, ends, H, columns, BLOCK_H: tl.constexpr, BLOCK_C: tl.conste
 
 @triton.jit
 def _back_project(
-    theta, lists, lengths, delta, out, depth,
-    TM: tl.constexpr, TN: tl.constexpr, BK: tl.constexpr, ADD: tl.constexpr,
+    theta, lists, lengths, delta, u, x, rows, factor, half, d, n, depth,
+    TM: tl.constexpr, TN: tl.constexpr, BK: tl.constexpr,
+    ADDS: tl.constexpr, MOVES: tl.constexpr, PLACED: tl.constexpr, HALVED: tl.constexpr,
 ):  # fmt: skip
-    """u[k, j] = Σ_h θ[h, k] δ[h, j], added to what is there if ADD."""
+    """Σ_h θ[h, k] δ[h, j], if ADDS with u[k, j] added, goes to u; or if MOVES to x, times a factor.
+
+    Then x[rows[k], j] is what moves; with HALVED also half[k, j], the same in half precision.
+    """
     tile, column = tl.program_id(0), tl.program_id(1)
     total = tl.zeros((TM, TN), tl.float32)
     at = lists + tile * depth
-    one = tl.load(at) * BK
-    other = tl.load(at + 1) * BK
-    for i in range(0, tl.load(lengths + tile), 2):
-        a = theta.load([one, tile * TM])
-        b = delta.load([one, column * TN])
-        c = theta.load([other, tile * TM])
-        d = delta.load([other, column * TN])
-        total = tl.dot(tl.trans(a), b, total)
-        total = tl.dot(tl.trans(c), d, total)
-        one = tl.load(at + i + 2) * BK
-        other = tl.load(at + i + 3) * BK
-    if ADD:
-        total += out.load([tile * TM, column * TN])
-    out.store([tile * TM, column * TN], total)
+    block = tl.load(at) * BK
+    for i in range(tl.load(lengths + tile)):
+        total = tl.dot(tl.trans(theta.load([block, tile * TM])), delta.load([block, column * TN]), total)
+        block = tl.load(at + i + 1) * BK
+    if ADDS:
+        total += u.load([tile * TM, column * TN])
+    if MOVES:
+        # One half of the columns after the other: the sums alone take most of the registers.
+        left, right = tl.split(tl.permute(tl.reshape(total, (TM, 2, TN // 2)), (0, 2, 1)))
+        first = column * TN
+        _move(left, tile, first, x, rows, factor, half, d, n, TM, TN // 2, PLACED, HALVED)
+        _move(right, tile, first + TN // 2, x, rows, factor, half, d, n, TM, TN // 2, PLACED, HALVED)
+    else:
+        u.store([tile * TM, column * TN], total)
+
+
+@triton.jit
+def _move(
+    u, tile, first, x, rows, factor, half, d, n,
+    TM: tl.constexpr, TN: tl.constexpr, PLACED: tl.constexpr, HALVED: tl.constexpr,
+):  # fmt: skip
+    """x[rows[k], j] += factor · u[k, j], from column `first` on; with HALVED half[k, j] is the same."""
+    k = tile * TM + tl.arange(0, TM)
+    j = first + tl.arange(0, TN)
+    row = tl.load(rows + k, mask=k < d, other=0).to(tl.int64) if PLACED else k.to(tl.int64)
+    inside = (k < d)[:, None] & (j < n)[None, :]
+    at = x + row[:, None] * n + j[None, :]
+    value = tl.load(at, mask=inside, other=0.0) + tl.load(factor) * u
+    tl.store(at, value, mask=inside)
+    if HALVED:
+        half.store([tile * TM, first], tl.where((k < d)[:, None], value, 0.0).to(tl.float16))
 
 
 @triton.jit
@@ -142,32 +156,28 @@ def _pack(
 
 
 @triton.jit
-def _halve(x, rows, out, d, n, out_width, PLACED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    """out[k, j] = x[rows[k], j] in half precision; rows from d on are 0."""
+def _halve(
+    x,
+    plus,
+    rows,
+    out,
+    d,
+    n,
+    out_width,
+    ADDS: tl.constexpr,
+    PLACED: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+):
+    """out[k, j] = x[rows[k], j] in half precision, if ADDS with `plus` added; rows from d on are 0."""
     k = tl.program_id(0) * BM + tl.arange(0, BM)
     j = tl.program_id(1) * BN + tl.arange(0, BN)
     row = tl.load(rows + k, mask=k < d, other=0).to(tl.int64) if PLACED else k.to(tl.int64)
-    value = tl.load(x + row[:, None] * n + j[None, :], mask=(k < d)[:, None] & (j < n)[None, :], other=0.0)
+    at, inside = row[:, None] * n + j[None, :], (k < d)[:, None] & (j < n)[None, :]
+    value = tl.load(x + at, mask=inside, other=0.0)
+    if ADDS:
+        value += tl.load(plus + at, mask=inside, other=0.0)
     tl.store(out + k.to(tl.int64)[:, None] * out_width + j[None, :], value.to(tl.float16))
-
-
-@triton.jit
-def _add(
-    x, u, factor, rows, out, d, n, u_width,
-    PLACED: tl.constexpr, HALVED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-):  # fmt: skip
-    """x[rows[k], j] += factor · u[k, j]; with HALVED also out[k, j], the same in half precision."""
-    k = tl.program_id(0) * BM + tl.arange(0, BM)
-    j = tl.program_id(1) * BN + tl.arange(0, BN)
-    row = tl.load(rows + k, mask=k < d, other=0).to(tl.int64) if PLACED else k.to(tl.int64)
-    inside = (k < d)[:, None] & (j < n)[None, :]
-    at = x + row[:, None] * n + j[None, :]
-    value = tl.load(at, mask=inside, other=0.0)
-    value += tl.load(factor) * tl.load(u + k.to(tl.int64)[:, None] * u_width + j[None, :])
-    tl.store(at, value, mask=inside)
-    if HALVED:
-        value = tl.where((k < d)[:, None], value, 0.0)
-        tl.store(out + k.to(tl.int64)[:, None] * u_width + j[None, :], value.to(tl.float16))
 
 
 def arrange(theta: Tensor, scale: Tensor | None, places) -> Blocks:
@@ -206,47 +216,79 @@ def project(directions: Blocks, z: Tensor, out: Tensor) -> tuple[Tensor, Tensor]
     _project[grid](
         TensorDescriptor.from_tensor(directions.theta, [TILE, BLOCK]), pattern.lists, pattern.lengths,
         TensorDescriptor.from_tensor(z, [BLOCK, TILE]), TensorDescriptor.from_tensor(out, [TILE, TILE]),
-        low, high, H, pattern.lists.shape[1], TILE, TILE, BLOCK, num_warps=4, num_stages=3,
+        low, high, H, pattern.lists.shape[1], TILE, TILE, BLOCK, num_warps=4, num_stages=AHEAD,
     )  # fmt: skip
     ends = torch.empty(2, H, device=z.device)
     _ends[(triton.cdiv(H, 32),)](low, high, ends, H, grid[1], 32, 32)
     return ends[0], ends[1]
 
 
-def back_project(directions: Blocks, delta: Tensor, out: Tensor, *, add: bool) -> None:
-    """Write Σ_h δ_h θ_h (δ: H'×n') to `out` (d'×n', float32), or add it to what is there."""
-    pattern = directions.columns
-    grid = (out.shape[0] // TILE, out.shape[1] // TILE)
-    _back_project[grid](
-        TensorDescriptor.from_tensor(directions.theta, [BLOCK, TILE]), pattern.lists, pattern.lengths,
-        TensorDescriptor.from_tensor(delta, [BLOCK, TILE]), TensorDescriptor.from_tensor(out, [TILE, TILE]),
-        pattern.lists.shape[1], TILE, TILE, BLOCK, add, num_warps=4, num_stages=3 if add else 4,
-    )  # fmt: skip
+def back_project(directions: Blocks, delta: Tensor, u: Tensor, *, add: bool) -> None:
+    """Write Σ_h δ_h θ_h (δ: H'×n') to u (d'×n', float32), or add it to what is there."""
+    _back(directions, delta, u if add else None, u=u)
 
 
-def add(x: Tensor, u: Tensor, factor: Tensor, places, half: Tensor | None) -> None:
-    """x ← x + factor · u, in place: x is d×n, u d'×n' in the order of the curve, `factor` one number.
+def move(
+    directions: Blocks,
+    delta: Tensor,
+    plus: Tensor | None,
+    x: Tensor,
+    factor: Tensor,
+    places,
+    half: Tensor | None,
+) -> None:
+    """x ← x + factor · (plus + Σ_h δ_h θ_h), in place: x is d×n, δ H'×n', `factor` one number.
 
-    With `half` (d'×n', float16), also write the new x there in half precision, in the order of the curve.
+    `plus` (d'×n', float32) comes from `back_project`. With `half` (d'×n', float16), also write the new x there
+    in half precision, in the order of the curve.
     """
     assert x.is_contiguous()
-    d, n = x.shape
-    grid = (u.shape[0] // 16, u.shape[1] // 128)
-    _add[grid](
-        x, u, factor, x if places is None else places.order, u if half is None else half, d, n, u.shape[1],
-        places is not None, half is not None, 16, 128,
-    )  # fmt: skip
+    _back(directions, delta, plus, x=x, factor=factor, places=places, half=half)
     if half is not None:
-        fill_up(half, n)
+        fill_up(half, x.shape[1])
 
 
-def halve(x: Tensor, places, out: Tensor) -> None:
-    """Write x (d×n) to `out` (d'×n', float16), in the order of the curve; the last sample fills the rest."""
+def _back(
+    directions: Blocks, delta: Tensor, plus, *, u=None, x=None, factor=None, places=None, half=None
+) -> None:
+    """Start one program per tile; whatever a form of the kernel does not use points to δ."""
+    pattern, sums = directions.columns, u if plus is None else plus
+    d, n = (0, 0) if x is None else x.shape
+    unused = TensorDescriptor.from_tensor(delta, [BLOCK, TILE])
+    _back_project[(directions.theta.shape[1] // TILE, delta.shape[1] // TILE)](
+        TensorDescriptor.from_tensor(directions.theta, [BLOCK, TILE]), pattern.lists, pattern.lengths, unused,
+        unused if sums is None else TensorDescriptor.from_tensor(sums, [TILE, TILE]),
+        delta if x is None else x, delta if places is None else places.order,
+        delta if factor is None else factor,
+        unused if half is None else TensorDescriptor.from_tensor(half, [TILE, TILE // 2]), d, n,
+        pattern.lists.shape[1], TILE, TILE, BLOCK, plus is not None, x is not None, places is not None,
+        half is not None, num_warps=4, num_stages=BACK,
+    )  # fmt: skip
+
+
+def halve(x: Tensor, places, out: Tensor, plus: Tensor | None = None) -> None:
+    """Write x, or x + plus (d×n), to `out` (d'×n', float16), in the order of the curve.
+
+    The last sample fills the rest.
+    """
     assert x.is_contiguous()
+    assert plus is None or plus.is_contiguous()
     d, n = x.shape
     grid = (triton.cdiv(out.shape[0], 16), triton.cdiv(out.shape[1], 128))
     rows = x if places is None else places.order
-    _halve[grid](x, rows, out, d, n, out.shape[1], places is not None, 16, 128)
+    _halve[grid](
+        x,
+        x if plus is None else plus,
+        rows,
+        out,
+        d,
+        n,
+        out.shape[1],
+        plus is not None,
+        places is not None,
+        16,
+        128,
+    )
     fill_up(out, n)
 
 
