@@ -41,7 +41,7 @@ def archive(samples: Dataset, observation: Observation | None) -> bytes:
     if samples.conditions.labels is not None:
         arrays["labels"] = samples.conditions.labels.numpy()
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
+    np.savez(buffer, **arrays)  # photographs hardly compress, and trying would take as long as the flow
     return buffer.getvalue()
 
 
