@@ -16,18 +16,24 @@ if TYPE_CHECKING:
     from cswf_core.flow.flow import State
 
 
-def describe(state: State) -> str:
-    """Return a state in one line: stage, step, mean displacement, time left."""
-    stage = f"stage {state.stage_index + 1}/{state.stage_count} {state.stage.name}".rstrip()
-    return f"{stage}  step {state.step}/{state.stage.steps}  moved {state.displacement:.4f}  left {left(state)}"
+class Forecast:
+    """Tells when a flow will be done, by its pace after the first step: in that, kernels may be compiled."""
 
+    def __init__(self) -> None:
+        self._begin = (0, 0.0)
 
-def left(state: State) -> str:
-    """Return the time that the steps still to come will take, as minutes:seconds."""
-    seconds = state.seconds / state.total_step * (state.total_steps - state.total_step)
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    def left(self, state: State) -> str:
+        """Return what the steps still to come will take, as `  left minutes:seconds`; nothing if unknown."""
+        if state.total_step == 1:
+            self._begin = (1, state.seconds)
+        steps, seconds = self._begin
+        to_come = state.total_steps - state.total_step
+        if to_come and state.total_step == steps:
+            return ""
+        pace = (state.seconds - seconds) / max(1, state.total_step - steps)
+        minutes, rest = divmod(round(pace * to_come), 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"  left {hours}:{minutes:02}:{rest:02}" if hours else f"  left {minutes}:{rest:02}"
 
 
 class _Pace:
@@ -59,12 +65,15 @@ class LineProgress:
 
     def __init__(self, seconds: float = 5.0) -> None:
         self._pace = _Pace(seconds)
+        self._forecast = Forecast()
 
     @hookimpl
     def after_step(self, state: State) -> None:
-        """Print a line if it is time."""
+        """Print a line if it is time: stage, step, mean displacement, time left."""
+        left = self._forecast.left(state)
         if self._pace.due(state):
-            say(describe(state))
+            stage = f"stage {state.stage_index + 1}/{state.stage_count} {state.stage.name}".rstrip()
+            say(f"{stage}  step {state.step}/{state.stage.steps}  moved {state.displacement:.4f}{left}")
 
     def close(self) -> None:
         """Do nothing: lines need no tidying up."""
@@ -78,14 +87,15 @@ class BarProgress:
         self._bar = Progress(*columns, console=console)
         self._task = self._bar.add_task("starting", total=None)
         self._pace = _Pace(0.1)
+        self._forecast = Forecast()
         self._bar.start()
 
     @hookimpl
     def after_step(self, state: State) -> None:
         """Move the bar if it is time."""
+        left = self._forecast.left(state)
         if self._pace.due(state):
-            stage = f"stage {state.stage_index + 1}/{state.stage_count}"
-            text = f"{stage}  moved {state.displacement:.4f}  left {left(state)}"
+            text = f"stage {state.stage_index + 1}/{state.stage_count}  moved {state.displacement:.4f}{left}"
             self._bar.update(self._task, completed=state.total_step, total=state.total_steps, description=text)
 
     @hookimpl
