@@ -48,7 +48,7 @@ class Result:
     """The recipe's."""
     stage: str
     choices: dict[str, str]
-    """Names of projection, CDF, condition and precision."""
+    """Names of projection, CDF, condition and precision, and the numbers that products are taken in."""
     sizes: dict[str, Any]
     device: dict[str, Any]
     step_ms_all: list[float]
@@ -104,6 +104,7 @@ def measure(
             "cdf": recipe.cdf.name,
             "condition": recipe.condition.name,
             "precision": recipe.particles.precision,
+            "products": flow.products,
         },
         sizes=sizes(flow, recipe),
         device=describe_device(flow.device),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import attrs
 import torch
 from torch import Tensor
 
@@ -65,8 +67,10 @@ class Estimate:
                 return self._checked(self.cdf.displace(rows, data), rows)
         with clock.part("count", work):
             mine = self._fit(rows)
-        with clock.part("tables"), boundary.calling(self.owner, "between"):
+        made: list[object] = [mine, data]
+        with clock.part("tables", lambda: (_held(made), 0.0)), boundary.calling(self.owner, "between"):
             through = self.cdf.between(mine, data)
+            made.append(through)
         if not isinstance(through, TransportMap):
             raise boundary.fault(self.owner, "between", "a TransportMap", type(through).__name__)
         with clock.part("lookup", lambda: (2 * work()[0], 0.0)), boundary.calling(self.owner, "displace"):
@@ -84,6 +88,18 @@ class Estimate:
         squares = delta.square().sum(dim=1)
         rows.values.copy_(delta)
         return squares
+
+
+def _held(things: Sequence[object]) -> float:
+    """Return the bytes of the tensors that objects have as attributes."""
+    kinds: list[Any] = [type(thing) for thing in things]
+    values = [
+        getattr(thing, field.name)
+        for thing, kind in zip(things, kinds, strict=True)
+        if attrs.has(kind)
+        for field in attrs.fields(kind)
+    ]
+    return float(sum(value.numel() * value.element_size() for value in values if isinstance(value, Tensor)))
 
 
 def _work(rows: Rows) -> Work:

@@ -229,6 +229,12 @@ class Flow:
         )
         return self._plan_class()(scene)
 
+    @property
+    def products(self) -> str:
+        """The numbers that products are taken in: `float16`, summed in float32, or `float32` or `float64`."""
+        exact = issubclass(self._plan_class(), ExactPlan)
+        return str(self.settings.dtype).removeprefix("torch.") if exact else "float16"
+
     def _plan_class(self) -> type[Plan]:
         """Return the plan in half precision if that is wanted and can be had; float64 stays what it is."""
         wanted = self.settings.half and self.settings.dtype == torch.float32

@@ -20,7 +20,7 @@ from cswf_core.flow.estimate import Fits
 from cswf_core.flow.graph import StepGraph, recorded
 from cswf_core.flow.memory import is_out_of_memory, total_memory
 from cswf_core.flow.plan import Plan, Scene
-from cswf_core.flow.slabs import HalfCloud, Slab, project, spread, work
+from cswf_core.flow.slabs import HalfCloud, Slab, packing, project, spread, work
 from cswf_core.flow.step import Tile, noise_widths
 from cswf_core.flow.structured import places
 from cswf_core.interfaces import Conditions
@@ -160,7 +160,7 @@ class HalfPlan(Plan):
         """Draw the directions of a step and, where fits are small, fit the data's distributions along them."""
         slabs: list[Slab] = []
         for tile in self.tiles(step):
-            with self.clock.part("draw"):
+            with self.clock.part("draw", partial(packing, tile)):
                 slabs += self._cut(tile)
         if self.scene.estimate.cdf.compact:
             for slab in slabs:

@@ -75,8 +75,14 @@ class Plan(abc.ABC):
         scene = self.scene
         values = self.check_values or scene.data_x.device.type == "cpu"
         drawn = scene.directions.tiles(scene.settings.seed, scene.index, step, values=values)
+        size = scene.data_x.element_size()
+        tile: Tile | None = None
+
+        def written() -> tuple[float, float]:
+            return (0.0 if tile is None else float(math.prod(tile.projection.shape) * size)), 0.0
+
         while True:
-            with self.clock.part("draw"):
+            with self.clock.part("draw", written):
                 tile = next(drawn, None)
             if tile is None:
                 return

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.flow.estimate import Fits
-from cswf_core.flow.step import Meeting
+from cswf_core.flow.step import Meeting, Tile
 from cswf_core.interfaces import Conditions, Rows
 from cswf_core.kernels.blocks import Blocks, padded
 from cswf_core.kernels.gpu import products
@@ -64,6 +64,12 @@ def project(slab: Slab, cloud: HalfCloud, noise: Tensor | None) -> tuple[Rows, T
             rows, low=rows.low - noise / 2, high=rows.high + noise / 2, noise=noise, first=slab.first
         )
     return rows, values
+
+
+def packing(tile: Tile) -> tuple[float, float]:
+    """Return the bytes of bringing directions into half precision: read in float32, written in float16."""
+    H, d = tile.projection.shape
+    return 6.0 * H * d, 0.0
 
 
 def work(slab: Slab, samples: int, coordinate: int) -> tuple[float, float]:

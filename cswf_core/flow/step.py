@@ -160,7 +160,7 @@ def _slab(
                 cloud = data()
                 with clock.part("project", lambda: slab.work(cloud.z.shape[1])):
                     q.append(slab.project(cloud).contiguous())
-            with clock.part("count"):
+            with clock.part("count", lambda: (float(q[0][rows].numel() * q[0].element_size()), 0.0)):
                 noise = None if slab.noise is None else slab.noise[rows]
                 fits = estimate.fit(Rows.of(q[0][rows], noise, first=place[1] + rows.start))
             if kept is not None and estimate.cdf.compact:

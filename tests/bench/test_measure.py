@@ -51,6 +51,17 @@ def test_every_part_of_a_step_has_its_time_and_its_work(result):
     assert sum(share.milliseconds for share in result.parts.values()) > 0
     assert result.parts["project"].flops > 0
     assert result.parts["project"].bytes > 0
+    assert result.choices["products"] == "float32"
+
+
+def test_bytes_are_those_of_the_sizes(registry):
+    recipe = attrs.evolve(SMALL, cdf="histogram").load(CPU, registry)
+    parts = measure(recipe, None, EFFORT, CPU, CEILINGS).parts
+    M, N, H, d, B = 30, 40, 20, 192, 512
+    assert parts["draw"].bytes == 4 * H * d
+    assert parts["count"].bytes == 4 * H * (M + N)
+    assert parts["tables"].bytes == 2 * (4 * H * (B + 1) + 8 * H) + 8 * H * (B + 1)
+    assert parts["lookup"].bytes == 8 * H * M
 
 
 def test_the_stopwatch_is_taken_out_of_the_flow_again(registry, monkeypatch):
