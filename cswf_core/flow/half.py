@@ -69,7 +69,7 @@ class HalfPlan(Plan):
             )
         row = 2 * (padded(M) + padded(scene.data_x.shape[1]))
         most = total_memory(device) // SHARE // row if scene.estimate.lean else scene.chunks.rows
-        self._most = max(TILE, most // TILE * TILE)
+        self._most = min(max(TILE, most // TILE * TILE), padded(scene.directions.stage.directions))
 
     def move(self, step: int, eta: float) -> tuple[Tensor, Tensor]:
         """X ← X − η v̂."""
@@ -246,7 +246,7 @@ class HalfPlan(Plan):
     def _refresh(self, mine: HalfCloud) -> None:
         """Bring the particles into half precision: z = z₀ + G S, or z itself."""
         particles = self.scene.particles
-        change = None if particles.sum is None or self._observed else self._gram(particles.sum)
+        change = None if particles.sum is None or self._observed else self._gram(particles.sum).contiguous()
         products.halve(particles.cloud.z.contiguous(), self._places, mine.z, change)
 
     def _gram(self, u: Tensor) -> Tensor:
@@ -286,7 +286,10 @@ class HalfPlan(Plan):
         return (change * self._gram(change)).sum(dim=0).clamp_min(0).sqrt().mean()
 
     def _arriving(self) -> tuple[float, float]:
-        """Return the bytes that z = z₀ + G S moves: read S and z₀, write G S and read it, write z in half."""
-        return (
-            (0.0, 0.0) if self._direct or self._observed else (18.0 * self.scene.particles.cloud.z.numel(), 0.0)
-        )
+        """Return the bytes that `_arrived` has to move.
+
+        Of z = z₀ + G S: read S, write G S, read both parts, write z in half precision. With an observation:
+        read the update, read and write z and S, or x, and bring that into half precision.
+        """
+        each = 0 if self._direct else 26 if self._observed and self.scene.particles.sum is not None else 18
+        return float(each * self.scene.particles.cloud.z.numel()), 0.0

@@ -130,7 +130,8 @@ class ExactPlan(Plan):
         kept = None if scene.settings.reuse == 1 else self._kept
         bench = Workbench(scene.estimate, scene.chunks, kept, self.clock)
         update, squares = velocity(tiles, scene.particles.cloud, data, bench)
-        with self.clock.part("move"):
+        kept_up = 1 if scene.particles.sum is None else 2  # x, or z and S: read and written
+        with self.clock.part("move", lambda: (float((1 + 2 * kept_up) * update.nbytes), 0.0)):
             return scene.particles.move(update.mul_(eta)), squares
 
     def ready(self, tile: Tile) -> Tile:
@@ -147,7 +148,7 @@ class ExactPlan(Plan):
         if self._binned:
             return self.data_z
         key = Key(scene.settings.seed, "dequantise", scene.index, step)
-        with self.clock.part("draw"):
+        with self.clock.part("draw", lambda: (float(self.data_z.nbytes), 0.0)):
             return dequantised(
                 self.data_z,
                 scene.data.bin_width,

@@ -82,7 +82,10 @@ def work(slab: Slab, samples: int, coordinate: int) -> tuple[float, float]:
 
 
 def spread(x: Tensor, few: int) -> Tensor:
-    """Return a view of some of the samples in x (d×n), in runs that are spread evenly: d×runs×RUN, or d×1×n."""
+    """Return a view of some of the samples in x (d×n), in runs that are spread evenly: d×runs×RUN, or d×1×n.
+
+    The samples of a row must lie side by side in memory, and `few` must be some runs.
+    """
     d, n = x.shape
     runs = few // RUN
     if n < few:

@@ -41,7 +41,7 @@ def archive(samples: Dataset, observation: Observation | None) -> bytes:
     if samples.conditions.labels is not None:
         arrays["labels"] = samples.conditions.labels.numpy()
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # photographs hardly compress, and trying would take as long as the flow
+    np.savez(buffer, **arrays)  # photographs hardly compress, and trying takes seconds
     return buffer.getvalue()
 
 

@@ -11,6 +11,7 @@ from tests.kernels.interpreted import DEVICE
 from cswf_core.flow.flow import Flow  # isort: skip
 from cswf_core.errors import CswfError, NotRepeatableError
 from cswf_core.flow import half as half_module
+from cswf_core.flow.clock import Stopwatch
 from cswf_core.flow.graph import overwrite
 from cswf_core.flow.half import HalfPlan
 from cswf_core.flow.parts import Parts, Settings
@@ -41,10 +42,12 @@ def images(bin_width: float = 0.0) -> Dataset:
     return Dataset(x=x, space=SPACE, conditions=conditions, classes=("a", "b", "c"), bin_width=bin_width)
 
 
-def build(kind, condition=None, cdf=None, *, bin_width=0.0, entropy=0.0, **settings) -> Flow:
+ENTRIES = ("(4×4) [3]", "(8×8) [3]")
+
+
+def build(kind, condition=None, cdf=None, *, bin_width=0.0, entropy=0.0, entries=ENTRIES, **settings) -> Flow:
     """A flow whose steps are computed by one plan or the other."""
-    entries = tuple(map(Entry.from_text, ("(4×4) [3]", "(8×8) [3]")))
-    schedule = Pyramid(entries=entries, steps=2, directions=70)
+    schedule = Pyramid(entries=tuple(map(Entry.from_text, entries)), steps=2, directions=70)
     parts = Parts(condition or NoCondition(), ConvStack(), cdf or Histogram(bins=256), schedule)
     settings = {"count": 60, "scale": 0.5, "half": True, **settings}
     flow = Flow(images(bin_width), parts, Settings(**settings), device=DEVICE)
@@ -99,6 +102,24 @@ def test_slabs_change_results_by_rounding_only(monkeypatch):
     torch.testing.assert_close(one, wide.samples().x, atol=1e-6, rtol=0)  # the sums' rounding, in float32
     # Then numbers in half precision may round the other way, which are 2⁻¹⁰ apart from 1 on.
     torch.testing.assert_close(end, wide.run().x, atol=5e-3, rtol=0)
+
+
+@pytest.mark.parametrize(("share", "slabs"), [(1, [200]), (10**15, [128, 72])])
+def test_the_bytes_of_a_step_are_counted_from_its_sizes(share, slabs, monkeypatch):
+    monkeypatch.setattr(half_module, "SHARE", share)
+    flow = build(HalfPlan, entries=("(8×8) [3]",))
+    flow.stages = tuple(attrs.evolve(stage, directions=200) for stage in flow.stages)
+    watch = flow.clock = Stopwatch(DEVICE)
+    next(iter(flow))
+    found = {name: share.bytes for name, share in watch.shares.items()}
+    d, M, H = 64, 60, 200
+    assert found["draw"] == (4 + 4 + 2) * H * d
+    assert found["project"] == sum(2 * h * (2 * d + M + N) + 2 * d * (M + N) for h in slabs)
+    assert found["count"] == 2 * H * (M + N)
+    assert found["lookup"] == 2 * 2 * H * M
+    sums = [4] * (len(slabs) - 1)  # written by the first, read by the last
+    assert found["back-project"] == 2 * H * (d + M) + d * M * (4 + 4 + 2 + 2 * sum(sums))
+    assert found["move"] == 0
 
 
 def test_a_lack_of_memory_halves_the_slabs(monkeypatch, caplog):
@@ -170,11 +191,12 @@ def test_data_and_starts_may_lie_in_memory_as_they_like():
 
 @pytest.mark.parametrize(("M", "few"), [(10, 1024), (1024, 1024), (5000, 1024), (100_000, 1024)])
 def test_moves_are_measured_on_particles_from_everywhere(M, few):
-    numbers = torch.arange(2 * M).view(2, M)[1:] - M
-    seen = spread(numbers, few)
+    numbers = torch.arange(-M, 2 * M).view(3, M)[1:]
+    seen, below = spread(numbers, few)
     assert len(seen.unique()) == min(M, few) == seen.numel()
     assert int(seen.min()) == 0
     assert M - 16 <= int(seen.max()) < M
+    assert torch.equal(below, seen + M)
 
 
 def test_a_number_that_is_none_in_any_particle_ends_the_flow(monkeypatch):

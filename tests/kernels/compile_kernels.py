@@ -5,6 +5,7 @@ Run in a process of its own: kernels that were defined for the interpreter canno
 
 from __future__ import annotations
 
+import itertools
 import sys
 
 import triton
@@ -21,6 +22,8 @@ TRANSPORT = {
     "out_stride": "i32", "squares": REAL,
 }  # fmt: skip
 ADDED = [{"GROUPED": grouped, "NOISY": noisy} for grouped in (False, True) for noisy in (False, True)]
+SHARED = {"80": 163 * 1024, "90": 227 * 1024, "120": 99 * 1024}
+"""Bytes that a program may have, by compute capability."""
 TILES = {"TM": 128, "TN": 128, "BK": 32}
 
 
@@ -30,7 +33,7 @@ def tile(kind: str, *shape: int) -> str:
 
 
 def kernels():
-    """Yield each kernel with the types of its arguments and its constants, in every form it is used in."""
+    """Yield each kernel with its arguments' types, its constants in every form it is used in, and stages."""
     work = {"B": 1024, "ROUNDS": 11, "BLOCK": 4096, "THREADS": 256, "SHARED": True}
     for added in ADDED:
         for name in ("COUNTS", "COMPOSES", "LOOKS_UP", None):
@@ -49,13 +52,17 @@ def kernels():
         "z": tile("fp16", 32, 128),
         "out": tile("fp16", 128, 128),
     }
-    yield products._project, {**there, **ends}, TILES
-    back = {"theta": tile("fp16", 32, 128), **pattern, "delta": tile("fp16", 32, 128)}
-    moving = {"x": REAL, "rows": LONG, "factor": REAL, "half": tile("fp16", 128, 64)}
-    for adds, moves in ((False, False), (True, False), (False, True), (True, True)):
-        sums = {"u": tile("fp32", 128, 128), **moving, "d": "i32", "n": "i32", "depth": "i32"}
-        forms = {"ADDS": adds, "MOVES": moves, "PLACED": moves, "HALVED": moves}
-        yield products._back_project, {**back, **sums}, {**TILES, **forms}
+    yield products._project, {**there, **ends}, TILES, products.AHEAD
+    delta = tile("fp16", 32, 128)
+    back = {"theta": tile("fp16", 32, 128), **pattern, "delta": delta, "x": REAL, "rows": LONG, "factor": REAL}
+    sizes = {"d": "i32", "n": "i32", "depth": "i32"}
+    for adds, moves, placed, halved in itertools.product((False, True), repeat=4):
+        if moves or not (placed or halved):
+            goes = {"u": tile("fp32", 128, 128) if adds or not moves else delta}
+            goes["half"] = tile("fp16", 128, 64) if halved else delta
+            forms = {"ADDS": adds, "MOVES": moves, "PLACED": placed, "HALVED": halved}
+            stages = products.SUMS if not (adds or moves) else products.BACK
+            yield products._back_project, {**back, **goes, **sizes}, {**TILES, **forms}, stages
     found = {"low": REAL, "high": REAL, "ends": REAL, "H": "i32", "columns": "i32"}
     yield products._ends, found, {"BLOCK_H": 32, "BLOCK_C": 32}
     grid = {"position": REAL, "rank": LONG, "key": LONG, "d": "i32", "width": "i32"}
@@ -72,12 +79,15 @@ def kernels():
 def main() -> None:
     """Compile for the compute capability that is asked for, and print one line per kernel."""
     target = GPUTarget("cuda", int(sys.argv[1]), 32)
-    for kernel, types, constants in kernels():
+    for kernel, types, constants, *stages in kernels():
         signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
-        warps = constants.get("THREADS", 128) // 32
-        source = ASTSource(kernel, signature, constants)
-        compiled = triton.compile(source, target=target, options={"num_warps": warps})
-        print(kernel.__name__, constants, len(compiled.asm["cubin"]), flush=True)
+        options = {"num_warps": constants.get("THREADS", 128) // 32}
+        if stages:
+            options["num_stages"] = stages[0]
+        compiled = triton.compile(ASTSource(kernel, signature, constants), target=target, options=options)
+        print(kernel.__name__, constants, compiled.metadata.shared, flush=True)
+        if compiled.metadata.shared > SHARED[sys.argv[1]]:
+            sys.exit(f"{kernel.__name__} takes more shared memory than a multiprocessor has")
 
 
 if __name__ == "__main__":

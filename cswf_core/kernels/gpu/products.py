@@ -15,8 +15,12 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from cswf_core.kernels.blocks import BLOCK, TILE, Blocks, blocks, padded
 
-AHEAD, BACK = 4, 5
-"""Blocks that are under way at a time, there and back; with more, fewer programs fit on a multiprocessor."""
+AHEAD, BACK, SUMS = 4, 5, 3
+"""Blocks under way at a time in a projection, in a back-projection, and in one that writes its sums down.
+
+With more, fewer programs fit on a multiprocessor. Writing sums down takes shared memory of its own, of which
+some cards have 99 KB.
+"""
 
 
 @triton.jit
@@ -262,7 +266,7 @@ def _back(
         delta if factor is None else factor,
         unused if half is None else TensorDescriptor.from_tensor(half, [TILE, TILE // 2]), d, n,
         pattern.lists.shape[1], TILE, TILE, BLOCK, plus is not None, x is not None, places is not None,
-        half is not None, num_warps=4, num_stages=BACK,
+        half is not None, num_warps=4, num_stages=SUMS if x is None and plus is None else BACK,
     )  # fmt: skip
 
 
