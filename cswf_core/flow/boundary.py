@@ -81,8 +81,9 @@ def check_tensor(
 
 def check_finite(value: Tensor, owner: Owner, method: str) -> Tensor:
     """Return `value` if it has no NaN and no infinity. Reads one number back from the device."""
-    if not bool(torch.isfinite(value).all()):
-        bad = int((~torch.isfinite(value)).sum())
+    # What is not finite makes the sum so, and a sum takes a thirtieth of the time. It may also be too large.
+    bad = 0 if math.isfinite(float(value.sum())) else int((~torch.isfinite(value)).sum())
+    if bad:
         raise fault(owner, method, "finite numbers", f"{bad} of {value.numel()} that are NaN or infinite")
     return value
 

@@ -148,7 +148,8 @@ class ExactPlan(Plan):
         if self._binned:
             return self.data_z
         key = Key(scene.settings.seed, "dequantise", scene.index, step)
-        with self.clock.part("draw", lambda: (float(self.data_z.nbytes), 0.0)):
+        drawn = float(self.data_z.nbytes) if scene.data.bin_width else 0.0
+        with self.clock.part("draw", lambda: (drawn, 0.0)):
             return dequantised(
                 self.data_z,
                 scene.data.bin_width,

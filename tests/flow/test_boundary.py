@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from cswf_core.errors import DataError, PluginError, RunError
+from cswf_core.flow import boundary
 from cswf_core.interfaces import (
     ConditionEncoder,
     Conditions,
@@ -275,3 +276,18 @@ def test_a_class_that_no_datum_has_cannot_flow_separately():
     lacking = attrs.evolve(data, conditions=Conditions(torch.zeros(len(data), dtype=torch.int64)))
     with pytest.raises(DataError, match="ask for a condition that no data have"):
         small_flow(lacking, condition=Separate(), start=start)
+
+
+@pytest.mark.parametrize("bad", [[torch.nan], [torch.inf], [-torch.inf, torch.inf], [torch.nan, torch.inf]])
+def test_any_number_that_is_none_is_found(bad):
+    value = torch.ones(10, 10)
+    assert boundary.check_finite(value, OWNERS["cdf"], "fit") is value
+    value[3, : len(bad)] = torch.tensor(bad)
+    with pytest.raises(PluginError, match=f"{len(bad)} of 100 that are NaN or infinite"):
+        boundary.check_finite(value, OWNERS["cdf"], "fit")
+
+
+def test_numbers_may_be_large_though_their_sum_is_not_finite():
+    value = torch.full((10, 10), 1e38)
+    assert not torch.isfinite(value.sum())
+    assert boundary.check_finite(value, OWNERS["cdf"], "fit") is value
