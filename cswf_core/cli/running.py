@@ -11,6 +11,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from cswf_core.cli.allocator import keep_freed_memory
 from cswf_core.errors import Terminated
 from cswf_core.launch import launch
 from cswf_core.recipe import Recipe
@@ -24,9 +25,10 @@ quiet_option = click.option("--quiet", is_flag=True, help="Print nothing but err
 
 
 def get_ready(*, quiet: bool) -> None:
-    """Send warnings to the terminal, and let SIGTERM end a run as Ctrl-C does."""
+    """Send warnings to the terminal, let SIGTERM end a run as Ctrl-C does, and hold on to memory."""
     logging.basicConfig(format="%(message)s", level=logging.ERROR if quiet else logging.WARNING)
     signal.signal(signal.SIGTERM, _terminate)
+    keep_freed_memory()
 
 
 def introduce(recipe: Recipe) -> None:
