@@ -125,19 +125,9 @@ def _middle(theta, position, rank, key, d, width, BLOCK_D: tl.constexpr):
 
 @triton.jit
 def _pack(
-    theta,
-    scale,
-    order,
-    places,
-    out,
-    nonzero,
-    H,
-    d,
-    width,
-    SORTED: tl.constexpr,
-    SCALED: tl.constexpr,
-    BK: tl.constexpr,
-):
+    theta, scale, order, places, out, nonzero, H, d, width,
+    SORTED: tl.constexpr, SCALED: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
     """One block of the matrix: sorted, scaled, in half precision; and whether anything in it is not zero."""
     tile, block = tl.program_id(0), tl.program_id(1)
     h = tile * BK + tl.arange(0, BK)
@@ -161,18 +151,9 @@ def _pack(
 
 @triton.jit
 def _halve(
-    x,
-    plus,
-    rows,
-    out,
-    d,
-    n,
-    out_width,
-    ADDS: tl.constexpr,
-    PLACED: tl.constexpr,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-):
+    x, plus, rows, out, d, n, out_width,
+    ADDS: tl.constexpr, PLACED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
     """out[k, j] = x[rows[k], j] in half precision, if ADDS with `plus` added; rows from d on are 0."""
     k = tl.program_id(0) * BM + tl.arange(0, BM)
     j = tl.program_id(1) * BN + tl.arange(0, BN)
