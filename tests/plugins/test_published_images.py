@@ -1,0 +1,221 @@
+"""Images come out of published files as they went in; what is wrong with a file is one sentence."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import os
+import pickle
+import socket
+import urllib.error
+
+import numpy as np
+import pytest
+import torch
+
+from cswf_core.errors import DataError
+from cswf_plugins.datasets.cifar10 import Cifar10
+from cswf_plugins.datasets.fashion_mnist import FashionMnist
+from cswf_plugins.datasets.mnist import Mnist
+from tests.conftest import skip_without
+from tests.plugins.image_files import (
+    TRAIN,
+    complaint_of,
+    draw,
+    idx,
+    write_cifar,
+    write_idx,
+)
+
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize(
+    ("cls", "place"),
+    [
+        (Mnist, "mnist"),
+        (Mnist, "MNIST/raw"),
+        (Mnist, "."),
+        (FashionMnist, "fashion-mnist"),
+        (FashionMnist, "FashionMNIST/raw"),
+        (FashionMnist, "."),
+    ],
+)
+def test_idx_files_come_back_from_every_layout(tmp_path, cls, place, zipped):
+    content = write_idx(tmp_path / place, zipped)
+    data = cls(root=tmp_path, download=False).load(draw())
+    assert (data.space.shape, data.bin_width, data.x.dtype) == ((1, 28, 28), 1 / 128, torch.float32)
+    assert data.classes == cls.CLASSES
+    for part, name in ((data, "train"), (data.held_out, "t10k")):
+        assert np.array_equal(part.images().numpy()[:, 0], content[name][0])
+        assert part.conditions.labels.tolist() == content[name][1].tolist()
+    test = cls(root=tmp_path, split="test").load(draw())
+    assert test.held_out is None
+    assert torch.equal(test.x, data.held_out.x)
+
+
+@pytest.mark.parametrize(
+    ("version", "place"),
+    [
+        ("binary", "cifar-10-batches-bin"),
+        ("python 2", "cifar-10-batches-py"),
+        ("python 3", "cifar-10-batches-py"),
+        ("binary", "."),
+        ("python 2", "."),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_cifar_comes_back_from_both_versions(tmp_path, version, place):
+    batches = write_cifar(tmp_path / "here" / place, version)
+    data = Cifar10(root=tmp_path / "here", download=False).load(draw())
+    assert data.space.shape == (3, 32, 32)
+    assert np.array_equal(data.images()[20:40].numpy(), batches["data_batch_2"][0])
+    assert np.array_equal(data.held_out.images().numpy(), batches["test_batch"][0])
+    assert data.conditions.labels.tolist() == list(range(10)) * 10
+    assert data.classes[6] == "frog"
+
+
+SHORT = idx(np.zeros((TRAIN, 28, 28), np.uint8))[:-5]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("train-images-idx3-ubyte", b"", r"is damaged: it should begin with 00 00 08 03 .* got nothing"),
+        ("train-images-idx3-ubyte", b"\0\0\x08\x03\0", "should begin with 00 00 08 03"),
+        ("train-images-idx3-ubyte", idx(np.zeros(3, np.uint8)), "got 00 00 08 01; replace or remove it"),
+        ("train-images-idx3-ubyte", SHORT, "should have 47,056 bytes and has 47,051"),
+        ("train-images-idx3-ubyte", SHORT + bytes(6), "should have 47,056 bytes and has 47,057"),
+        ("train-images-idx3-ubyte", idx(np.zeros((TRAIN, 8, 8), np.uint8)), "images of 8×8 pixels, not 28×28"),
+        ("t10k-labels-idx1-ubyte", idx(np.zeros(19, np.uint8)), "has 20 images but .* has 19 labels"),
+        ("t10k-labels-idx1-ubyte", idx(np.full(20, 10, np.uint8)), "it has the label 10, and 9 is the last"),
+        ("train-images-idx3-ubyte.gz", b"hello", "cannot be unzipped"),
+        ("train-images-idx3-ubyte.gz", gzip.compress(SHORT)[:-20], "cannot be unzipped"),
+        ("train-images-idx3-ubyte.gz", gzip.compress(SHORT)[:20] + b"\xff" * 99, "cannot be unzipped"),
+    ],
+)
+def test_a_damaged_idx_file_is_one_sentence_that_names_it(tmp_path, name, content, complaint):
+    write_idx(tmp_path, zipped=name.endswith(".gz"))
+    (tmp_path / name).write_bytes(content)
+    source = Mnist(root=tmp_path)
+    with pytest.raises(DataError, match=complaint):
+        source.load(draw())
+    assert str(tmp_path / name) in complaint_of(source)
+
+
+class Harm:
+    def __reduce__(self):
+        return os.system, ("echo harm",)
+
+
+ROWS = np.zeros((2, 3072), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("test_batch.bin", b"", "a multiple of 3,073 bytes and has 0"),
+        ("test_batch.bin", bytes(3074), "a multiple of 3,073 bytes and has 3,074"),
+        ("test_batch.bin", b"\x0a" + bytes(3072), "it has the label 10, and 9 is the last"),
+        ("test_batch", b"hello", "cannot be unpickled"),
+        ("test_batch", pickle.dumps({b"data": ROWS, b"labels": [1, 2]})[:-50], "cannot be unpickled"),
+        ("test_batch", pickle.dumps({b"data": Harm()}), "names posix.system, which has no place"),
+        ("test_batch", pickle.dumps([1, 2]), "should have 'data' of n×3,072 bytes"),
+        ("test_batch", pickle.dumps({b"data": ROWS[:, 1:], b"labels": [1, 2]}), "'data' of n×3,072 bytes"),
+        ("test_batch", pickle.dumps({b"data": ROWS.astype(int), b"labels": [1, 2]}), "'data' of n×3,072"),
+        ("test_batch", pickle.dumps({b"data": ROWS, b"labels": [1]}), "a list of 2 whole numbers"),
+        ("test_batch", pickle.dumps({b"data": ROWS, b"labels": "ab"}), "a list of 2 whole numbers"),
+        ("test_batch", pickle.dumps({b"data": ROWS, b"labels": [1, -2]}), "it has the label -2"),
+    ],
+)
+def test_a_damaged_cifar_file_is_one_sentence_that_names_it(tmp_path, name, content, complaint):
+    write_cifar(tmp_path / "c", "binary" if name.endswith(".bin") else "python 2")
+    (tmp_path / "c" / name).write_bytes(content)
+    source = Cifar10(root=tmp_path / "c")
+    assert complaint in complaint_of(source)
+    assert str(tmp_path / "c" / name) in complaint_of(source)
+
+
+def test_without_files_and_without_download_the_sentence_says_what_to_put_where(tmp_path):
+    said = complaint_of(Mnist(root=tmp_path, download=False))
+    assert f"the files are not in {tmp_path} and download is false; put train-images-idx3-ubyte, " in said
+    assert f"(or the same with '.gz') into {tmp_path / 'mnist'}" in said
+    assert "train-images" not in complaint_of(Mnist(root=tmp_path, split="test", download=False))
+    said = complaint_of(Cifar10(root=tmp_path, download=False))
+    assert f"data_batch_5.bin, test_batch.bin into {tmp_path / 'cifar-10-batches-bin'}" in said
+    write_idx(tmp_path / "mnist")
+    (tmp_path / "mnist" / "t10k-labels-idx1-ubyte").unlink()
+    assert "download is false" in complaint_of(Mnist(root=tmp_path, download=False))
+
+
+def no_network(*arguments, **options):
+    raise urllib.error.URLError(f"no network\nhere, after {socket.getdefaulttimeout()} s")
+
+
+@pytest.mark.parametrize("cls", [Mnist, FashionMnist, Cifar10])
+def test_a_download_that_fails_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, caplog, cls):
+    monkeypatch.setattr("torchvision.datasets.utils._urlretrieve", no_network)
+    monkeypatch.setattr("urllib.request.urlopen", no_network)
+    before = socket.getdefaulttimeout()
+    with caplog.at_level(logging.WARNING, "cswf"):
+        said = complaint_of(cls(root=tmp_path))
+    assert f"downloading {cls.TORCHVISION[0]} into {tmp_path}" in caplog.text
+    assert "could not be downloaded (" in said
+    assert "no network here, after 30.0 s" in said
+    assert f"into {tmp_path / cls.FOLDERS[0]}" in said
+    assert socket.getdefaulttimeout() == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_download_is_read_from_its_files_and_not_repeated(tmp_path, monkeypatch, capsys):
+    import torchvision
+
+    calls = []
+
+    def download(self):
+        calls.append(self.root)
+        print("Downloading …")
+        write_idx(tmp_path / self.raw_folder)
+
+    monkeypatch.setattr(torchvision.datasets.MNIST, "download", download)
+    root = tmp_path / "new"
+    assert len(Mnist(root=root).load(draw())) == TRAIN
+    assert len(Mnist(root=root, download=False).load(draw())) == TRAIN
+    assert len(calls) == 1
+    assert capsys.readouterr().out == ""
+    assert [path.name for path in root.iterdir()] == ["MNIST"]
+    monkeypatch.setattr(torchvision.datasets.MNIST, "__init__", lambda *_, **__: None)
+    assert "could not be downloaded (" in complaint_of(Mnist(root=tmp_path / "other"))
+    (tmp_path / "file").write_text("")
+    assert "could not be downloaded (" in complaint_of(Mnist(root=tmp_path / "file"))
+
+
+def real(source, monkeypatch, root):
+    """Load a published data set, or skip."""
+    if root is None:
+        monkeypatch.delenv("CSWF_DATA")
+    else:
+        monkeypatch.setenv("CSWF_DATA", root)
+    skip_without(source.NAME)
+    return source.load(draw())
+
+
+REAL_ROOT = os.environ.get("CSWF_DATA")
+
+
+@pytest.mark.parametrize(
+    ("source", "seen", "first", "mean"),
+    [
+        (Mnist(download=False), 60_000, [5, 0, 4, 1, 9], 0.1307),
+        (FashionMnist(download=False), 60_000, [9, 0, 0, 3, 0], 0.2860),
+        (Cifar10(download=False), 50_000, [6, 9, 9, 4, 1], 0.4734),
+    ],
+    ids=lambda value: getattr(value, "NAME", None),
+)
+def test_the_published_files_have_what_is_known_of_them(monkeypatch, source, seen, first, mean):
+    data = real(source, monkeypatch, REAL_ROOT)
+    assert (len(data), len(data.held_out)) == (seen, 10_000)
+    assert data.conditions.labels[:5].tolist() == first
+    assert float(data.x.double().mean() + 1) * 128 / 255 == pytest.approx(mean, abs=5e-4)
+    assert len(data.classes) == len(torch.bincount(data.held_out.conditions.labels)) == 10
