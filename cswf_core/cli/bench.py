@@ -11,6 +11,8 @@ from typing import Any
 import attrs
 import click
 import torch
+from rich.console import Console
+from rich.status import Status
 
 from cswf_core.bench import report
 from cswf_core.bench.ceilings import Ceilings, measure_ceilings
@@ -90,14 +92,16 @@ def bench(
     recipes = {value: one.load(chosen, registry) for value, one in requests.items()}
     _refuse(out)
     get_ready(quiet=as_json)
-    measuring = _Measuring(chosen, measure_ceilings(chosen), Effort(steps, warmup), stage, naive)
     found: Any
-    if swept is None:
-        result = measuring.result(recipes[""], request)
-        found, text = report.as_json(result, command), report.as_text(result)
-    else:
-        rows = [measuring.row(key, value, recipe, requests[value]) for value, recipe in recipes.items()]
-        found, text = report.sweep_as_json(rows, command), report.sweep_as_text(rows)
+    # Drawn by a thread beside what is timed: seldom.
+    with Console(stderr=True).status("measuring what the device can do", refresh_per_second=2) as sight:
+        measuring = _Measuring(chosen, measure_ceilings(chosen), Effort(steps, warmup), stage, naive, sight)
+        if swept is None:
+            result = measuring.result(recipes[""], request)
+            found, text = report.as_json(result, command), report.as_text(result)
+        else:
+            rows = [measuring.row(key, value, recipe, requests[value]) for value, recipe in recipes.items()]
+            found, text = report.sweep_as_json(rows, command), report.sweep_as_text(rows)
     written = json.dumps(found, indent=2, ensure_ascii=False)
     if out is not None:
         out.write_text(written + "\n", encoding="utf-8")
@@ -113,18 +117,24 @@ class _Measuring:
     effort: Effort
     stage: int | None
     naive: bool
+    sight: Status
+    """What a terminal shows meanwhile."""
 
-    def result(self, recipe: Recipe, request: Request) -> Result:
+    def result(self, recipe: Recipe, request: Request, which: str = "") -> Result:
         """Measure a recipe."""
         note = request.note(self.device)
+        self.sight.update(f"timing steps{which}")
         found = measure(recipe, self.stage, self.effort, self.device, self.ceilings)
         found = attrs.evolve(found, notes=(note,) if note else ())
-        return with_naive(found, self.device) if self.naive else found
+        if not self.naive:
+            return found
+        self.sight.update(f"timing naive steps{which}")
+        return with_naive(found, self.device)
 
     def row(self, key: str, value: str, recipe: Recipe, request: Request) -> report.Row:
         """Measure one value of a sweep; what does not fit into memory is a row, too."""
         try:
-            return report.Row(key=key, value=value, result=self.result(recipe, request))
+            return report.Row(key=key, value=value, result=self.result(recipe, request, f", {key} {value}"))
         except OutOfMemoryError as error:
             return report.Row(key=key, value=value, result=None, error=str(error))
 

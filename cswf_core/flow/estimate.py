@@ -31,9 +31,10 @@ class Estimate:
         self.lean = self.composes or type(cdf).displace is not CDFEstimator.displace
         """Whether the plugin reads rows as they are, and needs no memory of their size."""
 
-    def fit(self, rows: Rows) -> Fits:
+    def fit(self, rows: Rows, clock: Clock) -> Fits:
         """Return F_q of the data's rows."""
-        return [self._fit(part) for part in self._strata(rows, 1)]
+        with clock.part("count", _work(rows)):
+            return [self._fit(part) for part in self._strata(rows, 1)]
 
     def displace(self, rows: Rows, fits: Fits, clock: Clock) -> Tensor:
         """Replace the particles' rows p by δ = F_q⁻¹(F_p(p)) − p; return the sum of δ² of each: H."""

@@ -18,7 +18,7 @@ from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.estimate import Fits
 from cswf_core.flow.graph import StepGraph, recorded
-from cswf_core.flow.memory import is_out_of_memory, total_memory
+from cswf_core.flow.memory import SHARE, is_out_of_memory, total_memory
 from cswf_core.flow.plan import Plan, Scene
 from cswf_core.flow.slabs import HalfCloud, Slab, packing, project, spread, work
 from cswf_core.flow.step import Tile, noise_widths
@@ -26,9 +26,6 @@ from cswf_core.flow.structured import places
 from cswf_core.interfaces import Conditions
 from cswf_core.kernels.blocks import TILE, Places, padded
 from cswf_core.kernels.gpu import products
-
-SHARE = 8
-"""Projected values of a slab may take this part of the device's memory."""
 
 SORTED_BELOW = 0.9
 """Share of blocks that are not zero up to which directions are sorted by where they look."""
@@ -267,9 +264,7 @@ class HalfPlan(Plan):
         assert self._data is not None
         with self.clock.part("project", partial(work, slab, self._data.count, 2)):
             rows, _ = project(slab, self._data, slab.noise)
-        moved = float(rows.values.numel() * rows.values.element_size())
-        with self.clock.part("count", lambda: (moved, 0.0)):
-            return self.scene.estimate.fit(rows)
+        return self.scene.estimate.fit(rows, self.clock)
 
     def _arrived(self, target: Tensor, before: Tensor) -> Tensor:
         """Let half precision know what has moved, and return the mean length of the move."""
@@ -291,5 +286,8 @@ class HalfPlan(Plan):
         Of z = z₀ + G S: read S, write G S, read both parts, write z in half precision. With an observation:
         read the update, read and write z and S, or x, and bring that into half precision.
         """
-        each = 0 if self._direct else 26 if self._observed and self.scene.particles.sum is not None else 18
-        return float(each * self.scene.particles.cloud.z.numel()), 0.0
+        particles = self.scene.particles
+        each = 0 if self._direct else 18
+        if self._observed and particles.sum is not None:
+            each += 8
+        return float(each * particles.cloud.z.numel()), 0.0

@@ -25,6 +25,9 @@ TILE = 16384
 """Directions per tile, which share a key: fixed, or the same seed would draw others. Large, because on a GPU
 small pieces of work take as long to start as to do."""
 
+SHARE = 8
+"""Projected values that are worked on at once may take this part of a device's memory."""
+
 TEMPORARIES = 12
 """Numbers that a transport keeps at once for each projected value, indices counted double."""
 
@@ -71,7 +74,7 @@ class Chunks:
     def __init__(self, device: torch.device, values_per_direction: int, itemsize: int) -> None:
         self.device = device
         row = max(1, values_per_direction * itemsize)
-        share = total_memory(device) // 8
+        share = total_memory(device) // SHARE
         self.slab = max(1, min(TILE, share // row))
         self.rows = max(1, min(self.slab, share // (row * TEMPORARIES)))
         self.recordable = True

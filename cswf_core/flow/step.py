@@ -160,12 +160,15 @@ def _slab(
                 cloud = data()
                 with clock.part("project", lambda: slab.work(cloud.z.shape[1])):
                     q.append(slab.project(cloud).contiguous())
-            with clock.part("count", lambda: (float(q[0][rows].numel() * q[0].element_size()), 0.0)):
-                noise = None if slab.noise is None else slab.noise[rows]
-                fits = estimate.fit(Rows.of(q[0][rows], noise, first=place[1] + rows.start))
+            noise = None if slab.noise is None else slab.noise[rows]
+            with clock.part("count"):
+                data_rows = Rows.of(q[0][rows], noise, first=place[1] + rows.start)
+            fits = estimate.fit(data_rows, clock)
             if kept is not None and estimate.cdf.compact:
                 kept[key] = fits
-        squares[rows] = estimate.displace(Rows.of(p[rows]), fits, clock)
+        with clock.part("count"):
+            my_rows = Rows.of(p[rows])
+        squares[rows] = estimate.displace(my_rows, fits, clock)
 
     bench.chunks.over(H, displace)
     with clock.part("back-project", lambda: slab.work(M)):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 
 import pytest
 
@@ -22,6 +26,19 @@ def test_it_prints_a_table_of_parts_and_the_speedup(cswf):
     assert any(line.startswith("whole step ") for line in lines)
     assert "a naive PyTorch step takes" in done.out
     assert "on a CPU" not in done.out
+
+
+def test_a_terminal_shows_what_is_being_timed_and_a_pipe_does_not(cswf):
+    assert cswf(*SMALL).err == ""
+    master, terminal = pty.openpty()
+    command = [sys.executable, "-m", "cswf_core", *SMALL]
+    there = {**os.environ, "TERM": "xterm"}
+    done = subprocess.run(command, env=there, stdout=subprocess.PIPE, stderr=terminal, text=True, check=True)
+    shown = os.read(master, 1 << 16).decode()
+    os.close(master)
+    os.close(terminal)
+    assert "timing naive steps" in shown
+    assert done.stdout.startswith("random images on ")
 
 
 def test_json_has_every_figure_and_goes_into_a_file_as_well(cswf, tmp_path):
