@@ -1,4 +1,4 @@
-"""Enlarging a line of pixels: the matrices A (size × k) of the usual kernels."""
+"""Resizing a line of pixels: the matrices A (size × k) of the usual kernels."""
 
 from __future__ import annotations
 
@@ -40,13 +40,30 @@ KERNELS: Mapping[str, Callable[[Line], Line]] = {
 """Name → weight of a coarse pixel at a signed distance, in coarse pixels."""
 
 
-def enlarging(coarse: int, fine: int, kernel: str) -> Line:
-    """Return A (fine × coarse), which enlarges `coarse` pixels to `fine`; each row sums to 1.
+def resizing(before: int, after: int, kernel: str) -> Line:
+    """Return A (after × before), which brings a line of `before` pixels to `after`; each row sums to 1.
 
-    Pixels are areas: the centre of fine pixel i lies at (i + ½) k/size − ½ in coarse pixels. At the borders,
-    weights beyond the line are left out and the others scaled up.
+    Pixels are areas: the centre of new pixel i lies at (i + ½) before/after − ½ among the old ones. Where a
+    line shrinks, the kernel is widened, so that it averages over what a new pixel covers. At the borders,
+    weights beyond the line are left out and the others scaled up. So does Pillow.
     """
-    centre = (np.arange(fine) + 0.5) * coarse / fine - 0.5
-    weights = KERNELS[kernel](centre[:, None] - np.arange(coarse))
+    centre = (np.arange(after) + 0.5) * before / after - 0.5
+    widened = max(1.0, before / after)
+    weights = KERNELS[kernel]((centre[:, None] - np.arange(before)) / widened)
     rows: Line = weights / weights.sum(axis=1, keepdims=True)
+    return rows
+
+
+def pinned_bilinear(before: int, after: int) -> Line:
+    """Return A (after × before) of TensorFlow 1's bilinear rule, by which the published FIDs were computed.
+
+    New pixel i lies at i·before/after, with no half pixel, between its two neighbours; beyond the last pixel
+    the line goes on as that pixel. Where a line shrinks, pixels in between are passed over.
+    """
+    place = np.arange(after) * (before / after)
+    left = np.minimum(np.floor(place).astype(int), before - 1)
+    right = np.minimum(left + 1, before - 1)
+    rows: Line = np.zeros((after, before))
+    np.add.at(rows, (np.arange(after), left), 1 - (place - left))
+    np.add.at(rows, (np.arange(after), right), place - left)
     return rows

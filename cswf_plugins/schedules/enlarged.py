@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.interfaces import Space, Upsampling
-from cswf_core.kernels.resampling import enlarging
+from cswf_core.kernels.resampling import resizing
 
 
 class Enlarged(Upsampling):
@@ -17,7 +17,7 @@ class Enlarged(Upsampling):
     def __init__(self, coarse: Space, fine: Space, kernel: str) -> None:
         self.space = coarse
         self.fine = fine
-        lines = [enlarging(k, size, kernel) * math.sqrt(k / size) for k, size in self._sides()]
+        lines = [resizing(k, size, kernel) * math.sqrt(k / size) for k, size in self._sides()]
         self._lines = [torch.from_numpy(line) for line in lines]
         self._grams = [line.T @ line for line in self._lines]
         self._placed: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
