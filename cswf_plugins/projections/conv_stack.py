@@ -5,7 +5,7 @@ lead from an input pixel to the unit are sums over paths of products of independ
 Gaussian, with a variance in proportion to the number of paths. Along a row or a column that number is what
 (1, 1, 1) convolved with itself, L factors in all, has there. So the filter is drawn directly, through the
 square root of that as a window, and no network is built. Filters fade out towards their rim instead of
-ending there.
+ending there. Another power of that number than ½ lets them fade out faster or more slowly.
 Cost: as `locally-connected`.
 When not to use it: to follow the paper's text to the letter; that is `locally-connected`.
 """
@@ -26,19 +26,19 @@ from cswf_plugins.projections.patches import covers, embed
 
 
 @lru_cache
-def window(layers: int) -> NDArray[np.float64]:
+def window(layers: int, power: float) -> NDArray[np.float64]:
     """Return the standard deviation of a filter's entries along one axis: 2L+1 numbers, the largest is 1."""
     paths = np.ones(1)
     for _ in range(layers):
         paths = np.convolve(paths, np.ones(3))
-    root: NDArray[np.float64] = np.sqrt(paths / paths.max())
-    return root
+    found: NDArray[np.float64] = (paths / paths.max()) ** power
+    return found
 
 
 @lru_cache
-def _window_on(layers: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+def _window_on(layers: int, power: float, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Keep the window on its device: a copy there at every step would make it wait."""
-    return torch.from_numpy(window(layers)).to(device, dtype)
+    return torch.from_numpy(window(layers, power)).to(device, dtype)
 
 
 @attrs.frozen(kw_only=True)
@@ -47,6 +47,12 @@ class ConvStack(ProjectionSampler):
 
     patch: int = parameter("S = 2L+1 for L layers of 3×3; a pyramid sets it", default=7, at_least=1)
     dilation: int = parameter("dilation of every layer", default=1, at_least=1)
+    power: float = parameter(
+        "of the number of paths to a pixel, which gives its standard deviation; ½ is a stack of convolutions, "
+        "1 fades out faster, 0 is a flat patch",
+        default=0.5,
+        at_least=0,
+    )
 
     def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
         """Return windowed Gaussian filters of unit length on random patches: count × C·H·W."""
@@ -58,6 +64,6 @@ class ConvStack(ProjectionSampler):
                 f"projection 'conv-stack' has patches of odd size on a grid of {height}×{width}, or one as "
                 f"large as the grid; got {self.patch}"
             )
-        line = _window_on(self.patch // 2, draw.device, draw.dtype)
+        line = _window_on(self.patch // 2, self.power, draw.device, draw.dtype)
         filters = draw.normal(count, channels, self.patch, self.patch) * line[:, None] * line
         return embed(filters, space, self.dilation, draw)

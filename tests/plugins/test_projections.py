@@ -118,7 +118,7 @@ def test_the_window_has_the_variance_of_real_random_stacks(layers, dilation):
         responses += [torch.autograd.grad(unit, pixels, retain_graph=True)[0][0, 0] for unit in x.flatten()]
     filters = torch.stack(responses)
     measured = filters.square().mean(dim=0).numpy()[::dilation, ::dilation]
-    line = window(layers) ** 2
+    line = window(layers, 0.5) ** 2
     expected = np.outer(line, line)
     # Rim pixels have few paths and heavy tails; compare in proportion to the centre.
     np.testing.assert_allclose(
