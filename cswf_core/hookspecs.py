@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pluggy
@@ -49,6 +50,10 @@ class Registration:
     def register_metrics(self, register: Register) -> None:
         """Offer `Metric` classes to `evaluate.metrics:`."""
 
+    @hookspec
+    def register_observers(self, register: Register) -> None:
+        """Offer `Observer` classes to `observers:`."""
+
 
 class Observation:
     """Hooks that watch a flow; what they return is ignored, and they must not change it."""
@@ -68,3 +73,7 @@ class Observation:
     @hookspec
     def after_run(self, flow: Flow) -> None:
         """Run once, after the last stage; not run when the flow is interrupted."""
+
+    @hookspec
+    def after_evaluation(self, flow: Flow, scores: Mapping[str, float]) -> None:
+        """Run once, when the recipe's metrics have been computed."""

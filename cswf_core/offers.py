@@ -18,6 +18,7 @@ from cswf_core.interfaces import (
     ConditionEncoder,
     DatasetSource,
     Metric,
+    Observer,
     Owner,
     ProjectionSampler,
     Schedule,
@@ -30,6 +31,7 @@ KINDS: Mapping[str, tuple[str, type[Any]]] = {
     "schedule": ("register_schedules", Schedule),
     "dataset": ("register_datasets", DatasetSource),
     "metric": ("register_metrics", Metric),
+    "observer": ("register_observers", Observer),
 }
 """Kind → (hook that offers it, contract it implements)."""
 

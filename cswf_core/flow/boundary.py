@@ -6,11 +6,13 @@ Every complaint names the plugin, its distribution and version, what the contrac
 from __future__ import annotations
 
 import math
+import re
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import attrs
 import pluggy
 import torch
 from torch import Tensor
@@ -20,9 +22,11 @@ from cswf_core.flow.memory import is_out_of_memory
 from cswf_core.interfaces import (
     Conditions,
     DenseProjection,
+    Figure,
     Owner,
     Projection,
     ProjectionSampler,
+    Result,
     Stage,
 )
 
@@ -174,19 +178,27 @@ def check_together(value: object, owner: Owner) -> int:
     return value
 
 
-def check_scores(scores: object, owner: Owner) -> dict[str, float]:
-    """Return a metric's answer if it is finite numbers by name."""
-    if not isinstance(scores, Mapping) or not all(isinstance(name, str) for name in scores):
-        raise fault(owner, "compute", "a mapping from names to numbers", repr(scores))
+def check_result(result: object, owner: Owner) -> Result:
+    """Return a metric's answer if its scores are finite numbers by name."""
+    if not isinstance(result, Result):
+        raise fault(owner, "compute", "a Result", repr(result))
+    if not isinstance(result.scores, Mapping) or not all(isinstance(name, str) for name in result.scores):
+        raise fault(owner, "compute", "scores as a mapping from names to numbers", repr(result.scores))
+    if not isinstance(result.protocol, str) or not all(isinstance(note, str) for note in result.notes):
+        raise fault(owner, "compute", "texts as protocol and notes", f"{result.protocol!r}, {result.notes!r}")
+    for name, figure in result.figures.items():
+        fine = isinstance(figure, Figure) and re.fullmatch(r"[a-z0-9-]+", str(name)) is not None
+        if not fine or not all(row.dtype == torch.uint8 and row.ndim == 4 for row in figure.rows):
+            raise fault(owner, "compute", "figures with rows of n×C×H×W bytes, named like-this", repr(name))
     found: dict[str, float] = {}
-    for name, value in scores.items():
+    for name, value in result.scores.items():
         try:
             found[name] = float(value)
         except (TypeError, ValueError):
             found[name] = math.nan
         if not math.isfinite(found[name]):
             raise fault(owner, "compute", "finite numbers", f"{value!r} for '{name}'")
-    return found
+    return attrs.evolve(result, scores=found)
 
 
 def check_stages(stages: object, owner: Owner) -> tuple[Stage, ...]:

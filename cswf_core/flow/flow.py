@@ -148,15 +148,24 @@ class Flow:
         M = self.settings.count if self.settings.count is not None else len(self.data)
         return self.device, self.data.space.dimension, M, len(self.data)
 
-    def samples(self) -> Dataset:
-        """Return the particles as they are now, on the CPU, with the conditions they were drawn for."""
-        x = self.particles.x
-        if self.observation is not None and self.parts.condition.amplifier != 1:
-            x = self.observation.free(x) + self.observation.seen(self.given())
+    def samples(self, index: Tensor | None = None) -> Dataset:
+        """Return the particles as they are now, on the CPU, with the conditions they were drawn for.
+
+        `index` names some of them, which takes less time than all.
+        """
+        whole = self.observation is not None and self.parts.condition.amplifier != 1
+        if index is None or whole:
+            x = self.particles.x
+            if self.observation is not None and whole:
+                x = self.observation.free(x) + self.observation.seen(self.given())
+            x = x if index is None else x[:, index.to(self.device)]
+        else:
+            x = self.particles.some(index.to(self.device))
+        conditions = self.particles.conditions.to(torch.device("cpu"), self.settings.dtype)
         return Dataset(
             x=x.detach().clone().cpu(),
             space=self.data.space,
-            conditions=self.particles.conditions.to(torch.device("cpu"), self.settings.dtype),
+            conditions=conditions if index is None else conditions.take(index.cpu()),
             classes=self.data.classes,
         )
 
@@ -185,7 +194,7 @@ class Flow:
                 directions = self._directions(stage, coordinates)
                 factor = self._tempering(directions, index)
                 plan = self._plan(directions, index)
-            self._notify("before_stage", stage=stage)
+            self.notify("before_stage", stage=stage)
             distances: list[float] = []
             for step in range(stage.steps):
                 with self._working():
@@ -199,7 +208,7 @@ class Flow:
                 state = State(
                     stage, index, len(self.stages), step + 1, done, total, seconds, eta, moved, squares
                 )
-                self._notify("after_step", state=state)
+                self.notify("after_step", state=state)
                 yield state
                 if may_stop:
                     distances.append(state.distance)
@@ -210,9 +219,9 @@ class Flow:
             with self._working():
                 self.particles.leave()
             del plan, directions, coordinates  # what they hold is not wanted beside the next stage's
-            self._notify("after_stage", stage=stage)
+            self.notify("after_stage", stage=stage)
         self.finished = True
-        self._notify("after_run")
+        self.notify("after_run")
 
     def _plan(self, directions: Directions, index: int) -> Plan:
         """Return how the steps of a stage are computed here."""
@@ -280,7 +289,8 @@ class Flow:
         limit = longest_step(eigenvalue, directions.coordinates.space.dimension, stage.directions)
         return min(1.0, limit / stage.step_size)
 
-    def _notify(self, hook: str, **arguments: object) -> None:
+    def notify(self, hook: str, **arguments: object) -> None:
+        """Call a hook of everything that watches this flow."""
         with boundary.calling(Owner("hook", hook, "an observer", ""), hook):
             getattr(self._hooks, hook)(flow=self, **arguments)
 

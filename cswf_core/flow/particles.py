@@ -34,6 +34,14 @@ class Particles:
             return self._x
         return self._x + self._coordinates.leave(self._sum)
 
+    def some(self, index: Tensor) -> Tensor:
+        """Return those particles that `index` (m) names, in the data's space: d×m."""
+        if self._coordinates is None or self._sum is None:
+            return self._x[:, index]
+        if self._coordinates.observation is not None:  # it may be another one for each particle
+            return self.x[:, index]
+        return self._x[:, index] + self._coordinates.leave(self._sum[:, index])
+
     @property
     def cloud(self) -> Cloud:
         """The particles in the current stage's coordinates."""

@@ -4,8 +4,9 @@ from cswf_core.interfaces.cdf import CDFEstimator, FittedCDF, Rows, TransportMap
 from cswf_core.interfaces.condition import ConditionEncoder, Stratum
 from cswf_core.interfaces.dataset import Conditions, Dataset, DatasetSource
 from cswf_core.interfaces.draw import Draw, Key
-from cswf_core.interfaces.metric import Metric
+from cswf_core.interfaces.metric import Comparison, Figure, Metric, Result, Workbench
 from cswf_core.interfaces.observation import Masked, Observation
+from cswf_core.interfaces.observer import Observer
 from cswf_core.interfaces.owner import Owner
 from cswf_core.interfaces.parameter import Written, parameter
 from cswf_core.interfaces.projection import DenseProjection, Projection, ProjectionSampler
@@ -14,20 +15,24 @@ from cswf_core.interfaces.space import Space
 
 __all__ = [
     "CDFEstimator",
+    "Comparison",
     "ConditionEncoder",
     "Conditions",
     "Dataset",
     "DatasetSource",
     "DenseProjection",
     "Draw",
+    "Figure",
     "FittedCDF",
     "Key",
     "Masked",
     "Metric",
     "Observation",
+    "Observer",
     "Owner",
     "Projection",
     "ProjectionSampler",
+    "Result",
     "Rows",
     "Schedule",
     "Space",
@@ -35,6 +40,7 @@ __all__ = [
     "Stratum",
     "TransportMap",
     "Upsampling",
+    "Workbench",
     "Written",
     "parameter",
 ]

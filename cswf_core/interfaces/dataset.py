@@ -63,6 +63,8 @@ class Dataset:
     classes: tuple[str, ...] = ()
     """Name of each class; empty where there are no labels."""
     bin_width: float = 0.0
+    augmented: int = 0
+    """How many of the last samples are made from others (mirror images): to flow to, not to compare with."""
     held_out: Dataset | None = attrs.field(default=None, repr=False)
     """Samples of the same kind that the flow never sees: to complete, and to be measured against."""
 
@@ -84,7 +86,11 @@ class Dataset:
 
     def take(self, index: Tensor) -> Dataset:
         """Return the samples that `index` names, in that order, with repeats if it has them."""
-        return attrs.evolve(self, x=self.x[:, index], conditions=self.conditions.take(index))
+        return attrs.evolve(self, x=self.x[:, index], conditions=self.conditions.take(index), augmented=0)
+
+    def genuine(self) -> Dataset:
+        """Return the samples without those made from others."""
+        return self.take(torch.arange(len(self) - self.augmented)) if self.augmented else self
 
     def originals(self, conditions: Conditions) -> Tensor:
         """Return the samples that conditions were taken from, here or among the held-out: d×n."""
@@ -97,6 +103,11 @@ class Dataset:
         found[:, ours] = self.x[:, origin[ours]]
         found[:, ~ours] = self.held_out.x[:, -1 - origin[~ours]].to(self.x)
         return found
+
+    def shown_digest(self) -> str:
+        """Return the SHA-256 of the images as bytes (n×C×H×W), or of points with their conditions."""
+        shown = self.images() if self.space.is_image else self.points()
+        return hashlib.sha256(shown.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
 
     def digest(self) -> str:
         """Return the SHA-256 of x (d×n, row by row), then labels, then vectors: equal bits, equal digest."""

@@ -3,15 +3,114 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+import attrs
+from torch import Tensor
 
 from cswf_core.interfaces.dataset import Dataset
 from cswf_core.interfaces.draw import Draw
+
+T = TypeVar("T")
+Tell = Callable[[str, int, int], None]
+"""Is told what goes on, how much of it is done, and of how much."""
+
+
+def _silence(what: str, done: int, total: int) -> None:
+    del what, done, total
+
+
+@attrs.frozen(eq=False)
+class Workbench:
+    """What the metrics of one evaluation share: results to use again, files they need, a voice."""
+
+    names: Mapping[Dataset, str] = attrs.field(factory=dict, repr=False)
+    """What the sets of samples are called, as in `cifar10:train`; one that is not here has no name."""
+    weights: Path | None = None
+    """The feature network's file, where the person has named one."""
+    download: bool = False
+    """Whether a file that is missing may be fetched from the internet."""
+    used: dict[str, Any] = attrs.field(factory=dict)
+    """Facts about files that scores depend on, for the record: `used["weights"] = {…}`."""
+    tell: Tell = attrs.field(default=_silence, repr=False)
+    _kept: dict[Hashable, Any] = attrs.field(factory=dict, repr=False)
+
+    def keep(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what `make` returns, made only once for each key. A `Dataset` may be part of a key."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        found: T = self._kept[key]
+        return found
+
+    def sha256(self, samples: Dataset) -> str:
+        """Return a set's digest: of its images as bytes, or of its points."""
+        return self.keep(("sha256", samples), samples.shown_digest)
+
+    def images(self, samples: Dataset) -> Tensor:
+        """Return a set's images as bytes, n×C×H×W, on the CPU."""
+        return self.keep(("images", samples), samples.images)
+
+
+@attrs.frozen(eq=False)
+class Comparison:
+    """Generated samples beside real ones."""
+
+    generated: Dataset
+    real: Dataset
+    """What to compare with."""
+    draw: Draw
+    """Randomness, and the device to work on."""
+    training: Dataset | None = None
+    """What the flow has seen, or might have copied; None where that is not known."""
+    held_out: Dataset | None = None
+    """Real samples that the flow never saw; None where nothing is held out."""
+    originals: Tensor | None = attrs.field(default=None, repr=False)
+    """d×n: the image that each generated sample completes; None where nothing is completed."""
+    bench: Workbench = attrs.field(factory=Workbench)
+
+
+@attrs.frozen(eq=False)
+class Figure:
+    """Rows of images to be drawn."""
+
+    rows: Sequence[Tensor]
+    """Each of bytes, columns×C×H×W."""
+    top: Sequence[str] = ()
+    """A text above each column."""
+
+
+@attrs.frozen(eq=False)
+class Result:
+    """What a metric has found."""
+
+    scores: Mapping[str, float]
+    """One or more numbers by name."""
+    protocol: str = ""
+    """How they were computed, in a sentence that can stand beside them in print."""
+    notes: Sequence[str] = ()
+    """Sentences that nobody should miss who reads the scores."""
+    figures: Mapping[str, Figure] = attrs.field(factory=dict)
+    """Pictures by name."""
+    samples: int | None = None
+    """How many generated samples went into them, if not all."""
 
 
 class Metric(abc.ABC):
     """Scores samples. Subclasses are attrs classes whose fields are the parameters."""
 
+    better: ClassVar[Literal["lower", "higher", ""]] = ""
+    """Which way the scores get better, where that can be said."""
+    customary: ClassVar[int] = 0
+    """How many generated samples published numbers are computed from; with fewer, the output says so."""
+    once: ClassVar[bool] = False
+    """Whether the scores are the same whichever split is compared with, and so are computed once."""
+
+    def check(self, data: Dataset, bench: Workbench) -> None:
+        """Raise `DataError` where samples like `data` cannot be scored; asked before the flow, not after it."""
+        del data, bench
+
     @abc.abstractmethod
-    def compute(self, generated: Dataset, real: Dataset, draw: Draw) -> Mapping[str, float]:
-        """Return one or more named numbers; `draw` says on which device to work."""
+    def compute(self, comparison: Comparison) -> Result:
+        """Return the scores of `comparison.generated`; where they cannot be had, raise `DataError`."""

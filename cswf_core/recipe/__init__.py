@@ -2,7 +2,7 @@
 
 from cswf_core.recipe.build import build_flow, choose_device
 from cswf_core.recipe.nodes import Location, Problem, RecipeError
-from cswf_core.recipe.recipe import Choice, Recipe, load_recipe
+from cswf_core.recipe.recipe import Choice, Recipe, choose, load_recipe
 from cswf_core.recipe.sources import builtin_recipes
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "RecipeError",
     "build_flow",
     "builtin_recipes",
+    "choose",
     "choose_device",
     "load_recipe",
 ]

@@ -88,7 +88,11 @@ def _variants(base: Mapping, node: Node | None, problems: list[Problem]) -> dict
 
 def is_choice(path: Path_) -> bool:
     """Say whether a plugin is chosen at a path, going by where it is."""
-    return (len(path) == 1 and path[0] in CHOICES) or (len(path) == 3 and path[:2] == ("evaluate", "metrics"))
+    return (
+        (len(path) == 1 and path[0] in CHOICES)
+        or (len(path) == 2 and path[0] == "observers")
+        or (len(path) == 3 and path[:2] == ("evaluate", "metrics"))
+    )
 
 
 def may_be_choice(path: Path_, node: Node) -> bool:

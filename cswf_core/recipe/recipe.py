@@ -13,7 +13,17 @@ from cswf_core.offers import Plugin
 from cswf_core.plugins import Registry
 from cswf_core.recipe.convert import MISSING, Converter
 from cswf_core.recipe.merge import CHOICES, as_choice, resolve_tree
-from cswf_core.recipe.nodes import Entry, Items, Location, Mapping, Node, RecipeError, Scalar
+from cswf_core.recipe.nodes import (
+    Entry,
+    Items,
+    Location,
+    Mapping,
+    Node,
+    Problem,
+    RecipeError,
+    Scalar,
+    parse,
+)
 from cswf_core.recipe.sections import (
     DEFAULTS,
     KEYS,
@@ -66,8 +76,9 @@ class Recipe:
     cdf: Choice
     schedule: Choice
     outputs: OutputsSection
+    observers: tuple[Choice, ...]
     metrics: tuple[Choice, ...]
-    against: tuple[Literal["train", "test"], ...]
+    evaluation: EvaluateSection
     path: Path
     """The file it was read from."""
     variants: dict[str, Recipe] = attrs.field(factory=dict, repr=False)
@@ -80,6 +91,8 @@ class Recipe:
         chosen: dict[str, Choice] = {}
         for key in CHOICES:
             chosen |= getattr(self, key).all(key)
+        for index, observer in enumerate(self.observers):
+            chosen |= observer.all(f"observers.{index}")
         for index, metric in enumerate(self.metrics):
             chosen |= metric.all(f"evaluate.metrics.{index}")
         return chosen
@@ -97,10 +110,11 @@ class Recipe:
             "cdf": self.cdf.plain(),
             "schedule": self.schedule.plain(),
             "outputs": plain(self.outputs),
+            "observers": [observer.plain() for observer in self.observers],
             "model": {},
             "evaluate": {
                 "metrics": [metric.plain() for metric in self.metrics],
-                "against": list(self.against),
+                **plain(self.evaluation),
             },
         }
 
@@ -133,6 +147,19 @@ def load_recipe(
     return attrs.evolve(recipe, variants=complete)
 
 
+def choose(registry: Registry, kind: str, text: str, said: str = "command line") -> Choice:
+    """Return the plugin that a text names: `fid`, or with parameters `{use: fid, mode: clean}`."""
+    problems: list[Problem] = []
+    place = Location(said, 1, 1)
+    node = parse(text, place, problems)
+    reader = _RecipeReader(registry, Converter(problems))
+    choice = MISSING if node is None or problems else reader.plugin(node, kind, kind, ())
+    if problems or choice is MISSING:
+        raise RecipeError(problems or [Problem(place, f"a {kind} is missing")])
+    found: Choice = choice
+    return found
+
+
 class _RecipeReader:
     """Turns a merged tree into a recipe."""
 
@@ -152,6 +179,7 @@ class _RecipeReader:
         convert.object(self._section(tree, "model"), ModelSection, "model")
         chosen = {key: self._choice(tree, key, kind) for key, kind in CHOICES.items()}
         reuse = self._reuse(tree)
+        observers = self._list(self._section(tree, "observers"), "observer", "observers")
         metrics, evaluation = self._metrics(tree), self._evaluation(tree)
         if convert.problems:
             return None
@@ -163,8 +191,9 @@ class _RecipeReader:
             particles=particles,
             outputs=outputs,
             reuse=reuse.reuse,
+            observers=observers,
             metrics=metrics,
-            against=evaluation.against,
+            evaluation=evaluation,
             registry=self.registry,
             origins=convert.origins,
             **chosen,
@@ -225,13 +254,16 @@ class _RecipeReader:
             self.converter.problem(section.location, "evaluate must be a mapping with 'metrics'")
             return ()
         self.converter.unknown_keys(section, ("metrics", *options(EvaluateSection)), "'evaluate'")
-        node = section.get("metrics")
-        if node is None or (isinstance(node, Scalar) and node.value is None):
+        return self._list(self._section(section, "metrics"), "metric", "evaluate.metrics")
+
+    def _list(self, node: Node, kind: str, path: str) -> tuple[Choice, ...]:
+        """Return the choices of a list of plugins; none where the key is left out."""
+        if isinstance(node, Mapping) and not node.entries:
             return ()
         if not isinstance(node, Items):
-            self.converter.problem(node.location, "evaluate.metrics must be a list of metrics")
+            self.converter.problem(node.location, f"{path} must be a list of {kind}s")
             return ()
-        return tuple(self.plugin(n, "metric", f"evaluate.metrics.{i}", ()) for i, n in enumerate(node.items))
+        return tuple(self.plugin(n, kind, f"{path}.{i}", ()) for i, n in enumerate(node.items))
 
     def _evaluation(self, tree: Mapping) -> Any:
         section = self._section(tree, "evaluate")

@@ -31,6 +31,7 @@ def recipe_schema(registry: Registry) -> dict[str, Any]:
         "extends": {**names, "description": "a built-in recipe or a path, or a list of them, to build on"},
         "particles": _optional(object_schema(ParticlesSection)),
         "outputs": _optional(object_schema(OutputsSection)),
+        "observers": _optional({"type": "array", "items": {"$ref": "#/$defs/observer"}}),
         "model": _optional(object_schema(ModelSection)),
         "evaluate": _optional(
             {
@@ -57,7 +58,7 @@ def recipe_schema(registry: Registry) -> dict[str, Any]:
         "type": "object",
         "properties": {key: sections[key] for key in KEYS},
         "additionalProperties": False,
-        "$defs": {kind: _choice(registry, kind) for kind in (*CHOICES.values(), "metric")},
+        "$defs": {kind: _choice(registry, kind) for kind in (*CHOICES.values(), "metric", "observer")},
     }
 
 

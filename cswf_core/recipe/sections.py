@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import attrs
@@ -23,6 +24,7 @@ KEYS = (
     "cdf",
     "schedule",
     "outputs",
+    "observers",
     "model",
     "evaluate",
     "variants",
@@ -76,16 +78,31 @@ class OutputsSection:
     snapshots: tuple[int, ...] = parameter(
         "steps at which flow.png shows the particles; 0 is the start", default=()
     )
+    frames: int = parameter(
+        "moments of the flow that frames.npz, flow.gif and the report show; 0 for none",
+        default=24,
+        at_least=0,
+        at_most=1000,
+    )
 
 
 @attrs.frozen(kw_only=True)
 class EvaluateSection:
-    """What `evaluate:` takes besides `metrics`."""
+    """What `evaluate:` takes besides its list of metrics."""
 
     against: tuple[Literal["train", "test"], ...] = parameter(
         "real samples to compare with: those the flow saw, held-out ones (their scores end in _test), or both",
         default=("train",),
     )
+    samples: int = parameter(
+        "how many of the generated samples are scored, at most; drawn at random if there are more",
+        default=50000,
+        at_least=1,
+    )
+    weights: Path | None = parameter(
+        "the feature network's file; where it is looked for otherwise, see the docs", default=None
+    )
+    download: bool = parameter("fetch the feature network if it is not there, and say so", default=True)
 
 
 @attrs.frozen(kw_only=True)

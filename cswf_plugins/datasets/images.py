@@ -127,6 +127,7 @@ class ImageSource(DatasetSource):
             space=Space(pictures.pixels.shape[1:]),
             conditions=Conditions(labels=labels),
             classes=pictures.classes,
+            augmented=len(pictures) if flips else 0,
             bin_width=BIN if self.dequantise == "step" else 0.0,
         )
 

@@ -89,6 +89,7 @@ class Npz(DatasetSource):
             n = len(data)
             data = data.take(torch.arange(n).repeat(2))
             data.x[:, n:] = data.x[:, n:].view(*data.space.shape, n).flip(2).reshape(-1, n)
+            data = attrs.evolve(data, augmented=n)
         if self.dequantise == "step" or not data.bin_width:
             return data
         if self.dequantise == "once":
