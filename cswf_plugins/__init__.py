@@ -22,7 +22,18 @@ from cswf_plugins.datasets.mnist import Mnist
 from cswf_plugins.datasets.npz import Npz
 from cswf_plugins.datasets.synthetic import Synthetic
 from cswf_plugins.datasets.toy_2d import Toy2D
+from cswf_plugins.metrics.class_accuracy import ClassAccuracy
+from cswf_plugins.metrics.class_fid import ClassFid
+from cswf_plugins.metrics.completion_fid import CompletionFid
+from cswf_plugins.metrics.density_coverage import DensityCoverage
+from cswf_plugins.metrics.fid import Fid
+from cswf_plugins.metrics.kid import Kid
+from cswf_plugins.metrics.nearest_neighbours import NearestNeighbours
+from cswf_plugins.metrics.perceptual_distance import PerceptualDistance
+from cswf_plugins.metrics.precision_recall import PrecisionRecall
+from cswf_plugins.metrics.psnr import Psnr
 from cswf_plugins.metrics.sliced_wasserstein import SlicedWasserstein
+from cswf_plugins.observers.tensorboard import TensorBoard
 from cswf_plugins.projections.conv_stack import ConvStack
 from cswf_plugins.projections.data_covariance import DataCovariance
 from cswf_plugins.projections.high_pass import HighPass
@@ -90,4 +101,20 @@ def register_datasets(register: Register) -> None:
 @hookimpl
 def register_metrics(register: Register) -> None:
     """Offer the built-in metrics."""
+    register("fid", Fid)
+    register("kid", Kid)
+    register("precision-recall", PrecisionRecall)
+    register("density-coverage", DensityCoverage)
+    register("nearest-neighbours", NearestNeighbours)
+    register("class-fid", ClassFid)
+    register("class-accuracy", ClassAccuracy)
+    register("psnr", Psnr)
+    register("perceptual-distance", PerceptualDistance)
+    register("completion-fid", CompletionFid)
     register("sliced-wasserstein", SlicedWasserstein)
+
+
+@hookimpl
+def register_observers(register: Register) -> None:
+    """Offer the built-in observers."""
+    register("tensorboard", TensorBoard)

@@ -10,13 +10,22 @@ it hardly notices fine detail in images; `along: {use: locally-connected, patch:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.interfaces import Dataset, Draw, Metric, Projection, ProjectionSampler, Space, parameter
+from cswf_core.interfaces import (
+    Comparison,
+    Draw,
+    Metric,
+    Projection,
+    ProjectionSampler,
+    Result,
+    Space,
+    parameter,
+)
 from cswf_core.kernels.sorting import at_positions
 
 TILE = 512
@@ -26,21 +35,29 @@ TILE = 512
 class SlicedWasserstein(Metric):
     """SW₂ between generated and real samples."""
 
+    better: ClassVar[Literal["lower", "higher", ""]] = "lower"
+
     directions: int = parameter("H, the number of random directions", default=1000, at_least=1, at_most=2**40)
     along: ProjectionSampler | None = parameter("where θ comes from; uniform if left out", default=None)
     called: str = parameter("name of the score", default="sliced_wasserstein")
 
-    def compute(self, generated: Dataset, real: Dataset, draw: Draw) -> Mapping[str, float]:
-        """Return the distance; bins of real data are filled with uniform noise first."""
+    def compute(self, comparison: Comparison) -> Result:
+        """Return the distance; bins of 8-bit images are filled with uniform noise first."""
+        generated, real, draw = comparison.generated, comparison.real, comparison.draw
         noise = draw.uniform(*real.x.shape) * real.bin_width
         x = generated.x.to(draw.device, draw.dtype)
+        if generated.bin_width:
+            x = x + draw.uniform(*x.shape) * generated.bin_width
         target = real.x.to(draw.device, draw.dtype) + noise
         sampler = None if self.along is None else self.along.fitted(real.space, target)
         squares = 0.0
         for first in range(0, self.directions, TILE):
             theta = _directions(sampler, real.space, min(TILE, self.directions - first), draw)
             squares += float(_squared_w2(theta @ x, theta @ target).sum())
-        return {self.called: math.sqrt(squares / self.directions)}
+        along = "uniform directions" if self.along is None else "directions of its own sampler"
+        rounded = ", samples rounded to 8 bits" if generated.bin_width else ""
+        protocol = f"SW₂ in the units of x along {self.directions:,} {along}{rounded}"
+        return Result({self.called: math.sqrt(squares / self.directions)}, protocol)
 
 
 def _directions(sampler: ProjectionSampler | None, space: Space, count: int, draw: Draw) -> Tensor:

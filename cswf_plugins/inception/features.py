@@ -1,0 +1,132 @@
+"""Features of sets of images, computed once: in an evaluation for all metrics, and on disk for real images."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Comparison, Dataset
+from cswf_core.kernels.frechet import Moments, moments
+from cswf_plugins.datasets.images import data_root
+from cswf_plugins.inception import weights
+from cswf_plugins.inception.network import WIDTH, Mode, Network
+
+VERSION = 1
+"""To be raised when the same images and weights give other features."""
+
+log = logging.getLogger("cswf")
+
+
+def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
+    """Return the features of a set of images on the evaluation's device: n×2,048.
+
+    Those of a named set of real images are read from the cache if they are there, and left there if not.
+    """
+    bench = comparison.bench
+
+    def compute() -> Tensor:
+        if not samples.space.is_image:
+            raise DataError(f"features are of images; these are samples in {samples.space} dimensions")
+        found = weights.find(bench)
+        bench.used["weights"] = {"file": found.kind.name, "sha256": found.kind.sha256}
+        what = f"features of {bench.names.get(samples, 'generated')}"
+        place = _place(comparison, samples, mode, ".features.npy")
+        stored = None if place is None else _stored(place, len(samples))
+        if stored is not None:
+            return stored.to(comparison.draw.device)
+        network = bench.keep(("inception", found.path), lambda: Network(found, comparison.draw.device))
+        computed = network.features(bench.images(samples), mode, what, bench.tell)
+        if place is not None:
+            rows = computed.cpu().numpy()
+            _write(place, lambda file: np.save(file, rows, allow_pickle=False))
+        return computed
+
+    return bench.keep(("features", samples, mode), compute)
+
+
+def feature_moments(comparison: Comparison, samples: Dataset, mode: Mode) -> Moments:
+    """Return mean and covariance of a set's features; for named real images, from the cache if it has them."""
+
+    def compute() -> Moments:
+        place = _place(comparison, samples, mode, ".npz")
+        stored = None if place is None else _stored_moments(place)
+        if stored is not None:
+            return stored.to(comparison.draw.device)
+        computed = moments(features(comparison, samples, mode))
+        if place is not None:
+            mu, sigma = computed.mean.cpu().numpy(), computed.covariance.cpu().numpy()
+            key = json.dumps(_key(comparison, samples, mode))
+            _write(place, lambda file: np.savez(file, mu=mu, sigma=sigma, count=computed.count, key=key))
+        return computed
+
+    return comparison.bench.keep(("moments", samples, mode), compute)
+
+
+def _key(comparison: Comparison, samples: Dataset, mode: Mode) -> dict[str, Any]:
+    """Return all that decides a set's features."""
+    return {
+        "version": VERSION,
+        "data": comparison.bench.names[samples],
+        "count": len(samples),
+        "shape": list(samples.space.shape),
+        "mode": mode,
+        "weights": weights.find(comparison.bench).kind.sha256,
+        "images": comparison.bench.sha256(samples),
+    }
+
+
+def _place(comparison: Comparison, samples: Dataset, mode: Mode, ending: str) -> Path | None:
+    """Return the cache file of a named set; None for others."""
+    if samples not in comparison.bench.names:
+        return None
+    key = _key(comparison, samples, mode)
+    name = "".join(c if c.isalnum() or c in "-_." else "-" for c in key["data"])
+    shape = "x".join(map(str, key["shape"]))
+    sums = f"{key['weights'][:8]}-{key['images'][:12]}-v{VERSION}"
+    return data_root() / "statistics" / f"{name}-{key['count']}-{shape}-{mode}-{sums}{ending}"
+
+
+def _stored(path: Path, count: int) -> Tensor | None:
+    with contextlib.suppress(OSError, ValueError, EOFError):
+        rows = np.load(path, allow_pickle=False)
+        if rows.shape == (count, WIDTH) and rows.dtype == np.float32:
+            return torch.from_numpy(rows)
+    return None
+
+
+def _stored_moments(path: Path) -> Moments | None:
+    # A damaged archive raises many kinds of errors; then it is made again.
+    with contextlib.suppress(Exception), np.load(path, allow_pickle=False) as arrays:
+        mean, covariance = torch.from_numpy(arrays["mu"]), torch.from_numpy(arrays["sigma"])
+        if mean.shape == (WIDTH,) and covariance.shape == (WIDTH, WIDTH):
+            return Moments(mean.double(), covariance.double(), int(arrays["count"]))
+    return None
+
+
+def _write(path: Path, save: Callable[[IO[bytes]], object]) -> None:
+    """Write a cache file under another name first, so that one with the right name is whole; or say why not."""
+    name = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(handle, 0o644)  # mkstemp lets nobody else read, and a data folder may be shared
+            save(file)
+        os.replace(name, path)
+    except BaseException as error:
+        if name:
+            Path(name).unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
+        log.warning("%s cannot be kept in the cache (%s)", path, error.strerror or error)

@@ -1,0 +1,84 @@
+"""From bytes to features: clean-fid's way of resizing and scaling, then the network, on any device.
+
+Both of clean-fid's modes resize rows and columns separately and linearly, so each is two matrices, and images
+are resized on the device where the network is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces.metric import Tell
+from cswf_core.kernels.resampling import pinned_bilinear, resizing
+from cswf_plugins.inception.weights import WHOLE, Weights
+
+Mode = Literal["legacy_tensorflow", "clean"]
+MODE_HELP = (
+    "how images are brought to the network's size: 'legacy_tensorflow' as in the classic FID of most papers, "
+    "'clean' by Pillow's bicubic filter"
+)
+
+jit: Any = torch.jit
+"""PyTorch does not say the types of these."""
+
+SIDE = 299
+"""Pixels of the images that the network takes."""
+WIDTH = 2048
+"""D, the number of features."""
+
+
+class Network:
+    """The features of images, 2,048 each."""
+
+    def __init__(self, weights: Weights, device: torch.device) -> None:
+        self.device = device
+        self.batch = 512 if device.type == "cuda" else 32
+        try:
+            module: Any = jit.load(str(weights.path), map_location=device).eval()
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())[:200]
+            raise DataError(f"{weights.path} cannot be loaded ({reason})") from None
+        self._module = module.layers if weights.kind is WHOLE else module
+
+    @torch.no_grad()
+    def features(self, images: Tensor, mode: Mode, what: str, tell: Tell) -> Tensor:
+        """Return the features of images (n×C×H×W bytes; C = 1 is repeated) on the device: n×2,048.
+
+        The same image gives the same features in whichever batch it comes: batches have one size, the last
+        is filled up, and convolutions are those of plain float32.
+        """
+        found = torch.empty(len(images), WIDTH, device=self.device)
+        exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+        with exact, jit.optimized_execution(False):
+            for first in range(0, len(images), self.batch):
+                batch = images[first : first + self.batch]
+                count = len(batch)
+                short = self.batch - count if first else 0
+                if short:
+                    batch = torch.cat([batch, batch[:1].expand(short, -1, -1, -1)])
+                ready = prepared(batch.to(self.device), mode)
+                found[first : first + count] = self._module(ready).reshape(len(batch), WIDTH)[:count]
+                tell(what, first + count, len(images))
+        return found
+
+
+def prepared(images: Tensor, mode: Mode) -> Tensor:
+    """Return images (n×C×H×W bytes) as the network takes them: n×3×299×299, (v − 128)/128."""
+    _, channels, height, width = images.shape
+    if channels not in (1, 3):
+        raise DataError(f"the feature network takes images of 1 or 3 channels, got {channels}")
+    rows, columns = (_matrix(size, mode, images.device) for size in (height, width))
+    resized = rows @ (images.float() @ columns.T)
+    if mode == "clean":
+        resized = resized.clamp(0, 255)
+    return ((resized - 128) / 128).expand(-1, 3, -1, -1)
+
+
+def _matrix(size: int, mode: Mode, device: torch.device) -> Tensor:
+    """Return what brings a line of pixels to the network's size: 299 × size."""
+    matrix = resizing(size, SIDE, "bicubic") if mode == "clean" else pinned_bilinear(size, SIDE)
+    return torch.from_numpy(matrix).to(device, torch.float32)

@@ -1,0 +1,124 @@
+"""The feature network's file: where it may lie, whether it is the right one, and how to get it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import logging
+import os
+import tempfile
+import urllib.request
+from pathlib import Path
+
+import attrs
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Workbench
+from cswf_plugins.datasets.images import data_root
+
+FOLDER = "inception"
+SILENCE_S = 30.0
+"""Seconds without a byte after which a download has failed."""
+
+log = logging.getLogger("cswf")
+
+
+@attrs.frozen
+class Published:
+    """A file whose bytes are known."""
+
+    name: str
+    sha256: str
+
+
+WHOLE = Published("inception-2015-12-05.pt", "f58cb9b6ec323ed63459aa4fb441fe750cfe39fafad6da5cb504a16f19e958f4")
+"""clean-fid's own file, TorchScript, with the classifier."""
+FEATURES = Published(
+    "inception-2015-12-05-features.pt", "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"
+)
+"""The same weights up to the 2,048 features, TorchScript."""
+
+
+@attrs.frozen
+class Weights:
+    """A file that has been checked."""
+
+    path: Path
+    kind: Published
+
+
+def find(bench: Workbench) -> Weights:
+    """Return the network's file: the one named, else one that is there, else a downloaded one."""
+    return bench.keep("inception weights", lambda: _find(bench))
+
+
+def _find(bench: Workbench) -> Weights:
+    if bench.weights is not None:
+        return _named(bench.weights.expanduser())
+    folder = data_root() / FOLDER
+    # The second is where clean-fid itself puts its download.
+    for path in (folder / WHOLE.name, Path(tempfile.gettempdir(), WHOLE.name), folder / FEATURES.name):
+        if path.is_file():
+            kind = _kind(path)
+            if kind is not None:
+                return Weights(path, kind)
+            log.warning("%s is not the file of that name (its SHA-256 differs) and is passed over", path)
+    if not bench.download:
+        raise _missing("and evaluate.download is false")
+    return Weights(_fetched(folder), WHOLE)
+
+
+def _named(path: Path) -> Weights:
+    if not path.is_file():
+        raise DataError(f"evaluate.weights: {path} is not a file")
+    kind = _kind(path)
+    if kind is None:
+        raise DataError(
+            f"evaluate.weights: {path} is neither {WHOLE.name} nor {FEATURES.name}: its SHA-256 is another"
+        )
+    return Weights(path, kind)
+
+
+def _kind(path: Path) -> Published | None:
+    """Return which of the published files this is."""
+    sha = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                sha.update(block)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror or error})") from None
+    return next((kind for kind in (WHOLE, FEATURES) if kind.sha256 == sha.hexdigest()), None)
+
+
+def _fetched(folder: Path) -> Path:
+    """Download clean-fid's file from where clean-fid has it, and say so."""
+    target = folder / WHOLE.name
+    log.warning("downloading the feature network, %s (96 MB), to %s", WHOLE.name, folder)
+    partial: Path | None = None
+    try:
+        address = importlib.import_module("cleanfid.downloads_helper").inception_url
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=folder, prefix=".download-")
+        partial = Path(name)
+        with os.fdopen(handle, "wb") as file, urllib.request.urlopen(address, timeout=SILENCE_S) as answer:
+            while block := answer.read(1 << 20):
+                file.write(block)
+        if _kind(partial) is not WHOLE:
+            raise DataError("what arrived is not the published file")
+        os.chmod(partial, 0o644)
+        os.replace(partial, target)
+    except Exception as error:  # urllib, ssl and sockets each raise their own
+        if partial is not None:
+            partial.unlink(missing_ok=True)
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise _missing(f"and could not be downloaded ({reason})") from None
+    return target
+
+
+def _missing(reason: str) -> DataError:
+    folder = data_root() / FOLDER
+    return DataError(
+        f"the feature network is not in {folder} {reason}; put {WHOLE.name} or {FEATURES.name} there, "
+        f"or name the file with evaluate.weights (--weights)"
+    )

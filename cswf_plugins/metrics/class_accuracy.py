@@ -1,0 +1,276 @@
+"""Metric `class-accuracy`: how many samples are of the class that was asked for, as a small network sees it.
+
+What it is: a convolutional network learns the classes from the training images, then names the class of every
+generated image. `class_accuracy_real` is how often it is right about real images that it has not seen, the
+ceiling: a higher `class_accuracy` means samples that are easier to tell than real images, not better ones.
+Cost: the training: for CIFAR-10 about a minute on a GPU and half an hour on a CPU core; for MNIST five minutes
+on a core, for `digits` seconds.
+When not to use it: as the only score. Samples that are all alike in each class get full marks, and so may
+images that nobody would take for real.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar, Literal
+
+import attrs
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Comparison, Dataset, Draw, Metric, Result, Workbench, parameter
+
+SMALLEST_SIDE = 4
+LONGEST_SIDE = 32
+"""Pixels after the first layer, about; larger images are made smaller there."""
+PEAK = 0.01
+"""The longest step of the optimiser, which comes when RISE of all steps are done."""
+RISE = 0.3
+SMOOTHING = 0.1
+"""Share of a label that is spread over all classes, so that the network does not get too sure."""
+POOR = 0.7
+"""Accuracy on real images below which the scores come with a warning."""
+PASSES = 30
+"""How often an image is shown at most: small sets need fewer steps."""
+TILE = 1000
+"""Images that are classified at once."""
+
+
+@attrs.frozen(eq=False)
+class Trained:
+    """A network that has learnt the classes."""
+
+    network: Classifier
+    accuracy: float
+    """The share of real images it has not seen that it gets right."""
+    words: str
+    """What it has learnt from, and which images those are."""
+
+
+@attrs.frozen(kw_only=True)
+class ClassAccuracy(Metric):
+    """Share of samples that a classifier takes for what they were asked to be."""
+
+    better: ClassVar[Literal["lower", "higher", ""]] = "higher"
+    once: ClassVar[bool] = True
+
+    steps: int = parameter(
+        f"steps of the classifier's training, at most; no image is shown more than {PASSES} times",
+        default=1000,
+        at_least=1,
+    )
+    batch: int = parameter("images in such a step", default=256, at_least=2)
+
+    def check(self, data: Dataset, bench: Workbench) -> None:
+        """Look for images and for labels."""
+        del bench
+        _, height, width = data.space.grid("metric 'class-accuracy'")
+        if min(height, width) < SMALLEST_SIDE:
+            raise DataError(f"metric 'class-accuracy' needs images of {SMALLEST_SIDE} pixels, got {data.space}")
+        _labels(data, "the data")
+
+    def compute(self, comparison: Comparison) -> Result:
+        """Return `class_accuracy` and, for real images, `class_accuracy_real`."""
+        generated, training, bench = comparison.generated, comparison.training, comparison.bench
+        asked = _labels(generated, "the generated samples")
+        if training is None:
+            raise DataError("metric 'class-accuracy' needs the training images, and they are not known")
+        self.check(training, bench)
+        key = ("classifier", training, comparison.held_out, self, comparison.draw.key)
+        trained = bench.keep(key, lambda: self._trained(comparison, training))
+        score = trained.network.accuracy(bench.images(generated), asked)
+        protocol = (
+            f"share of {len(generated):,} generated images that a small convolutional network takes for the "
+            f"class that was asked for; {trained.words} is class_accuracy_real, the ceiling"
+        )
+        notes = []
+        if trained.accuracy < POOR:
+            notes.append(
+                f"class_accuracy: the classifier is right about only {trained.accuracy:.0%} of real images, "
+                "so that it says little about generated ones; more steps may help"
+            )
+        return Result({"class_accuracy": score, "class_accuracy_real": trained.accuracy}, protocol, notes)
+
+    def _trained(self, comparison: Comparison, training: Dataset) -> Trained:
+        bench, held_out = comparison.bench, comparison.held_out
+        # A stream of its own: what else has been drawn does not change the network.
+        key = attrs.evolve(comparison.draw.key, role=f"{comparison.draw.key.role}/classifier")
+        draw = key.open(comparison.draw.device)
+        known = bench.keep(("genuine", training), training.genuine)
+        images, labels = bench.images(known), _labels(known, "the training images")
+        if held_out is not None and held_out.conditions.labels is not None:
+            unseen, right, which = bench.images(held_out), held_out.conditions.labels.cpu(), "held-out ones"
+        else:
+            order = torch.from_numpy(draw.host.permutation(len(images)))
+            apart = order[: max(1, len(images) // 10)]
+            unseen, right, which = images[apart], labels[apart], "that were kept apart"
+            images, labels = images[order[len(apart) :]], labels[order[len(apart) :]]
+        if not len(images):
+            raise DataError("metric 'class-accuracy' needs at least two training images")
+        batch = min(self.batch, len(images))
+        steps = min(self.steps, math.ceil(PASSES * len(images) / batch))
+        varied = Variation.of(training)
+        with _training():
+            network = Classifier(training.space.shape, max(len(training.classes), 1 + int(labels.max())), draw)
+            for done in network.learn(images, labels, varied, steps, batch, draw):
+                bench.tell("training a classifier", done, steps)
+        words = (
+            f"trained on {len(images):,} real images in {steps:,} steps of {batch}, its accuracy on "
+            f"{len(unseen):,} {which}"
+        )
+        return Trained(network, network.accuracy(unseen, right), words)
+
+
+@attrs.frozen
+class Variation:
+    """How images differ each time the network sees them."""
+
+    rows: int = 0
+    """Pixels by which they are moved up or down, at most."""
+    columns: int = 0
+    mirrored: bool = False
+    """Whether half of them are mirror images."""
+
+    @classmethod
+    def of(cls, data: Dataset) -> Variation:
+        """Return what suits the data: all of it for photographs; a letter may not be mirrored, nor a digit."""
+        channels, height, width = data.space.shape
+        photographs = channels == 3
+        moved = (height // 8, width // 8) if photographs else (0, 0)
+        return cls(*moved, mirrored=photographs or data.augmented > 0)
+
+    def apply(self, images: Tensor, draw: Draw) -> Tensor:
+        """Return images moved and mirrored, each in its own way: n×C×H×W."""
+        count, _, height, width = images.shape
+        if not (self.rows or self.columns or self.mirrored):
+            return images
+        padded = functional.pad(images, (self.columns, self.columns, self.rows, self.rows))
+        down, along = (torch.arange(size, device=images.device).repeat(count, 1) for size in (height, width))
+        if self.mirrored:
+            along = torch.where(draw.uniform(count, 1) < 0.5, along.flip(1), along)
+        down = down + draw.integers(2 * self.rows + 1, count, 1)
+        along = along + draw.integers(2 * self.columns + 1, count, 1)
+        each = torch.arange(count, device=images.device)[:, None, None]
+        return padded[each, :, down[:, :, None], along[:, None, :]].permute(0, 3, 1, 2).contiguous()
+
+
+class Classifier(nn.Module):
+    """Convolutions, each with batch normalisation, and halvings of the image; then the largest value of all.
+
+    Wider for colour, narrower for small images, so that those take little time.
+    """
+
+    def __init__(self, shape: tuple[int, ...], classes: int, draw: Draw) -> None:
+        """`shape` is C×H×W; the weights are drawn from `draw`, and live on its device."""
+        super().__init__()
+        channels, *sides = shape
+        stride = max(1, min(sides) // LONGEST_SIDE)
+        side = min(sides) // stride
+        wide = (32 if channels == 3 else 16) // (1 if side > 16 else 2)
+        most = 4 * wide
+        with torch.device("meta"):  # elsewhere, making layers draws from the global generator
+            layers: list[nn.Module] = [Convolution(channels, wide, stride + 2, stride)]
+            while side >= 2 * SMALLEST_SIDE:
+                # Windows do not overlap, so that the gradient of their largest values is repeatable.
+                wider = min(2 * wide, most)
+                layers += [Convolution(wide, wider), nn.MaxPool2d(2)]
+                wide, side = wider, side // 2
+            self.layers = nn.Sequential(*layers, Residual(wide))
+            self.last = nn.Linear(wide, classes)
+        self.to_empty(device=draw.device).float()
+        for part in self.modules():
+            if isinstance(part, nn.BatchNorm2d):
+                part.reset_parameters()
+        with torch.no_grad():
+            for weight in self.parameters():
+                if weight.ndim > 1:
+                    weight.copy_(draw.normal(*weight.shape) * (2 / weight[0].numel()) ** 0.5)
+            self.last.weight.mul_(0.1)
+            self.last.bias.zero_()
+        self.eval()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return a number for each class, the larger the likelier; images are n×C×H×W within about ±2."""
+        found: Tensor = self.last(self.layers(images).amax(dim=(2, 3)))
+        return found
+
+    def learn(
+        self, images: Tensor, labels: Tensor, varied: Variation, steps: int, batch: int, draw: Draw
+    ) -> Iterator[int]:
+        """Learn from bytes, n×C×H×W, and yield the number of steps done after each."""
+        images, labels = images.to(draw.device), labels.to(draw.device)
+        optimizer = torch.optim.AdamW(self.parameters(), lr=PEAK, weight_decay=0.01)
+        self.train()
+        order = torch.empty(0, dtype=torch.long)
+        for step in range(steps):
+            if len(order) < batch:
+                order = torch.from_numpy(draw.host.permutation(len(images))).to(draw.device)
+            chosen, order = order[:batch], order[batch:]
+            share = (step + 1) / (steps + 1)
+            optimizer.param_groups[0]["lr"] = PEAK * min(share / RISE, (1 - share) / (1 - RISE))
+            guessed = self(varied.apply(_scaled(images[chosen]), draw))
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(guessed, labels[chosen], label_smoothing=SMOOTHING)
+            torch.autograd.backward(loss)
+            optimizer.step()
+            yield step + 1
+        self.eval()
+
+    def accuracy(self, images: Tensor, labels: Tensor) -> float:
+        """Return the share of images, n×C×H×W bytes, that are taken for what their labels say."""
+        device, right = self.last.weight.device, 0
+        with torch.no_grad(), _repeatable():
+            for first in range(0, len(images), TILE):
+                guessed = self(_scaled(images[first : first + TILE].to(device)))
+                right += int((guessed.argmax(dim=1).cpu() == labels[first : first + TILE]).sum())
+        return right / len(images)
+
+
+class Convolution(nn.Sequential):
+    """A convolution, batch normalisation, and what is negative set to 0."""
+
+    def __init__(self, before: int, after: int, size: int = 3, stride: int = 1) -> None:
+        super().__init__(
+            nn.Conv2d(before, after, size, stride, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()
+        )
+
+
+class Residual(nn.Module):
+    """Two convolutions whose result is added to what they were given."""
+
+    def __init__(self, wide: int) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(Convolution(wide, wide), Convolution(wide, wide))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x + f(x): n×C×H×W."""
+        added: Tensor = x + self.inner(x)
+        return added
+
+
+def _scaled(images: Tensor) -> Tensor:
+    return (images.float() - 127.5) / 64
+
+
+def _labels(samples: Dataset, what: str) -> Tensor:
+    if samples.conditions.labels is None:
+        raise DataError(f"metric 'class-accuracy' needs labels, and {what} have none")
+    return samples.conditions.labels.cpu()
+
+
+@contextmanager
+def _repeatable() -> Iterator[None]:
+    """Let convolutions give the same numbers twice."""
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=True):
+        yield
+
+
+@contextmanager
+def _training() -> Iterator[None]:
+    """Let gradients be taken whatever the caller's mode, and repeatably."""
+    with _repeatable(), torch.inference_mode(False), torch.enable_grad():
+        yield

@@ -1,0 +1,63 @@
+"""Metric `class-fid`: FID for each class by itself.
+
+What it is: the generated images that were asked to be of a class against the real ones of that class, and the
+mean over classes. It sees what FID does not, samples that are good but of another class than was asked for.
+Cost: the features (see `fid`), which it shares with `fid`, and two eigenvalue problems for each class.
+When not to use it: beside a FID of whole sets. A class has fewer images, which alone makes the number larger.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench, parameter
+from cswf_core.kernels.frechet import frechet_distance, moments
+from cswf_plugins.inception.features import features
+from cswf_plugins.inception.network import MODE_HELP, Mode
+from cswf_plugins.metrics.fid import RESIZED, check_images, named
+
+
+@attrs.frozen(kw_only=True)
+class ClassFid(Metric):
+    """Fréchet Inception distance for each class."""
+
+    better: ClassVar[Literal["lower", "higher", ""]] = "lower"
+
+    mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
+
+    def check(self, data: Dataset, bench: Workbench) -> None:
+        """Look for labels and for the network's file."""
+        _labels(data, "the data")
+        check_images(data, bench, "class-fid")
+
+    def compute(self, comparison: Comparison) -> Result:
+        """Return `class_fid`, the mean, and `class_fid.NAME` for each class that was asked for."""
+        asked = _labels(comparison.generated, "the generated samples")
+        labelled = _labels(comparison.real, "the real samples")
+        p, q = (features(comparison, samples, self.mode) for samples in (comparison.generated, comparison.real))
+        name, scores = named("class_fid", self.mode), {}
+        present = torch.unique(asked).tolist()
+        for done, c in enumerate(present):
+            parts = [rows[(labels == c).to(rows.device)] for rows, labels in ((p, asked), (q, labelled))]
+            called = comparison.real.classes[c] if c < len(comparison.real.classes) else str(c)
+            if min(map(len, parts)) < 2:
+                counts = f"there are {len(parts[0])} generated and {len(parts[1])} real"
+                raise DataError(f"metric 'class-fid' needs two images of each class; of '{called}' {counts}")
+            scores[f"{name}.{called}"] = frechet_distance(*map(moments, parts))
+            comparison.bench.tell("FID by class", done + 1, len(present))
+        protocol = (
+            f"Fréchet distance for each of {len(present)} classes by itself, {len(p):,} generated and "
+            f"{len(q):,} real images in all, {RESIZED[self.mode]}"
+        )
+        return Result({name: sum(scores.values()) / len(scores), **scores}, protocol)
+
+
+def _labels(samples: Dataset, what: str) -> Tensor:
+    if samples.conditions.labels is None:
+        raise DataError(f"metric 'class-fid' needs labels, and {what} have none")
+    return samples.conditions.labels.cpu()

@@ -1,0 +1,49 @@
+"""Metric `density-coverage`: precision and recall that a few outliers cannot sway.
+
+What it is: every real image's features get a ball that reaches to its k-th nearest real neighbour. Density
+counts in how many balls a generated image lies, over k (real images get 1 on average); coverage is the share of
+balls with a generated image in them.
+Cost: the features (see `fid`) and a product of n×2,048×n.
+When not to use it: with sets of different sizes; of the larger, a random part as large as the smaller is taken.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import attrs
+
+from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench, parameter
+from cswf_core.kernels.neighbours import nearest_other, within_any
+from cswf_plugins.inception.network import MODE_HELP, Mode
+from cswf_plugins.metrics.fid import RESIZED, check_images, named
+from cswf_plugins.metrics.precision_recall import equal_parts
+
+
+@attrs.frozen(kw_only=True)
+class DensityCoverage(Metric):
+    """Density and coverage by nearest neighbours."""
+
+    better: ClassVar[Literal["lower", "higher", ""]] = "higher"
+    customary: ClassVar[int] = 50_000
+
+    k: int = parameter("which neighbour a ball reaches to", default=5, at_least=1)
+    mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
+
+    def check(self, data: Dataset, bench: Workbench) -> None:
+        """Look for the network's file."""
+        check_images(data, bench, "density-coverage")
+
+    def compute(self, comparison: Comparison) -> Result:
+        """Return `density` and `coverage`."""
+        p, q = equal_parts(comparison, self.mode, self.k, "density-coverage")
+        counts, held = within_any(p, q, nearest_other(q, self.k)[:, -1])
+        scores = {
+            named("density", self.mode): float(counts.double().mean()) / self.k,
+            named("coverage", self.mode): float(held.double().mean()),
+        }
+        protocol = (
+            f"balls to the {self.k} nearest neighbours among Inception features of {len(q):,} real images, "
+            f"{RESIZED[self.mode]}; {len(p):,} generated"
+        )
+        return Result(scores, protocol, samples=len(p))

@@ -1,0 +1,61 @@
+"""Metric `kid`: the kernel distance between Inception features of generated and real images.
+
+What it is: the unbiased estimate of the squared maximum mean discrepancy with the kernel (a·b/D + 1)³, averaged
+over random subsets, as clean-fid has it. It does not depend on the number of samples, other than FID.
+Cost: the features (see `fid`); the rest is nothing.
+When not to use it: to compare with numbers of another subset size.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench, parameter
+from cswf_plugins.inception.features import features
+from cswf_plugins.inception.network import MODE_HELP, Mode
+from cswf_plugins.metrics.fid import RESIZED, check_count, check_images, named
+
+
+@attrs.frozen(kw_only=True)
+class Kid(Metric):
+    """Kernel Inception distance."""
+
+    better: ClassVar[Literal["lower", "higher", ""]] = "lower"
+
+    mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
+    subsets: int = parameter("how many random subsets are averaged over", default=100, at_least=1)
+    subset_size: int = parameter("images of each set in a subset, at most", default=1000, at_least=2)
+
+    def check(self, data: Dataset, bench: Workbench) -> None:
+        """Look for the network's file."""
+        check_images(data, bench, "kid")
+
+    def compute(self, comparison: Comparison) -> Result:
+        """Return `kid`, or `kid_clean`."""
+        check_count(comparison.generated, "kid", "generated")
+        check_count(comparison.real, "kid", "real")
+        p, q = (features(comparison, samples, self.mode) for samples in (comparison.generated, comparison.real))
+        size = min(len(p), len(q), self.subset_size)
+        host = comparison.draw.host
+        total = 0.0
+        for _ in range(self.subsets):
+            chosen = [torch.from_numpy(host.permutation(len(rows))[:size]).to(rows.device) for rows in (p, q)]
+            total += kernel_distance(p[chosen[0]].double(), q[chosen[1]].double())
+        protocol = (
+            f"kernel distance, cubic kernel, mean over {self.subsets} subsets of {size:,} Inception features "
+            f"of each set, images {RESIZED[self.mode]}"
+        )
+        return Result({named("kid", self.mode): total / self.subsets}, protocol)
+
+
+def kernel_distance(p: Tensor, q: Tensor) -> float:
+    """Return the unbiased squared discrepancy of two sets of features, m×D each."""
+    size, width = p.shape
+    within = (p @ p.T / width + 1) ** 3 + (q @ q.T / width + 1) ** 3
+    between = (p @ q.T / width + 1) ** 3
+    apart = (within.sum() - within.trace()) / (size * (size - 1))
+    return float(apart - 2 * between.mean())

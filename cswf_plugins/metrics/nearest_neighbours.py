@@ -1,0 +1,177 @@
+"""Metric `nearest-neighbours`: how near samples are to the training images, and whether some are copies.
+
+What it is: the distance from each sample to the nearest training image, beside the same for held-out images,
+which cannot be copies: in pixels (L2, in [−1, 1]) and in Inception features. Where nothing is held out,
+training images and their nearest others stand in. Figures show samples and neighbours: any, and the nearest.
+Cost: a product of n×d×N; for features, those of `fid`.
+When not to use it: as a measure of quality. Blurred images are near to many.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Comparison, Dataset, Figure, Metric, Result, Workbench, parameter
+from cswf_core.kernels.neighbours import nearest
+from cswf_plugins.inception.features import features
+from cswf_plugins.inception.network import MODE_HELP, Mode
+from cswf_plugins.metrics.fid import check_images
+
+Where = Literal["pixels", "features"]
+
+NEAR = 0.01
+"""The share of held-out images that are nearest to a training image: what is as near as those looks copied."""
+FLAGGED = 0.05
+"""Samples are called copies where more than this share is so near, beyond chance."""
+ROWS = 10
+NEIGHBOURS = 5
+"""Rows of a figure, and training images in each."""
+
+
+@attrs.frozen
+class Distances:
+    """Distances of samples and of real images to their nearest training images, in one space."""
+
+    where: Where
+    samples: Tensor
+    """n, nearest first in each."""
+    real: Tensor
+    """m."""
+    neighbours: Tensor
+    """n×NEIGHBOURS or fewer: which training images are nearest to each sample."""
+
+    @property
+    def copied(self) -> float:
+        """Share of samples as near as the nearest hundredth of real images; 0.01 is what those have."""
+        return float((self.samples <= torch.quantile(self.real, NEAR)).double().mean())
+
+    @property
+    def closer(self) -> float:
+        """Chance that a sample is nearer than a real image; one half for samples that are as far as those."""
+        ordered = self.real.sort().values
+        beyond = len(ordered) - torch.searchsorted(ordered, self.samples, right=True)
+        level = torch.searchsorted(ordered, self.samples, right=True) - torch.searchsorted(
+            ordered, self.samples
+        )
+        return float((beyond + level / 2).double().mean() / len(ordered))
+
+    @property
+    def flagged(self) -> bool:
+        """Whether too many are so near to be chance: by more than three standard deviations."""
+        spread = (FLAGGED * (1 - FLAGGED) / len(self.samples)) ** 0.5
+        return bool(self.copied > FLAGGED + 3 * spread)
+
+    def scores(self) -> dict[str, float]:
+        """Return the numbers by name."""
+        end = "l2" if self.where == "pixels" else "features"
+        return {
+            f"copied_{end}": self.copied,
+            f"closer_{end}": self.closer,
+            f"nearest_{end}": float(self.samples.median()),
+            f"nearest_{end}_of_real": float(self.real.median()),
+            f"smallest_{end}": float(self.samples.min()),
+        }
+
+
+@attrs.frozen(kw_only=True)
+class NearestNeighbours(Metric):
+    """Distances to the nearest training images, and a warning of copies."""
+
+    once: ClassVar[bool] = True
+
+    spaces: tuple[Where, ...] = parameter(
+        "where distances are taken: in 'pixels', in 'features', or both", default=("pixels", "features")
+    )
+    samples: int = parameter(
+        "how many samples and held-out images are looked at, at most", default=10_000, at_least=1
+    )
+    mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
+
+    def check(self, data: Dataset, bench: Workbench) -> None:
+        """Look for the network's file if features are wanted."""
+        if "features" in self.spaces:
+            check_images(data, bench, "nearest-neighbours")
+        elif not data.space.is_image:
+            raise DataError("metric 'nearest-neighbours' compares images, and these are points")
+
+    def compute(self, comparison: Comparison) -> Result:
+        """Return `copied`, `closer`, `nearest`, `nearest_…_of_real` and `smallest`, each for every space."""
+        training = comparison.training
+        if training is None or len(training) < 2:
+            raise DataError("metric 'nearest-neighbours' needs the training images, and there are none")
+        queries = _some(len(comparison.generated), self.samples, comparison)
+        held_out = comparison.held_out
+        control, real = ("other training", training) if held_out is None else ("held-out", held_out)
+        controls = _some(len(real), self.samples, comparison)
+        scores: dict[str, float] = {}
+        notes: list[str] = []
+        found: list[Distances] = []
+        for where in dict.fromkeys(self.spaces):
+            comparison.bench.tell(f"nearest training images, in {where}", len(found), len(self.spaces))
+            distances = self._distances(comparison, where, queries, controls)
+            found.append(distances)
+            scores |= distances.scores()
+            if distances.flagged:
+                notes.append(
+                    f"copying: {distances.copied:.1%} of the samples are nearer to a training image, in "
+                    f"{where}, than {1 - NEAR:.0%} of {control} images are"
+                )
+        images = comparison.bench.images
+        closest = found[0].samples.argsort()
+        figures = {
+            name: _figure(images(comparison.generated)[queries], images(training), found, rows[:ROWS].cpu())
+            for name, rows in (("nearest-neighbours", torch.arange(len(queries))), ("nearest-of-all", closest))
+        }
+        protocol = (
+            f"nearest of {len(training):,} training images to {len(queries):,} samples and to "
+            f"{len(controls):,} {control} images; copied: nearer than the nearest {NEAR:.0%} of the latter; "
+            f"closer: chance to be nearer than one of them"
+        )
+        return Result(scores, protocol, notes, figures, samples=len(queries))
+
+    def _distances(self, comparison: Comparison, where: Where, queries: Tensor, controls: Tensor) -> Distances:
+        training = comparison.training
+        assert training is not None
+        points = self._rows(comparison, training, where, None)
+        k = min(NEIGHBOURS, len(training))
+        samples, index = nearest(self._rows(comparison, comparison.generated, where, queries), points, k)
+        if comparison.held_out is not None:
+            real, _ = nearest(self._rows(comparison, comparison.held_out, where, controls), points, 1)
+            return Distances(where, samples[:, 0].contiguous(), real[:, 0], index)
+        # Each is its own nearest; the second is the nearest other, also if that is a twin.
+        others, _ = nearest(points[controls.to(points.device)], points, 2)
+        return Distances(where, samples[:, 0].contiguous(), others[:, 1], index)
+
+    def _rows(self, comparison: Comparison, samples: Dataset, where: Where, index: Tensor | None) -> Tensor:
+        """Return some samples, or all, as points of a space: n×D on the evaluation's device."""
+        device = comparison.draw.device
+        if where == "features":
+            rows = features(comparison, samples, self.mode)
+            return rows if index is None else rows[index.to(device)]
+        images = comparison.bench.images(samples)
+        chosen = images if index is None else images[index]
+        return chosen.to(device).reshape(len(chosen), -1).float() / 128 - 1
+
+
+def _some(count: int, most: int, comparison: Comparison) -> Tensor:
+    """Choose at most so many of `count` samples, at random where there are more."""
+    chosen = torch.from_numpy(comparison.draw.host.permutation(count)[:most])
+    return torch.arange(count) if count <= most else chosen
+
+
+def _figure(samples: Tensor, training: Tensor, found: list[Distances], rows: Tensor) -> Figure:
+    """Return rows of a sample and its nearest training images, in each space."""
+    nearest_of = [distances.neighbours.cpu() for distances in found]
+    shown = [
+        torch.cat([samples[r, None], *(training[index[r]] for index in nearest_of)]) for r in rows.tolist()
+    ]
+    top = ["sample"]
+    for distances, index in zip(found, nearest_of, strict=True):
+        width = index.shape[1]
+        top += [f"by {distances.where}" if c == width // 2 else "" for c in range(width)]
+    return Figure(shown, top)

@@ -1,0 +1,57 @@
+"""Metric `perceptual-distance`: how near completions come to their originals, as Inception sees it.
+
+What it is: the Euclidean distance between the 2,048 features of a completion and those of its original.
+`perceptual_distance` is the mean over completions of held-out images (of all, where nothing is held out),
+`perceptual_distance_best` takes the nearest completion of each image, and `perceptual_distance_unrelated` is
+the distance from one original to another, a scale to read the others by.
+Cost: the features of the completions and of their originals (see `fid`).
+When not to use it: beside distances of another network, such as LPIPS; or for variety, which it punishes.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import attrs
+import torch
+
+from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench, parameter
+from cswf_plugins.inception.features import features
+from cswf_plugins.inception.network import MODE_HELP, Mode
+from cswf_plugins.metrics.completions import scored_completions
+from cswf_plugins.metrics.fid import RESIZED, check_images, named
+
+
+@attrs.frozen(kw_only=True)
+class PerceptualDistance(Metric):
+    """Distance of completions from their originals, in features."""
+
+    better: ClassVar[Literal["lower", "higher", ""]] = "lower"
+    once: ClassVar[bool] = True
+
+    mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
+
+    def check(self, data: Dataset, bench: Workbench) -> None:
+        """Look for the network's file."""
+        check_images(data, bench, "perceptual-distance")
+
+    def compute(self, comparison: Comparison) -> Result:
+        """Return `perceptual_distance`, `…_best` and, where there are two images, `…_unrelated`."""
+        scored = scored_completions(comparison, "perceptual-distance")
+        p, q = (features(comparison, samples, self.mode) for samples in (scored.completed, scored.images))
+        distances = torch.linalg.vector_norm(p - q[scored.which.to(q.device)], dim=1).double()
+        scores = {
+            "perceptual_distance": float(distances.mean()),
+            "perceptual_distance_best": float(-scored.largest(-distances).mean()),
+        }
+        protocol = (
+            "Euclidean distance between Inception pool features of a completion and of its original, "
+            f"mean over {scored.words}, {RESIZED[self.mode]}; perceptual_distance_best is the mean of "
+            "each image's nearest"
+        )
+        if len(q) > 1:
+            between = torch.linalg.vector_norm(q - q.roll(1, dims=0), dim=1).double()
+            scores["perceptual_distance_unrelated"] = float(between.mean())
+            protocol += ", perceptual_distance_unrelated that from one original to another"
+        scores = {named(name, self.mode): value for name, value in scores.items()}
+        return Result(scores, protocol, samples=len(scored.completed))

@@ -1,0 +1,69 @@
+"""Metric `precision-recall`: how many samples look real, and how much of what is real they reach.
+
+What it is: every real image's features get a ball that reaches to its k-th nearest real neighbour. Precision is
+the share of generated images in any of these balls; recall is the same the other way round.
+Cost: the features (see `fid`) and a product of n×2,048×n.
+When not to use it: with sets of different sizes, or of other sizes than those of the numbers to compare with;
+of the larger set, a random part as large as the smaller is taken.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench, parameter
+from cswf_core.kernels.neighbours import nearest_other, within_any
+from cswf_plugins.inception.features import features
+from cswf_plugins.inception.network import MODE_HELP, Mode
+from cswf_plugins.metrics.fid import RESIZED, check_images, named
+
+
+def equal_parts(comparison: Comparison, mode: Mode, k: int, metric: str) -> tuple[Tensor, Tensor]:
+    """Return the features of as many generated as real images, chosen at random from the more: n×D each."""
+    whole = [features(comparison, samples, mode) for samples in (comparison.generated, comparison.real)]
+    size = min(map(len, whole))
+    if size <= k:
+        raise DataError(
+            f"metric '{metric}' looks at {k} neighbours and needs more images than that, got {size}"
+        )
+
+    def part(rows: Tensor) -> Tensor:
+        chosen = comparison.draw.host.permutation(len(rows))[:size]
+        return rows if len(rows) == size else rows[torch.from_numpy(chosen).to(rows.device)]
+
+    return part(whole[0]), part(whole[1])
+
+
+@attrs.frozen(kw_only=True)
+class PrecisionRecall(Metric):
+    """Precision and recall by nearest neighbours."""
+
+    better: ClassVar[Literal["lower", "higher", ""]] = "higher"
+    customary: ClassVar[int] = 50_000
+
+    k: int = parameter("which neighbour a ball reaches to", default=3, at_least=1)
+    mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
+
+    def check(self, data: Dataset, bench: Workbench) -> None:
+        """Look for the network's file."""
+        check_images(data, bench, "precision-recall")
+
+    def compute(self, comparison: Comparison) -> Result:
+        """Return `precision` and `recall`."""
+        p, q = equal_parts(comparison, self.mode, self.k, "precision-recall")
+        inside, _ = within_any(p, q, nearest_other(q, self.k)[:, -1])
+        reached, _ = within_any(q, p, nearest_other(p, self.k)[:, -1])
+        scores = {
+            named("precision", self.mode): float((inside > 0).double().mean()),
+            named("recall", self.mode): float((reached > 0).double().mean()),
+        }
+        protocol = (
+            f"balls to the {self.k} nearest neighbours among Inception features of {len(p):,} generated and "
+            f"{len(q):,} real images, {RESIZED[self.mode]}"
+        )
+        return Result(scores, protocol, samples=len(p))

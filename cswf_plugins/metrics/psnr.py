@@ -1,0 +1,58 @@
+"""Metric `psnr`: how near completions come to their originals, pixel by pixel, in decibels.
+
+What it is: 10·log₁₀(255²/MSE) over all 8-bit values of an image, what was given included, and at most 100 dB,
+which a perfect completion gets. `psnr` is the mean over completions of held-out images (of all, where nothing
+is held out); `psnr_best` takes the best completion of each image, and the mean over images.
+Cost: nothing.
+When not to use it: to tell which completions look better. An image has many good ones that are far from the
+original, and the blurred mean of them all gets a higher number than any. `psnr_best` grows with the number of
+completions of an image, so compare only equal numbers.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench
+from cswf_plugins.metrics.completions import scored_completions
+
+PERFECT = 100.0
+"""Decibels of a completion without a fault."""
+TILE = 4096
+"""Images that are compared at once."""
+
+
+@attrs.frozen(kw_only=True)
+class Psnr(Metric):
+    """Peak signal-to-noise ratio of completions."""
+
+    better: ClassVar[Literal["lower", "higher", ""]] = "higher"
+    once: ClassVar[bool] = True
+
+    def check(self, data: Dataset, bench: Workbench) -> None:
+        """Look for images."""
+        del bench
+        data.space.grid("metric 'psnr'")
+
+    def compute(self, comparison: Comparison) -> Result:
+        """Return `psnr` and `psnr_best`."""
+        scored, bench = scored_completions(comparison, "psnr"), comparison.bench
+        completed, images = bench.images(scored.completed), bench.images(scored.images)
+        tiles = [slice(first, first + TILE) for first in range(0, len(completed), TILE)]
+        values = torch.cat([decibels(completed[tile], images[scored.which[tile]]) for tile in tiles])
+        scores = {"psnr": float(values.mean()), "psnr_best": float(scored.largest(values).mean())}
+        protocol = (
+            f"peak signal-to-noise ratio over whole 8-bit images, mean over {scored.words}; "
+            f"psnr_best is the mean of each image's best"
+        )
+        return Result(scores, protocol, samples=len(scored.completed))
+
+
+def decibels(p: Tensor, q: Tensor) -> Tensor:
+    """Return the signal-to-noise ratio of n×C×H×W bytes and others, image by image: n."""
+    error = (p.double() - q.double()).square().mean(dim=(1, 2, 3))
+    return 10 * torch.log10(255**2 / error.clamp_min(255**2 / 10 ** (PERFECT / 10)))

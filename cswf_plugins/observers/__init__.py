@@ -1,0 +1,1 @@
+"""Things that watch a run because a recipe asks for them, one plugin per file."""
