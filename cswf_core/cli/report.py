@@ -1,0 +1,38 @@
+"""`cswf report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cswf_core.errors import RunError
+from cswf_core.report import compare, is_report, single
+from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.progress import say
+
+NAME = "report.html"
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help=f"The page to write.  [default: RUN/{NAME} for one run, {NAME} for several]",
+)
+@click.option("--force", is_flag=True, help="Replace a file that is not a page of cswf report.")
+def report(runs: tuple[Path, ...], out: Path | None, force: bool) -> None:
+    """Write the page of a RUN anew, or one page that compares several.
+
+    RUN is the folder of a run. The page is one file that needs no network, only a browser.
+    """
+    alone = len(runs) == 1
+    page = out if out is not None else runs[0] / NAME if alone else Path(NAME)
+    content = single(runs[0]) if alone else compare(runs)
+    if page.is_dir():
+        raise RunError(f"{page} is a folder; --out names a file")
+    if page.exists() and not force and not is_report(page):
+        raise RunError(f"{page} is not a page of cswf report; give another --out, or --force to replace it")
+    RunDirectory(page.parent).write(page.name, content)
+    say(f"see {page}")

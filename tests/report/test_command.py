@@ -1,0 +1,45 @@
+"""`cswf report` writes pages, and replaces nothing that is not one."""
+
+from __future__ import annotations
+
+from cswf_core.report import is_report
+
+
+def test_one_run_gets_its_own_page(cswf, make):
+    folder = make()
+    done = cswf("report", folder)
+    assert (done.status, done.out) == (0, f"see {folder / 'report.html'}\n")
+    assert is_report(folder / "report.html")
+    assert cswf("report", folder).status == 0
+
+
+def test_several_runs_get_one_page_in_the_current_folder(cswf, make, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = cswf("report", make("a"), make("b"))
+    assert (done.status, done.out) == (0, "see report.html\n")
+    assert is_report(tmp_path / "report.html")
+    assert not (tmp_path / "a/report.html").exists()
+
+
+def test_what_is_not_a_report_is_replaced_by_force_only(cswf, make, tmp_path):
+    mine = tmp_path / "page.html"
+    mine.write_text("mine")
+    refused = cswf("report", make("a"), make("b"), "--out", mine)
+    assert refused.status == 2
+    assert "is not a page of cswf report" in refused.err
+    assert mine.read_text() == "mine"
+    assert cswf("report", tmp_path / "a", "--out", mine, "--force").status == 0
+    assert is_report(mine)
+
+
+def test_a_folder_that_is_no_run_is_a_sentence(cswf, tmp_path, make):
+    for wrong in (tmp_path, tmp_path / "nowhere"):
+        done = cswf("report", make(f"good-{wrong.name}"), wrong)
+        assert done.status == 2
+        assert done.err == f"{wrong} is not the folder of a run: it has neither run.json nor recipe.yaml\n"
+
+
+def test_a_page_cannot_be_a_folder_or_lie_in_none(cswf, tmp_path, make):
+    folder = make()
+    assert "is a folder" in cswf("report", folder, "--out", tmp_path).err
+    assert cswf("report", folder, "--out", tmp_path / "no/where.html").status == 2

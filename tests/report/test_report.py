@@ -1,0 +1,287 @@
+"""A report shows what is in a run's folder, whatever that is, and nothing can break out of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from cswf_core.errors import RunError
+from cswf_core.report import is_report, single, write_report
+from cswf_core.report.html import VOID, embedded, tag
+from cswf_core.report.published import PUBLISHED
+from cswf_core.runs.directory import RunDirectory
+from tests.report.conftest import score
+
+NASTY = """</script><script>alert(1)</script><img src=x onerror="alert(2)"> & ' " --> \u2028"""
+
+
+class Outline(HTMLParser):
+    """Every element with its attributes, and what stands in scripts and in the text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.scripts: list[str] = []
+        self.feed(page)
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+        elif self.open and self.open[-1] != "style":
+            self.text += data
+
+    def all(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for tag, attributes in self.elements if tag == name]
+
+    @property
+    def sections(self) -> list[str | None]:
+        return [attributes["id"] for attributes in self.all("section")]
+
+
+def test_a_report_has_a_section_for_all_that_a_run_has(make):
+    page = Outline(single(make(scores=[score("fid", 5.0)])))
+    names = ["samples", "flow", "curves", "metrics", "neighbours", "completions", "recipe", "versions"]
+    assert page.sections == names
+    assert [link["href"] for link in page.all("a")][:8] == [f"#{name}" for name in names]
+    for word in (
+        "small",
+        "A small one.",
+        "CPU x86_64, 2 threads",
+        "1,797 samples",
+        "3.5 s",
+        "zero",
+        "two",
+        "done",
+    ):
+        assert word in page.text, word
+
+
+def test_a_report_refers_to_nothing_outside_itself(make):
+    html = single(make(scores=[score("fid", 5.0)]))
+    page = Outline(html)
+    for name, attributes in page.elements:
+        for key in ("src", "href", "srcset", "action", "poster", "data"):
+            address = attributes.get(key)
+            assert address is None or address.startswith(("data:image/", "#")), (name, key, address[:60])
+    without_pictures = re.sub(r"data:image/[a-z]+;base64,[A-Za-z0-9+/=]+", "", html)
+    allowed = without_pictures.replace("http://www.w3.org/2000/svg", "")  # a name of SVG, not an address
+    assert not re.search(r"https?:|@import|url\((?!#)", allowed)
+    policy = next(meta["content"] for meta in page.all("meta") if meta.get("http-equiv"))
+    assert "default-src 'none'" in policy
+
+
+def test_every_picture_has_a_text_and_every_control_a_label(make):
+    page = Outline(single(make()))
+    assert all(picture["alt"] for picture in page.all("img"))
+    assert all(control["aria-label"] for control in page.all("input"))
+
+
+def test_nothing_in_a_recipe_or_a_record_becomes_html(make):
+    folder = make(
+        recipe={"name": NASTY, "description": NASTY, NASTY: {"use": NASTY}},
+        facts={
+            "status": NASTY,
+            "error": NASTY,
+            "versions": {NASTY: NASTY},
+            "device": {"name": NASTY},
+            "seed": NASTY,
+        },
+        scores=[score(NASTY, 1.0, protocol=NASTY, parameters={NASTY: NASTY}, against={"data": NASTY})],
+        notes=(NASTY,),
+    )
+    harmless = Outline(single(make("harmless", scores=[score("fid", 1.0)])))
+    page = Outline(single(folder))
+    assert len(page.all("script")) == len(harmless.all("script")) == 2
+    assert not any("onerror" in attributes for _, attributes in page.elements)
+    assert all(picture["src"].startswith("data:") for picture in page.all("img"))
+    assert "alert" not in page.scripts[-1]
+    assert json.loads(page.scripts[0])["runs"][0]["label"] == NASTY
+    assert page.text.count("<script>alert(1)</script>") >= 6
+
+
+def test_embedded_json_cannot_be_ended_from_within():
+    text = embedded({"a": NASTY}, "x")
+    inner = text.removeprefix('<script type="application/json" id="x">').removesuffix("</script>")
+    assert not set("<>&\u2028") & set(inner)
+    assert json.loads(inner) == {"a": NASTY}
+
+
+def test_attributes_are_escaped():
+    assert tag("a", '<"', title='"><b>') == '<a title="&quot;&gt;&lt;b&gt;">&lt;&quot;</a>'
+
+
+def test_a_run_that_has_only_begun_gets_a_report_of_what_there_is(make):
+    folder = make(facts={"status": "interrupted", "steps_done": 3})
+    for name in ("samples.npz", "samples.png", "frames.npz", "flow.gif", "flow.png", "completions.png"):
+        (folder / name).unlink()
+    (folder / "nearest-neighbours.png").unlink()
+    page = Outline(single(folder))
+    assert page.sections == ["curves", "metrics", "recipe", "versions"]
+    assert "stopped before its end" in page.text
+    assert "3 of 40" in page.text
+
+
+def test_a_failed_run_says_why(make):
+    page = Outline(single(make(facts={"status": "failed", "error": "the particles ran away at step 12"})))
+    assert "the particles ran away at step 12" in page.text
+    assert {"class": "badge failed"} in page.all("span")
+
+
+def test_a_run_of_long_ago_has_its_flow_as_it_was_drawn(make):
+    folder = make()
+    (folder / "frames.npz").unlink()
+    (folder / "flow.gif").unlink()
+    page = Outline(single(folder))
+    assert "flow" in page.sections
+    assert not page.all("input")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("run.json", b"{"),
+        ("recipe.yaml", b"a: [\xff"),
+        ("metrics.jsonl", b'{"step": 1}\nnonsense\n{"step": 2}\n'),
+        ("samples.npz", b"PK nonsense"),
+        ("frames.npz", b"nonsense"),
+        ("completions.png", b"\x89PNG"),
+        ("nearest-neighbours.png", b""),
+        ("metrics.json", b'{"scores": 3}'),
+        ("metrics.json", b'{"scores": [{"name": "fid"}]}'),
+    ],
+)
+def test_a_damaged_file_is_a_sentence_and_the_rest_is_shown(make, name, content):
+    folder = make(scores=[score("fid", 5.0)])
+    (folder / name).write_bytes(content)
+    page = Outline(single(folder))
+    told = [attributes for attributes in page.all("p") if attributes.get("class") == "problem"]
+    assert len(told) == 1
+    assert f"{name} cannot be read: " in page.text
+    assert {"samples", "versions"} - {"versions" if name == "run.json" else ""} <= set(page.sections)
+
+
+@pytest.mark.parametrize("name", ["run.json", "metrics.json", "metrics.jsonl", "recipe.yaml"])
+@pytest.mark.parametrize("content", [b"[]", b"null", b'{"data": 3, "versions": [], "scores": null}', b""])
+def test_a_file_of_another_shape_stops_nothing(make, name, content):
+    folder = make()
+    (folder / name).write_bytes(content)
+    assert "samples" in Outline(single(folder)).sections
+
+
+def test_a_log_cut_off_in_its_last_line_is_shown_to_that_line(make):
+    folder = make()
+    log = folder / "metrics.jsonl"
+    log.write_text(log.read_text() + '{"step": 41, "sta')
+    page = Outline(single(folder))
+    assert json.loads(page.scripts[0])["runs"][0]["step"] == list(range(1, 41))
+    assert "cannot be read" not in page.text
+
+
+def test_a_long_log_is_thinned_and_keeps_its_ends_and_those_of_stages(make):
+    folder = make(steps=10_001)
+    (run,) = json.loads(Outline(single(folder)).scripts[0])["runs"]
+    assert len(run["step"]) < 4000
+    assert {1, 5000, 5001, 10_001} <= set(run["step"])
+    assert run["milliseconds"][0] is None
+    assert run["milliseconds"][5] == pytest.approx(20, rel=0.01)
+
+
+def test_scores_against_train_and_test_stand_in_one_row_and_notes_in_sight(make):
+    folder = make(
+        scores=[
+            score(
+                "fid", 57.914, samples=50_000, protocol="By the book.", against={"data": "x", "count": 9_000}
+            ),
+            score("fid_test", 61.2),
+        ],
+        notes=("Ten thousand samples instead of fifty.",),
+    )
+    html = single(folder)
+    row = re.search(r"<tr><th scope=\"row\">FID.*?</tr>", html)[0]
+    assert "57.91" in row
+    assert "61.20" in row
+    page = Outline(html)
+    assert "Ten thousand samples instead of fifty." in page.text
+    assert "By the book." in page.text
+    assert "50,000 samples" in page.text
+
+
+def test_without_metrics_json_the_scores_of_run_json_are_shown(make):
+    assert "0.02280" in Outline(single(make())).text
+
+
+@pytest.mark.parametrize(("data", "peer"), [("cifar10", "66.5"), ("celeba", "37.3"), ("mnist", "4.5")])
+def test_published_scores_stand_beside_ours_in_order(make, data, peer):
+    html = single(make(recipe={"data": {"use": data}}, scores=[score("fid", 38.0)]))
+    bars = re.findall(r'<li class="(\w+)">.*?<span class="n">(&gt;)?([\d.]+)</span></li>', html)
+    values = [float(value) for _, _, value in bars]
+    assert values == sorted(values)
+    assert len(bars) == len(PUBLISHED[data, "fid"].entries) + 1
+    assert ("ours", "", "38.00") in bars
+    assert ("peer", "", peer) in bars
+
+
+def test_published_scores_are_left_out_where_ours_is_another_thing(make):
+    against = {"data": "mnist", "split": "train"}
+    folder = make(recipe={"data": {"use": "cifar10"}}, scores=[score("fid", 38.0, against=against)])
+    assert 'class="bars"' not in single(folder)
+
+
+def test_a_report_of_colour_images_stays_below_eight_megabytes(make):
+    """Noise is the worst case: it cannot be packed."""
+    folder = make(shape=(3, 32, 32))
+    rng = np.random.default_rng(0)
+    from cswf_core.runs.frames import Moments
+
+    frames = rng.integers(0, 256, (24, 50, 3, 32, 32), dtype=np.uint8)
+    labels = np.repeat(np.arange(10), 5)
+    moments = Moments(tuple(range(24)), images=frames, labels=labels, classes=tuple("abcdefghij"))
+    (folder / "frames.npz").write_bytes(moments.archive())
+    (folder / "flow.gif").write_bytes(moments.gif())
+    images = rng.integers(0, 256, (400, 3, 32, 32), dtype=np.uint8)
+    np.savez(folder / "samples.npz", images=images, labels=np.arange(400) % 10)
+    page = single(folder)
+    assert 2e6 < len(page) < 8e6
+    assert 'href="data:image/gif' in page
+
+
+def test_points_are_drawn_over_their_target(make):
+    from cswf_core.runs.frames import Moments
+
+    folder = make()
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(4, 50, 2)).astype(np.float32)
+    (folder / "frames.npz").write_bytes(Moments((0, 1, 2, 3), points=points, target=points[-1]).archive())
+    np.savez(folder / "samples.npz", points=points[-1])
+    page = Outline(single(folder))
+    assert sum(attributes.get("class") == "frame" for attributes in page.all("figure")) == 4
+
+
+def test_a_report_is_written_into_the_run_s_folder_and_known_as_one(make):
+    folder = make()
+    write_report(RunDirectory(folder))
+    assert is_report(folder / "report.html")
+    assert not is_report(folder / "recipe.yaml")
+    assert not list(folder.glob(".*"))
+
+
+def test_a_folder_without_a_run_is_refused_in_a_sentence(tmp_path):
+    with pytest.raises(RunError, match="is not the folder of a run"):
+        single(tmp_path)
+    with pytest.raises(RunError, match="is not the folder of a run"):
+        single(tmp_path / "nowhere")

@@ -1,0 +1,173 @@
+"""Frames show the same few particles from the start of a flow to its end."""
+
+from __future__ import annotations
+
+import io
+
+import attrs
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageSequence
+
+from cswf_core.flow.flow import Flow
+from cswf_core.interfaces import Conditions, Dataset, Key, Space
+from cswf_core.runs import frames
+from cswf_core.runs.frames import Frames, Moments, arrangement, mosaic, spread
+from cswf_plugins.schedules.constant import Constant
+from tests.conftest import random_data, small_flow
+
+
+def image_data(n: int = 60, classes: int = 3, labelled: bool = True) -> Dataset:
+    x = Key(1, "test images").open(dtype=torch.float64).normal(16, n) * 0.3
+    labels = torch.arange(n) % classes
+    names = tuple(f"class {c}" for c in range(classes)) if labelled else ()
+    return Dataset(x, Space((1, 4, 4)), Conditions(labels=labels if labelled else None), names)
+
+
+def run(kept: Frames, data: Dataset | None = None, steps: int = 30, **options: object) -> Dataset:
+    schedule = options.pop("schedule", None) or Constant(steps=steps, directions=20)
+    return small_flow(data, observers=(kept,), schedule=schedule, **options).run()
+
+
+@pytest.mark.parametrize(
+    ("total", "count"), [(0, 24), (1, 24), (5, 24), (23, 24), (100, 24), (47_020, 24), (9, 2)]
+)
+def test_steps_rise_from_the_first_to_the_last_and_thin_out(total, count):
+    steps = spread(total, count)
+    assert steps[0] == 0
+    assert steps[-1] == total
+    assert steps == sorted(set(steps))
+    assert len(steps) == min(count, total + 1)
+    gaps = np.diff(steps)
+    assert not len(gaps) or gaps[0] <= gaps[-1]
+
+
+def test_the_start_and_the_end_are_the_particles_themselves():
+    kept = Frames(6)
+    data = image_data()
+    generated = run(kept, data, count=60)
+    moments = Moments.read(io.BytesIO(kept.archive()))
+    assert moments.steps == tuple(spread(30, 6))
+    assert moments.images.shape == (6, 15, 1, 4, 4)
+    assert moments.images.dtype == np.uint8
+    assert moments.classes == data.classes
+    labels = generated.conditions.labels
+    chosen = torch.cat([(labels == c).nonzero()[:5, 0] for c in range(3)])
+    assert (moments.labels == labels[chosen].numpy()).all()
+    assert (moments.images[-1] == generated.take(chosen).images().numpy()).all()
+    assert (moments.images[0] != moments.images[-1]).any()
+
+
+def test_a_flow_that_ends_early_still_has_its_end():
+    @attrs.frozen
+    class Impatient(Constant):
+        def stop(self, stage, distances):
+            return len(distances) == 7
+
+    kept = Frames(4)
+    generated = run(kept, image_data(labelled=False), schedule=Impatient(steps=30, directions=20))
+    assert kept.moments.steps[-1] == 7
+    assert (kept.moments.images[-1] == generated.images().numpy()).all()
+
+
+def test_none_are_kept_if_none_are_wanted():
+    kept = Frames(0)
+    run(kept, steps=2)
+    assert kept.moments is None
+    assert kept.archive() is None
+    assert kept.gif() is None
+
+
+def test_only_the_particles_that_are_shown_leave_the_device_and_only_at_chosen_steps(monkeypatch):
+    fetched = []
+    whole = Flow.samples
+
+    def samples(flow, index=None):
+        fetched.append(len(flow.particles) if index is None else len(index))
+        return whole(flow, index)
+
+    monkeypatch.setattr(Flow, "samples", samples)
+    run(Frames(5), image_data(200, labelled=False), steps=40, count=200)
+    assert fetched == [48] * 5 + [200]  # the last one is what run() returns
+
+
+def test_points_are_kept_in_the_plane_with_some_of_their_target():
+    kept = Frames(3)
+    run(kept, random_data(d=5, n=40), count=30)
+    moments = Moments.read(io.BytesIO(kept.archive()))
+    assert moments.points.shape == (3, 30, 2)
+    assert moments.points.dtype == np.float32
+    assert moments.target.shape == (40, 2)
+    assert len(moments.pictures()) == 3
+
+
+def test_large_images_are_fewer(monkeypatch):
+    monkeypatch.setattr(frames, "MOST_BYTES", 16 * 7)
+    kept = Frames(2)
+    run(kept, image_data(), steps=2)
+    assert kept.moments.images.shape[1] == 6  # two of each class
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_an_animation_has_all_frames_and_holds_its_last(labelled, channels):
+    images = np.random.default_rng(0).integers(0, 256, (4, 12, channels, 5, 6), dtype=np.uint8)
+    labels = np.repeat(np.arange(3), 4) if labelled else None
+    with Image.open(io.BytesIO(Moments((0, 1, 5, 20), images=images, labels=labels).gif())) as animation:
+        durations = [frame.info["duration"] for frame in ImageSequence.Iterator(animation)]
+        assert len(durations) == 4
+        assert durations[-1] > 5 * durations[0]
+        assert max(animation.size) >= 300
+
+
+def test_points_are_animated_too():
+    points = np.random.default_rng(0).normal(size=(3, 20, 2)).astype(np.float32)
+    with Image.open(io.BytesIO(Moments((0, 1, 2), points=points, target=points[-1]).gif())) as animation:
+        assert animation.n_frames == 3
+
+
+def test_few_takes_as_many_of_each_class():
+    images = np.zeros((2, 15, 1, 2, 2), dtype=np.uint8)
+    moments = Moments((0, 1), images=images, labels=np.repeat(np.arange(3), 5))
+    assert moments.few(7).labels.tolist() == [0, 0, 1, 1, 2, 2]
+    assert moments.few(2).labels.tolist() == [0, 1]
+    assert moments.few(100) is moments
+
+
+def test_classes_are_columns_if_there_are_more_of_them_than_images_of_each():
+    many, few = np.repeat(np.arange(4), 2), np.repeat(np.arange(2), 3)
+    assert arrangement(many, 8).tolist() == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    assert arrangement(few, 6).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert arrangement(np.array([0, 0, 1]), 3).tolist() == [[0, 1], [2, -1]]
+    assert arrangement(None, 48).shape == (6, 8)
+    assert sorted(arrangement(None, 7).ravel().tolist())[-7:] == list(range(7))
+    assert arrangement(None, 1).tolist() == [[0]]
+
+
+def test_a_mosaic_shows_each_image_in_its_place_with_clear_gaps():
+    images = np.full((3, 1, 2, 2), 10, dtype=np.uint8) * np.arange(1, 4, dtype=np.uint8)[:, None, None, None]
+    drawn = np.asarray(mosaic(images, np.array([[0, 1], [2, -1]])))
+    assert drawn.shape == (5, 5, 2)
+    assert (drawn[:2, 3:, 0] == 20).all()
+    assert (drawn[3:, :2, 0] == 30).all()
+    assert (drawn[2, :, 1] == 0).all()
+    assert (drawn[3:, 3:, 1] == 0).all()
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"steps": np.arange(2)},
+        {"steps": np.arange(3), "images": np.zeros((2, 4, 1, 2, 2), np.uint8)},
+        {"steps": np.arange(2), "images": np.zeros((2, 4, 1, 2, 2))},
+        {"steps": np.arange(2), "images": np.zeros((2, 4, 1, 2, 2), np.uint8), "labels": np.zeros(3, np.int64)},
+        {"images": np.zeros((2, 4, 1, 2, 2), np.uint8)},
+    ],
+)
+def test_an_archive_that_is_something_else_is_refused(arrays):
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    buffer.seek(0)
+    with pytest.raises((ValueError, KeyError)):
+        Moments.read(buffer)
