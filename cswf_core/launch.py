@@ -1,25 +1,31 @@
-"""A recipe, run into a folder: the flow, its observers, its evaluation and its record."""
+"""A recipe, run into a folder: the flow, its observers, its evaluation, its record and its report."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Sequence
+import logging
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from cswf_core.errors import CswfError, DataError
+from cswf_core.errors import CswfError
+from cswf_core.evaluation.evaluate import Evaluated, evaluate, merged
+from cswf_core.evaluation.task import Task
 from cswf_core.flow import boundary
 from cswf_core.flow.flow import Flow
-from cswf_core.flow.memory import fitting
-from cswf_core.interfaces import Dataset, Key
+from cswf_core.interfaces import Dataset
+from cswf_core.interfaces.metric import Tell
 from cswf_core.recipe import Recipe, build_flow
 from cswf_core.recipe.render import to_yaml
+from cswf_core.report import write_report
 from cswf_core.runs import completions, pictures, samples
 from cswf_core.runs.directory import RunDirectory
 from cswf_core.runs.flow_figure import FlowFigure
+from cswf_core.runs.frames import Frames
 from cswf_core.runs.metrics_log import MetricsLog
 from cswf_core.runs.record import Record, describe_device
+
+log = logging.getLogger("cswf")
 
 
 def launch(
@@ -29,18 +35,20 @@ def launch(
     device: str = "auto",
     force: bool = False,
     observers: Sequence[object] = (),
+    tell: Tell | None = None,
 ) -> dict[str, Any]:
-    """Run a recipe to its end and return what run.json says.
+    """Run a recipe to its end and return what run.json says; `tell` hears of the evaluation's progress.
 
     Nothing is written before recipe, data and folder are known to be good. An interruption (Ctrl-C) or an
     error is written into run.json and raised again.
     """
     directory.refuse_if_taken(force=force, reading=recipe.path)
-    figure = FlowFigure(recipe.outputs.snapshots)
-    log = MetricsLog(directory, recipe.outputs.log_every)
-    flow = build_flow(recipe, device=device, observers=[*observers, log, figure])
-    if recipe.metrics and "test" in recipe.against:
-        _held_out(recipe, flow.data)  # better now than after the flow
+    figure, frames = FlowFigure(recipe.outputs.snapshots), Frames(recipe.outputs.frames)
+    steps = MetricsLog(directory, recipe.outputs.log_every)
+    watchers = _watchers(recipe, directory)
+    flow = build_flow(recipe, device=device, observers=[*observers, steps, figure, frames, *watchers])
+    task = Task.of_recipe(recipe, flow.data)
+    task.check(flow.data)  # better now than after the flow
     directory.create(force=force)
     record = Record(directory, _facts(recipe, flow))
     try:
@@ -48,43 +56,60 @@ def launch(
         directory.write("recipe.yaml", to_yaml(recipe.resolved()))
         generated = flow.run()
         _write_results(directory, recipe, flow, generated, figure)
-        record.save("running", **_progress(log, flow), samples_sha256=generated.digest())
-        record.save("done", metrics=evaluate(recipe, flow, generated))
+        _write_frames(directory, frames)
+        record.save("running", **_progress(steps, flow), samples_sha256=generated.digest())
+        found = evaluate(
+            generated,
+            task,
+            source="samples.npz",
+            device=flow.device,
+            dtype=flow.settings.dtype,
+            tell=tell,
+        )
+        write_scores(directory, found)
+        flow.notify("after_evaluation", scores=found.scores)
+        record.save("done", metrics=found.scores)
     except KeyboardInterrupt:
-        record.save("interrupted", **_progress(log, flow))
+        record.save("interrupted", **_progress(steps, flow))
         raise
     except BaseException as error:
         reason = str(error) if isinstance(error, CswfError) else f"{type(error).__name__}: {error}"
-        record.save("failed", **_progress(log, flow), error=reason)
+        record.save("failed", **_progress(steps, flow), error=reason)
         raise
+    finally:
+        for watcher in watchers:
+            getattr(watcher, "close", _nothing)()
+        refresh_report(directory)
     return record.facts
 
 
-def evaluate(recipe: Recipe, flow: Flow, generated: Dataset) -> dict[str, float]:
-    """Compute every metric of the recipe; scores against held-out samples end in `_test`."""
-    scores: dict[str, float] = {}
-    for split in recipe.against:
-        real, ending = (flow.target, "") if split == "train" else (_held_out(recipe, flow.data), "_test")
-        for index, choice in enumerate(recipe.metrics):
-            draw = Key(recipe.seed, "metric", index=index).open(flow.device, flow.settings.dtype)
-            with boundary.calling(choice.plugin.owner, "compute"), fitting(*flow.sizes()):
-                found = choice.part.compute(generated, real, draw)
-            checked = boundary.check_scores(found, choice.plugin.owner)
-            for name, value in checked.items():
-                scores[_free(name + ending, scores)] = value
-    return scores
+def write_scores(directory: RunDirectory, found: Evaluated) -> None:
+    """Write metrics.json, with what it has from earlier evaluations, and the pictures it names."""
+    for name, figure in found.figures.items():
+        rows = [[pictures.tile(image) for image in row] for row in figure.rows]
+        directory.write(f"{name}.png", pictures.png(pictures.table(rows, top=list(figure.top))))
+    directory.write_json("metrics.json", merged(directory.read_json("metrics.json"), found.document))
 
 
-def _free(name: str, taken: Collection[str]) -> str:
-    """Return a score's name, numbered if another metric has it already."""
-    numbered = (name if n == 1 else f"{name}_{n}" for n in itertools.count(1))
-    return next(free for free in numbered if free not in taken)
+def refresh_report(directory: RunDirectory) -> None:
+    """Write report.html; a report that cannot be made is a pity, and no reason for a run to fail."""
+    try:
+        write_report(directory)
+    except CswfError as error:
+        log.warning("the report could not be written: %s", error)
 
 
-def _held_out(recipe: Recipe, data: Dataset) -> Dataset:
-    if data.held_out is None:
-        raise DataError(f"evaluate.against asks for 'test', and dataset '{recipe.data.name}' holds nothing out")
-    return data.held_out
+def _watchers(recipe: Recipe, directory: RunDirectory) -> list[object]:
+    """Return what the recipe's observers watch this run with."""
+    found = []
+    for choice in recipe.observers:
+        with boundary.calling(choice.plugin.owner, "watch"):
+            found.append(choice.part.watch(directory.path))
+    return found
+
+
+def _nothing() -> None:
+    """Close what needs no closing."""
 
 
 def _write_results(
@@ -100,6 +125,13 @@ def _write_results(
     drawn = figure.draw(flow.data)
     if drawn is not None:
         directory.write("flow.png", pictures.png(drawn))
+
+
+def _write_frames(directory: RunDirectory, frames: Frames) -> None:
+    archived, animated = frames.archive(), frames.gif()
+    if archived is not None and animated is not None:
+        directory.write("frames.npz", archived)
+        directory.write("flow.gif", animated)
 
 
 def _facts(recipe: Recipe, flow: Flow) -> dict[str, Any]:
@@ -122,5 +154,5 @@ def _facts(recipe: Recipe, flow: Flow) -> dict[str, Any]:
     }
 
 
-def _progress(log: MetricsLog, flow: Flow) -> dict[str, Any]:
-    return {"steps_done": log.steps_done, "steps_planned": sum(stage.steps for stage in flow.stages)}
+def _progress(steps: MetricsLog, flow: Flow) -> dict[str, Any]:
+    return {"steps_done": steps.steps_done, "steps_planned": sum(stage.steps for stage in flow.stages)}

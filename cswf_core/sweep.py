@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -249,12 +248,12 @@ class Sweep:
         return any(self._facts(trial) for trial in self.trials)
 
     def _facts(self, trial: Trial) -> dict[str, Any]:
-        facts = _json(self.run_directory(trial.folder).file("run.json"))
+        facts = self.run_directory(trial.folder).read_json("run.json")
         return facts if isinstance(facts, dict) else {}
 
     def _earlier(self) -> list[tuple[str, str, str]]:
         """Return the identities of the trials that the folder's sweep.json lists; none if it is no sweep's."""
-        rows = _json(self.directory.file("sweep.json"))
+        rows = self.directory.read_json("sweep.json")
         keys = ("label", "folder", "recipe_sha256")
         try:
             found = [(str(row[keys[0]]), str(row[keys[1]]), str(row[keys[2]])) for row in rows]
@@ -270,14 +269,7 @@ class Sweep:
     def _clear(self, folders: Collection[str]) -> None:
         for directory in map(self.run_directory, sorted(folders)):
             if directory.path.is_dir():
+                directory.clear(directory.figures())
                 directory.clear()
                 directory.remove_if_empty()
         self.directory.clear(FILES)
-
-
-def _json(path: Path) -> Any:
-    """Return what a JSON file says; None if there is none that can be read."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None

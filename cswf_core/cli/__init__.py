@@ -14,6 +14,8 @@ from cswf_core.errors import CswfError, Terminated
 COMMANDS = {
     "run": ("cswf_core.cli.run", "Run a recipe and leave its samples in a folder."),
     "sweep": ("cswf_core.cli.sweep", "Run a recipe with several values of a key, and compare the results."),
+    "eval": ("cswf_core.cli.eval", "Score a run, or a folder or file of images that any program made."),
+    "report": ("cswf_core.cli.report", "Write a run's page anew, or one page that compares several runs."),
     "bench": ("cswf_core.cli.bench", "Time a step, part by part, beside a naive PyTorch step."),
     "check": ("cswf_core.cli.recipes", "Validate a recipe without running it."),
     "show": ("cswf_core.cli.recipes", "Print a recipe as it will run, and where every value came from."),

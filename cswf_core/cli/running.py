@@ -6,17 +6,17 @@ import logging
 import re
 import signal
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
 
 from cswf_core.cli.allocator import keep_freed_memory
+from cswf_core.cli.scores import show_scores
 from cswf_core.errors import Terminated
 from cswf_core.launch import launch
 from cswf_core.recipe import Recipe
 from cswf_core.runs.directory import RunDirectory
-from cswf_core.runs.progress import BarProgress, LineProgress, say
+from cswf_core.runs.progress import BarProgress, EvaluationProgress, LineProgress, say
 
 device_option = click.option(
     "--device", default="auto", show_default=True, metavar="auto|cpu|cuda|cuda:N", help="Where to compute."
@@ -38,14 +38,23 @@ def introduce(recipe: Recipe) -> None:
 
 def run_in_sight(recipe: Recipe, directory: RunDirectory, *, device: str, force: bool, quiet: bool) -> None:
     """Run a recipe with a bar on a terminal, lines elsewhere or nothing, and say how it ended."""
-    progress = None if quiet else _progress()
+    watching, evaluating = None if quiet else _progress(), EvaluationProgress(silent=quiet)
     try:
-        facts = launch(recipe, directory, device=device, force=force, observers=[progress] if progress else [])
+        facts = launch(
+            recipe,
+            directory,
+            device=device,
+            force=force,
+            observers=[] if watching is None else [watching],
+            tell=evaluating.tell,
+        )
     finally:
-        if progress is not None:
-            progress.close()
+        evaluating.close()
+        if watching is not None:
+            watching.close()
     if not quiet:
-        say(_ended(facts))
+        say(f"done in {facts['seconds']:.1f} s  sha256 {facts['samples_sha256'][:12]}")
+        show_scores(directory.read_json("metrics.json"), Console())
 
 
 def folder_name(recipe: Recipe) -> str:
@@ -63,11 +72,6 @@ def results_folder(name: str, out: Path | None, *, force: bool) -> RunDirectory:
 def _progress() -> BarProgress | LineProgress:
     console = Console()
     return BarProgress(console) if console.is_terminal else LineProgress()
-
-
-def _ended(facts: dict[str, Any]) -> str:
-    scores = "".join(f"  {name} {value:.4g}" for name, value in facts["metrics"].items())
-    return f"done in {facts['seconds']:.1f} s{scores}  sha256 {facts['samples_sha256'][:12]}"
 
 
 def _terminate(*_: object) -> None:

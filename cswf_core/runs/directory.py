@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,13 @@ FILES = (
     "samples.png",
     "samples.npz",
     "flow.png",
+    "frames.npz",
+    "flow.gif",
     "completions.png",
+    "metrics.json",
+    "report.html",
 )
-"""What a run leaves; `--force` removes these and nothing else."""
+"""What a run leaves, beside the figures that metrics.json lists; `--force` removes these and nothing else."""
 
 
 class RunDirectory:
@@ -75,6 +80,7 @@ class RunDirectory:
         """Make the folder and claim it; with `force`, remove the files of an earlier run from it first."""
         self.make()
         if force:
+            self.clear(self.figures())
             self.clear()
         try:
             self.file("run.json").touch(exist_ok=False)
@@ -98,6 +104,13 @@ class RunDirectory:
                 self._part(name).unlink(missing_ok=True)
         except OSError as error:
             raise self._unwritable(error) from None
+
+    def figures(self) -> list[str]:
+        """Return the names of the pictures that metrics have drawn."""
+        document = self.read_json("metrics.json")
+        listed = document.get("figures") if isinstance(document, dict) else None
+        names = map(str, listed) if isinstance(listed, list) else ()
+        return [name for name in names if re.fullmatch(r"[a-z0-9-]+\.png", name)]
 
     def file(self, name: str) -> Path:
         """Return the path of one of the run's files."""
@@ -123,6 +136,13 @@ class RunDirectory:
 
     def _unwritable(self, error: OSError) -> RunError:
         return RunError(f"{self.path} cannot be written: {error.strerror or error}")
+
+    def read_json(self, name: str) -> Any:
+        """Return what a JSON file says; None if there is none that can be read."""
+        try:
+            return json.loads(self.file(name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a value as indented JSON."""

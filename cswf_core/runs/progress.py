@@ -31,9 +31,14 @@ class Forecast:
         if to_come and state.total_step == steps:
             return ""
         pace = (state.seconds - seconds) / max(1, state.total_step - steps)
-        minutes, rest = divmod(round(pace * to_come), 60)
-        hours, minutes = divmod(minutes, 60)
-        return f"  left {hours}:{minutes:02}:{rest:02}" if hours else f"  left {minutes}:{rest:02}"
+        return f"  left {_clock(pace * to_come)}"
+
+
+def _clock(seconds: float) -> str:
+    """Return a time as minutes:seconds, or hours:minutes:seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class _Pace:
@@ -103,7 +108,44 @@ class BarProgress:
         """Fill the bar, also if the schedule has left a stage early."""
         task = self._bar.tasks[0]
         self._bar.update(self._task, completed=task.completed, total=task.completed or None)
+        self._bar.stop()  # the evaluation has a bar of its own
 
     def close(self) -> None:
         """Leave the terminal as it was."""
         self._bar.stop()
+
+
+class EvaluationProgress:
+    """Where an evaluation is: a bar on a terminal, lines elsewhere; on stderr, as stdout has the scores."""
+
+    def __init__(self, *, silent: bool = False, seconds: float = 5.0) -> None:
+        self._console = Console(stderr=True, quiet=silent)
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+        self._bar = Progress(*columns, console=self._console, transient=True)
+        self._task = self._bar.add_task("starting", total=None)
+        self._seconds = seconds
+        self._next = time.monotonic() + seconds
+        self._what = ""
+        self._started = False
+        self._began = (0, 0.0)
+
+    def tell(self, what: str, done: int, total: int) -> None:
+        """Show how much of something is done, and when the rest will be, by the pace so far."""
+        now = time.monotonic()
+        if what != self._what:
+            self._what, self._began = what, (done, now)
+        before, began = self._began
+        pace = (now - began) / (done - before) if done > before else 0.0
+        text = f"{what}  left {_clock(pace * (total - done))}" if pace else what
+        if self._console.is_terminal:
+            self._started = True
+            self._bar.start()
+            self._bar.update(self._task, completed=done, total=total, description=text)
+        elif now >= self._next and total > 1:
+            self._next = now + self._seconds
+            self._console.print(f"{done:,}/{total:,} {text}", highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._started:  # one that was not would print an empty line
+            self._bar.stop()

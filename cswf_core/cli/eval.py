@@ -1,0 +1,135 @@
+"""`cswf eval`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+from rich.console import Console
+
+from cswf_core.cli.recipes import json_option, plugins_dir_option
+from cswf_core.cli.running import device_option, get_ready, quiet_option
+from cswf_core.cli.scores import show_protocols, show_scores
+from cswf_core.errors import DataError
+from cswf_core.evaluation import against as real_samples
+from cswf_core.evaluation.evaluate import Evaluated, evaluate
+from cswf_core.evaluation.subject import Subject, like, read
+from cswf_core.evaluation.task import Task
+from cswf_core.launch import refresh_report, write_scores
+from cswf_core.plugins import Registry
+from cswf_core.recipe import choose, choose_device, load_recipe
+from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.progress import EvaluationProgress, say
+
+
+@click.command()
+@click.argument("path", metavar="RUN|FOLDER|FILE.npz", type=click.Path(path_type=Path))
+@click.option(
+    "--against",
+    multiple=True,
+    metavar="DATA[:SPLIT]",
+    help="Real samples: a data set (both its splits, or :train or :test), a folder of pictures, an .npz file; "
+    "may be given several times.  [default: the data of the run]",
+)
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help="A metric, as in a recipe: fid, or '{use: fid, mode: clean}'; may be given several times.  "
+    "[default: those of the run's recipe, else fid]",
+)
+@click.option(
+    "--samples",
+    "which",
+    type=click.Choice(["batched", "offline"]),
+    default="batched",
+    show_default=True,
+    help="Which samples of a run: its particles, or those sampled from its saved model.",
+)
+@click.option("--count", type=click.IntRange(min=1), help="Score so many at most.  [default: 50,000]")
+@click.option("--weights", type=click.Path(path_type=Path), help="The feature network's file.")
+@click.option("--no-download", is_flag=True, help="Never fetch the feature network from the internet.")
+@device_option
+@quiet_option
+@json_option
+@plugins_dir_option
+def eval(
+    path: Path,
+    against: tuple[str, ...],
+    metrics: tuple[str, ...],
+    which: str,
+    count: int | None,
+    weights: Path | None,
+    no_download: bool,
+    device: str,
+    quiet: bool,
+    as_json: bool,
+    plugins_dir: Path | None,
+) -> None:
+    """Score samples: those of a RUN, a FOLDER of pictures, or a FILE.npz of images.
+
+    Scores of a run are written to its metrics.json and into its report.html. A folder's pictures must be of one
+    size; folders in it are classes.
+    """
+    chosen_device = choose_device(device)
+    get_ready(quiet=quiet)
+    found = read(path, which)
+    task = _task(found, against, metrics, plugins_dir)
+    task = attrs.evolve(
+        task,
+        samples=task.samples if count is None else count,
+        weights=task.weights if weights is None else weights,
+        download=task.download and not no_download,
+    )
+    subject = attrs.evolve(found, samples=like(found.samples, task.references[0].samples, str(path)))
+    task.check(subject.samples)
+    progress = EvaluationProgress(silent=quiet)
+    try:
+        evaluated = evaluate(
+            subject.samples,
+            task,
+            source=subject.source,
+            device=chosen_device,
+            ending="_offline" if which == "offline" else "",
+            tell=progress.tell,
+        )
+    finally:
+        progress.close()
+    _keep(subject, evaluated)
+    _print(subject, evaluated.document, quiet=quiet, as_json=as_json)
+
+
+def _task(found: Subject, against: tuple[str, ...], metrics: tuple[str, ...], plugins_dir: Path | None) -> Task:
+    registry = Registry.discover(plugins_dir)
+    chosen = [choose(registry, "metric", text, "--metric") for text in metrics]
+    if found.run is None and not against:
+        raise DataError(f"{found.path} is not a run's folder; say what to compare with: --against cifar10, say")
+    real = [real_samples.load(text, registry) for text in against]
+    if found.run is None:
+        return real_samples.task_of_images(real, chosen, registry)
+    recipe = load_recipe(found.run / "recipe.yaml", registry=registry)
+    return real_samples.task_of_run(recipe, real, chosen)
+
+
+def _keep(subject: Subject, evaluated: Evaluated) -> None:
+    """Write the scores into the run's folder, if it is one's."""
+    if subject.run is not None:
+        directory = RunDirectory(subject.run)
+        write_scores(directory, evaluated)
+        refresh_report(directory)
+
+
+def _print(subject: Subject, document: dict[str, Any], *, quiet: bool, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        return
+    console = Console()
+    show_scores(document, console)
+    if not quiet:
+        show_protocols(document, console)
+        if subject.run is not None:
+            say(f"see {subject.run / 'report.html'}")

@@ -1,0 +1,68 @@
+"""Scores on a terminal: a table, how they were computed, and what nobody should miss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+SHARES = ("copied_", "closer_", "class_accuracy", "precision", "recall", "coverage")
+"""Scores that are shares, and shown in per cent."""
+
+
+def show_scores(document: Mapping[str, Any], console: Console) -> None:
+    """Print what metrics.json says: a row for each score, its columns the real samples it is against."""
+    scores = document["scores"]
+    if not scores:
+        return
+    columns = list(dict.fromkeys(_against(score) for score in scores if score["against"]))
+    table = Table(box=None, pad_edge=False)
+    table.add_column("score", overflow="fold")
+    for column in columns or ("",):
+        table.add_column(column and f"against {column}", justify="right", overflow="fold")
+    table.add_column("samples", justify="right")
+    for (name, count), values in _rows(scores).items():
+        cells = [values.get(column, values.get("", "")) for column in columns or ("",)]
+        if "" in values:  # compared with nothing particular: said once
+            cells = [values[""], *[""] * (len(cells) - 1)]
+        table.add_row(Text(name), *cells, f"{count:,}")
+    console.print(table)
+    for note in document["notes"]:
+        console.print(Text(f"note: {note}", style="bold"), soft_wrap=True)
+
+
+def show_protocols(document: Mapping[str, Any], console: Console) -> None:
+    """Print how scores were computed, a line for each metric."""
+    seen: dict[str, list[str]] = {}
+    for score in document["scores"]:
+        seen.setdefault(score["protocol"], []).append(score["name"])
+    for protocol, names in seen.items():
+        shown = names[0] if len(names) == 1 else f"{names[0]}, …"
+        if protocol:
+            console.print(Text(f"{shown}: {protocol}", style="dim"), soft_wrap=True)
+
+
+def _rows(scores: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, str]]:
+    """Return, for each score's name without its ending and count, the values by what they are against."""
+    rows: dict[tuple[str, int], dict[str, str]] = {}
+    for score in scores:
+        split = (score["against"] or {}).get("split", "")
+        name = score["name"].removesuffix("_test") if split == "test" else score["name"]
+        rows.setdefault((name, score["samples"]), {})[_against(score)] = _shown(name, score["value"])
+    return rows
+
+
+def _against(score: dict[str, Any]) -> str:
+    against = score["against"]
+    if not against:
+        return ""
+    return f"{against['data']}:{against['split']}" if against["split"] else str(against["data"])
+
+
+def _shown(name: str, value: float) -> str:
+    if name.startswith(SHARES):
+        return f"{value:.1%}"
+    return f"{value:.4g}"

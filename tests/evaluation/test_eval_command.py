@@ -1,0 +1,204 @@
+"""`cswf eval`, as a person uses and misuses it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+from PIL import Image
+
+from cswf_core.evaluation import subject
+from cswf_core.evaluation.evaluate import merged
+
+SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", "outputs.snapshots=[0, 3]")
+SLICED = ("--metric", "sliced-wasserstein", "--device", "cpu")
+
+
+@pytest.fixture
+def run(cswf, tmp_path) -> Path:
+    """A small run of the demo."""
+    assert cswf("run", "digits", *SMALL, "--out", tmp_path / "run", "--device", "cpu", "--quiet").status == 0
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def folder(run, tmp_path) -> Path:
+    """The run's images as pictures."""
+    path = tmp_path / "pictures"
+    path.mkdir()
+    for i, image in enumerate(np.load(run / "samples.npz")["images"]):
+        Image.fromarray(image[0]).save(path / f"{i:03}.png")
+    return path
+
+
+def test_a_run_a_folder_and_a_file_of_the_same_images_have_the_same_scores(cswf, run, folder):
+    found = []
+    for path in (run, folder, run / "samples.npz"):
+        done = cswf("eval", path, "--against", "digits", *SLICED, "--json")
+        assert done.status == 0, done.err
+        document = json.loads(done.out)
+        found.append({score["name"]: score["value"] for score in document["scores"]})
+        assert document["generated"]["count"] == 20
+    assert found[0] == found[1] == found[2]
+    assert "copied_l2" in found[0]  # copying is reported with every score
+
+
+def test_scores_of_a_run_go_to_its_metrics_json_with_what_decides_them(cswf, run):
+    before = json.loads((run / "metrics.json").read_text())
+    done = cswf("eval", run, "--metric", "{use: sliced-wasserstein, called: again}", "--device", "cpu")
+    assert done.status == 0
+    document = json.loads((run / "metrics.json").read_text())
+    names = [score["name"] for score in document["scores"]]
+    assert {"again", "sliced_wasserstein", "copied_l2"} <= set(names)  # earlier ones stay
+    score = document["scores"][names.index("again")]
+    assert score["against"]["data"] == "digits"
+    assert score["against"]["count"] == 1797
+    assert len(score["against"]["sha256"]) == 64
+    assert score["samples"] == 20
+    assert score["protocol"]
+    assert score["parameters"]["directions"] == 1000
+    assert document["versions"]["torch"]
+    assert document["generated"]["sha256"] == before["generated"]["sha256"]
+    assert "again" in (run / "report.html").read_text()
+
+
+def test_fewer_samples_are_said_and_do_not_replace_scores_of_more(cswf, run):
+    before = json.loads((run / "metrics.json").read_text())["scores"]
+    done = cswf("eval", run, *SLICED, "--count", "5")
+    assert done.status == 0
+    assert " 5\n" in done.out
+    after = {score["name"]: score for score in json.loads((run / "metrics.json").read_text())["scores"]}
+    assert all(after[score["name"]]["samples"] == 20 for score in before)
+
+
+def test_a_score_of_fewer_samples_than_is_customary_has_a_note(cswf, folder, network):
+    done = cswf(
+        "eval", folder, "--against", folder, "--metric", "fid", "--count", "4", "--device", "cpu", "--json"
+    )
+    assert done.status == 0, done.err
+    document = json.loads(done.out)
+    assert any("of 4 samples, and published numbers are of 50,000" in note for note in document["notes"])
+    assert document["weights"]["sha256"] == network.kind.sha256
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (lambda path: (path / "003.png").write_bytes(b"junk"), "003.png cannot be read as an image"),
+        (
+            lambda path: Image.new("L", (9, 8)).save(path / "004.png"),
+            "must be of one size and kind, and 000.png has 8×8 pixels in grey and 004.png 9×8 pixels in grey",
+        ),
+        (lambda path: Image.new("RGB", (8, 8)).save(path / "004.png"), "004.png 8×8 pixels in colour"),
+        (lambda path: Image.new("I;16", (8, 8)).save(path / "004.png"), "more than 8 bits"),
+        (lambda path: [file.unlink() for file in path.iterdir()], "has no pictures (png, jpg"),
+    ],
+)
+def test_a_bad_folder_is_one_sentence_and_status_2(cswf, folder, spoil, complaint):
+    spoil(folder)
+    done = cswf("eval", folder, "--against", "digits", *SLICED)
+    assert done.status == 2
+    assert complaint in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_one_image_is_one_sentence_and_status_2(cswf, folder, network):
+    for file in list(folder.iterdir())[1:]:
+        file.unlink()
+    done = cswf("eval", folder, "--against", "digits", "--device", "cpu")
+    assert done.status == 2
+    assert done.err.strip() == "metric 'fid' needs at least two generated images, and there is 1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "is not a run's folder; say what to compare with"),
+        (("--against", "digit"), "unknown dataset 'digit'; did you mean 'digits'?"),
+        (("--against", "digits:val"), "there is no split 'val'; write digits:train or digits:test"),
+        (("--against", "digits:test"), "dataset 'digits' holds nothing out"),
+        (("--against", "./nowhere"), "nowhere does not exist"),
+        (("--against", "toy-2d"), "are images, and what they are compared with are points"),
+        (("--against", "digits", "--metric", "fdi"), "unknown metric 'fdi'; did you mean 'fid'?"),
+        (("--against", "digits", "--metric", "{use: fid, mod: clean}"), "did you mean 'mode'?"),
+        (("--against", "digits", "--metric", "psnr"), "these samples complete no images"),
+        (("--against", "digits", "--metric", "class-fid"), "needs labels"),
+        (("--against", "digits", "--weights", "nowhere.pt"), "nowhere.pt is not a file"),
+        (("--against", "digits", "--device", "tpu"), "there is no device 'tpu'"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_status_2(cswf, folder, arguments, complaint):
+    done = cswf("eval", folder, *arguments)
+    assert done.status == 2
+    assert complaint in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
+def test_other_mistakes(cswf, run, tmp_path):
+    assert "does not exist" in cswf("eval", tmp_path / "nowhere").err
+    offline = cswf("eval", run, "--samples", "offline")
+    assert offline.status == 2
+    assert "has no offline samples" in offline.err
+    (run / "samples.npz").unlink()
+    assert "has no samples: its status is 'done'" in cswf("eval", run).err
+
+
+def test_images_of_another_program_are_read_whichever_way_round_they_are(tmp_path):
+    grey = np.random.default_rng(0).integers(0, 256, (6, 8, 8), np.uint8)
+    np.savez(tmp_path / "a.npz", images=grey[:, None], labels=np.arange(6))
+    np.savez(tmp_path / "b.npz", arr_0=grey[..., None], arr_1=np.arange(6))
+    np.savez(tmp_path / "c.npz", arr_0=np.repeat(grey[..., None], 3, axis=3))
+    a, b, c = (subject.archive(tmp_path / f"{name}.npz") for name in "abc")
+    assert (a.images() == b.images()).all()
+    assert (a.images() == grey[:, None]).all()
+    assert a.conditions.labels.tolist() == b.conditions.labels.tolist() == [0, 1, 2, 3, 4, 5]
+    assert (subject.like(c, a, "c").images() == a.images()).all()  # grey in three channels
+    assert (subject.like(a, c, "a").images() == c.images()).all()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "complaint"),
+    [
+        ({"images": np.zeros((4, 1, 8, 8), np.float32)}, "must be n×C×H×W bytes"),
+        ({"images": np.zeros((0, 1, 8, 8), np.uint8)}, "must be n×C×H×W bytes"),
+        ({"pictures": np.zeros((4, 1, 8, 8), np.uint8)}, "has no 'images'"),
+        ({"images": np.zeros((4, 1, 8, 8), np.uint8), "labels": np.zeros(3, np.int64)}, "4 whole numbers"),
+        ({"images": np.zeros((4, 3, 9, 8), np.uint8)}, "are images of 1×9×8, and what they are compared with"),
+        ({"images": np.zeros((4, 1, 8, 8), np.uint8), "labels": np.full(4, 10)}, "label 10, and there are 10"),
+    ],
+)
+def test_a_bad_file_is_one_sentence_and_status_2(cswf, tmp_path, arrays, complaint):
+    np.savez(tmp_path / "samples.npz", **arrays)
+    done = cswf("eval", tmp_path / "samples.npz", "--against", "digits", *SLICED)
+    assert done.status == 2
+    assert complaint in done.err
+
+
+def test_folders_in_a_folder_are_classes(cswf, run, tmp_path):
+    with np.load(run / "samples.npz") as arrays:
+        for i, (image, label) in enumerate(zip(arrays["images"], arrays["labels"], strict=True)):
+            (tmp_path / f"sorted/{label}").mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image[0]).save(tmp_path / f"sorted/{label}/{i}.png")
+    found = subject.folder(tmp_path / "sorted")
+    assert found.classes == tuple(map(str, range(10)))
+    (tmp_path / "sorted/8").rename(tmp_path / "sorted/eight")
+    real = attrs.evolve(subject.archive(run / "samples.npz"), classes=found.classes)
+    unknown = subject.like(subject.folder(tmp_path / "sorted"), real, "these")
+    assert unknown.conditions.labels is None
+
+
+def test_documents_merge_and_a_damaged_one_is_left_out():
+    def document(value: float, count: int, note: str) -> dict:
+        score = {"name": "fid", "value": value, "samples": count, "notes": [note]}
+        return {"scores": [score], "notes": [note], "figures": [f"{note}.png"]}
+
+    many, few = document(1.0, 50, "many"), document(2.0, 5, "few")
+    assert merged(many, few)["scores"][0]["value"] == 1.0
+    assert merged(many, few)["notes"] == ["many"]
+    assert merged(few, many)["scores"][0]["value"] == 1.0
+    assert merged(few, many)["figures"] == ["few.png", "many.png"]
+    for damaged in (None, [], {"scores": 3}, {"scores": [{}]}):
+        assert merged(damaged, few) == few

@@ -1,0 +1,156 @@
+"""Features are clean-fid's, and are computed once."""
+
+from __future__ import annotations
+
+import hashlib
+
+import attrs
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Workbench
+from cswf_plugins.inception import features as store
+from cswf_plugins.inception import weights
+from cswf_plugins.inception.network import Network, prepared
+from tests.evaluation.conftest import compare
+
+
+class LikeCleanFids(nn.Module):
+    """clean-fid's file has the network as `layers`, and resizes itself if called as a whole."""
+
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x: Tensor, return_features: bool = False) -> Tensor:
+        """Resize by TensorFlow 1's rule, written as a sampling of pixels at i·before/299."""
+        assert return_features
+        _, _, height, width = x.shape
+        rows = torch.arange(299) * (height / 299)
+        columns = torch.arange(299) * (width / 299)
+        top, left = rows.floor().long(), columns.floor().long()
+        below, right = (top + 1).clamp(max=height - 1), (left + 1).clamp(max=width - 1)
+        v, u = (rows - top)[:, None], columns - left
+        upper = x[:, :, top][:, :, :, left] * (1 - u) + x[:, :, top][:, :, :, right] * u
+        lower = x[:, :, below][:, :, :, left] * (1 - u) + x[:, :, below][:, :, :, right] * u
+        return self.layers((upper * (1 - v) + lower * v - 128) / 128)
+
+
+@pytest.mark.parametrize(("mode", "count"), [("legacy_tensorflow", 100), ("clean", 100)])
+def test_features_are_those_of_clean_fid_s_own_code(mode, count, network, photographs, tmp_path):
+    fid = pytest.importorskip("cleanfid.fid")
+    wrapped = pytest.importorskip("cleanfid.inception_torchscript").InceptionV3W
+    whole = torch.jit.script(LikeCleanFids(torch.jit.load(str(network.path)).eval()))
+    torch.jit.save(whole, str(tmp_path / "inception-2015-12-05.pt"))
+    theirs = wrapped(str(tmp_path), download=False, resize_inside=mode == "legacy_tensorflow")
+    images = photographs.images()[:count]
+    for i, image in enumerate(images):
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / f"{i:03}.png")
+    files = [str(tmp_path / f"{i:03}.png") for i in range(count)]
+    expected = fid.get_files_features(
+        files, theirs, num_workers=0, batch_size=32, device=torch.device("cpu"), mode=mode, verbose=False
+    )
+    found = Network(network, torch.device("cpu")).features(images, mode, "", lambda *_: None)
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [(8, 8), (32, 32), (28, 40), (310, 305)])
+def test_clean_resizing_is_clean_fid_s(size):
+    build = pytest.importorskip("cleanfid.resize").build_resizer
+    images = torch.randint(0, 256, (2, 3, *size), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    theirs = np.stack([build("clean")(image.permute(1, 2, 0).numpy()) for image in images])
+    expected = (torch.from_numpy(theirs).permute(0, 3, 1, 2) - 128) / 128
+    torch.testing.assert_close(prepared(images, "clean"), expected, atol=1e-5, rtol=0)
+
+
+def test_grey_images_are_repeated_to_three_channels():
+    grey = torch.arange(64).to(torch.uint8).reshape(1, 1, 8, 8)
+    torch.testing.assert_close(prepared(grey, "clean"), prepared(grey.expand(1, 3, 8, 8), "clean"))
+    with pytest.raises(DataError, match="1 or 3 channels, got 2"):
+        prepared(grey.expand(1, 2, 8, 8), "clean")
+
+
+def test_statistics_of_named_real_images_are_kept_and_used_again(
+    network, photographs, data_folder, monkeypatch
+):
+    some = photographs.take(torch.arange(20))
+    bench = Workbench(names={some: "cifar10:train"})
+    first = store.feature_moments(compare(some, some, bench=bench), some, "legacy_tensorflow")
+    kept = sorted(path.name for path in (data_folder / "statistics").glob("cifar10-train-20-3x32x32-legacy*"))
+    assert [name.split("-v1")[1] for name in kept] == [".features.npy", ".npz"]
+    assert network.kind.sha256[:8] in kept[0]
+    monkeypatch.setattr(Network, "features", lambda *_: pytest.fail("computed again"))
+    same = some.take(torch.arange(20))  # another object with the same images: what counts are the bytes
+    again = compare(same, same, bench=Workbench(names={same: "cifar10:train"}))
+    assert torch.equal(store.feature_moments(again, same, "legacy_tensorflow").covariance, first.covariance)
+    assert store.features(again, same, "legacy_tensorflow").shape == (20, 2048)
+
+
+def test_other_images_of_the_same_name_have_statistics_of_their_own(network, photographs):
+    one, other = (photographs.take(torch.arange(first, first + 3)) for first in (0, 3))
+    places = [
+        store._place(compare(x, x, bench=Workbench(names={x: "cifar10:train"})), x, "clean", ".npz")
+        for x in (one, other)
+    ]
+    assert places[0] != places[1]
+
+
+def test_a_damaged_cache_is_computed_again(network, photographs):
+    some = photographs.take(torch.arange(50, 54))
+    first = compare(some, some, bench=Workbench(names={some: "damaged:train"}))
+    expected = store.feature_moments(first, some, "legacy_tensorflow")
+    for ending in (".npz", ".features.npy"):
+        store._place(first, some, "legacy_tensorflow", ending).write_bytes(b"junk")
+    second = compare(some, some, bench=Workbench(names={some: "damaged:train"}))
+    found = store.feature_moments(second, some, "legacy_tensorflow")
+    torch.testing.assert_close(found.mean, expected.mean)
+
+
+def test_features_of_generated_images_are_not_kept(network, photographs, data_folder):
+    some = photographs.take(torch.arange(60, 62))
+    before = sorted((data_folder / "statistics").glob("*")) if (data_folder / "statistics").exists() else []
+    store.features(compare(some, some), some, "legacy_tensorflow")
+    after = sorted((data_folder / "statistics").glob("*")) if (data_folder / "statistics").exists() else []
+    assert after == before
+
+
+def test_a_wrong_file_is_refused_with_its_name(tmp_path):
+    wrong = tmp_path / weights.FEATURES.name
+    with pytest.raises(DataError, match="is not a file"):
+        weights.find(Workbench(weights=wrong))
+    wrong.write_bytes(b"not it")
+    with pytest.raises(DataError, match=r"is neither inception-2015-12-05\.pt nor .*SHA-256"):
+        weights.find(Workbench(weights=wrong))
+
+
+def test_without_the_file_one_sentence_says_what_to_put_where(tmp_path, monkeypatch):
+    monkeypatch.setenv("CSWF_DATA", str(tmp_path))
+    monkeypatch.setattr(weights.tempfile, "gettempdir", lambda: str(tmp_path))
+    with pytest.raises(DataError) as error:
+        weights.find(Workbench(download=False))
+    assert str(error.value).count(". ") == 0
+    for word in (str(tmp_path / "inception"), weights.WHOLE.name, weights.FEATURES.name, "--weights"):
+        assert word in str(error.value)
+
+
+def test_a_download_is_announced_and_what_arrives_is_checked(tmp_path, monkeypatch, caplog):
+    """The address is a file here: the same code, no internet."""
+    helper = pytest.importorskip("cleanfid.downloads_helper")
+    monkeypatch.setenv("CSWF_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(weights.tempfile, "gettempdir", lambda: str(tmp_path))
+    offered = tmp_path / "offered.pt"
+    offered.write_bytes(b"the network")
+    monkeypatch.setattr(helper, "inception_url", offered.as_uri())
+    with pytest.raises(DataError, match=r"could not be downloaded .*not the published file"):
+        weights.find(Workbench(download=True))
+    assert "downloading the feature network" in caplog.text
+    assert [path.name for path in (tmp_path / "data/inception").iterdir()] == []
+    digest = hashlib.sha256(b"the network").hexdigest()
+    monkeypatch.setattr(weights, "WHOLE", attrs.evolve(weights.WHOLE, sha256=digest))
+    found = weights.find(Workbench(download=True))
+    assert found.path.read_bytes() == b"the network"
+    assert found.path == tmp_path / "data/inception" / weights.WHOLE.name

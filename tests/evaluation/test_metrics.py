@@ -1,0 +1,157 @@
+"""Metrics say of real images what must be so, and agree with clean-fid."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pytest
+import torch
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Conditions, Dataset, Space, Workbench
+from cswf_core.kernels.frechet import moments
+from cswf_plugins.metrics import nearest_neighbours
+from cswf_plugins.metrics.class_fid import ClassFid
+from cswf_plugins.metrics.density_coverage import DensityCoverage
+from cswf_plugins.metrics.fid import Fid
+from cswf_plugins.metrics.kid import Kid, kernel_distance
+from cswf_plugins.metrics.nearest_neighbours import NearestNeighbours
+from cswf_plugins.metrics.precision_recall import PrecisionRecall
+from tests.evaluation.conftest import compare
+
+
+def with_features(samples: dict[Dataset, torch.Tensor]) -> Workbench:
+    """A bench that has the features of these sets already: the arithmetic behind them is what is tested."""
+    bench = Workbench()
+    for dataset, rows in samples.items():
+        bench.keep(("features", dataset, "legacy_tensorflow"), lambda rows=rows: rows)
+        bench.keep(("moments", dataset, "legacy_tensorflow"), lambda rows=rows: moments(rows))
+    return bench
+
+
+def images(n: int, seed: int, labels: torch.Tensor | None = None, classes: tuple[str, ...] = ()) -> Dataset:
+    x = torch.rand(12, n, generator=torch.Generator().manual_seed(seed)) * 1.9 - 1
+    return Dataset(x, Space((3, 2, 2)), Conditions(labels=labels), classes)
+
+
+def cloud(n: int, seed: int, shift: float = 0.0) -> torch.Tensor:
+    return torch.randn(n, 5, generator=torch.Generator().manual_seed(seed)) + shift
+
+
+def test_copies_have_fid_0_and_are_flagged_and_held_out_images_are_not(network, photographs):
+    """On 40 real photographs, through the whole of the network."""
+    training = photographs.take(torch.arange(40))
+    held_out = photographs.held_out.take(torch.arange(40))
+    bench = Workbench()
+    for generated, copied in ((training.take(torch.arange(40)), True), (held_out, False)):
+        comparison = compare(generated, training, training=training, held_out=held_out, bench=bench)
+        fid = Fid().compute(comparison).scores["fid"]
+        found = NearestNeighbours().compute(comparison)
+        assert (fid < 1e-3) == copied, fid
+        for end in ("l2", "features"):
+            assert (found.scores[f"copied_{end}"] == 1.0) == copied
+            assert (found.scores[f"smallest_{end}"] == 0.0) == copied
+        assert [note.split(":")[0] for note in found.notes] == (["copying"] * 2 if copied else [])
+        if not copied:
+            assert found.scores["closer_l2"] == pytest.approx(0.5)
+
+
+def test_a_few_copies_among_many_samples_are_flagged():
+    training, held_out, fresh = images(400, 0), images(200, 1), images(180, 2)
+    mixed = attrs.evolve(fresh, x=torch.cat([fresh.x, training.x[:, :40]], dim=1))
+    metric = NearestNeighbours(spaces=("pixels",))
+    found = metric.compute(compare(mixed, training, training=training, held_out=held_out))
+    assert found.scores["copied_l2"] > 40 / 220 - 1e-9
+    assert "copying" in found.notes[0]
+    clean = metric.compute(compare(fresh, training, training=training, held_out=held_out))
+    assert not clean.notes
+    assert clean.scores["copied_l2"] < 0.05
+
+
+def test_where_nothing_is_held_out_training_images_and_their_nearest_others_stand_in():
+    training, fresh = images(300, 0), images(100, 1)
+    found = NearestNeighbours(spaces=("pixels",)).compute(compare(fresh, training, training=training))
+    assert not found.notes
+    assert found.scores["closer_l2"] == pytest.approx(0.5, abs=0.1)
+    assert "other training images" in found.protocol
+
+
+def test_the_figures_show_samples_before_their_neighbours():
+    training, fresh = images(50, 0), images(7, 1)
+    generated = attrs.evolve(fresh, x=torch.cat([fresh.x, training.x[:, 9:10]], dim=1))
+    found = NearestNeighbours(spaces=("pixels",)).compute(compare(generated, training, training=training))
+    figure = found.figures["nearest-of-all"]
+    assert len(figure.rows) == 8
+    assert figure.rows[0].shape == (1 + nearest_neighbours.NEIGHBOURS, 3, 2, 2)
+    assert torch.equal(figure.rows[0][0], training.images()[9])  # the copy is the nearest of all
+    assert torch.equal(figure.rows[0][1], training.images()[9])
+    uncurated = found.figures["nearest-neighbours"]
+    assert torch.equal(uncurated.rows[2][0], generated.images()[2])
+
+
+def test_kid_is_clean_fid_s_and_unbiased():
+    fid = pytest.importorskip("cleanfid.fid")
+    p, q = cloud(80, 0).double(), cloud(80, 1, 0.3).double()
+    theirs = fid.kernel_distance(p.numpy(), q.numpy(), num_subsets=1, max_subset_size=80)
+    assert kernel_distance(p, q) == pytest.approx(theirs, rel=1e-9)
+    many = [kernel_distance(cloud(30, 2 * s).double(), cloud(30, 2 * s + 1).double()) for s in range(200)]
+    assert abs(np.mean(many)) < 3 * np.std(many) / np.sqrt(200)
+
+
+def test_precision_recall_density_and_coverage_of_known_clouds():
+    near, far = cloud(300, 0), cloud(300, 1, 50.0)
+    sets = {images(300, s): rows for s, rows in enumerate((near, cloud(300, 2), far))}
+    real, same, away = sets
+    bench = with_features(sets)
+    for generated, high in ((same, True), (away, False)):
+        comparison = compare(generated, real, bench=bench)
+        scores = {
+            **PrecisionRecall().compute(comparison).scores,
+            **DensityCoverage().compute(comparison).scores,
+        }
+        for name, value in scores.items():
+            assert value > 0.8 if high else value == 0.0, name
+    half = images(300, 7)
+    bench = with_features({real: near, half: torch.cat([near[:150], far[:150]])})
+    found = PrecisionRecall().compute(compare(half, real, bench=bench)).scores
+    assert found["precision"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_sets_of_different_size_are_cut_to_the_smaller():
+    real, generated = images(40, 0), images(100, 1)
+    bench = with_features({real: cloud(40, 0), generated: cloud(100, 1)})
+    result = PrecisionRecall().compute(compare(generated, real, bench=bench))
+    assert result.samples == 40
+    few = images(3, 2)
+    bench = with_features({few: cloud(3, 0), generated: cloud(100, 1)})
+    with pytest.raises(DataError, match="needs more images than that, got 3"):
+        PrecisionRecall().compute(compare(few, generated, bench=bench))
+
+
+def test_class_fid_sees_classes_that_were_swapped():
+    labels = torch.arange(200) % 2
+    real = images(200, 0, labels, ("cat", "dog"))
+    right, swapped = images(200, 1, labels, ("cat", "dog")), images(200, 2, 1 - labels, ("cat", "dog"))
+    place = labels[:, None] * 10.0
+    bench = with_features(
+        {real: cloud(200, 0) + place, right: cloud(200, 1) + place, swapped: cloud(200, 1) + place}
+    )
+    good, bad = (ClassFid().compute(compare(g, real, bench=bench)).scores for g in (right, swapped))
+    assert set(good) == {"class_fid", "class_fid.cat", "class_fid.dog"}
+    assert good["class_fid"] == pytest.approx((good["class_fid.cat"] + good["class_fid.dog"]) / 2)
+    assert bad["class_fid"] > 100 * good["class_fid"]
+    whole = [Fid().compute(compare(g, real, bench=bench)).scores["fid"] for g in (right, swapped)]
+    assert whole[0] == pytest.approx(whole[1])
+
+
+@pytest.mark.parametrize("metric", [Fid(), Kid()])
+def test_one_image_is_too_few(metric):
+    with pytest.raises(DataError, match="needs at least two generated images, and there is 1"):
+        metric.compute(compare(images(1, 0), images(5, 1)))
+
+
+@pytest.mark.parametrize("metric", [Fid(), Kid(), PrecisionRecall(), DensityCoverage(), NearestNeighbours()])
+def test_points_are_refused_before_the_flow(metric):
+    points = Dataset(torch.zeros(2, 9), Space((2,)))
+    with pytest.raises(DataError, match="images"):
+        metric.check(points, Workbench())
