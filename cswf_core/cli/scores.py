@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-SHARES = ("copied_", "closer_", "class_accuracy", "precision", "recall", "coverage")
+SHARES = ("copied_", "near_", "closer_", "class_accuracy", "precision", "recall", "coverage")
 """Scores that are shares, and shown in per cent."""
 
 
@@ -64,5 +64,5 @@ def _against(score: dict[str, Any]) -> str:
 
 def _shown(name: str, value: float) -> str:
     if name.startswith(SHARES):
-        return f"{value:.1%}"
+        return f"{value:.2%}" if 0 < value < 0.01 else f"{value:.1%}"
     return f"{value:.4g}"

@@ -9,7 +9,7 @@ import attrs
 
 from cswf_core.errors import DataError
 from cswf_core.evaluation import subject
-from cswf_core.evaluation.task import Reference, Task, references, with_copying
+from cswf_core.evaluation.task import Reference, Task, references, references_of, with_copying
 from cswf_core.flow import boundary
 from cswf_core.interfaces import Dataset, Key
 from cswf_core.plugins import Registry
@@ -56,7 +56,7 @@ def task_of_run(recipe: Recipe, real: Sequence[Real], metrics: Sequence[Choice])
     return attrs.evolve(
         Task.of_recipe(recipe, data),
         metrics=with_copying(chosen, data, recipe.registry),
-        references=asked or references(recipe.data.name, data, splits),
+        references=asked or references_of(recipe, data, splits),
     )
 
 

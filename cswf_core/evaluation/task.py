@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.flow import boundary
+from cswf_core.flow.start import balanced
 from cswf_core.interfaces import Dataset, Workbench
 from cswf_core.interfaces.metric import Tell
 from cswf_core.plugins import Registry
@@ -58,11 +59,15 @@ class Task:
 
     @classmethod
     def of_recipe(cls, recipe: Recipe, data: Dataset) -> Task:
-        """Return what a recipe's `evaluate:` asks for; `data` are the recipe's."""
-        name, section = recipe.data.name, recipe.evaluation
+        """Return what a recipe's `evaluate:` asks for; `data` are the recipe's.
+
+        Against `train` is against what the particles flowed to: the data, or what the condition took of them.
+        """
+        section = recipe.evaluation
+        splits = section.against if recipe.metrics else ()
         return cls(
             metrics=with_copying(recipe.metrics, data, recipe.registry),
-            references=references(name, data, section.against if recipe.metrics else ()),
+            references=references_of(recipe, data, splits),
             training=data,
             held_out=data.held_out,
             data=data,
@@ -95,6 +100,13 @@ class Task:
         if self.data is None or generated.conditions.origin is None:
             return None
         return self.data.originals(generated.conditions)
+
+
+def references_of(recipe: Recipe, data: Dataset, splits: Sequence[str]) -> tuple[Reference, ...]:
+    """Return splits of a recipe's data to compare with."""
+    condition = recipe.condition
+    target = balanced(data, condition.part, recipe.seed, condition.plugin.owner)
+    return references(recipe.data.name, target, splits)
 
 
 def references(name: str, data: Dataset, splits: Sequence[str]) -> tuple[Reference, ...]:

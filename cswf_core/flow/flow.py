@@ -28,7 +28,7 @@ from cswf_core.flow.parts import Parts, Settings
 from cswf_core.flow.plan import ExactPlan, Plan, Scene
 from cswf_core.flow.runaway import refuse_runaway
 from cswf_core.flow.stage import Coordinates
-from cswf_core.flow.start import begin, given
+from cswf_core.flow.start import balanced, begin, given
 from cswf_core.hookspecs import PROJECT, Observation
 from cswf_core.interfaces import (
     Dataset,
@@ -104,7 +104,7 @@ class Flow:
         with self._working():
             x, conditions, self.observation = begin(data, parts, self.settings, start, self.device)
             self.particles = Particles(x.contiguous(), conditions)
-            self.target = self._balanced()
+            self.target = balanced(data, parts.condition, self.settings.seed, parts.owner("condition"))
             self._data_x = self.target.x.to(self.device, self.settings.dtype).contiguous()
             self._data_conditions = self.target.conditions.to(self.device, self.settings.dtype)
         self._size = max(_mean_length(self._data_x), _mean_length(self.particles.x))
@@ -259,14 +259,6 @@ class Flow:
             strata = self.parts.condition.strata(self.particles.conditions, self._data_conditions)
         strata = admission.check_strata(strata, owner, len(self.particles), len(self.target))
         return Estimate(self.parts.cdf, self.parts.owner("cdf"), strata)
-
-    def _balanced(self) -> Dataset:
-        """Return the data that particles flow to: all of them, or as the condition wants them."""
-        owner, draw = self.parts.owner("condition"), Key(self.settings.seed, "balance").open()
-        with boundary.calling(owner, "balance"):
-            index = self.parts.condition.balance(self.data, draw)
-        index = admission.check_balance(index, owner, len(self.data))
-        return self.data if index is None else self.data.take(index)
 
     def _directions(self, stage: Stage, coordinates: Coordinates) -> Directions:
         sampler, owner = self.parts.projection, self.parts.owner("projection")

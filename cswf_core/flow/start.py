@@ -10,7 +10,7 @@ from cswf_core.flow import admission, boundary
 from cswf_core.flow.noise import dequantised, gaussian
 from cswf_core.flow.parts import Parts, Settings
 from cswf_core.flow.stage import Coordinates
-from cswf_core.interfaces import Conditions, Dataset, Key, Observation, Owner, Stage
+from cswf_core.interfaces import ConditionEncoder, Conditions, Dataset, Key, Observation, Owner, Stage
 
 INSIDE = 1 - 2**-10
 """Observed pixels stay clear of their bin's upper edge, so that rounding never shows the next grey level."""
@@ -44,6 +44,14 @@ def begin(
         return x, conditions, None
     seen = observation.seen(given(data, settings, conditions, x))
     return observation.free(x) + parts.condition.amplifier * seen, conditions, observation
+
+
+def balanced(data: Dataset, condition: ConditionEncoder, seed: int, owner: Owner) -> Dataset:
+    """Return the data that particles flow to: all of them, or as the condition wants them."""
+    with boundary.calling(owner, "balance"):
+        index = condition.balance(data, Key(seed, "balance").open())
+    index = admission.check_balance(index, owner, len(data))
+    return data if index is None else data.take(index)
 
 
 def _observation(

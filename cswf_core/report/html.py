@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import io
 import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 from PIL import Image
+
+from cswf_core.runs import pictures
 
 VOID = {"img", "input", "meta", "br"}
 """Elements that have no content."""
@@ -73,9 +74,7 @@ def uri(content: bytes, kind: str) -> str:
 
 def png_uri(picture: Image.Image) -> str:
     """Return a picture as PNG, as an address of its own."""
-    buffer = io.BytesIO()
-    picture.save(buffer, format="PNG", optimize=True)
-    return uri(buffer.getvalue(), "image/png")
+    return uri(pictures.png(picture), "image/png")
 
 
 def image(address: str, alt: str, size: tuple[int, int], **attributes: Attribute) -> Html:

@@ -25,9 +25,11 @@ from cswf_plugins.metrics.fid import check_images
 Where = Literal["pixels", "features"]
 
 NEAR = 0.01
-"""The share of held-out images that are nearest to a training image: what is as near as those looks copied."""
+"""The share of held-out images that are nearest to a training image: what is as near as those may be a copy."""
 FLAGGED = 0.05
-"""Samples are called copies where more than this share is so near, beyond chance."""
+"""Share of such samples that is too many, beyond chance."""
+CHANCE = 1e-3
+"""How rarely samples that are as far as held-out images are should be called copies."""
 ROWS = 10
 NEIGHBOURS = 5
 """Rows of a figure, and training images in each."""
@@ -46,8 +48,13 @@ class Distances:
     """n×NEIGHBOURS or fewer: which training images are nearest to each sample."""
 
     @property
-    def copied(self) -> float:
-        """Share of samples as near as the nearest hundredth of real images; 0.01 is what those have."""
+    def copied(self) -> int:
+        """How many samples are nearer to a training image than any of the real images is."""
+        return int((self.samples < self.real.min()).sum())
+
+    @property
+    def near(self) -> float:
+        """Share of samples as near as the nearest hundredth of the real images, which have 0.01."""
         return float((self.samples <= torch.quantile(self.real, NEAR)).double().mean())
 
     @property
@@ -60,17 +67,29 @@ class Distances:
         )
         return float((beyond + level / 2).double().mean() / len(ordered))
 
-    @property
-    def flagged(self) -> bool:
-        """Whether too many are so near to be chance: by more than three standard deviations."""
-        spread = (FLAGGED * (1 - FLAGGED) / len(self.samples)) ** 0.5
-        return bool(self.copied > FLAGGED + 3 * spread)
+    def warnings(self, control: str) -> list[str]:
+        """Say what cannot be chance: too many samples nearer than any real image, or as near as few of them."""
+        n, m = len(self.samples), len(self.real)
+        spread = (FLAGGED * (1 - FLAGGED) / n) ** 0.5
+        found = []
+        if (n / (n + m)) ** self.copied < CHANCE:  # the k smallest of n + m numbers in any order, all of the n
+            found.append(
+                f"copying: {self.copied:,} of {n:,} samples are nearer to a training image, in {self.where}, "
+                f"than any of {m:,} {control} images is"
+            )
+        if self.near > FLAGGED + 3 * spread:
+            found.append(
+                f"copying: {self.near:.1%} of the samples are as near to a training image, in {self.where}, as "
+                f"{NEAR:.0%} of {control} images are"
+            )
+        return found
 
     def scores(self) -> dict[str, float]:
         """Return the numbers by name."""
         end = "l2" if self.where == "pixels" else "features"
         return {
-            f"copied_{end}": self.copied,
+            f"copied_{end}": self.copied / len(self.samples),
+            f"near_{end}": self.near,
             f"closer_{end}": self.closer,
             f"nearest_{end}": float(self.samples.median()),
             f"nearest_{end}_of_real": float(self.real.median()),
@@ -100,7 +119,7 @@ class NearestNeighbours(Metric):
             raise DataError("metric 'nearest-neighbours' compares images, and these are points")
 
     def compute(self, comparison: Comparison) -> Result:
-        """Return `copied`, `closer`, `nearest`, `nearest_…_of_real` and `smallest`, each for every space."""
+        """Return `copied`, `near`, `closer`, `nearest`, `nearest_…_of_real` and `smallest`, for every space."""
         training = comparison.training
         if training is None or len(training) < 2:
             raise DataError("metric 'nearest-neighbours' needs the training images, and there are none")
@@ -116,11 +135,7 @@ class NearestNeighbours(Metric):
             distances = self._distances(comparison, where, queries, controls)
             found.append(distances)
             scores |= distances.scores()
-            if distances.flagged:
-                notes.append(
-                    f"copying: {distances.copied:.1%} of the samples are nearer to a training image, in "
-                    f"{where}, than {1 - NEAR:.0%} of {control} images are"
-                )
+            notes += distances.warnings(control)
         images = comparison.bench.images
         closest = found[0].samples.argsort()
         figures = {
@@ -129,8 +144,8 @@ class NearestNeighbours(Metric):
         }
         protocol = (
             f"nearest of {len(training):,} training images to {len(queries):,} samples and to "
-            f"{len(controls):,} {control} images; copied: nearer than the nearest {NEAR:.0%} of the latter; "
-            f"closer: chance to be nearer than one of them"
+            f"{len(controls):,} {control} images; copied: nearer than any of the latter; near: as near as "
+            f"their nearest {NEAR:.0%}; closer: chance to be nearer than one of them"
         )
         return Result(scores, protocol, notes, figures, samples=len(queries))
 
