@@ -44,6 +44,10 @@ class Workbench:
         found: T = self._kept[key]
         return found
 
+    def has(self, key: Hashable) -> bool:
+        """Say whether something is kept under a key."""
+        return key in self._kept
+
     def sha256(self, samples: Dataset) -> str:
         """Return a set's digest: of its images as bytes, or of its points."""
         return self.keep(("sha256", samples), samples.shown_digest)

@@ -55,6 +55,18 @@ def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
     return bench.keep(("features", samples, mode), compute)
 
 
+def some_features(comparison: Comparison, samples: Dataset, mode: Mode, index: Tensor) -> Tensor:
+    """Return the features of the samples that `index` (m) names: m×2,048; if none are known, only theirs."""
+    bench = comparison.bench
+    place = _place(comparison, samples, mode, ".features.npy")
+    known = bench.has(("features", samples, mode)) or (place is not None and place.is_file())
+    if known or len(index) == len(samples):
+        rows = features(comparison, samples, mode)
+        return rows[index.to(rows.device)]
+    part = samples.take(index)
+    return features(comparison, part, mode)
+
+
 def feature_moments(comparison: Comparison, samples: Dataset, mode: Mode) -> Moments:
     """Return mean and covariance of a set's features; for named real images, from the cache if it has them."""
 

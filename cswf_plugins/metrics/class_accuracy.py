@@ -3,8 +3,8 @@
 What it is: a convolutional network learns the classes from the training images, then names the class of every
 generated image. `class_accuracy_real` is how often it is right about real images that it has not seen, the
 ceiling: a higher `class_accuracy` means samples that are easier to tell than real images, not better ones.
-Cost: the training: for CIFAR-10 about a minute on a GPU and half an hour on a CPU core; for MNIST five minutes
-on a core, for `digits` seconds.
+Cost: the training: for CIFAR-10 twelve seconds on an H200, where it is right about 86 % of the held-out images;
+on a CPU core minutes for MNIST, and seconds for `digits`.
 When not to use it: as the only score. Samples that are all alike in each class get full marks, and so may
 images that nobody would take for real.
 """

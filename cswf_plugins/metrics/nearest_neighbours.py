@@ -18,7 +18,7 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Figure, Metric, Result, Workbench, parameter
 from cswf_core.kernels.neighbours import nearest
-from cswf_plugins.inception.features import features
+from cswf_plugins.inception.features import some_features
 from cswf_plugins.inception.network import MODE_HELP, Mode
 from cswf_plugins.metrics.fid import check_images
 
@@ -166,8 +166,8 @@ class NearestNeighbours(Metric):
         """Return some samples, or all, as points of a space: n×D on the evaluation's device."""
         device = comparison.draw.device
         if where == "features":
-            rows = features(comparison, samples, self.mode)
-            return rows if index is None else rows[index.to(device)]
+            every = torch.arange(len(samples)) if index is None else index
+            return some_features(comparison, samples, self.mode, every)
         images = comparison.bench.images(samples)
         chosen = images if index is None else images[index]
         return chosen.to(device).reshape(len(chosen), -1).float() / 128 - 1
