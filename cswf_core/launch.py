@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +15,7 @@ from cswf_core.evaluation.evaluate import Evaluated, evaluate, merged
 from cswf_core.evaluation.task import Task
 from cswf_core.flow import boundary
 from cswf_core.flow.flow import Flow
-from cswf_core.interfaces import Dataset
+from cswf_core.interfaces import Dataset, Owner
 from cswf_core.interfaces.metric import Tell
 from cswf_core.recipe import Recipe, build_flow
 from cswf_core.recipe.render import to_yaml
@@ -45,41 +47,40 @@ def launch(
     directory.refuse_if_taken(force=force, reading=recipe.path)
     figure, frames = FlowFigure(recipe.outputs.snapshots), Frames(recipe.outputs.frames)
     steps = MetricsLog(directory, recipe.outputs.log_every)
-    watchers = _watchers(recipe, directory)
-    flow = build_flow(recipe, device=device, observers=[*observers, steps, figure, frames, *watchers])
-    task = Task.of_recipe(recipe, flow.data)
-    task.check(flow.data)  # better now than after the flow
-    directory.create(force=force)
-    record = Record(directory, _facts(recipe, flow))
-    try:
-        record.save("running")
-        directory.write("recipe.yaml", to_yaml(recipe.resolved()))
-        generated = flow.run()
-        _write_results(directory, recipe, flow, generated, figure)
-        _write_frames(directory, frames)
-        record.save("running", **_progress(steps, flow), samples_sha256=generated.digest())
-        found = evaluate(
-            generated,
-            task,
-            source="samples.npz",
-            device=flow.device,
-            dtype=flow.settings.dtype,
-            tell=tell,
-        )
-        write_scores(directory, found)
-        flow.notify("after_evaluation", scores=found.scores)
-        record.save("done", metrics=found.scores)
-    except KeyboardInterrupt:
-        record.save("interrupted", **_progress(steps, flow))
-        raise
-    except BaseException as error:
-        reason = str(error) if isinstance(error, CswfError) else f"{type(error).__name__}: {error}"
-        record.save("failed", **_progress(steps, flow), error=reason)
-        raise
-    finally:
-        for watcher in watchers:
-            getattr(watcher, "close", _nothing)()
-        refresh_report(directory)
+    with ExitStack() as closing:
+        watchers = _watchers(recipe, directory, closing)
+        flow = build_flow(recipe, device=device, observers=[*observers, steps, figure, frames, *watchers])
+        task = Task.of_recipe(recipe, flow.data)
+        task.check(flow.samples(torch.zeros(1, dtype=torch.long)))  # better now than after the flow
+        directory.create(force=force)
+        closing.callback(refresh_report, directory)
+        record = Record(directory, _facts(recipe, flow))
+        try:
+            record.save("running")
+            directory.write("recipe.yaml", to_yaml(recipe.resolved()))
+            generated = flow.run()
+            _write_results(directory, recipe, flow, generated, figure)
+            _write_frames(directory, frames)
+            record.save("running", **_progress(steps, flow), samples_sha256=generated.digest())
+            found = evaluate(
+                generated,
+                task,
+                source="samples.npz",
+                device=flow.device,
+                dtype=flow.settings.dtype,
+                tell=tell,
+                keep=partial(write_scores, directory),
+            )
+            write_scores(directory, found)
+            flow.notify("after_evaluation", scores=found.scores)
+            record.save("done", metrics=found.scores)
+        except KeyboardInterrupt:
+            record.save("interrupted", **_progress(steps, flow))
+            raise
+        except BaseException as error:
+            reason = str(error) if isinstance(error, CswfError) else f"{type(error).__name__}: {error}"
+            record.save("failed", **_progress(steps, flow), error=reason)
+            raise
     return record.facts
 
 
@@ -99,17 +100,25 @@ def refresh_report(directory: RunDirectory) -> None:
         log.warning("the report could not be written: %s", error)
 
 
-def _watchers(recipe: Recipe, directory: RunDirectory) -> list[object]:
-    """Return what the recipe's observers watch this run with."""
+def _watchers(recipe: Recipe, directory: RunDirectory, closing: ExitStack) -> list[object]:
+    """Return what the recipe's observers watch this run with; they are closed in the end."""
     found = []
     for choice in recipe.observers:
         with boundary.calling(choice.plugin.owner, "watch"):
-            found.append(choice.part.watch(directory.path))
+            watcher = choice.part.watch(directory.path)
+        found.append(watcher)
+        if hasattr(watcher, "close"):
+            closing.callback(_close, watcher, choice.plugin.owner)
     return found
 
 
-def _nothing() -> None:
-    """Close what needs no closing."""
+def _close(watcher: Any, owner: Owner) -> None:
+    """Close what has watched; if that fails, the run has been done all the same."""
+    try:
+        with boundary.calling(owner, "close"):
+            watcher.close()
+    except CswfError as error:
+        log.warning("%s", error)
 
 
 def _write_results(

@@ -15,9 +15,10 @@ from cswf_core.cli.running import device_option, get_ready, quiet_option
 from cswf_core.cli.scores import show_protocols, show_scores
 from cswf_core.errors import DataError
 from cswf_core.evaluation import against as real_samples
-from cswf_core.evaluation.evaluate import Evaluated, evaluate
+from cswf_core.evaluation.evaluate import Evaluated, evaluate, outweighed
 from cswf_core.evaluation.subject import Subject, like, read
 from cswf_core.evaluation.task import Task
+from cswf_core.interfaces import Dataset
 from cswf_core.launch import refresh_report, write_scores
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose, choose_device, load_recipe
@@ -85,7 +86,7 @@ def eval(
         weights=task.weights if weights is None else weights,
         download=task.download and not no_download,
     )
-    subject = attrs.evolve(found, samples=like(found.samples, task.references[0].samples, str(path)))
+    subject = attrs.evolve(found, samples=_fitted(found, task))
     task.check(subject.samples)
     progress = EvaluationProgress(silent=quiet)
     try:
@@ -99,8 +100,8 @@ def eval(
         )
     finally:
         progress.close()
-    _keep(subject, evaluated)
-    _print(subject, evaluated.document, quiet=quiet, as_json=as_json)
+    _print(evaluated.document, quiet=quiet, as_json=as_json)
+    _keep(subject, evaluated, quiet=quiet or as_json)
 
 
 def _task(found: Subject, against: tuple[str, ...], metrics: tuple[str, ...], plugins_dir: Path | None) -> Task:
@@ -115,15 +116,34 @@ def _task(found: Subject, against: tuple[str, ...], metrics: tuple[str, ...], pl
     return real_samples.task_of_run(recipe, real, chosen)
 
 
-def _keep(subject: Subject, evaluated: Evaluated) -> None:
-    """Write the scores into the run's folder, if it is one's."""
-    if subject.run is not None:
-        directory = RunDirectory(subject.run)
-        write_scores(directory, evaluated)
-        refresh_report(directory)
+def _fitted(found: Subject, task: Task) -> Dataset:
+    """Return samples in the form of the data that they are compared with."""
+    real = task.references[0].samples if task.data is None else task.data
+    samples = found.samples
+    if task.data is not None:  # a run's labels count its own classes
+        samples = attrs.evolve(samples, classes=task.data.classes)
+    return like(samples, real, str(found.path))
 
 
-def _print(subject: Subject, document: dict[str, Any], *, quiet: bool, as_json: bool) -> None:
+def _keep(subject: Subject, evaluated: Evaluated, *, quiet: bool) -> None:
+    """Write the scores into the run's folder, if it is one's, and say which were not kept."""
+    if subject.run is None:
+        return
+    directory = RunDirectory(subject.run)
+    earlier = directory.read_json("metrics.json")
+    write_scores(directory, evaluated)
+    refresh_report(directory)
+    if quiet:
+        return
+    known = earlier.get("scores", []) if isinstance(earlier, dict) else []
+    before = {score["name"]: score for score in known}
+    kept = [s["name"] for s in evaluated.document["scores"] if outweighed(s, before.get(s["name"]))]
+    if kept:
+        say(f"metrics.json keeps its scores of more samples: {', '.join(kept)}")
+    say(f"see {directory.file('report.html')}")
+
+
+def _print(document: dict[str, Any], *, quiet: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
@@ -131,5 +151,3 @@ def _print(subject: Subject, document: dict[str, Any], *, quiet: bool, as_json: 
     show_scores(document, console)
     if not quiet:
         show_protocols(document, console)
-        if subject.run is not None:
-            say(f"see {subject.run / 'report.html'}")

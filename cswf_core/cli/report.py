@@ -25,14 +25,23 @@ NAME = "report.html"
 def report(runs: tuple[Path, ...], out: Path | None, force: bool) -> None:
     """Write the page of a RUN anew, or one page that compares several.
 
-    RUN is the folder of a run. The page is one file that needs no network, only a browser.
+    RUN is the folder of a run, or of a sweep for all of its runs. The page is one file that needs no network,
+    only a browser.
     """
+    runs = tuple(folder for run in runs for folder in (_swept(run) or (run,)))
     alone = len(runs) == 1
     page = out if out is not None else runs[0] / NAME if alone else Path(NAME)
     content = single(runs[0]) if alone else compare(runs)
-    if page.is_dir():
-        raise RunError(f"{page} is a folder; --out names a file")
+    if page.exists() and not page.is_file():
+        raise RunError(f"{page} is {'a folder' if page.is_dir() else 'no plain file'}; --out names a file")
     if page.exists() and not force and not is_report(page):
         raise RunError(f"{page} is not a page of cswf report; give another --out, or --force to replace it")
     RunDirectory(page.parent).write(page.name, content)
     say(f"see {page}")
+
+
+def _swept(folder: Path) -> tuple[Path, ...]:
+    """Return the folders of a sweep's runs; nothing if it is no sweep's."""
+    if not (folder / "sweep.json").is_file():
+        return ()
+    return tuple(sorted(path.parent for path in folder.glob("*/run.json")))

@@ -58,13 +58,14 @@ def run(
         run_in_sight(loaded, directory, device=device, force=force, quiet=quiet)
     except KeyboardInterrupt:
         if directory.file("run.json").exists():
-            click.echo(
-                f"{directory.path} has what was done until then: recipe, log and record, no samples", err=True
-            )
+            done = "recipe, log and record, no samples"
+            if directory.file("samples.npz").exists():
+                done = f"the samples are there, and `cswf eval {directory.path}` scores them"
+            click.echo(f"{directory.path} has what was done until then: {done}", err=True)
         raise
     finally:
         if out is None:
             directory.remove_if_empty()
     if not quiet:
-        made = [directory.file(name) for name in ("samples.png", "completions.png")]
+        made = [directory.file(name) for name in ("report.html", "samples.png", "completions.png")]
         say(f"see {', '.join(str(path) for path in made if path.exists())}")

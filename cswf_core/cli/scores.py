@@ -14,22 +14,19 @@ SHARES = ("copied_", "near_", "closer_", "class_accuracy", "precision", "recall"
 
 
 def show_scores(document: Mapping[str, Any], console: Console) -> None:
-    """Print what metrics.json says: a row for each score, its columns the real samples it is against."""
-    scores = document["scores"]
-    if not scores:
-        return
-    columns = list(dict.fromkeys(_against(score) for score in scores if score["against"]))
-    table = Table(box=None, pad_edge=False)
-    table.add_column("score", overflow="fold")
-    for column in columns or ("",):
-        table.add_column(column and f"against {column}", justify="right", overflow="fold")
-    table.add_column("samples", justify="right")
-    for (name, count), values in _rows(scores).items():
-        cells = [values.get(column, values.get("", "")) for column in columns or ("",)]
-        if "" in values:  # compared with nothing particular: said once
-            cells = [values[""], *[""] * (len(cells) - 1)]
-        table.add_row(Text(name), *cells, f"{count:,}")
-    console.print(table)
+    """Print what metrics.json says: scores against real samples, a column for each set; then the others."""
+    compared = [score for score in document["scores"] if score["against"]]
+    others = [score for score in document["scores"] if not score["against"]]
+    for scores in filter(None, (compared, others)):
+        columns = list(dict.fromkeys(map(_against, scores)))
+        table = Table(box=None, pad_edge=False)
+        table.add_column("score", overflow="fold")
+        for column in columns:
+            table.add_column(f"against {column}" if column else "", justify="right", overflow="fold")
+        table.add_column("samples", justify="right")
+        for (name, count), values in _rows(scores).items():
+            table.add_row(Text(name), *(values.get(column, "") for column in columns), f"{count:,}")
+        console.print(table)
     for note in document["notes"]:
         console.print(Text(f"note: {note}", style="bold"), soft_wrap=True)
 

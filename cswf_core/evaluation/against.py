@@ -29,16 +29,22 @@ class Real:
 
 
 def load(text: str, registry: Registry) -> Real:
-    """Return what `--against` names; without a split, a data set's training split and its test split."""
+    """Return what `--against` names; without a split, a data set's training split and its test split.
+
+    A data set's name comes before a folder of the same name, which can be written with `./`.
+    """
+    if not text.strip():
+        raise DataError("--against needs a data set, a folder of pictures or an .npz file")
+    written = text.startswith("{")
     path = Path(text).expanduser()
-    if path.exists() and not text.startswith("{"):
-        found = subject.read(path).samples
-        return Real((Reference(path.name, "", found),), training=found)
-    name, split = (text, "") if text.startswith("{") else _split(text)
-    if not text.startswith("{") and name not in registry.names("dataset") and _looks_like_a_path(text):
-        raise DataError(
-            f"{path} does not exist; --against takes a data set, a folder of pictures or an .npz file"
-        )
+    if not written and text.split(":")[0] not in registry.names("dataset"):
+        if path.exists():
+            found = subject.read(path).samples
+            return Real((Reference(path.resolve().name, "", found),), training=found)
+        if "/" in text or text.lower().endswith(".npz"):
+            hint = "--against takes a data set, a folder of pictures or an .npz file"
+            raise DataError(f"{path} does not exist; {hint}")
+    name, split = (text, "") if written else _split(text)
     choice = choose(registry, "dataset", name, "--against")
     owner = choice.plugin.owner
     with boundary.calling(owner, "load"):
@@ -50,27 +56,46 @@ def load(text: str, registry: Registry) -> Real:
 def task_of_run(recipe: Recipe, real: Sequence[Real], metrics: Sequence[Choice]) -> Task:
     """Return what to compute for a run: its recipe's data and metrics, where nothing else is asked for."""
     data = load_data(recipe)
-    chosen = tuple(metrics) or recipe.metrics or (choose(recipe.registry, "metric", "fid"),)
+    chosen = tuple(metrics) or recipe.metrics or _usual(recipe.registry, data)
     splits = [split for split in SPLITS if split == "train" or data.held_out is not None]
-    asked = tuple(reference for each in real for reference in each.references)
+    own = references_of(recipe, data, splits)
+    digests = {reference.samples.shown_digest() for reference in own} if real else set()
+    asked = [
+        attrs.evolve(reference, foreign=reference.samples.shown_digest() not in digests)
+        for each in real
+        for reference in each.references
+    ]
     return attrs.evolve(
         Task.of_recipe(recipe, data),
         metrics=with_copying(chosen, data, recipe.registry),
-        references=asked or references_of(recipe, data, splits),
+        references=tuple(alike(reference, data) for reference in asked) or own,
     )
 
 
 def task_of_images(real: Sequence[Real], metrics: Sequence[Choice], registry: Registry) -> Task:
     """Return what to compute for images of any program: copies are looked for in the first data named."""
     first = real[0]
-    chosen = tuple(metrics) or (choose(registry, "metric", "fid"),)
-    sample = first.references[0].samples
+    data = first.references[0].samples
+    chosen = tuple(metrics) or _usual(registry, data)
+    every = [reference for each in real for reference in each.references]
     return Task(
-        metrics=with_copying(chosen, sample, registry) if first.training is not None else chosen,
-        references=tuple(reference for each in real for reference in each.references),
+        metrics=with_copying(chosen, data, registry),
+        references=tuple(alike(reference, data) for reference in every),
         training=first.training,
         held_out=first.held_out,
     )
+
+
+def alike(reference: Reference, data: Dataset) -> Reference:
+    """Return real samples in the form of others that they stand beside: same channels, same classes."""
+    if reference.samples.space == data.space:
+        return reference
+    return attrs.evolve(reference, samples=subject.like(reference.samples, data, reference.name))
+
+
+def _usual(registry: Registry, data: Dataset) -> tuple[Choice, ...]:
+    """Return what is computed where nothing is asked for."""
+    return (choose(registry, "metric", "fid" if data.space.is_image else "sliced-wasserstein"),)
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -80,7 +105,3 @@ def _split(text: str) -> tuple[str, str]:
     if split not in SPLITS:
         raise DataError(f"--against {text}: there is no split '{split}'; write {name}:train or {name}:test")
     return name, split
-
-
-def _looks_like_a_path(text: str) -> bool:
-    return "/" in text or text.lower().endswith(".npz") or text.startswith((".", "~"))

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import json
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import attrs
 import torch
+from torch import Tensor
 
 from cswf_core.errors import OutOfMemoryError
 from cswf_core.evaluation.task import Reference, Task
 from cswf_core.flow import boundary
 from cswf_core.flow.memory import is_out_of_memory
-from cswf_core.interfaces import Comparison, Dataset, Figure, Key, Result, Workbench
+from cswf_core.interfaces import Comparison, Dataset, Figure, Key, Workbench
 from cswf_core.interfaces.metric import Tell
 from cswf_core.recipe import Choice
 from cswf_core.runs.record import describe_device, versions
@@ -32,8 +34,11 @@ class Evaluated:
 
     @property
     def scores(self) -> dict[str, float]:
-        """The numbers by name."""
-        return {score["name"]: score["value"] for score in self.document["scores"]}
+        """The numbers by name, without details."""
+        return {score["name"]: score["value"] for score in self.document["scores"] if not score["detail"]}
+
+
+Keep = Callable[[Evaluated], object]
 
 
 def evaluate(
@@ -45,20 +50,31 @@ def evaluate(
     dtype: torch.dtype = torch.float32,
     ending: str = "",
     tell: Tell | None = None,
+    keep: Keep | None = None,
 ) -> Evaluated:
-    """Compute all metrics of a task; `source` says where samples come from, `ending` is put behind names."""
+    """Compute all metrics of a task.
+
+    `source` says where samples come from, and `ending` is put behind the names of scores and figures. `keep` is
+    handed what has been found after every metric, so that it is not lost if a later one fails.
+    """
     bench = task.bench(tell)
     available = len(generated)
-    if available > task.samples:
-        chosen = Key(task.seed, "evaluated").open().host.permutation(available)[: task.samples]
-        generated = generated.take(torch.from_numpy(chosen).sort().values)
-    evaluated = Evaluated({"format": 1, "scores": []})
-    for index, metric in enumerate(task.metrics):
+    generated = generated.take(_chosen(generated, task)) if available > task.samples else generated
+    about = {
+        "source": source,
+        "count": len(generated),
+        "available": available,
+        "sha256": bench.sha256(generated),
+    }
+    evaluated = Evaluated({"format": 1, "generated": about, "scores": []})
+    _sign(evaluated, bench, device)
+    for metric in task.metrics:
+        name = json.dumps(metric.plain(), sort_keys=True, default=str)
         for reference in task.references[:1] if metric.part.once else task.references:
             comparison = Comparison(
                 generated=generated,
                 real=reference.samples,
-                draw=Key(task.seed, "metric", index=index).open(device, dtype),
+                draw=Key(task.seed, f"metric {name}").open(device, dtype),
                 training=task.training,
                 held_out=task.held_out,
                 originals=task.originals(generated),
@@ -66,13 +82,25 @@ def evaluate(
             )
             against = None if metric.part.once else reference
             _compute(metric, comparison, against, ending, evaluated)
+        _sign(evaluated, bench, device)
+        if keep is not None:
+            keep(evaluated)
+    return evaluated
+
+
+def _chosen(generated: Dataset, task: Task) -> Tensor:
+    """Return which samples to score of too many: completions of held-out images, then others at random."""
+    order = torch.from_numpy(Key(task.seed, "evaluated").open().host.permutation(len(generated)))
+    origin = generated.conditions.origin
+    if origin is not None:
+        held_out = origin[order] < 0
+        order = torch.cat([order[held_out], order[~held_out]])
+    return order[: task.samples].sort().values
+
+
+def _sign(evaluated: Evaluated, bench: Workbench, device: torch.device) -> None:
+    """Write down what the scores so far depend on."""
     evaluated.document |= {
-        "generated": {
-            "source": source,
-            "count": len(generated),
-            "available": available,
-            "sha256": bench.sha256(generated),
-        },
         "notes": _notes(evaluated.document["scores"]),
         "figures": [f"{name}.png" for name in evaluated.figures],
         **bench.used,
@@ -80,7 +108,6 @@ def evaluate(
         "versions": versions(),
         "finished": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
-    return evaluated
 
 
 def merged(earlier: Any, later: dict[str, Any]) -> dict[str, Any]:
@@ -91,13 +118,19 @@ def merged(earlier: Any, later: dict[str, Any]) -> dict[str, Any]:
     try:
         scores = {score["name"]: score for score in earlier["scores"]}
         for score in later["scores"]:
-            if score["samples"] >= scores.get(score["name"], score)["samples"]:
+            if not outweighed(score, scores.get(score["name"])):
                 scores[score["name"]] = score
         figures = list(dict.fromkeys([*earlier["figures"], *later["figures"]]))
         notes = _notes(scores.values())
+        weights = {key: earlier[key] for key in ("weights",) if key in earlier}
     except (TypeError, KeyError):
         return later
-    return {**later, "scores": list(scores.values()), "notes": notes, "figures": figures}
+    return {**weights, **later, "scores": list(scores.values()), "notes": notes, "figures": figures}
+
+
+def outweighed(score: dict[str, Any], earlier: dict[str, Any] | None) -> bool:
+    """Say whether an earlier score of the same name is of more samples."""
+    return earlier is not None and bool(earlier["samples"] > score["samples"])
 
 
 def _notes(scores: Iterable[dict[str, Any]]) -> list[str]:
@@ -114,32 +147,36 @@ def _compute(
         result = boundary.check_result(metric.part.compute(comparison), owner)
     seconds = round(time.perf_counter() - began, 3)
     count = len(comparison.generated) if result.samples is None else result.samples
-    ending = ("" if reference is None else reference.ending) + ending
+    endings = ending + ("" if reference is None else reference.ending)
     scores = found.document["scores"]
-    for name, value in result.scores.items():
+    values = {**result.scores, **result.details}
+    names = _free(list(values), endings, {score["name"] for score in scores})
+    notes = [*_few(metric, count, names[: len(result.scores)]), *result.notes]
+    for name, (plain, value) in zip(names, values.items(), strict=True):
         entry = {
-            "name": _free(name + ending, {score["name"] for score in scores}),
+            "name": name,
             "value": value,
+            "detail": plain not in result.scores,
             "better": metric.part.better,
             "metric": owner.name,
             "parameters": metric.plain(),
             "against": None if reference is None else _described(reference, comparison.bench),
             "samples": count,
+            "samples_sha256": found.document["generated"]["sha256"],
             "protocol": result.protocol,
-            "notes": [*_few(metric, count, result), *result.notes],
+            "notes": notes,
             "seconds": seconds,
         }
         scores.append(entry)
-    found.figures |= dict(result.figures)
+    found.figures |= {f"{name}{ending.replace('_', '-')}": figure for name, figure in result.figures.items()}
 
 
-def _few(metric: Choice, count: int, result: Result) -> list[str]:
-    """Say where numbers cannot be compared with published ones, which are of more samples."""
+def _few(metric: Choice, count: int, names: Sequence[str]) -> list[str]:
+    """Say where numbers cannot be compared with usual ones, which are of more samples."""
     if count >= metric.part.customary:
         return []
-    names = ", ".join(result.scores)
     return [
-        f"{names}: of {count:,} samples, and published numbers are of {metric.part.customary:,}; "
+        f"{', '.join(names)}: of {count:,} samples, and published numbers are of {metric.part.customary:,}; "
         f"not to be compared with those"
     ]
 
@@ -153,10 +190,13 @@ def _described(reference: Reference, bench: Workbench) -> dict[str, Any]:
     }
 
 
-def _free(name: str, taken: Collection[str]) -> str:
-    """Return a score's name, numbered if another metric has it already."""
-    numbered = (name if n == 1 else f"{name}_{n}" for n in itertools.count(1))
-    return next(free for free in numbered if free not in taken)
+def _free(names: Sequence[str], ending: str, taken: Collection[str]) -> list[str]:
+    """Return the names of scores with their ending, and with a number if another metric has one of them."""
+    for number in itertools.count(1):
+        found = [f"{name}{'' if number == 1 else f'_{number}'}{ending}" for name in names]
+        if not set(found) & set(taken):
+            return found
+    raise AssertionError("numbers do not end")
 
 
 @contextmanager

@@ -45,6 +45,10 @@ def is_run(path: Path) -> bool:
 
 def read(path: Path, which: str = "batched") -> Subject:
     """Return what a path holds: a run's samples (batched or offline ones), pictures, or arrays."""
+    if (path / "sweep.json").is_file():
+        inside = next((sub.name for sub in sorted(path.iterdir()) if is_run(sub)), None)
+        hint = f", such as {path / inside}" if inside else ""
+        raise DataError(f"{path} is the folder of a sweep; give one of its runs{hint}")
     if path.is_dir() and is_run(path):
         return _run(path, which)
     if path.is_dir():
@@ -125,19 +129,24 @@ def _size(picture: NDArray[np.uint8]) -> str:
 def archive(path: Path) -> Dataset:
     """Return the samples of an .npz file: `images` or `arr_0` (bytes; n×C×H×W, n×H×W×C or n×H×W), or `points`.
 
-    `labels` or `arr_1` are their classes; `vectors` and `origin` are read as a run leaves them.
+    `labels` or `arr_1` are their classes, `origin` says what they complete, as a run leaves it. What stands
+    behind a point's own coordinates, its condition, is told apart by `like`.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        opened = np.load(path, allow_pickle=False)
+        if not isinstance(opened, np.lib.npyio.NpzFile):
+            raise ValueError("it is a single array")
+        with opened as file:
             arrays = {name: file[name] for name in file.files}
     except Exception as error:  # a damaged archive raises many kinds
         raise DataError(f"{path} cannot be read as .npz ({' '.join(str(error).split())})") from None
     labels = _whole(path, arrays, ("labels", "arr_1"))
     origin = _whole(path, arrays, ("origin",))
     if "points" in arrays:
-        points = torch.from_numpy(np.ascontiguousarray(arrays["points"].astype(np.float32)))
-        if points.ndim != 2 or not len(points):
-            raise DataError(f"{path}: 'points' must be n×d numbers, got {tuple(points.shape)}")
+        rows = arrays["points"]
+        if rows.ndim != 2 or not len(rows) or rows.dtype.kind not in "fiu" or not np.isfinite(rows).all():
+            raise DataError(f"{path}: 'points' must be n×d finite numbers, got {_described(rows)}")
+        points = torch.from_numpy(np.ascontiguousarray(rows.astype(np.float32)))
         conditions = Conditions(labels=labels, origin=origin)
         return Dataset(points.T.contiguous(), Space((points.shape[1],)), conditions)
     name = next((name for name in ("images", "arr_0") if name in arrays), None)
@@ -153,8 +162,7 @@ def _bytes(path: Path, name: str, images: Array) -> NDArray[np.uint8]:
     if images.ndim == 3:
         images = images[:, None]
     if images.ndim != 4 or images.dtype != np.uint8 or not len(images):
-        shape = "×".join(map(str, images.shape))
-        raise DataError(f"{path}: '{name}' must be n×C×H×W bytes (uint8), got {shape} of {images.dtype}")
+        raise DataError(f"{path}: '{name}' must be n×C×H×W bytes (uint8), got {_described(images)}")
     if images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
         images = images.transpose(0, 3, 1, 2)
     return np.ascontiguousarray(images)
@@ -165,12 +173,16 @@ def _whole(path: Path, arrays: dict[str, Array], names: Sequence[str]) -> Tensor
     name = next((name for name in names if name in arrays), None)
     if name is None:
         return None
-    count = len(next(arrays[key] for key in ("images", "arr_0", "points", name) if key in arrays))
+    samples = next(arrays[key] for key in ("images", "arr_0", "points", name) if key in arrays)
+    count = len(samples) if samples.ndim else 0
     numbers = arrays[name]
     if numbers.shape != (count,) or numbers.dtype.kind not in "iu":
-        shape = "×".join(map(str, numbers.shape))
-        raise DataError(f"{path}: '{name}' must be {count} whole numbers, got {shape} of {numbers.dtype}")
+        raise DataError(f"{path}: '{name}' must be {count} whole numbers, got {_described(numbers)}")
     return torch.from_numpy(numbers.astype(np.int64))
+
+
+def _described(array: Array) -> str:
+    return f"{'×'.join(map(str, array.shape)) or 'one value'} of {array.dtype}"
 
 
 def _dataset(pixels: NDArray[np.uint8], labels: Tensor | None, classes: tuple[str, ...]) -> Dataset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,6 +30,8 @@ class Reference:
     split: str
     """`train`, `test`, or nothing where there are no splits."""
     samples: Dataset = attrs.field(repr=False)
+    foreign: bool = False
+    """Whether these are other data than those of the run that is scored."""
 
     @property
     def name(self) -> str:
@@ -37,8 +40,9 @@ class Reference:
 
     @property
     def ending(self) -> str:
-        """What is put behind the names of scores against held-out samples."""
-        return "_test" if self.split == "test" else ""
+        """What is put behind the names of scores: of which data, if of others, and whether of a test split."""
+        other = "_" + re.sub(r"\W+", "_", self.data).strip("_") if self.foreign else ""
+        return other + ("_test" if self.split == "test" else "")
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -105,7 +109,7 @@ class Task:
 def references_of(recipe: Recipe, data: Dataset, splits: Sequence[str]) -> tuple[Reference, ...]:
     """Return splits of a recipe's data to compare with."""
     condition = recipe.condition
-    target = balanced(data, condition.part, recipe.seed, condition.plugin.owner)
+    target = balanced(data.genuine(), condition.part, recipe.seed, condition.plugin.owner)
     return references(recipe.data.name, target, splits)
 
 
@@ -116,7 +120,7 @@ def references(name: str, data: Dataset, splits: Sequence[str]) -> tuple[Referen
         samples = data.genuine() if split == "train" else data.held_out
         if samples is None:
             raise DataError(f"scores against 'test' are asked for, and dataset '{name}' holds nothing out")
-        found.append(Reference(name, split, samples))
+        found.append(Reference(name, data.split if split == "train" else split, samples))
     return tuple(found)
 
 

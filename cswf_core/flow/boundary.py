@@ -182,23 +182,28 @@ def check_result(result: object, owner: Owner) -> Result:
     """Return a metric's answer if its scores are finite numbers by name."""
     if not isinstance(result, Result):
         raise fault(owner, "compute", "a Result", repr(result))
-    if not isinstance(result.scores, Mapping) or not all(isinstance(name, str) for name in result.scores):
-        raise fault(owner, "compute", "scores as a mapping from names to numbers", repr(result.scores))
     if not isinstance(result.protocol, str) or not all(isinstance(note, str) for note in result.notes):
         raise fault(owner, "compute", "texts as protocol and notes", f"{result.protocol!r}, {result.notes!r}")
     for name, figure in result.figures.items():
         fine = isinstance(figure, Figure) and re.fullmatch(r"[a-z0-9-]+", str(name)) is not None
         if not fine or not all(row.dtype == torch.uint8 and row.ndim == 4 for row in figure.rows):
             raise fault(owner, "compute", "figures with rows of n×C×H×W bytes, named like-this", repr(name))
+    scores, details = _numbers(result.scores, owner), _numbers(result.details, owner)
+    return attrs.evolve(result, scores=scores, details=details)
+
+
+def _numbers(scores: object, owner: Owner) -> dict[str, float]:
+    if not isinstance(scores, Mapping) or not all(isinstance(name, str) for name in scores):
+        raise fault(owner, "compute", "scores as a mapping from names to numbers", repr(scores))
     found: dict[str, float] = {}
-    for name, value in result.scores.items():
+    for name, value in scores.items():
         try:
             found[name] = float(value)
         except (TypeError, ValueError):
             found[name] = math.nan
         if not math.isfinite(found[name]):
             raise fault(owner, "compute", "finite numbers", f"{value!r} for '{name}'")
-    return attrs.evolve(result, scores=found)
+    return found
 
 
 def check_stages(stages: object, owner: Owner) -> tuple[Stage, ...]:

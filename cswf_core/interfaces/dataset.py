@@ -65,6 +65,8 @@ class Dataset:
     bin_width: float = 0.0
     augmented: int = 0
     """How many of the last samples are made from others (mirror images): to flow to, not to compare with."""
+    split: str = "train"
+    """Which part of published data these are."""
     held_out: Dataset | None = attrs.field(default=None, repr=False)
     """Samples of the same kind that the flow never sees: to complete, and to be measured against."""
 

@@ -91,6 +91,8 @@ class Result:
 
     scores: Mapping[str, float]
     """One or more numbers by name."""
+    details: Mapping[str, float] = attrs.field(factory=dict, kw_only=True)
+    """More numbers, that are written down but not shown in tables of runs."""
     protocol: str = ""
     """How they were computed, in a sentence that can stand beside them in print."""
     notes: Sequence[str] = ()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from cswf_core.report import images, words
 from cswf_core.report.folder import Run
 from cswf_core.report.html import Html, details, join, table, tag
+from cswf_core.report.scores import Score
 from cswf_core.report.sections import COLOURS, badge, computed, direction, player, rivals, section
 
 FILES = ("run.json", "metrics.json", "samples.npz", "samples.png", "frames.npz", "recipe.yaml")
@@ -58,10 +59,10 @@ def _scores(name: str, runs: Sequence[Run]) -> list[str]:
     found = [None if run.evaluation is None else run.evaluation.find(name) for run in runs]
     ways = {score.better for score in found if score is not None}
     better = ways.pop() if len(ways) == 1 else ""
-    same = {score.data or run.data_name for run, score in zip(runs, found, strict=True) if score is not None}
+    same = {_basis(run, score) for run, score in zip(runs, found, strict=True) if score is not None}
     values = [score.value for score in found if score is not None and math.isfinite(score.value)]
     best = None
-    if better and len(set(values)) > 1 and len(same) == 1:  # on different data, nothing can be told
+    if better and len(set(values)) > 1 and len(same) == 1:  # of unlike things, nothing can be told
         best = min(values) if better == "lower" else max(values)
     cells = []
     for score in found:
@@ -75,6 +76,11 @@ def _scores(name: str, runs: Sequence[Run]) -> list[str]:
     base = name.removesuffix("_test")
     split = join(" ", tag("small", "held out")) if base != name else Html("")
     return [join(words.score(base), split, direction(better)), *cells]
+
+
+def _basis(run: Run, score: Score) -> tuple[object, ...]:
+    """Return what must be the same for two scores to be compared."""
+    return score.data or run.data_name, score.digest, score.samples, str(score.parameters)
 
 
 def _noted(runs: Sequence[Run]) -> list[Html]:

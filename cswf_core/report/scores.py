@@ -25,6 +25,10 @@ class Score:
     """What it compares with, in words."""
     data: str = ""
     """Name of the data set that it compares with, where that is known."""
+    count: int | None = None
+    """How many real samples it is against."""
+    digest: str = ""
+    """Their SHA-256."""
     samples: int | None = None
     protocol: str = ""
     parameters: dict[str, Any] = attrs.field(factory=dict)
@@ -100,6 +104,8 @@ def _score(entry: dict[str, Any]) -> Score:
         better=better if better in DIRECTIONS else "",
         against=" ".join([*words, f"({count:,})"] if isinstance(count, int) else words),
         data=str(against.get("data") or ""),
+        count=count if isinstance(count, int) else None,
+        digest=str(against.get("sha256") or ""),
         samples=samples if isinstance(samples, int) else None,
         protocol=str(entry.get("protocol") or ""),
         parameters=parameters if isinstance(parameters, dict) else {},

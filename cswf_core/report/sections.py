@@ -14,6 +14,9 @@ from cswf_core.report.scores import DIRECTIONS, Evaluation, Score
 
 NEIGHBOURS = "nearest-neighbours.png"
 
+CUSTOMARY = 50_000
+"""Images of each set that published FIDs are computed from, or nearly."""
+
 COLOURS = 8
 """Colours that runs are told apart by; the ninth has the first one's again."""
 
@@ -184,11 +187,12 @@ def rivals(runs: Sequence[Run]) -> list[Html]:
         ours = [(run, score) for run in runs if run.data_name == data and (score := _fid(run)) is not None]
         if known is None or not ours:
             continue
-        entries: list[tuple[float, Published | Run]] = [(entry.value, entry) for entry in known.entries]
-        entries += [(score.value, run) for run, score in ours]
-        entries.sort(key=lambda entry: entry[0])
-        widest = entries[-1][0]
-        bars = [_bar(value, entry, widest, [run for run, _ in ours]) for value, entry in entries]
+        widest = max(*(entry.value for entry in known.entries), *(score.value for _, score in ours))
+        bars = [(entry.value, _published(entry, widest)) for entry in known.entries]
+        for index, (run, score) in enumerate(ours):
+            colour = f" run-{index % COLOURS}" if len(ours) > 1 else ""
+            bars.append((score.value, _ours(run, score, widest, colour)))
+        bars.sort(key=lambda bar: bar[0])
         key = tag(
             "p",
             tag("b", "This run" if len(runs) == 1 else "These runs", class_="ours"),
@@ -198,7 +202,11 @@ def rivals(runs: Sequence[Run]) -> list[Html]:
             known.source,
             class_="small",
         )
-        found += [tag("h3", f"FID on {data}, published and ours"), tag("ul", *bars, class_="bars"), key]
+        found += [
+            tag("h3", f"FID on {data}, published and ours"),
+            tag("ul", *(bar for _, bar in bars), class_="bars"),
+            key,
+        ]
     return found
 
 
@@ -208,16 +216,20 @@ def _fid(run: Run) -> Score | None:
     return score if fits else None
 
 
-def _bar(value: float, entry: Published | Run, widest: float, ours: Sequence[Run]) -> Html:
+def _published(entry: Published, widest: float) -> Html:
+    remark = ", ".join(filter(None, (entry.group, entry.remark)))
+    return _bar(entry.value, widest, entry.method, remark, entry.text, "peer" if entry.is_peer else "other")
+
+
+def _ours(run: Run, score: Score, widest: float, colour: str) -> Html:
+    """Return the bar of a run; where its number is of fewer images than is customary, it says so."""
+    few = min(score.samples or 0, score.count or 0) < CUSTOMARY
+    counts = f", of {words.count(score.samples)} samples against {words.count(score.count)}" if few else ""
+    return _bar(score.value, widest, run.label, f"ours{counts}", words.number(score.value), f"ours{colour}")
+
+
+def _bar(value: float, widest: float, name: str, remark: str, text: str, kind: str) -> Html:
     width = f"width:{max(0.4, 100 * value / max(widest, 1e-12)):.1f}%"
-    if isinstance(entry, Run):
-        kind, name, text, remark = "ours", entry.label, words.number(value), "ours"
-        if len(ours) > 1:
-            kind += f" run-{ours.index(entry) % COLOURS}"
-    else:
-        kind = "peer" if entry.is_peer else "other"
-        name, text = entry.method, entry.text
-        remark = ", ".join(filter(None, (entry.group, entry.remark)))
     label = tag("span", name, " ", tag("small", remark), class_="who")
     fill = tag("span", tag("span", "", class_="fill", style=width), class_="bar", aria_hidden="true")
     return tag("li", label, fill, tag("span", text, class_="n"), class_=kind)

@@ -126,7 +126,8 @@ class RunDirectory:
                 os.fsync(file.fileno())
             temporary.replace(target)
         except BaseException as error:  # a full disk; or Ctrl-C, at any moment
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
             if isinstance(error, OSError):
                 raise RunError(f"{target} cannot be written: {error.strerror or error}") from None
             raise

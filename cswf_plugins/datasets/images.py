@@ -101,7 +101,8 @@ class ImageSource(DatasetSource):
             seen, held_out = self._pictures(draw)
             seen = seen.take(subset(len(seen), self.count, draw))
             rest = None if held_out is None or not len(held_out) else self._dataset(held_out, False, draw)
-            return attrs.evolve(self._dataset(seen, self.flips, draw), held_out=rest)
+            split = getattr(self, "split", "train")  # not all sources have splits
+            return attrs.evolve(self._dataset(seen, self.flips, draw), held_out=rest, split=split)
         except DataError as error:
             raise DataError(f"dataset '{self.NAME}': {error}") from None
         except OSError as error:

@@ -48,8 +48,8 @@ class Network:
     def features(self, images: Tensor, mode: Mode, what: str, tell: Tell) -> Tensor:
         """Return the features of images (n×C×H×W bytes; C = 1 is repeated) on the device: n×2,048.
 
-        The same image gives the same features in whichever batch it comes: batches have one size, the last
-        is filled up, and convolutions are those of plain float32.
+        An image gives the same features in whichever batch of a large set it comes: batches have one size, the
+        last is filled up, and convolutions are those of plain float32.
         """
         found = torch.empty(len(images), WIDTH, device=self.device)
         exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)

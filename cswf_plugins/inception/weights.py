@@ -94,7 +94,8 @@ def _kind(path: Path) -> Published | None:
 def _fetched(folder: Path) -> Path:
     """Download clean-fid's file from where clean-fid has it, and say so."""
     target = folder / WHOLE.name
-    log.warning("downloading the feature network, %s (96 MB), to %s", WHOLE.name, folder)
+    # Not a warning: --quiet would hide that, and nothing is downloaded without saying so.
+    log.error("downloading the feature network, %s (96 MB), to %s", WHOLE.name, folder)
     partial: Path | None = None
     try:
         address = importlib.import_module("cleanfid.downloads_helper").inception_url

@@ -54,7 +54,7 @@ class ClassFid(Metric):
             f"Fréchet distance for each of {len(present)} classes by itself, {len(p):,} generated and "
             f"{len(q):,} real images in all, {RESIZED[self.mode]}"
         )
-        return Result({name: sum(scores.values()) / len(scores), **scores}, protocol)
+        return Result({name: sum(scores.values()) / len(scores)}, protocol, details=scores)
 
 
 def _labels(samples: Dataset, what: str) -> Tensor:

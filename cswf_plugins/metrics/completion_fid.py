@@ -17,7 +17,7 @@ from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench,
 from cswf_core.kernels.frechet import frechet_distance
 from cswf_plugins.inception.features import feature_moments
 from cswf_plugins.inception.network import MODE_HELP, Mode
-from cswf_plugins.metrics.completions import scored_completions
+from cswf_plugins.metrics.completions import check_completions, scored_completions
 from cswf_plugins.metrics.fid import RESIZED, check_count, check_images, named
 
 
@@ -26,13 +26,13 @@ class CompletionFid(Metric):
     """Fréchet Inception distance of completions to their originals."""
 
     better: ClassVar[Literal["lower", "higher", ""]] = "lower"
-    customary: ClassVar[int] = 10_000
     once: ClassVar[bool] = True
 
     mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
 
     def check(self, data: Dataset, bench: Workbench) -> None:
-        """Look for the network's file."""
+        """Look for completions and for the network's file."""
+        check_completions(data, "completion-fid")
         check_images(data, bench, "completion-fid")
 
     def compute(self, comparison: Comparison) -> Result:

@@ -36,15 +36,22 @@ class Completions:
         return lowest.scatter_reduce(0, self.which.to(values.device), values, "amax")
 
 
+def check_completions(samples: Dataset, metric: str) -> None:
+    """Raise where samples like these complete nothing."""
+    if samples.conditions.origin is None:
+        raise DataError(f"metric '{metric}' scores completions, and these samples complete no images")
+
+
 def scored_completions(comparison: Comparison, metric: str) -> Completions:
     """Return the completions to score, in the name of a metric; the same object for all that ask.
 
     Raises `DataError` where nothing was completed.
     """
     generated, originals = comparison.generated, comparison.originals
+    check_completions(generated, metric)
     origin = generated.conditions.origin
     if originals is None or origin is None:
-        raise DataError(f"metric '{metric}' scores completions, and these samples complete no images")
+        raise DataError(f"metric '{metric}' scores completions, and what these complete is not known")
 
     def choose() -> Completions:
         ours = origin.cpu()

@@ -1,7 +1,7 @@
 """Metric `kid`: the kernel distance between Inception features of generated and real images.
 
 What it is: the unbiased estimate of the squared maximum mean discrepancy with the kernel (a·b/D + 1)³, averaged
-over random subsets, as clean-fid has it. It does not depend on the number of samples, other than FID.
+over random subsets, as clean-fid has it. Unlike FID, it does not depend on the number of samples.
 Cost: the features (see `fid`); the rest is nothing.
 When not to use it: to compare with numbers of another subset size.
 """

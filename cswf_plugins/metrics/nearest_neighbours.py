@@ -49,8 +49,13 @@ class Distances:
 
     @property
     def copied(self) -> int:
-        """How many samples are nearer to a training image than any of the real images is."""
-        return int((self.samples < self.real.min()).sum())
+        """How many samples are nearer to a training image than any of the real images is.
+
+        Real images that are in the training data themselves do not count; samples that are, always do.
+        """
+        apart = self.real[self.real > 0]
+        limit = float(apart.min()) if len(apart) else 0.0
+        return int(((self.samples < limit) | (self.samples == 0)).sum())
 
     @property
     def near(self) -> float:
@@ -84,16 +89,19 @@ class Distances:
             )
         return found
 
-    def scores(self) -> dict[str, float]:
-        """Return the numbers by name."""
-        end = "l2" if self.where == "pixels" else "features"
+    @property
+    def ending(self) -> str:
+        """What the names of numbers in this space end with."""
+        return "l2" if self.where == "pixels" else "features"
+
+    def details(self) -> dict[str, float]:
+        """Return the numbers by name, but for the copies."""
         return {
-            f"copied_{end}": self.copied / len(self.samples),
-            f"near_{end}": self.near,
-            f"closer_{end}": self.closer,
-            f"nearest_{end}": float(self.samples.median()),
-            f"nearest_{end}_of_real": float(self.real.median()),
-            f"smallest_{end}": float(self.samples.min()),
+            f"near_{self.ending}": self.near,
+            f"closer_{self.ending}": self.closer,
+            f"nearest_{self.ending}": float(self.samples.median()),
+            f"nearest_{self.ending}_of_real": float(self.real.median()),
+            f"smallest_{self.ending}": float(self.samples.min()),
         }
 
 
@@ -128,13 +136,15 @@ class NearestNeighbours(Metric):
         control, real = ("other training", training) if held_out is None else ("held-out", held_out)
         controls = _some(len(real), self.samples, comparison)
         scores: dict[str, float] = {}
+        details: dict[str, float] = {}
         notes: list[str] = []
         found: list[Distances] = []
         for where in dict.fromkeys(self.spaces):
             comparison.bench.tell(f"nearest training images, in {where}", len(found), len(self.spaces))
             distances = self._distances(comparison, where, queries, controls)
             found.append(distances)
-            scores |= distances.scores()
+            scores[f"copied_{distances.ending}"] = distances.copied / len(queries)
+            details |= distances.details()
             notes += distances.warnings(control)
         images = comparison.bench.images
         closest = found[0].samples.argsort()
@@ -147,7 +157,7 @@ class NearestNeighbours(Metric):
             f"{len(controls):,} {control} images; copied: nearer than any of the latter; near: as near as "
             f"their nearest {NEAR:.0%}; closer: chance to be nearer than one of them"
         )
-        return Result(scores, protocol, notes, figures, samples=len(queries))
+        return Result(scores, protocol, notes, figures, samples=len(queries), details=details)
 
     def _distances(self, comparison: Comparison, where: Where, queries: Tensor, controls: Tensor) -> Distances:
         training = comparison.training

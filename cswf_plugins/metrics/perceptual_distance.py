@@ -18,7 +18,7 @@ import torch
 from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench, parameter
 from cswf_plugins.inception.features import features
 from cswf_plugins.inception.network import MODE_HELP, Mode
-from cswf_plugins.metrics.completions import scored_completions
+from cswf_plugins.metrics.completions import check_completions, scored_completions
 from cswf_plugins.metrics.fid import RESIZED, check_images, named
 
 
@@ -34,6 +34,7 @@ class PerceptualDistance(Metric):
     def check(self, data: Dataset, bench: Workbench) -> None:
         """Look for the network's file."""
         check_images(data, bench, "perceptual-distance")
+        check_completions(data, "perceptual-distance")
 
     def compute(self, comparison: Comparison) -> Result:
         """Return `perceptual_distance`, `…_best` and, where there are two images, `…_unrelated`."""

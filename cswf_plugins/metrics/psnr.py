@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench
-from cswf_plugins.metrics.completions import scored_completions
+from cswf_plugins.metrics.completions import check_completions, scored_completions
 
 PERFECT = 100.0
 """Decibels of a completion without a fault."""
@@ -34,9 +34,10 @@ class Psnr(Metric):
     once: ClassVar[bool] = True
 
     def check(self, data: Dataset, bench: Workbench) -> None:
-        """Look for images."""
+        """Look for completions of images."""
         del bench
         data.space.grid("metric 'psnr'")
+        check_completions(data, "psnr")
 
     def compute(self, comparison: Comparison) -> Result:
         """Return `psnr` and `psnr_best`."""

@@ -55,9 +55,12 @@ class SlicedWasserstein(Metric):
             theta = _directions(sampler, real.space, min(TILE, self.directions - first), draw)
             squares += float(_squared_w2(theta @ x, theta @ target).sum())
         along = "uniform directions" if self.along is None else "directions of its own sampler"
-        rounded = ", samples rounded to 8 bits" if generated.bin_width else ""
-        protocol = f"SW₂ in the units of x along {self.directions:,} {along}{rounded}"
-        return Result({self.called: math.sqrt(squares / self.directions)}, protocol)
+        protocol = f"SW₂ in the units of x along {self.directions:,} {along}"
+        if not generated.bin_width:
+            return Result({self.called: math.sqrt(squares / self.directions)}, protocol)
+        # Another number than that of the particles themselves, which may lie outside of [−1, 1).
+        protocol += ", of samples rounded to 8 bits"
+        return Result({f"{self.called}_8bit": math.sqrt(squares / self.directions)}, protocol)
 
 
 def _directions(sampler: ProjectionSampler | None, space: Space, count: int, draw: Draw) -> Tensor:

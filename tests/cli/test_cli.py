@@ -48,7 +48,7 @@ def test_progress_is_plain_lines_when_not_a_terminal(cswf, tmp_path):
         line.startswith("stage 1/1 constant  step 3/3  moved ") and "left 0:00" in line for line in lines
     )
     assert "\x1b" not in done.out
-    assert f"see {tmp_path / 'a/samples.png'}" in lines
+    assert f"see {tmp_path / 'a/report.html'}, {tmp_path / 'a/samples.png'}" in lines
 
 
 def test_quiet_prints_nothing(cswf, tmp_path):
@@ -286,25 +286,34 @@ def test_what_is_slow_to_import_is_imported_where_it_is_used():
     ("returned", "complaint"),
     [
         (
-            "{'score': float('nan')}",
+            "Result({'score': float('nan')})",
             "metric 'mine' (mine.py): compute must return finite numbers, got nan for 'score'",
         ),
-        ("3", "metric 'mine' (mine.py): compute must return a mapping from names to numbers, got 3"),
+        ("3", "metric 'mine' (mine.py): compute must return a Result, got 3"),
+        (
+            "Result(3)",
+            "metric 'mine' (mine.py): compute must return scores as a mapping from names to numbers, got 3",
+        ),
+        (
+            "Result({}, figures={'../x': None})",
+            "metric 'mine' (mine.py): compute must return figures with rows of n×C×H×W bytes, named like-this",
+        ),
         ("1 / 0", "metric 'mine' (mine.py): compute raised ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_metric_that_fails_leaves_the_samples(cswf, tmp_path, returned, complaint):
+def test_a_metric_that_fails_leaves_the_samples_and_the_scores_before_it(cswf, tmp_path, returned, complaint):
     (tmp_path / "mine.py").write_text(
         "import attrs\n"
         "from cswf_core import hookimpl\n"
-        "from cswf_core.interfaces import Metric\n"
+        "from cswf_core.interfaces import Metric, Result\n"
         "@attrs.frozen\n"
         "class Mine(Metric):\n"
-        f"    def compute(self, generated, real, draw): return {returned}\n"
+        f"    def compute(self, comparison): return {returned}\n"
         "@hookimpl\n"
         "def register_metrics(register): register('mine', Mine)\n"
     )
-    arguments = ("evaluate.metrics=[mine]", "--plugins-dir", tmp_path, "--out", tmp_path / "out", "--quiet")
+    metrics = "evaluate.metrics=[sliced-wasserstein, mine]"
+    arguments = (metrics, "--plugins-dir", tmp_path, "--out", tmp_path / "out", "--quiet")
     done = cswf("run", "digits", *SMALL, *arguments)
     assert done.status == 2
     assert done.err.startswith(complaint)
@@ -313,14 +322,16 @@ def test_a_metric_that_fails_leaves_the_samples(cswf, tmp_path, returned, compla
     assert record["status"] == "failed"
     assert record["error"].startswith(complaint)
     assert record["samples_sha256"]
+    kept = json.loads((tmp_path / "out/metrics.json").read_text())["scores"]
+    assert [score["name"] for score in kept] == ["sliced_wasserstein"]  # what was found before stays
 
 
 def test_two_metrics_of_one_name_are_both_kept(cswf, tmp_path):
     twice = "evaluate.metrics=[sliced-wasserstein, {use: sliced-wasserstein, directions: 5}]"
     assert cswf("run", "digits", *SMALL, twice, "--out", tmp_path / "a", "--quiet").status == 0
     scores = json.loads((tmp_path / "a/run.json").read_text())["metrics"]
-    assert list(scores) == ["sliced_wasserstein", "sliced_wasserstein_2"]
-    assert len(set(scores.values())) == 2
+    assert list(scores) == ["sliced_wasserstein", "sliced_wasserstein_2", "copied_l2"]
+    assert len(set(scores.values())) == 3
 
 
 def test_scores_are_taken_against_the_data_that_particles_flow_to(cswf, tmp_path):
@@ -333,11 +344,12 @@ def test_scores_are_taken_against_the_data_that_particles_flow_to(cswf, tmp_path
 def test_held_out_data_are_asked_for_before_the_flow_runs(cswf, tmp_path):
     done = cswf("run", "digits", "evaluate.against=[test]", "--out", tmp_path / "a", "--quiet")
     assert done.status == 2
-    assert done.err == "evaluate.against asks for 'test', and dataset 'digits' holds nothing out\n"
+    assert done.err == "scores against 'test' are asked for, and dataset 'digits' holds nothing out\n"
 
 
 def test_a_run_that_completes_images_names_that_picture_too(cswf, tmp_path):
     done = cswf("run", "digits", *SMALL, "condition=mask", "--out", tmp_path / "a")
-    assert done.out.endswith(f"see {tmp_path / 'a/samples.png'}, {tmp_path / 'a/completions.png'}\n")
+    made = ", ".join(str(tmp_path / "a" / name) for name in ("report.html", "samples.png", "completions.png"))
+    assert done.out.endswith(f"see {made}\n")
     done = cswf("run", "digits", *SMALL, "--out", tmp_path / "b")
-    assert done.out.endswith(f"see {tmp_path / 'b/samples.png'}\n")
+    assert done.out.endswith(f"see {tmp_path / 'b/report.html'}, {tmp_path / 'b/samples.png'}\n")

@@ -99,6 +99,7 @@ def test_a_swept_key_gives_a_complete_run_for_each_value(cswf, tmp_path):
         "run",
         "seconds",
         "sliced_wasserstein",
+        "copied_l2",
     ]
     assert lines[-1] == f"see {out / 'sweep.png'}"
     assert "\x1b" not in done.out

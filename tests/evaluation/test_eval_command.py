@@ -35,6 +35,7 @@ def folder(run, tmp_path) -> Path:
 
 
 def test_a_run_a_folder_and_a_file_of_the_same_images_have_the_same_scores(cswf, run, folder):
+    """And copying is reported with every score."""
     found = []
     for path in (run, folder, run / "samples.npz"):
         done = cswf("eval", path, "--against", "digits", *SLICED, "--json")
@@ -42,8 +43,8 @@ def test_a_run_a_folder_and_a_file_of_the_same_images_have_the_same_scores(cswf,
         document = json.loads(done.out)
         found.append({score["name"]: score["value"] for score in document["scores"]})
         assert document["generated"]["count"] == 20
+    assert set(found[0]) >= {"sliced_wasserstein_8bit", "copied_l2", "smallest_l2"}
     assert found[0] == found[1] == found[2]
-    assert "copied_l2" in found[0]  # copying is reported with every score
 
 
 def test_scores_of_a_run_go_to_its_metrics_json_with_what_decides_them(cswf, run):
@@ -52,8 +53,8 @@ def test_scores_of_a_run_go_to_its_metrics_json_with_what_decides_them(cswf, run
     assert done.status == 0
     document = json.loads((run / "metrics.json").read_text())
     names = [score["name"] for score in document["scores"]]
-    assert {"again", "sliced_wasserstein", "copied_l2"} <= set(names)  # earlier ones stay
-    score = document["scores"][names.index("again")]
+    assert {"again_8bit", "sliced_wasserstein", "copied_l2"} <= set(names)  # earlier ones stay
+    score = document["scores"][names.index("again_8bit")]
     assert score["against"]["data"] == "digits"
     assert score["against"]["count"] == 1797
     assert len(score["against"]["sha256"]) == 64
@@ -70,6 +71,7 @@ def test_fewer_samples_are_said_and_do_not_replace_scores_of_more(cswf, run):
     done = cswf("eval", run, *SLICED, "--count", "5")
     assert done.status == 0
     assert " 5\n" in done.out
+    assert "metrics.json keeps its scores of more samples: copied_l2, near_l2" in done.out
     after = {score["name"]: score for score in json.loads((run / "metrics.json").read_text())["scores"]}
     assert all(after[score["name"]]["samples"] == 20 for score in before)
 
@@ -202,3 +204,76 @@ def test_documents_merge_and_a_damaged_one_is_left_out():
     assert merged(few, many)["figures"] == ["few.png", "many.png"]
     for damaged in (None, [], {"scores": 3}, {"scores": [{}]}):
         assert merged(damaged, few) == few
+
+
+def test_scores_against_other_data_have_names_of_their_own(cswf, run, folder):
+    before = json.loads((run / "metrics.json").read_text())
+    done = cswf("eval", run, "--against", folder, *SLICED)
+    assert done.status == 0, done.err
+    after = {score["name"]: score for score in json.loads((run / "metrics.json").read_text())["scores"]}
+    assert after["sliced_wasserstein_8bit_pictures"]["against"]["data"] == "pictures"
+    for score in before["scores"]:
+        if score["metric"] == "sliced-wasserstein":
+            assert after[score["name"]] == score
+
+
+def test_a_data_set_comes_before_a_folder_of_its_name(cswf, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder.rename("digits")
+    for against, count in (("digits", 1797), ("./digits", 20)):
+        done = cswf("eval", "digits", "--against", against, *SLICED, "--json")
+        assert json.loads(done.out)["scores"][0]["against"]["count"] == count
+
+
+def test_several_references_are_brought_into_one_form(cswf, run, folder, tmp_path):
+    colours = tmp_path / "colours"
+    colours.mkdir()
+    for i, file in enumerate(sorted(folder.iterdir())):
+        Image.open(file).convert("RGB").save(colours / f"{i}.png")
+    for path in (run, folder, colours):
+        done = cswf("eval", path, "--against", "digits", "--against", colours, *SLICED, "--json")
+        assert done.status == 0, done.err
+        assert {s["against"]["data"] for s in json.loads(done.out)["scores"] if s["against"]} == {
+            "digits",
+            "colours",
+        }
+    Image.new("RGB", (8, 8), (255, 0, 0)).save(colours / "red.png")
+    done = cswf("eval", run, "--against", colours, *SLICED)
+    assert done.status == 2
+    assert "are images of 3×8×8, and what they are compared with are of 1×8×8" in done.err
+
+
+def test_scores_come_before_a_folder_that_cannot_be_written(cswf, run):
+    (run / "metrics.json").unlink()
+    (run / ".metrics.json.part").mkdir()
+    done = cswf("eval", run, *SLICED)
+    assert done.status != 0
+    assert "sliced_wasserstein_8bit" in done.out
+
+
+def test_a_sweep_s_folder_is_told_apart(cswf, tmp_path):
+    assert cswf("sweep", "digits", *SMALL, "seed=1,2", "--out", tmp_path / "sweep", "--quiet").status == 0
+    done = cswf("eval", tmp_path / "sweep")
+    assert done.status == 2
+    assert "is the folder of a sweep; give one of its runs, such as" in done.err
+    page = cswf("report", tmp_path / "sweep", "--out", tmp_path / "page.html")
+    assert page.status == 0
+    assert "2 runs compared" in (tmp_path / "page.html").read_text()
+
+
+def test_points_are_scored_by_sliced_wasserstein_where_nothing_is_asked_for(cswf, tmp_path):
+    short = ("schedule.steps=2", "particles.count=50", "--device", "cpu", "--quiet")
+    assert cswf("run", "toy-cswf", *short, "--out", tmp_path / "toy").status == 0
+    done = cswf("eval", tmp_path / "toy", "--json")
+    assert done.status == 0, done.err
+    assert "sliced_wasserstein" in {score["name"] for score in json.loads(done.out)["scores"]}
+
+
+def test_a_metric_that_cannot_work_is_refused_before_the_flow(cswf, tmp_path):
+    for metric, complaint in (("psnr", "complete no images"), ("class-fid", "needs labels")):
+        recipe = "digits" if metric == "psnr" else "digits-unconditional"
+        out = tmp_path / metric
+        done = cswf("run", recipe, f"evaluate.metrics=[{metric}]", "--out", out, "--device", "cpu")
+        assert done.status == 2
+        assert complaint in done.err
+        assert not out.exists()

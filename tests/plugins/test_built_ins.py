@@ -8,7 +8,7 @@ import torch
 
 from cswf_core.errors import DataError
 from cswf_core.flow.flow import Flow
-from cswf_core.interfaces import Conditions, Dataset, Key, Space
+from cswf_core.interfaces import Comparison, Conditions, Dataset, Key, Space
 from cswf_plugins.conditions.continuous import Continuous
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.conditions.separate import Separate
@@ -189,9 +189,9 @@ def test_sliced_wasserstein_is_the_known_distance_between_shifted_clouds():
     """Moving a cloud by v moves each projection by θ·v, so SW₂² = |v|²/d."""
     data = random_data(d=4, n=500)
     shifted = Dataset(x=data.x + torch.tensor([[2.0], [0], [0], [0]]), space=data.space)
-    score = SlicedWasserstein(directions=3000).compute(shifted, data, draw())["sliced_wasserstein"]
-    assert score == pytest.approx(1.0, rel=0.05)
-    assert SlicedWasserstein().compute(data, data, draw())["sliced_wasserstein"] < 1e-12
+    found = SlicedWasserstein(directions=3000).compute(Comparison(shifted, data, draw()))
+    assert found.scores["sliced_wasserstein"] == pytest.approx(1.0, rel=0.05)
+    assert SlicedWasserstein().compute(Comparison(data, data, draw())).scores["sliced_wasserstein"] < 1e-12
 
 
 def conditional_means(recipe: str, *overrides: str) -> torch.Tensor:

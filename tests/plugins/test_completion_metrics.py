@@ -70,7 +70,7 @@ def test_metrics_share_what_is_scored():
 @pytest.mark.parametrize("metric", [Psnr(), PerceptualDistance()])
 def test_samples_that_complete_nothing_are_one_sentence(metric):
     for comparison in (completions(levels(1), None, [0]), completions(levels(1), levels(1), None)):
-        with pytest.raises(DataError, match="scores completions, and these samples complete no images"):
+        with pytest.raises(DataError, match=r"scores completions, and .* complete (no images|is not known)"):
             metric.compute(comparison)
 
 

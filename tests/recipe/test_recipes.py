@@ -200,7 +200,12 @@ def test_every_mistake_is_reported_in_one_go(complaints):
         ("data: {use: digits, classes: [3, 12]}\n", "mine.yaml:1:30: data.classes must be digits from 0 to 9"),
         ("model: {save: true}\n", "mine.yaml:1:9: unknown key 'save' of 'model'"),
         ("evaluate: [fid]\n", "mine.yaml:1:11: evaluate must be a mapping with 'metrics'"),
-        ("evaluate: {metrics: [fid]}\n", "mine.yaml:1:22: unknown metric 'fid'; known: sliced-wasserstein"),
+        ("evaluate: {metrics: [fdi]}\n", "mine.yaml:1:22: unknown metric 'fdi'; did you mean 'fid'?"),
+        ("observers: tensorboard\n", "mine.yaml:1:12: observers must be a list of observers"),
+        (
+            "observers: [tensorbord]\n",
+            "mine.yaml:1:13: unknown observer 'tensorbord'; did you mean 'tensorboard'?",
+        ),
         ("data: {use: toy-2d, target: []}\n", "target must name at least one component"),
         (
             "data: {use: toy-2d, target: [{mean: [1]}]}\n",

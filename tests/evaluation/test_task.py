@@ -1,0 +1,113 @@
+"""What is compared with what: splits, mirror images, classes, and the same numbers again."""
+
+from __future__ import annotations
+
+import json
+
+import attrs
+import torch
+
+from cswf_core.evaluation.against import load
+from cswf_core.evaluation.evaluate import _chosen, evaluate, merged
+from cswf_core.evaluation.subject import like, read
+from cswf_core.evaluation.task import Task, with_copying
+from cswf_core.interfaces import Conditions
+from cswf_core.recipe import choose, load_recipe
+from cswf_core.recipe.build import load_data
+from tests.conftest import skip_without
+
+CPU = torch.device("cpu")
+SLICED = ("--metric", "sliced-wasserstein", "--device", "cpu")
+FEW = ("data.count=40", "data.download=false")
+
+
+def task(name: str, *overrides: str) -> Task:
+    recipe = load_recipe(name, overrides)
+    return Task.of_recipe(recipe, load_data(recipe))
+
+
+def test_a_test_split_is_called_one():
+    skip_without("mnist")
+    assert [r.name for r in task("mnist-unconditional", *FEW).references] == ["mnist:train", "mnist:test"]
+    seen = task("mnist-unconditional", *FEW, "data.split=test", "evaluate.against=[train]")
+    assert [r.name for r in seen.references] == ["mnist:test"]
+    assert seen.references[0].ending == "_test"
+
+
+def test_mirror_images_are_not_compared_with_also_where_classes_are_balanced(registry):
+    skip_without("mnist")
+    flips = "data.flips=true"
+    assert len(task("mnist-unconditional", *FEW, flips).references[0].samples) == 40
+    prior = "condition.prior=[1,1,1,1,1,1,1,1,1,1]"
+    balanced = task("mnist-class", *FEW, flips, prior).references[0].samples
+    originals = {
+        bytes(image) for image in load("{use: mnist, download: false}", registry).training.images().numpy()
+    }
+    assert all(bytes(image) in originals for image in balanced.images().numpy())
+
+
+def test_labels_of_a_run_of_some_classes_mean_those_classes(cswf, tmp_path, registry):
+    small = ("data.classes=[3,8]", "particles.count=20", "schedule.steps=2", "schedule.directions=9")
+    assert cswf("run", "digits", *small, "--out", tmp_path / "run", "--device", "cpu", "--quiet").status == 0
+    done = cswf("eval", tmp_path / "run", "--against", "digits", *SLICED)
+    assert done.status == 0, done.err
+    run = attrs.evolve(read(tmp_path / "run").samples, classes=("3", "8"))
+    every = load("digits", registry).references[0].samples
+    assert set(like(run, every, "the run").conditions.labels.tolist()) == {3, 8}
+
+
+def test_a_metric_s_numbers_do_not_depend_on_the_others(registry):
+    recipe = load_recipe("digits", registry=registry)
+    data = load_data(recipe)
+    plain = Task.of_recipe(recipe, data)
+    sliced = choose(registry, "metric", "{use: sliced-wasserstein, directions: 5}")
+    other = choose(registry, "metric", "{use: nearest-neighbours, spaces: [pixels], samples: 7}")
+    generated = data.take(torch.arange(50))
+
+    def value(*metrics: object) -> float:
+        found = evaluate(generated, attrs.evolve(plain, metrics=metrics), source="", device=CPU)
+        return found.scores["sliced_wasserstein_8bit" if generated.bin_width else "sliced_wasserstein"]
+
+    assert value(sliced) == value(other, sliced)
+
+
+def test_completions_of_held_out_images_are_all_scored(registry):
+    data = load_data(load_recipe("digits", registry=registry)).take(torch.arange(30))
+    origin = torch.arange(30)
+    origin[::3] = -1 - origin[::3]
+    samples = attrs.evolve(data, conditions=Conditions(origin=origin), held_out=data)
+    whole = Task(metrics=(), references=(), samples=12)
+    chosen = _chosen(samples, whole)
+    assert len(chosen) == 12
+    assert set(range(0, 30, 3)) <= set(chosen.tolist())
+    few = _chosen(samples, attrs.evolve(whole, samples=5))
+    assert (origin[few] < 0).all()
+
+
+def test_copying_is_looked_for_beside_any_metric_of_images_and_never_twice(registry):
+    data = load_data(load_recipe("digits", registry=registry))
+    names = ["sliced-wasserstein", "nearest-neighbours"]
+    sliced, copying = (choose(registry, "metric", name) for name in names)
+    assert [metric.name for metric in with_copying((sliced,), data, registry)] == names
+    assert with_copying((sliced, copying), data, registry) == (sliced, copying)
+    assert with_copying((), data, registry) == ()
+
+
+def test_the_network_s_file_stays_written_down_beside_scores_that_depend_on_it():
+    earlier = {"scores": [], "figures": [], "notes": [], "weights": {"sha256": "a"}}
+    later = {"scores": [], "figures": [], "notes": []}
+    assert merged(earlier, later)["weights"] == {"sha256": "a"}
+    assert (
+        json.loads(json.dumps(merged(earlier, {**later, "weights": {"sha256": "b"}})))["weights"]["sha256"]
+        == "b"
+    )
+
+
+def test_more_samples_than_asked_for_are_chosen_at_random_and_the_same_again(registry):
+    recipe = load_recipe("digits", ["evaluate.samples=20"], registry=registry)
+    data = load_data(recipe)
+    found = [evaluate(data, Task.of_recipe(recipe, data), source="", device=CPU).document for _ in range(2)]
+    assert found[0]["generated"]["count"] == 20
+    assert found[0]["generated"]["available"] == 1797
+    assert found[0]["generated"]["sha256"] == found[1]["generated"]["sha256"]
+    assert found[0]["generated"]["sha256"] != data.take(torch.arange(20)).shown_digest()
