@@ -22,7 +22,7 @@ def show_scores(document: Mapping[str, Any], console: Console) -> None:
         table = Table(box=None, pad_edge=False)
         table.add_column("score", overflow="fold")
         for column in columns:
-            table.add_column(f"against {column}" if column else "", justify="right", overflow="fold")
+            table.add_column(f"against {column}" if column else "value", justify="right", overflow="fold")
         table.add_column("samples", justify="right")
         for (name, count), values in _rows(scores).items():
             table.add_row(Text(name), *(values.get(column, "") for column in columns), f"{count:,}")

@@ -9,12 +9,10 @@ When not to use it: for pictures with more than 8 bits per value, which are refu
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +22,7 @@ import attrs
 import numpy as np
 
 from cswf_core.errors import DataError
+from cswf_plugins.cache import write_whole
 from cswf_plugins.datasets.images import Bytes, data_root
 
 VERSION = 1
@@ -61,7 +60,7 @@ def decoded(folder: Path, files: Sequence[Path], cut: Cut, root: Path | None = N
     log.warning("decoding %s images of %s once; the result is cached in %s", f"{len(files):,}", folder, cache)
     pixels = _decode(files, cut, shape)
     try:
-        _write(cache, pixels)
+        write_whole(cache, lambda file: np.save(file, pixels, allow_pickle=False))
     except OSError as error:
         log.warning("the decoded images cannot be cached in %s (%s)", cache, error.strerror or error)
     return pixels
@@ -125,20 +124,3 @@ def _picture(path: Path, cut: Cut) -> Bytes:
     resized = square.resize((cut.size, cut.size), Image.Resampling.BICUBIC)
     levels: Bytes = np.asarray(resized, np.uint8).reshape(cut.size, cut.size, cut.channels)
     return levels.transpose(2, 0, 1)
-
-
-def _write(path: Path, pixels: Bytes) -> None:
-    """Write an array under another name first: a file with the right name is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-", suffix=".npy")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(handle, 0o644)  # mkstemp lets nobody else read, and a data folder may be shared
-            np.save(file, pixels, allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +16,7 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset
 from cswf_core.kernels.frechet import Moments, moments
+from cswf_plugins.cache import write_whole
 from cswf_plugins.datasets.images import data_root
 from cswf_plugins.inception import weights
 from cswf_plugins.inception.network import WIDTH, Mode, Network
@@ -49,7 +48,7 @@ def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
         computed = network.features(bench.images(samples), mode, what, bench.tell)
         if place is not None:
             rows = computed.cpu().numpy()
-            _write(place, lambda file: np.save(file, rows, allow_pickle=False))
+            _keep(place, lambda file: np.save(file, rows, allow_pickle=False))
         return computed
 
     return bench.keep(("features", samples, mode), compute)
@@ -79,7 +78,7 @@ def feature_moments(comparison: Comparison, samples: Dataset, mode: Mode) -> Mom
         if place is not None:
             mu, sigma = computed.mean.cpu().numpy(), computed.covariance.cpu().numpy()
             key = json.dumps(_key(comparison, samples, mode))
-            _write(place, lambda file: np.savez(file, mu=mu, sigma=sigma, count=computed.count, key=key))
+            _keep(place, lambda file: np.savez(file, mu=mu, sigma=sigma, count=computed.count, key=key))
         return computed
 
     return comparison.bench.keep(("moments", samples, mode), compute)
@@ -126,19 +125,9 @@ def _stored_moments(path: Path) -> Moments | None:
     return None
 
 
-def _write(path: Path, save: Callable[[IO[bytes]], object]) -> None:
-    """Write a cache file under another name first, so that one with the right name is whole; or say why not."""
-    name = ""
+def _keep(path: Path, save: Callable[[IO[bytes]], object]) -> None:
+    """Leave a file in the cache, or say why not."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(handle, 0o644)  # mkstemp lets nobody else read, and a data folder may be shared
-            save(file)
-        os.replace(name, path)
-    except BaseException as error:
-        if name:
-            Path(name).unlink(missing_ok=True)
-        if not isinstance(error, OSError):
-            raise
+        write_whole(path, save)
+    except OSError as error:
         log.warning("%s cannot be kept in the cache (%s)", path, error.strerror or error)

@@ -132,9 +132,10 @@ def test_recipes_in_the_docs_are_valid_and_the_faulty_one_gets_the_errors_shown(
     tmp_path, monkeypatch, registry
 ):
     monkeypatch.chdir(tmp_path)
-    for text in [*blocks("docs/recipes.md", "yaml"), *blocks("docs/data.md", "yaml")]:
-        Path("my.yaml").write_text(text, encoding="utf-8")
-        assert load_recipe("my.yaml", registry=registry).name == "my"
+    for page in ("recipes", "data", "evaluation"):
+        for text in blocks(f"docs/{page}.md", "yaml"):
+            Path("my.yaml").write_text(text, encoding="utf-8")
+            assert load_recipe("my.yaml", registry=registry).name == "my"
     (faulty,), (shown,) = blocks("docs/recipes.md", "yaml faulty"), blocks("docs/recipes.md", "text")
     Path("my.yaml").write_text(faulty, encoding="utf-8")
     with pytest.raises(RecipeError) as error:
