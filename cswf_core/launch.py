@@ -84,12 +84,14 @@ def launch(
     return record.facts
 
 
-def write_scores(directory: RunDirectory, found: Evaluated) -> None:
-    """Write metrics.json, with what it has from earlier evaluations, and the pictures it names."""
+def write_scores(directory: RunDirectory, found: Evaluated) -> dict[str, Any]:
+    """Write metrics.json, with what it has from earlier evaluations, and the pictures; return what it says."""
     for name, figure in found.figures.items():
         rows = [[pictures.tile(image) for image in row] for row in figure.rows]
         directory.write(f"{name}.png", pictures.png(pictures.table(rows, top=list(figure.top))))
-    directory.write_json("metrics.json", merged(directory.read_json("metrics.json"), found.document))
+    document = merged(directory.read_json("metrics.json"), found.document)
+    directory.write_json("metrics.json", document)
+    return document
 
 
 def refresh_report(directory: RunDirectory) -> None:

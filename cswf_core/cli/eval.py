@@ -15,7 +15,7 @@ from cswf_core.cli.running import device_option, get_ready, quiet_option
 from cswf_core.cli.scores import show_protocols, show_scores
 from cswf_core.errors import DataError
 from cswf_core.evaluation import against as real_samples
-from cswf_core.evaluation.evaluate import Evaluated, evaluate, outweighed
+from cswf_core.evaluation.evaluate import Evaluated, evaluate
 from cswf_core.evaluation.subject import Subject, like, read
 from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Dataset
@@ -130,14 +130,12 @@ def _keep(subject: Subject, evaluated: Evaluated, *, quiet: bool) -> None:
     if subject.run is None:
         return
     directory = RunDirectory(subject.run)
-    earlier = directory.read_json("metrics.json")
-    write_scores(directory, evaluated)
+    document = write_scores(directory, evaluated)
     refresh_report(directory)
     if quiet:
         return
-    known = earlier.get("scores", []) if isinstance(earlier, dict) else []
-    before = {score["name"]: score for score in known}
-    kept = [s["name"] for s in evaluated.document["scores"] if outweighed(s, before.get(s["name"]))]
+    counts = {score["name"]: score["samples"] for score in document["scores"]}
+    kept = [s["name"] for s in evaluated.document["scores"] if counts[s["name"]] > s["samples"]]
     if kept:
         say(f"metrics.json keeps its scores of more samples: {', '.join(kept)}")
     say(f"see {directory.file('report.html')}")

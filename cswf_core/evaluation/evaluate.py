@@ -118,7 +118,7 @@ def merged(earlier: Any, later: dict[str, Any]) -> dict[str, Any]:
     try:
         scores = {score["name"]: score for score in earlier["scores"]}
         for score in later["scores"]:
-            if not outweighed(score, scores.get(score["name"])):
+            if score["samples"] >= scores.get(score["name"], score)["samples"]:
                 scores[score["name"]] = score
         figures = list(dict.fromkeys([*earlier["figures"], *later["figures"]]))
         notes = _notes(scores.values())
@@ -126,11 +126,6 @@ def merged(earlier: Any, later: dict[str, Any]) -> dict[str, Any]:
     except (TypeError, KeyError):
         return later
     return {**weights, **later, "scores": list(scores.values()), "notes": notes, "figures": figures}
-
-
-def outweighed(score: dict[str, Any], earlier: dict[str, Any] | None) -> bool:
-    """Say whether an earlier score of the same name is of more samples."""
-    return earlier is not None and bool(earlier["samples"] > score["samples"])
 
 
 def _notes(scores: Iterable[dict[str, Any]]) -> list[str]:

@@ -8,6 +8,7 @@ When not to use it: beside a FID of whole sets. A class has fewer images, which 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import attrs
@@ -43,8 +44,9 @@ class ClassFid(Metric):
         name, scores = named("class_fid", self.mode), {}
         present = torch.unique(asked).tolist()
         for done, c in enumerate(present):
-            parts = [rows[(labels == c).to(rows.device)] for rows, labels in ((p, asked), (q, labelled))]
-            called = comparison.real.classes[c] if c < len(comparison.real.classes) else str(c)
+            called, theirs = _same_class(c, comparison.generated.classes, comparison.real.classes)
+            chosen = ((p, asked == c), (q, labelled == theirs))
+            parts = [rows[which.to(rows.device)] for rows, which in chosen]
             if min(map(len, parts)) < 2:
                 counts = f"there are {len(parts[0])} generated and {len(parts[1])} real"
                 raise DataError(f"metric 'class-fid' needs two images of each class; of '{called}' {counts}")
@@ -61,3 +63,12 @@ def _labels(samples: Dataset, what: str) -> Tensor:
     if samples.conditions.labels is None:
         raise DataError(f"metric 'class-fid' needs labels, and {what} have none")
     return samples.conditions.labels.cpu()
+
+
+def _same_class(number: int, ours: Sequence[str], theirs: Sequence[str]) -> tuple[str, int]:
+    """Return the name of one of our classes, and the number that the real samples have it by."""
+    if number >= len(ours) or not theirs:
+        return str(number), number
+    if ours[number] not in theirs:
+        raise DataError(f"metric 'class-fid': the real samples have no class '{ours[number]}'")
+    return ours[number], list(theirs).index(ours[number])

@@ -168,6 +168,23 @@ def test_class_fid_sees_classes_that_were_swapped():
     assert whole[0] == pytest.approx(whole[1])
 
 
+def test_class_fid_goes_by_the_names_of_classes():
+    labels = torch.arange(90) % 3
+    real = images(90, 0, labels, ("bird", "cat", "dog"))
+    some = images(60, 1, torch.arange(60) % 2, ("cat", "dog"))
+    bench = with_features(
+        {
+            real: cloud(90, 0) + labels[:, None] * 10.0,
+            some: cloud(60, 1) + (1 + torch.arange(60)[:, None] % 2) * 10.0,
+        }
+    )
+    assert ClassFid().compute(compare(some, real, bench=bench)).scores["class_fid"] < 3
+    other = attrs.evolve(some, classes=("cat", "fish"))
+    bench = with_features({real: cloud(90, 0), other: cloud(60, 1)})
+    with pytest.raises(DataError, match="have no class 'fish'"):
+        ClassFid().compute(compare(other, real, bench=bench))
+
+
 @pytest.mark.parametrize("metric", [Fid(), Kid()])
 def test_one_image_is_too_few(metric):
     with pytest.raises(DataError, match="needs at least two generated images, and there is 1"):
