@@ -123,7 +123,10 @@ def test_one_image_is_one_sentence_and_status_2(cswf, folder, network):
         (("--against", "digits:val"), "there is no split 'val'; write digits:train or digits:test"),
         (("--against", "digits:test"), "dataset 'digits' holds nothing out"),
         (("--against", "./nowhere"), "nowhere does not exist"),
-        (("--against", "toy-2d"), "are images, and what they are compared with are points"),
+        (
+            ("--against", "{use: synthetic, shape: [4], count: 9}"),
+            "are images, and what they are compared with are points",
+        ),
         (("--against", "digits", "--metric", "fdi"), "unknown metric 'fdi'; did you mean 'fid'?"),
         (("--against", "digits", "--metric", "{use: fid, mod: clean}"), "did you mean 'mode'?"),
         (("--against", "digits", "--metric", "psnr"), "these samples complete no images"),
