@@ -47,7 +47,9 @@ def test_every_recipe_runs_to_its_end(name, tmp_path, registry, request, monkeyp
         monkeypatch.setenv("CSWF_DATA", str(root))
         overrides += ["schedule.directions=50"]
     if name.startswith("fid-"):  # on a CPU the network sees eight images a second; tests/evaluation has it
-        overrides += ["evaluate.metrics=[sliced-wasserstein]"]
+        overrides += ["evaluate.metrics=[{use: sliced-wasserstein, directions: 50}]"]
+    else:
+        overrides += [f"evaluate.metrics.{i}.directions=50" for i in range(len(plain.metrics))]
     if plain.projection.name == "high-pass":  # finding the longest step for it takes seconds at each stage
         overrides += ["projection={use: conv-stack, power: 2}"]
     recipe = load_recipe(name, overrides, registry=registry)
