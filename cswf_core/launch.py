@@ -71,7 +71,6 @@ def launch(
                 tell=tell,
                 keep=partial(write_scores, directory),
             )
-            write_scores(directory, found)
             flow.notify("after_evaluation", scores=found.scores)
             record.save("done", metrics=found.scores)
         except KeyboardInterrupt:
@@ -86,7 +85,8 @@ def launch(
 
 def write_scores(directory: RunDirectory, found: Evaluated) -> dict[str, Any]:
     """Write metrics.json, with what it has from earlier evaluations, and the pictures; return what it says."""
-    for name, figure in found.figures.items():
+    while found.figures:
+        name, figure = found.figures.popitem()
         rows = [[pictures.tile(image) for image in row] for row in figure.rows]
         directory.write(f"{name}.png", pictures.png(pictures.table(rows, top=list(figure.top))))
     document = merged(directory.read_json("metrics.json"), found.document)

@@ -269,7 +269,6 @@ class Sweep:
     def _clear(self, folders: Collection[str]) -> None:
         for directory in map(self.run_directory, sorted(folders)):
             if directory.path.is_dir():
-                directory.clear(directory.figures())
                 directory.clear()
                 directory.remove_if_empty()
         self.directory.clear(FILES)

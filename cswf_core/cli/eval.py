@@ -16,7 +16,8 @@ from cswf_core.cli.scores import show_protocols, show_scores
 from cswf_core.errors import DataError
 from cswf_core.evaluation import against as real_samples
 from cswf_core.evaluation.evaluate import Evaluated, evaluate
-from cswf_core.evaluation.subject import Subject, like, read
+from cswf_core.evaluation.form import like
+from cswf_core.evaluation.subject import Subject, read
 from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Dataset
 from cswf_core.launch import refresh_report, write_scores

@@ -9,9 +9,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-SHARES = ("copied_", "near_", "closer_", "class_accuracy", "precision", "recall", "coverage")
-"""Scores that are shares, and shown in per cent."""
-
 
 def show_scores(document: Mapping[str, Any], console: Console) -> None:
     """Print what metrics.json says: scores against real samples, a column for each set; then the others."""
@@ -48,7 +45,7 @@ def _rows(scores: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, str]]
     for score in scores:
         split = (score["against"] or {}).get("split", "")
         name = score["name"].removesuffix("_test") if split == "test" else score["name"]
-        rows.setdefault((name, score["samples"]), {})[_against(score)] = _shown(name, score["value"])
+        rows.setdefault((name, score["samples"]), {})[_against(score)] = f"{score['value']:.4g}"
     return rows
 
 
@@ -57,9 +54,3 @@ def _against(score: dict[str, Any]) -> str:
     if not against:
         return ""
     return f"{against['data']}:{against['split']}" if against["split"] else str(against["data"])
-
-
-def _shown(name: str, value: float) -> str:
-    if name.startswith(SHARES):
-        return f"{value:.2%}" if 0 < value < 0.01 else f"{value:.1%}"
-    return f"{value:.4g}"

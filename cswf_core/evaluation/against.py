@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 
 from cswf_core.errors import DataError
-from cswf_core.evaluation import subject
+from cswf_core.evaluation import form, subject
 from cswf_core.evaluation.task import Reference, Task, references, references_of, with_copying
 from cswf_core.flow import boundary
 from cswf_core.interfaces import Dataset, Key
@@ -90,7 +90,7 @@ def alike(reference: Reference, data: Dataset) -> Reference:
     """Return real samples in the form of others that they stand beside: same channels, same classes."""
     if reference.samples.space == data.space:
         return reference
-    return attrs.evolve(reference, samples=subject.like(reference.samples, data, reference.name))
+    return attrs.evolve(reference, samples=form.like(reference.samples, data, reference.name))
 
 
 def _usual(registry: Registry, data: Dataset) -> tuple[Choice, ...]:

@@ -31,6 +31,7 @@ class Evaluated:
     document: dict[str, Any]
     """What metrics.json says."""
     figures: dict[str, Figure] = attrs.field(factory=dict, repr=False)
+    """Pictures by name that nobody has drawn yet."""
 
     @property
     def scores(self) -> dict[str, float]:
@@ -55,7 +56,7 @@ def evaluate(
     """Compute all metrics of a task.
 
     `source` says where samples come from, and `ending` is put behind the names of scores and figures. `keep` is
-    handed what has been found after every metric, so that it is not lost if a later one fails.
+    handed what has been found, at first and after every metric, so that it is not lost if a later one fails.
     """
     bench = task.bench(tell)
     available = len(generated)
@@ -66,8 +67,10 @@ def evaluate(
         "available": available,
         "sha256": bench.sha256(generated),
     }
-    evaluated = Evaluated({"format": 1, "generated": about, "scores": []})
+    evaluated = Evaluated({"format": 1, "generated": about, "scores": [], "figures": []})
     _sign(evaluated, bench, device)
+    if keep is not None:
+        keep(evaluated)
     for metric in task.metrics:
         name = json.dumps(metric.plain(), sort_keys=True, default=str)
         for reference in task.references[:1] if metric.part.once else task.references:
@@ -102,7 +105,6 @@ def _sign(evaluated: Evaluated, bench: Workbench, device: torch.device) -> None:
     """Write down what the scores so far depend on."""
     evaluated.document |= {
         "notes": _notes(evaluated.document["scores"]),
-        "figures": [f"{name}.png" for name in evaluated.figures],
         **bench.used,
         "device": describe_device(device),
         "versions": versions(),
@@ -163,7 +165,11 @@ def _compute(
             "seconds": seconds,
         }
         scores.append(entry)
-    found.figures |= {f"{name}{ending.replace('_', '-')}": figure for name, figure in result.figures.items()}
+    figures = {f"{name}{ending.replace('_', '-')}": figure for name, figure in result.figures.items()}
+    found.figures |= figures
+    found.document["figures"] += [
+        f"{name}.png" for name in figures if f"{name}.png" not in found.document["figures"]
+    ]
 
 
 def _few(metric: Choice, count: int, names: Sequence[str]) -> list[str]:

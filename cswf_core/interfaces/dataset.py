@@ -108,8 +108,7 @@ class Dataset:
 
     def shown_digest(self) -> str:
         """Return the SHA-256 of the images as bytes (n×C×H×W), or of points with their conditions."""
-        shown = self.images() if self.space.is_image else self.points()
-        return hashlib.sha256(shown.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
+        return digest_of(self.images() if self.space.is_image else self.points())
 
     def digest(self) -> str:
         """Return the SHA-256 of x (d×n, row by row), then labels, then vectors: equal bits, equal digest."""
@@ -118,6 +117,11 @@ class Dataset:
             if part is not None:
                 sha.update(part.detach().cpu().contiguous().numpy().tobytes())
         return sha.hexdigest()
+
+
+def digest_of(shown: Tensor) -> str:
+    """Return the SHA-256 of a tensor's bytes, row by row."""
+    return hashlib.sha256(shown.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
 
 
 class DatasetSource(abc.ABC):

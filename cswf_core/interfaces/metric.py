@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import attrs
 from torch import Tensor
 
-from cswf_core.interfaces.dataset import Dataset
+from cswf_core.interfaces.dataset import Dataset, digest_of
 from cswf_core.interfaces.draw import Draw
 
 T = TypeVar("T")
@@ -50,7 +50,10 @@ class Workbench:
 
     def sha256(self, samples: Dataset) -> str:
         """Return a set's digest: of its images as bytes, or of its points."""
-        return self.keep(("sha256", samples), samples.shown_digest)
+        is_image = samples.space.is_image
+        return self.keep(
+            ("sha256", samples), lambda: digest_of(self.images(samples) if is_image else samples.points())
+        )
 
     def images(self, samples: Dataset) -> Tensor:
         """Return a set's images as bytes, n×C×H×W, on the CPU."""

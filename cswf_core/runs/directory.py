@@ -80,7 +80,6 @@ class RunDirectory:
         """Make the folder and claim it; with `force`, remove the files of an earlier run from it first."""
         self.make()
         if force:
-            self.clear(self.figures())
             self.clear()
         try:
             self.file("run.json").touch(exist_ok=False)
@@ -96,10 +95,10 @@ class RunDirectory:
         except OSError as error:
             raise self._unwritable(error) from None
 
-    def clear(self, names: Sequence[str] = FILES) -> None:
+    def clear(self, names: Sequence[str] | None = None) -> None:
         """Remove files, those that a run leaves if not said otherwise, and nothing else."""
         try:
-            for name in names:
+            for name in (*self.figures(), *FILES) if names is None else names:
                 self.file(name).unlink(missing_ok=True)
                 self._part(name).unlink(missing_ok=True)
         except OSError as error:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import importlib
 import logging
-import os
 import tempfile
 import urllib.request
 from pathlib import Path
+from typing import IO
 
 import attrs
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Workbench
+from cswf_plugins.cache import write_whole
 from cswf_plugins.datasets.images import data_root
 
 FOLDER = "inception"
@@ -96,25 +97,23 @@ def _fetched(folder: Path) -> Path:
     target = folder / WHOLE.name
     # Not a warning: --quiet would hide that, and nothing is downloaded without saying so.
     log.error("downloading the feature network, %s (96 MB), to %s", WHOLE.name, folder)
-    partial: Path | None = None
     try:
         address = importlib.import_module("cleanfid.downloads_helper").inception_url
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder, prefix=".download-")
-        partial = Path(name)
-        with os.fdopen(handle, "wb") as file, urllib.request.urlopen(address, timeout=SILENCE_S) as answer:
-            while block := answer.read(1 << 20):
-                file.write(block)
-        if _kind(partial) is not WHOLE:
-            raise DataError("what arrived is not the published file")
-        os.chmod(partial, 0o644)
-        os.replace(partial, target)
+        write_whole(target, lambda file: _receive(address, file))
     except Exception as error:  # urllib, ssl and sockets each raise their own
-        if partial is not None:
-            partial.unlink(missing_ok=True)
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise _missing(f"and could not be downloaded ({reason})") from None
     return target
+
+
+def _receive(address: str, file: IO[bytes]) -> None:
+    sha = hashlib.sha256()
+    with urllib.request.urlopen(address, timeout=SILENCE_S) as answer:
+        while block := answer.read(1 << 20):
+            file.write(block)
+            sha.update(block)
+    if sha.hexdigest() != WHOLE.sha256:
+        raise DataError("what arrived is not the published file")
 
 
 def _missing(reason: str) -> DataError:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Literal
 
 import attrs
 import torch
@@ -23,6 +22,7 @@ from torch.nn import functional
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Draw, Metric, Result, Workbench, parameter
+from cswf_plugins.metrics.checks import labels_of
 
 SMALLEST_SIDE = 4
 LONGEST_SIDE = 32
@@ -55,8 +55,8 @@ class Trained:
 class ClassAccuracy(Metric):
     """Share of samples that a classifier takes for what they were asked to be."""
 
-    better: ClassVar[Literal["lower", "higher", ""]] = "higher"
-    once: ClassVar[bool] = True
+    better = "higher"
+    once = True
 
     steps: int = parameter(
         f"steps of the classifier's training, at most; no image is shown more than {PASSES} times",
@@ -71,12 +71,12 @@ class ClassAccuracy(Metric):
         _, height, width = data.space.grid("metric 'class-accuracy'")
         if min(height, width) < SMALLEST_SIDE:
             raise DataError(f"metric 'class-accuracy' needs images of {SMALLEST_SIDE} pixels, got {data.space}")
-        _labels(data, "the data")
+        labels_of(data, "class-accuracy", "the data")
 
     def compute(self, comparison: Comparison) -> Result:
         """Return `class_accuracy` and, for real images, `class_accuracy_real`."""
         generated, training, bench = comparison.generated, comparison.training, comparison.bench
-        asked = _labels(generated, "the generated samples")
+        asked = labels_of(generated, "class-accuracy", "the generated samples")
         if training is None:
             raise DataError("metric 'class-accuracy' needs the training images, and they are not known")
         self.check(training, bench)
@@ -101,7 +101,7 @@ class ClassAccuracy(Metric):
         key = attrs.evolve(comparison.draw.key, role=f"{comparison.draw.key.role}/classifier")
         draw = key.open(comparison.draw.device)
         known = bench.keep(("genuine", training), training.genuine)
-        images, labels = bench.images(known), _labels(known, "the training images")
+        images, labels = bench.images(known), labels_of(known, "class-accuracy", "the training images")
         if held_out is not None and held_out.conditions.labels is not None:
             unseen, right, which = bench.images(held_out), held_out.conditions.labels.cpu(), "held-out ones"
         else:
@@ -254,12 +254,6 @@ class Residual(nn.Module):
 
 def _scaled(images: Tensor) -> Tensor:
     return (images.float() - 127.5) / 64
-
-
-def _labels(samples: Dataset, what: str) -> Tensor:
-    if samples.conditions.labels is None:
-        raise DataError(f"metric 'class-accuracy' needs labels, and {what} have none")
-    return samples.conditions.labels.cpu()
 
 
 @contextmanager

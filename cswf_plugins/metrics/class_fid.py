@@ -9,37 +9,36 @@ When not to use it: beside a FID of whole sets. A class has fewer images, which 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
 
 import attrs
 import torch
-from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench, parameter
 from cswf_core.kernels.frechet import frechet_distance, moments
 from cswf_plugins.inception.features import features
 from cswf_plugins.inception.network import MODE_HELP, Mode
-from cswf_plugins.metrics.fid import RESIZED, check_images, named
+from cswf_plugins.metrics.checks import check_images, labels_of
+from cswf_plugins.metrics.fid import RESIZED, named
 
 
 @attrs.frozen(kw_only=True)
 class ClassFid(Metric):
     """Fréchet Inception distance for each class."""
 
-    better: ClassVar[Literal["lower", "higher", ""]] = "lower"
+    better = "lower"
 
     mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
 
     def check(self, data: Dataset, bench: Workbench) -> None:
         """Look for labels and for the network's file."""
-        _labels(data, "the data")
+        labels_of(data, "class-fid", "the data")
         check_images(data, bench, "class-fid")
 
     def compute(self, comparison: Comparison) -> Result:
         """Return `class_fid`, the mean, and `class_fid.NAME` for each class that was asked for."""
-        asked = _labels(comparison.generated, "the generated samples")
-        labelled = _labels(comparison.real, "the real samples")
+        asked = labels_of(comparison.generated, "class-fid", "the generated samples")
+        labelled = labels_of(comparison.real, "class-fid", "the real samples")
         p, q = (features(comparison, samples, self.mode) for samples in (comparison.generated, comparison.real))
         name, scores = named("class_fid", self.mode), {}
         present = torch.unique(asked).tolist()
@@ -57,12 +56,6 @@ class ClassFid(Metric):
             f"{len(q):,} real images in all, {RESIZED[self.mode]}"
         )
         return Result({name: sum(scores.values()) / len(scores)}, protocol, details=scores)
-
-
-def _labels(samples: Dataset, what: str) -> Tensor:
-    if samples.conditions.labels is None:
-        raise DataError(f"metric 'class-fid' needs labels, and {what} have none")
-    return samples.conditions.labels.cpu()
 
 
 def _same_class(number: int, ours: Sequence[str], theirs: Sequence[str]) -> tuple[str, int]:

@@ -9,24 +9,23 @@ When not to use it: with a few completions; ask for more with `condition.held_ou
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
 import attrs
 
 from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench, parameter
 from cswf_core.kernels.frechet import frechet_distance
 from cswf_plugins.inception.features import feature_moments
 from cswf_plugins.inception.network import MODE_HELP, Mode
+from cswf_plugins.metrics.checks import check_count, check_images
 from cswf_plugins.metrics.completions import check_completions, scored_completions
-from cswf_plugins.metrics.fid import RESIZED, check_count, check_images, named
+from cswf_plugins.metrics.fid import RESIZED, named
 
 
 @attrs.frozen(kw_only=True)
 class CompletionFid(Metric):
     """Fréchet Inception distance of completions to their originals."""
 
-    better: ClassVar[Literal["lower", "higher", ""]] = "lower"
-    once: ClassVar[bool] = True
+    better = "lower"
+    once = True
 
     mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
 

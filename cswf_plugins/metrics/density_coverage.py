@@ -9,14 +9,13 @@ When not to use it: with sets of different sizes; of the larger, a random part a
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
 import attrs
 
 from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench, parameter
 from cswf_core.kernels.neighbours import nearest_other, within_any
 from cswf_plugins.inception.network import MODE_HELP, Mode
-from cswf_plugins.metrics.fid import RESIZED, check_images, named
+from cswf_plugins.metrics.checks import check_images
+from cswf_plugins.metrics.fid import RESIZED, named
 from cswf_plugins.metrics.precision_recall import equal_parts
 
 
@@ -24,8 +23,8 @@ from cswf_plugins.metrics.precision_recall import equal_parts
 class DensityCoverage(Metric):
     """Density and coverage by nearest neighbours."""
 
-    better: ClassVar[Literal["lower", "higher", ""]] = "higher"
-    customary: ClassVar[int] = 50_000
+    better = "higher"
+    customary = 50_000
 
     k: int = parameter("which neighbour a ball reaches to", default=5, at_least=1)
     mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")

@@ -11,16 +11,14 @@ are customary.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
 
 import attrs
 
-from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench, parameter
 from cswf_core.kernels.frechet import frechet_distance
-from cswf_plugins.inception import weights
 from cswf_plugins.inception.features import feature_moments
 from cswf_plugins.inception.network import MODE_HELP, Mode
+from cswf_plugins.metrics.checks import check_count, check_images
 
 RESIZED: Mapping[Mode, str] = {
     "legacy_tensorflow": "resized to 299 by TensorFlow 1's bilinear rule (clean-fid's mode legacy_tensorflow)",
@@ -33,25 +31,12 @@ def named(score: str, mode: Mode) -> str:
     return score if mode == "legacy_tensorflow" else f"{score}_{mode}"
 
 
-def check_images(data: Dataset, bench: Workbench, metric: str) -> None:
-    """Raise where features cannot be had: for points, or without the network's file."""
-    if not data.space.is_image:
-        raise DataError(f"metric '{metric}' compares images; these are samples in {data.space} dimensions")
-    weights.find(bench)
-
-
-def check_count(samples: Dataset, metric: str, what: str) -> None:
-    """Raise where there are too few samples for a covariance."""
-    if len(samples) < 2:
-        raise DataError(f"metric '{metric}' needs at least two {what} images, and there is {len(samples)}")
-
-
 @attrs.frozen(kw_only=True)
 class Fid(Metric):
     """Fréchet Inception distance."""
 
-    better: ClassVar[Literal["lower", "higher", ""]] = "lower"
-    customary: ClassVar[int] = 50_000
+    better = "lower"
+    customary = 50_000
 
     mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
 

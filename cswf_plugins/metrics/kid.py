@@ -8,8 +8,6 @@ When not to use it: to compare with numbers of another subset size.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
 import attrs
 import torch
 from torch import Tensor
@@ -17,14 +15,15 @@ from torch import Tensor
 from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench, parameter
 from cswf_plugins.inception.features import features
 from cswf_plugins.inception.network import MODE_HELP, Mode
-from cswf_plugins.metrics.fid import RESIZED, check_count, check_images, named
+from cswf_plugins.metrics.checks import check_count, check_images
+from cswf_plugins.metrics.fid import RESIZED, named
 
 
 @attrs.frozen(kw_only=True)
 class Kid(Metric):
     """Kernel Inception distance."""
 
-    better: ClassVar[Literal["lower", "higher", ""]] = "lower"
+    better = "lower"
 
     mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
     subsets: int = parameter("how many random subsets are averaged over", default=100, at_least=1)

@@ -9,7 +9,7 @@ When not to use it: as a measure of quality. Blurred images are near to many.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import attrs
 import torch
@@ -20,7 +20,7 @@ from cswf_core.interfaces import Comparison, Dataset, Figure, Metric, Result, Wo
 from cswf_core.kernels.neighbours import nearest
 from cswf_plugins.inception.features import some_features
 from cswf_plugins.inception.network import MODE_HELP, Mode
-from cswf_plugins.metrics.fid import check_images
+from cswf_plugins.metrics.checks import check_images
 
 Where = Literal["pixels", "features"]
 
@@ -109,7 +109,7 @@ class Distances:
 class NearestNeighbours(Metric):
     """Distances to the nearest training images, and a warning of copies."""
 
-    once: ClassVar[bool] = True
+    once = True
 
     spaces: tuple[Where, ...] = parameter(
         "where distances are taken: in 'pixels', in 'features', or both", default=("pixels", "features")

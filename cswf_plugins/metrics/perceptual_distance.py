@@ -10,24 +10,23 @@ When not to use it: beside distances of another network, such as LPIPS; or for v
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
 import attrs
 import torch
 
 from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench, parameter
 from cswf_plugins.inception.features import features
 from cswf_plugins.inception.network import MODE_HELP, Mode
+from cswf_plugins.metrics.checks import check_images
 from cswf_plugins.metrics.completions import check_completions, scored_completions
-from cswf_plugins.metrics.fid import RESIZED, check_images, named
+from cswf_plugins.metrics.fid import RESIZED, named
 
 
 @attrs.frozen(kw_only=True)
 class PerceptualDistance(Metric):
     """Distance of completions from their originals, in features."""
 
-    better: ClassVar[Literal["lower", "higher", ""]] = "lower"
-    once: ClassVar[bool] = True
+    better = "lower"
+    once = True
 
     mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
 

@@ -9,8 +9,6 @@ of the larger set, a random part as large as the smaller is taken.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
 import attrs
 import torch
 from torch import Tensor
@@ -20,7 +18,8 @@ from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench,
 from cswf_core.kernels.neighbours import nearest_other, within_any
 from cswf_plugins.inception.features import features
 from cswf_plugins.inception.network import MODE_HELP, Mode
-from cswf_plugins.metrics.fid import RESIZED, check_images, named
+from cswf_plugins.metrics.checks import check_images
+from cswf_plugins.metrics.fid import RESIZED, named
 
 
 def equal_parts(comparison: Comparison, mode: Mode, k: int, metric: str) -> tuple[Tensor, Tensor]:
@@ -43,8 +42,8 @@ def equal_parts(comparison: Comparison, mode: Mode, k: int, metric: str) -> tupl
 class PrecisionRecall(Metric):
     """Precision and recall by nearest neighbours."""
 
-    better: ClassVar[Literal["lower", "higher", ""]] = "higher"
-    customary: ClassVar[int] = 50_000
+    better = "higher"
+    customary = 50_000
 
     k: int = parameter("which neighbour a ball reaches to", default=3, at_least=1)
     mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")

@@ -11,8 +11,6 @@ completions of an image, so compare only equal numbers.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
 import attrs
 import torch
 from torch import Tensor
@@ -30,8 +28,8 @@ TILE = 4096
 class Psnr(Metric):
     """Peak signal-to-noise ratio of completions."""
 
-    better: ClassVar[Literal["lower", "higher", ""]] = "higher"
-    once: ClassVar[bool] = True
+    better = "higher"
+    once = True
 
     def check(self, data: Dataset, bench: Workbench) -> None:
         """Look for completions of images."""

@@ -10,7 +10,6 @@ it hardly notices fine detail in images; `along: {use: locally-connected, patch:
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
 
 import attrs
 import torch
@@ -35,7 +34,7 @@ TILE = 512
 class SlicedWasserstein(Metric):
     """SW₂ between generated and real samples."""
 
-    better: ClassVar[Literal["lower", "higher", ""]] = "lower"
+    better = "lower"
 
     directions: int = parameter("H, the number of random directions", default=1000, at_least=1, at_most=2**40)
     along: ProjectionSampler | None = parameter("where θ comes from; uniform if left out", default=None)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cswf_core.evaluation import subject
+from cswf_core.evaluation import form, subject
 from cswf_core.evaluation.evaluate import merged
 
 SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", "outputs.snapshots=[0, 3]")
@@ -160,8 +160,8 @@ def test_images_of_another_program_are_read_whichever_way_round_they_are(tmp_pat
     assert (a.images() == b.images()).all()
     assert (a.images() == grey[:, None]).all()
     assert a.conditions.labels.tolist() == b.conditions.labels.tolist() == [0, 1, 2, 3, 4, 5]
-    assert (subject.like(c, a, "c").images() == a.images()).all()  # grey in three channels
-    assert (subject.like(a, c, "a").images() == c.images()).all()
+    assert (form.like(c, a, "c").images() == a.images()).all()  # grey in three channels
+    assert (form.like(a, c, "a").images() == c.images()).all()
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_folders_in_a_folder_are_classes(cswf, run, tmp_path):
     assert found.classes == tuple(map(str, range(10)))
     (tmp_path / "sorted/8").rename(tmp_path / "sorted/eight")
     real = attrs.evolve(subject.archive(run / "samples.npz"), classes=found.classes)
-    unknown = subject.like(subject.folder(tmp_path / "sorted"), real, "these")
+    unknown = form.like(subject.folder(tmp_path / "sorted"), real, "these")
     assert unknown.conditions.labels is None
 
 
