@@ -9,6 +9,7 @@ from torch import Tensor
 
 from cswf_core.flow import boundary
 from cswf_core.flow.memory import tiles
+from cswf_core.flow.parts import Parts
 from cswf_core.flow.stage import Coordinates
 from cswf_core.flow.step import Meeting, Tile
 from cswf_core.flow.structured import PAYS_BELOW, BlockProjection, places
@@ -92,7 +93,7 @@ class Directions:
             self.dense = True
             return tile
         theta_y, length = (None if p is None else p[blocks.order] for p in (tile.theta_y, tile.length))
-        return Tile(BlockProjection(blocks, where), None, theta_y, tile.meet, length)
+        return Tile(BlockProjection(blocks, where), None, theta_y, tile.meet, length, drawn=blocks.order)
 
     def _tile(self, key: Key, count: int, values: bool) -> Tile:
         projection, scale = self.filters(key, count, values=values)
@@ -133,6 +134,27 @@ class Directions:
         return meet
 
 
-def step_key(step: int, reuse: int | None) -> int:
-    """Return the step whose directions a step uses: the first of every `reuse` steps; None: of the stage."""
-    return 0 if reuse is None else step - step % reuse
+def directions_of(
+    stage: Stage, coordinates: Coordinates, parts: Parts, length: int, data_x: Tensor
+) -> Directions:
+    """Return what draws a stage's directions; its sampler may look at the data (d×N) first."""
+    sampler, owner = parts.projection, parts.owner("projection")
+    if stage.sampler is not None:
+        same = type(stage.sampler) is type(sampler)
+        sampler, owner = stage.sampler, owner if same else Owner.of("projection", stage.sampler)
+    with boundary.calling(owner, "fitted"):
+        if type(sampler).fitted is not ProjectionSampler.fitted:
+            data_z = coordinates.enter_data(data_x)
+            sampler = boundary.check_sampler(sampler.fitted(coordinates.space, data_z), owner)
+    condition = parts.condition, parts.owner("condition")
+    return Directions(stage, coordinates, (sampler, owner), condition, length, data_x)
+
+
+def step_key(step: int, reuse: int | None, sets: int | None = None) -> int:
+    """Return the step whose directions a step uses: the first of every `reuse` steps; None: of the stage.
+
+    With `sets`, there are only so many, numbered from 0 and used in turn.
+    """
+    if reuse is None:
+        return 0
+    return step - step % reuse if sets is None else step // reuse % sets

@@ -31,7 +31,11 @@ class Estimate:
         self.lean = self.composes or type(cdf).displace is not CDFEstimator.displace
         """Whether the plugin reads rows as they are, and needs no memory of their size."""
 
-    def fit(self, rows: Rows, clock: Clock) -> Fits:
+    def fit(self, rows: Rows) -> Fits:
+        """Return F_p of the particles' rows."""
+        return [self._fit(part) for part in self._strata(rows, 0)]
+
+    def fit_data(self, rows: Rows, clock: Clock) -> Fits:
         """Return F_q of the data's rows."""
         with clock.part("count", _work(rows)):
             return [self._fit(part) for part in self._strata(rows, 1)]

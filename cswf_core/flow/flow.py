@@ -5,23 +5,21 @@ Whatever concerns disks, screens or recipes happens in observers and on the floo
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import attrs
-import pluggy
 import torch
 from torch import Tensor
 
-from cswf_core.errors import PluginError, RunError
+from cswf_core.errors import RunError
 from cswf_core.flow import admission, boundary
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.directions import Directions
+from cswf_core.flow.directions import Directions, directions_of
 from cswf_core.flow.estimate import Estimate
-from cswf_core.flow.gain import largest_eigenvalue, longest_step
+from cswf_core.flow.gain import tempering
 from cswf_core.flow.memory import Chunks, fitting
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.parts import Parts, Settings
@@ -29,48 +27,17 @@ from cswf_core.flow.plan import ExactPlan, Plan, Scene
 from cswf_core.flow.runaway import refuse_runaway
 from cswf_core.flow.stage import Coordinates
 from cswf_core.flow.start import balanced, begin, given
-from cswf_core.hookspecs import PROJECT, Observation
+from cswf_core.flow.state import Position, Snapshot
+from cswf_core.flow.state import State as State
+from cswf_core.flow.watching import hooks
 from cswf_core.interfaces import (
     Dataset,
     Key,
     Owner,
-    ProjectionSampler,
     Schedule,
     Stage,
 )
 from cswf_core.kernels import gpu
-from cswf_core.offers import misused_hooks
-
-
-@attrs.frozen(eq=False)
-class State:
-    """Where a flow is after a step. Numbers are read back from the device only when asked for."""
-
-    stage: Stage
-    stage_index: int
-    stage_count: int
-    step: int
-    """Steps done in this stage, from 1 to `stage.steps`."""
-    total_step: int
-    """Steps done since the flow began."""
-    total_steps: int
-    """Steps of all stages together; fewer are taken if the schedule leaves a stage early."""
-    seconds: float
-    """Time since the first step began."""
-    eta: float
-    """η of the step that was taken."""
-    moved: Tensor = attrs.field(repr=False)
-    squares: Tensor = attrs.field(repr=False)
-
-    @property
-    def displacement(self) -> float:
-        """Mean distance that a particle moved in this step; on CUDA, with precision fast, of 1,024 of them."""
-        return float(self.moved)
-
-    @property
-    def distance(self) -> float:
-        """Sliced distance SW₂ from particles to data before this step, along its directions, ξy included."""
-        return math.sqrt(float(self.squares))
 
 
 class Flow:
@@ -95,9 +62,10 @@ class Flow:
         self.device = torch.device(device)
         self.data = admission.check_dataset(data, parts.owner("dataset"))
         with boundary.calling(parts.owner("schedule"), "stages"):
-            self.stages = boundary.check_stages(
+            self._round = boundary.check_stages(
                 parts.schedule.stages(data.space, parts.projection), parts.owner("schedule")
             )
+        self.stages = self._round
         with boundary.calling(parts.owner("condition"), "length"):
             admission.check_amplifier(getattr(parts.condition, "amplifier", None), parts.owner("condition"))
             self.condition_length = parts.condition.length(data)
@@ -111,8 +79,14 @@ class Flow:
         self._chunks = Chunks(self.device, len(self.particles) + len(self.target), self._data_x.element_size())
         self._estimate = self._plan_estimate()
         self.clock = Clock()
-        self._hooks = _hooks(observers)
+        self._hooks = hooks(observers)
         self.finished = False
+        self._watchful = type(parts.schedule).stop is not Schedule.stop
+        self._at = Position()
+        self._plan: Plan | None = None
+        self._factor = 1.0
+        """What tempering multiplies the step sizes of the stage with."""
+        self._restored: Snapshot | None = None
         self._evolution = self._evolve()
 
     @classmethod
@@ -181,52 +155,106 @@ class Flow:
         with fitting(*self.sizes()), here:
             yield
 
+    def again(self, steps: int | None = None) -> None:
+        """Plan another round through all stages, from where particles are then; `steps` is K of each stage."""
+        stages = [stage if steps is None else attrs.evolve(stage, steps=steps) for stage in self._round]
+        self.stages = (*self.stages, *stages)
+        if self.finished:
+            self.finished, self._evolution = False, self._evolve()
+
+    def snapshot(self) -> Snapshot:
+        """Return all that is needed to go on from here; for observers, after a step or a stage."""
+        x, z, total = self.particles.entered
+        habits = {} if self._at.step == 0 or self._plan is None else self._plan.habits()
+        position = attrs.evolve(self._at, distances=list(self._at.distances))
+        z, total = (None if part is None else part.clone() for part in (z, total))
+        return Snapshot(position, self.particles.conditions, x.clone(), z, total, habits)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from where another flow of the same parts, settings and data has been."""
+        with self._working():
+            conditions = snapshot.conditions.to(self.device, self.settings.dtype)
+            self.particles = Particles(snapshot.x.to(self._data_x, copy=True).contiguous(), conditions)
+        self._at = attrs.evolve(snapshot.position, distances=list(snapshot.position.distances))
+        self._restored = snapshot
+        self.finished, self._evolution = False, self._evolve()
+
     def _evolve(self) -> Iterator[State]:
-        began, done = time.perf_counter(), 0
-        total = sum(stage.steps for stage in self.stages)
-        may_stop = type(self.parts.schedule).stop is not Schedule.stop
-        for index, stage in enumerate(self.stages):
-            with self._working():
-                coordinates = Coordinates(
-                    stage, self.data.space, self.observation, self.parts.condition.amplifier, self._data_x
-                )
-                self.particles.enter(coordinates)
-                directions = self._directions(stage, coordinates)
-                factor = self._tempering(directions, index)
-                plan = self._plan(directions, index)
+        began = time.perf_counter() - self._at.seconds
+        while self._at.stage < len(self.stages):
+            stage = self.stages[self._at.stage]
+            self._plan = self._enter(stage)
             self.notify("before_stage", stage=stage)
-            distances: list[float] = []
-            for step in range(stage.steps):
-                with self._working():
-                    eta = stage.eta(step) * factor
-                    plan.clock = self.clock
-                    moved, squares = plan.step(step, eta)
-                done += 1
-                if self.device.type == "cpu" or plan.check_values or may_stop or step + 1 == stage.steps:
-                    refuse_runaway(plan, step, eta, (moved, squares), done, self._size)
-                seconds = time.perf_counter() - began
-                state = State(
-                    stage, index, len(self.stages), step + 1, done, total, seconds, eta, moved, squares
-                )
+            while self._at.step < stage.steps and not self._may_leave(stage):
+                state = self._step(stage, self._plan, began)
                 self.notify("after_step", state=state)
                 yield state
-                if may_stop:
-                    distances.append(state.distance)
-                    with boundary.calling(self.parts.owner("schedule"), "stop"):
-                        stop = self.parts.schedule.stop(stage, distances)
-                    if stop:
-                        break
             with self._working():
                 self.particles.leave()
-            del plan, directions, coordinates  # what they hold is not wanted beside the next stage's
+            self._plan = None  # what it holds is not wanted beside the next stage's
+            self._at = attrs.evolve(self._at, stage=self._at.stage + 1, step=0, distances=[])
             self.notify("after_stage", stage=stage)
         self.finished = True
         self.notify("after_run")
 
-    def _plan(self, directions: Directions, index: int) -> Plan:
+    def _enter(self, stage: Stage) -> Plan:
+        """Enter a stage's coordinates, or come back to them, and return how its steps are computed."""
+        back, self._restored = self._restored, None
+        with self._working():
+            coordinates = Coordinates(
+                stage, self.data.space, self.observation, self.parts.condition.amplifier, self._data_x
+            )
+            self.particles.enter(coordinates)
+            directions = directions_of(stage, coordinates, self.parts, self.condition_length, self._data_x)
+            self._factor = tempering(directions, Key(self.settings.seed, "gain", self._at.stage))
+            if back is not None and back.z is not None and back.sum is not None:
+                self.particles.restore(back.z, back.sum)
+            plan = self._make_plan(directions)
+            if back is not None and back.habits:
+                plan.adopt(back.habits)
+        return plan
+
+    def _step(self, stage: Stage, plan: Plan, began: float) -> State:
+        """Take a step and return where that has led."""
+        at, step = self._at, self._at.step
+        with self._working():
+            eta = stage.eta(step) * self._factor
+            plan.clock = self.clock
+            stepped = plan.step(step, eta)
+        at.step, at.total = step + 1, at.total + 1
+        if self.device.type == "cpu" or plan.check_values or self._watchful or at.step == stage.steps:
+            refuse_runaway(plan, step, eta, (stepped.moved, stepped.squares), at.total, self._size)
+        at.seconds = time.perf_counter() - began
+        state = State(
+            stage=stage,
+            stage_index=at.stage,
+            stage_count=len(self.stages),
+            step=at.step,
+            total_step=at.total,
+            total_steps=sum(stage.steps for stage in self.stages),
+            seconds=at.seconds,
+            eta=eta,
+            moved=stepped.moved,
+            squares=stepped.squares,
+            tables=stepped.tables,
+        )
+        if self._watchful:
+            at.distances.append(state.distance)
+        return state
+
+    def _may_leave(self, stage: Stage) -> bool:
+        """Ask the schedule whether to leave a stage early, given its distances so far."""
+        if not (self._watchful and self._at.distances):
+            return False
+        with boundary.calling(self.parts.owner("schedule"), "stop"):
+            return bool(self.parts.schedule.stop(stage, list(self._at.distances)))
+
+    def _make_plan(self, directions: Directions) -> Plan:
         """Return how the steps of a stage are computed here."""
+        index = self._at.stage
         scene = Scene(
             index=index,
+            drawn_as=index if self.settings.sets is None else index % len(self._round),
             settings=self.settings,
             particles=self.particles,
             data=self.target,
@@ -260,42 +288,10 @@ class Flow:
         strata = admission.check_strata(strata, owner, len(self.particles), len(self.target))
         return Estimate(self.parts.cdf, self.parts.owner("cdf"), strata)
 
-    def _directions(self, stage: Stage, coordinates: Coordinates) -> Directions:
-        sampler, owner = self.parts.projection, self.parts.owner("projection")
-        if stage.sampler is not None:
-            same = type(stage.sampler) is type(sampler)
-            sampler, owner = stage.sampler, owner if same else Owner.of("projection", stage.sampler)
-        with boundary.calling(owner, "fitted"):
-            if type(sampler).fitted is not ProjectionSampler.fitted:
-                data_z = coordinates.enter_data(self._data_x)
-                sampler = boundary.check_sampler(sampler.fitted(coordinates.space, data_z), owner)
-        condition = self.parts.condition, self.parts.owner("condition")
-        return Directions(stage, coordinates, (sampler, owner), condition, self.condition_length, self._data_x)
-
-    def _tempering(self, directions: Directions, stage_index: int) -> float:
-        """Return the factor on a stage's step sizes that keeps them short enough for uneven directions."""
-        stage = directions.stage
-        if not (directions.sampler.tempered or stage.tempered) or stage.steps == 0 or stage.step_size <= 0:
-            return 1.0
-        eigenvalue = largest_eigenvalue(directions, Key(self.settings.seed, "gain", stage_index))
-        limit = longest_step(eigenvalue, directions.coordinates.space.dimension, stage.directions)
-        return min(1.0, limit / stage.step_size)
-
     def notify(self, hook: str, **arguments: object) -> None:
         """Call a hook of everything that watches this flow."""
         with boundary.calling(Owner("hook", hook, "an observer", ""), hook):
             getattr(self._hooks, hook)(flow=self, **arguments)
-
-
-def _hooks(observers: Sequence[object]) -> pluggy.HookRelay:
-    manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(Observation)
-    for observer in observers:
-        wrong = misused_hooks(observer)
-        if wrong:
-            raise PluginError(f"observer {type(observer).__name__}: {wrong}")
-        manager.register(observer)
-    return manager.hook
 
 
 def _mean_length(x: Tensor) -> float:

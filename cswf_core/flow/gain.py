@@ -64,6 +64,16 @@ def _round(directions: Directions, key: Key, v: Tensor) -> tuple[Tensor, Tensor]
     return total / torch.linalg.vector_norm(total), estimate
 
 
+def tempering(directions: Directions, key: Key) -> float:
+    """Return the factor on a stage's step sizes that keeps them short enough for uneven directions."""
+    stage = directions.stage
+    if not (directions.sampler.tempered or stage.tempered) or stage.steps == 0 or stage.step_size <= 0:
+        return 1.0
+    eigenvalue = largest_eigenvalue(directions, key)
+    limit = longest_step(eigenvalue, directions.coordinates.space.dimension, stage.directions)
+    return min(1.0, limit / stage.step_size)
+
+
 def longest_step(eigenvalue: float, dimension: int, directions: int) -> float:
     """Return the step size that the leading direction allows: 1/λ, or less if H is small against d."""
     return min(1.0, 2 * MARGIN / (1 + (dimension - 1) / directions)) / eigenvalue

@@ -29,8 +29,8 @@ PRIORITY = -1
 Prepare = Callable[[], Prepared]
 """() → what a step needs besides the particles: directions, and the data's distributions along them."""
 
-Move = Callable[[Prepared], tuple[Tensor, Tensor]]
-"""Move the particles along what was prepared; return two numbers on the device."""
+Move = Callable[[Prepared], tuple[Tensor, ...]]
+"""Move the particles along what was prepared; return what is to be known of it, on the device."""
 
 
 class StepGraph(Generic[Prepared]):
@@ -74,15 +74,14 @@ class StepGraph(Generic[Prepared]):
                 main.wait_stream(self.side)  # without that, what was recorded so far could not even be dropped
         return Turn(graph, recording, prepared if target is None else target, result, prepared)
 
-    def replay(self, step: int) -> tuple[Tensor, Tensor]:
-        """Take a step; `step` is the one that is prepared for."""
+    def replay(self, step: int) -> tuple[Tensor, ...]:
+        """Take a step and return what is to be known of it; `step` is the one that is prepared for."""
         turn = self._turns.pop(0)
         self._turns.append(turn)
         turn.recording.turn_to(step)
         turn.graph.replay()
         self.ready = turn.prepared
-        moved, squares = turn.result
-        return moved.clone(), squares.clone()
+        return tuple(part.clone() for part in turn.result)
 
 
 @attrs.frozen(eq=False)
@@ -93,7 +92,7 @@ class Turn(Generic[Prepared]):
     recording: Recording
     prepared: Prepared
     """Where it leaves what it prepares."""
-    result: tuple[Tensor, Tensor]
+    result: tuple[Tensor, ...]
     alive: object
     """Memory that the graph writes to must not be given away."""
 

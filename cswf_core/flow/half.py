@@ -8,9 +8,10 @@ their bins has its mean added there, and its width when they are counted. Partic
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
+import attrs
 import torch
 from torch import Tensor
 
@@ -19,10 +20,11 @@ from cswf_core.flow.clock import Clock
 from cswf_core.flow.estimate import Fits
 from cswf_core.flow.graph import StepGraph, recorded
 from cswf_core.flow.memory import SHARE, is_out_of_memory, total_memory
-from cswf_core.flow.plan import Plan, Scene
-from cswf_core.flow.slabs import HalfCloud, Slab, packing, project, spread, work
+from cswf_core.flow.plan import Plan, Scene, Stepped
+from cswf_core.flow.slabs import HalfCloud, Slab, cut, packing, project, spread, work
 from cswf_core.flow.step import Tile, noise_widths
 from cswf_core.flow.structured import places
+from cswf_core.flow.tables import StepTables, TableKeeper
 from cswf_core.interfaces import Conditions
 from cswf_core.kernels.blocks import TILE, Places, padded
 from cswf_core.kernels.gpu import products
@@ -47,6 +49,10 @@ class HalfPlan(Plan):
         super().__init__(scene)
         scene.directions.coordinates.hurry(scene.data_x)
         self._places: Places | None = None
+        self._sorted: bool | None = None
+        """Whether directions are sorted by where they look; None until the stage's first are there."""
+        self._keeping = False
+        """Whether the step at hand keeps its tables."""
         self._mine: HalfCloud | None = None
         self._data: HalfCloud | None = None
         self._stale = False
@@ -68,26 +74,46 @@ class HalfPlan(Plan):
         most = total_memory(device) // SHARE // row if scene.estimate.lean else scene.chunks.rows
         self._most = min(max(TILE, most // TILE * TILE), padded(scene.directions.stage.directions))
 
-    def move(self, step: int, eta: float) -> tuple[Tensor, Tensor]:
+    def move(self, step: int, eta: float) -> Stepped:
         """X ← X − η v̂."""
         first = self.first(step)
         self._factor.fill_(eta / self.scene.directions.stage.directions)
+        self._keeping = self._graph is not None or self._wanted(step)
         if self._graph is None and self._recordable(step):
+            self._keeping = True  # what is recorded holds for all steps
             self._record(step)
         if self._graph is not None and self._untimed and self._drawn == step:
             result = self._graph.replay(step + 1)
             self._slabs, self._drawn = self._graph.ready, step + 1
-            return result
+            return self._stepped(result, step)
         moved = self._attempt(first)
         while moved is None:
             moved = self._attempt(first)
         self._stale = self.scene.directions.stage.entropy > 0
-        return moved
+        return self._stepped(moved, step)
+
+    def _wanted(self, step: int) -> bool:
+        """Say whether the tables of a step are wanted."""
+        return self.scene.settings.tables is not None and self.scene.settings.tables.wants(step)
+
+    def _stepped(self, result: tuple[Tensor, ...], step: int) -> Stepped:
+        tables = StepTables(*result[2:]) if self._wanted(step) else None
+        return Stepped(result[0], result[1], tables)
+
+    def habits(self) -> dict[str, int]:
+        """Return also whether directions are sorted, and how many are worked on at once."""
+        return {**super().habits(), "sorted": int(self._places is not None), "most": self._most}
+
+    def adopt(self, habits: Mapping[str, int]) -> None:
+        """Sort directions, and cut them, as before."""
+        super().adopt(habits)
+        self._sorted, self._most = bool(habits["sorted"]), habits["most"]
 
     def _recordable(self, step: int) -> bool:
         """Say whether it pays to record the steps from here on, and can be done: they must all be alike."""
         stage, estimate = self.scene.directions.stage, self.scene.estimate
-        alike = self.scene.settings.reuse == 1 and stage.entropy == 0 and estimate.lean and estimate.cdf.compact
+        fresh = self.scene.settings.reuse == 1 and self.scene.settings.sets is None
+        alike = fresh and stage.entropy == 0 and estimate.lean and estimate.cdf.compact
         known = step > 0 and len(self._slabs) == 1 and self._factor.is_cuda
         return (
             alike
@@ -117,21 +143,26 @@ class HalfPlan(Plan):
             if self._graph is not None:  # it works on the others
                 self._graph, self._tried = None, False
 
-    def _moved(self, slabs: list[Slab]) -> tuple[Tensor, Tensor]:
-        """Move along some directions; return the mean length of the move and SW₂²."""
+    def _moved(self, slabs: list[Slab]) -> tuple[Tensor, ...]:
+        """Move along some directions; return the mean length of the move, SW₂² and, if wanted, the tables."""
         target = self._target()
         before = spread(target, MEASURED).clone()
-        squares = self._transport(slabs, target)
+        keeper = self.keeper(0) if self._keeping else None  # a stage's first step is always one that is kept
+        squares = self._transport(slabs, target, keeper)
         with self.clock.part("move", self._arriving):
-            return self._arrived(target, before), squares
+            moved = self._arrived(target, before)
+        if keeper is None:
+            return moved, squares
+        tables = keeper.tables()
+        return moved, squares, tables.positions, tables.displacements
 
     def ready(self, tile: Tile) -> Tile:
         """Return the tile as it was drawn."""
         return tile
 
-    def _attempt(self, first: int) -> tuple[Tensor, Tensor] | None:
+    def _attempt(self, first: int) -> tuple[Tensor, ...] | None:
         """Move along the directions of step `first`; None if memory was short, and slabs were halved."""
-        found: list[tuple[Tensor, Tensor]] = []
+        found: list[tuple[Tensor, ...]] = []
 
         def move() -> None:
             self._draw(first)
@@ -156,15 +187,15 @@ class HalfPlan(Plan):
     def _fresh(self, step: int) -> list[Slab]:
         """Draw the directions of a step and, where fits are small, fit the data's distributions along them."""
         slabs: list[Slab] = []
-        for tile in self.tiles(step):
+        for number, tile in enumerate(self.tiles(step)):
             with self.clock.part("draw", partial(packing, tile)):
-                slabs += self._cut(tile)
+                slabs += self._cut(tile, number)
         if self.scene.estimate.cdf.compact:
             for slab in slabs:
                 slab.fits = self._fitted(slab)
         return slabs
 
-    def _transport(self, slabs: list[Slab], target: Tensor) -> Tensor:
+    def _transport(self, slabs: list[Slab], target: Tensor, keeper: TableKeeper | None) -> Tensor:
         """Add η/H Σ_h δ_h θ_h to the target and return SW₂²."""
         M, mine = len(self.scene.particles), self._particles()
         squares = torch.zeros((), dtype=torch.float64, device=target.device)
@@ -172,6 +203,9 @@ class HalfPlan(Plan):
             with self.clock.part("project", partial(work, slab, M, 2)):
                 rows, values = project(slab, mine, None)
             fits = slab.fits if slab.fits is not None else self._fitted(slab)
+            if keeper is not None:
+                with self.clock.part("tables"):
+                    keeper.take(slab.tile, slab.first, slab.directions.order, rows, fits)
             squares += self.scene.estimate.displace(rows, fits, self.clock).double().sum()
             if rows.values.dtype != values.dtype:
                 values[: rows.values.shape[0], :M] = rows.values
@@ -195,30 +229,21 @@ class HalfPlan(Plan):
             return torch.zeros_like(particles.cloud.z)
         return particles.x if particles.sum is None else particles.sum
 
-    def _cut(self, tile: Tile) -> list[Slab]:
+    def _cut(self, tile: Tile, number: int) -> list[Slab]:
         """Turn a tile into slabs of at most so many directions."""
         theta = tile.projection.dense()
         if self._data is None:
             self._place(theta)
-        directions = products.arrange(theta, tile.scale, self._places)
         noise = noise_widths(tile, self.scene.directions.coordinates, self.scene.data.bin_width)
-        theta_y, order = tile.theta_y, directions.order
-        if order is not None:
-            noise, theta_y = (None if part is None else part[order] for part in (noise, theta_y))
-        slabs = []
-        for first in range(0, directions.shape[0], self._most):
-            rows = slice(first, min(first + self._most, directions.shape[0]))
-            part = None if theta_y is None else theta_y[rows]
-            wide = None if noise is None else noise[rows]
-            slabs.append(Slab(directions.part(rows), first, part, tile.meet, wide))
-        return slabs
+        return cut(attrs.evolve(tile, noise=noise), self._places, self._most, number)
 
     def _place(self, theta: Tensor) -> None:
         """Decide on an order of coordinates, from a stage's first directions, and bring the data there."""
         scene = self.scene
         where = places(scene.directions.coordinates.space, theta.device)
-        if where is not None and products.arrange(theta, None, where).share() <= SORTED_BELOW:
-            self._places = where
+        if self._sorted is None:
+            self._sorted = where is not None and products.arrange(theta, None, where).share() <= SORTED_BELOW
+        self._places = where if self._sorted else None
         middle = scene.data_x + scene.data.bin_width / 2 if scene.data.bin_width else scene.data_x
         data = self._cloud(scene.directions.coordinates.enter_data(middle), scene.conditions)
         self._mine = self._cloud(scene.particles.cloud.z, scene.particles.conditions)
@@ -264,7 +289,7 @@ class HalfPlan(Plan):
         assert self._data is not None
         with self.clock.part("project", partial(work, slab, self._data.count, 2)):
             rows, _ = project(slab, self._data, slab.noise)
-        return self.scene.estimate.fit(rows, self.clock)
+        return self.scene.estimate.fit_data(rows, self.clock)
 
     def _arrived(self, target: Tensor, before: Tensor) -> Tensor:
         """Let half precision know what has moved, and return the mean length of the move."""

@@ -61,6 +61,15 @@ class Particles:
         self._z = coordinates.enter(self._x)
         self._sum = None if coordinates.upsampling is None else torch.zeros_like(self._z)
 
+    @property
+    def entered(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """x as it was on entering the stage, z and S; without an upsampling x, as it is now, is all."""
+        return (self._x, None, None) if self._sum is None else (self._x, self._z, self._sum)
+
+    def restore(self, z: Tensor, total: Tensor) -> None:
+        """Go on inside a stage that was entered before, with its z and S: d_k×M each."""
+        self._z, self._sum = (part.to(self._x, copy=True) for part in (z, total))
+
     def leave(self) -> None:
         """End a stage: x takes on what the stage has changed."""
         self._x = self.x

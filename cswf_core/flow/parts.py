@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import attrs
 import torch
 
+from cswf_core.flow.tables import TableRequest
 from cswf_core.interfaces import CDFEstimator, ConditionEncoder, Owner, ProjectionSampler, Schedule
 
 
@@ -41,3 +42,7 @@ class Settings:
     dtype: torch.dtype = torch.float32
     half: bool = False
     """Whether products on CUDA are in half precision with float32 sums; particles stay in `dtype`, float32."""
+    tables: TableRequest | None = None
+    """Which of the steps' transport maps are handed to those who watch; None: none."""
+    sets: int | None = None
+    """How many sets of directions a stage has, used in turn; None: each step draws its own."""

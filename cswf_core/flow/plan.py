@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 import attrs
@@ -22,7 +22,20 @@ from cswf_core.flow.noise import dequantised, gaussian
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.parts import Settings
 from cswf_core.flow.step import Cloud, Kept, Tile, Workbench, noise_widths, velocity
+from cswf_core.flow.tables import StepTables, TableKeeper
 from cswf_core.interfaces import Conditions, Dataset, Key
+
+
+@attrs.frozen(eq=False)
+class Stepped:
+    """What a step has done."""
+
+    moved: Tensor
+    """The mean length of the move, a scalar."""
+    squares: Tensor
+    """SW₂² before it, a scalar."""
+    tables: StepTables | None = None
+    """Its transport maps, where they are wanted."""
 
 
 @attrs.frozen(eq=False)
@@ -31,6 +44,8 @@ class Scene:
 
     index: int
     """The number of the stage."""
+    drawn_as: int
+    """The number of the stage whose directions these are: its own, unless stages are run through again."""
     settings: Settings
     particles: Particles
     data: Dataset
@@ -53,10 +68,20 @@ class Plan(abc.ABC):
         self.clock = Clock()
 
     @abc.abstractmethod
-    def move(self, step: int, eta: float) -> tuple[Tensor, Tensor]:
-        """X ← X − η v̂; return the mean length of the move and SW₂² before it (scalars)."""
+    def move(self, step: int, eta: float) -> Stepped:
+        """X ← X − η v̂."""
 
-    def step(self, step: int, eta: float) -> tuple[Tensor, Tensor]:
+    def habits(self) -> dict[str, int]:
+        """Return what was decided on the way and decides about last digits; see `adopt`."""
+        chunks = self.scene.chunks
+        return {"slab": chunks.slab, "rows": chunks.rows, "dense": int(self.scene.directions.dense)}
+
+    def adopt(self, habits: Mapping[str, int]) -> None:
+        """Decide as a plan of the same stage has before, so that a flow goes on with the same bits."""
+        self.scene.chunks.slab, self.scene.chunks.rows = habits["slab"], habits["rows"]
+        self.scene.directions.dense = bool(habits["dense"])
+
+    def step(self, step: int, eta: float) -> Stepped:
         """Take a step: move and, with λ > 0, add √(2λη) ε to the particles."""
         scene = self.scene
         # Shapes are checked at every step; numbers, which takes time, at each stage's first.
@@ -74,7 +99,7 @@ class Plan(abc.ABC):
         """Draw the directions of a step, tile by tile."""
         scene = self.scene
         values = self.check_values or scene.data_x.device.type == "cpu"
-        drawn = scene.directions.tiles(scene.settings.seed, scene.index, step, values=values)
+        drawn = scene.directions.tiles(scene.settings.seed, scene.drawn_as, step, values=values)
         size = scene.data_x.element_size()
         tile: Tile | None = None
 
@@ -91,12 +116,21 @@ class Plan(abc.ABC):
     def examine(self, step: int) -> None:
         """Check the numbers of a step's directions, as most steps do not; raise if they are at fault."""
         scene = self.scene
-        for _ in scene.directions.tiles(scene.settings.seed, scene.index, self.first(step), values=True):
+        for _ in scene.directions.tiles(scene.settings.seed, scene.drawn_as, self.first(step), values=True):
             pass
 
     def first(self, step: int) -> int:
         """Return the step whose directions a step uses."""
-        return step_key(step, self.scene.settings.reuse)
+        settings = self.scene.settings
+        return step_key(step, settings.reuse, settings.sets)
+
+    def keeper(self, step: int) -> TableKeeper | None:
+        """Return what collects the tables of a step; None if they are not wanted."""
+        scene, request = self.scene, self.scene.settings.tables
+        if request is None or not request.wants(step):
+            return None
+        directions = scene.directions
+        return TableKeeper(request, directions.stage.directions, directions.together, scene.estimate)
 
     def ready(self, tile: Tile) -> Tile:
         """Return a tile as the plan's products want it."""
@@ -117,7 +151,7 @@ class ExactPlan(Plan):
         self._tiles: list[Tile] | None = None
         self._kept: Kept = {}
 
-    def move(self, step: int, eta: float) -> tuple[Tensor, Tensor]:
+    def move(self, step: int, eta: float) -> Stepped:
         """X ← X − η v̂."""
         scene = self.scene
         first = self.first(step)
@@ -126,13 +160,17 @@ class ExactPlan(Plan):
         tiles: Iterable[Tile] = self.tiles(first) if self._tiles is None else self._tiles
         if scene.settings.reuse != 1 and self._tiles is None:
             tiles = self._tiles = list(tiles)
-        data = lru_cache(lambda: Cloud(self._noisy(step), scene.conditions))  # drawn only if it is needed
         kept = None if scene.settings.reuse == 1 else self._kept
-        bench = Workbench(scene.estimate, scene.chunks, kept, self.clock)
+        # What is kept was fitted with the noise of the first step; a flow that goes on later does the same.
+        noise = first if kept is not None and scene.estimate.cdf.compact else step
+        data = lru_cache(lambda: Cloud(self._noisy(noise), scene.conditions))  # drawn only if it is needed
+        keeper = self.keeper(step)
+        bench = Workbench(scene.estimate, scene.chunks, kept, self.clock, keeper)
         update, squares = velocity(tiles, scene.particles.cloud, data, bench)
         kept_up = 1 if scene.particles.sum is None else 2  # x, or z and S: read and written
         with self.clock.part("move", lambda: (float((1 + 2 * kept_up) * update.nbytes), 0.0)):
-            return scene.particles.move(update.mul_(eta)), squares
+            moved = scene.particles.move(update.mul_(eta))
+        return Stepped(moved, squares, None if keeper is None else keeper.tables())
 
     def ready(self, tile: Tile) -> Tile:
         """Return a tile in blocks where that pays, and with the width of the noise in the data's bins."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from cswf_core.flow.estimate import Fits
 from cswf_core.flow.step import Meeting, Tile
 from cswf_core.interfaces import Conditions, Rows
-from cswf_core.kernels.blocks import Blocks, padded
+from cswf_core.kernels.blocks import Blocks, Places, padded
 from cswf_core.kernels.gpu import products
 
 RUN = 64
@@ -34,6 +34,8 @@ class Slab:
     """Directions that are worked on at once."""
 
     directions: Blocks
+    tile: int
+    """The number of its tile in the step."""
     first: int
     """The number of its first direction in its tile."""
     theta_y: Tensor | None
@@ -42,6 +44,20 @@ class Slab:
     noise: Tensor | None
     """Width of the data's noise along each direction: H."""
     fits: Fits | None = None
+
+
+def cut(tile: Tile, places: Places | None, most: int, number: int) -> list[Slab]:
+    """Turn a tile, the step's `number`-th, into slabs of at most `most` directions."""
+    directions = products.arrange(tile.projection.dense(), tile.scale, places)
+    parts = [tile.theta_y, tile.noise]
+    if directions.order is not None:
+        parts = [None if part is None else part[directions.order] for part in parts]
+    slabs = []
+    for first in range(0, directions.shape[0], most):
+        rows = slice(first, min(first + most, directions.shape[0]))
+        theta_y, noise = (None if part is None else part[rows] for part in parts)
+        slabs.append(Slab(directions.part(rows), number, first, theta_y, tile.meet, noise))
+    return slabs
 
 
 def project(slab: Slab, cloud: HalfCloud, noise: Tensor | None) -> tuple[Rows, Tensor]:

@@ -14,6 +14,7 @@ from cswf_core.flow.estimate import Estimate, Fits
 from cswf_core.flow.memory import Chunks
 from cswf_core.flow.stage import Coordinates, stretched
 from cswf_core.flow.structured import BlockProjection
+from cswf_core.flow.tables import TableKeeper
 from cswf_core.interfaces import Conditions, DenseProjection, Projection, Rows
 
 Kept = dict[tuple[int, int, int, int], Fits]
@@ -47,6 +48,8 @@ class Tile:
     """|θ_x| of each direction, T×1; None is 1."""
     noise: Tensor | None = None
     """The width of the noise that data get along each direction when they are counted: T; None is none."""
+    drawn: Tensor | None = None
+    """The place of each direction among those drawn together, T; None: they are in that order."""
 
     def rows(self, first: int, last: int) -> Tile:
         """Return the directions from `first` up to, not including, `last`."""
@@ -61,6 +64,7 @@ class Tile:
             self.meet,
             None if self.length is None else self.length[cut],
             None if self.noise is None else self.noise[cut],
+            None if self.drawn is None else self.drawn[cut],
         )
 
     def project(self, cloud: Cloud) -> Tensor:
@@ -94,6 +98,8 @@ class Workbench:
     kept: Kept | None
     """Fits of the data from the steps before; None where none are kept."""
     clock: Clock
+    tables: TableKeeper | None = None
+    """What keeps the step's transport maps; None where none are wanted."""
 
 
 def noise_widths(tile: Tile, coordinates: Coordinates, width: float) -> Tensor | None:
@@ -163,11 +169,15 @@ def _slab(
             noise = None if slab.noise is None else slab.noise[rows]
             with clock.part("count"):
                 data_rows = Rows.of(q[0][rows], noise, first=place[1] + rows.start)
-            fits = estimate.fit(data_rows, clock)
+            fits = estimate.fit_data(data_rows, clock)
             if kept is not None and estimate.cdf.compact:
                 kept[key] = fits
         with clock.part("count"):
             my_rows = Rows.of(p[rows])
+        if bench.tables is not None:
+            drawn = None if slab.drawn is None else slab.drawn[rows]
+            with clock.part("tables"):
+                bench.tables.take(place[0], place[1] + rows.start, drawn, my_rows, fits)
         squares[rows] = estimate.displace(my_rows, fits, clock)
 
     bench.chunks.over(H, displace)

@@ -60,6 +60,16 @@ class Rows:
             values = torch.addcmul(values, self.noise[:, None], circle(self.first, values))
         return values
 
+    def take(self, rows: Tensor | slice) -> Rows:
+        """Return some of the rows; of those with noise only such as follow each other."""
+        parts = (self.values, self.low, self.high, self.offsets, self.noise)
+        values, low, high, offsets, noise = (None if part is None else part[rows] for part in parts)
+        assert values is not None
+        assert low is not None
+        assert high is not None
+        first = self.first + (rows.start or 0) if isinstance(rows, slice) else self.first
+        return Rows(values, low, high, offsets, self.groups, noise, first)
+
     def columns(self, index: Tensor) -> Rows:
         """Return the values at some columns, copied; where groups have offsets, their ends are those of all."""
         values = self.values[:, index]
@@ -84,6 +94,10 @@ def _kept_circle(first: int, H: int, n: int, dtype: torch.dtype) -> Tensor:
 
 
 def _circle(first: int, H: int, n: int, like: Tensor) -> Tensor:
-    column = torch.arange(n, device=like.device) * STRIDES[0]
-    row = torch.arange(first, first + H, device=like.device) * STRIDES[1]
-    return ((column + row[:, None] & 0xFFFFFFFF) >> 9).to(like.dtype) * 2.0**-23 - 0.5
+    return circle_from(torch.arange(n, device=like.device) * STRIDES[0], first, H, like.dtype)
+
+
+def circle_from(places: Tensor, first: int, H: int, dtype: torch.dtype) -> Tensor:
+    """Return the noise of values whose columns have places (n whole numbers) on the circle of 2³²: H×n."""
+    row = torch.arange(first, first + H, device=places.device) * STRIDES[1]
+    return ((places + row[:, None] & 0xFFFFFFFF) >> 9).to(dtype) * 2.0**-23 - 0.5

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from cswf_core.errors import RunError
+from cswf_core.runs.durable import part_of, write_durably
 
 FILES = (
     "recipe.yaml",
@@ -100,7 +100,7 @@ class RunDirectory:
         try:
             for name in (*self.figures(), *FILES) if names is None else names:
                 self.file(name).unlink(missing_ok=True)
-                self._part(name).unlink(missing_ok=True)
+                part_of(self.file(name)).unlink(missing_ok=True)
         except OSError as error:
             raise self._unwritable(error) from None
 
@@ -117,22 +117,7 @@ class RunDirectory:
 
     def write(self, name: str, content: str | bytes) -> None:
         """Replace a file as a whole: after a crash it is the old one or the new one, never half of either."""
-        target, temporary = self.file(name), self._part(name)
-        try:
-            with temporary.open("wb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-        except BaseException as error:  # a full disk; or Ctrl-C, at any moment
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                raise RunError(f"{target} cannot be written: {error.strerror or error}") from None
-            raise
-
-    def _part(self, name: str) -> Path:
-        return self.path / f".{name}.part"
+        write_durably(self.file(name), content)
 
     def _unwritable(self, error: OSError) -> RunError:
         return RunError(f"{self.path} cannot be written: {error.strerror or error}")

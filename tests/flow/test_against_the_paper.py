@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from cswf_core.flow.directions import Directions
+from cswf_core.flow.directions import Directions, directions_of
 from cswf_core.interfaces import Dataset, Key, Space
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.none import NoCondition
@@ -61,7 +61,7 @@ def reference_run(flow, steps: int) -> np.ndarray:
     from cswf_core.flow.stage import Coordinates
 
     coordinates = Coordinates(stage, data.space, None)
-    directions: Directions = flow._directions(stage, coordinates)
+    directions: Directions = directions_of(stage, coordinates, flow.parts, flow.condition_length, flow._data_x)
     X = flow.particles.x.double().numpy().copy()
     one_hot = np.eye(max(1, len(data.classes)))
     conditional = flow.condition_length > 0

@@ -177,8 +177,8 @@ def test_recorded_steps_give_the_same_bits_as_others_and_twice(condition, monkey
 def test_steps_are_recorded_and_numbers_differ_from_step_to_step():
     flow = image_flow(half=True, steps=20)
     found = []
-    plan = flow._plan
-    flow._plan = lambda *arguments: found.append(plan(*arguments)) or found[-1]
+    plan = flow._make_plan
+    flow._make_plan = lambda *arguments: found.append(plan(*arguments)) or found[-1]
     moved = [state.displacement for state in flow]
     assert all(p._graph is not None for p in found)
     assert len(set(moved)) == len(moved)

@@ -141,20 +141,22 @@ def test_groups_are_checked(answer, complaint):
             return answer(*super().groups(conditions))
 
     flow = small_flow(condition=Grouped(), schedule=Constant(steps=1, directions=5))
-    directions = flow._directions(flow.stages[0], _coordinates(flow))
+    directions = _directions(flow)
     with pytest.raises(PluginError, match=f"groups must return .*{complaint}"):
         directions.groups(flow.data.conditions)
 
 
 def test_groups_are_the_classes_that_are_there():
     flow = small_flow(condition=OneHot(prior=(0.0, 1.0, 1.0)))
-    index, classes = flow._directions(flow.stages[0], _coordinates(flow)).groups(flow.particles.conditions)
+    index, classes = _directions(flow).groups(flow.particles.conditions)
     assert classes.labels.tolist() == [1, 2]
     assert torch.equal(classes.labels[index.long()], flow.particles.conditions.labels)
     assert index.dtype == torch.uint8
 
 
-def _coordinates(flow):
+def _directions(flow):
+    from cswf_core.flow.directions import directions_of
     from cswf_core.flow.stage import Coordinates
 
-    return Coordinates(flow.stages[0], flow.data.space)
+    coordinates = Coordinates(flow.stages[0], flow.data.space)
+    return directions_of(flow.stages[0], coordinates, flow.parts, flow.condition_length, flow._data_x)

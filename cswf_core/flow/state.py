@@ -1,0 +1,77 @@
+"""Where a flow is: after a step, for those who watch, and as a snapshot from which it can go on."""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+from torch import Tensor
+
+from cswf_core.flow.tables import StepTables
+from cswf_core.interfaces import Conditions, Stage
+
+
+@attrs.frozen(eq=False)
+class State:
+    """Where a flow is after a step. Numbers are read back from the device only when asked for."""
+
+    stage: Stage
+    stage_index: int
+    stage_count: int
+    step: int
+    """Steps done in this stage, from 1 to `stage.steps`."""
+    total_step: int
+    """Steps done since the flow began."""
+    total_steps: int
+    """Steps of all stages together; fewer are taken if the schedule leaves a stage early."""
+    seconds: float
+    """Time since the first step began."""
+    eta: float
+    """η of the step that was taken."""
+    moved: Tensor = attrs.field(repr=False)
+    squares: Tensor = attrs.field(repr=False)
+    tables: StepTables | None = attrs.field(default=None, repr=False)
+    """The step's transport maps, if `Settings.tables` asks for them."""
+
+    @property
+    def displacement(self) -> float:
+        """Mean distance that a particle moved in this step; on CUDA, with precision fast, of 1,024 of them."""
+        return float(self.moved)
+
+    @property
+    def distance(self) -> float:
+        """Sliced distance SW₂ from particles to data before this step, along its directions, ξy included."""
+        return math.sqrt(float(self.squares))
+
+
+@attrs.define
+class Position:
+    """How far a flow has come."""
+
+    stage: int = 0
+    """The number of the stage it is in, or is to enter."""
+    step: int = 0
+    """Steps done in that stage; 0 is before it was entered."""
+    total: int = 0
+    """Steps done since the flow began."""
+    seconds: float = 0.0
+    """Time they took."""
+    distances: list[float] = attrs.field(factory=list)
+    """Sliced distance before each of the stage's steps, if the schedule looks at them."""
+
+
+@attrs.frozen(eq=False)
+class Snapshot:
+    """All that a flow needs to go on as if it had not stopped; randomness needs nothing, it has its keys."""
+
+    position: Position
+    conditions: Conditions
+    """Y of the particles."""
+    x: Tensor
+    """The particles as they were when the stage was entered, or as they are between two stages: d×M."""
+    z: Tensor | None = None
+    """Inside a stage with an upsampling, z = Uᵀx as far as the engine keeps it up: d_k×M."""
+    sum: Tensor | None = None
+    """There, the sum S of the stage's updates: d_k×M."""
+    habits: dict[str, int] = attrs.field(factory=dict)
+    """What was decided when the stage began, or when memory ran short, and decides about the last digits."""
