@@ -11,11 +11,14 @@ from cswf_core.cli.running import (
     device_option,
     folder_name,
     get_ready,
+    go_on_in_sight,
     introduce,
+    point_to_results,
     quiet_option,
     results_folder,
     run_in_sight,
 )
+from cswf_core.errors import RunError
 from cswf_core.recipe import choose_device, load_recipe
 from cswf_core.runs.progress import say
 
@@ -31,6 +34,9 @@ from cswf_core.runs.progress import say
 @device_option
 @quiet_option
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder, runs/NAME without --out.")
+@click.option(
+    "--resume", is_flag=True, help="Go on with the same recipe's run in --out, if it has one; else begin."
+)
 @plugins_dir_option
 def run(
     recipe: str,
@@ -39,6 +45,7 @@ def run(
     device: str,
     quiet: bool,
     force: bool,
+    resume: bool,
     plugins_dir: Path | None,
 ) -> None:
     """Run RECIPE, a built-in name or a path, and leave its samples in a folder.
@@ -47,25 +54,23 @@ def run(
     """
     loaded = load_recipe(recipe, overrides, plugins_dir=plugins_dir)
     choose_device(device)
+    if resume and (out is None or force):
+        raise RunError("--resume goes on with the run in a folder: give its --out, and no --force")
     directory = results_folder(folder_name(loaded), out, force=force)
-    directory.refuse_if_taken(force=force, reading=loaded.path)
+    going_on = resume and (directory.begun or directory.only_touched)
+    directory.refuse_if_taken(force=force or going_on, reading=loaded.path)
     get_ready(quiet=quiet)
     if not quiet:
         introduce(loaded)
         if loaded.variants:
             say(f"this runs the recipe itself; `cswf sweep {recipe}` runs its {len(loaded.variants)} variants")
     try:
-        run_in_sight(loaded, directory, device=device, force=force, quiet=quiet)
-    except KeyboardInterrupt:
-        if directory.file("run.json").exists():
-            done = "recipe, log and record, no samples"
-            if directory.file("samples.npz").exists():
-                done = f"the samples are there, and `cswf eval {directory.path}` scores them"
-            click.echo(f"{directory.path} has what was done until then: {done}", err=True)
-        raise
+        if resume and directory.begun:
+            go_on_in_sight(loaded, directory, device=device, quiet=quiet)
+        else:
+            run_in_sight(loaded, directory, device=device, force=force or resume, quiet=quiet)
     finally:
         if out is None:
             directory.remove_if_empty()
     if not quiet:
-        made = [directory.file(name) for name in ("report.html", "samples.png", "completions.png")]
-        say(f"see {', '.join(str(path) for path in made if path.exists())}")
+        point_to_results(directory)

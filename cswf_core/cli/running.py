@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import re
 import signal
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -13,7 +16,7 @@ from rich.console import Console
 from cswf_core.cli.allocator import keep_freed_memory
 from cswf_core.cli.scores import show_scores
 from cswf_core.errors import Terminated
-from cswf_core.launch import launch
+from cswf_core.launch import launch, refuse_changes, resume
 from cswf_core.recipe import Recipe
 from cswf_core.runs.directory import RunDirectory
 from cswf_core.runs.progress import BarProgress, EvaluationProgress, LineProgress, say
@@ -38,16 +41,38 @@ def introduce(recipe: Recipe) -> None:
 
 def run_in_sight(recipe: Recipe, directory: RunDirectory, *, device: str, force: bool, quiet: bool) -> None:
     """Run a recipe with a bar on a terminal, lines elsewhere or nothing, and say how it ended."""
+    in_sight(partial(launch, recipe, directory, device=device, force=force), directory, quiet=quiet)
+
+
+def go_on_in_sight(recipe: Recipe, directory: RunDirectory, *, device: str, quiet: bool) -> None:
+    """Go on with a recipe's run in the same way; of one that is done, say that."""
+    if directory.done:
+        refuse_changes(recipe, directory)
+        if not quiet:
+            say(f"{directory.path} is done: there is nothing left to do")
+        return
+
+    def found(step: int, lost: Sequence[str]) -> None:
+        for sentence in lost:
+            click.echo(f"lost: {sentence}", err=True)
+        if not quiet:
+            say(
+                f"going on from step {step:,}"
+                if step
+                else "beginning anew: there is no checkpoint to go on from"
+            )
+
+    in_sight(partial(resume, recipe, directory, device=device, found=found), directory, quiet=quiet)
+
+
+def in_sight(work: Callable[..., dict[str, Any]], directory: RunDirectory, *, quiet: bool) -> None:
+    """Do the work of a run, which takes `observers` and `tell`, in the same way."""
     watching, evaluating = None if quiet else _progress(), EvaluationProgress(silent=quiet)
     try:
-        facts = launch(
-            recipe,
-            directory,
-            device=device,
-            force=force,
-            observers=[] if watching is None else [watching],
-            tell=evaluating.tell,
-        )
+        facts = work(observers=[] if watching is None else [watching], tell=evaluating.tell)
+    except KeyboardInterrupt:
+        _say_how_to_go_on(directory)
+        raise
     finally:
         evaluating.close()
         if watching is not None:
@@ -55,6 +80,22 @@ def run_in_sight(recipe: Recipe, directory: RunDirectory, *, device: str, force:
     if not quiet:
         say(f"done in {facts['seconds']:.1f} s  sha256 {facts['samples_sha256'][:12]}")
         show_scores(directory.read_json("metrics.json"), Console())
+
+
+def point_to_results(directory: RunDirectory) -> None:
+    """Say where the page and the pictures of a run are."""
+    made = [directory.file(name) for name in ("report.html", "samples.png", "completions.png")]
+    say(f"see {', '.join(str(path) for path in made if path.exists())}")
+
+
+def _say_how_to_go_on(directory: RunDirectory) -> None:
+    """Say what an interrupted run has left."""
+    if not directory.begun:
+        return
+    saved = directory.read_json("checkpoints/manifest.json")
+    steps = [entry["step"] for entry in saved["checkpoints"]] if isinstance(saved, dict) else []
+    start = f"from step {max(steps):,}" if steps else "from its beginning, as it had no checkpoint yet"
+    click.echo(f"`cswf resume {directory.path}` goes on {start}", err=True)
 
 
 def folder_name(recipe: Recipe) -> str:

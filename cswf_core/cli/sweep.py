@@ -16,12 +16,14 @@ from cswf_core.cli.running import (
     device_option,
     folder_name,
     get_ready,
+    go_on_in_sight,
     introduce,
     quiet_option,
     results_folder,
     run_in_sight,
 )
-from cswf_core.recipe import choose_device
+from cswf_core.recipe import Recipe, choose_device
+from cswf_core.runs.directory import RunDirectory
 from cswf_core.runs.progress import say
 from cswf_core.sweep import Sweep, plan
 
@@ -65,8 +67,7 @@ def sweep(
         found.prepare(force=force)
         if not quiet:
             introduce(trials[0].recipe)
-        launch = partial(run_in_sight, device=device, force=True, quiet=quiet)
-        found.run(launch, (lambda _: None) if quiet else say)
+        found.run(partial(_run, device=device, quiet=quiet), (lambda _: None) if quiet else say)
     except KeyboardInterrupt:
         if found.is_begun():
             click.echo(
@@ -81,6 +82,14 @@ def sweep(
     if not quiet:
         say(_table(found.rows()))
         say(f"see {directory.file('sweep.png')}")
+
+
+def _run(recipe: Recipe, directory: RunDirectory, *, device: str, quiet: bool) -> None:
+    """Run one recipe, or go on with it where it was stopped."""
+    if directory.begun:
+        go_on_in_sight(recipe, directory, device=device, quiet=quiet)
+    else:
+        run_in_sight(recipe, directory, device=device, force=True, quiet=quiet)
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

@@ -9,12 +9,15 @@ import torch
 
 from cswf_core.errors import OutOfMemoryError, RunError
 from cswf_core.flow import admission, boundary
+from cswf_core.flow.arrival import joined, matched
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.memory import is_out_of_memory
 from cswf_core.flow.parts import Parts, Settings
+from cswf_core.flow.sketch import Sketch
+from cswf_core.flow.tables import TableRequest
 from cswf_core.interfaces import Dataset, Key
 from cswf_core.recipe.merge import CHOICES
-from cswf_core.recipe.recipe import Recipe
+from cswf_core.recipe.recipe import Choice, Recipe
 
 
 def choose_device(name: str) -> torch.device:
@@ -37,16 +40,22 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def load_data(recipe: Recipe) -> Dataset:
-    """Load the recipe's data and check them."""
-    owner = recipe.data.plugin.owner
-    with boundary.calling(owner, "load"), _data_fitting():
-        data = recipe.data.part.load(Key(recipe.seed, "data").open(dtype=_dtype(recipe)))
-    return admission.check_dataset(data, owner)
+def load_data(recipe: Recipe, choice: Choice | None = None) -> Dataset:
+    """Load the recipe's data, or those that it chooses elsewhere, and check them."""
+    choice = recipe.data if choice is None else choice
+    with boundary.calling(choice.plugin.owner, "load"), _data_fitting():
+        data = choice.part.load(Key(recipe.seed, "data").open(dtype=_dtype(recipe)))
+    return admission.check_dataset(data, choice.plugin.owner)
 
 
-def build_flow(recipe: Recipe, *, device: str = "auto", observers: Sequence[object] = ()) -> Flow:
-    """Load the data and put the parts together; plugins that watch flows are among the observers."""
+def build_flow(
+    recipe: Recipe, *, device: str = "auto", observers: Sequence[object] = (), sketch: Sketch | None = None
+) -> Flow:
+    """Load the data and put the parts together; plugins that watch flows are among the observers.
+
+    Data that arrive later are loaded too, and a round is planned for each. `sketch` has the counts of data that
+    an earlier flow has learned from.
+    """
     chosen = choose_device(device)
     data = load_data(recipe)
     settings = Settings(
@@ -56,6 +65,8 @@ def build_flow(recipe: Recipe, *, device: str = "auto", observers: Sequence[obje
         reuse=None if recipe.reuse == "all" else recipe.reuse,
         dtype=_dtype(recipe),
         half=recipe.particles.precision in ("auto", "fast"),
+        tables=_tables(recipe),
+        sets=None if recipe.online is None else recipe.online.sets,
     )
     with boundary.calling(recipe.data.plugin.owner, "start"), _data_fitting():
         start = recipe.data.part.start(
@@ -69,7 +80,28 @@ def build_flow(recipe: Recipe, *, device: str = "auto", observers: Sequence[obje
         owners={kind: getattr(recipe, key).plugin.owner for key, kind in CHOICES.items()},
     )
     watching = [*recipe.registry.observers(), *observers]
-    return Flow(data, parts, settings, start=start, device=chosen, observers=watching)
+    flow = Flow(data, parts, settings, start=start, device=chosen, observers=watching, sketch=sketch)
+    for number, arrival in enumerate(recipe.arrivals):
+        assert recipe.online is not None
+        flow.again(recipe.online.steps_after(number), arriving=load_data(recipe, arrival))
+    return flow
+
+
+def load_everything(recipe: Recipe) -> Dataset:
+    """Load the recipe's data together with those that arrive later."""
+    data = load_data(recipe)
+    for arrival in recipe.arrivals:
+        data = joined(data, matched(load_data(recipe, arrival), data.classes))
+    return data
+
+
+def _tables(recipe: Recipe) -> TableRequest | None:
+    """Return the tables that the recipe's model needs; None if it saves none."""
+    model = recipe.model
+    if not model.save:
+        return None
+    dtype = torch.float16 if model.dtype == "float16" else torch.float32
+    return TableRequest(knots=model.knots, share=model.directions, every=model.every, dtype=dtype)
 
 
 def _dtype(recipe: Recipe) -> torch.dtype:

@@ -30,6 +30,7 @@ from cswf_core.recipe.sections import (
     EvaluateSection,
     HeadSection,
     ModelSection,
+    OnlineSection,
     OutputsSection,
     ParticlesSection,
     ReuseSection,
@@ -76,6 +77,11 @@ class Recipe:
     cdf: Choice
     schedule: Choice
     outputs: OutputsSection
+    model: ModelSection
+    online: OnlineSection | None
+    """How data are learned that arrive later; None if the recipe does not say."""
+    arrivals: tuple[Choice, ...]
+    """Data that arrive one after the other."""
     observers: tuple[Choice, ...]
     metrics: tuple[Choice, ...]
     evaluation: EvaluateSection
@@ -91,6 +97,8 @@ class Recipe:
         chosen: dict[str, Choice] = {}
         for key in CHOICES:
             chosen |= getattr(self, key).all(key)
+        for index, arrival in enumerate(self.arrivals):
+            chosen |= arrival.all(f"online.arrivals.{index}")
         for index, observer in enumerate(self.observers):
             chosen |= observer.all(f"observers.{index}")
         for index, metric in enumerate(self.metrics):
@@ -111,7 +119,10 @@ class Recipe:
             "schedule": self.schedule.plain(),
             "outputs": plain(self.outputs),
             "observers": [observer.plain() for observer in self.observers],
-            "model": {},
+            "model": plain(self.model),
+            "online": None
+            if self.online is None
+            else {"arrivals": [arrival.plain() for arrival in self.arrivals], **plain(self.online)},
             "evaluate": {
                 "metrics": [metric.plain() for metric in self.metrics],
                 **plain(self.evaluation),
@@ -176,11 +187,18 @@ class _RecipeReader:
         head = convert.object(self._part(tree, *options(HeadSection)), HeadSection, "")
         particles = convert.object(self._section(tree, "particles"), ParticlesSection, "particles")
         outputs = convert.object(self._section(tree, "outputs"), OutputsSection, "outputs")
-        convert.object(self._section(tree, "model"), ModelSection, "model")
+        model = convert.object(self._section(tree, "model"), ModelSection, "model")
+        online, arrivals = self._online(tree)
+        if arrivals and model is not MISSING and model.save:
+            convert.problem(
+                convert.origins.get("model.save", tree.location),
+                "model.save: a model's maps are of data that are all there from the start; leave out "
+                "online.arrivals, or do not save a model",
+            )
         chosen = {key: self._choice(tree, key, kind) for key, kind in CHOICES.items()}
         reuse = self._reuse(tree)
         observers = self._list(self._section(tree, "observers"), "observer", "observers")
-        metrics, evaluation = self._metrics(tree), self._evaluation(tree)
+        evaluation, metrics = self._listing(tree, "evaluate", EvaluateSection, "metrics", "metric")
         if convert.problems:
             return None
         return Recipe(
@@ -190,6 +208,9 @@ class _RecipeReader:
             seed=head.seed,
             particles=particles,
             outputs=outputs,
+            model=model,
+            online=online,
+            arrivals=arrivals,
             reuse=reuse.reuse,
             observers=observers,
             metrics=metrics,
@@ -248,13 +269,22 @@ class _RecipeReader:
         self._inner[path] = choice
         return choice.part
 
-    def _metrics(self, tree: Mapping) -> tuple[Choice, ...]:
-        section = self._section(tree, "evaluate")
+    def _online(self, tree: Mapping) -> tuple[Any, tuple[Choice, ...]]:
+        entry = tree.entries.get("online")
+        if entry is None or (isinstance(entry.node, Scalar) and entry.node.value is None):
+            return None, ()
+        return self._listing(tree, "online", OnlineSection, "arrivals", "dataset")
+
+    def _listing(
+        self, tree: Mapping, key: str, kind: type[Any], name: str, of: str
+    ) -> tuple[Any, tuple[Choice, ...]]:
+        """Return a section that has a list of plugins beside its own keys, and that list."""
+        section, convert = self._section(tree, key), self.converter
         if not isinstance(section, Mapping):
-            self.converter.problem(section.location, "evaluate must be a mapping with 'metrics'")
-            return ()
-        self.converter.unknown_keys(section, ("metrics", *options(EvaluateSection)), "'evaluate'")
-        return self._list(self._section(section, "metrics"), "metric", "evaluate.metrics")
+            return convert.problem(section.location, f"{key} must be a mapping with '{name}'"), ()
+        convert.unknown_keys(section, (name, *options(kind)), f"'{key}'")
+        chosen = self._list(self._section(section, name), of, f"{key}.{name}")
+        return convert.object(self._part(section, *options(kind)), kind, key), chosen
 
     def _list(self, node: Node, kind: str, path: str) -> tuple[Choice, ...]:
         """Return the choices of a list of plugins; none where the key is left out."""
@@ -264,13 +294,6 @@ class _RecipeReader:
             self.converter.problem(node.location, f"{path} must be a list of {kind}s")
             return ()
         return tuple(self.plugin(n, kind, f"{path}.{i}", ()) for i, n in enumerate(node.items))
-
-    def _evaluation(self, tree: Mapping) -> Any:
-        section = self._section(tree, "evaluate")
-        if not isinstance(section, Mapping):
-            return MISSING  # `_metrics` has said so
-        part = self._part(section, *options(EvaluateSection))
-        return self.converter.object(part, EvaluateSection, "evaluate")
 
     def _reuse(self, tree: Mapping) -> Any:
         section = as_choice(self._section(tree, "projection"))

@@ -13,6 +13,7 @@ from cswf_core.recipe.sections import (
     EvaluateSection,
     HeadSection,
     ModelSection,
+    OnlineSection,
     OutputsSection,
     ParticlesSection,
     ReuseSection,
@@ -33,16 +34,8 @@ def recipe_schema(registry: Registry) -> dict[str, Any]:
         "outputs": _optional(object_schema(OutputsSection)),
         "observers": _optional({"type": "array", "items": {"$ref": "#/$defs/observer"}}),
         "model": _optional(object_schema(ModelSection)),
-        "evaluate": _optional(
-            {
-                "type": "object",
-                "properties": {
-                    "metrics": {"type": "array", "items": {"$ref": "#/$defs/metric"}},
-                    **object_schema(EvaluateSection)["properties"],
-                },
-                "additionalProperties": False,
-            }
-        ),
+        "online": _listing(OnlineSection, "arrivals", "dataset"),
+        "evaluate": _listing(EvaluateSection, "metrics", "metric"),
         "variants": {
             "type": "object",
             "description": "changes to this recipe by label, run side by side by `cswf sweep`",
@@ -60,6 +53,13 @@ def recipe_schema(registry: Registry) -> dict[str, Any]:
         "additionalProperties": False,
         "$defs": {kind: _choice(registry, kind) for kind in (*CHOICES.values(), "metric", "observer")},
     }
+
+
+def _listing(section: type[Any], name: str, kind: str) -> dict[str, Any]:
+    """Return the schema of a section that has a list of plugins beside its own keys."""
+    items = {name: {"type": "array", "items": {"$ref": f"#/$defs/{kind}"}}}
+    properties = {**items, **object_schema(section)["properties"]}
+    return _optional({"type": "object", "properties": properties, "additionalProperties": False})
 
 
 def _choice(registry: Registry, kind: str) -> dict[str, Any]:

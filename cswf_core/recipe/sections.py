@@ -8,6 +8,7 @@ from typing import Literal
 import attrs
 
 from cswf_core.interfaces import parameter
+from cswf_core.runs.interval import Interval
 
 DEFAULTS = {"condition": "none", "projection": "uniform", "cdf": "histogram"}
 """Plugins of sections that a recipe leaves out."""
@@ -26,6 +27,7 @@ KEYS = (
     "outputs",
     "observers",
     "model",
+    "online",
     "evaluate",
     "variants",
 )
@@ -84,6 +86,11 @@ class OutputsSection:
         at_least=0,
         at_most=1000,
     )
+    checkpoint_every: Interval = parameter(
+        "when the run is saved so that it can go on after a kill: every 500 steps, every 10min, or never; also "
+        "where stages end, unless that took more than a twentieth of the time",
+        default=Interval.from_text("10min"),
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -107,4 +114,42 @@ class EvaluateSection:
 
 @attrs.frozen(kw_only=True)
 class ModelSection:
-    """`model:`; it has no keys in this version."""
+    """`model:`, the transport maps of all steps, from which samples can be drawn later."""
+
+    save: bool = parameter("whether the run writes a model, as it goes", default=False)
+    knots: int = parameter(
+        "K, the quantiles at which each direction's map is kept", default=64, at_least=2, at_most=4096
+    )
+    dtype: Literal["float16", "float32"] = parameter("the numbers of the tables", default="float16")
+    directions: float = parameter(
+        "share of each step's directions whose maps are kept", default=1.0, above=0, at_most=1
+    )
+    every: int = parameter(
+        "after the first 50 steps of each stage, which are all kept, one of so many steps is",
+        default=1,
+        at_least=1,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class OnlineSection:
+    """What `online:` takes besides its list of arrivals."""
+
+    sets: int = parameter(
+        "sets of directions in each stage, used in turn; the data are counted along these and no others",
+        default=64,
+        at_least=1,
+        at_most=4096,
+    )
+    steps: int | tuple[int | tuple[int, ...] | None, ...] | None = parameter(
+        "K of each stage after data have arrived: a number, or a list with one for each arrival, perhaps a "
+        "list itself, with one for each stage; the schedule's own if left out",
+        default=None,
+        at_least=1,
+    )
+
+    def steps_after(self, arrival: int) -> int | tuple[int, ...] | None:
+        """Return K of all stages, or of each, after an arrival; a list's last holds for all that follow."""
+        if isinstance(self.steps, tuple):
+            return self.steps[min(arrival, len(self.steps) - 1)] if self.steps else None
+        return self.steps

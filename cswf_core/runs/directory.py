@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +27,17 @@ FILES = (
     "completions.png",
     "metrics.json",
     "report.html",
+    "samples-offline.npz",
+    "samples-offline.png",
+    "counts.safetensors",
 )
 """What a run leaves, beside the figures that metrics.json lists; `--force` removes these and nothing else."""
+
+FOLDERS = {
+    "checkpoints": ("manifest.json", "step-*.safetensors", ".*.part"),
+    "model": ("model.json", "tables-*.safetensors", ".*.part"),
+}
+"""Folders that a run leaves, and what it writes there."""
 
 
 class RunDirectory:
@@ -101,6 +113,11 @@ class RunDirectory:
             for name in (*self.figures(), *FILES) if names is None else names:
                 self.file(name).unlink(missing_ok=True)
                 part_of(self.file(name)).unlink(missing_ok=True)
+            for folder, patterns in FOLDERS.items() if names is None else ():
+                for path in [path for pattern in patterns for path in self.file(folder).glob(pattern)]:
+                    path.unlink(missing_ok=True)
+                if self.file(folder).is_dir() and not any(self.file(folder).iterdir()):
+                    self.file(folder).rmdir()
         except OSError as error:
             raise self._unwritable(error) from None
 
@@ -128,6 +145,49 @@ class RunDirectory:
             return json.loads(self.file(name).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
+
+    def read_rows(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows of a file with an object in each line, up to the first that makes no sense."""
+        rows: list[dict[str, Any]] = []
+        try:
+            for line in self.file(name).read_text(encoding="utf-8").splitlines():
+                rows.append(dict(json.loads(line)))
+        except (OSError, ValueError, TypeError):
+            pass  # a kill may have cut the last line
+        return rows
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the folder from other processes; it is free again when this ends, or the process does."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY)
+        except OSError as error:
+            raise self._unwritable(error) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise RunError(f"{self.path} is in use: another process is running there") from None
+        finally:
+            os.close(descriptor)
+
+    @property
+    def begun(self) -> bool:
+        """Whether a run has been begun here that can go on."""
+        return self.file("recipe.yaml").is_file() and self.read_json("run.json") is not None
+
+    @property
+    def only_touched(self) -> bool:
+        """Whether a run was killed here before it had written its recipe: there is nothing to lose."""
+        names = {path.name for path in self.path.iterdir()} if self.path.is_dir() else set()
+        return bool(names) and names <= {"run.json", ".run.json.part", "recipe.yaml", ".recipe.yaml.part"}
+
+    @property
+    def done(self) -> bool:
+        """Whether a run has come to its end here."""
+        facts = self.read_json("run.json")
+        done = isinstance(facts, dict) and facts.get("status") == "done"
+        return done and self.file("samples.npz").is_file()
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a value as indented JSON."""

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
 
 from cswf_core.errors import RunError
 
@@ -24,6 +30,7 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = part_of(path)
     try:
         yield temporary
+        temporary.chmod(path.parent.stat().st_mode & 0o666)  # safetensors has its own idea of who may read
         _sync(temporary)
         temporary.replace(path)
         _sync(path.parent)
@@ -39,6 +46,27 @@ def write_durably(path: Path, content: str | bytes) -> None:
     """Replace a file as a whole: after a crash it is the old one or the new one, never half of either."""
     with replacing(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Any = None) -> None:
+    """Write tensors, and facts that JSON can hold, as one safetensors file; see `replacing`."""
+    held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with replacing(path) as temporary:
+        try:
+            save_file(held, temporary, {"facts": json.dumps(facts, ensure_ascii=False)})
+        except SafetensorError as error:  # a full disk has this class too
+            raise OSError(str(error)) from None
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
+    """Return the tensors and facts that `write_tensors` has written; raise `RunError` if they are damaged."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            facts = json.loads((file.metadata() or {})["facts"])
+            names = list(file.keys())
+            return {name: file.get_tensor(name) for name in names}, facts
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise RunError(f"{path} cannot be read ({' '.join(str(error).split())})") from None
 
 
 def part_of(path: Path) -> Path:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from cswf_core.hookspecs import hookimpl
 from cswf_core.runs.directory import RunDirectory
@@ -13,14 +17,20 @@ if TYPE_CHECKING:
     from cswf_core.flow.flow import State
 
 
+Row = dict[str, float | None]
+"""step, stage, sliced_distance, displacement, seconds."""
+
+
 class MetricsLog:
     """Writes sliced distance, displacement and seconds every so many steps, and at the first and last."""
 
+    remembered = "metrics"
+
     def __init__(self, directory: RunDirectory, every: int) -> None:
-        self.path = directory.file("metrics.jsonl")
+        self.directory = directory
         self.every = every
         self.steps_done = 0
-        self._unwritten: State | None = None
+        self._unwritten: State | Row | None = None
 
     @hookimpl
     def after_step(self, state: State) -> None:
@@ -37,17 +47,42 @@ class MetricsLog:
         if self._unwritten is not None:
             self._write(self._unwritten)
 
-    def _write(self, state: State) -> None:
+    def keep(self) -> dict[str, Tensor]:
+        """Return the row that may still have to be written: rows before it are in the file."""
+        if self._unwritten is None:
+            return {}
+        numbers = [math.nan if value is None else value for value in _row(self._unwritten).values()]
+        return {"unwritten": torch.tensor(numbers, dtype=torch.float64)}
+
+    def recall(self, kept: Mapping[str, Tensor], total_step: int) -> None:
+        """Drop the rows of later steps."""
+        self.steps_done, self._unwritten = total_step, None
+        if "unwritten" in kept:
+            step, stage, *others = kept["unwritten"].tolist()
+            names = ("sliced_distance", "displacement", "seconds")
+            numbers = zip(names, map(_number, others), strict=True)
+            self._unwritten = {"step": int(step), "stage": int(stage), **dict(numbers)}
+        rows = self.directory.read_rows("metrics.jsonl")
+        before = [row for row in rows if row.get("step", total_step + 1) <= total_step]
+        self.directory.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in before))
+
+    def _write(self, unwritten: State | Row) -> None:
         self._unwritten = None
-        row = {
-            "step": state.total_step,
-            "stage": state.stage_index,
-            "sliced_distance": _number(state.distance),
-            "displacement": _number(state.displacement),
-            "seconds": round(state.seconds, 4),
-        }
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        with self.directory.file("metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(_row(unwritten)) + "\n")
+
+
+def _row(state: State | Row) -> Row:
+    """Return what is written of a state."""
+    if isinstance(state, dict):
+        return state
+    return {
+        "step": state.total_step,
+        "stage": state.stage_index,
+        "sliced_distance": _number(state.distance),
+        "displacement": _number(state.displacement),
+        "seconds": round(state.seconds, 4),
+    }
 
 
 def _number(value: float) -> float | None:

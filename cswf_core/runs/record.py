@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import platform
 import time
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
@@ -40,10 +41,28 @@ class Record:
         self.facts = {"format": 1, "status": "running", **facts, "started": _now(), "versions": versions()}
         self._began = time.perf_counter()
 
+    @classmethod
+    def again(cls, directory: RunDirectory, facts: dict[str, Any]) -> Record:
+        """Return the record of a run that goes on: when it began, and whether it has gone on before, stay."""
+        record, earlier = cls(directory, facts), directory.read_json("run.json")
+        if isinstance(earlier, dict):
+            record.facts |= {key: earlier[key] for key in ("started", "resumed") if key in earlier}
+        return record
+
+    def resumed(self, step: int, lost: Sequence[str], seconds: float) -> None:
+        """Note that the run goes on from a step, what of it was lost, and the seconds it took until then."""
+        self._began -= seconds
+        stop = {"step": step, "at": _now(), "lost": list(lost)}
+        self.facts["resumed"] = [*self.facts.get("resumed", []), stop]
+
+    @property
+    def seconds(self) -> float:
+        """Time that the run has taken so far, without that between a stop and going on."""
+        return time.perf_counter() - self._began
+
     def save(self, status: Status, **facts: Any) -> None:
         """Write the file with a status and whatever else has become known."""
-        seconds = round(time.perf_counter() - self._began, 3)
-        self.facts.update(status=status, seconds=seconds, **facts)
+        self.facts.update(status=status, seconds=round(self.seconds, 3), **facts)
         if status != "running":
             self.facts["finished"] = _now()
         self.directory.write_json("run.json", self.facts)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import numpy as np
 import torch
+from torch import Tensor
 
 from cswf_core.errors import RunError
 from cswf_core.hookspecs import hookimpl
@@ -69,6 +70,7 @@ class Watcher:
         self._make = make
         self._open: Any = None
         self._opened = False
+        self._purge = 0
         self._last: State | None = None
         self._written = (0, 0.0)
 
@@ -104,6 +106,18 @@ class Watcher:
         self._scalars({f"scores/{name}": value for name, value in scores.items()}, step)
         self.after_run()
 
+    remembered = "tensorboard"
+
+    def keep(self) -> dict[str, Tensor]:
+        """See to it that the points so far are on the disk; a checkpoint needs nothing else of them."""
+        self.after_run()
+        return {}
+
+    def recall(self, kept: Mapping[str, Tensor], total_step: int) -> None:
+        """Hide what was written of later steps."""
+        del kept
+        self._purge = total_step + 1
+
     def close(self) -> None:
         """Write what is left and let go of the file; may be called at any time, and twice."""
         if self._open is not None:
@@ -131,8 +145,8 @@ class Watcher:
         """Return the writer, opened when it is first needed: by then the run has its folder."""
         if self._open is None:
             try:
-                # What an earlier run has left in the same folder is hidden from step 0 on.
-                purge = None if self._opened else 0
+                # What an earlier run has left in the same folder is hidden from there on.
+                purge = None if self._opened else self._purge
                 self._open = self._make(str(self.folder), purge_step=purge, flush_secs=FLUSH_S)
                 self._opened = True
             except OSError as error:

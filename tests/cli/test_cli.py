@@ -208,7 +208,7 @@ def test_ctrl_c_and_sigterm_end_with_their_status_and_the_record_says_interrupte
     _, err = child.communicate(timeout=60)
     assert child.returncode == status
     assert err.strip().endswith("interrupted")
-    assert f"{tmp_path / 'a'} has what was done until then" in err
+    assert f"`cswf resume {tmp_path / 'a'}` goes on from step " in err
     assert "Traceback" not in err
     record = json.loads((tmp_path / "a/run.json").read_text())
     assert record["status"] == "interrupted"

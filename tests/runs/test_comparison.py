@@ -31,7 +31,7 @@ def make(tmp_path):
         assert (data.images() == grey).all()
         (folder / "samples.npz").write_bytes(samples.archive(data, None))
         figure = FlowFigure(steps)
-        figure.moments = [(step, data.take(torch.arange(5))) for step in steps]
+        figure.moments = [(step, data.take(torch.arange(5)).images()) for step in steps]
         drawn = figure.draw(data)
         if drawn is not None:
             drawn.save(folder / "flow.png")

@@ -13,7 +13,10 @@ from PIL import Image, ImageSequence
 from cswf_core.flow.flow import Flow
 from cswf_core.interfaces import Conditions, Dataset, Key, Space
 from cswf_core.runs import frames
-from cswf_core.runs.frames import Frames, Moments, arrangement, mosaic, spread
+from cswf_core.runs.frames import Frames, spread
+from cswf_core.runs.moments import Moments, arrangement, mosaic
+from cswf_plugins.cdfs.histogram import Histogram
+from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.schedules.constant import Constant
 from tests.conftest import random_data, small_flow
 
@@ -171,3 +174,40 @@ def test_an_archive_that_is_something_else_is_refused(arrays):
     buffer.seek(0)
     with pytest.raises((ValueError, KeyError)):
         Moments.read(buffer)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_particles_that_arrive_are_shown_from_then_on(labelled):
+    data, new = image_data(labelled=labelled), image_data(classes=5, labelled=labelled)
+    condition = OneHot(room=5) if labelled else None
+    kept = Frames(10)
+    options = {"schedule": Constant(steps=4, directions=20), "cdf": Histogram(bins=16), "sets": 2, "count": 60}
+    flow = small_flow(data, observers=(kept,), condition=condition, **options)
+    flow.again(4, arriving=new)
+    end = flow.run()
+    moments = Moments.read(io.BytesIO(kept.archive()))
+    assert moments.steps == tuple(range(9))
+    founders = 15 if labelled else 24
+    assert (moments.since[:founders] == 0).all()
+    assert (moments.since[founders:] == 5).all()  # step 5 is the first after the arrival
+    assert len(moments.since) == moments.images.shape[1] > founders
+    pictures = [np.asarray(picture) for picture in moments.pictures()]
+    shown = [(picture[..., -1] > 0).sum() // 16 for picture in pictures]
+    assert shown == [founders] * 5 + [len(moments.since)] * 4
+    few = moments.few(10)
+    assert few.since.shape == few.images.shape[1:2]
+    if labelled:
+        assert set(moments.labels) == {0, 1, 2, 3, 4}
+        assert moments.classes == end.classes
+    assert kept.gif()
+
+
+def test_points_that_arrive_are_shown_from_then_on():
+    kept = Frames(10)
+    options = {"schedule": Constant(steps=4, directions=20), "cdf": Histogram(bins=16), "sets": 2}
+    flow = small_flow(random_data(), observers=(kept,), **options)
+    flow.again(4, arriving=random_data(seed=5))
+    flow.run()
+    assert kept.moments.points.shape == (9, 60, 2)
+    assert (kept.moments.since == np.repeat([0, 5], 30)).all()
+    assert len(kept.moments.pictures()) == 9

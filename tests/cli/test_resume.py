@@ -1,0 +1,303 @@
+"""`cswf resume`: whatever stops a run, and whenever, it ends with the bits that it would have had."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+
+from cswf_core import hookimpl, load_recipe
+from cswf_core.launch import launch
+from cswf_core.runs.directory import RunDirectory
+
+SMALL = ("schedule.steps=60", "outputs.checkpoint_every=10", "evaluate.metrics=[]")
+
+FORKING = """
+import os, signal, sys, time
+from cswf_core import cli
+import cswf_core.cli.run, cswf_core.launch, sklearn.datasets  # what takes long is imported once
+
+for line in sys.stdin:
+    delay, *arguments = line.rstrip("\\n").split("\\t")
+    child = os.fork()
+    if child == 0:
+        sys.argv = ["cswf", *arguments]
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        cli.main()
+    deadline = time.monotonic() + float(delay)
+    status = None
+    while status is None:
+        done, code = os.waitpid(child, os.WNOHANG)
+        if done:
+            status = "killed" if os.WIFSIGNALED(code) else os.waitstatus_to_exitcode(code)
+        elif time.monotonic() >= deadline:
+            os.kill(child, signal.SIGKILL)
+            deadline = float("inf")
+        else:
+            time.sleep(0.002)
+    print(status, flush=True)
+"""
+"""Runs commands in children of a process that has imported everything, and kills each after some seconds."""
+
+
+class Killer:
+    """Calls `cswf`, and kills it with SIGKILL after a while."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", FORKING],
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+    def __call__(self, *arguments: str | Path, after: float = 300.0) -> str:
+        """Return `killed`, or the command's status."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("\t".join([str(after), *map(str, arguments)]) + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+
+@pytest.fixture(scope="module")
+def killer():
+    found = Killer()
+    yield found
+    assert found.process.stdin is not None
+    found.process.stdin.close()
+    found.process.wait()
+
+
+def facts(folder: Path) -> dict:
+    return json.loads((folder / "run.json").read_text())
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def rows(folder: Path) -> list[dict]:
+    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in found]
+
+
+def test_twenty_kills_at_random_moments_change_nothing(killer, tmp_path):
+    recipe = ("digits", "schedule.steps=240", "outputs.checkpoint_every=5", "evaluate.metrics=[]")
+    saving = ("model.save=true", "model.knots=16", "--device", "cpu", "--quiet")
+    assert killer("run", *recipe, *saving, "--out", tmp_path / "whole") == "0"
+    took, draw, kills = facts(tmp_path / "whole")["seconds"], random.Random(6), 0
+    deadline = time.monotonic() + 240
+    while kills < 20 and time.monotonic() < deadline:
+        # Mostly soon enough to be in the midst of something, and now and then before anything has begun.
+        after = draw.uniform(0.0, 0.45) * took
+        status = killer("run", *recipe, *saving, "--out", tmp_path / "killed", "--resume", after=after)
+        if status != "killed":  # it was quicker than that: begin again
+            assert status == "0"
+            assert facts(tmp_path / "killed")["samples_sha256"] == facts(tmp_path / "whole")["samples_sha256"]
+            for path in sorted((tmp_path / "killed").rglob("*"), reverse=True):
+                path.rmdir() if path.is_dir() else path.unlink()
+        kills += status == "killed"
+    assert kills == 20
+    assert killer("run", *recipe, *saving, "--out", tmp_path / "killed", "--resume") == "0"
+    assert facts(tmp_path / "killed")["samples_sha256"] == facts(tmp_path / "whole")["samples_sha256"]
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")
+    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
+    tables = [f"model/{path.name}" for path in (tmp_path / "whole/model").glob("*.safetensors")]
+    assert tables
+    for name in ("samples.npz", "frames.npz", "flow.png", *tables):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+@attrs.frozen
+class Bomb:
+    """Ends a run as a kill does, but for the record, at a step or after the evaluation."""
+
+    step: int | None = None
+
+    @hookimpl
+    def after_step(self, state):
+        if state.total_step == self.step:
+            raise KeyboardInterrupt
+
+    @hookimpl
+    def after_evaluation(self):
+        if self.step is None:
+            raise KeyboardInterrupt
+
+
+def run(folder: Path, *overrides: str, bomb: Bomb | None = None) -> str:
+    """Run the small recipe; return its SHA-256, or nothing if it did not come to its end."""
+    recipe = load_recipe("digits", [*SMALL, *overrides])
+    try:
+        launch(recipe, RunDirectory(folder), device="cpu", observers=[] if bomb is None else [bomb])
+    except KeyboardInterrupt:
+        return ""
+    return str(facts(folder)["samples_sha256"])
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory) -> str:
+    """The SHA-256 of the small run, if nothing stops it."""
+    return run(tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.fixture
+def halted(tmp_path) -> Path:
+    """The small run, stopped after 35 of its 60 steps, with checkpoints of steps 20 and 30."""
+    run(tmp_path / "run", bomb=Bomb(35))
+    return tmp_path / "run"
+
+
+def newest(folder: Path) -> Path:
+    return max((folder / "checkpoints").glob("step-*.safetensors"))
+
+
+def test_a_run_goes_on_from_its_newest_checkpoint(cswf, halted, expected):
+    assert newest(halted).name == "step-00000030.safetensors"
+    outcome = cswf("resume", halted, "--device", "cpu")
+    assert outcome.status == 0
+    assert facts(halted)["samples_sha256"] == expected
+    assert facts(halted)["status"] == "done"
+    assert [stop["step"] for stop in facts(halted)["resumed"]] == [30]
+    assert [row["step"] for row in rows(halted)] == [1, 10, 20, 30, 40, 50, 60]
+    again = cswf("resume", halted, "--device", "cpu")
+    assert again.status == 0
+    assert "is done: there is nothing left to do" in again.out
+
+
+def test_run_with_resume_does_the_same(cswf, halted, expected):
+    outcome = cswf("run", "digits", *SMALL, "--out", halted, "--resume", "--device", "cpu", "--quiet")
+    assert (outcome.status, outcome.out, outcome.err) == (0, "", "")
+    assert facts(halted)["samples_sha256"] == expected
+
+
+def test_run_with_resume_begins_where_nothing_has_begun(cswf, tmp_path, expected):
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / "run.json").touch()  # killed before anything was known
+    outcome = cswf("run", "digits", *SMALL, "--out", new, "--resume", "--device", "cpu", "--quiet")
+    assert outcome.status == 0
+    assert facts(new)["samples_sha256"] == expected
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/notes.txt").touch()
+    refused = cswf("run", "digits", *SMALL, "--out", tmp_path / "other", "--resume")
+    assert refused.status == 2
+    assert "is not empty" in refused.err
+
+
+def test_a_run_that_lacks_only_its_scores_gets_them(cswf, tmp_path, expected):
+    run(tmp_path / "run", "evaluate.metrics=[sliced-wasserstein]", bomb=Bomb())
+    outcome = cswf("resume", tmp_path / "run", "--device", "cpu", "--quiet")
+    assert outcome.status == 0
+    assert facts(tmp_path / "run")["samples_sha256"] == expected
+    assert "sliced_wasserstein" in facts(tmp_path / "run")["metrics"]
+
+
+def test_another_recipe_is_refused_with_what_changed(cswf, halted):
+    before = files(halted)
+    changed = ("schedule.steps=70", "condition.amplifier=5")
+    outcome = cswf("run", "digits", *SMALL, *changed, "--out", halted, "--resume")
+    assert outcome.status == 2
+    assert "was begun with another recipe" in outcome.err
+    assert "schedule.steps: 70, was 60" in outcome.err
+    assert "condition.amplifier: 5.0, was 10.0" in outcome.err
+    assert files(halted) == before
+    written = halted / "recipe.yaml"
+    written.write_text(written.read_text().replace("directions: 256", "directions: 99"))
+    edited = cswf("resume", halted)
+    assert edited.status == 2
+    assert "schedule.directions: 99, was 256" in edited.err
+
+
+def test_other_data_are_refused(cswf, tmp_path):
+    def save(value: int) -> None:
+        np.savez(tmp_path / "data.npz", images=np.full((20, 1, 8, 8), value, np.uint8))
+
+    save(3)
+    data = (f"data={{use: npz, path: {tmp_path / 'data.npz'}}}", "condition=none")
+    run(tmp_path / "run", *data, bomb=Bomb(35))
+    save(4)
+    outcome = cswf("resume", tmp_path / "run")
+    assert outcome.status == 2
+    assert "the data are not those that" in outcome.err
+    assert "their SHA-256 is" in outcome.err
+
+
+def test_of_a_damaged_checkpoint_the_one_before_is_used_and_the_loss_is_said(cswf, halted, expected):
+    newest(halted).write_bytes(b"not what it was")
+    outcome = cswf("resume", halted, "--device", "cpu")
+    assert outcome.status == 0
+    assert "lost: " in outcome.err
+    assert "step-00000030.safetensors has 15 bytes and should have" in outcome.err
+    assert facts(halted)["resumed"][0]["step"] == 20
+    assert "step-00000030" in facts(halted)["resumed"][0]["lost"][0]
+    assert facts(halted)["samples_sha256"] == expected
+
+
+def test_without_any_checkpoint_a_run_begins_again(cswf, halted, expected):
+    for path in (halted / "checkpoints").iterdir():
+        path.unlink()
+    assert cswf("resume", halted, "--device", "cpu", "--quiet").status == 0
+    assert facts(halted)["resumed"][0]["step"] == 0
+    assert facts(halted)["samples_sha256"] == expected
+    assert [row["step"] for row in rows(halted)] == [1, 10, 20, 30, 40, 50, 60]
+
+
+def test_what_is_no_run_cannot_go_on(cswf, tmp_path):
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        outcome = cswf("resume", folder)
+        assert outcome.status == 2
+        assert "has no run that was begun" in outcome.err
+    assert "give its --out" in cswf("run", "digits", "--resume").err
+
+
+def test_a_folder_in_use_is_left_alone(cswf, halted):
+    with RunDirectory(halted).held():
+        outcome = cswf("resume", halted)
+    assert outcome.status == 2
+    assert "is in use: another process is running there" in outcome.err
+
+
+def test_a_disk_that_is_full_ends_in_a_sentence_and_the_run_goes_on_later(cswf, tmp_path, expected):
+    """No file may have more than 100,000 bytes: the checkpoints, which have frames in them, do not fit."""
+
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    command = [sys.executable, "-m", "cswf_core", "run", "digits", *SMALL, "--out", tmp_path / "run"]
+    ended = subprocess.run(
+        [*command, "--device", "cpu"], text=True, capture_output=True, preexec_fn=small_files
+    )
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+    assert "no checkpoint at step 60: " in ended.stderr
+    assert "cannot be written" in ended.stderr
+    assert facts(tmp_path / "run")["status"] == "failed"
+    assert not [name for name in files(tmp_path / "run") if name.endswith(".part")]
+    assert cswf("resume", tmp_path / "run", "--device", "cpu", "--quiet").status == 0
+    assert facts(tmp_path / "run")["samples_sha256"] == expected
+
+
+def test_a_sweep_goes_on_inside_a_run(cswf, tmp_path, expected):
+    sweep = ("sweep", "digits", *SMALL, "seed=0,1", "--out", tmp_path / "s", "--device", "cpu")
+    assert cswf(*sweep, "--quiet").status == 0
+    first = tmp_path / "s/seed=0"
+    for path in sorted(first.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    run(first, "seed=0", bomb=Bomb(35))
+    outcome = cswf(*sweep)
+    assert outcome.status == 0
+    assert facts(first)["resumed"][0]["step"] == 30
+    assert facts(first)["samples_sha256"] == expected
+    assert "[2/2] seed=1: done before" in outcome.out

@@ -1,0 +1,139 @@
+"""A flow that goes on from a snapshot is the flow that never stopped; another round goes on from its end."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cswf_core.flow.state import Snapshot
+from cswf_core.interfaces import Conditions, Dataset, Key, Space
+from cswf_core.runs.durable import read_tensors, write_tensors
+from cswf_plugins.cdfs.histogram import Histogram
+from cswf_plugins.conditions.mask import Mask
+from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.projections.high_pass import HighPass
+from cswf_plugins.projections.locally_connected import LocallyConnected
+from cswf_plugins.schedules.adaptive import Adaptive
+from cswf_plugins.schedules.pyramid import Entry, Pyramid
+from tests.conftest import small_flow
+
+ENTRIES = tuple(map(Entry.from_text, ("(2×2) [2]", "(8×8) [5, 3]")))
+
+
+def images(n: int = 50) -> Dataset:
+    levels = Key(4, "images").open().integers(256, 64, n)
+    conditions = Conditions(labels=torch.arange(n) % 3, origin=torch.arange(n))
+    x = levels.float() / 128 - 1
+    return Dataset(x, Space((1, 8, 8)), conditions, ("a", "b", "c"), bin_width=1 / 128)
+
+
+KINDS = {
+    "plain": {"condition": NoCondition()},
+    "classes": {"condition": OneHot()},
+    "mask": {"condition": Mask(amplifier=2.0)},
+    "masks": {"condition": Mask(hidden="boxes", masks="each")},
+    "reuse": {"condition": OneHot(), "reuse": 3},
+    "sets": {"condition": OneHot(), "sets": 2},
+    "float64": {"condition": OneHot(), "dtype": torch.float64},
+    "tempered": {"condition": NoCondition(), "projection": HighPass(of=LocallyConnected(patch=3))},
+    "adaptive": {"schedule": Adaptive(entries=ENTRIES, steps=9, directions=40, shortest=2, window=2)},
+}
+
+
+def image_flow(**changes):
+    parts = {
+        "projection": LocallyConnected(patch=3),
+        "cdf": Histogram(bins=64),
+        "schedule": Pyramid(entries=ENTRIES, steps=4, directions=40),
+        "dtype": torch.float32,
+        **changes,
+    }
+    return small_flow(images(), **parts)
+
+
+def stopped(after: int, **changes) -> Snapshot:
+    """Take some steps and return where that leads; the flow goes on as if nothing had been asked."""
+    flow = image_flow(**changes)
+    state = next(state for state in flow if state.total_step == after)
+    found = flow.snapshot()
+    assert found.position.total == state.total_step
+    next(iter(flow), None)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flow_that_goes_on_ends_with_the_same_bits(kind, tmp_path):
+    whole = image_flow(**KINDS[kind])
+    states = list(whole)
+    for after in range(1, len(states), 3):
+        snapshot = stopped(after, **KINDS[kind])
+        write_tensors(tmp_path / "a", snapshot.tensors(), snapshot.facts())
+        flow = image_flow(**KINDS[kind])
+        flow.restore(Snapshot.of(*read_tensors(tmp_path / "a")))
+        assert flow.run().digest() == whole.samples().digest(), after
+
+
+def test_between_two_stages_only_the_particles_are_kept():
+    class Watch:
+        from cswf_core import hookimpl
+
+        @hookimpl
+        def after_stage(self, flow):
+            found.append(flow.snapshot())
+
+    found: list[Snapshot] = []
+    whole = image_flow(observers=(Watch(),)).run()
+    assert [s.position.step for s in found] == [0, 0, 0]
+    assert all(s.z is None and s.sum is None and not s.habits for s in found)
+    for snapshot in found:
+        flow = image_flow()
+        flow.restore(snapshot)
+        assert flow.run().digest() == whole.digest()
+
+
+def test_a_snapshot_stays_what_it_was_when_the_flow_goes_on():
+    flow = image_flow()
+    next(iter(flow))
+    kept = flow.snapshot()
+    before = {name: tensor.clone() for name, tensor in kept.tensors().items()}
+    flow.run()
+    other = image_flow()
+    other.restore(kept)
+    other.run()
+    assert all(torch.equal(before[name], tensor) for name, tensor in kept.tensors().items())
+
+
+def test_a_flow_counts_on_where_it_was():
+    flow = image_flow()
+    flow.restore(stopped(6))
+    state = next(iter(flow))
+    assert (state.stage_index, state.step, state.total_step) == (1, 3, 7)
+    assert state.seconds > 0
+
+
+def test_another_round_goes_through_all_stages_again_with_directions_of_its_own():
+    flow = image_flow()
+    first = flow.run()
+    flow.again(steps=2)
+    states = list(flow)
+    assert [state.stage_index for state in states] == [3, 3, 4, 4, 5, 5]
+    assert states[-1].total_step == states[-1].total_steps == 3 * 4 + 3 * 2
+    assert flow.finished
+    assert flow.samples().digest() != first.digest()
+
+
+def test_a_round_that_was_planned_beforehand_is_the_one_that_was_planned_later():
+    early, late = image_flow(), image_flow()
+    early.again(steps=2)
+    late.run()
+    late.again(steps=2)
+    assert early.run().digest() == late.run().digest()
+
+
+def test_sets_of_directions_come_round_again():
+    from cswf_core.flow.directions import step_key
+
+    assert [step_key(step, 1, 3) for step in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+    assert [step_key(step, 2, 2) for step in range(7)] == [0, 0, 1, 1, 0, 0, 1]
+    assert [step_key(step, 1) for step in range(4)] == [0, 1, 2, 3]

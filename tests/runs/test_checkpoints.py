@@ -1,0 +1,199 @@
+"""Checkpoints: two are kept, the newest good one is found, and what is damaged is said."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+import torch
+
+from cswf_core.errors import RunError
+from cswf_core.runs import durable
+from cswf_core.runs.checkpoints import CheckpointFolder, Checkpoints
+from cswf_core.runs.interval import Interval
+from tests.conftest import small_flow
+
+
+@pytest.fixture
+def folder(tmp_path) -> CheckpointFolder:
+    """A folder with the checkpoints of steps 10, 20 and 30, of which two are left."""
+    found = CheckpointFolder(tmp_path / "checkpoints")
+    for step in (10, 20, 30):
+        found.write(step, {"flow/x": torch.full((3, 4), float(step))}, {"word": f"after {step}"})
+    return found
+
+
+def newest(folder: CheckpointFolder) -> tuple[int | None, list[str]]:
+    lost: list[str] = []
+    found = next(folder.newest_first(lost), None)
+    return None if found is None else found.step, lost
+
+
+def names(folder: CheckpointFolder) -> list[str]:
+    return sorted(path.name for path in folder.path.iterdir())
+
+
+def test_two_are_kept_and_the_newest_comes_first(folder):
+    assert names(folder) == ["manifest.json", "step-00000020.safetensors", "step-00000030.safetensors"]
+    found = next(folder.newest_first([]))
+    assert (found.step, found.facts["word"]) == (30, "after 30")
+    assert torch.equal(found.part("flow")["x"], torch.full((3, 4), 30.0))
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+def edit(path):
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (truncate, "bytes and should have"),
+        (edit, "is not what was written: its checksum differs"),
+        (lambda path: path.unlink(), "is missing"),
+        (lambda path: path.write_bytes(b""), "has 0 bytes and should have"),
+    ],
+)
+def test_of_a_damaged_one_the_one_before_is_used_and_the_damage_is_said(folder, damage, said):
+    damage(folder.path / "step-00000030.safetensors")
+    step, lost = newest(folder)
+    assert step == 20
+    assert len(lost) == 1
+    assert said in lost[0]
+    assert "step-00000030" in lost[0]
+    damage(folder.path / "step-00000020.safetensors")
+    step, lost = newest(folder)
+    assert step is None
+    assert len(lost) == 2
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"checkpoints": [{"file": "../x", "step": 1}]}'])
+def test_without_a_manifest_the_files_are_looked_at(folder, text):
+    (folder.path / "manifest.json").write_text(text)
+    step, lost = newest(folder)
+    assert step == 30
+    assert "manifest.json cannot be read" in lost[0]
+    truncate(folder.path / "step-00000030.safetensors")
+    assert newest(folder)[0] == 20
+
+
+def test_a_folder_without_checkpoints_has_none(tmp_path):
+    assert newest(CheckpointFolder(tmp_path)) == (None, [])
+    assert newest(CheckpointFolder(tmp_path / "nowhere")) == (None, [])
+
+
+def test_another_format_is_refused_with_both_versions(folder, monkeypatch):
+    monkeypatch.setattr("cswf_core.runs.checkpoints.FORMAT", 2)
+    _, lost = newest(folder)
+    assert "has format 1, and this version of cswf reads format 2" in lost[0]
+
+
+def test_what_a_kill_leaves_of_a_file_is_removed(folder):
+    (folder.path / ".step-00000040.safetensors.part").write_bytes(b"half")
+    folder.tidy()
+    assert newest(folder) == (30, [])
+    assert all(name[0] != "." for name in names(folder))
+
+
+def test_going_on_from_an_earlier_one_drops_the_later(folder):
+    folder.write(25, {"flow/x": torch.zeros(1)}, {})
+    assert names(folder) == ["manifest.json", "step-00000020.safetensors", "step-00000025.safetensors"]
+
+
+@pytest.mark.parametrize("when", ["write", "sync", "manifest"])
+def test_a_full_disk_leaves_the_checkpoints_before(folder, when, monkeypatch):
+    """As the system reports it: at the write, at the sync, or for the manifest only."""
+
+    def full(*arguments, **_):
+        raise OSError(28, "No space left on device")
+
+    patched = {"write": (durable, "save_file"), "sync": (durable, "_sync")}
+    if when == "manifest":
+        monkeypatch.setattr("cswf_core.runs.checkpoints.write_durably", full_manifest(full))
+    else:
+        monkeypatch.setattr(*patched[when], full)
+    with pytest.raises(RunError, match="No space left on device"):
+        folder.write(40, {"flow/x": torch.zeros(3)}, {})
+    monkeypatch.undo()
+    assert newest(folder) == (30, [])
+    assert all(name[0] != "." for name in names(folder))
+
+
+def full_manifest(full):
+    def write(path, content):
+        with durable.replacing(path):
+            full()
+
+    return write
+
+
+def test_a_flow_goes_on_if_a_checkpoint_cannot_be_written(tmp_path, monkeypatch, caplog):
+    watching = Checkpoints(CheckpointFolder(tmp_path / "c"), Interval(steps=1), (), dict)
+    flow = small_flow(observers=(watching,))
+    steps = iter(flow)
+    next(steps)
+
+    def full(*_):
+        raise RunError("the disk is full")
+
+    monkeypatch.setattr(CheckpointFolder, "write", full)
+    with caplog.at_level(logging.WARNING, logger="cswf"):
+        next(steps)
+    assert caplog.messages == ["no checkpoint at step 2: the disk is full; the one of step 1 stays"]
+    monkeypatch.undo()
+    flow.run()
+    assert newest(watching.folder) == (3, [])
+
+
+@pytest.mark.parametrize(("every", "steps"), [(Interval(steps=2), [2, 3]), (Interval(seconds=0.0), [1, 2, 3])])
+def test_checkpoints_come_when_they_are_due_and_at_the_end(tmp_path, every, steps, monkeypatch):
+    written = []
+    write = CheckpointFolder.write
+    monkeypatch.setattr(CheckpointFolder, "write", lambda self, s, *a: written.append(s) or write(self, s, *a))
+    watching = Checkpoints(CheckpointFolder(tmp_path / "c"), every, (), dict)
+    small_flow(observers=(watching,)).run()
+    assert sorted(set(written)) == steps
+
+
+def test_never_is_never(tmp_path):
+    watching = Checkpoints(CheckpointFolder(tmp_path / "c"), Interval(), (), dict)
+    small_flow(observers=(watching,)).run()
+    assert not (tmp_path / "c").exists()
+
+
+def test_stage_ends_are_saved_only_while_that_is_cheap(tmp_path):
+    watching = Checkpoints(CheckpointFolder(tmp_path / "c"), Interval(seconds=1e9), (), dict)
+    flow = small_flow(observers=(watching,))
+    watching._spent = 1e9
+    watching.after_stage(flow)
+    assert not (tmp_path / "c").exists()
+    watching._spent = 0.0
+    watching.after_stage(flow)
+    assert json.loads((tmp_path / "c/manifest.json").read_text())["checkpoints"][0]["step"] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "interval"),
+    [
+        ("500", Interval(steps=500)),
+        ("30s", Interval(seconds=30.0)),
+        ("10min", Interval(seconds=600.0)),
+        ("1.5h", Interval(seconds=5400.0)),
+        ("never", Interval()),
+    ],
+)
+def test_an_interval_is_steps_or_time_and_is_written_back(text, interval):
+    assert Interval.from_text(text) == interval
+    assert str(Interval.from_text(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "0", "0s", "1.5", "-3", "10 minutes", "min", "1e3"])
+def test_what_is_no_interval_is_refused(text):
+    with pytest.raises(ValueError, match="is not a number of steps such as 500, a time such as 30s"):
+        Interval.from_text(text)
