@@ -14,7 +14,7 @@ from cswf_core.flow import boundary
 from cswf_core.interfaces import Dataset, Key
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Choice, Recipe, choose
-from cswf_core.recipe.build import load_data
+from cswf_core.recipe.build import load_everything
 
 SPLITS = ("train", "test")
 
@@ -55,7 +55,7 @@ def load(text: str, registry: Registry) -> Real:
 
 def task_of_run(recipe: Recipe, real: Sequence[Real], metrics: Sequence[Choice]) -> Task:
     """Return what to compute for a run: its recipe's data and metrics, where nothing else is asked for."""
-    data = load_data(recipe)
+    data = load_everything(recipe)
     chosen = tuple(metrics) or recipe.metrics or _usual(recipe.registry, data)
     splits = [split for split in SPLITS if split == "train" or data.held_out is not None]
     own = references_of(recipe, data, splits)

@@ -12,6 +12,7 @@ from torch import Tensor
 from cswf_core.flow import boundary
 from cswf_core.flow.clock import Clock, Work
 from cswf_core.interfaces import CDFEstimator, FittedCDF, Owner, Rows, Stratum, TransportMap
+from cswf_core.kernels import tables
 
 Fits = list[FittedCDF]
 """What was fitted to the data's rows: one for each stratum."""
@@ -49,6 +50,18 @@ class Estimate:
         for part, (particles, _) in zip(parts, self.strata, strict=True):
             rows.values[:, particles] = part.values  # only now: what runs out of memory is tried again
         return torch.stack(totals).sum(dim=0)
+
+    def displace_by(self, rows: Rows, positions: Tensor, displacements: Tensor, clock: Clock) -> Tensor:
+        """Replace the particles' rows p by δ as tables say (S×H×K each); return the sum of δ² of each: H."""
+        with clock.part("lookup", _work(rows)):
+            if self.strata is None:
+                return tables.displace(rows, positions[0], displacements[0])
+            parts, totals = self._strata(rows, 0), []
+            for part, *table in zip(parts, positions, displacements, strict=True):
+                totals.append(tables.displace(part, *table))
+            for part, (particles, _) in zip(parts, self.strata, strict=True):
+                rows.values[:, particles] = part.values
+            return torch.stack(totals).sum(dim=0)
 
     def _strata(self, rows: Rows, side: int) -> list[Rows]:
         if self.strata is None:

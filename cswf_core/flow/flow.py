@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import attrs
@@ -15,21 +14,20 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import RunError
-from cswf_core.flow import admission, boundary
+from cswf_core.flow import boundary
+from cswf_core.flow.arrival import Steps, as_dataset, joined, with_steps
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.directions import Directions, directions_of
-from cswf_core.flow.estimate import Estimate
 from cswf_core.flow.gain import tempering
-from cswf_core.flow.memory import Chunks, fitting
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.parts import Parts, Settings
-from cswf_core.flow.plan import ExactPlan, Plan, Scene
+from cswf_core.flow.plan import Plan
 from cswf_core.flow.runaway import refuse_runaway
-from cswf_core.flow.stage import Coordinates
-from cswf_core.flow.start import balanced, begin, given
+from cswf_core.flow.sketch import Sketch
+from cswf_core.flow.start import given
 from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State
 from cswf_core.flow.watching import hooks
+from cswf_core.flow.workshop import Workshop
 from cswf_core.interfaces import (
     Dataset,
     Key,
@@ -37,10 +35,9 @@ from cswf_core.interfaces import (
     Schedule,
     Stage,
 )
-from cswf_core.kernels import gpu
 
 
-class Flow:
+class Flow(Workshop):
     """M particles on their way from noise to the data.
 
     Iterate to step by hand (`for state in flow`, as often as you like: it goes on where it was), or call
@@ -56,28 +53,15 @@ class Flow:
         start: Dataset | None = None,
         device: torch.device | str = "cpu",
         observers: Sequence[object] = (),
+        sketch: Sketch | None = None,
     ) -> None:
-        self.parts = parts
-        self.settings = settings if settings is not None else Settings()
-        self.device = torch.device(device)
-        self.data = admission.check_dataset(data, parts.owner("dataset"))
-        with boundary.calling(parts.owner("schedule"), "stages"):
-            self._round = boundary.check_stages(
-                parts.schedule.stages(data.space, parts.projection), parts.owner("schedule")
-            )
+        """With `settings.sets`, counts are kept of the data; `sketch` has those that were counted before."""
+        settings = settings if settings is not None else Settings()
+        super().__init__(data, parts, settings, start, device, sketch)
         self.stages = self._round
-        with boundary.calling(parts.owner("condition"), "length"):
-            admission.check_amplifier(getattr(parts.condition, "amplifier", None), parts.owner("condition"))
-            self.condition_length = parts.condition.length(data)
-        with self._working():
-            x, conditions, self.observation = begin(data, parts, self.settings, start, self.device)
-            self.particles = Particles(x.contiguous(), conditions)
-            self.target = balanced(data, parts.condition, self.settings.seed, parts.owner("condition"))
-            self._data_x = self.target.x.to(self.device, self.settings.dtype).contiguous()
-            self._data_conditions = self.target.conditions.to(self.device, self.settings.dtype)
-        self._size = max(_mean_length(self._data_x), _mean_length(self.particles.x))
-        self._chunks = Chunks(self.device, len(self.particles) + len(self.target), self._data_x.element_size())
-        self._estimate = self._plan_estimate()
+        """Those of all rounds that are planned."""
+        self._arriving: dict[int, Dataset] = {}
+        """Data that come when a stage begins, by its number."""
         self.clock = Clock()
         self._hooks = hooks(observers)
         self.finished = False
@@ -117,11 +101,6 @@ class Flow:
             raise RunError("this flow was broken off by an error or an interruption; build it anew")
         return self.samples()
 
-    def sizes(self) -> tuple[torch.device, int, int, int]:
-        """Return the device, d, M and N: what decides whether a flow fits."""
-        M = self.settings.count if self.settings.count is not None else len(self.data)
-        return self.device, self.data.space.dimension, M, len(self.data)
-
     def samples(self, index: Tensor | None = None) -> Dataset:
         """Return the particles as they are now, on the CPU, with the conditions they were drawn for.
 
@@ -148,19 +127,54 @@ class Flow:
         with self._working():
             return given(self.data, self.settings, self.particles.conditions, self._data_x)
 
-    @contextmanager
-    def _working(self) -> Iterator[None]:
-        """Work on the flow's device, and say in one sentence if it does not fit there."""
-        here = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
-        with fitting(*self.sizes()), here:
-            yield
+    def again(self, steps: Steps = None, *, arriving: Dataset | None = None) -> None:
+        """Plan another round through all stages, from where particles are then.
 
-    def again(self, steps: int | None = None) -> None:
-        """Plan another round through all stages, from where particles are then; `steps` is K of each stage."""
-        stages = [stage if steps is None else attrs.evolve(stage, steps=steps) for stage in self._round]
+        `steps` is K of all stages, or of each. When the round begins, data that are `arriving` are inserted.
+        """
+        stages = with_steps(self._round, steps)
+        if arriving is not None:
+            self._arriving[len(self.stages)] = self._learner().admit(arriving)
         self.stages = (*self.stages, *stages)
         if self.finished:
             self.finished, self._evolution = False, self._evolve()
+
+    @property
+    def position(self) -> Position:
+        """How far the flow has come."""
+        return self._at
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds through the stages are planned."""
+        return len(self.stages) // max(1, len(self._round))
+
+    @property
+    def cohorts(self) -> tuple[int, ...]:
+        """M at the beginning, and after each arrival so far."""
+        return (len(self.particles),) if self.online is None else tuple(self.online.cohorts)
+
+    def everything(self) -> Dataset:
+        """Return the data together with those that are still to arrive."""
+        data = self.data
+        for stage in sorted(self._arriving):
+            data = joined(data, self._arriving[stage])
+        return data
+
+    def insert(self, samples: object, labels: object = None) -> None:
+        """Take in more data, between two steps or at the end, and particles in proportion.
+
+        `samples` are a `Dataset`; or images or points, with labels if there are classes: see `as_dataset`.
+        """
+        self._welcome(self._learner().admit(as_dataset(samples, labels, self.data)))
+
+    def _welcome(self, new: Dataset) -> None:
+        """Take in data that have been admitted, and the particles that come with them."""
+        self._take_in(new)
+        self._let_in(new)
+        if self._plan is not None:
+            with self._working():
+                self._plan = self._make_plan(self._at.stage, self._plan.scene.directions)
 
     def snapshot(self) -> Snapshot:
         """Return all that is needed to go on from here; for observers, after a step or a stage."""
@@ -176,6 +190,9 @@ class Flow:
             conditions = snapshot.conditions.to(self.device, self.settings.dtype)
             self.particles = Particles(snapshot.x.to(self._data_x, copy=True).contiguous(), conditions)
         self._at = attrs.evolve(snapshot.position, distances=list(snapshot.position.distances))
+        for stage in [s for s in self._arriving if (s, 0) < (self._at.stage, self._at.step)]:
+            self._take_in(self._arriving.pop(stage))  # their particles are in the snapshot
+        self._chunks = self._cut()
         self._restored = snapshot
         self.finished, self._evolution = False, self._evolve()
 
@@ -183,6 +200,8 @@ class Flow:
         began = time.perf_counter() - self._at.seconds
         while self._at.stage < len(self.stages):
             stage = self.stages[self._at.stage]
+            if self._at.stage in self._arriving:
+                self._welcome(self._arriving.pop(self._at.stage))
             self._plan = self._enter(stage)
             self.notify("before_stage", stage=stage)
             while self._at.step < stage.steps and not self._may_leave(stage):
@@ -201,15 +220,12 @@ class Flow:
         """Enter a stage's coordinates, or come back to them, and return how its steps are computed."""
         back, self._restored = self._restored, None
         with self._working():
-            coordinates = Coordinates(
-                stage, self.data.space, self.observation, self.parts.condition.amplifier, self._data_x
-            )
-            self.particles.enter(coordinates)
-            directions = directions_of(stage, coordinates, self.parts, self.condition_length, self._data_x)
+            directions = self._directions(stage)
+            self.particles.enter(directions.coordinates)
             self._factor = tempering(directions, Key(self.settings.seed, "gain", self._at.stage))
             if back is not None and back.z is not None and back.sum is not None:
                 self.particles.restore(back.z, back.sum)
-            plan = self._make_plan(directions)
+            plan = self._make_plan(self._at.stage, directions)
             if back is not None and back.habits:
                 plan.adopt(back.habits)
         return plan
@@ -249,51 +265,7 @@ class Flow:
         with boundary.calling(self.parts.owner("schedule"), "stop"):
             return bool(self.parts.schedule.stop(stage, list(self._at.distances)))
 
-    def _make_plan(self, directions: Directions) -> Plan:
-        """Return how the steps of a stage are computed here."""
-        index = self._at.stage
-        scene = Scene(
-            index=index,
-            drawn_as=index if self.settings.sets is None else index % len(self._round),
-            settings=self.settings,
-            particles=self.particles,
-            data=self.target,
-            data_x=self._data_x,
-            conditions=self._data_conditions,
-            directions=directions,
-            estimate=self._estimate,
-            chunks=self._chunks,
-        )
-        return self._plan_class()(scene)
-
-    @property
-    def products(self) -> str:
-        """The numbers that products are taken in: `float16`, summed in float32, or `float32` or `float64`."""
-        exact = issubclass(self._plan_class(), ExactPlan)
-        return str(self.settings.dtype).removeprefix("torch.") if exact else "float16"
-
-    def _plan_class(self) -> type[Plan]:
-        """Return the plan in half precision if that is wanted and can be had; float64 stays what it is."""
-        wanted = self.settings.half and self.settings.dtype == torch.float32
-        if not (wanted and gpu.usable(self.device)):
-            return ExactPlan
-        from cswf_core.flow.half import HalfPlan  # needs Triton
-
-        return HalfPlan
-
-    def _plan_estimate(self) -> Estimate:
-        owner = self.parts.owner("condition")
-        with boundary.calling(owner, "strata"):
-            strata = self.parts.condition.strata(self.particles.conditions, self._data_conditions)
-        strata = admission.check_strata(strata, owner, len(self.particles), len(self.target))
-        return Estimate(self.parts.cdf, self.parts.owner("cdf"), strata)
-
     def notify(self, hook: str, **arguments: object) -> None:
         """Call a hook of everything that watches this flow."""
         with boundary.calling(Owner("hook", hook, "an observer", ""), hook):
             getattr(self._hooks, hook)(flow=self, **arguments)
-
-
-def _mean_length(x: Tensor) -> float:
-    lengths: Tensor = torch.linalg.vector_norm(x, dim=0)
-    return float(lengths.mean())

@@ -15,13 +15,24 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock
+from cswf_core.flow.counts import SetCounts
 from cswf_core.flow.estimate import Fits
 from cswf_core.flow.graph import StepGraph, recorded
 from cswf_core.flow.memory import SHARE, is_out_of_memory, total_memory
 from cswf_core.flow.plan import Plan, Scene, Stepped
-from cswf_core.flow.slabs import HalfCloud, Slab, cut, packing, project, spread, work
+from cswf_core.flow.slabs import (
+    HalfCloud,
+    Slab,
+    cut,
+    halved,
+    moving,
+    packing,
+    project,
+    refuse_too_many,
+    spread,
+    work,
+)
 from cswf_core.flow.step import Tile, noise_widths
 from cswf_core.flow.structured import places
 from cswf_core.flow.tables import StepTables, TableKeeper
@@ -38,9 +49,6 @@ WORTHWHILE = 6
 MEASURED = 1024
 """Particles whose moves are measured, for the log."""
 
-MOST_TILES = 65535
-"""Tiles of samples that a grid of programs can have."""
-
 
 class HalfPlan(Plan):
     """Float16 products with float32 sums, on a CUDA device."""
@@ -51,10 +59,10 @@ class HalfPlan(Plan):
         self._places: Places | None = None
         self._sorted: bool | None = None
         """Whether directions are sorted by where they look; None until the stage's first are there."""
-        self._keeping = False
-        """Whether the step at hand keeps its tables."""
         self._mine: HalfCloud | None = None
         self._data: HalfCloud | None = None
+        self._counts: SetCounts | None = None
+        self._sets: dict[int, list[Slab]] = {}
         self._stale = False
         self._graph: StepGraph[list[Slab]] | None = None
         self._tried = False
@@ -65,11 +73,7 @@ class HalfPlan(Plan):
         self._sums: Tensor | None = None
         """Σ_h δ_h θ_h of all slabs but the last: d'×M'."""
         self._factor = torch.empty(1, device=device)
-        if padded(max(M, scene.data_x.shape[1])) // TILE > MOST_TILES:
-            raise RunError(
-                f"precision 'fast' goes up to {MOST_TILES * TILE:,} particles or data; "
-                "take particles.precision=float32"
-            )
+        refuse_too_many(max(M, scene.data_x.shape[1]))
         row = 2 * (padded(M) + padded(scene.data_x.shape[1]))
         most = total_memory(device) // SHARE // row if scene.estimate.lean else scene.chunks.rows
         self._most = min(max(TILE, most // TILE * TILE), padded(scene.directions.stage.directions))
@@ -78,9 +82,7 @@ class HalfPlan(Plan):
         """X ← X − η v̂."""
         first = self.first(step)
         self._factor.fill_(eta / self.scene.directions.stage.directions)
-        self._keeping = self._graph is not None or self._wanted(step)
         if self._graph is None and self._recordable(step):
-            self._keeping = True  # what is recorded holds for all steps
             self._record(step)
         if self._graph is not None and self._untimed and self._drawn == step:
             result = self._graph.replay(step + 1)
@@ -92,12 +94,9 @@ class HalfPlan(Plan):
         self._stale = self.scene.directions.stage.entropy > 0
         return self._stepped(moved, step)
 
-    def _wanted(self, step: int) -> bool:
-        """Say whether the tables of a step are wanted."""
-        return self.scene.settings.tables is not None and self.scene.settings.tables.wants(step)
-
     def _stepped(self, result: tuple[Tensor, ...], step: int) -> Stepped:
-        tables = StepTables(*result[2:]) if self._wanted(step) else None
+        request = self.scene.settings.tables
+        tables = StepTables(*result[2:]) if request is not None and request.wants(step) else None
         return Stepped(result[0], result[1], tables)
 
     def habits(self) -> dict[str, int]:
@@ -147,14 +146,13 @@ class HalfPlan(Plan):
         """Move along some directions; return the mean length of the move, SW₂² and, if wanted, the tables."""
         target = self._target()
         before = spread(target, MEASURED).clone()
-        keeper = self.keeper(0) if self._keeping else None  # a stage's first step is always one that is kept
+        keeper = self.keeper()
         squares = self._transport(slabs, target, keeper)
-        with self.clock.part("move", self._arriving):
+        with self.clock.part("move", partial(moving, self.scene.particles, self._observed)):
             moved = self._arrived(target, before)
         if keeper is None:
             return moved, squares
-        tables = keeper.tables()
-        return moved, squares, tables.positions, tables.displacements
+        return moved, squares, *keeper.found()
 
     def ready(self, tile: Tile) -> Tile:
         """Return the tile as it was drawn."""
@@ -179,20 +177,26 @@ class HalfPlan(Plan):
         except Exception as error:
             if not is_out_of_memory(error) or self._begun or self._most == TILE:
                 raise
-        self._drawn, self._slabs = -1, []
+        self._drawn, self._slabs, self._sets = -1, [], {}
         self._most = max(TILE, self._most // 2 // TILE * TILE)
         self.scene.chunks.tell(f"{self._most} directions at a time; results may differ in the last digits")
         return False
 
     def _fresh(self, step: int) -> list[Slab]:
         """Draw the directions of a step and, where fits are small, fit the data's distributions along them."""
+        if step in self._sets:
+            return self._sets[step]
         slabs: list[Slab] = []
+        counts = self.scene.counts
+        self._counts = None if counts is None else counts.of(step)
         for number, tile in enumerate(self.tiles(step)):
             with self.clock.part("draw", partial(packing, tile)):
                 slabs += self._cut(tile, number)
-        if self.scene.estimate.cdf.compact:
+        if self.scene.estimate.cdf.compact or counts is not None:
             for slab in slabs:
                 slab.fits = self._fitted(slab)
+        if self.keeps_sets:
+            self._sets[step] = slabs
         return slabs
 
     def _transport(self, slabs: list[Slab], target: Tensor, keeper: TableKeeper | None) -> Tensor:
@@ -203,10 +207,12 @@ class HalfPlan(Plan):
             with self.clock.part("project", partial(work, slab, M, 2)):
                 rows, values = project(slab, mine, None)
             fits = slab.fits if slab.fits is not None else self._fitted(slab)
-            if keeper is not None:
-                with self.clock.part("tables"):
-                    keeper.take(slab.tile, slab.first, slab.directions.order, rows, fits)
-            squares += self.scene.estimate.displace(rows, fits, self.clock).double().sum()
+            if keeper is None:
+                each = self.scene.estimate.displace(rows, fits, self.clock)
+            else:
+                order = slab.directions.order
+                each = keeper.displace(slab.tile, slab.first, order, rows, fits, self.clock)
+            squares += each.double().sum()
             if rows.values.dtype != values.dtype:
                 values[: rows.values.shape[0], :M] = rows.values
             if number + 1 < len(slabs):
@@ -231,9 +237,8 @@ class HalfPlan(Plan):
 
     def _cut(self, tile: Tile, number: int) -> list[Slab]:
         """Turn a tile into slabs of at most so many directions."""
-        theta = tile.projection.dense()
-        if self._data is None:
-            self._place(theta)
+        if self._mine is None:
+            self._place(tile.projection.dense())
         noise = noise_widths(tile, self.scene.directions.coordinates, self.scene.data.bin_width)
         return cut(attrs.evolve(tile, noise=noise), self._places, self._most, number)
 
@@ -244,18 +249,14 @@ class HalfPlan(Plan):
         if self._sorted is None:
             self._sorted = where is not None and products.arrange(theta, None, where).share() <= SORTED_BELOW
         self._places = where if self._sorted else None
-        middle = scene.data_x + scene.data.bin_width / 2 if scene.data.bin_width else scene.data_x
-        data = self._cloud(scene.directions.coordinates.enter_data(middle), scene.conditions)
+        if scene.counts is None:
+            middle = scene.data_x + scene.data.bin_width / 2 if scene.data.bin_width else scene.data_x
+            self._data = self._cloud(scene.directions.coordinates.enter_data(middle), scene.conditions)
         self._mine = self._cloud(scene.particles.cloud.z, scene.particles.conditions)
-        self._data = data
+        self._stale = scene.particles.sum is not None  # a flow may come back in the middle of a stage
 
     def _cloud(self, z: Tensor, conditions: Conditions) -> HalfCloud:
-        d, n = z.shape
-        z = z.contiguous()
-        half = torch.empty(padded(d), padded(n), dtype=torch.float16, device=z.device)
-        products.halve(z, self._places, half)
-        groups = self.scene.directions.groups(conditions)
-        return HalfCloud(half, n, conditions, groups)
+        return halved(z, self._places, conditions, self.scene.directions.groups(conditions))
 
     def _particles(self) -> HalfCloud:
         """Return the particles in half precision, brought up to date if noise was added to them."""
@@ -286,6 +287,8 @@ class HalfPlan(Plan):
         return self.scene.particles.sum is None and not self._observed
 
     def _fitted(self, slab: Slab) -> Fits:
+        if self._counts is not None:
+            return self._counts.fits(slab.tile, slab.first, slab.directions.shape[0], slab.directions.order)
         assert self._data is not None
         with self.clock.part("project", partial(work, slab, self._data.count, 2)):
             rows, _ = project(slab, self._data, slab.noise)
@@ -304,15 +307,3 @@ class HalfPlan(Plan):
             return lengths.mean()
         self._refresh(mine)
         return (change * self._gram(change)).sum(dim=0).clamp_min(0).sqrt().mean()
-
-    def _arriving(self) -> tuple[float, float]:
-        """Return the bytes that `_arrived` has to move.
-
-        Of z = z₀ + G S: read S, write G S, read both parts, write z in half precision. With an observation:
-        read the update, read and write z and S, or x, and bring that into half precision.
-        """
-        particles = self.scene.particles
-        each = 0 if self._direct else 18
-        if self._observed and particles.sum is not None:
-            each += 8
-        return float(each * particles.cloud.z.numel()), 0.0

@@ -70,6 +70,18 @@ class Particles:
         """Go on inside a stage that was entered before, with its z and S: d_k×M each."""
         self._z, self._sum = (part.to(self._x, copy=True) for part in (z, total))
 
+    def join(self, x: Tensor, conditions: Conditions) -> None:
+        """Let more particles in, x (d×m) with all conditions (of M + m), between stages or inside one."""
+        self.conditions = conditions
+        inside = self._coordinates
+        if inside is not None and self._sum is not None:
+            z = inside.enter(x)
+            self._z = torch.cat([self._z, z], dim=1)
+            self._sum = torch.cat([self._sum, torch.zeros_like(z)], dim=1)
+        self._x = torch.cat([self._x, x], dim=1)
+        if self._sum is None:
+            self._z = self._x
+
     def leave(self) -> None:
         """End a stage: x takes on what the stage has changed."""
         self._x = self.x
@@ -96,3 +108,9 @@ class Particles:
         self._x += noise
         if self._sum is not None:
             self._z += self._coordinates.enter(noise)
+
+
+def mean_length(x: Tensor) -> float:
+    """Return the mean length of samples x: d×n."""
+    lengths: Tensor = torch.linalg.vector_norm(x, dim=0)
+    return float(lengths.mean())

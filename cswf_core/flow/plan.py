@@ -12,18 +12,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 import attrs
+import torch
 from torch import Tensor
 
 from cswf_core.flow.clock import Clock
+from cswf_core.flow.counts import StageCounts
 from cswf_core.flow.directions import Directions, step_key
 from cswf_core.flow.estimate import Estimate
-from cswf_core.flow.memory import Chunks
+from cswf_core.flow.memory import Chunks, total_memory
 from cswf_core.flow.noise import dequantised, gaussian
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.parts import Settings
 from cswf_core.flow.step import Cloud, Kept, Tile, Workbench, noise_widths, velocity
 from cswf_core.flow.tables import StepTables, TableKeeper
 from cswf_core.interfaces import Conditions, Dataset, Key
+from cswf_core.kernels import gpu
+
+SETS_SHARE = 16
+"""Directions that come again may take this part of a device's memory."""
 
 
 @attrs.frozen(eq=False)
@@ -57,6 +63,8 @@ class Scene:
     directions: Directions
     estimate: Estimate
     chunks: Chunks
+    counts: StageCounts | None = None
+    """The data's counts along the stage's directions, in place of the data, of which there are none then."""
 
 
 class Plan(abc.ABC):
@@ -124,17 +132,33 @@ class Plan(abc.ABC):
         settings = self.scene.settings
         return step_key(step, settings.reuse, settings.sets)
 
-    def keeper(self, step: int) -> TableKeeper | None:
-        """Return what collects the tables of a step; None if they are not wanted."""
+    def keeper(self) -> TableKeeper | None:
+        """Return what moves particles by tables, and collects these; None if they are not wanted."""
         scene, request = self.scene, self.scene.settings.tables
-        if request is None or not request.wants(step):
+        if request is None:
             return None
         directions = scene.directions
         return TableKeeper(request, directions.stage.directions, directions.together, scene.estimate)
 
+    @property
+    def keeps_sets(self) -> bool:
+        """Whether directions that come again are kept: if all sets of a stage take little of the memory."""
+        sets, stage, like = self.scene.settings.sets, self.scene.directions.stage, self.scene.data_x
+        size = stage.directions * self.scene.directions.coordinates.space.dimension * like.element_size()
+        return sets is not None and sets * size <= total_memory(like.device) // SETS_SHARE
+
     def ready(self, tile: Tile) -> Tile:
         """Return a tile as the plan's products want it."""
         return self.scene.directions.structured(tile)
+
+
+def plan_class(settings: Settings, device: torch.device) -> type[Plan]:
+    """Return the plan in half precision if that is wanted and can be had; float64 stays what it is."""
+    if not (settings.half and settings.dtype == torch.float32 and gpu.usable(device)):
+        return ExactPlan
+    from cswf_core.flow.half import HalfPlan  # needs Triton
+
+    return HalfPlan
 
 
 class ExactPlan(Plan):
@@ -150,27 +174,32 @@ class ExactPlan(Plan):
         self._drawn = -1
         self._tiles: list[Tile] | None = None
         self._kept: Kept = {}
+        self._sets: dict[int, list[Tile]] = {}
+        """The directions of each set, where sets come again."""
 
     def move(self, step: int, eta: float) -> Stepped:
         """X ← X − η v̂."""
         scene = self.scene
         first = self.first(step)
         if first != self._drawn:
-            self._tiles, self._kept, self._drawn = None, {}, first
+            self._tiles, self._kept, self._drawn = self._sets.get(first), {}, first
         tiles: Iterable[Tile] = self.tiles(first) if self._tiles is None else self._tiles
-        if scene.settings.reuse != 1 and self._tiles is None:
+        if self._tiles is None and (scene.settings.reuse != 1 or self.keeps_sets):
             tiles = self._tiles = list(tiles)
-        kept = None if scene.settings.reuse == 1 else self._kept
+        if self.keeps_sets and self._tiles is not None:
+            self._sets[first] = self._tiles
+        counts = None if scene.counts is None else scene.counts.of(first)
+        kept = None if scene.settings.reuse == 1 or counts is not None else self._kept
         # What is kept was fitted with the noise of the first step; a flow that goes on later does the same.
         noise = first if kept is not None and scene.estimate.cdf.compact else step
         data = lru_cache(lambda: Cloud(self._noisy(noise), scene.conditions))  # drawn only if it is needed
-        keeper = self.keeper(step)
-        bench = Workbench(scene.estimate, scene.chunks, kept, self.clock, keeper)
+        keeper = self.keeper()
+        bench = Workbench(scene.estimate, scene.chunks, kept, self.clock, keeper, counts)
         update, squares = velocity(tiles, scene.particles.cloud, data, bench)
         kept_up = 1 if scene.particles.sum is None else 2  # x, or z and S: read and written
         with self.clock.part("move", lambda: (float((1 + 2 * kept_up) * update.nbytes), 0.0)):
             moved = scene.particles.move(update.mul_(eta))
-        return Stepped(moved, squares, None if keeper is None else keeper.tables())
+        return Stepped(moved, squares, None if keeper is None else keeper.tables(step))
 
     def ready(self, tile: Tile) -> Tile:
         """Return a tile in blocks where that pays, and with the width of the noise in the data's bins."""

@@ -6,11 +6,16 @@ import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.errors import RunError
 from cswf_core.flow.estimate import Fits
+from cswf_core.flow.particles import Particles
 from cswf_core.flow.step import Meeting, Tile
 from cswf_core.interfaces import Conditions, Rows
-from cswf_core.kernels.blocks import Blocks, Places, padded
+from cswf_core.kernels.blocks import TILE, Blocks, Places, padded
 from cswf_core.kernels.gpu import products
+
+MOST_TILES = 65535
+"""Tiles of samples that a grid of programs can have."""
 
 RUN = 64
 """Samples in a row that are looked at together: reading runs is quick."""
@@ -82,6 +87,25 @@ def project(slab: Slab, cloud: HalfCloud, noise: Tensor | None) -> tuple[Rows, T
     return rows, values
 
 
+def halved(
+    z: Tensor, places: Places | None, conditions: Conditions, groups: tuple[Tensor, Conditions] | None
+) -> HalfCloud:
+    """Return samples z (d×n) in half precision, their coordinates in the order of `places`."""
+    d, n = z.shape
+    half = torch.empty(padded(d), padded(n), dtype=torch.float16, device=z.device)
+    products.halve(z.contiguous(), places, half)
+    return HalfCloud(half, n, conditions, groups)
+
+
+def refuse_too_many(samples: int) -> None:
+    """Raise `RunError` if there are more samples than the kernels can count."""
+    if padded(samples) // TILE > MOST_TILES:
+        raise RunError(
+            f"precision 'fast' goes up to {MOST_TILES * TILE:,} particles or data; "
+            "take particles.precision=float32"
+        )
+
+
 def packing(tile: Tile) -> tuple[float, float]:
     """Return the bytes of bringing directions into half precision: read in float32, written in float16."""
     H, d = tile.projection.shape
@@ -95,6 +119,18 @@ def work(slab: Slab, samples: int, coordinate: int) -> tuple[float, float]:
     """
     H, d = slab.directions.shape
     return float(2 * H * (d + samples) + coordinate * d * samples), slab.directions.flops(samples)
+
+
+def moving(particles: Particles, observed: bool) -> tuple[float, float]:
+    """Return the bytes that have to be moved once the particles' updates are there.
+
+    Of z = z₀ + G S: read S, write G S, read both parts, write z in half precision. Where a part is observed:
+    read the update, read and write z and S, or x, and bring that into half precision.
+    """
+    each = 0 if particles.sum is None and not observed else 18
+    if observed and particles.sum is not None:
+        each += 8
+    return float(each * particles.cloud.z.numel()), 0.0
 
 
 def spread(x: Tensor, few: int) -> Tensor:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 from torch import Tensor
@@ -75,3 +77,22 @@ class Snapshot:
     """There, the sum S of the stage's updates: d_k×M."""
     habits: dict[str, int] = attrs.field(factory=dict)
     """What was decided when the stage began, or when memory ran short, and decides about the last digits."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors by name, for a file."""
+        y = self.conditions
+        named = {"x": self.x, "z": self.z, "sum": self.sum}
+        named |= {"labels": y.labels, "vectors": y.vectors, "origin": y.origin}
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+    def facts(self) -> dict[str, Any]:
+        """Return the numbers, for a file."""
+        return {"position": attrs.asdict(self.position), "habits": self.habits}
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Snapshot:
+        """Return the snapshot that `tensors` and `facts` have come from."""
+        conditions = Conditions(tensors.get("labels"), tensors.get("vectors"), tensors.get("origin"))
+        position = Position(**facts["position"])
+        z, total, habits = tensors.get("z"), tensors.get("sum"), dict(facts["habits"])
+        return cls(position, conditions, tensors["x"], z, total, habits)

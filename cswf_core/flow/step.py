@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.flow.clock import Clock
+from cswf_core.flow.counts import SetCounts
 from cswf_core.flow.estimate import Estimate, Fits
 from cswf_core.flow.memory import Chunks
 from cswf_core.flow.stage import Coordinates, stretched
@@ -100,6 +101,8 @@ class Workbench:
     clock: Clock
     tables: TableKeeper | None = None
     """What keeps the step's transport maps; None where none are wanted."""
+    counts: SetCounts | None = None
+    """The data's counts along the step's directions; None where the data themselves are at hand."""
 
 
 def noise_widths(tile: Tile, coordinates: Coordinates, width: float) -> Tensor | None:
@@ -161,6 +164,9 @@ def _slab(
     def displace(rows: slice) -> None:
         key = (*place, rows.start, rows.stop)
         fits = None if kept is None else kept.get(key)
+        drawn = None if slab.drawn is None else slab.drawn[rows]
+        if bench.counts is not None:
+            fits = bench.counts.fits(place[0], place[1] + rows.start, rows.stop - rows.start, drawn)
         if fits is None:
             if not q:
                 cloud = data()
@@ -174,11 +180,10 @@ def _slab(
                 kept[key] = fits
         with clock.part("count"):
             my_rows = Rows.of(p[rows])
-        if bench.tables is not None:
-            drawn = None if slab.drawn is None else slab.drawn[rows]
-            with clock.part("tables"):
-                bench.tables.take(place[0], place[1] + rows.start, drawn, my_rows, fits)
-        squares[rows] = estimate.displace(my_rows, fits, clock)
+        if bench.tables is None:
+            squares[rows] = estimate.displace(my_rows, fits, clock)
+        else:
+            squares[rows] = bench.tables.displace(place[0], place[1] + rows.start, drawn, my_rows, fits, clock)
 
     bench.chunks.over(H, displace)
     with clock.part("back-project", lambda: slab.work(M)):

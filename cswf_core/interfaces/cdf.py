@@ -24,10 +24,6 @@ class FittedCDF(abc.ABC):
     def merge(self, other: FittedCDF) -> FittedCDF:
         """Return the estimate from both samples together, as if they had been fitted at once."""
 
-    @abc.abstractmethod
-    def knots(self, count: int) -> Tensor:
-        """Return F_h⁻¹ at `count` equally spaced levels from 0 to 1, for a saved model: H×count."""
-
 
 class TransportMap(abc.ABC):
     """T_h = F_q⁻¹∘F_p for H directions, composed once and cheap to apply."""
@@ -47,6 +43,8 @@ class CDFEstimator(abc.ABC):
 
     compact: bool = False
     """Whether a fit is much smaller than what was fitted: then the data's is kept (`projection.reuse`)."""
+    bins: int | None = None
+    """B, if distributions can be made of counts in B equal bins, as online learning needs; see `of_counts`."""
 
     @abc.abstractmethod
     def fit(self, values: Tensor) -> FittedCDF:
@@ -62,6 +60,14 @@ class CDFEstimator(abc.ABC):
     def fit_rows(self, rows: Rows) -> FittedCDF:
         """Fit one distribution to each row, with all that is added to its values."""
         return self.fit(rows.read())
+
+    def of_counts(self, below: Tensor, count: int, low: Tensor, high: Tensor) -> FittedCDF:
+        """Return the distributions of `count` values, of which `below` (H×(B+1), int32) lie below the edges.
+
+        The edges of a row are equally far from each other, from `low` to `high` (H each). For estimators with
+        `bins`: they can learn online, where the values themselves are gone.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot be made of counts")
 
     def between(self, p: FittedCDF, data: FittedCDF) -> TransportMap | None:
         """Return the map from the particles' distributions to the data's; None, the usual: use `transport`."""

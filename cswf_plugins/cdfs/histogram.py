@@ -75,11 +75,6 @@ class Counts(Counted, FittedCDF):
         counts[:, 0], counts[:, -1] = 0, self.count
         return counts
 
-    def knots(self, count: int) -> Tensor:
-        """Values at `count` equally spaced levels."""
-        levels = torch.linspace(0, 1, count, dtype=self.low.dtype, device=self.low.device)
-        return self.icdf(levels.expand(self.below.shape[0], count))
-
 
 @attrs.frozen(eq=False)
 class Tables(TransportMap):
@@ -119,6 +114,10 @@ class Histogram(CDFEstimator):
             rows.high,
             rows.values.dtype == torch.float16,
         )
+
+    def of_counts(self, below: Tensor, count: int, low: Tensor, high: Tensor) -> Counts:
+        """Take the counts as they are."""
+        return Counts(below, count, low, high)
 
     def transport(self, p: Tensor, data: FittedCDF) -> Tensor:
         """F_q⁻¹∘F_p at p, through the table."""

@@ -38,11 +38,6 @@ class SortedRows(FittedCDF):
             raise TypeError("sorted rows merge with sorted rows of the same rank rule")
         return SortedRows(torch.cat([self.ordered, other.ordered], dim=1).sort(dim=1).values, self.shift)
 
-    def knots(self, count: int) -> Tensor:
-        """Values at `count` equally spaced levels."""
-        levels = torch.linspace(0, 1, count, dtype=self.ordered.dtype, device=self.ordered.device)
-        return self.icdf(levels.expand(self.ordered.shape[0], count))
-
 
 @attrs.frozen(kw_only=True)
 class Sorted(CDFEstimator):

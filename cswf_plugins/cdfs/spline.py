@@ -68,11 +68,6 @@ class SplineRows(FittedCDF):
         values = inverted(lambda z: torch.lerp(other.cdf(z), self.cdf(z), share), breaks, self.most)
         return SplineRows(values, paces(values), count, self.most)
 
-    def knots(self, count: int) -> Tensor:
-        """Values at `count` equally spaced levels."""
-        levels = torch.linspace(0, 1, count, dtype=self.values.dtype, device=self.values.device)
-        return self.icdf(levels.expand(self.values.shape[0], count))
-
 
 @attrs.frozen(kw_only=True)
 class Spline(CDFEstimator):

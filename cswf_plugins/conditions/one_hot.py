@@ -52,8 +52,15 @@ class OneHot(JointDirections):
         "θ_y: uniform on the sphere (paper), or Laplace entries, normalised (released code)", default="uniform"
     )
 
+    room: int | None = parameter(
+        "l, where more classes are to come than the data have, as in online learning; as many as they have if "
+        "left out",
+        default=None,
+        at_least=1,
+    )
+
     def length(self, data: Dataset) -> int:
-        """l, the number of classes."""
+        """l, the number of classes that there are or may be."""
         if data.conditions.labels is None or not data.classes:
             raise DataError("condition 'one-hot' needs labelled data, and this data set has no labels")
         if self.prior and len(self.prior) != len(data.classes):
@@ -64,7 +71,9 @@ class OneHot(JointDirections):
         wanted = torch.tensor(self.prior) > 0
         if self.prior and bool((wanted & (self._counts(data) == 0)).any()):
             raise DataError("condition.prior asks for a class that no data have")
-        return len(data.classes)
+        if self.room is not None and self.room < len(data.classes):
+            raise DataError(f"condition.room is {self.room}, and the data have {len(data.classes)} classes")
+        return len(data.classes) if self.room is None else self.room
 
     def draw(self, data: Dataset, count: int, draw: Draw) -> Conditions:
         """Return labels that follow the prior, q(y) if none is given."""

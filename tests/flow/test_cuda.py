@@ -9,6 +9,7 @@ import torch
 from cswf_core.errors import OutOfMemoryError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.parts import Parts, Settings
+from cswf_core.flow.tables import TableRequest
 from cswf_core.interfaces import Conditions, Dataset, Key, Space
 from cswf_core.kernels.blocks import padded
 from cswf_plugins.cdfs.histogram import Histogram
@@ -215,3 +216,39 @@ def test_slabs_change_results_by_rounding_only(directions, monkeypatch):
     monkeypatch.setattr("cswf_core.flow.half.total_memory", lambda device: SHARE * row * directions)
     got = [(s.displacement, s.distance) for s in image_flow(half=True, steps=3)]
     torch.testing.assert_close(torch.tensor(got), torch.tensor(expected), atol=0, rtol=1e-3)
+
+
+@pytest.mark.parametrize("changes", [{}, {"reuse": 4}, {"sets": 3}], ids=lambda c: "".join(c) or "fresh")
+@pytest.mark.parametrize("condition", CONDITIONS, ids=lambda c: type(c).__name__)
+def test_a_flow_that_goes_on_ends_with_the_same_bits_on_a_gpu_too(condition, changes):
+    if "sets" in changes and not isinstance(condition, (NoCondition, OneHot)):
+        pytest.skip("what is observed cannot be learned online")
+    whole = image_flow(condition, half=True, **changes)
+    total = len(list(whole))
+    for after in (1, total // 3, total // 2 + 1, total - 1):
+        flow = image_flow(condition, half=True, **changes)
+        next(state for state in flow if state.total_step == after)
+        other = image_flow(condition, half=True, **changes)
+        other.restore(flow.snapshot())
+        assert other.run().digest() == whole.samples().digest(), after
+
+
+@pytest.mark.parametrize("request_", [TableRequest(knots=17), TableRequest(knots=17, share=0.3, every=2)])
+@pytest.mark.parametrize("condition", [NoCondition(), OneHot()], ids=lambda c: type(c).__name__)
+def test_tables_are_the_same_on_a_gpu_recorded_or_not(condition, request_, monkeypatch):
+
+    recorded = image_flow(condition, half=True, tables=request_)
+    found = [state.tables for state in recorded]
+
+    exact = [state.tables for state in image_flow(condition, cdf=Histogram(bins=2048), tables=request_)]
+    monkeypatch.setattr("cswf_core.flow.half.WORTHWHILE", 10**9)
+    launched = [state.tables for state in image_flow(condition, half=True, tables=request_)]
+    for one, other, third in zip(found, launched, exact, strict=True):
+        assert (one is None) == (other is None) == (third is None)
+        if one is not None and other is not None and third is not None:
+            assert torch.equal(one.positions, other.positions)
+            assert torch.equal(one.displacements, other.displacements)
+            middle = slice(2, -2)  # ends are those of half precision
+            torch.testing.assert_close(
+                one.positions[..., middle], third.positions[..., middle], atol=0.1, rtol=0
+            )

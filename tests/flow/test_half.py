@@ -69,6 +69,8 @@ CASES = {
     "entropy": {"entropy": 1e-4},
     "bins to fill": {"bin_width": 1 / 64},
     "bins to fill, labels and a mask": {"condition": Mask(amplifier=2.0), "bin_width": 1 / 64},
+    "counts of the data": {"sets": 2},
+    "counts, labels and bins to fill": {"condition": OneHot(amplifier=3.0), "bin_width": 1 / 64, "sets": 1},
 }
 
 
@@ -79,6 +81,28 @@ def test_the_steps_are_those_of_the_exact_plan(case):
     torch.testing.assert_close(torch.tensor(one), torch.tensor(other), atol=0, rtol=0.05)
     gap = (exact.samples().x - half.samples().x).square().mean().sqrt()
     assert float(gap) < 0.15 * float(exact.samples().x.std())  # of few particles, some change places
+
+
+@pytest.mark.parametrize(("case", "stopped"), [("labels", 1), ("a mask", 3), ("counts of the data", 1)])
+def test_a_flow_goes_on_in_the_middle_of_a_stage(case, stopped):
+    whole, broken, later = (build(HalfPlan, **CASES[case]) for _ in range(3))
+    for state in broken:
+        if state.total_step == stopped:
+            break
+    later.restore(broken.snapshot())
+    assert later.run().digest() == whole.run().digest()
+
+
+def test_data_that_come_in_the_middle_of_a_stage_are_those_of_the_exact_plan():
+    exact, half = (
+        build(kind, OneHot(amplifier=3.0), sets=2, bin_width=1 / 64) for kind in (ExactPlan, HalfPlan)
+    )
+    for flow in (exact, half):
+        next(iter(flow))
+        flow.insert(images(1 / 64).take(torch.arange(30)))
+    one, other = ([(s.displacement, s.distance) for s in flow] for flow in (exact, half))
+    torch.testing.assert_close(torch.tensor(one), torch.tensor(other), atol=0, rtol=0.05)
+    assert len(exact.particles) == len(half.particles) == 80
 
 
 def test_inside_a_stage_nothing_is_brought_up_to_full_resolution(monkeypatch):

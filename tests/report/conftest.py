@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from cswf_core.recipe.render import to_yaml
-from cswf_core.runs.frames import Moments
+from cswf_core.runs.moments import Moments
 from cswf_core.runs.pictures import png
 
 MakeRun = Callable[..., Path]

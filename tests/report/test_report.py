@@ -246,7 +246,7 @@ def test_a_report_of_colour_images_stays_below_eight_megabytes(make):
     """Noise is the worst case: it cannot be packed."""
     folder = make(shape=(3, 32, 32))
     rng = np.random.default_rng(0)
-    from cswf_core.runs.frames import Moments
+    from cswf_core.runs.moments import Moments
 
     frames = rng.integers(0, 256, (24, 50, 3, 32, 32), dtype=np.uint8)
     labels = np.repeat(np.arange(10), 5)
@@ -261,7 +261,7 @@ def test_a_report_of_colour_images_stays_below_eight_megabytes(make):
 
 
 def test_points_are_drawn_over_their_target(make):
-    from cswf_core.runs.frames import Moments
+    from cswf_core.runs.moments import Moments
 
     folder = make()
     rng = np.random.default_rng(0)

@@ -1,0 +1,134 @@
+"""`cswf update`."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+
+import attrs
+import click
+
+from cswf_core.cli.recipes import plugins_dir_option
+from cswf_core.cli.running import (
+    device_option,
+    get_ready,
+    in_sight,
+    introduce,
+    point_to_results,
+    quiet_option,
+)
+from cswf_core.errors import RunError
+from cswf_core.flow.arrival import RoomError
+from cswf_core.launch import launch
+from cswf_core.recipe import Recipe, choose_device, load_recipe
+from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.progress import say
+from cswf_core.update import Earlier, choose_data, read_earlier, with_arrival, with_room
+
+
+@click.command()
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.option(
+    "--data",
+    required=True,
+    metavar="NEW",
+    help="The new samples: as in a recipe, digits or '{use: digits, classes: [7]}'; a folder of pictures; an "
+    ".npz file.",
+)
+@click.option("--steps", type=click.IntRange(min=1), help="Steps of each stage.  [default: as in the run]")
+@click.option(
+    "--schedule", metavar="K,K,…", help="Steps of each stage one by one; 0 passes it over: 0,0,100,100."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder for the results.  [default: RUN-updated, or RUN-updated-2 and so on if that is taken]",
+)
+@device_option
+@quiet_option
+@click.option("--force", is_flag=True, help="Replace an earlier run in the folder that --out names.")
+@plugins_dir_option
+def update(
+    run: Path,
+    data: str,
+    steps: int | None,
+    schedule: str | None,
+    out: Path | None,
+    device: str,
+    quiet: bool,
+    force: bool,
+    plugins_dir: Path | None,
+) -> None:
+    """Teach RUN, the folder of a run that is done, NEW data: its particles flow on, in a new folder.
+
+    New samples are added to the counts of the run's data, and particles come with them in proportion. What was
+    learned before is not counted again. RUN stays as it is.
+    """
+    if steps is not None and schedule is not None:
+        raise RunError("--steps and --schedule are two ways to say the same; give one of them")
+    before = RunDirectory(run)
+    earlier = read_earlier(before)
+    recipe = load_recipe(before.file("recipe.yaml"), plugins_dir=plugins_dir)
+    shape = before.read_json("run.json")["data"]["shape"]
+    planned = _steps(schedule) if schedule is not None else steps
+    updated = with_arrival(recipe, choose_data(data, recipe.registry, shape), planned)
+    choose_device(device)
+    directory = _folder(run, out)
+    get_ready(quiet=quiet)
+    for sentence in earlier.lost:
+        click.echo(f"lost: {sentence}", err=True)
+    try:
+        if not quiet:
+            introduce(updated)
+            _say_what(recipe, updated, earlier, run)
+        _launch(updated, directory, earlier, device=device, force=force, quiet=quiet)
+    finally:
+        if out is None:
+            directory.remove_if_empty()
+    if not quiet:
+        point_to_results(directory)
+
+
+def _launch(
+    recipe: Recipe, directory: RunDirectory, earlier: Earlier, *, device: str, force: bool, quiet: bool
+) -> None:
+    """Run it; if there is no room for new classes, make some, and count all data along the new directions."""
+    work = partial(launch, device=device, force=force)
+    try:
+        in_sight(partial(work, recipe, directory, earlier=earlier), directory, quiet=quiet)
+    except RoomError as error:
+        roomy = with_room(recipe, error.needed)
+        if roomy is None:
+            raise
+        if not quiet:
+            say(f"no room for the new classes: condition.room becomes {error.needed}, and all data are counted")
+        again = attrs.evolve(earlier, sketch=None)
+        in_sight(partial(work, roomy, directory, earlier=again), directory, quiet=quiet)
+
+
+def _say_what(recipe: Recipe, updated: Recipe, earlier: Earlier, run: Path) -> None:
+    assert updated.online is not None
+    if earlier.sketch is None:
+        say(f"{run} has kept no counts of its data: these are counted once, along {updated.online.sets} sets")
+    else:
+        step, known = earlier.facts["steps_done"], earlier.sketch.samples
+        say(f"going on from step {step:,}; {known:,} samples have been counted before")
+    if recipe.model.save:
+        say("no model is saved: the maps of the steps before are in that of the earlier run")
+
+
+def _folder(run: Path, out: Path | None) -> RunDirectory:
+    """Return where the results go: beside the run, if not said otherwise."""
+    if out is not None:
+        return RunDirectory(out)
+    where = run if run.name else run.resolve()
+    name = re.sub(r"-updated(-\d+)?$", "", where.name)
+    return RunDirectory.fresh(where.parent, f"{name}-updated")
+
+
+def _steps(schedule: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in schedule.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise RunError(f"--schedule takes numbers of steps, such as 0,100,100, got '{schedule}'")
+    return tuple(map(int, parts))

@@ -1,0 +1,142 @@
+"""Projections without rounding: the same whole numbers in any batch, by any library, on any device.
+
+θ_x is rounded to multiples of 2⁻²⁶ and x to multiples of 2^(E−24), with 2^E ≥ √d max|x|. So θ_x·x is a sum of
+multiples of 2^(E−50), none of whose parts is above 2^E: float64, with its 53 bits, adds them up exactly in any
+order. With θ_y·y it is the same. What is added then is added value by value. In the end a value is cut down to
+a multiple of 2^(E−32), a whole number that can be counted.
+
+Noise in the data's bins must not depend on the order of samples either. Each sample has its place on the
+circle of `kernels.rows` by what it is: a random linear function of its pixels, modulo 2³².
+"""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.errors import DataError
+from cswf_core.flow.directions import Directions
+from cswf_core.flow.step import Tile, noise_widths
+from cswf_core.interfaces import Conditions, Dataset, Key
+from cswf_core.kernels.rows import circle_from
+
+THETA, X, VALUE = -26, -24, -32
+"""Powers of two: directions are multiples of 2^THETA, samples of 2^(E+X), values of 2^(E+VALUE)."""
+
+MARGIN = 4
+"""How many times farther out than the first ones samples may lie: three bits are left for that."""
+
+
+@attrs.frozen(eq=False)
+class Samples:
+    """Some samples on the lattice."""
+
+    x: Tensor
+    """The middle of each pixel's bin: d×n, float64."""
+    conditions: Conditions
+    places: Tensor | None
+    """Where each sample's noise begins on the circle of 2³²: n whole numbers; None where there is no noise."""
+
+
+@attrs.frozen(eq=False)
+class Beams:
+    """The directions of a tile on the lattice, at full resolution."""
+
+    theta: Tensor
+    """s_h U t_h: T×d, float64."""
+    theta_y: Tensor | None
+    """ξ θ_y: T×l, float64."""
+    tile: Tile
+    noise: Tensor | None
+    """Width of the noise along each: T, float64."""
+
+
+@attrs.frozen
+class Lattice:
+    """How finely samples are taken."""
+
+    x: int
+    """E: 2^E ≥ √d max|x|."""
+    y: int
+    """The same for vectors of conditions; 0 where there are none."""
+
+    @classmethod
+    def of(cls, data: Dataset) -> Lattice:
+        """Return the lattice for data such as these: for images, one that holds all pixels from −1 to 1."""
+        reach = torch.ones(1) if data.space.is_image else data.x
+        vectors = data.conditions.vectors
+        return cls(
+            _exponent(reach, data.space.dimension), 0 if vectors is None else _exponent(vectors, len(vectors))
+        )
+
+    @property
+    def unit(self) -> float:
+        """What a value of 1 stands for."""
+        return 2.0 ** (self.x + VALUE)
+
+    def check(self, data: Dataset) -> None:
+        """Refuse data that lie too far out for exact counts."""
+        vectors = data.conditions.vectors
+        for what, part, exponent in (("x", data.x, self.x), ("y", vectors, self.y)):
+            if part is not None and part.numel():
+                most, reach = float(part.abs().amax()), 2.0**exponent / math.sqrt(len(part))
+                if most > MARGIN * reach:
+                    raise DataError(
+                        f"new data have |{what}| up to {most:.4g}, and counts that began with data up to "
+                        f"{reach:.4g} go up to {MARGIN * reach:.4g}"
+                    )
+
+    def samples(self, data: Dataset, columns: slice, device: torch.device) -> Samples:
+        """Return some of the data on the lattice, on a device."""
+        width, own = data.bin_width, data.conditions.take(torch.arange(len(data))[columns])
+        x = (data.x[:, columns].to(device, torch.float64) + width / 2).mul_(2.0 ** -(self.x + X)).round_()
+        places = None
+        if width:
+            factors = Key(0, "places").open(device).integers(2**61, len(x))
+            places = (x.long() * factors[:, None]).sum(dim=0) >> 32 & 0xFFFFFFFF
+        conditions = own.to(device, torch.float64)
+        if conditions.vectors is not None:
+            conditions = attrs.evolve(conditions, vectors=_rounded(conditions.vectors, self.y + X))
+        return Samples(x.mul_(2.0 ** (self.x + X)), conditions, places)
+
+    def beams(self, tile: Tile, directions: Directions, width: float) -> Beams:
+        """Return a tile of directions on the lattice, for data with bins of a width."""
+        coordinates = directions.coordinates
+        theta = tile.projection.dense().double()
+        if coordinates.upsampling is not None:
+            theta = coordinates.upsampling.up(theta.T).T
+        if tile.scale is not None:
+            theta = theta * tile.scale.double()
+        theta_y = None
+        if tile.theta_y is not None:
+            stretch = math.ceil(math.log2(max(1.0, abs(directions.condition.amplifier))))
+            theta_y = _rounded(tile.theta_y.double(), THETA + stretch)
+        noise = noise_widths(tile, coordinates, width)
+        return Beams(_rounded(theta, THETA), theta_y, tile, None if noise is None else noise.double())
+
+    def values(self, beams: Beams, rows: slice, samples: Samples) -> Tensor:
+        """Return the values of samples along some directions, in multiples of `unit`: H×n, int64.
+
+        One thing is added after the other: what a library does at once it may round once, or twice at an end.
+        """
+        values = beams.theta[rows] @ samples.x
+        if beams.theta_y is not None and beams.tile.meet is not None:
+            values += beams.tile.meet(beams.theta_y[rows], samples.conditions, values.shape[1])
+        if beams.noise is not None and samples.places is not None:
+            noise = circle_from(samples.places, rows.start, len(values), torch.float64)
+            values += noise.mul_(beams.noise[rows, None])
+        return values.mul_(1 / self.unit).floor_().long()
+
+
+def _exponent(x: Tensor, dimension: int) -> int:
+    """Return the least E with 2^E ≥ √d max|x|."""
+    most = float(x.abs().amax()) if x.numel() else 0.0
+    return math.ceil(math.log2(math.sqrt(dimension) * most)) if most > 0 else 0
+
+
+def _rounded(x: Tensor, exponent: int) -> Tensor:
+    """Return x, in float64, rounded to multiples of a power of two."""
+    return (x * 2.0**-exponent).round_().mul_(2.0**exponent)

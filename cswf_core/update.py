@@ -1,0 +1,112 @@
+"""New data for a run that has ended: what it has left, and the recipe of the run that goes on from there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from cswf_core.errors import RunError
+from cswf_core.flow.sketch import Sketch
+from cswf_core.flow.state import Snapshot
+from cswf_core.plugins import Registry
+from cswf_core.recipe import Choice, Recipe, choose
+from cswf_core.recipe.sections import OnlineSection
+from cswf_core.runs.checkpoints import CheckpointFolder
+from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.durable import read_tensors
+
+COUNTS = "counts.safetensors"
+"""The file in a run's folder that has the counts of its data."""
+
+
+@attrs.frozen(eq=False)
+class Earlier:
+    """A run that has ended, for another to go on from there."""
+
+    snapshot: Snapshot
+    sketch: Sketch | None
+    """The counts of its data; None if they have to be counted."""
+    facts: dict[str, Any]
+    """What the other's run.json says of it."""
+    lost: tuple[str, ...] = ()
+    """What it has and cannot be used, a sentence each."""
+
+
+def read_earlier(directory: RunDirectory) -> Earlier:
+    """Return where a run has ended; raise `RunError` if it has not, or if it has left no checkpoint."""
+    record = directory.read_json("run.json")
+    if not directory.begun or not isinstance(record, dict):
+        raise RunError(f"{directory.path} has no run: it lacks recipe.yaml or run.json")
+    if not directory.done:
+        raise RunError(f"{directory.path} is not done; `cswf resume {directory.path}` brings it to its end")
+    lost: list[str] = []
+    found = next(CheckpointFolder(directory.file("checkpoints")).newest_first(lost), None)
+    if found is None or found.step != record.get("steps_done"):
+        reasons = "; ".join(lost) or "outputs.checkpoint_every may have been 'never'"
+        raise RunError(
+            f"{directory.path} has no checkpoint of its end, where its particles could go on: {reasons}"
+        )
+    facts = {"run": directory.path.resolve().name, "steps_done": found.step}
+    facts |= {key: record[key] for key in ("samples_sha256", "particles") if key in record}
+    return Earlier(Snapshot.of(found.part("flow"), found.facts), _counts(directory, lost), facts, tuple(lost))
+
+
+def _counts(directory: RunDirectory, lost: list[str]) -> Sketch | None:
+    path = directory.file(COUNTS)
+    if not path.exists():
+        return None
+    try:
+        return Sketch.of_tensors(*read_tensors(path))
+    except RunError as error:
+        lost.append(str(error))
+        return None
+
+
+def with_arrival(recipe: Recipe, new: Choice, steps: int | Sequence[int] | None) -> Recipe:
+    """Return a run's recipe with one more arrival; `steps` is K of the stages then, as before if None.
+
+    The maps of the steps before are not those of this run, so it can save no model.
+    """
+    online = recipe.online if recipe.online is not None else OnlineSection()
+    before, count = online.steps, len(recipe.arrivals)
+    if steps is not None:
+        last = steps if isinstance(steps, int) else tuple(steps)
+        earlier = tuple(online.steps_after(number) for number in range(count))
+        before = (*earlier, last) if earlier or isinstance(last, tuple) else last
+    return attrs.evolve(
+        recipe,
+        online=attrs.evolve(online, steps=before),
+        arrivals=(*recipe.arrivals, new),
+        model=attrs.evolve(recipe.model, save=False),
+    )
+
+
+def with_room(recipe: Recipe, needed: int) -> Recipe | None:
+    """Return a recipe whose condition has room for so many classes; None if it has no such parameter."""
+    part = recipe.condition.part
+    if not any(field.name == "room" for field in attrs.fields(type(part))):
+        return None
+    condition = attrs.evolve(recipe.condition, part=attrs.evolve(part, room=needed))
+    return attrs.evolve(recipe, condition=condition)
+
+
+def choose_data(text: str, registry: Registry, shape: Sequence[int]) -> Choice:
+    """Return the data that `--data` names: as a recipe does, or a folder of pictures, or an .npz file.
+
+    `shape` is that of the samples before: pictures are brought to it.
+    """
+    path = Path(text).expanduser()
+    if text in registry.names("dataset") or text.lstrip().startswith("{") or not path.exists():
+        return choose(registry, "dataset", text, "--data")
+    where = {"path": str(path.resolve())}
+    if path.is_dir():
+        if len(shape) != 3:
+            raise RunError(f"{path} is a folder of pictures, and the run's data are points")
+        form = {"use": "image-folder", **where, "size": shape[1], "channels": shape[0], "held_out": 0}
+    else:
+        form = {"use": "npz", **where}
+    return choose(registry, "dataset", json.dumps(form, ensure_ascii=False), "--data")

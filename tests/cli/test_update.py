@@ -1,0 +1,222 @@
+"""`cswf update`: new data for a run that is done, as if they had been planned from the start."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from cswf_core import hookimpl, load_recipe
+from cswf_core.launch import launch
+from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.durable import fingerprint
+from cswf_core.update import choose_data, read_earlier, with_arrival
+
+SMALL = (
+    "particles.count=40",
+    "schedule.steps=6",
+    "schedule.directions=150",
+    "outputs.frames=4",
+    "online.sets=3",
+)
+NEW = "{use: digits, classes: [5, 6, 7, 8, 9]}"
+FIRST = ("online-digits", *SMALL, "online.arrivals=[]")
+
+
+def facts(folder: Path) -> dict:
+    return json.loads((folder / "run.json").read_text())
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): fingerprint(path) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory) -> Path:
+    """A run of digits 0 to 4 that has kept counts."""
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    launch(load_recipe(FIRST[0], FIRST[1:]), RunDirectory(folder), device="cpu")
+    return folder
+
+
+@pytest.fixture
+def update(cswf, first, tmp_path):
+    """Update the run into a folder of its own."""
+
+    def call(*arguments: str, run: Path = first):
+        return cswf("update", run, "--device", "cpu", "--out", tmp_path / "out", *arguments)
+
+    return call
+
+
+def test_an_updated_run_is_the_one_with_the_arrival_in_its_recipe(update, cswf, first, tmp_path):
+    before = contents(first)
+    ended = update("--data", NEW, "--steps", "5")
+    assert ended.status == 0, ended.err
+    assert "going on from step 6; 901 samples have been counted before" in ended.out
+    assert contents(first) == before
+    planned = tmp_path / "planned"
+    assert (
+        cswf("run", "online-digits", *SMALL, "online.steps=5", "--out", planned, "--device", "cpu").status == 0
+    )
+    one, other = facts(tmp_path / "out"), facts(planned)
+    assert one["samples_sha256"] == other["samples_sha256"]
+    assert one["data"] == other["data"]
+    assert one["particles"] == other["particles"] == round(40 * 1797 / 901)
+    assert one["updates"]["run"] == "first"
+    assert one["updates"]["samples_sha256"] == facts(first)["samples_sha256"]
+    assert (one["steps_done"], one["steps_planned"]) == (11, 11)
+    for name in ("counts.safetensors", "samples.npz"):
+        assert fingerprint(tmp_path / "out" / name) == fingerprint(planned / name)
+
+
+def test_an_update_can_be_updated_and_goes_beside_the_run(cswf, first):
+    names = []
+    run = first
+    for classes, steps in (("[5, 6]", ("--steps", "2")), ("[7]", ("--schedule", "3")), ("[8]", ())):
+        ended = cswf(
+            "update",
+            run,
+            "--data",
+            f"{{use: digits, classes: {classes}}}",
+            *steps,
+            "--device",
+            "cpu",
+            "--quiet",
+        )
+        assert ended.status == 0, ended.err
+        assert not ended.out
+        run = max(first.parent.glob("first-updated*"), key=lambda path: path.stat().st_ctime_ns)
+        names.append(run.name)
+    assert names == ["first-updated", "first-updated-2", "first-updated-3"]
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
+    assert recipe["online"]["steps"] == [2, [3]]
+    assert [each["classes"] for each in recipe["online"]["arrivals"]] == [[5, 6], [7], [8]]
+    assert facts(run)["steps_done"] == 6 + 2 + 3 + 3  # the last number holds for all that follow
+
+
+def test_a_run_without_counts_is_counted_once_and_gets_room_for_new_classes(update, cswf, tmp_path):
+    plain = tmp_path / "plain"
+    recipe = (
+        "digits",
+        "particles.count=40",
+        "schedule.steps=3",
+        "schedule.directions=150",
+        "data.classes=[3, 4]",
+    )
+    assert cswf("run", *recipe, "--out", plain, "--device", "cpu", "--quiet").status == 0
+    ended = update("--data", "{use: digits, classes: [4, 5]}", run=plain)
+    assert ended.status == 0, ended.err
+    assert "has kept no counts of its data: these are counted once, along 64 sets" in ended.out
+    assert "condition.room becomes 3, and all data are counted" in ended.out
+    written = yaml.safe_load((tmp_path / "out" / "recipe.yaml").read_text())
+    assert written["condition"]["room"] == 3
+    samples = np.load(tmp_path / "out" / "samples.npz")
+    assert set(samples["labels"]) == {0, 1, 2}
+
+
+def test_pictures_and_arrays_can_be_learned(update, tmp_path, monkeypatch):
+    monkeypatch.setenv("CSWF_DATA", str(tmp_path / "cache"))
+    bunch = load_digits()
+    folder = tmp_path / "pictures" / "7"
+    folder.mkdir(parents=True)
+    for number, image in enumerate(bunch.images[bunch.target == 7][:9]):
+        Image.fromarray((image * 15).astype(np.uint8)).save(folder / f"{number}.png")
+    ended = update("--data", str(tmp_path / "pictures"))
+    assert ended.status == 0, ended.err
+    assert facts(tmp_path / "out")["data"]["samples"] == 910
+    arrays = tmp_path / "new.npz"
+    np.savez(arrays, images=(bunch.images[:5, None] * 15).astype(np.uint8), labels=bunch.target[:5])
+    ended = update("--data", str(arrays), "--force")
+    assert ended.status == 0, ended.err
+    assert facts(tmp_path / "out")["data"]["samples"] == 906
+
+
+def test_counts_that_are_damaged_are_said_to_be_and_counted_again(update, cswf, tmp_path):
+    run = tmp_path / "run"
+    assert cswf("run", *FIRST, "--out", run, "--device", "cpu", "--quiet").status == 0
+    counts = run / "counts.safetensors"
+    counts.write_bytes(counts.read_bytes()[:1000])
+    ended = update("--data", NEW, run=run)
+    assert ended.status == 0
+    assert "lost: " in ended.err
+    assert "counts.safetensors cannot be read" in ended.err
+    assert "these are counted once" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--data", NEW, "--steps", "3", "--schedule", "3"), "two ways to say the same"),
+        (("--data", NEW, "--schedule", "3,x"), "--schedule takes numbers of steps"),
+        (("--data", NEW, "--schedule", "3,4"), "a round has 1 stages, and the steps given are [3, 4]"),
+        (("--data", "digit"), "did you mean 'digits'?"),
+        (
+            ("--data", "{use: toy-2d, target: [{mean: [0, 0], std: [1, 1]}]}"),
+            "new data are 2, and the flow's are 1×8×8",
+        ),
+        (("--data", "{use: digits, classes: [12]}"), "must be digits from 0 to 9"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_leave_no_folder(update, arguments, sentence, tmp_path):
+    ended = update(*arguments)
+    assert ended.status == 2
+    assert sentence in ended.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_only_runs_that_are_done_can_be_updated(update, first, tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "has no run" in update("--data", NEW, run=empty).err
+    half = tmp_path / "half"
+    half.mkdir()
+    (half / "recipe.yaml").write_text((first / "recipe.yaml").read_text())
+    (half / "run.json").write_text(json.dumps({**facts(first), "status": "interrupted"}))
+    assert f"`cswf resume {half}` brings it to its end" in update("--data", NEW, run=half).err
+    (half / "run.json").write_text(json.dumps(facts(first)))
+    (half / "samples.npz").write_bytes((first / "samples.npz").read_bytes())
+    assert "has no checkpoint of its end" in update("--data", NEW, run=half).err
+
+
+class Stop:
+    """Ends a run at a step, as Ctrl-C does."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    @hookimpl
+    def after_step(self, state) -> None:
+        if state.total_step == self.at:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("at", [5, 7, 10])
+def test_a_run_that_stops_before_or_after_an_arrival_goes_on_as_if_it_had_not(cswf, tmp_path, at):
+    recipe = load_recipe("online-digits", (*SMALL, "online.steps=6", "outputs.checkpoint_every=2"))
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    launch(recipe, RunDirectory(whole), device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        launch(recipe, RunDirectory(stopped), device="cpu", observers=[Stop(at)])
+    ended = cswf("resume", stopped, "--device", "cpu", "--quiet")
+    assert ended.status == 0, ended.err
+    assert facts(stopped)["samples_sha256"] == facts(whole)["samples_sha256"]
+    for name in ("counts.safetensors", "samples.npz", "frames.npz", "flow.gif"):
+        assert fingerprint(stopped / name) == fingerprint(whole / name), name
+
+
+def test_an_update_that_stops_goes_on_as_if_it_had_not(cswf, update, first, tmp_path):
+    assert update("--data", NEW).status == 0
+    stopped = tmp_path / "stopped"
+    earlier = read_earlier(RunDirectory(first))
+    recipe = load_recipe(first / "recipe.yaml")
+    recipe = with_arrival(recipe, choose_data(NEW, recipe.registry, (1, 8, 8)), None)
+    with pytest.raises(KeyboardInterrupt):
+        launch(recipe, RunDirectory(stopped), device="cpu", observers=[Stop(8)], earlier=earlier)
+    assert cswf("resume", stopped, "--device", "cpu", "--quiet").status == 0
+    assert facts(stopped)["samples_sha256"] == facts(tmp_path / "out")["samples_sha256"]

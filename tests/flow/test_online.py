@@ -1,0 +1,276 @@
+"""Learning as data come: nothing is forgotten, particles keep pace, and a planned arrival is one by hand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+import torch
+from sklearn.neighbors import KNeighborsClassifier
+
+from cswf_core.errors import DataError, RunError
+from cswf_core.flow.arrival import joined, matched
+from cswf_core.flow.flow import Flow
+from cswf_core.flow.parts import Parts, Settings
+from cswf_core.flow.sketch import Sketch
+from cswf_core.interfaces import Conditions, Dataset, Key
+from cswf_plugins.cdfs.histogram import Histogram
+from cswf_plugins.conditions.continuous import Continuous
+from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.datasets.digits import Digits
+from cswf_plugins.projections.conv_stack import ConvStack
+from cswf_plugins.projections.uniform import Uniform
+from cswf_plugins.schedules.constant import Constant
+from cswf_plugins.schedules.pyramid import Entry, Pyramid
+from tests.conftest import random_data, small_flow
+
+ENTRIES = tuple(map(Entry.from_text, ("(2×2) [2]", "(8×8) [5, 3]")))
+
+
+def digits(*classes: int) -> Dataset:
+    return Digits(classes=classes).load(Key(0, "data").open())
+
+
+def learner(data=None, **parts):
+    """A small flow that keeps counts."""
+    parts = {"schedule": Constant(steps=4, directions=30), "cdf": Histogram(bins=32), "sets": 3, **parts}
+    return small_flow(data, **parts)
+
+
+def digits_flow(data: Dataset, condition: object, steps: int = 150) -> Flow:
+    """Digits as in the recipe `digits`, with counts along 64 sets of directions."""
+    parts = Parts(condition, Uniform(), Histogram(bins=128), Constant(steps=steps, directions=256))
+    return Flow(data, parts, Settings(count=len(data) // 2, sets=64, half=True))
+
+
+def right(samples: Dataset, real: Dataset) -> tuple[float, float]:
+    """The share of samples 0–4, and of the others, that are what was asked for, by five nearest digits."""
+    nearest = KNeighborsClassifier(5).fit(real.x.T.numpy() + real.bin_width / 2, real.conditions.labels.numpy())
+    asked = np.array([real.classes.index(name) for name in samples.classes])[samples.conditions.labels.numpy()]
+    found = nearest.predict(samples.x.T.numpy()) == asked
+    return float(found[asked < 5].mean()), float(found[asked >= 5].mean()) if (asked >= 5).any() else 0.0
+
+
+def test_digits_0_to_4_are_not_forgotten_when_5_to_9_come():
+    whole = digits()
+    flow = digits_flow(digits(0, 1, 2, 3, 4), OneHot(amplifier=10.0, labels="balanced", room=10))
+    before, _ = right(flow.run(), whole)
+    flow.insert(digits(5, 6, 7, 8, 9))
+    flow.again(100)
+    old, new = right(flow.run(), whole)
+    assert before > 0.97
+    assert old > before - 0.03
+    assert new > 0.95
+    assert len(flow.particles) == round(
+        len(digits(0, 1, 2, 3, 4)) // 2 * len(whole) / len(digits(0, 1, 2, 3, 4))
+    )
+
+
+def test_without_classes_particles_go_to_what_all_data_are_together():
+    whole, first = digits(), digits(0, 1, 2, 3, 4)
+    flow = digits_flow(first, NoCondition())
+    flow.run()
+    flow.insert(digits(5, 6, 7, 8, 9))
+    flow.again(100)
+    states = list(flow)
+    assert states[-1].distance < 0.2 * states[0].distance
+    at_once = digits_flow(whole, NoCondition(), steps=100)
+    assert states[-1].distance < 1.2 * list(at_once)[-1].distance
+
+
+def test_a_flow_along_counts_arrives_where_one_along_the_data_does():
+    data, schedule = random_data(n=400), Constant(steps=30, directions=60)
+    counted = learner(data, schedule=schedule, sets=30, count=400)
+    plain = small_flow(data, schedule=schedule, cdf=Histogram(bins=32), count=400)
+    ends = [list(flow)[-1].distance for flow in (counted, plain)]
+    assert ends[0] == pytest.approx(ends[1], rel=0.1)
+
+
+def test_a_planned_arrival_is_one_by_hand():
+    planned, by_hand = (learner(condition=OneHot(amplifier=3.0, room=5)) for _ in range(2))
+    new = random_data(seed=8, classes=5)
+    planned.again(2, arriving=new)
+    by_hand.run()
+    by_hand.insert(new)
+    by_hand.again(2)
+    assert planned.run().digest() == by_hand.run().digest()
+    assert planned.samples().classes == ("0", "1", "2", "3", "4")
+    assert planned.data.digest() == by_hand.data.digest()
+
+
+@pytest.mark.parametrize("kind", ["points", "pyramid"])
+@pytest.mark.parametrize("stopped", [2, 3, 4, 5, 6])
+def test_a_flow_that_goes_on_after_an_arrival_is_the_one_that_never_stopped(kind, stopped):
+    parts = {"condition": OneHot(amplifier=3.0, room=4)}
+    data, new = random_data(), random_data(seed=8, classes=4)
+    if kind == "pyramid":
+        schedule = Pyramid(entries=(*ENTRIES[:1], Entry.from_text("(8×8) [3]")), steps=2, directions=30)
+        parts |= {"projection": ConvStack(), "schedule": schedule}
+        data, new = digits(0, 1), digits(1, 2)
+    whole, broken, later = (learner(data, **parts) for _ in range(3))
+    for flow in (whole, broken, later):
+        flow.again(2, arriving=new)
+    for state in broken:
+        if state.total_step == stopped:
+            break
+    later.restore(broken.snapshot())
+    assert later.run().digest() == whole.run().digest()
+
+
+def test_counts_that_were_kept_are_not_counted_again(monkeypatch):
+    data, new = random_data(), random_data(seed=8)
+    flow, planned = learner(data), learner(data)
+    planned.again(2, arriving=new)
+    flow.run()
+    sketch = flow.online.sketch
+    tensors = {name: tensor.clone() for name, tensor in sketch.tensors().items()}
+    settings, parts = flow.settings, flow.parts
+    later = Flow(data, parts, settings, sketch=Sketch.of_tensors(tensors, sketch.facts()))
+    counted, insert = [], Sketch.insert
+    monkeypatch.setattr(
+        Sketch, "insert", lambda self, data, *more: counted.append(data) or insert(self, data, *more)
+    )
+    later.again(2, arriving=new)
+    later.restore(flow.snapshot())
+    end = later.run().digest()
+    assert [part.digest() for part in counted] == [new.digest()]
+    assert end == planned.run().digest()
+
+
+@pytest.mark.parametrize("inside", ["points", "a coarse grid"])
+def test_data_can_come_between_any_two_steps(inside):
+    data, new, parts = random_data(), random_data(seed=9), {}
+    if inside == "a coarse grid":
+        parts = {"schedule": Pyramid(entries=ENTRIES, steps=3, directions=30), "projection": ConvStack()}
+        data, new = digits(0, 1), digits(1, 0)
+    flow = learner(data, **parts)
+    steps = iter(flow)
+    next(steps)
+    before, labels = flow.samples(), flow.particles.conditions.labels.clone()
+    flow.insert(new)
+    after = flow.samples()
+    torch.testing.assert_close(after.x[:, : len(before)], before.x, atol=1e-6, rtol=0)
+    assert torch.equal(flow.particles.conditions.labels[: len(labels)], labels)
+    assert flow.online.sketch.samples == len(data) + len(new)
+    assert len(flow.run()) == len(after) == round(30 * (len(data) + len(new)) / len(data))
+
+
+def test_particles_keep_pace_with_samples_that_come_one_by_one():
+    data = random_data(n=40)
+    flow = learner(data, count=30)
+    for number in range(20):
+        flow.insert(data.take(torch.tensor([number])))
+    assert len(flow.particles) == round(30 * 60 / 40)
+
+
+def test_images_come_as_bytes_as_numbers_and_as_a_data_set():
+    levels = Key(4, "images").open().integers(256, 6, 1, 8, 8).to(torch.uint8)
+    first = Dataset(
+        x=levels.reshape(6, 64).T.float() / 128 - 1,
+        space=digits().space,
+        conditions=Conditions(labels=torch.arange(6) % 2),
+        classes=("a", "b"),
+        bin_width=1 / 128,
+    )
+    names, numbers = ["a", "b", "a", "b", "a", "b"], np.arange(6) % 2
+    ends = set()
+    for samples, labels in [
+        (first, None),
+        (levels, names),
+        (levels.numpy()[:, 0], numbers),
+        (levels.float() / 128 - 1, numbers.tolist()),
+    ]:
+        flow = learner(first)
+        flow.insert(samples, labels)
+        ends.add(flow.run().digest())
+    assert len(ends) == 1
+
+
+def test_classes_are_matched_by_name():
+    known = digits(3, 5, 7)
+    new = matched(digits(2, 3, 7), known.classes)
+    assert new.classes == ("3", "5", "7", "2")
+    both = joined(known, new)
+    for c, name in enumerate(both.classes):
+        alone = len(digits(int(name)))
+        assert int((both.conditions.labels == c).sum()) == (alone if name in "25" else 2 * alone)
+
+
+def test_data_that_join_keep_what_they_are():
+    known, new = digits(1), attrs.evolve(digits(1), bin_width=0.0)
+    both = joined(known, new)
+    assert both.bin_width == 0
+    torch.testing.assert_close(both.x[:, : len(known)], known.x + known.bin_width / 2)
+    mirrored = attrs.evolve(known, augmented=3, held_out=digits(1))
+    both = joined(mirrored, mirrored)
+    assert both.augmented == 6
+    assert torch.equal(both.genuine().x[:, -1], known.x[:, -4])
+    assert len(both.held_out) == 2 * len(known)
+
+
+REFUSED = {
+    "no room": (random_data(classes=5), None, "bring class '3', and there is room for 3"),
+    "another space": (random_data(d=4), None, "new data are 4, and the flow's are 5"),
+    "another shape": (torch.zeros(3, 7), None, "must be n×5, got 3×7"),
+    "too few labels": (torch.zeros(3, 5), ["0"], "3 new samples and 1 labels"),
+    "an unknown number": (torch.zeros(1, 5), [3], "a new class needs its name"),
+    "no labels": (torch.zeros(1, 5), None, "needs labelled data"),
+    "labels twice": (random_data(), ["0"], "has its labels in it"),
+    "NaN": (torch.full((1, 5), float("nan")), ["0"], "NaN"),
+}
+
+
+@pytest.mark.parametrize(("samples", "labels", "sentence"), REFUSED.values(), ids=REFUSED.keys())
+def test_data_that_do_not_fit_are_refused_and_change_nothing(samples, labels, sentence):
+    flow, untouched = learner(), learner()
+    with pytest.raises(DataError, match=sentence):
+        flow.insert(samples, labels)
+    assert flow.run().digest() == untouched.run().digest()
+
+
+def test_a_flow_without_counts_says_how_to_get_them():
+    with pytest.raises(RunError, match=r"keeps no counts of its data.*online\.sets"):
+        small_flow().insert(random_data())
+    with pytest.raises(DataError, match=r"condition\.room is 2, and the data have 3 classes"):
+        learner(condition=OneHot(room=2))
+
+
+def test_a_step_size_that_falls_falls_over_as_many_steps_as_there_are():
+    schedule = Pyramid(entries=ENTRIES, steps=4, directions=200, decay=0.5)
+    flow = learner(digits(0, 1), schedule=schedule, projection=ConvStack())
+    flow.again(10)
+    flow.again([0, 3, 3])
+    first, second, third = (flow.stages[i : i + 3] for i in (0, 3, 6))
+    assert [stage.steps for stage in flow.stages] == [4, 4, 4, 10, 10, 10, 0, 3, 3]
+    for before, after in [*zip(first, second, strict=True), *zip(first[1:], third[1:], strict=True)]:
+        etas = [after.eta(step) for step in range(after.steps)]
+        assert etas[0] == before.eta(0)
+        assert all(eta > 0 for eta in etas)
+        assert set(etas) <= {before.eta(step) for step in range(4)}
+    assert list(flow)[-1].total_step == 12 + 30 + 6
+    with pytest.raises(RunError, match=r"a round has 3 stages, and the steps given are \[1, 2\]"):
+        flow.again([1, 2])
+
+
+def test_the_example_in_the_docs_works(capsys):
+    text = (Path(__file__).parents[2] / "docs/online.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    exec(
+        compile(code.replace("online.arrivals=[]", 'online.arrivals=[]", "schedule.steps=20'), "docs", "exec"),
+        {},
+    )
+    assert capsys.readouterr().out == "997 samples of classes 0 1 2 3 4 5 6 7 8 9\n"
+
+
+def test_vectors_join_vectors():
+    data = random_data()
+    data = attrs.evolve(data, conditions=Conditions(vectors=data.x[:2] * 0.5), classes=())
+    flow = learner(data, condition=Continuous(amplifier=2.0))
+    flow.run()
+    flow.insert(data)
+    flow.again()
+    assert flow.run().conditions.vectors.shape == (2, 60)

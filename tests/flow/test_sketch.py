@@ -1,0 +1,209 @@
+"""Counts of the data: whole numbers that do not depend on the pieces the data came in, nor on their order."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import torch
+
+from cswf_core.errors import DataError, RunError
+from cswf_core.flow.sketch import Sketch
+from cswf_core.flow.step import Cloud
+from cswf_core.interfaces import CDFEstimator, Conditions, Dataset, Key, Owner, Space
+from cswf_core.kernels.tally import Tally
+from cswf_plugins.cdfs.histogram import Histogram
+from cswf_plugins.conditions.continuous import Continuous
+from cswf_plugins.conditions.mask import Mask
+from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.conditions.separate import Separate
+from cswf_plugins.projections.conv_stack import ConvStack
+from cswf_plugins.projections.data_covariance import DataCovariance
+from cswf_plugins.projections.orthogonal import Orthogonal
+from cswf_plugins.schedules.constant import Constant
+from cswf_plugins.schedules.pyramid import Entry, Pyramid
+from tests.conftest import random_data, small_flow
+
+N = 150
+PYRAMID = Pyramid(
+    entries=tuple(map(Entry.from_text, ("(2×2) [2]", "(4×4) [3]", "(8×8) [3]"))), steps=2, directions=40
+)
+OWNER = Owner("cdf", "histogram", "cswf", "")
+
+
+def images(n: int = N) -> Dataset:
+    draw = Key(4, "images").open()
+    x = draw.integers(256, 64, n).float() / 128 - 1
+    x[:20] = -1  # a black background: many values that are equal
+    conditions = Conditions(labels=torch.arange(n) % 3, vectors=draw.normal(2, n), origin=torch.arange(n))
+    return Dataset(x, Space((1, 8, 8)), conditions, ("a", "b", "c"), bin_width=1 / 128)
+
+
+CASES = {
+    "points": {"data": random_data(n=N), "condition": NoCondition()},
+    "points by class": {"data": random_data(n=N), "condition": OneHot(amplifier=3.0, room=7)},
+    "images in bins": {"data": images(), "condition": NoCondition()},
+    "by class": {"data": images(), "condition": OneHot(amplifier=10.0)},
+    "by vector": {"data": images(), "condition": Continuous(amplifier=7.3)},
+    "coarse grids": {"data": images(), "condition": OneHot(), "projection": ConvStack(), "schedule": PYRAMID},
+    "drawn together": {"data": images(), "projection": Orthogonal()},
+    "in float32": {"data": images(), "projection": ConvStack(), "schedule": PYRAMID, "dtype": torch.float32},
+}
+
+
+def learner(data, **parts):
+    """A flow that keeps counts in 32 bins along two sets of directions."""
+    parts = {"schedule": Constant(steps=2, directions=50), "cdf": Histogram(bins=32), "sets": 2, **parts}
+    return small_flow(data, **parts)
+
+
+def counted(flow, data, pieces) -> Sketch:
+    """The counts of data that come in pieces, each a tensor of the samples' numbers."""
+    whole = flow.online.sketch
+    sketch = Sketch([Tally.empty(*tally.counts.shape) for tally in whole.tallies], whole.lattice, whole.sets)
+    for piece in pieces:
+        sketch.insert(data.take(piece), lambda index: flow._directions(flow.stages[index]), flow.settings.seed)
+    return sketch
+
+
+def same(one: Sketch, other: Sketch) -> bool:
+    mine, theirs = one.tensors(), other.tensors()
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_ten_pieces_in_any_order_give_the_counts_of_all_at_once(case):
+    flow = learner(**case)
+    everything = counted(flow, case["data"], [torch.arange(N)])
+    mixed = torch.from_numpy(Key(5, "order").open().host.permutation(N))
+    cuts = (1, 2, 3, 9, 30, 60, 61, 100, 120)  # ten pieces, some of one sample
+    apart = counted(flow, case["data"], mixed.tensor_split(cuts))
+    assert apart.samples == everything.samples == N
+    assert apart.pieces == 10
+    assert same(apart, everything)
+    assert int(everything.tallies[0].counts.sum()) == N * len(everything.tallies[0].counts)
+
+
+def test_samples_one_by_one_give_the_counts_of_all_at_once():
+    data, few = images(), 12
+    flow = learner(data, condition=OneHot())
+    one_by_one = counted(flow, data, torch.arange(few).split(1))
+    assert same(one_by_one, counted(flow, data, [torch.arange(few)]))
+
+
+def test_counts_are_those_of_the_projected_values():
+    data = attrs.evolve(images(), bin_width=0.0)
+    flow = learner(data, condition=OneHot(), schedule=PYRAMID, projection=ConvStack())
+    sketch = counted(flow, data, [torch.arange(N)])
+    for index, stage in enumerate(flow.stages):
+        directions = flow._directions(stage)
+        counts = sketch.stage(index, directions, flow.parts.cdf, OWNER).of(1)
+        tile = next(directions.tiles(flow.settings.seed, index, 1, values=True))
+        z = directions.coordinates.enter_data(data.x.double())
+        values = tile.project(Cloud(z, data.conditions))
+        (fit,) = counts.fits(0, 0, len(values), None)
+        edges = fit.low[:, None] + (fit.high - fit.low)[:, None] / 32 * torch.arange(33)
+        direct = (values[:, :, None] < edges[:, None]).sum(dim=1)
+        assert int((direct - fit.below).abs().max()) <= 1  # a value at an edge
+
+
+def test_projections_are_sums_without_rounding():
+    data = images()
+    flow = learner(data, condition=OneHot(), schedule=PYRAMID, projection=ConvStack())
+    lattice, directions = flow.online.sketch.lattice, flow._directions(flow.stages[1])
+    beams = lattice.beams(next(directions.tiles(0, 1, 0, values=True)), directions, data.bin_width)
+    samples = lattice.samples(data, slice(0, N), torch.device("cpu"))
+    theta, x = (beams.theta * 2**26).long(), (samples.x * 2 ** (24 - lattice.x)).long()
+    assert torch.equal(theta.double() / 2**26, beams.theta)
+    assert torch.equal(x.double() / 2 ** (24 - lattice.x), samples.x)
+    whole = theta @ x  # in whole numbers, which know no rounding
+    assert torch.equal(whole.double() / 2 ** (50 - lattice.x), beams.theta @ samples.x)
+    assert torch.equal(whole.double().long(), whole)
+
+
+def test_fits_come_in_the_order_that_is_asked_for():
+    data = images()
+    flow = learner(data)
+    sketch = counted(flow, data, [torch.arange(N)])
+    counts = sketch.stage(0, flow._directions(flow.stages[0]), flow.parts.cdf, OWNER).of(0)
+    (everything,), order = counts.fits(0, 0, 50, None), torch.tensor([7, 3, 49])
+    (chosen,), (some,) = counts.fits(0, 0, 3, order), counts.fits(0, 10, 5, None)
+    assert torch.equal(chosen.below, everything.below[order])
+    assert torch.equal(some.low, everything.low[10:15])
+
+
+def test_bins_reach_from_the_least_value_to_the_greatest_and_are_as_narrow_as_can_be():
+    draw = Key(6, "values").open()
+    scale = torch.tensor([1, 10, 1000, 10**9])[:, None]
+    values = (draw.normal(4, 200).double() * scale + 5 * scale).long()
+    tally = Tally.empty(4, 16)
+    tally.add(values.clone())
+    low, high = tally.edges()
+    assert bool((low <= values.amin(dim=1)).all())
+    assert bool((high > values.amax(dim=1)).all())
+    finer = (tally.level - 1).clamp_min(0)
+    reach = (values.amax(dim=1) >> finer) - (values.amin(dim=1) >> finer)
+    assert bool((reach[tally.level > 0] >= 16).all())
+    assert bool((tally.counts[:, 0] > 0).all())
+
+
+def test_a_value_far_away_moves_no_other_out_of_its_place():
+    values = torch.arange(100)[None]
+    tally = Tally.empty(1, 16)
+    tally.add(values.clone())
+    tally.add(torch.tensor([[100_000]]))
+    assert int(tally.counts.sum()) == 101
+    assert int(tally.level) == 13  # bins of 8,192
+    assert tally.counts.flatten().tolist() == [100, *[0] * 11, 1, 0, 0, 0]
+
+
+def test_counts_can_be_kept_and_taken_up_again():
+    data = images()
+    flow = learner(data)
+    half = counted(flow, data, [torch.arange(60)])
+    tensors = {name: tensor.clone() for name, tensor in half.tensors().items()}
+    again = Sketch.of_tensors(tensors, half.facts())
+    again.insert(data.take(torch.arange(60, N)), lambda i: flow._directions(flow.stages[i]), flow.settings.seed)
+    assert same(again, counted(flow, data, [torch.arange(N)]))
+    assert (again.samples, again.pieces) == (N, 2)
+
+
+def test_counts_of_another_version_or_another_flow_are_refused():
+    flow = learner(images())
+    sketch = flow.online.sketch
+    with pytest.raises(RunError, match="format 7, and this version of cswf reads 1"):
+        Sketch.of_tensors(sketch.tensors(), {**sketch.facts(), "format": 7})
+    with pytest.raises(RunError, match="no counts of data"):
+        Sketch.of_tensors({"a": torch.ones(1)} | dict(list(sketch.tensors().items())[:2]), sketch.facts())
+    with pytest.raises(
+        RunError, match="and 32 bins, and this flow has 2 sets of 50 directions in 1 stages, and 64"
+    ):
+        sketch.check(flow.stages, 64, 2)
+
+
+def test_points_far_beyond_the_first_are_refused():
+    flow = learner(random_data())
+    far = attrs.evolve(random_data(), x=random_data().x * 100)
+    with pytest.raises(DataError, match="go up to"):
+        flow.insert(far)
+
+
+REFUSED = {
+    "no counts": ({"cdf": None}, "Sorted.*cannot be made of counts"),
+    "directions by the data": ({"projection": DataCovariance()}, "draws directions by the data"),
+    "a mask": ({"condition": Mask()}, "shows particles a part"),
+    "classes apart": ({"condition": Separate()}, "has a flow for each class"),
+    "a prior": ({"condition": OneHot(prior=(1, 1, 3))}, "several times"),
+}
+
+
+@pytest.mark.parametrize(("parts", "sentence"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_learn_online_says_so(parts, sentence):
+    with pytest.raises(RunError, match=sentence):
+        learner(images(), **parts)
+
+
+def test_an_estimator_without_bins_need_not_know_of_counts():
+    assert CDFEstimator.bins is None
+    with pytest.raises(NotImplementedError, match="cannot be made of counts"):
+        CDFEstimator.of_counts(Histogram(), torch.zeros(1, 2), 0, torch.zeros(1), torch.ones(1))
