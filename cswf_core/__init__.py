@@ -12,16 +12,18 @@ if TYPE_CHECKING:
     from cswf_core.errors import CswfError
     from cswf_core.flow.flow import Flow
     from cswf_core.hookspecs import hookimpl
+    from cswf_core.model import load_model
     from cswf_core.recipe import load_recipe
 
 _HOMES = {
     "CswfError": "cswf_core.errors",
     "Flow": "cswf_core.flow.flow",
     "hookimpl": "cswf_core.hookspecs",
+    "load_model": "cswf_core.model",
     "load_recipe": "cswf_core.recipe",
 }
 
-__all__ = ["CswfError", "Flow", "hookimpl", "load_recipe"]
+__all__ = ["CswfError", "Flow", "hookimpl", "load_model", "load_recipe"]
 
 
 def __getattr__(name: str) -> Any:

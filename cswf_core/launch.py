@@ -20,6 +20,7 @@ from cswf_core.flow.sketch import Sketch
 from cswf_core.flow.state import Snapshot
 from cswf_core.interfaces import Dataset, Owner
 from cswf_core.interfaces.metric import Tell
+from cswf_core.model.writer import ModelWriter
 from cswf_core.recipe import Recipe, build_flow
 from cswf_core.recipe.changes import changes
 from cswf_core.recipe.render import to_yaml
@@ -134,10 +135,8 @@ class _Run:
         self.figure, self.frames = FlowFigure(recipe.outputs.snapshots), Frames(recipe.outputs.frames)
         self.steps = MetricsLog(directory, recipe.outputs.log_every)
         watchers: list[object] = [self.steps, self.figure, self.frames, *_watchers(recipe, directory, closing)]
-        if recipe.model.save:
-            from cswf_core.model.writer import ModelWriter
-
-            watchers.append(ModelWriter(directory.file("model"), recipe))
+        writer = ModelWriter(directory.file("model"), recipe) if recipe.model.save else None
+        watchers += [] if writer is None else [writer]
         self.folder = CheckpointFolder(directory.file("checkpoints"))
         self.checkpoints = Checkpoints(
             self.folder, recipe.outputs.checkpoint_every, watchers, self._checkpoint_facts
@@ -151,6 +150,8 @@ class _Run:
             "shape": list(data.space.shape),
             "sha256": data.digest(),
         }
+        if writer is not None:
+            writer.data_digest = str(self.data_facts["sha256"])
         self.task = Task.of_recipe(recipe, data)
         like = attrs.evolve(self.flow.samples(torch.zeros(1, dtype=torch.long)), classes=data.classes)
         self.task.check(like)  # better now than after the flow

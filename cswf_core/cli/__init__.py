@@ -13,6 +13,11 @@ from cswf_core.errors import CswfError, Terminated
 
 COMMANDS = {
     "run": ("cswf_core.cli.run", "Run a recipe and leave its samples in a folder."),
+    "resume": ("cswf_core.cli.resume", "Go on with a run that was stopped or killed, bit for bit."),
+    "update": ("cswf_core.cli.update", "Teach a run that is done new data; its particles flow on."),
+    "sample": ("cswf_core.cli.sample", "Draw new samples from the model that a run has saved."),
+    "inpaint": ("cswf_core.cli.inpaint", "Complete pictures with a saved model."),
+    "inspect": ("cswf_core.cli.inspect", "Say what a saved model is, and what it cost."),
     "sweep": ("cswf_core.cli.sweep", "Run a recipe with several values of a key, and compare the results."),
     "eval": ("cswf_core.cli.eval", "Score a run, or a folder or file of images that any program made."),
     "report": ("cswf_core.cli.report", "Write a run's page anew, or one page that compares several runs."),

@@ -64,7 +64,8 @@ def _run(path: Path, which: str) -> Subject:
     if not file.is_file():
         if which == "offline":
             raise RunError(
-                f"{path} has no offline samples ({file.name}); leave out --samples for its particles"
+                f"{path} has no offline samples ({file.name}): `cswf sample {path}` draws some if the run has "
+                "saved a model; leave out --samples for its particles"
             )
         raise RunError(f"{path} has no samples: its status is '{_status(path)}'")
     return Subject(path, file.name, archive(file), run=path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 from cswf_core.errors import RunError
@@ -25,9 +26,11 @@ def refuse_runaway(
     moved, squares = (float(number) for number in result)
     if not (math.isfinite(moved) and math.isfinite(squares)):
         plan.examine(step)
+        tables = plan.scene.settings.tables
+        half = tables is not None and tables.dtype == torch.float16
         raise RunError(
             f"numbers are too large for {plan.scene.settings.dtype} at step {done}: data, particles.scale, "
-            "amplifier, entropy or step size"
+            f"amplifier, entropy or step size{'; or for the model: take model.dtype=float32' if half else ''}"
         )
     if moved <= RUNAWAY * (size + 1):
         return

@@ -1,8 +1,8 @@
 """Transport maps kept as tables: K positions along each direction, and the displacement at each of them.
 
-Between two positions T is a line; before the first and after the last it is constant: what lies far out is pulled
-back to the image of the end. To look values up quickly, also on CUDA, T − identity is read off the lines at the
-edges of equal bins between the first position and the last, and is linear inside a bin.
+Between two positions T is a line; before the first and after the last it is constant: what lies far out is
+pulled back to the image of the end. To look values up quickly, on CUDA too, T − identity is read off the lines
+at the edges of equal bins between the first position and the last, and is linear inside a bin.
 """
 
 from __future__ import annotations

@@ -72,19 +72,23 @@ def build_flow(
         start = recipe.data.part.start(
             data, settings.count, Key(recipe.seed, "start").open(dtype=settings.dtype)
         )
-    parts = Parts(
+    watching = [*recipe.registry.observers(), *observers]
+    flow = Flow(data, parts_of(recipe), settings, start=start, device=chosen, observers=watching, sketch=sketch)
+    for number, arrival in enumerate(recipe.arrivals):
+        assert recipe.online is not None
+        flow.again(recipe.online.steps_after(number), arriving=load_data(recipe, arrival))
+    return flow
+
+
+def parts_of(recipe: Recipe) -> Parts:
+    """Return the four plugins that make the recipe's flow."""
+    return Parts(
         condition=recipe.condition.part,
         projection=recipe.projection.part,
         cdf=recipe.cdf.part,
         schedule=recipe.schedule.part,
         owners={kind: getattr(recipe, key).plugin.owner for key, kind in CHOICES.items()},
     )
-    watching = [*recipe.registry.observers(), *observers]
-    flow = Flow(data, parts, settings, start=start, device=chosen, observers=watching, sketch=sketch)
-    for number, arrival in enumerate(recipe.arrivals):
-        assert recipe.online is not None
-        flow.again(recipe.online.steps_after(number), arriving=load_data(recipe, arrival))
-    return flow
 
 
 def load_everything(recipe: Recipe) -> Dataset:

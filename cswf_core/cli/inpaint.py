@@ -1,0 +1,72 @@
+"""`cswf inpaint`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cswf_core.cli.recipes import plugins_dir_option
+from cswf_core.cli.running import device_option, get_ready, quiet_option
+from cswf_core.cli.sample import force_option, seed_option
+from cswf_core.model import load_model
+from cswf_core.model.given import read_images, read_mask
+from cswf_core.model.output import destinations, write_completions
+from cswf_core.runs.progress import EvaluationProgress, say
+
+
+@click.command()
+@click.argument("path", metavar="RUN|MODEL", type=click.Path(path_type=Path))
+@click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--mask",
+    type=click.Path(path_type=Path),
+    help="A picture, black where pixels are to be filled in.  [default: what the model's recipe says]",
+)
+@click.option(
+    "--count", type=click.IntRange(min=1), default=5, show_default=True, help="Completions of each image."
+)
+@click.option("--resize", is_flag=True, help="Bring images of another size to the model's.")
+@seed_option
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="FILE.png, FILE.npz, or a folder for one PNG each.  [default: completions.npz and .png here]",
+)
+@force_option
+@device_option
+@quiet_option
+@plugins_dir_option
+def inpaint(
+    path: Path,
+    images: tuple[Path, ...],
+    mask: Path | None,
+    count: int,
+    resize: bool,
+    seed: int,
+    out: Path | None,
+    force: bool,
+    device: str,
+    quiet: bool,
+    plugins_dir: Path | None,
+) -> None:
+    """Complete images from a disk with a saved model whose condition sees a part of an image.
+
+    What is seen is what the model's recipe says: some of the pixels, a small version, the luminance. The
+    picture shows what is seen, the completions and the original, a row for each image.
+    """
+    get_ready(quiet=quiet)
+    model = load_model(path, plugins_dir=plugins_dir)
+    model.refuse_unless_completing()
+    given = read_images(images, model.space, resize=resize)
+    seen = None if mask is None else read_mask(mask, model.space, resize=resize)
+    places = destinations(out, [Path("completions.npz"), Path("completions.png")], force=force)
+    observed = model.observation(given, mask=seen, seed=seed)
+    progress = EvaluationProgress(silent=quiet)
+    try:
+        completed = model.complete(given, mask=seen, count=count, seed=seed, device=device, tell=progress.tell)
+    finally:
+        progress.close()
+    write_completions(completed, given, observed, [image.stem for image in images], places)
+    if not quiet:
+        say(f"{len(completed):,} completions: see {', '.join(map(str, places))}")

@@ -1,0 +1,102 @@
+"""`cswf inspect`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+import yaml
+
+from cswf_core.cli.recipes import json_option
+from cswf_core.errors import RunError
+from cswf_core.model.header import Header
+from cswf_core.model.loading import header_file
+from cswf_core.model.shards import damaged
+
+MOST_NAMES = 12
+"""Classes that are listed."""
+
+
+@click.command()
+@click.argument("path", metavar="RUN|MODEL", type=click.Path(path_type=Path))
+@json_option
+@click.option("--check", is_flag=True, help="Read all of it and compare checksums.")
+def inspect(path: Path, as_json: bool, check: bool) -> None:
+    """Say what a saved model is: of which recipe and data, what can be asked of it, and what it cost."""
+    file = header_file(path)
+    header = Header.read(file)
+    if as_json:
+        click.echo(json.dumps(attrs.asdict(header), indent=2, ensure_ascii=False))
+    else:
+        rows = described(header, path)
+        width = max(len(name) for name in rows)
+        for name, text in rows.items():
+            click.echo(f"{name:<{width}}  {text}")
+    if check:
+        wrong = damaged(file.parent, header.shards)
+        if wrong:
+            raise RunError("\n".join(wrong))
+        if not as_json:
+            click.echo(f"checked: all {len(header.shards)} shards are as they were written")
+
+
+def described(header: Header, path: Path) -> dict[str, str]:
+    """Return what a header says, in words."""
+    data, tables, cost = header.data, header.tables, header.cost
+    shape, stages = "×".join(map(str, data.shape)), header.stages
+    kept = sum(shard.steps for shard in header.shards)
+    planned = sum(stage.steps for stage in stages)
+    directions = sorted({stage.directions for stage in stages})
+    span = f"{directions[0]:,}" if len(directions) == 1 else f"{directions[0]:,} to {directions[-1]:,}"
+    numbers = f"{tables.knots} knots in {tables.dtype}"
+    share = "" if tables.directions == 1 else f", of {tables.directions:g} of the directions"
+    every = "" if tables.every == 1 else f", of one step in {tables.every} after the first of each stage"
+    return {
+        "model of": f"{header.name} (cswf {header.cswf}, format {header.format})",
+        "complete": "yes" if header.complete else "no: its run was stopped, `cswf resume` goes on with it",
+        "data": f"{_plugin(header, 'data')}, {data.samples:,} samples of {shape}, SHA-256 {data.sha256[:12]}…",
+        "condition": f"{_plugin(header, 'condition')}: {_asks(header)}",
+        "flow": f"{header.particles:,} particles, {planned:,} steps in {len(stages)} stages, {span} directions",
+        "tables": f"of {kept:,} steps, {numbers}{share}{every}",
+        "size": f"{cost.bytes / 1e6:,.1f} MB in {len(header.shards)} shards",
+        "cost": f"{cost.seconds:,.1f} s to write, {cost.share:.1%} of the time of all steps",
+        "try": _try(header, path),
+    }
+
+
+def _plugin(header: Header, key: str) -> str:
+    """Return the name of a plugin in the header's recipe."""
+    try:
+        return str(yaml.safe_load(header.recipe)[key]["use"])
+    except (yaml.YAMLError, KeyError, TypeError):
+        return "unknown"
+
+
+def _asks(header: Header) -> str:
+    """Say what can be asked for."""
+    asks, classes = header.condition.asks, header.data.classes
+    said: list[Any] = []
+    if "labels" in asks:
+        more = f", … {len(classes)} in all" if len(classes) > MOST_NAMES else ""
+        said.append(f"classes {', '.join(classes[:MOST_NAMES])}{more}")
+    if "vectors" in asks:
+        said.append(f"vectors of {header.condition.length} numbers")
+    if "image" in asks:
+        said.append(
+            "an image of which a part is seen" + ("" if header.condition.shared else ", another of each")
+        )
+    return " and ".join(said) or "nothing can be asked for"
+
+
+def _try(header: Header, path: Path) -> str:
+    if "image" in header.condition.asks:
+        return f"cswf inpaint {path} IMAGE.png"
+    more = ""
+    if "labels" in header.condition.asks and header.data.classes:
+        more = f" --label {header.data.classes[-1]}"
+    elif "vectors" in header.condition.asks:
+        more = f" --vector {','.join(['0'] * header.condition.length)}"
+    return f"cswf sample {path} --count 100{more}"

@@ -1,0 +1,122 @@
+"""What is asked of a model: labels by name or number, vectors, or the data's own proportions."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from cswf_core.errors import RunError, did_you_mean
+from cswf_core.interfaces import Key
+from cswf_core.model.header import Header
+
+Label: TypeAlias = int | str
+Labels: TypeAlias = Label | Sequence[Label] | Mapping[Label, int] | Tensor
+"""One label for all, one for each, or how many of each."""
+Vectors: TypeAlias = Sequence[float] | Sequence[Sequence[float]] | Tensor
+"""One vector for all, or one for each."""
+
+GOLDEN = (math.sqrt(5) - 1) / 2
+
+log = logging.getLogger("cswf")
+
+
+def labels_for(header: Header, count: int, asked: Labels | None, seed: int) -> Tensor:
+    """Return the class of each of `count` samples, as numbers; raise `RunError` for one the model cannot make.
+
+    If none are asked for, classes come in the data's proportions, as evenly as can be for any count.
+    """
+    if "labels" not in header.condition.asks:
+        raise RunError(f"the model is not conditioned on classes{_instead(header)}: it takes no labels")
+    if asked is None:
+        return _in_proportion(header, count, seed)
+    if isinstance(asked, Mapping):
+        if sum(asked.values()) != count:
+            raise RunError(f"labels for {sum(asked.values()):,} samples are given, and {count:,} are asked for")
+        numbers = [class_number(header, label) for label in asked]
+        return torch.repeat_interleave(torch.tensor(numbers), torch.tensor(list(asked.values())))
+    if isinstance(asked, (int, str)):
+        return torch.full((count,), class_number(header, asked))
+    listed = asked.tolist() if isinstance(asked, Tensor) else list(asked)
+    if len(listed) != count:
+        raise RunError(f"{len(listed):,} labels are given, and {count:,} samples are asked for")
+    known = {label: class_number(header, label) for label in dict.fromkeys(listed)}
+    return torch.tensor([known[label] for label in listed])
+
+
+def class_number(header: Header, label: Label) -> int:
+    """Return the number of a class that a name or number means; warn if the model never saw it."""
+    classes, condition = header.data.classes, header.condition
+    if isinstance(label, str) and label in classes:
+        number = classes.index(label)
+    elif isinstance(label, int) and not isinstance(label, bool):
+        number = label
+    elif isinstance(label, str) and label.isdecimal() and not all(name.isdecimal() for name in classes):
+        number = int(label)
+    elif isinstance(label, str) and label.isdecimal() and int(label) >= len(classes):
+        number = int(label)  # one beyond those of the data, if there is room for it
+    else:
+        raise RunError(f"there is no class {label!r}{_listed(classes) or did_you_mean(str(label), classes)}")
+    room = max(len(classes), condition.length)
+    counts = (*header.data.counts, *[0] * room)
+    if condition.strata is not None and number not in condition.strata:
+        able = [classes[c] for c in condition.strata]
+        raise RunError(f"the model has no flow of its own for class {label!r}; it has {', '.join(able)}")
+    if not 0 <= number < room:
+        raise RunError(
+            f"there is no class {label!r}: the model has room for {room}, numbered from 0{_listed(classes)}"
+        )
+    if counts[number] == 0:
+        named = f"'{classes[number]}'" if number < len(classes) else str(number)
+        log.warning(
+            "class %s was never in the data: what the samples show is what its place in Y makes them", named
+        )
+    return number
+
+
+def vectors_for(header: Header, count: int, asked: Vectors, dtype: torch.dtype) -> Tensor:
+    """Return the vector Y of each of `count` samples: l×count."""
+    length = header.condition.length
+    if "vectors" not in header.condition.asks:
+        raise RunError(f"the model is not conditioned on vectors{_instead(header)}: it takes none")
+    try:
+        rows = torch.as_tensor(asked, dtype=dtype).cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise RunError(f"vectors must be numbers ({error})") from None
+    rows = rows.expand(count, -1) if rows.ndim == 1 else rows
+    if rows.shape != (count, length):
+        given = "×".join(map(str, rows.shape))
+        raise RunError(f"vectors have {length} numbers each, for {count:,} samples; got {given}")
+    if not bool(torch.isfinite(rows).all()):
+        raise RunError("vectors must be finite numbers")
+    return rows.T.contiguous()
+
+
+def _in_proportion(header: Header, count: int, seed: int) -> Tensor:
+    """Return labels whose first n, for every n, have nearly the data's shares: a golden-ratio sequence."""
+    counts = torch.tensor(header.data.counts, dtype=torch.float64)
+    if header.condition.strata is not None:
+        able = torch.zeros_like(counts)
+        able[list(header.condition.strata)] = 1
+        counts *= able
+    start = Key(seed, "offline labels").open(dtype=torch.float64).uniform(1)
+    level = (start + GOLDEN * torch.arange(count, dtype=torch.float64)).remainder(1)
+    edges = (counts / counts.sum()).cumsum(0)
+    last = int(counts.nonzero().max())
+    return torch.searchsorted(edges, level, right=True).clamp_(max=last)
+
+
+def _instead(header: Header) -> str:
+    """Say what a model is conditioned on."""
+    asks = header.condition.asks
+    if "image" in asks:
+        return ", it completes images"
+    return f", but on {' and '.join(asks)}" if asks else ""
+
+
+def _listed(classes: Sequence[str]) -> str:
+    return f"; the classes are {', '.join(classes)}" if classes and len(classes) <= 20 else ""

@@ -1,0 +1,289 @@
+"""A model as people use it: loaded from a run's folder, and asked for samples."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.errors import CswfError, RunError
+from cswf_core.flow import boundary
+from cswf_core.flow.parts import Settings
+from cswf_core.flow.start import begin, given
+from cswf_core.flow.tables import TableRequest
+from cswf_core.interfaces import (
+    Conditions,
+    Dataset,
+    DatasetSource,
+    Key,
+    Masked,
+    Observation,
+    ProjectionSampler,
+    Space,
+)
+from cswf_core.interfaces.metric import Tell
+from cswf_core.model.asked import Labels, Vectors, labels_for, vectors_for
+from cswf_core.model.header import Header, unpacked
+from cswf_core.model.offline import Passage, Seen, Wanted, new_particles
+from cswf_core.model.shards import SavedStep, saved_steps
+from cswf_core.recipe import Recipe, choose_device
+from cswf_core.recipe.build import load_everything, parts_of
+
+BIN = 1 / 128
+"""Width of a byte's grey level in [−1, 1)."""
+
+log = logging.getLogger("cswf")
+
+
+@attrs.frozen(eq=False)
+class Model:
+    """The maps of a run's steps, and the recipe whose plugins draw the directions that they belong to."""
+
+    folder: Path
+    header: Header
+    recipe: Recipe = attrs.field(repr=False)
+
+    @property
+    def space(self) -> Space:
+        """The space that samples live in."""
+        return Space(self.header.data.shape)
+
+    def sample(
+        self,
+        count: int,
+        *,
+        labels: Labels | None = None,
+        vectors: Vectors | None = None,
+        seed: int = 0,
+        device: str = "auto",
+        tell: Tell | None = None,
+    ) -> Dataset:
+        """Return `count` new samples, each from noise of its own.
+
+        `labels`: one class for all, one for each, or how many of each, by name or number; by default the data's
+        proportions. `vectors`: one for all, or one for each, any values. The same seed gives the same samples,
+        and the first of many are those of few. `tell` hears of progress.
+        """
+        if count < 1:
+            raise RunError(f"{count} samples are asked for; ask for one or more")
+        if "image" in self.header.condition.asks:
+            raise RunError(
+                f"the model of '{self.header.name}' completes images: use `cswf inpaint`, or Model.complete"
+            )
+        passage = self._passage(choose_device(device))
+        start = self._start(count, seed)
+        conditions = self._conditions(count, labels, vectors, seed, start)
+        wanted = Wanted(
+            conditions=conditions,
+            count=count,
+            seed=seed,
+            scale=self.recipe.particles.scale,
+            start=None if start is None else start.x,
+        )
+        return self._flowed(wanted, passage, tell)
+
+    def complete(
+        self,
+        images: Tensor,
+        *,
+        mask: Tensor | None = None,
+        count: int = 1,
+        seed: int = 0,
+        device: str = "auto",
+        tell: Tell | None = None,
+    ) -> Dataset:
+        """Return `count` completions of each image (m×C×H×W bytes), those of the first image first.
+
+        The model's condition says what of an image is seen; a `mask` (H×W, or m×H×W, one for each) says so in
+        its place, true where pixels are given. What is given does not change.
+        """
+        self.refuse_unless_completing()
+        if images.ndim != 4 or images.shape[1:] != self.space.shape or images.dtype != torch.uint8:
+            got = f"{'×'.join(map(str, images.shape))} of {images.dtype}"
+            raise RunError(f"images must be m×{self.space} bytes, got {got}")
+        if count < 1 or not len(images):
+            raise RunError(f"{count} completions of {len(images)} images are asked for; ask for one or more")
+        passage = self._passage(choose_device(device))
+        x = images.reshape(len(images), -1).T.to(passage.like.dtype).mul_(BIN).sub_(1)
+        origin = torch.repeat_interleave(torch.arange(len(images)), count)
+        observed = self.observation(images, mask=mask, seed=seed, like=passage.like)
+        width = BIN if self.header.data.bin_width else 0.0
+        wanted = Wanted(
+            conditions=Conditions(origin=origin),
+            count=len(origin),
+            seed=seed,
+            scale=self.recipe.particles.scale,
+            seen=Seen(x, origin, observed, width),
+        )
+        return self._flowed(wanted, passage, tell)
+
+    def refuse_unless_completing(self) -> None:
+        """Raise `RunError` if the model does not complete images."""
+        if "image" not in self.header.condition.asks:
+            raise RunError(f"the model of '{self.header.name}' completes no images: use `cswf sample`")
+
+    def observation(
+        self, images: Tensor, *, mask: Tensor | None = None, seed: int = 0, like: Tensor | None = None
+    ) -> Observation:
+        """Return what is seen of images (m×C×H×W bytes): the same of all, or a mask with a column for each."""
+        like = torch.empty(0, dtype=self._dtype) if like is None else like
+        d, facts = self.space.dimension, self.header.condition
+        if mask is not None:
+            if facts.shared:
+                log.warning("the model has learned to complete something else than this mask leaves out")
+            return Masked(self._columns(mask, len(images)).to(like.device))
+        if facts.mask is not None:
+            return Masked(unpacked(facts.mask, d)[:, None].to(like.device))
+        flat = images.reshape(len(images), -1).T.to(like.dtype).mul_(BIN).sub_(1)
+        data = Dataset(flat, self.space, bin_width=BIN)
+        if facts.shared:
+            return self._encoded(data, 0, Key(self.recipe.seed, "observation"), like)
+        own = [self._encoded(data, i, Key(seed, "offline mask", index=i), like) for i in range(len(images))]
+        masks = [part.mask for part in own if isinstance(part, Masked)]
+        if len(masks) < len(own):
+            raise RunError(
+                "the model sees something else of each image, and not by a mask: it cannot be told what"
+            )
+        return Masked(torch.cat(masks, dim=1))
+
+    def retrace(self, *, device: str = "auto", tell: Tell | None = None) -> Dataset:
+        """Return the run's own samples once more: its particles, from where they began, through the saved maps.
+
+        They are those of the run, up to rounding, unless the model leaves out steps or directions. Needs the
+        data, for their labels.
+        """
+        if self.recipe.arrivals:
+            raise RunError("particles of a run whose data arrived one after the other cannot be retraced")
+        data, passage = self.data(), self._passage(choose_device(device))
+        settings, parts = attrs.evolve(passage.settings, count=self.header.particles), passage.parts
+        source = self.recipe.data
+        with boundary.calling(source.plugin.owner, "start"):
+            start = source.part.start(
+                data, self.header.particles, Key(self.recipe.seed, "start").open(dtype=self._dtype)
+            )
+        x, conditions, observation = begin(data, parts, settings, start, passage.like.device)
+        seen = None
+        if observation is not None:
+            images = given(data, settings, conditions, x).cpu()
+            seen = Seen(images, torch.arange(x.shape[1]), observation)
+        cpu = conditions.to(torch.device("cpu"), self._dtype)
+        wanted = Wanted(conditions=cpu, count=x.shape[1], seed=self.recipe.seed, start=x.cpu(), seen=seen)
+        return self._flowed(wanted, passage, tell)
+
+    def data(self) -> Dataset:
+        """Load the data that the model was made from; raise `RunError` if they are others by now."""
+        data = load_everything(self.recipe)
+        if data.digest() != self.header.data.sha256:
+            raise RunError(
+                f"the data of '{self.recipe.data.name}' are not those that the model was made from: their "
+                f"SHA-256 is {data.digest()[:12]}…, was {self.header.data.sha256[:12]}…"
+            )
+        return data
+
+    def steps(self) -> Iterable[SavedStep]:
+        """Yield the saved steps, one at a time."""
+        return saved_steps(self.folder, self.header.shards)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return torch.float64 if self.header.precision == "float64" else torch.float32
+
+    def _flowed(self, wanted: Wanted, passage: Passage, tell: Tell | None) -> Dataset:
+        x = new_particles(wanted, passage, self.steps, self.header.steps, tell)
+        return Dataset(
+            x=x, space=self.space, conditions=wanted.conditions, classes=tuple(self.header.data.classes)
+        )
+
+    def _conditions(
+        self, count: int, labels: Labels | None, vectors: Vectors | None, seed: int, start: Dataset | None
+    ) -> Conditions:
+        """Return Y of new particles: as asked for, else as they begin, else as the data have it."""
+        asks = self.header.condition.asks
+        own = start.conditions if start is not None else Conditions()
+        if vectors is None and "vectors" in asks and own.vectors is None:
+            data = self._needed(f"'{self.header.name}' needs vectors")
+            own = attrs.evolve(own, vectors=self._drawn(data, count, seed).vectors)
+        if labels is None and own.labels is not None:
+            chosen = own.labels
+        elif labels is not None or "labels" in asks:
+            chosen = labels_for(self.header, count, labels, seed)
+        else:
+            chosen = None
+        wanted = own.vectors if vectors is None else vectors_for(self.header, count, vectors, self._dtype)
+        return Conditions(
+            labels=chosen if "labels" in asks else None, vectors=wanted if "vectors" in asks else None
+        )
+
+    def _drawn(self, data: Dataset, count: int, seed: int) -> Conditions:
+        condition = self.recipe.condition
+        with boundary.calling(condition.plugin.owner, "draw"):
+            drawn: Conditions = condition.part.draw(data, count, Key(seed, "offline labels").open())
+        return drawn
+
+    def _start(self, count: int, seed: int) -> Dataset | None:
+        """Return where particles begin if the data's source says so; None: in noise."""
+        source = self.recipe.data
+        if type(source.part).start is DatasetSource.start:
+            return None
+        data = self._needed(f"dataset '{source.name}' says where particles begin")
+        with boundary.calling(source.plugin.owner, "start"):
+            start: Dataset | None = source.part.start(
+                data, count, Key(seed, "offline start").open(dtype=self._dtype)
+            )
+        return start
+
+    def _needed(self, why: str) -> Dataset:
+        """Load the data where there is no way without them."""
+        try:
+            return self.data()
+        except CswfError as error:
+            raise RunError(f"{why}, so that sampling needs the data: {error}") from None
+
+    def _passage(self, device: torch.device) -> Passage:
+        """Return what takes particles through this model's steps on a device."""
+        recipe, tables = self.recipe, self.header.tables
+        parts = parts_of(recipe)
+        settings = Settings(
+            scale=recipe.particles.scale,
+            seed=recipe.seed,
+            reuse=None if recipe.reuse == "all" else recipe.reuse,
+            dtype=self._dtype,
+            tables=TableRequest(knots=tables.knots, share=tables.directions, every=tables.every),
+            sets=None if recipe.online is None else recipe.online.sets,
+        )
+        like = torch.empty(self.space.dimension, 0, dtype=self._dtype, device=device)
+        make = partial(Passage, self.space, parts, settings, self.header.condition.length)
+        passage = make(self.header.condition.strata, like)
+        samplers = [recipe.projection.part, *(stage.sampler for stage in passage.stages)]
+        if all(s is None or type(s).fitted is ProjectionSampler.fitted for s in samplers):
+            return passage
+        data = self._needed(f"projection '{recipe.projection.name}' looks at the data")
+        return make(self.header.condition.strata, data.x.to(like))
+
+    def _encoded(self, data: Dataset, image: int, key: Key, like: Tensor) -> Observation:
+        """Return what the condition sees of an image."""
+        condition = self.recipe.condition
+        origin = Conditions(origin=torch.tensor([image]))
+        with boundary.calling(condition.plugin.owner, "observation"):
+            seen = condition.part.observation(data, origin, key.open(like.device, like.dtype))
+        if not isinstance(seen, Observation):
+            raise RunError(f"condition '{condition.name}' sees nothing of an image")
+        return seen.to(like.device)
+
+    def _columns(self, mask: Tensor, images: int) -> Tensor:
+        """Return a mask (H×W or m×H×W) for all coordinates: d×1, or d×m."""
+        channels, height, width = self.space.grid("a mask")
+        if mask.shape not in ((height, width), (images, height, width)):
+            got = "×".join(map(str, mask.shape))
+            raise RunError(f"a mask has {height}×{width} pixels, or one for each of {images} images; got {got}")
+        each = mask.bool().reshape(-1, 1, height * width).expand(-1, channels, -1)
+        columns = each.reshape(len(each), -1).T
+        if bool(columns.all(dim=0).any()) or not bool(columns.any()):
+            what = "nothing to fill in" if bool(columns.any()) else "nothing to see"
+            raise RunError(f"a mask leaves {what}; it is true where pixels are given")
+        return columns

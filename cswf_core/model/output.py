@@ -1,0 +1,122 @@
+"""Where samples of a model go: a picture, an .npz file, or a folder with a PNG for each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import attrs
+import torch
+from PIL import Image
+from torch import Tensor
+
+from cswf_core.errors import RunError
+from cswf_core.interfaces import Dataset, Masked, Observation
+from cswf_core.runs import completions, pictures, samples
+from cswf_core.runs.durable import write_durably
+
+COLUMNS = 10
+"""Samples in a row of the picture, as in a run's samples.png."""
+
+MOST_ROWS = 50
+"""Completed images that a picture shows."""
+
+OTHERS = (".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".npy", ".pt")
+"""Endings that are no folder's, and that nothing is written as."""
+
+
+def destinations(out: Path | None, usual: Sequence[Path], *, force: bool) -> list[Path]:
+    """Return the files or the folder to write: `out`, or the usual ones.
+
+    Raise `RunError` if something is there already that may not be replaced.
+    """
+    if out is not None and out.suffix.lower() in OTHERS:
+        raise RunError(f"--out takes a file that ends in .png or .npz, or a folder; got {out}")
+    places = list(usual) if out is None else [out]
+    for place in places:
+        if place.is_dir() != (_ending(place) == "") and place.exists():
+            raise RunError(f"{place} is {'a folder' if place.is_dir() else 'a file'}; give another --out")
+        if (any(place.iterdir()) if place.is_dir() else place.exists()) and not force:
+            raise RunError(
+                f"{place} is {'not empty' if place.is_dir() else 'there'}; give another --out, or --force"
+            )
+    return places
+
+
+def write_samples(drawn: Dataset, target: Callable[[], Dataset], places: Sequence[Path]) -> None:
+    """Write samples; `target` gives what points are drawn on."""
+    labels = drawn.conditions.labels
+    for place in places:
+        if _ending(place) == ".npz":
+            save(place, samples.archive(drawn, None))
+        elif _ending(place) == ".png":
+            shown = drawn if drawn.space.is_image else target()
+            save(place, pictures.png(samples.picture(drawn, shown, COLUMNS)))
+        else:
+            names = ["sample" if labels is None else class_name(drawn, label) for label in _each(labels, drawn)]
+            _one_by_one(drawn, names, place)
+
+
+def write_completions(
+    completed: Dataset, images: Tensor, observed: Observation, names: Sequence[str], places: Sequence[Path]
+) -> None:
+    """Write completions of images (m×C×H×W bytes) that have names; `observed` is what was seen of each."""
+    origin = completed.conditions.origin
+    assert origin is not None
+    each = observed if observed.shared or not isinstance(observed, Masked) else Masked(observed.mask[:, origin])
+    each = each.to(torch.device("cpu"))
+    flat = images.reshape(len(images), -1).T.to(completed.x.dtype) / 128 - 1
+    held_out = attrs.evolve(completed, x=flat)
+    data = attrs.evolve(completed, x=flat[:, :0], held_out=held_out)
+    shown = attrs.evolve(completed, conditions=attrs.evolve(completed.conditions, origin=-1 - origin))
+    for place in places:
+        if _ending(place) == ".npz":
+            save(place, samples.archive(completed, each))
+        elif _ending(place) == ".png":
+            save(place, pictures.png(completions.figure(shown, data, each, MOST_ROWS)))
+        else:
+            _one_by_one(completed, [names[image] for image in origin.tolist()], place)
+
+
+def save(place: Path, content: bytes) -> None:
+    """Write a file, and make its folder if it is not there."""
+    _make(place.parent)
+    write_durably(place, content)
+
+
+def class_name(drawn: Dataset, label: int) -> str:
+    """Return a class's name as a file can have it."""
+    name = drawn.classes[label] if label < len(drawn.classes) else f"class{label}"
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or f"class{label}"
+
+
+def _each(labels: Tensor | None, drawn: Dataset) -> list[int]:
+    found: list[int] = [0] * len(drawn) if labels is None else labels.tolist()
+    return found
+
+
+def _one_by_one(drawn: Dataset, names: Sequence[str], folder: Path) -> None:
+    """Write a PNG for each image, of its own size."""
+    _make(folder)
+    for number, (name, image) in enumerate(zip(names, drawn.images(), strict=True)):
+        pixels = image.permute(1, 2, 0).numpy()
+        picture = Image.fromarray(pixels if len(image) == 3 else pixels[:, :, 0])
+        target = folder / f"{name}-{number:05}.png"
+        try:
+            target.write_bytes(pictures.png(picture))
+        except OSError as error:
+            raise RunError(f"{target} cannot be written: {error.strerror or error}") from None
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be made: {error.strerror or error}") from None
+
+
+def _ending(place: Path) -> str:
+    """Return `.png`, `.npz`, or nothing for a folder."""
+    ending = place.suffix.lower()
+    return ending if ending in (".png", ".npz") else ""

@@ -1,0 +1,199 @@
+"""`cswf sample`, `cswf inpaint` and `cswf inspect`: from a run's folder to pictures, or to a sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cswf_core.launch import launch
+from cswf_core.recipe import load_recipe
+from cswf_core.runs.directory import RunDirectory
+
+SMALL = ("model.save=true", "model.knots=12", "schedule.steps=10", "evaluate.metrics=[]", "outputs.frames=0")
+
+
+def made(folder: Path, *overrides: str) -> Path:
+    launch(load_recipe("digits", [*SMALL, *overrides]), RunDirectory(folder), device="cpu")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A run that has saved a model, by class."""
+    return made(tmp_path_factory.mktemp("sample") / "run")
+
+
+@pytest.fixture(scope="module")
+def filling(tmp_path_factory) -> Path:
+    """A run whose model fills in lower halves."""
+    return made(tmp_path_factory.mktemp("inpaint") / "run", "condition=mask")
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_samples_of_a_run_are_left_in_it_and_can_be_scored(run, cswf):
+    done = cswf("sample", run, "--count", "200", "--device", "cpu")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith("200 samples: see ")
+    with np.load(run / "samples-offline.npz") as found:
+        assert found["images"].shape == (200, 1, 8, 8)
+        assert found["labels"].shape == (200,)
+    assert Image.open(run / "samples-offline.png").width > 100
+    scored = cswf("eval", run, "--samples", "offline", "--metric", "sliced-wasserstein", "--device", "cpu")
+    assert scored.status == 0
+    assert "sliced_wasserstein_8bit_offline" in scored.out
+    assert list(Path().iterdir()) == []
+
+
+def test_samples_of_a_model_are_left_here_and_replaced_only_by_force(run, cswf):
+    command = ("sample", run / "model", "--count", "3", "--device", "cpu", "--quiet")
+    assert cswf(*command).status == 0
+    assert sorted(path.name for path in Path().iterdir()) == ["samples.npz", "samples.png"]
+    before = Path("samples.npz").read_bytes()
+    refused = cswf(*command, "--seed", "1")
+    assert refused.status == 2
+    assert refused.err == "samples.npz is there; give another --out, or --force\n"
+    assert Path("samples.npz").read_bytes() == before
+    assert cswf(*command, "--seed", "1", "--force").status == 0
+    assert Path("samples.npz").read_bytes() != before
+
+
+def test_classes_are_asked_for_one_or_so_many_of_each(run, cswf):
+    assert cswf("sample", run, "--label", "3", "--count", "4", "--out", "a.npz", "--quiet").status == 0
+    with np.load("a.npz") as found:
+        assert found["labels"].tolist() == [3] * 4
+    assert cswf("sample", run, "--labels", "0:2,7:1", "--out", "folder", "--quiet").status == 0
+    assert sorted(path.name for path in Path("folder").iterdir()) == [
+        "0-00000.png",
+        "0-00001.png",
+        "7-00002.png",
+    ]
+    with Image.open("folder/7-00002.png") as picture:
+        assert (picture.size, picture.mode) == ((8, 8), "L")
+
+
+def test_a_picture_is_drawn_alone_if_asked_for(run, cswf):
+    assert cswf("sample", run, "--out", "new/some.png", "--count", "5", "--quiet").status == 0
+    assert [path.name for path in Path("new").iterdir()] == ["some.png"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--label", "ten"), "there is no class 'ten'; the classes are 0, 1, 2, 3, 4, 5, 6, 7, 8, 9"),
+        (("--labels", "1"), "--labels takes CLASS:N, separated by commas, such as 0:100,7:50; got '1'"),
+        (("--labels", "1:0"), "got '1:0'"),
+        (("--labels", "1:2", "--count", "3"), "leave out --label and --count"),
+        (("--labels", "1:2", "--label", "3"), "leave out --label and --count"),
+        (("--vector", "a"), "--vector takes numbers, separated by commas, such as 0.3,0.7; got 'a'"),
+        (("--vector", "1,2"), "the model is not conditioned on vectors, but on labels: it takes none"),
+        (("--out", "a.jpg"), "--out takes a file that ends in .png or .npz, or a folder; got a.jpg"),
+        (("--device", "abacus"), "there is no device 'abacus'"),
+    ],
+)
+def test_mistakes_are_sentences_and_leave_nothing(options, said, run, cswf):
+    done = cswf("sample", run, *options)
+    assert done.status == 2
+    assert said in done.err
+    assert "Traceback" not in done.err
+    assert list(Path().iterdir()) == []
+
+
+def test_a_run_without_a_model_is_told_apart_from_no_run(cswf):
+    without = made(Path("without"), "model.save=false", "schedule.steps=1")
+    assert "a run saves one with model.save=true" in cswf("sample", without).err
+    assert "does not exist" in cswf("sample", "nowhere").err
+    assert "has no model: there is no model.json in it" in cswf("inspect", ".").err
+
+
+def digit(path: Path, side: int = 8) -> Path:
+    from sklearn.datasets import load_digits
+
+    pixels = (load_digits().images[0] * 15).astype(np.uint8)
+    Image.fromarray(pixels).resize((side, side), Image.Resampling.NEAREST).save(path)
+    return path
+
+
+def test_images_are_completed_and_shown_between_what_is_seen_and_the_original(filling, cswf, tmp_path):
+    image = digit(tmp_path / "zero.png")
+    done = cswf("inpaint", filling, image, image, "--count", "3", "--device", "cpu")
+    assert done.status == 0
+    assert "6 completions: see completions.npz, completions.png" in done.out
+    with np.load("completions.npz") as found:
+        assert found["images"].shape == (6, 1, 8, 8)
+        assert found["origin"].tolist() == [0, 0, 0, 1, 1, 1]
+        given = np.asarray(Image.open(image))
+        assert (found["images"][:, 0, :4] == given[:4]).all()
+        assert found["mask"].shape == (1, 1, 8, 8)
+    with Image.open("completions.png") as shown:
+        assert shown.width > 5 * 40
+
+
+def test_a_mask_from_a_disk_says_what_to_fill_in(filling, cswf, tmp_path):
+    image, black = digit(tmp_path / "zero.png"), np.full((8, 8), 255, np.uint8)
+    black[:, :3] = 0
+    Image.fromarray(black).save("mask.png")
+    done = cswf(
+        "inpaint", filling, image, "--mask", "mask.png", "--out", "filled", "--quiet", "--device", "cpu"
+    )
+    assert done.status == 0
+    assert len(list(Path("filled").iterdir())) == 5
+    with Image.open("filled/zero-00004.png") as found:
+        assert (np.asarray(found)[:, 3:] == np.asarray(Image.open(image))[:, 3:]).all()
+
+
+def test_an_image_of_another_size_is_resized_if_asked(filling, cswf, tmp_path):
+    image = digit(tmp_path / "large.png", 16)
+    refused = cswf("inpaint", filling, image)
+    assert refused.status == 2
+    assert (
+        "large.png has 16×16 pixels, and the model's images have 8×8; --resize brings it to that size"
+        in refused.err
+    )
+    assert cswf("inpaint", filling, image, "--resize", "--quiet", "--device", "cpu").status == 0
+
+
+def test_sampling_and_inpainting_name_each_other(run, filling, cswf, tmp_path):
+    assert "completes no images: use `cswf sample`" in cswf("inpaint", run, digit(tmp_path / "a.png")).err
+    assert "completes images: use `cswf inpaint`" in cswf("sample", filling).err
+
+
+def test_a_model_is_described(run, filling, cswf):
+    said = cswf("inspect", run, "--check").out
+    for part in (
+        "model of   digits (cswf ",
+        "complete   yes",
+        "digits, 1,797 samples of 1×8×8",
+        "one-hot: classes 0, 1, 2, 3, 4, 5, 6, 7, 8, 9",
+        "1,000 particles, 10 steps in 1 stages, 256 directions",
+        "of 10 steps, 12 knots in float16",
+        "MB in 1 shards",
+        "of the time of all steps",
+        "checked: all 1 shards are as they were written",
+        f"cswf sample {run} --count 100 --label 9",
+    ):
+        assert part in said
+    assert "an image of which a part is seen" in cswf("inspect", filling / "model").out
+    assert json.loads(cswf("inspect", run, "--json").out) == json.loads(
+        (run / "model" / "model.json").read_text()
+    )
+
+
+def test_a_damaged_model_is_found_out(run, cswf, tmp_path):
+    import shutil
+
+    shutil.copytree(run / "model", tmp_path / "copy")
+    shard = tmp_path / "copy" / "tables-00000.safetensors"
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    done = cswf("inspect", tmp_path / "copy", "--check")
+    assert done.status == 2
+    assert "its checksum differs" in done.err

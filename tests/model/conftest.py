@@ -1,0 +1,36 @@
+"""Small runs that save a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cswf_core.flow.flow import Flow
+from cswf_core.model.writer import ModelWriter
+from cswf_core.recipe import build_flow, load_recipe
+
+SMALL = ("model.save=true", "model.knots=12", "schedule.steps=12", "schedule.directions=128")
+
+
+def saving(folder: Path, recipe: str = "digits", *overrides: str) -> Flow:
+    """A flow that leaves its model in a folder; a dozen steps unless said otherwise."""
+    loaded = load_recipe(recipe, [*SMALL, *overrides])
+    return build_flow(loaded, device="cpu", observers=[ModelWriter(folder, loaded)])
+
+
+@pytest.fixture(scope="session")
+def digits_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model of a short run of the demo, by class."""
+    folder = tmp_path_factory.mktemp("digits") / "model"
+    saving(folder, "digits", "schedule.steps=40").run()
+    return folder
+
+
+@pytest.fixture
+def copy_of(tmp_path: Path) -> Callable[[Path], Path]:
+    """Copies a model's folder, to be damaged."""
+    import shutil
+
+    return lambda folder: Path(shutil.copytree(folder, tmp_path / "copy"))

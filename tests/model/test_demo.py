@@ -1,0 +1,108 @@
+"""The demo's model: as good as the run, and small.
+
+A run's particles are matched to the data as a set; new samples are independent of each other. Even 1,000 real
+digits, drawn with each class's exact share, are farther from all of them than 1,000 particles are. So the maps
+are judged by the run's own particles, taken through them once more, and new samples by the way that they have
+gone from noise to the data.
+"""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.neighbors import KNeighborsClassifier
+
+from cswf_core.hookspecs import hookimpl
+from cswf_core.interfaces import Comparison, Dataset, Key
+from cswf_core.launch import launch
+from cswf_core.model import Model, load_model
+from cswf_core.recipe import load_recipe
+from cswf_core.runs.directory import RunDirectory
+from cswf_plugins.metrics.sliced_wasserstein import SlicedWasserstein
+
+
+class Ends:
+    """Keeps a flow's particles as they were before its first step and after its last."""
+
+    @hookimpl
+    def before_stage(self, flow):
+        self.noise = flow.samples()
+
+    @hookimpl
+    def after_run(self, flow):
+        self.batched = flow.samples()
+
+
+@attrs.frozen(eq=False)
+class Demo:
+    """The demo, run with `model.save=true`, and what was drawn from its model."""
+
+    noise: Dataset
+    batched: Dataset
+    model: Model
+    drawn: Dataset
+    size: int
+    """Bytes of the model's folder."""
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory) -> Demo:
+    folder = tmp_path_factory.mktemp("demo") / "digits"
+    off = ["outputs.frames=0", "outputs.snapshots=[]", "outputs.checkpoint_every=never", "evaluate.metrics=[]"]
+    ends = Ends()
+    recipe = load_recipe("digits", ["model.save=true", *off])
+    launch(recipe, RunDirectory(folder), device="cpu", observers=[ends])
+    model = load_model(folder)
+    drawn = model.sample(1000, device="cpu")
+    return Demo(
+        noise=ends.noise,
+        batched=ends.batched,
+        model=model,
+        drawn=drawn,
+        size=sum(path.stat().st_size for path in (folder / "model").iterdir()),
+    )
+
+
+def accuracy(samples: Dataset) -> float:
+    """The share of samples that 5 nearest neighbours find to be of the class that was asked for."""
+    real = load_digits()
+    neighbours = KNeighborsClassifier(5).fit((real.data + 0.5) * (2 / 17) - 1, real.target)
+    return float(np.mean(neighbours.predict(samples.x.T.numpy()) == samples.conditions.labels.numpy()))
+
+
+def distance(samples: Dataset, data: Dataset) -> float:
+    """The recipe's own metric: SW₂ along 1,000 directions, always the same."""
+    compared = Comparison(generated=samples, real=data, draw=Key(5, "test").open())
+    (found,) = SlicedWasserstein().compute(compared).scores.values()
+    return found
+
+
+def test_the_class_accuracy_of_new_samples_is_within_3_points_of_the_run_s(demo):
+    assert accuracy(demo.drawn) > accuracy(demo.batched) - 0.03
+
+
+def test_the_run_s_particles_taken_through_the_model_are_as_far_from_the_data_within_5_percent(demo):
+    again, data = demo.model.retrace(device="cpu"), demo.model.data()
+    assert distance(again, data) == pytest.approx(distance(demo.batched, data), rel=0.05)
+    assert (again.images() == demo.batched.images()).float().mean() > 0.9
+
+
+def test_new_samples_go_the_same_way_within_5_percent_of_it(demo):
+    noise, batched, drawn = (distance(s, demo.model.data()) for s in (demo.noise, demo.batched, demo.drawn))
+    assert noise - drawn == pytest.approx(noise - batched, rel=0.05)
+
+
+def test_the_model_is_smaller_than_20_MB(demo):
+    assert demo.size < 20e6
+    assert demo.size == pytest.approx(demo.model.header.cost.bytes, rel=0.01)
+
+
+def test_each_class_has_its_share_and_is_finite(demo):
+    counts = torch.bincount(demo.drawn.conditions.labels, minlength=10)
+    assert counts.min() > 90
+    assert math.isfinite(float(demo.drawn.x.abs().max()))

@@ -1,0 +1,157 @@
+"""A model on disk is as its header says, or a sentence says what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+import yaml
+from safetensors import safe_open
+
+import cswf_core.model.shards
+from cswf_core.errors import RunError
+from cswf_core.model import load_model
+from cswf_core.model.header import FORMAT, Header, packed, unpacked
+from cswf_core.model.shards import damaged
+from tests.model.conftest import saving
+
+
+def edit(folder, **changes) -> None:
+    path = folder / "model.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_the_header_says_what_the_model_is(digits_model):
+    said = json.loads((digits_model / "model.json").read_text())
+    assert said["format"] == FORMAT
+    assert said["complete"] is True
+    assert said["name"] == "digits"
+    assert yaml.safe_load(said["recipe"])["schedule"]["steps"] == 40
+    assert said["data"]["samples"] == 1797
+    assert said["data"]["shape"] == [1, 8, 8]
+    assert sum(said["data"]["counts"]) == 1797
+    assert said["condition"] == {"length": 10, "asks": ["labels"], "strata": None, "shared": True, "mask": None}
+    assert said["tables"] == {"knots": 12, "dtype": "float16", "directions": 1.0, "every": 1}
+    assert said["steps"] == 40
+    on_disk = sum(path.stat().st_size for path in digits_model.glob("*.safetensors"))
+    assert said["cost"]["bytes"] == on_disk == sum(shard["bytes"] for shard in said["shards"])
+    assert said["cost"]["seconds"] > 0
+    assert 0 < said["cost"]["share"] < 1
+
+
+def test_a_shard_holds_positions_displacements_step_sizes_and_numbers_of_steps(digits_model):
+    with safe_open(digits_model / "tables-00000.safetensors", framework="pt") as file:
+        found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    assert {name: (tuple(t.shape), t.dtype) for name, t in found.items()} == {
+        "positions": ((40, 1, 128, 12), torch.float16),
+        "displacements": ((40, 1, 128, 12), torch.float16),
+        "eta": ((40,), torch.float64),
+        "steps": ((40,), torch.int64),
+    }
+    assert (found["positions"].float().diff(dim=3) >= 0).all()
+    assert found["steps"].tolist() == list(range(40))
+
+
+def test_shards_end_where_they_are_full_and_where_stages_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(cswf_core.model.shards, "SIZE", 3 * 2 * 40 * 12 * 2)
+    grids = "schedule={use: pyramid, entries: ['(2×2) [2]', '(8×8) [8]'], steps: 4, directions: 40}"
+    saving(tmp_path, "digits", grids, "projection={use: locally-connected, patch: 8}").run()
+    header = Header.read(tmp_path / "model.json")
+    assert [(shard.stage, shard.steps) for shard in header.shards] == [(0, 3), (0, 1), (1, 3), (1, 1)]
+    assert [(step.stage, step.number) for step in load_model(tmp_path).steps()] == [
+        (stage, step) for stage in (0, 1) for step in range(4)
+    ]
+
+
+def test_a_model_is_found_by_its_run_its_folder_and_its_header(digits_model):
+    run = digits_model.parent
+    for path in (run, digits_model, digits_model / "model.json", str(run)):
+        assert load_model(path).header.name == "digits"
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda folder: shutil.rmtree(folder), "does not exist"),
+        (lambda folder: (folder / "model.json").unlink(), "there is no model.json in it"),
+        (lambda folder: (folder / "model.json").write_text("{"), "cannot be read as a model's header"),
+        (lambda folder: (folder / "model.json").write_text("[]"), "does not say its format"),
+        (lambda folder: edit(folder, format=7), "has format 7, and this version of cswf reads format 1"),
+        (lambda folder: edit(folder, data=3), "is damaged"),
+        (lambda folder: edit(folder, surprise=3), "is damaged"),
+        (lambda folder: edit(folder, complete=False), "is not complete: it has 40 steps"),
+        (lambda folder: (folder / "tables-00000.safetensors").unlink(), "is missing"),
+        (
+            lambda folder: (folder / "tables-00000.safetensors").write_bytes(b"short"),
+            "has 5 bytes and should have",
+        ),
+        (lambda folder: edit(folder, recipe="a: ["), "the recipe in it cannot be read"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_a_sentence(made, said, digits_model, copy_of):
+    folder = copy_of(digits_model)
+    made(folder)
+    with pytest.raises(RunError, match=said):
+        load_model(folder)
+
+
+def test_a_run_without_a_model_says_how_to_get_one(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(RunError, match=r"a run saves one with model\.save=true"):
+        load_model(tmp_path)
+
+
+def test_an_incomplete_model_of_a_run_says_how_to_go_on(digits_model, tmp_path):
+    shutil.copytree(digits_model, tmp_path / "model")
+    (tmp_path / "run.json").write_text("{}")
+    edit(tmp_path / "model", complete=False)
+    with pytest.raises(RunError, match=f"`cswf resume {tmp_path}` goes on"):
+        load_model(tmp_path)
+
+
+def test_a_shard_outside_of_the_folder_is_not_read(digits_model, copy_of):
+    folder = copy_of(digits_model)
+    shards = json.loads((folder / "model.json").read_text())["shards"]
+    edit(folder, shards=[{**shards[0], "file": "../elsewhere.safetensors"}])
+    with pytest.raises(RunError, match="is not in the model's folder"):
+        load_model(folder)
+
+
+def test_a_changed_bit_is_found_by_its_checksum(digits_model, copy_of):
+    folder = copy_of(digits_model)
+    shards = Header.read(folder / "model.json").shards
+    assert damaged(folder, shards) == []
+    path = folder / "tables-00000.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+    load_model(folder)  # of the right size; reading all of it would take long for a large one
+    assert "its checksum differs" in damaged(folder, shards)[0]
+
+
+def test_a_plugin_that_is_not_there_is_named(digits_model, copy_of):
+    folder = copy_of(digits_model)
+    recipe = yaml.safe_load(json.loads((folder / "model.json").read_text())["recipe"])
+    edit(folder, recipe=yaml.safe_dump({**recipe, "projection": {"use": "mine"}}))
+    with pytest.raises(RunError, match=r"cannot be followed here: .*mine"):
+        load_model(folder)
+
+
+def test_plugins_that_sampling_does_without_need_not_be_there(digits_model, copy_of):
+    folder = copy_of(digits_model)
+    recipe = yaml.safe_load(json.loads((folder / "model.json").read_text())["recipe"])
+    others = {
+        "cdf": {"use": "mine"},
+        "observers": [{"use": "mine"}],
+        "evaluate": {"metrics": [{"use": "mine"}]},
+    }
+    edit(folder, recipe=yaml.safe_dump({**recipe, **others}))
+    assert len(load_model(folder).sample(2, device="cpu")) == 2
+
+
+def test_a_mask_survives_as_text():
+    mask = torch.tensor([False, True, True, False, False, True, False])
+    assert torch.equal(unpacked(packed(mask), 7), mask)
+    assert packed(torch.zeros(9, dtype=torch.bool)) == "000"

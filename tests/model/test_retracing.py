@@ -1,0 +1,65 @@
+"""The saved maps have moved the run's particles: taken through them again, these end where they did."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cswf_core.model import load_model
+from tests.model.conftest import saving
+
+GRIDS = "schedule={use: pyramid, entries: ['(2×2) [2]', '(8×8) [5, 3]'], steps: 4, directions: 40}"
+LOCAL = "projection={use: locally-connected, patch: 3}"
+PATCHES = (GRIDS, LOCAL)
+
+KINDS = {
+    "classes": ("digits",),
+    "no condition": ("digits", "condition=none"),
+    "grids and patches": ("digits", *PATCHES),
+    "a flow for each class": ("digits", "condition=separate", "particles.count=1500", *PATCHES),
+    "a mask": ("digits", "condition={use: mask, hidden: bottom}", *PATCHES),
+    "a mask for each": ("digits", "condition={use: mask, hidden: boxes, masks: each}", *PATCHES),
+    "an amplified mask": ("digits", "condition={use: mask, amplifier: 2.0}", *PATCHES),
+    "a small version": ("digits", "condition={use: super-resolution, size: 4}", *PATCHES),
+    "directions used again": ("digits", "projection.reuse=3"),
+    "directions kept for all steps": ("digits", "projection.reuse=all"),
+    "float64": ("digits", "particles.precision=float64", "model.dtype=float32"),
+    "directions of the data": ("digits", "projection=data-covariance"),
+    "uneven directions": ("digits", "projection={use: high-pass, of: {use: locally-connected, patch: 3}}"),
+    "a schedule that stops": (
+        "digits",
+        "schedule={use: adaptive, entries: ['(8×8) [5, 3]'], steps: 9, directions: 40, shortest: 2, window: 2}",
+        LOCAL,
+    ),
+    "points": ("toy-joint",),
+    "vectors": ("toy-cswf",),
+    "sorted values": ("digits", "cdf=sorted"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_retraced_particles_end_where_the_run_s_did(kind, tmp_path):
+    recipe, *overrides = KINDS[kind]
+    flow = saving(tmp_path, recipe, "particles.count=300", *overrides)
+    samples = flow.run()
+    again = load_model(tmp_path).retrace(device="cpu")
+    torch.testing.assert_close(again.x, samples.x, atol=2e-3, rtol=0)
+    for mine, theirs in zip(
+        (again.conditions.labels, again.conditions.vectors, again.conditions.origin),
+        (samples.conditions.labels, samples.conditions.vectors, samples.conditions.origin),
+        strict=True,
+    ):
+        assert (mine is None and theirs is None) or torch.equal(mine, theirs)
+
+
+def test_a_model_of_some_directions_and_steps_leads_nearly_there(tmp_path):
+    overrides = ("schedule.steps=70", "schedule.directions=256", "model.directions=0.5", "model.every=10")
+    flow = saving(tmp_path, "digits", *overrides)
+    start = flow.particles.x.clone()
+    samples = flow.run()
+    model = load_model(tmp_path)
+    assert model.header.steps == 52
+    assert next(iter(model.steps())).tables.positions.shape == (1, 128, 12)
+    end = model.retrace(device="cpu").x
+    missed, travelled = ((end - x).norm(dim=0).mean() for x in (samples.x, start))
+    assert missed < 0.5 * travelled

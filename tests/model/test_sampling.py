@@ -1,0 +1,184 @@
+"""What a model is asked for is what it gives: classes, vectors, seeds and counts."""
+
+from __future__ import annotations
+
+import logging
+
+import attrs
+import pytest
+import torch
+
+import cswf_core.model.offline
+from cswf_core.errors import RunError
+from cswf_core.model import load_model
+from cswf_core.model.asked import class_number, labels_for
+from tests.model.conftest import saving
+
+
+@pytest.fixture(scope="module")
+def model(digits_model):
+    return load_model(digits_model)
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_one_others(model):
+    one, same, other = (model.sample(5, seed=seed, device="cpu") for seed in (3, 3, 4))
+    assert one.digest() == same.digest()
+    assert not torch.equal(one.x, other.x)
+
+
+@pytest.mark.parametrize("count", [1, 255, 256, 300])
+def test_the_first_samples_of_many_are_those_of_few(count, model):
+    many, few = model.sample(600, device="cpu"), model.sample(count, device="cpu")
+    assert torch.equal(few.x, many.x[:, :count])
+    assert torch.equal(few.conditions.labels, many.conditions.labels[:count])
+
+
+def test_what_does_not_fit_at_once_is_done_in_batches_with_the_same_bits(model, monkeypatch):
+    whole = model.sample(600, device="cpu")
+    monkeypatch.setitem(cswf_core.model.offline.AT_ONCE, "cpu", 1)
+    heard = []
+    parts = model.sample(600, device="cpu", tell=lambda *said: heard.append(said))
+    assert torch.equal(parts.x, whole.x)
+    assert heard[0] == ("sampling", 1, 3 * 40)
+    assert heard[-1] == ("sampling", 3 * 40, 3 * 40)
+
+
+def test_samples_are_not_the_run_s_own(model):
+    own, drawn = model.retrace(device="cpu"), model.sample(50, device="cpu", seed=model.recipe.seed)
+    assert (own.x[:, :50] - drawn.x).abs().max() > 0.1
+
+
+def test_samples_look_like_what_was_asked_for(model):
+    from sklearn.datasets import load_digits
+    from sklearn.neighbors import KNeighborsClassifier
+
+    real = load_digits()
+    neighbours = KNeighborsClassifier(5).fit((real.data + 0.5) * (2 / 17) - 1, real.target)
+    for digit in (0, 6):
+        drawn = model.sample(100, labels=digit, device="cpu")
+        assert (neighbours.predict(drawn.x.T.numpy()) == digit).mean() > 0.9
+
+
+@pytest.mark.parametrize("count", [10, 100, 997])
+def test_without_labels_classes_come_in_the_data_s_proportions(count, model):
+    labels = labels_for(model.header, count, None, seed=1)
+    shares = torch.tensor(model.header.data.counts) / 1797
+    assert ((torch.bincount(labels, minlength=10) - shares * count).abs() < 3).all()
+
+
+def test_labels_may_be_one_for_all_one_for_each_or_so_many_of_each(model):
+    expected = torch.tensor([7, 7, 3])
+    for asked in ([7, 7, 3], ["7", 7, "3"], expected, {"7": 2, 3: 1}):
+        assert torch.equal(labels_for(model.header, 3, asked, 0), expected)
+    assert torch.equal(labels_for(model.header, 2, "7", 0), torch.tensor([7, 7]))
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("ten", "there is no class 'ten'; the classes are 0, 1, 2"),
+        ("12", "room for 10"),
+        (10, "room for 10"),
+        (-1, "room for 10"),
+        ([1, 2], "2 labels are given, and 3 samples are asked for"),
+        ({"1": 5}, "labels for 5 samples are given, and 3"),
+    ],
+)
+def test_labels_that_make_no_sense_are_refused_with_a_sentence(asked, said, model):
+    with pytest.raises(RunError, match=said):
+        model.sample(3, labels=asked, device="cpu")
+
+
+def test_a_class_is_meant_by_its_name_before_its_number(model):
+    header = attrs.evolve(model.header, data=attrs.evolve(model.header.data, classes=("2", "cat", "a cat")))
+    assert [class_number(header, label) for label in ("2", "cat", 1, "1", "a cat")] == [0, 1, 1, 1, 2]
+    with pytest.raises(RunError, match="there is no class 'dog'; the classes are 2, cat, a cat"):
+        class_number(header, "dog")
+
+
+def test_a_class_that_was_never_in_the_data_is_possible_where_there_is_room(tmp_path, caplog):
+    saving(tmp_path, "digits", "data={use: digits, classes: [0, 1, 2]}", "condition.room=5").run()
+    model = load_model(tmp_path)
+    with caplog.at_level(logging.WARNING, "cswf"):
+        drawn = model.sample(4, labels=4, device="cpu")
+    assert "class 4 was never in the data" in caplog.text
+    assert torch.isfinite(drawn.x).all()
+    with pytest.raises(RunError, match="room for 5"):
+        model.sample(4, labels=5, device="cpu")
+
+
+def test_classes_that_flow_apart_each_have_their_own_maps(tmp_path):
+    saving(tmp_path, "digits", "condition=separate", "schedule.steps=30").run()
+    model = load_model(tmp_path)
+    assert model.header.condition.strata == tuple(range(10))
+    zeros, ones = (model.sample(60, labels=c, device="cpu").images().float().mean(dim=0) for c in (0, 1))
+    assert zeros[0, 3:5, 3:5].mean() + 60 < ones[0, 3:5, 3:5].mean()  # a hole, and a stroke
+
+
+def test_a_class_without_a_flow_of_its_own_is_refused(tmp_path):
+    saving(tmp_path, "digits", "condition=separate", "particles.count=3", "schedule.steps=2").run()
+    model = load_model(tmp_path)
+    there = model.header.condition.strata
+    lacking = next(c for c in range(10) if c not in there)
+    with pytest.raises(RunError, match=f"no flow of its own for class {lacking}"):
+        model.sample(1, labels=lacking, device="cpu")
+    assert set(model.sample(40, device="cpu").conditions.labels.tolist()) <= set(there)
+
+
+def test_an_unconditional_model_takes_neither_labels_nor_vectors(tmp_path):
+    saving(tmp_path, "digits", "condition=none").run()
+    model = load_model(tmp_path)
+    assert model.sample(3, device="cpu").conditions.labels is None
+    with pytest.raises(RunError, match="not conditioned on classes: it takes no labels"):
+        model.sample(3, labels=1, device="cpu")
+    with pytest.raises(RunError, match="not conditioned on vectors: it takes none"):
+        model.sample(3, vectors=[1.0], device="cpu")
+
+
+def test_a_model_of_vectors_answers_between_those_it_has_seen(tmp_path):
+    saving(tmp_path, "toy-cswf", "schedule.steps=60").run()
+    model = load_model(tmp_path)
+    y = model.data().conditions.vectors[0]
+    low, high = (float(y.quantile(level)) for level in (0.2, 0.8))
+    means = [model.sample(200, vectors=[v], device="cpu").x.mean() for v in (low, (low + high) / 2, high)]
+    assert min(means[0], means[2]) - 0.5 < means[1] < max(means[0], means[2]) + 0.5
+    drawn = model.sample(7, vectors=[[v] for v in range(7)], device="cpu")
+    assert drawn.conditions.vectors.tolist() == [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]]
+    with pytest.raises(RunError, match="vectors have 1 numbers each, for 3 samples; got 3×2"):
+        model.sample(3, vectors=[0.0, 1.0], device="cpu")
+
+
+def test_data_that_are_needed_and_are_others_are_refused(tmp_path, monkeypatch):
+    saving(tmp_path, "digits", "projection=data-covariance", "schedule.steps=2").run()
+    model = load_model(tmp_path)
+    header = attrs.evolve(model.header, data=attrs.evolve(model.header.data, sha256="0" * 64))
+    with pytest.raises(
+        RunError, match=r"looks at the data, so that sampling needs the data: the data of 'digits'"
+    ):
+        attrs.evolve(model, header=header).sample(2, device="cpu")
+
+
+def test_data_that_are_not_needed_are_not_loaded(model, monkeypatch):
+    from cswf_plugins.datasets.digits import Digits
+
+    monkeypatch.setattr(Digits, "load", lambda *_: pytest.fail("the data were loaded"))
+    assert len(model.sample(2, device="cpu")) == 2
+
+
+def test_a_float64_model_gives_float64_samples(tmp_path):
+    saving(tmp_path, "digits", "particles.precision=float64", "schedule.steps=2").run()
+    assert load_model(tmp_path).sample(2, device="cpu").x.dtype == torch.float64
+
+
+def test_noise_on_the_way_is_each_particle_s_own(tmp_path):
+    saving(tmp_path, "digits", "schedule.entropy=0.01").run()
+    model = load_model(tmp_path)
+    few, many, other = (model.sample(n, seed=s, device="cpu").x for n, s in ((3, 0), (300, 0), (3, 1)))
+    assert torch.equal(few, many[:, :3])
+    assert not torch.equal(few, other)
+
+
+@pytest.mark.parametrize("count", [0, -3])
+def test_no_samples_cannot_be_drawn(count, model):
+    with pytest.raises(RunError, match="ask for one or more"):
+        model.sample(count)

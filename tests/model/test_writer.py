@@ -1,0 +1,150 @@
+"""A model is written as its run goes, and a run that was killed leaves the same files in the end."""
+
+from __future__ import annotations
+
+import json
+
+import attrs
+import pytest
+import torch
+
+import cswf_core.model.shards
+from cswf_core.errors import RunError
+from cswf_core.flow.tables import StepTables
+from cswf_core.model.header import Header
+from cswf_core.model.shards import Steps
+from cswf_core.model.writer import ModelWriter
+from cswf_core.recipe import build_flow, load_recipe
+from tests.model.conftest import SMALL, saving
+
+GRIDS = "schedule={use: pyramid, entries: ['(2×2) [2]', '(8×8) [8]'], steps: 6, directions: 40}"
+LOCAL = "projection={use: locally-connected, patch: 8}"
+STEPS = 12
+
+
+@pytest.fixture(autouse=True)
+def _small_shards(monkeypatch):
+    """Shards of four steps."""
+    monkeypatch.setattr(cswf_core.model.shards, "SIZE", 4 * 2 * 40 * 12 * 2)
+
+
+def begun(folder):
+    recipe = load_recipe("digits", [*SMALL, GRIDS, LOCAL, "particles.count=60"])
+    writer = ModelWriter(folder, recipe)
+    return build_flow(recipe, device="cpu", observers=[writer]), writer
+
+
+def shards(folder) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.safetensors"))}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> dict[str, bytes]:
+    """The shards of a run that was never stopped."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cswf_core.model.shards, "SIZE", 4 * 2 * 40 * 12 * 2)
+        folder = tmp_path_factory.mktemp("whole")
+        flow, _ = begun(folder)
+        flow.run()
+    assert len(shards(folder)) == 4
+    return shards(folder)
+
+
+def until(flow, step: int) -> None:
+    """Go on to a step."""
+    if flow.position.total < step:
+        next(state for state in flow if state.total_step == step)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 5])
+@pytest.mark.parametrize("kept", range(1, STEPS))
+def test_a_killed_and_resumed_run_leaves_the_same_shards(kept, lost, whole, tmp_path):
+    flow, writer = begun(tmp_path)
+    until(flow, kept)
+    snapshot, remembered = flow.snapshot(), writer.keep()
+    until(flow, min(kept + lost, STEPS))
+    del flow, writer  # killed
+    flow, writer = begun(tmp_path)
+    (tmp_path / ".tables-00009.safetensors.part").write_bytes(b"half of a shard")
+    writer.recall(remembered, kept)
+    flow.restore(snapshot)
+    flow.run()
+    assert shards(tmp_path) == whole
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", *whole]
+    assert Header.read(tmp_path / "model.json").complete
+
+
+def test_a_run_that_begins_anew_leaves_the_same_shards(whole, tmp_path):
+    flow, _ = begun(tmp_path)
+    until(flow, 9)
+    flow, writer = begun(tmp_path)
+    writer.recall({}, 0)
+    assert list(tmp_path.iterdir()) == []
+    flow.run()
+    assert shards(tmp_path) == whole
+
+
+def test_a_run_that_was_killed_after_its_last_step_is_completed(whole, tmp_path):
+    flow, writer = begun(tmp_path)
+    flow.run()
+    snapshot, remembered = flow.snapshot(), writer.keep()
+    flow, writer = begun(tmp_path)
+    writer.recall(remembered, STEPS)
+    flow.restore(snapshot)
+    flow.run()
+    assert shards(tmp_path) == whole
+    assert Header.read(tmp_path / "model.json").complete
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "changed"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_damaged_shard_is_found_before_anything_is_removed(number, damage, tmp_path):
+    flow, writer = begun(tmp_path)
+    until(flow, 6)
+    remembered = writer.keep()
+    until(flow, STEPS)
+    path = tmp_path / f"tables-{number:05}.safetensors"
+    content = bytearray(path.read_bytes())
+    if damage == "missing":
+        path.unlink()
+    else:
+        content[-1] ^= 1
+        path.write_bytes(content if damage == "changed" else content[: len(content) // 2])
+    before = shards(tmp_path)
+    _, writer = begun(tmp_path)
+    with pytest.raises(RunError, match=path.name):
+        writer.recall(remembered, 6)
+    assert shards(tmp_path) == before
+
+
+def test_the_header_is_there_from_the_beginning_and_says_incomplete(tmp_path):
+    flow, writer = begun(tmp_path)
+    until(flow, 1)
+    assert json.loads((tmp_path / "model.json").read_text())["complete"] is False
+    until(flow, 6)
+    writer.keep()
+    header = Header.read(tmp_path / "model.json")
+    assert (header.complete, header.steps) == (False, 6)
+
+
+def test_never_more_than_a_shard_is_in_memory(tmp_path):
+    flow, writer = begun(tmp_path)
+    for _ in flow:
+        assert len(writer._tail) < 4
+
+
+def test_maps_too_large_for_half_precision_are_refused(tmp_path):
+    flow = saving(tmp_path, "digits", "particles.scale=1e5")
+    with pytest.raises(RunError, match="too large"):
+        flow.run()
+
+
+def test_steps_are_the_same_read_as_written(tmp_path):
+    steps = Steps(stage=3)
+    for number in range(3):
+        steps.add(number, 0.1 * number, StepTables(torch.randn(2, 5, 7), torch.randn(2, 5, 7)))
+    shard = steps.write(tmp_path / "tables-00000.safetensors")
+    assert attrs.asdict(shard)["steps"] == 3
+    again = Steps.read(tmp_path / "tables-00000.safetensors", 2)
+    assert (again.stage, again.numbers, again.eta) == (3, [0, 1], [0.0, 0.1])
+    assert torch.equal(again.tables[1].positions, steps.tables[1].positions)
