@@ -42,6 +42,7 @@ def is_report(path: Path) -> bool:
 def _run_page(run: Run) -> str:
     parts = [
         sections.samples(run),
+        sections.offline(run),
         sections.flow(run),
         sections.curves([run]),
         sections.metrics(run),

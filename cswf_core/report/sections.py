@@ -79,6 +79,15 @@ def samples(run: Run) -> Html:
     return section("samples", "Samples", *content, problems=wrong_with(run, "samples.npz", "samples.png"))
 
 
+def offline(run: Run) -> Html:
+    """Return what `cswf sample` has drawn from the run's saved model."""
+    name = "samples-offline.png"
+    shown = images.drawing(run, name, f"Samples that the model of {run.label} has made later")
+    told = tag("p", "From new noise through the saved maps, without the data.", class_="small under")
+    content = (shown, told) if shown else ()
+    return section("offline", "New samples from its model", *content, problems=wrong_with(run, name))
+
+
 def flow(run: Run) -> Html:
     """Return the flow over time: frames with a slider, or what else the run has drawn of it."""
     shown = images.frames(run)

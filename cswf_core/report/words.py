@@ -86,7 +86,7 @@ def status(run: Run) -> tuple[str, str]:
     sentences = {
         "done": "",
         "failed": str(run.facts.get("error") or "It has left no reason."),
-        "interrupted": "It was stopped before its end; what it had until then is shown.",
+        "interrupted": "It was stopped before its end, and cswf resume goes on; what it had is shown.",
         "running": "It had not ended when this page was written; run cswf report again to refresh it.",
     }
     return said, sentences.get(said, "How it ended is not known.")

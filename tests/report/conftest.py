@@ -76,7 +76,8 @@ def make_run(
     (folder / "frames.npz").write_bytes(moments.archive())
     (folder / "flow.gif").write_bytes(moments.gif())
     picture = png(Image.new("RGB", (120, 90), (120, 140, 160)))
-    for name in ("samples.png", "flow.png", "completions.png", "nearest-neighbours.png"):
+    drawn = ("samples.png", "samples-offline.png", "flow.png", "completions.png", "nearest-neighbours.png")
+    for name in drawn:
         (folder / name).write_bytes(picture)
     if scores is not None:
         content = {"format": 1, "scores": scores, "notes": list(notes), "figures": ["nearest-neighbours.png"]}

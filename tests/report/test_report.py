@@ -55,9 +55,10 @@ class Outline(HTMLParser):
 
 def test_a_report_has_a_section_for_all_that_a_run_has(make):
     page = Outline(single(make(scores=[score("fid", 5.0)])))
-    names = ["samples", "flow", "curves", "metrics", "neighbours", "completions", "recipe", "versions"]
+    pictures = ["samples", "offline", "flow", "curves", "metrics", "neighbours", "completions"]
+    names = [*pictures, "recipe", "versions"]
     assert page.sections == names
-    assert [link["href"] for link in page.all("a")][:8] == [f"#{name}" for name in names]
+    assert [link["href"] for link in page.all("a")][:9] == [f"#{name}" for name in names]
     for word in (
         "small",
         "A small one.",
@@ -127,7 +128,8 @@ def test_attributes_are_escaped():
 
 def test_a_run_that_has_only_begun_gets_a_report_of_what_there_is(make):
     folder = make(facts={"status": "interrupted", "steps_done": 3})
-    for name in ("samples.npz", "samples.png", "frames.npz", "flow.gif", "flow.png", "completions.png"):
+    drawn = ("samples.png", "samples-offline.png", "flow.gif", "flow.png", "completions.png")
+    for name in ("samples.npz", "frames.npz", *drawn):
         (folder / name).unlink()
     (folder / "nearest-neighbours.png").unlink()
     page = Outline(single(folder))
