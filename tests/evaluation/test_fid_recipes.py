@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cswf_core.recipe import load_recipe
-from cswf_core.runs.directory import FILES
+from cswf_core.runs.directory import FILES, FOLDERS
 from tests.conftest import skip_without
 
 
@@ -47,6 +47,6 @@ def test_a_fid_recipe_runs_and_leaves_scores_figures_and_a_report(network, cswf,
     assert json.loads((tmp_path / "run/run.json").read_text())["metrics"]["fid"] == found["fid"]["value"]
     left = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"report.html", "frames.npz", "flow.gif", *document["figures"]} <= left
-    assert left - set(document["figures"]) <= set(FILES)  # --force will know them all
+    assert left - set(document["figures"]) <= {*FILES, *FOLDERS}  # --force will know them all
     assert f"{found['fid']['value']:.4g}" in done.out
     assert "note: " in done.out

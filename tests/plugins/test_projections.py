@@ -193,10 +193,7 @@ def test_the_largest_eigenvalue_counts_the_upsampling():
 
 
 def _directions(flow):
-    from cswf_core.flow.stage import Coordinates
-
-    coordinates = Coordinates(flow.stages[0], flow.data.space)
-    return flow._directions(flow.stages[0], coordinates)
+    return flow._directions(flow.stages[0])
 
 
 def test_a_tempered_sampler_shortens_the_step_and_an_even_one_does_not():

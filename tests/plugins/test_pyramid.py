@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.flow.stage import Coordinates
+from cswf_core.flow.gain import tempering
 from cswf_core.flow.step import Cloud
 from cswf_core.interfaces import Dataset, Draw, Key, ProjectionSampler, Schedule, Space, Stage
 from cswf_plugins.conditions.colorize import Colorize
@@ -143,9 +143,9 @@ def growth(schedule: Pyramid, space: Space, projection: ProjectionSampler) -> li
     flow = small_flow(data, projection=projection, schedule=schedule, count=2)
     found = []
     for index, stage in enumerate(flow.stages):
-        coordinates = Coordinates(stage, space)
-        directions = flow._directions(stage, coordinates)
-        eta = stage.eta(0) * flow._tempering(directions, index)
+        directions = flow._directions(stage)
+        coordinates = directions.coordinates
+        eta = stage.eta(0) * tempering(directions, Key(flow.settings.seed, "gain", index))
         error = Key(1, "e").open(dtype=torch.float64).normal(space.dimension, 1)
         z = coordinates.enter(error)
         lengths = []
