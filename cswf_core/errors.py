@@ -16,12 +16,24 @@ class DataError(CswfError):
     """Data that cannot be used: wrong shape, NaN, empty, unreadable, or lacking what a plugin needs."""
 
 
+class RoomError(DataError):
+    """Data have classes that there is no room for; `needed` is how many there are in all."""
+
+    def __init__(self, sentence: str, needed: int) -> None:
+        super().__init__(sentence)
+        self.needed = needed
+
+
 class PluginError(CswfError):
     """A plugin that is unknown, ambiguous or broken, or that returned something its contract forbids."""
 
 
 class RunError(CswfError):
     """A run that cannot start or go on, for a reason outside recipe, data and plugins."""
+
+
+class OtherFormatError(RunError):
+    """A file of another version of cswf, which is neither damaged nor to be written over."""
 
 
 class OutOfMemoryError(CswfError):

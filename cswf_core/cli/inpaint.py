@@ -60,7 +60,7 @@ def inpaint(
     model.refuse_unless_completing()
     given = read_images(images, model.space, resize=resize)
     seen = None if mask is None else read_mask(mask, model.space, resize=resize)
-    places = destinations(out, [Path("completions.npz"), Path("completions.png")], force=force)
+    places = destinations(out, [Path("completions.npz"), Path("completions.png")], model.space, force=force)
     observed = model.observation(given, mask=seen, seed=seed)
     progress = EvaluationProgress(silent=quiet)
     try:

@@ -11,10 +11,10 @@ from cswf_core.cli.recipes import plugins_dir_option
 from cswf_core.cli.running import device_option, get_ready, quiet_option
 from cswf_core.errors import CswfError, RunError
 from cswf_core.interfaces import Dataset
-from cswf_core.launch import refresh_report
 from cswf_core.model import Model, load_model
 from cswf_core.model.asked import Label
 from cswf_core.model.output import destinations, write_samples
+from cswf_core.run import refresh_report
 from cswf_core.runs.directory import RunDirectory
 from cswf_core.runs.progress import EvaluationProgress, say
 
@@ -69,7 +69,7 @@ def sample(
     run = path if (path / "run.json").is_file() else None
     stem = Path("samples") if run is None else run / "samples-offline"
     usual = [stem.with_suffix(ending) for ending in (".npz", ".png")]
-    places = destinations(out, usual, force=force or (out is None and run is not None))
+    places = destinations(out, usual, model.space, force=force or (out is None and run is not None))
     progress = EvaluationProgress(silent=quiet)
     try:
         drawn = model.sample(

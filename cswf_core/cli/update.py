@@ -18,8 +18,7 @@ from cswf_core.cli.running import (
     point_to_results,
     quiet_option,
 )
-from cswf_core.errors import RunError
-from cswf_core.flow.arrival import RoomError
+from cswf_core.errors import RoomError, RunError
 from cswf_core.launch import launch
 from cswf_core.recipe import Recipe, choose_device, load_recipe
 from cswf_core.runs.directory import RunDirectory

@@ -15,11 +15,9 @@ from PIL import Image
 from torch import Tensor
 
 from cswf_core.errors import DataError, RunError
-from cswf_core.interfaces import Conditions, Dataset, Space
+from cswf_core.interfaces import BIN, Conditions, Dataset, Space
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
-BIN = 1 / 128
-"""Width of a grey level in [−1, 1)."""
 
 FILES = {"batched": "samples.npz", "offline": "samples-offline.npz"}
 """A run's samples: the particles that flowed with the data, and those sampled from the saved model later."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.errors import DataError, RunError
+from cswf_core.errors import DataError, RoomError, RunError
 from cswf_core.flow import admission, boundary
 from cswf_core.flow.counts import StageCounts
 from cswf_core.flow.directions import Directions
@@ -17,21 +17,10 @@ from cswf_core.flow.lattice import Lattice
 from cswf_core.flow.noise import gaussian
 from cswf_core.flow.parts import Parts, Settings
 from cswf_core.flow.sketch import Drawer, Sketch
-from cswf_core.interfaces import Conditions, Dataset, Key, ProjectionSampler, Space, Stage
+from cswf_core.interfaces import BIN, Conditions, Dataset, Key, ProjectionSampler, Space, Stage
 
 Steps = int | Sequence[int] | None
 """K of all stages of a round, or of each of them; None: what the schedule says."""
-
-LEVELS = 128
-"""A byte v is the pixel v/LEVELS − 1."""
-
-
-class RoomError(DataError):
-    """New data bring classes that there is no room for; `needed` is how many there would be."""
-
-    def __init__(self, sentence: str, needed: int) -> None:
-        super().__init__(sentence)
-        self.needed = needed
 
 
 class Online:
@@ -95,13 +84,17 @@ class Online:
         M, N = self._founders
         self.cohorts.append(round(M * self._samples / N))
 
-    def stage(self, index: int, directions: Directions, drawer: Drawer) -> StageCounts:
-        """Count what waits to be, and return a stage's counts."""
-        self.sketch.settle(directions.like.device)
+    def count(self, drawer: Drawer) -> Sketch:
+        """Count what waits to be, and return the counts of all data."""
         while self._waiting:
             self.sketch.insert(self._waiting[0], drawer, self._settings.seed)
             del self._waiting[0]
-        return self.sketch.stage(index, directions, self._parts.cdf, self._parts.owner("cdf"))
+        return self.sketch
+
+    def stage(self, index: int, directions: Directions, drawer: Drawer) -> StageCounts:
+        """Return a stage's counts, of all data."""
+        self.sketch.settle(directions.like.device)
+        return self.count(drawer).stage(index, directions, self._parts.cdf, self._parts.owner("cdf"))
 
     def newcomers(self, new: Dataset, like: Tensor) -> tuple[Tensor, Conditions]:
         """Return X₀ (d×m) and Y₀ of the particles that come with new data, which have been taken in.
@@ -187,33 +180,61 @@ def as_dataset(samples: Any, labels: Any, like: Dataset) -> Dataset:
         if labels is not None:
             raise DataError("a data set has its labels in it; give labels with images or points only")
         return samples
-    values = torch.as_tensor(samples)
-    if values.ndim < 2 or values[0].numel() != like.space.dimension:
-        raise DataError(f"new data must be n×{like.space}, got {'×'.join(map(str, values.shape))}")
+    values = _values(samples, like.space)
     rows = values.reshape(len(values), -1).T
     whole = values.dtype == torch.uint8
-    x = rows.to(like.x.dtype) / LEVELS - 1 if whole and like.space.is_image else rows.to(like.x.dtype)
+    x = rows.to(like.x.dtype) * BIN - 1 if whole and like.space.is_image else rows.to(like.x.dtype)
     numbers, classes = _labelled(labels, len(values), like.classes)
     return Dataset(
         x=x.contiguous(),
         space=Space(like.space.shape),
         conditions=Conditions(labels=numbers),
         classes=classes,
-        bin_width=1 / LEVELS if whole and like.space.is_image else like.bin_width,
+        bin_width=BIN if whole and like.space.is_image else like.bin_width,
     )
+
+
+def _values(samples: Any, space: Space) -> Tensor:
+    """Return samples as numbers, with a row or an image for each; raise `DataError` if they are none."""
+    try:
+        values = torch.as_tensor(samples).detach().cpu()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(
+            f"new data must be n×{space} numbers, got {type(samples).__name__} ({reason})"
+        ) from None
+    if values.ndim and not len(values):
+        raise DataError("there are no new samples: give one or more")
+    if values.is_complex() or values.dtype == torch.bool:
+        raise DataError(f"new data must be n×{space} numbers, got {boundary.short(values.dtype)}")
+    shapes = {space.shape, (space.dimension,)} | ({space.shape[1:]} if space.shape[0] == 1 else set())
+    if values.ndim < 2 or tuple(values.shape[1:]) not in shapes:
+        raise DataError(f"new data must be n×{space}, got {'×'.join(map(str, values.shape)) or 'one number'}")
+    return values
+
+
+def native(value: Any) -> Any:
+    """Return arrays and tensors as lists, and their scalars as Python's own; anything else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _labelled(labels: Any, count: int, classes: tuple[str, ...]) -> tuple[Tensor | None, tuple[str, ...]]:
     """Return the number of each label, and the names of classes."""
     if labels is None:
         return None, ()
-    given = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    try:
+        if isinstance(native(labels), (str, bytes, Mapping, Set)):
+            raise TypeError
+        given = [native(label) for label in native(labels)]
+    except TypeError:
+        raise DataError(f"labels must be a list with one for each new sample, got {labels!r}") from None
     if len(given) != count:
         raise DataError(f"there are {count} new samples and {len(given)} labels")
     if all(isinstance(label, str) for label in given):
         names = tuple(dict.fromkeys(given))
         return torch.tensor([names.index(label) for label in given]), names
-    wrong = [label for label in given if not isinstance(label, int) or not 0 <= label < len(classes)]
+    numbers = range(len(classes))
+    wrong = [label for label in given if type(label) is not int or label not in numbers]
     if wrong:
         raise DataError(
             f"label {wrong[0]!r} is neither the number of a class, of which there are {len(classes)}, nor the "

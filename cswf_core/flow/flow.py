@@ -70,7 +70,6 @@ class Flow(Workshop):
         self._plan: Plan | None = None
         self._factor = 1.0
         """What tempering multiplies the step sizes of the stage with."""
-        self._restored: Snapshot | None = None
         self._evolution = self._evolve()
 
     @classmethod
@@ -193,7 +192,7 @@ class Flow(Workshop):
         for stage in [s for s in self._arriving if (s, 0) < (self._at.stage, self._at.step)]:
             self._take_in(self._arriving.pop(stage))  # their particles are in the snapshot
         self._chunks = self._cut()
-        self._restored = snapshot
+        self._plan = self._enter(self.stages[self._at.stage], snapshot) if self._at.step else None
         self.finished, self._evolution = False, self._evolve()
 
     def _evolve(self) -> Iterator[State]:
@@ -202,7 +201,8 @@ class Flow(Workshop):
             stage = self.stages[self._at.stage]
             if self._at.stage in self._arriving:
                 self._welcome(self._arriving.pop(self._at.stage))
-            self._plan = self._enter(stage)
+            if self._plan is None:
+                self._plan = self._enter(stage)
             self.notify("before_stage", stage=stage)
             while self._at.step < stage.steps and not self._may_leave(stage):
                 state = self._step(stage, self._plan, began)
@@ -216,9 +216,8 @@ class Flow(Workshop):
         self.finished = True
         self.notify("after_run")
 
-    def _enter(self, stage: Stage) -> Plan:
-        """Enter a stage's coordinates, or come back to them, and return how its steps are computed."""
-        back, self._restored = self._restored, None
+    def _enter(self, stage: Stage, back: Snapshot | None = None) -> Plan:
+        """Enter a stage's coordinates, or go back to them, and return how its steps are computed."""
         with self._working():
             directions = self._directions(stage)
             self.particles.enter(directions.coordinates)

@@ -93,12 +93,21 @@ class Workshop:
         )
         return directions_of(stage, coordinates, self.parts, self.condition_length, self._data_x)
 
+    def _drawer(self, index: int) -> Directions:
+        """Return what draws the directions of a round's stage."""
+        return self._directions(self._round[index])
+
+    def counts(self) -> Sketch:
+        """Return the counts of all data so far, counting those that have just come."""
+        with self._working():
+            return self._learner().count(self._drawer)
+
     def _make_plan(self, index: int, directions: Directions) -> Plan:
         """Return how the steps of a stage, the flow's `index`-th, are computed here."""
         drawn_as, counts = index, None
         if self.online is not None:
             drawn_as = index % len(self._round)
-            counts = self.online.stage(drawn_as, directions, lambda i: self._directions(self._round[i]))
+            counts = self.online.stage(drawn_as, directions, self._drawer)
         scene = Scene(
             index=index,
             drawn_as=drawn_as,

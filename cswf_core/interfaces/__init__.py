@@ -2,7 +2,7 @@
 
 from cswf_core.interfaces.cdf import CDFEstimator, FittedCDF, Rows, TransportMap
 from cswf_core.interfaces.condition import ConditionEncoder, Stratum
-from cswf_core.interfaces.dataset import Conditions, Dataset, DatasetSource
+from cswf_core.interfaces.dataset import BIN, Conditions, Dataset, DatasetSource
 from cswf_core.interfaces.draw import Draw, Key
 from cswf_core.interfaces.metric import Comparison, Figure, Metric, Result, Workbench
 from cswf_core.interfaces.observation import Masked, Observation
@@ -14,6 +14,7 @@ from cswf_core.interfaces.schedule import Schedule, Stage, Upsampling
 from cswf_core.interfaces.space import Space
 
 __all__ = [
+    "BIN",
     "CDFEstimator",
     "Comparison",
     "ConditionEncoder",

@@ -29,7 +29,10 @@ class ConditionEncoder(abc.ABC):
 
     @abc.abstractmethod
     def length(self, data: Dataset) -> int:
-        """Return l, the dimension of Y; 0 means no condition. Raise `DataError` if data lack what Y needs."""
+        """Return l, the dimension of Y; 0 means no condition.
+
+        Raise `DataError` if data lack what Y needs, `RoomError` if they have more classes than Y may have.
+        """
 
     @abc.abstractmethod
     def project(self, theta_y: Tensor, conditions: Conditions) -> Tensor:

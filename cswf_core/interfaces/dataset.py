@@ -13,6 +13,9 @@ from cswf_core.errors import DataError
 from cswf_core.interfaces.draw import Draw
 from cswf_core.interfaces.space import Space
 
+BIN = 1 / 128
+"""Width of a byte's grey level in [−1, 1): a byte v is the pixel v·BIN − 1, exactly."""
+
 
 @attrs.frozen(eq=False)
 class Conditions:
@@ -77,7 +80,7 @@ class Dataset:
         """Return the samples as 8-bit images: n×C×H×W, [−1, 1) cut into 256 equal levels."""
         if not self.space.is_image:
             raise DataError(f"samples in {self.space} dimensions are not images")
-        levels = ((self.x + 1) * 128).floor().clamp(0, 255).to(torch.uint8)
+        levels = ((self.x + 1) / BIN).floor().clamp(0, 255).to(torch.uint8)
         return levels.T.reshape(len(self), *self.space.shape)
 
     def points(self) -> Tensor:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from cswf_core.errors import RunError, did_you_mean
+from cswf_core.flow.arrival import native
 from cswf_core.interfaces import Key
 from cswf_core.model.header import Header
 
 Label: TypeAlias = int | str
 Labels: TypeAlias = Label | Sequence[Label] | Mapping[Label, int] | Tensor
-"""One label for all, one for each, or how many of each."""
+"""One label for all, one for each, or how many of each; NumPy's and PyTorch's numbers count as such."""
 Vectors: TypeAlias = Sequence[float] | Sequence[Sequence[float]] | Tensor
 """One vector for all, or one for each."""
 
@@ -35,22 +36,35 @@ def labels_for(header: Header, count: int, asked: Labels | None, seed: int) -> T
     if asked is None:
         return _in_proportion(header, count, seed)
     if isinstance(asked, Mapping):
-        if sum(asked.values()) != count:
-            raise RunError(f"labels for {sum(asked.values()):,} samples are given, and {count:,} are asked for")
+        shares = _counted(asked, count)
         numbers = [class_number(header, label) for label in asked]
-        return torch.repeat_interleave(torch.tensor(numbers), torch.tensor(list(asked.values())))
-    if isinstance(asked, (int, str)):
-        return torch.full((count,), class_number(header, asked))
-    listed = asked.tolist() if isinstance(asked, Tensor) else list(asked)
+        return torch.repeat_interleave(torch.tensor(numbers), torch.tensor(shares))
+    plain: Any = native(asked)
+    if isinstance(plain, str) or not isinstance(plain, Iterable):
+        return torch.full((count,), class_number(header, plain))
+    listed = [native(label) for label in plain]
     if len(listed) != count:
         raise RunError(f"{len(listed):,} labels are given, and {count:,} samples are asked for")
+    for strange in (label for label in listed if type(label) not in (int, str)):
+        class_number(header, strange)  # raises; as a key, True would be 1
     known = {label: class_number(header, label) for label in dict.fromkeys(listed)}
     return torch.tensor([known[label] for label in listed])
 
 
+def _counted(asked: Mapping[Label, int], count: int) -> list[int]:
+    """Return how many of each label are asked for; raise `RunError` if these are not `count` together."""
+    shares: list[int] = [native(share) for share in asked.values()]
+    for label, share in zip(asked, shares, strict=True):
+        if type(share) is not int or share < 1:
+            raise RunError(f"labels must say how many of each class, 1 or more; got {share!r} of {label!r}")
+    if sum(shares) != count:
+        raise RunError(f"labels for {sum(shares):,} samples are given, and {count:,} are asked for")
+    return shares
+
+
 def class_number(header: Header, label: Label) -> int:
     """Return the number of a class that a name or number means; warn if the model never saw it."""
-    classes, condition = header.data.classes, header.condition
+    classes, condition, label = header.data.classes, header.condition, native(label)
     if isinstance(label, str) and label in classes:
         number = classes.index(label)
     elif isinstance(label, int) and not isinstance(label, bool):
@@ -85,11 +99,11 @@ def vectors_for(header: Header, count: int, asked: Vectors, dtype: torch.dtype) 
         raise RunError(f"the model is not conditioned on vectors{_instead(header)}: it takes none")
     try:
         rows = torch.as_tensor(asked, dtype=dtype).cpu()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise RunError(f"vectors must be numbers ({error})") from None
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise RunError(f"vectors must be numbers ({' '.join(str(error).split())})") from None
     rows = rows.expand(count, -1) if rows.ndim == 1 else rows
     if rows.shape != (count, length):
-        given = "×".join(map(str, rows.shape))
+        given = "×".join(map(str, rows.shape)) or "one number"
         raise RunError(f"vectors have {length} numbers each, for {count:,} samples; got {given}")
     if not bool(torch.isfinite(rows).all()):
         raise RunError("vectors must be finite numbers")

@@ -14,9 +14,10 @@ from torch import Tensor
 from cswf_core.errors import CswfError, RunError
 from cswf_core.flow import boundary
 from cswf_core.flow.parts import Settings
-from cswf_core.flow.start import begin, given
+from cswf_core.flow.start import balanced, begin, given
 from cswf_core.flow.tables import TableRequest
 from cswf_core.interfaces import (
+    BIN,
     Conditions,
     Dataset,
     DatasetSource,
@@ -33,9 +34,6 @@ from cswf_core.model.offline import Passage, Seen, Wanted, new_particles
 from cswf_core.model.shards import SavedStep, saved_steps
 from cswf_core.recipe import Recipe, choose_device
 from cswf_core.recipe.build import load_everything, parts_of
-
-BIN = 1 / 128
-"""Width of a byte's grey level in [−1, 1)."""
 
 log = logging.getLogger("cswf")
 
@@ -157,8 +155,6 @@ class Model:
         They are those of the run, up to rounding, unless the model leaves out steps or directions. Needs the
         data, for their labels.
         """
-        if self.recipe.arrivals:
-            raise RunError("particles of a run whose data arrived one after the other cannot be retraced")
         data, passage = self.data(), self._passage(choose_device(device))
         settings, parts = attrs.evolve(passage.settings, count=self.header.particles), passage.parts
         source = self.recipe.data
@@ -263,7 +259,8 @@ class Model:
         if all(s is None or type(s).fitted is ProjectionSampler.fitted for s in samplers):
             return passage
         data = self._needed(f"projection '{recipe.projection.name}' looks at the data")
-        return make(self.header.condition.strata, data.x.to(like))
+        target = balanced(data, recipe.condition.part, recipe.seed, recipe.condition.plugin.owner)
+        return make(self.header.condition.strata, target.x.to(like))
 
     def _encoded(self, data: Dataset, image: int, key: Key, like: Tensor) -> Observation:
         """Return what the condition sees of an image."""

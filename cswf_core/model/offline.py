@@ -159,7 +159,7 @@ class Passage:
                 if directions is not None:
                     _leave(groups)
                 stage, drawn = saved.stage, -1
-                directions = self._enter(groups, self.stages[stage % len(self.stages)])
+                directions = self._enter(groups, self.stages[stage])
             key = step_key(saved.number, self.settings.reuse, self.settings.sets)
             if key != drawn:
                 tiles, drawn = self._tiles(directions, stage, key), key
@@ -185,9 +185,7 @@ class Passage:
 
     def _tiles(self, directions: Directions, stage: int, key: int) -> list[Tile]:
         """Return those directions of a step that have tables."""
-        round_ = len(self.stages) if self.settings.sets is not None else None
-        number = stage if round_ is None else stage % round_
-        drawn = directions.tiles(self.settings.seed, number, key, values=False)
+        drawn = directions.tiles(self.settings.seed, stage, key, values=False)
         return [
             directions.structured(tile.rows(0, self.request.kept(tile.projection.shape[0]))) for tile in drawn
         ]

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from cswf_core.errors import RunError
-from cswf_core.interfaces import Dataset, Masked, Observation
+from cswf_core.interfaces import BIN, Dataset, Masked, Observation, Space
 from cswf_core.runs import completions, pictures, samples
 from cswf_core.runs.durable import write_durably
 
@@ -26,13 +26,17 @@ OTHERS = (".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".npy", ".pt")
 """Endings that are no folder's, and that nothing is written as."""
 
 
-def destinations(out: Path | None, usual: Sequence[Path], *, force: bool) -> list[Path]:
-    """Return the files or the folder to write: `out`, or the usual ones.
+def destinations(out: Path | None, usual: Sequence[Path], space: Space, *, force: bool) -> list[Path]:
+    """Return the files or the folder to write samples of a space to: `out`, or the usual ones.
 
-    Raise `RunError` if something is there already that may not be replaced.
+    Raise `RunError` if something is there already that may not be replaced, or if points would need a folder.
     """
     if out is not None and out.suffix.lower() in OTHERS:
         raise RunError(f"--out takes a file that ends in .png or .npz, or a folder; got {out}")
+    if out is not None and not _ending(out) and not space.is_image:
+        raise RunError(
+            f"--out takes a file that ends in .png or .npz for points, and a folder for images only; got {out}"
+        )
     places = list(usual) if out is None else [out]
     for place in places:
         if place.is_dir() != (_ending(place) == "") and place.exists():
@@ -66,7 +70,7 @@ def write_completions(
     assert origin is not None
     each = observed if observed.shared or not isinstance(observed, Masked) else Masked(observed.mask[:, origin])
     each = each.to(torch.device("cpu"))
-    flat = images.reshape(len(images), -1).T.to(completed.x.dtype) / 128 - 1
+    flat = images.reshape(len(images), -1).T.to(completed.x.dtype) * BIN - 1
     held_out = attrs.evolve(completed, x=flat)
     data = attrs.evolve(completed, x=flat[:, :0], held_out=held_out)
     shown = attrs.evolve(completed, conditions=attrs.evolve(completed.conditions, origin=-1 - origin))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from cswf_core.model.shards import PATTERN, Steps, listed, shard_file
 from cswf_core.recipe import Recipe
 from cswf_core.recipe.render import to_yaml
 from cswf_core.runs.durable import fingerprint, remove_parts, write_durably
+from cswf_core.runs.record import versions
 
 
 class ModelWriter:
@@ -46,10 +46,9 @@ class ModelWriter:
         self.folder = folder
         self.recipe = recipe
         self.data_digest: str | None = None
-        """SHA-256 of the data the run begins with, if somebody knows it; it takes a while for many."""
+        """SHA-256 of the data, if somebody knows it; it takes a while for many."""
         self._dtype = torch.float32 if recipe.model.dtype == "float32" else torch.float16
         self._facts: dict[str, Any] = {}
-        self._digested = 0
         self._complete = False
         self._forget()
 
@@ -109,6 +108,7 @@ class ModelWriter:
             "tail": torch.tensor([len(self._tail)]),
             "tail_sha256": torch.tensor(list(_digest(self._tail)), dtype=torch.uint8),
             "seconds": torch.tensor([self._seconds], dtype=torch.float64),
+            "total": torch.tensor([self._total], dtype=torch.float64),
         }
 
     def recall(self, kept: Mapping[str, Tensor], total_step: int) -> None:
@@ -130,6 +130,7 @@ class ModelWriter:
                 raise RunError(f"{path} is not what was written: its checksum differs")
         self._closed = shards
         self._seconds = float(kept["seconds"]) if kept else 0.0
+        self._total = float(kept["total"]) if "total" in kept else 0.0
         self._remove_after(len(closed) + (1 if count else 0))
 
     def _found(self, number: int, sha256: str) -> Shard:
@@ -205,13 +206,14 @@ class ModelWriter:
             raise RunError(f"{self.folder} cannot be made: {error.strerror or error}") from None
 
     def _describe(self, flow: Flow) -> None:
-        """Take down what the header says of a flow; data may have arrived since the last time."""
-        if self.data_digest is None or self._digested not in (0, len(flow.data)):
+        """Take down what the header says of a flow."""
+        if flow.rounds > 1 or len(flow.cohorts) > 1:
+            raise RunError("a model's maps are of one round, to data that are all there from the start")
+        if self.data_digest is None:
             self.data_digest = flow.data.digest()
-        self._digested = len(flow.data)
         model = self.recipe.model
         self._facts = {
-            "cswf": _version(),
+            "cswf": versions().get("cswf", "unknown"),
             "name": self.recipe.name,
             "recipe": to_yaml(self.recipe.resolved()),
             "data": _data_facts(flow, self.data_digest),
@@ -286,10 +288,3 @@ def _digest(steps: Steps) -> bytes:
         for table in (tables.positions, tables.displacements):
             sha.update(table.contiguous().numpy().tobytes())
     return sha.digest()
-
-
-def _version() -> str:
-    try:
-        return version("cswf")
-    except PackageNotFoundError:
-        return "unknown"

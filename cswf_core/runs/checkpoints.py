@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from torch import Tensor
 
-from cswf_core.errors import RunError
+from cswf_core.errors import OtherFormatError, RunError
 from cswf_core.hookspecs import hookimpl
 from cswf_core.runs.durable import fingerprint, read_tensors, remove_parts, write_durably, write_tensors
 from cswf_core.runs.interval import Interval
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """Version of the files' format."""
+
+FACTS = {"format", "position", "habits"}
+"""What a checkpoint says at least."""
 
 KEPT = 2
 """Checkpoints that stay."""
@@ -58,13 +62,17 @@ class CheckpointFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def write(self, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Add a checkpoint; those before it stay until it is complete, and one after that."""
+    def write(self, place: tuple[int, int], tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Add a checkpoint; those before it stay until it is complete, and one after that.
+
+        `place` is how many steps and stages are done: a stage's last step may be, and the stage not yet.
+        """
+        step, stages = place
         try:
             self.path.mkdir(exist_ok=True)
         except OSError as error:
             raise RunError(f"{self.path} cannot be made: {error.strerror or error}") from None
-        target = self.path / f"step-{step:08}.safetensors"
+        target = self.path / f"step-{step:08}-stage-{stages:04}.safetensors"
         write_tensors(target, tensors, {"format": FORMAT, **facts})
         entry = {
             "file": target.name,
@@ -72,7 +80,7 @@ class CheckpointFolder:
             "bytes": target.stat().st_size,
             "sha256": fingerprint(target),
         }
-        others = [e for e in self._listed() if e["file"] != entry["file"] and e["step"] < step]
+        others = [e for e in self._listed() if e["file"] < target.name]
         kept = [entry, *others[: KEPT - 1]]
         manifest = {"format": FORMAT, "checkpoints": kept}
         write_durably(self.path / "manifest.json", json.dumps(manifest, indent=2) + "\n")
@@ -84,10 +92,15 @@ class CheckpointFolder:
             remove_parts(self.path)
 
     def newest_first(self, lost: list[str]) -> Iterator[Checkpoint]:
-        """Yield the checkpoints that can be read; `lost` is told of the others, a sentence each."""
+        """Yield the checkpoints that can be read; `lost` is told of the others, a sentence each.
+
+        Raises `OtherFormatError` for one of another version: it is not lost, and must not be written over.
+        """
         for entry in self._listed() or self._unlisted(lost):
             try:
                 yield self._read(entry)
+            except OtherFormatError:
+                raise
             except RunError as error:
                 lost.append(str(error))
 
@@ -102,9 +115,13 @@ class CheckpointFolder:
             if fingerprint(path) != entry["sha256"]:
                 raise RunError(f"{path} is not what was written: its checksum differs")
         tensors, facts = read_tensors(path)
-        version = facts.get("format") if isinstance(facts, dict) else None
-        if version != FORMAT:
-            raise RunError(f"{path} has format {version}, and this version of cswf reads format {FORMAT}")
+        if not isinstance(facts, dict) or not facts.keys() >= FACTS:
+            raise RunError(f"{path} is no checkpoint of ours")
+        if facts["format"] != FORMAT:
+            raise OtherFormatError(
+                f"{path} has format {facts['format']}, and this version of cswf reads format {FORMAT}: go on "
+                "with the version that wrote it, or begin anew with --force"
+            )
         return Checkpoint(int(entry["step"]), tensors, facts)
 
     def _listed(self) -> list[dict[str, Any]]:
@@ -120,8 +137,8 @@ class CheckpointFolder:
     def _unlisted(self, lost: list[str]) -> list[dict[str, Any]]:
         """Return the checkpoints that are there, newest first, where no manifest says which ones are good."""
         found = sorted(self.path.glob("step-*.safetensors"), reverse=True) if self.path.is_dir() else []
-        entries = [{"file": path.name, "step": path.stem.removeprefix("step-")} for path in found]
-        entries = [entry for entry in entries if entry["step"].isdigit()]
+        named = [(path, re.fullmatch(r"step-(\d+)-stage-\d+", path.stem)) for path in found]
+        entries = [{"file": path.name, "step": name[1]} for path, name in named if name is not None]
         if entries:
             lost.append(
                 f"{self.path / 'manifest.json'} cannot be read; checkpoints are taken without checksums"
@@ -193,7 +210,7 @@ class Checkpoints:
             tensors = {f"flow/{name}": tensor for name, tensor in snapshot.tensors().items()}
             for name, watcher in self.watchers.items():
                 tensors |= {f"{name}/{key}": tensor for key, tensor in watcher.keep().items()}
-            self.folder.write(at.total, tensors, {**self.facts(), **snapshot.facts()})
+            self.folder.write((at.total, at.stage), tensors, {**self.facts(), **snapshot.facts()})
             self.step, self._place = at.total, (at.stage, at.step)
         except RunError as error:
             before = "" if self.step is None else f"; the one of step {self.step:,} stays"
@@ -207,3 +224,6 @@ class Checkpoints:
         for name, watcher in self.watchers.items():
             watcher.recall({} if checkpoint is None else checkpoint.part(name), step)
         self.step = None if checkpoint is None else step
+        if checkpoint is not None and "position" in checkpoint.facts:
+            at = checkpoint.facts["position"]
+            self._place = at["stage"], at["step"]

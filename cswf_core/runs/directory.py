@@ -146,6 +146,14 @@ class RunDirectory:
         except (OSError, ValueError):
             return None
 
+    def append(self, name: str, line: str) -> None:
+        """Add a line to a file."""
+        try:
+            with self.file(name).open("a", encoding="utf-8") as file:
+                file.write(line)
+        except OSError as error:
+            raise RunError(f"{self.file(name)} cannot be written: {error.strerror or error}") from None
+
     def read_rows(self, name: str) -> list[dict[str, Any]]:
         """Return the rows of a file with an object in each line, up to the first that makes no sense."""
         rows: list[dict[str, Any]] = []
@@ -164,10 +172,15 @@ class RunDirectory:
         except OSError as error:
             raise self._unwritable(error) from None
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(
+                OSError
+            ):  # a file system may know no locks; one that is held is told apart
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    sentence = f"{self.path} is in use: another process is running there"
+                    raise RunError(sentence) from None
             yield
-        except BlockingIOError:
-            raise RunError(f"{self.path} is in use: another process is running there") from None
         finally:
             os.close(descriptor)
 

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = part_of(path)
     try:
         yield temporary
-        temporary.chmod(path.parent.stat().st_mode & 0o666)  # safetensors has its own idea of who may read
+        temporary.chmod(0o666 & ~_umask())  # safetensors has its own idea of who may read
         _sync(temporary)
         temporary.replace(path)
         _sync(path.parent)
@@ -87,6 +88,14 @@ def fingerprint(path: Path) -> str:
         while block := file.read(BLOCK):
             sha.update(block)
     return sha.hexdigest()
+
+
+@lru_cache
+def _umask() -> int:
+    """Return which rights new files do not have; to ask for it is to set it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _sync(path: Path) -> None:

@@ -68,8 +68,7 @@ class MetricsLog:
 
     def _write(self, unwritten: State | Row) -> None:
         self._unwritten = None
-        with self.directory.file("metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(_row(unwritten)) + "\n")
+        self.directory.append("metrics.jsonl", json.dumps(_row(unwritten)) + "\n")
 
 
 def _row(state: State | Row) -> Row:

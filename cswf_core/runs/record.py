@@ -39,6 +39,8 @@ class Record:
     def __init__(self, directory: RunDirectory, facts: dict[str, Any]) -> None:
         self.directory = directory
         self.facts = {"format": 1, "status": "running", **facts, "started": _now(), "versions": versions()}
+        self.began_with: str | None = None
+        """SHA-256 of the data, as the record of a run that goes on has it."""
         self._began = time.perf_counter()
 
     @classmethod
@@ -46,7 +48,9 @@ class Record:
         """Return the record of a run that goes on: when it began, and whether it has gone on before, stay."""
         record, earlier = cls(directory, facts), directory.read_json("run.json")
         if isinstance(earlier, dict):
-            record.facts |= {key: earlier[key] for key in ("started", "resumed") if key in earlier}
+            data = earlier.get("data")
+            record.began_with = data.get("sha256") if isinstance(data, dict) else None
+            record.facts |= {key: earlier[key] for key in ("started", "resumed", "updates") if key in earlier}
         return record
 
     def resumed(self, step: int, lost: Sequence[str], seconds: float) -> None:

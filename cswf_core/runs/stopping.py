@@ -36,6 +36,8 @@ class Stopping:
         finally:
             for number, handler in self._before.items():
                 signal.signal(number, handler)
+        if self.signal is not None:  # it came too late for another step to end
+            self.stop()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:

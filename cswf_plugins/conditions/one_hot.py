@@ -14,7 +14,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.errors import DataError
+from cswf_core.errors import DataError, RoomError
 from cswf_core.interfaces import Conditions, Dataset, Draw, parameter
 from cswf_plugins.conditions.joint import JointDirections
 
@@ -72,7 +72,10 @@ class OneHot(JointDirections):
         if self.prior and bool((wanted & (self._counts(data) == 0)).any()):
             raise DataError("condition.prior asks for a class that no data have")
         if self.room is not None and self.room < len(data.classes):
-            raise DataError(f"condition.room is {self.room}, and the data have {len(data.classes)} classes")
+            many = len(data.classes)
+            raise RoomError(
+                f"condition.room is {self.room}, and the data have {many} classes: give it {many} or more", many
+            )
         return len(data.classes) if self.room is None else self.room
 
     def draw(self, data: Dataset, count: int, draw: Draw) -> Conditions:

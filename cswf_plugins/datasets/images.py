@@ -19,14 +19,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cswf_core.errors import DataError, did_you_mean
-from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Space, parameter
+from cswf_core.interfaces import BIN, Conditions, Dataset, DatasetSource, Draw, Space, parameter
 
 Bytes = NDArray[np.uint8]
 Whole = NDArray[np.int64]
 Dequantise = Literal["step", "once", "none"]
 
-BIN = 1 / 128
-"""Width of a grey level in [−1, 1)."""
 BLOCK = 4096
 """Images that are turned into numbers at a time; also decides which noise falls on which image."""
 FINE = 2**16

@@ -17,9 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Space, parameter
+from cswf_core.interfaces import BIN, Conditions, Dataset, DatasetSource, Draw, Space, parameter
 from cswf_plugins.datasets.images import (
-    BIN,
     CLASSES_HELP,
     DEQUANTISE_HELP,
     Dequantise,
@@ -135,7 +134,7 @@ class Npz(DatasetSource):
         if images.dtype.kind == "u":
             if images.dtype != np.uint8:
                 raise self._error(f"'images' must have 8 bits per value, got {images.dtype}")
-            return x / 128 - 1, space, BIN
+            return x * BIN - 1, space, BIN
         if x.numel() and (float(x.min()) < -1 or float(x.max()) > 1):
             raise self._error(f"'images' must lie in [−1, 1], got {float(x.min()):g} … {float(x.max()):g}")
         return x, space, 0.0

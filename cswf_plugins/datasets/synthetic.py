@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Space, parameter
-from cswf_plugins.datasets.images import BIN
+from cswf_core.interfaces import BIN, Conditions, Dataset, DatasetSource, Draw, Space, parameter
 
 BLOCK = 4096
 """Samples made at a time; also decides which noise falls on which sample."""

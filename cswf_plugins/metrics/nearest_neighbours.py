@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Comparison, Dataset, Figure, Metric, Result, Workbench, parameter
+from cswf_core.interfaces import BIN, Comparison, Dataset, Figure, Metric, Result, Workbench, parameter
 from cswf_core.kernels.neighbours import nearest
 from cswf_plugins.inception.features import some_features
 from cswf_plugins.inception.network import MODE_HELP, Mode
@@ -180,7 +180,7 @@ class NearestNeighbours(Metric):
             return some_features(comparison, samples, self.mode, every)
         images = comparison.bench.images(samples)
         chosen = images if index is None else images[index]
-        return chosen.to(device).reshape(len(chosen), -1).float() / 128 - 1
+        return chosen.to(device).reshape(len(chosen), -1).float() * BIN - 1
 
 
 def _some(count: int, most: int, comparison: Comparison) -> Tensor:

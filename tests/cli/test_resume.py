@@ -164,7 +164,7 @@ def newest(folder: Path) -> Path:
 
 
 def test_a_run_goes_on_from_its_newest_checkpoint(cswf, halted, expected):
-    assert newest(halted).name == "step-00000030.safetensors"
+    assert newest(halted).name == "step-00000030-stage-0000.safetensors"
     outcome = cswf("resume", halted, "--device", "cpu")
     assert outcome.status == 0
     assert facts(halted)["samples_sha256"] == expected
@@ -234,12 +234,34 @@ def test_other_data_are_refused(cswf, tmp_path):
     assert "their SHA-256 is" in outcome.err
 
 
+def test_other_data_are_refused_also_without_a_checkpoint(cswf, tmp_path):
+    def save(value: int) -> None:
+        np.savez(tmp_path / "data.npz", images=np.full((20, 1, 8, 8), value, np.uint8))
+
+    save(3)
+    data = (f"data={{use: npz, path: {tmp_path / 'data.npz'}}}", "condition=none")
+    run(tmp_path / "run", *data, "outputs.checkpoint_every=never", bomb=Bomb(35))
+    save(4)
+    outcome = cswf("resume", tmp_path / "run")
+    assert outcome.status == 2
+    assert "the data are not those that" in outcome.err
+
+
+def test_checkpoints_of_another_version_are_refused_and_stay(cswf, halted, monkeypatch):
+    before = {path: path.read_bytes() for path in (halted / "checkpoints").iterdir()}
+    monkeypatch.setattr("cswf_core.runs.checkpoints.FORMAT", 2)
+    outcome = cswf("resume", halted)
+    assert outcome.status == 2
+    assert "has format 1, and this version of cswf reads format 2" in outcome.err
+    assert {path: path.read_bytes() for path in (halted / "checkpoints").iterdir()} == before
+
+
 def test_of_a_damaged_checkpoint_the_one_before_is_used_and_the_loss_is_said(cswf, halted, expected):
     newest(halted).write_bytes(b"not what it was")
     outcome = cswf("resume", halted, "--device", "cpu")
     assert outcome.status == 0
     assert "lost: " in outcome.err
-    assert "step-00000030.safetensors has 15 bytes and should have" in outcome.err
+    assert "step-00000030-stage-0000.safetensors has 15 bytes and should have" in outcome.err
     assert facts(halted)["resumed"][0]["step"] == 20
     assert "step-00000030" in facts(halted)["resumed"][0]["lost"][0]
     assert facts(halted)["samples_sha256"] == expected

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from cswf_core.launch import launch
+from cswf_core.model import Model
 from cswf_core.recipe import load_recipe
 from cswf_core.runs.directory import RunDirectory
 
@@ -104,6 +105,17 @@ def test_mistakes_are_sentences_and_leave_nothing(options, said, run, cswf):
     assert said in done.err
     assert "Traceback" not in done.err
     assert list(Path().iterdir()) == []
+
+
+def test_points_go_to_a_file_and_never_to_a_folder(cswf, monkeypatch):
+    toy = ("model.save=true", "schedule.steps=2", "evaluate.metrics=[]", "outputs.frames=0")
+    launch(load_recipe("toy-cswf", toy), RunDirectory(Path("toy")), device="cpu")
+    assert cswf("sample", "toy", "--out", "a.npz", "--count", "3", "--quiet", "--device", "cpu").status == 0
+    monkeypatch.setattr(Model, "sample", lambda *_, **__: pytest.fail("sampled"))
+    done = cswf("sample", "toy", "--out", "points", "--quiet")
+    assert done.status == 2
+    assert "ends in .png or .npz for points, and a folder for images only; got points" in done.err
+    assert sorted(path.name for path in Path().iterdir()) == ["a.npz", "toy"]
 
 
 def test_a_run_without_a_model_is_told_apart_from_no_run(cswf):

@@ -100,7 +100,8 @@ def test_an_update_can_be_updated_and_goes_beside_the_run(cswf, first):
     assert facts(run)["steps_done"] == 6 + 2 + 3 + 3  # the last number holds for all that follow
 
 
-def test_a_run_without_counts_is_counted_once_and_gets_room_for_new_classes(update, cswf, tmp_path):
+@pytest.mark.parametrize("room", [(), ("condition.room=2",)], ids=["no room given", "too little given"])
+def test_a_run_without_counts_is_counted_once_and_gets_room_for_new_classes(update, cswf, tmp_path, room):
     plain = tmp_path / "plain"
     recipe = (
         "digits",
@@ -108,6 +109,7 @@ def test_a_run_without_counts_is_counted_once_and_gets_room_for_new_classes(upda
         "schedule.steps=3",
         "schedule.directions=150",
         "data.classes=[3, 4]",
+        *room,
     )
     assert cswf("run", *recipe, "--out", plain, "--device", "cpu", "--quiet").status == 0
     ended = update("--data", "{use: digits, classes: [4, 5]}", run=plain)
@@ -185,10 +187,15 @@ def test_only_runs_that_are_done_can_be_updated(update, first, tmp_path):
 
 
 class Stop:
-    """Ends a run at a step, as Ctrl-C does."""
+    """Ends a run at a step, as Ctrl-C does; without one, when all is done but the record."""
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at: int | None) -> None:
         self.at = at
+
+    @hookimpl
+    def after_evaluation(self) -> None:
+        if self.at is None:
+            raise KeyboardInterrupt
 
     @hookimpl
     def after_step(self, state) -> None:
@@ -196,7 +203,7 @@ class Stop:
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("at", [5, 7, 10])
+@pytest.mark.parametrize("at", [5, 7, 10, None])
 def test_a_run_that_stops_before_or_after_an_arrival_goes_on_as_if_it_had_not(cswf, tmp_path, at):
     recipe = load_recipe("online-digits", (*SMALL, "online.steps=6", "outputs.checkpoint_every=2"))
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
@@ -220,3 +227,17 @@ def test_an_update_that_stops_goes_on_as_if_it_had_not(cswf, update, first, tmp_
         launch(recipe, RunDirectory(stopped), device="cpu", observers=[Stop(8)], earlier=earlier)
     assert cswf("resume", stopped, "--device", "cpu", "--quiet").status == 0
     assert facts(stopped)["samples_sha256"] == facts(tmp_path / "out")["samples_sha256"]
+    assert facts(stopped)["updates"]["run"] == "first"
+
+
+def test_an_update_without_a_good_checkpoint_is_not_begun_anew_from_nothing(cswf, first, tmp_path):
+    earlier = read_earlier(RunDirectory(first))
+    recipe = load_recipe(first / "recipe.yaml")
+    recipe = with_arrival(recipe, choose_data(NEW, recipe.registry, (1, 8, 8)), None)
+    with pytest.raises(KeyboardInterrupt):
+        launch(recipe, RunDirectory(tmp_path / "a"), device="cpu", observers=[Stop(8)], earlier=earlier)
+    for path in (tmp_path / "a/checkpoints").iterdir():
+        path.unlink()
+    outcome = cswf("resume", tmp_path / "a", "--device", "cpu")
+    assert outcome.status == 2
+    assert "has gone on from another run, and none of its checkpoints is good (there are none)" in outcome.err

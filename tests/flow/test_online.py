@@ -11,7 +11,7 @@ import pytest
 import torch
 from sklearn.neighbors import KNeighborsClassifier
 
-from cswf_core.errors import DataError, RunError
+from cswf_core.errors import DataError, RoomError, RunError
 from cswf_core.flow.arrival import joined, matched
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.parts import Parts, Settings
@@ -190,6 +190,21 @@ def test_images_come_as_bytes_as_numbers_and_as_a_data_set():
     assert len(ends) == 1
 
 
+def test_numbers_of_classes_come_in_any_kind():
+    x, ends = torch.zeros(3, 5), set()
+    numbers = ([0, 2, 1], np.array([0, 2, 1]), torch.tensor([0, 2, 1]), [np.int64(0), torch.tensor(2), 1])
+    for labels in (*numbers, np.array(["0", "2", "1"])):
+        flow = learner()
+        flow.insert(x.numpy(), labels)
+        ends.add(flow.data.digest())
+    assert len(ends) == 1
+
+
+def test_images_with_channels_last_are_refused():
+    with pytest.raises(DataError, match="must be n×1×8×8, got 2×8×8×1"):
+        learner(digits(0, 1)).insert(np.zeros((2, 8, 8, 1)), [0, 1])
+
+
 def test_classes_are_matched_by_name():
     known = digits(3, 5, 7)
     new = matched(digits(2, 3, 7), known.classes)
@@ -219,6 +234,17 @@ REFUSED = {
     "too few labels": (torch.zeros(3, 5), ["0"], "3 new samples and 1 labels"),
     "an unknown number": (torch.zeros(1, 5), [3], "a new class needs its name"),
     "no labels": (torch.zeros(1, 5), None, "needs labelled data"),
+    "none at all": ([], None, "there are no new samples"),
+    "no images": (np.zeros((0, 5)), [], "there are no new samples"),
+    "a text": ("hello", None, "must be n×5 numbers, got str"),
+    "nothing": (None, None, "must be n×5 numbers, got NoneType"),
+    "rows of several lengths": ([[1.0, 2.0], [3.0]], None, "must be n×5 numbers, got list"),
+    "one number": (7, None, "must be n×5, got one number"),
+    "complex numbers": (torch.zeros(1, 5, dtype=torch.complex64), ["0"], "got complex64"),
+    "one label": (torch.zeros(3, 5), 7, "a list with one for each new sample, got 7"),
+    "one name": (torch.zeros(3, 5), "012", "a list with one for each new sample, got '012'"),
+    "a bool": (torch.zeros(1, 5), [True], "label True is neither"),
+    "bools": (torch.zeros(1, 5), np.array([True]), "label True is neither"),
     "labels twice": (random_data(), ["0"], "has its labels in it"),
     "NaN": (torch.full((1, 5), float("nan")), ["0"], "NaN"),
 }
@@ -235,8 +261,17 @@ def test_data_that_do_not_fit_are_refused_and_change_nothing(samples, labels, se
 def test_a_flow_without_counts_says_how_to_get_them():
     with pytest.raises(RunError, match=r"keeps no counts of its data.*online\.sets"):
         small_flow().insert(random_data())
-    with pytest.raises(DataError, match=r"condition\.room is 2, and the data have 3 classes"):
+
+
+def test_too_little_room_is_told_alike_whether_it_was_given_or_not():
+    with pytest.raises(
+        RoomError, match=r"condition\.room is 2, and the data have 3 classes: give it 3 or more"
+    ):
         learner(condition=OneHot(room=2))
+    for room in (None, 3, 4):
+        with pytest.raises(RoomError) as refused:
+            learner(condition=OneHot(room=room)).insert(random_data(classes=5))
+        assert refused.value.needed == 5
 
 
 def test_a_step_size_that_falls_falls_over_as_many_steps_as_there_are():

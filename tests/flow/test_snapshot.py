@@ -104,6 +104,18 @@ def test_a_snapshot_stays_what_it_was_when_the_flow_goes_on():
     assert all(torch.equal(before[name], tensor) for name, tensor in kept.tensors().items())
 
 
+@pytest.mark.parametrize("after", [2, 6, 10])
+def test_a_restored_flow_is_where_it_was_before_it_takes_a_step(after):
+    flow = image_flow()
+    next(state for state in flow if state.total_step == after)
+    kept = flow.snapshot()
+    other, third = image_flow(), image_flow()
+    other.restore(kept)
+    assert other.samples().digest() == flow.samples().digest()
+    third.restore(other.snapshot())
+    assert third.run().digest() == flow.run().digest()
+
+
 def test_a_flow_counts_on_where_it_was():
     flow = image_flow()
     flow.restore(stopped(6))

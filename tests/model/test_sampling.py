@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import attrs
+import numpy as np
 import pytest
 import torch
 
@@ -68,9 +69,17 @@ def test_without_labels_classes_come_in_the_data_s_proportions(count, model):
 
 def test_labels_may_be_one_for_all_one_for_each_or_so_many_of_each(model):
     expected = torch.tensor([7, 7, 3])
-    for asked in ([7, 7, 3], ["7", 7, "3"], expected, {"7": 2, 3: 1}):
+    listed = (
+        [7, 7, 3],
+        ["7", 7, "3"],
+        expected,
+        expected.numpy(),
+        [np.int64(7), torch.tensor(7), np.str_("3")],
+    )
+    for asked in (*listed, {"7": 2, 3: 1}, {np.int64(7): np.int64(2), "3": torch.tensor(1)}):
         assert torch.equal(labels_for(model.header, 3, asked, 0), expected)
-    assert torch.equal(labels_for(model.header, 2, "7", 0), torch.tensor([7, 7]))
+    for one in ("7", 7, np.int64(7), torch.tensor(7), np.array(7)):
+        assert torch.equal(labels_for(model.header, 2, one, 0), torch.tensor([7, 7]))
 
 
 @pytest.mark.parametrize(
@@ -82,6 +91,17 @@ def test_labels_may_be_one_for_all_one_for_each_or_so_many_of_each(model):
         (-1, "room for 10"),
         ([1, 2], "2 labels are given, and 3 samples are asked for"),
         ({"1": 5}, "labels for 5 samples are given, and 3"),
+        ({}, "labels for 0 samples are given, and 3"),
+        ({"3": -1, "4": 4}, "how many of each class, 1 or more; got -1 of '3'"),
+        ({"3": 0, "4": 3}, "got 0 of '3'"),
+        ({"3": 1.5, "4": 1.5}, r"got 1\.5 of '3'"),
+        ({"3": "many"}, "got 'many' of '3'"),
+        (3.0, r"there is no class 3\.0"),
+        (True, "there is no class True"),
+        ([1, True, 1], "there is no class True"),
+        ([[1], [2], [3]], r"there is no class \[1\]"),
+        (np.zeros((3, 2)), r"there is no class \[0\.0, 0\.0\]"),
+        ([None, 1, 2], "there is no class None"),
     ],
 )
 def test_labels_that_make_no_sense_are_refused_with_a_sentence(asked, said, model):
@@ -144,8 +164,17 @@ def test_a_model_of_vectors_answers_between_those_it_has_seen(tmp_path):
     assert min(means[0], means[2]) - 0.5 < means[1] < max(means[0], means[2]) + 0.5
     drawn = model.sample(7, vectors=[[v] for v in range(7)], device="cpu")
     assert drawn.conditions.vectors.tolist() == [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]]
-    with pytest.raises(RunError, match="vectors have 1 numbers each, for 3 samples; got 3×2"):
-        model.sample(3, vectors=[0.0, 1.0], device="cpu")
+    refused = {
+        "vectors have 1 numbers each, for 3 samples; got 3×2": [0.0, 1.0],
+        "for 3 samples; got 2×1": np.zeros((2, 1)),
+        "for 3 samples; got one number": 0.5,
+        "vectors must be numbers": "hello",
+        r"vectors must be numbers \(": [[0.0], [1.0, 2.0], [3.0]],
+        "vectors must be finite": [float("nan")],
+    }
+    for said, vectors in refused.items():
+        with pytest.raises(RunError, match=said):
+            model.sample(3, vectors=vectors, device="cpu")
 
 
 def test_data_that_are_needed_and_are_others_are_refused(tmp_path, monkeypatch):

@@ -88,12 +88,15 @@ def test_a_run_that_was_killed_after_its_last_step_is_completed(whole, tmp_path)
     flow, writer = begun(tmp_path)
     flow.run()
     snapshot, remembered = flow.snapshot(), writer.keep()
+    cost = Header.read(tmp_path / "model.json").cost
     flow, writer = begun(tmp_path)
     writer.recall(remembered, STEPS)
     flow.restore(snapshot)
     flow.run()
     assert shards(tmp_path) == whole
     assert Header.read(tmp_path / "model.json").complete
+    assert cost.share > 0
+    assert Header.read(tmp_path / "model.json").cost == cost
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "changed"])
@@ -115,6 +118,13 @@ def test_a_damaged_shard_is_found_before_anything_is_removed(number, damage, tmp
     with pytest.raises(RunError, match=path.name):
         writer.recall(remembered, 6)
     assert shards(tmp_path) == before
+
+
+def test_a_flow_that_goes_another_round_is_refused(tmp_path):
+    flow, _ = begun(tmp_path)
+    flow.again(2)
+    with pytest.raises(RunError, match="maps are of one round"):
+        flow.run()
 
 
 def test_the_header_is_there_from_the_beginning_and_says_incomplete(tmp_path):

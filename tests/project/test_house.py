@@ -37,6 +37,7 @@ FLOORS = {
     "cswf_core.model": 3,
     "cswf_core.evaluation": 4,
     "cswf_core.bench": 4,
+    "cswf_core.run": 4,
     "cswf_core.launch": 4,
     "cswf_core.update": 4,
     "cswf_core.sweep": 4,

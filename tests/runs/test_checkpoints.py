@@ -8,11 +8,15 @@ import logging
 import pytest
 import torch
 
-from cswf_core.errors import RunError
+from cswf_core.errors import OtherFormatError, RunError
 from cswf_core.runs import durable
 from cswf_core.runs.checkpoints import CheckpointFolder, Checkpoints
+from cswf_core.runs.durable import write_tensors
 from cswf_core.runs.interval import Interval
 from tests.conftest import small_flow
+
+FACTS = {"position": {}, "habits": {}}
+STEP = "step-{:08}-stage-0000.safetensors"
 
 
 @pytest.fixture
@@ -20,7 +24,7 @@ def folder(tmp_path) -> CheckpointFolder:
     """A folder with the checkpoints of steps 10, 20 and 30, of which two are left."""
     found = CheckpointFolder(tmp_path / "checkpoints")
     for step in (10, 20, 30):
-        found.write(step, {"flow/x": torch.full((3, 4), float(step))}, {"word": f"after {step}"})
+        found.write((step, 0), {"flow/x": torch.full((3, 4), float(step))}, {**FACTS, "word": f"after {step}"})
     return found
 
 
@@ -35,7 +39,11 @@ def names(folder: CheckpointFolder) -> list[str]:
 
 
 def test_two_are_kept_and_the_newest_comes_first(folder):
-    assert names(folder) == ["manifest.json", "step-00000020.safetensors", "step-00000030.safetensors"]
+    assert names(folder) == [
+        "manifest.json",
+        STEP.format(20),
+        STEP.format(30),
+    ]
     found = next(folder.newest_first([]))
     assert (found.step, found.facts["word"]) == (30, "after 30")
     assert torch.equal(found.part("flow")["x"], torch.full((3, 4), 30.0))
@@ -61,13 +69,13 @@ def edit(path):
     ],
 )
 def test_of_a_damaged_one_the_one_before_is_used_and_the_damage_is_said(folder, damage, said):
-    damage(folder.path / "step-00000030.safetensors")
+    damage(folder.path / STEP.format(30))
     step, lost = newest(folder)
     assert step == 20
     assert len(lost) == 1
     assert said in lost[0]
     assert "step-00000030" in lost[0]
-    damage(folder.path / "step-00000020.safetensors")
+    damage(folder.path / STEP.format(20))
     step, lost = newest(folder)
     assert step is None
     assert len(lost) == 2
@@ -79,7 +87,7 @@ def test_without_a_manifest_the_files_are_looked_at(folder, text):
     step, lost = newest(folder)
     assert step == 30
     assert "manifest.json cannot be read" in lost[0]
-    truncate(folder.path / "step-00000030.safetensors")
+    truncate(folder.path / STEP.format(30))
     assert newest(folder)[0] == 20
 
 
@@ -90,20 +98,46 @@ def test_a_folder_without_checkpoints_has_none(tmp_path):
 
 def test_another_format_is_refused_with_both_versions(folder, monkeypatch):
     monkeypatch.setattr("cswf_core.runs.checkpoints.FORMAT", 2)
-    _, lost = newest(folder)
-    assert "has format 1, and this version of cswf reads format 2" in lost[0]
+    with pytest.raises(OtherFormatError, match="has format 1, and this version of cswf reads format 2: go on"):
+        newest(folder)
+
+
+def test_a_file_of_tensors_that_is_no_checkpoint_is_not_taken_for_one(folder):
+    (folder.path / "manifest.json").unlink()
+    write_tensors(folder.path / STEP.format(99), {"x": torch.zeros(1)}, {"format": 1})
+    step, lost = newest(folder)
+    assert step == 30
+    assert lost[1].endswith("is no checkpoint of ours")
+
+
+def test_the_end_of_a_stage_does_not_take_the_place_of_its_last_step(folder):
+    before = names(folder)
+    folder.write((30, 1), {"flow/x": torch.zeros(1)}, FACTS)
+    assert set(before) & set(names(folder)) == {"manifest.json", STEP.format(30)}
+    truncate(folder.path / "step-00000030-stage-0001.safetensors")
+    assert newest(folder)[0] == 30
+
+
+def test_files_have_the_rights_that_new_files_have(folder):
+    (folder.path / "other").touch()
+    modes = {path.stat().st_mode for path in folder.path.iterdir()}
+    assert len(modes) == 1
 
 
 def test_what_a_kill_leaves_of_a_file_is_removed(folder):
-    (folder.path / ".step-00000040.safetensors.part").write_bytes(b"half")
+    (folder.path / ".step-00000040-stage-0000.safetensors.part").write_bytes(b"half")
     folder.tidy()
     assert newest(folder) == (30, [])
     assert all(name[0] != "." for name in names(folder))
 
 
 def test_going_on_from_an_earlier_one_drops_the_later(folder):
-    folder.write(25, {"flow/x": torch.zeros(1)}, {})
-    assert names(folder) == ["manifest.json", "step-00000020.safetensors", "step-00000025.safetensors"]
+    folder.write((25, 0), {"flow/x": torch.zeros(1)}, FACTS)
+    assert names(folder) == [
+        "manifest.json",
+        STEP.format(20),
+        STEP.format(25),
+    ]
 
 
 @pytest.mark.parametrize("when", ["write", "sync", "manifest"])
@@ -119,7 +153,7 @@ def test_a_full_disk_leaves_the_checkpoints_before(folder, when, monkeypatch):
     else:
         monkeypatch.setattr(*patched[when], full)
     with pytest.raises(RunError, match="No space left on device"):
-        folder.write(40, {"flow/x": torch.zeros(3)}, {})
+        folder.write((40, 0), {"flow/x": torch.zeros(3)}, FACTS)
     monkeypatch.undo()
     assert newest(folder) == (30, [])
     assert all(name[0] != "." for name in names(folder))
@@ -155,7 +189,9 @@ def test_a_flow_goes_on_if_a_checkpoint_cannot_be_written(tmp_path, monkeypatch,
 def test_checkpoints_come_when_they_are_due_and_at_the_end(tmp_path, every, steps, monkeypatch):
     written = []
     write = CheckpointFolder.write
-    monkeypatch.setattr(CheckpointFolder, "write", lambda self, s, *a: written.append(s) or write(self, s, *a))
+    monkeypatch.setattr(
+        CheckpointFolder, "write", lambda self, at, *a: written.append(at[0]) or write(self, at, *a)
+    )
     watching = Checkpoints(CheckpointFolder(tmp_path / "c"), every, (), dict)
     small_flow(observers=(watching,)).run()
     assert sorted(set(written)) == steps
