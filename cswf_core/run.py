@@ -84,6 +84,9 @@ class Run:
         """
         self.folder.tidy()
         for found in self.folder.newest_first(lost):
+            if not self._checkpoint_facts().keys() <= found.facts.keys():
+                lost.append(f"the checkpoint of step {found.step:,} is not that of a run")
+                continue
             self._refuse_other(found)
             try:
                 self.checkpoints.recall(found)

@@ -93,7 +93,7 @@ def rows(folder: Path) -> list[dict]:
 
 
 def test_twenty_kills_at_random_moments_change_nothing(killer, tmp_path):
-    recipe = ("digits", "schedule.steps=240", "outputs.checkpoint_every=5", "evaluate.metrics=[]")
+    recipe = ("digits", "schedule.steps=160", "outputs.checkpoint_every=5", "evaluate.metrics=[]")
     saving = ("model.save=true", "model.knots=16", "--device", "cpu", "--quiet")
     assert killer("run", *recipe, *saving, "--out", tmp_path / "whole") == "0"
     took, draw, kills = facts(tmp_path / "whole")["seconds"], random.Random(6), 0

@@ -38,6 +38,7 @@ def test_every_recipe_runs_to_its_end(name, tmp_path, registry, request, monkeyp
     """At `schedule.scale=0.01 particles.count=200`; fewer images and directions make it a test."""
     plain = load_recipe(name, registry=registry)
     overrides = ["schedule.scale=0.01", "particles.count=200", "outputs.log_every=1", "outputs.frames=3"]
+    overrides += ["outputs.checkpoint_every=never"]  # tests/runs and tests/cli have these
     data = plain.data.name
     if data in PUBLISHED:
         skip_without(data)
@@ -171,7 +172,8 @@ def test_the_ablations_vary_what_they_say(registry):
 def test_a_short_pyramid_comes_nearer_to_held_out_images_than_the_baseline(tmp_path, registry):
     """CIFAR-10, 400 particles, 500 directions at each of 109 steps; the distance is along uniform ones."""
     skip_without("cifar10")
-    shared = ["particles.count=400", "schedule.directions=500", "evaluate.against=[test]"]
+    shared = ["particles.count=400", "schedule.directions=500", "evaluate.against=[test]", "outputs.frames=0"]
+    shared += ["outputs.checkpoint_every=never", "evaluate.metrics.0.directions=200"]
     ours = load_recipe(
         "cifar10-unconditional", [*shared, "data.count=2000", "schedule.scale=0.05"], registry=registry
     )
