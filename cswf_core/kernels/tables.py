@@ -1,8 +1,8 @@
 """Transport maps kept as tables: K positions along each direction, and the displacement at each of them.
 
 Between two positions T is a line; before the first and after the last it is constant, so that whatever lies
-beyond goes where the nearer end goes. To look values up quickly, on CUDA too, T − identity is read off the lines
-at the edges of equal bins between the first position and the last, and is linear inside a bin.
+beyond goes where the nearer end goes. To be quick, on CUDA too, T − identity is read off the lines at the edges
+of equal bins between the first position and the last, and is linear inside a bin.
 """
 
 from __future__ import annotations
