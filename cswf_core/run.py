@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
@@ -151,6 +151,8 @@ class Run:
             reason = str(error) if isinstance(error, CswfError) else f"{type(error).__name__}: {error}"
             record.save("failed", **self._progress(), error=reason)
             raise
+        with suppress(RunError):  # two checkpoints instead of one are no reason for a run to fail
+            self.folder.keep_newest()
         return record.facts
 
     def facts(self) -> dict[str, Any]:

@@ -81,10 +81,22 @@ class CheckpointFolder:
             "sha256": fingerprint(target),
         }
         others = [e for e in self._listed() if e["file"] < target.name]
-        kept = [entry, *others[: KEPT - 1]]
-        manifest = {"format": FORMAT, "checkpoints": kept}
+        self._keep([entry, *others[: KEPT - 1]])
+
+    def keep_newest(self) -> None:
+        """Let go of all but the newest: for a run that is done."""
+        listed = self._listed()
+        if len(listed) > 1:
+            self._keep(listed[:1])
+
+    def _keep(self, entries: Sequence[Mapping[str, Any]]) -> None:
+        """Write the manifest, and remove the files that it does not list."""
+        manifest = {"format": FORMAT, "checkpoints": entries}
         write_durably(self.path / "manifest.json", json.dumps(manifest, indent=2) + "\n")
-        self._drop({e["file"] for e in kept})
+        listed = {entry["file"] for entry in entries}
+        for path in self.path.glob("step-*.safetensors"):
+            if path.name not in listed:
+                path.unlink(missing_ok=True)
 
     def tidy(self) -> None:
         """Remove what a kill has left of files that were being written."""
@@ -144,11 +156,6 @@ class CheckpointFolder:
                 f"{self.path / 'manifest.json'} cannot be read; checkpoints are taken without checksums"
             )
         return entries
-
-    def _drop(self, kept: set[str]) -> None:
-        for path in self.path.glob("step-*.safetensors"):
-            if path.name not in kept:
-                path.unlink(missing_ok=True)
 
 
 class Checkpoints:

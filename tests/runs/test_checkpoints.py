@@ -49,6 +49,14 @@ def test_two_are_kept_and_the_newest_comes_first(folder):
     assert torch.equal(found.part("flow")["x"], torch.full((3, 4), 30.0))
 
 
+def test_of_a_run_that_is_done_the_newest_is_enough(folder):
+    folder.keep_newest()
+    assert names(folder) == ["manifest.json", STEP.format(30)]
+    assert newest(folder) == (30, [])
+    folder.keep_newest()
+    CheckpointFolder(folder.path / "nowhere").keep_newest()
+
+
 def truncate(path):
     path.write_bytes(path.read_bytes()[:-5])
 
