@@ -22,9 +22,9 @@ from cswf_core.interfaces import Dataset, Owner
 from cswf_core.interfaces.metric import Tell
 from cswf_core.model.writer import ModelWriter
 from cswf_core.recipe import Recipe, build_flow
-from cswf_core.recipe.changes import changes
 from cswf_core.recipe.render import to_yaml
 from cswf_core.report import write_report
+from cswf_core.report.words import flattened
 from cswf_core.runs import completions, pictures, samples
 from cswf_core.runs.checkpoints import Checkpoint, CheckpointFolder, Checkpoints
 from cswf_core.runs.directory import RunDirectory
@@ -36,6 +36,9 @@ from cswf_core.runs.record import Record, describe_device, versions
 from cswf_core.update import COUNTS
 
 log = logging.getLogger("cswf")
+
+UNIMPORTANT = ("name", "description")
+"""Keys of a recipe that change nothing about a run."""
 
 
 class Run:
@@ -193,10 +196,10 @@ class Run:
         drawn = self.figure.draw(flow.data)
         if drawn is not None:
             directory.write("flow.png", pictures.png(drawn))
-        archived, animated = self.frames.archive(), self.frames.gif()
-        if archived is not None and animated is not None:
-            directory.write("frames.npz", archived)
-            directory.write("flow.gif", animated)
+        moments = self.frames.moments
+        if moments is not None:
+            directory.write("frames.npz", moments.archive())
+            directory.write("flow.gif", moments.gif())
         if flow.online is not None:
             sketch = flow.counts()
             write_tensors(directory.file(COUNTS), sketch.tensors(), sketch.facts())
@@ -211,13 +214,17 @@ class Run:
 
 
 def refuse_other_recipe(directory: RunDirectory, began: dict[str, Any], recipe: Recipe) -> None:
-    """Raise `RunError` with what differs if a run was begun with another recipe."""
-    now = yaml.safe_load(to_yaml(recipe.resolved()))
-    found = changes(began, now)
-    if found:
+    """Raise `RunError` with what differs if a run was begun with another recipe: `seed: 1, was 0`."""
+    before, now = flattened(began), flattened(yaml.safe_load(to_yaml(recipe.resolved())))
+    differing = [
+        f"{path}: {now.get(path, 'not there')}, was {before.get(path, 'not there')}"
+        for path in {**before, **now}
+        if path not in UNIMPORTANT and before.get(path) != now.get(path)
+    ]
+    if differing:
         raise RunError(
             f"{directory.path} was begun with another recipe, so it cannot go on with this one:\n  "
-            + "\n  ".join(found)
+            + "\n  ".join(differing)
         )
 
 

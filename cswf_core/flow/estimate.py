@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -43,25 +43,24 @@ class Estimate:
 
     def displace(self, rows: Rows, fits: Fits, clock: Clock) -> Tensor:
         """Replace the particles' rows p by δ = F_q⁻¹(F_p(p)) − p; return the sum of δ² of each: H."""
-        if self.strata is None:
-            return self._displace(rows, fits[0], clock)
-        parts = self._strata(rows, 0)
-        totals = [self._displace(part, fit, clock) for part, fit in zip(parts, fits, strict=True)]
-        for part, (particles, _) in zip(parts, self.strata, strict=True):
-            rows.values[:, particles] = part.values  # only now: what runs out of memory is tried again
-        return torch.stack(totals).sum(dim=0)
+        return self._apart(rows, lambda number, part: self._displace(part, fits[number], clock))
 
     def displace_by(self, rows: Rows, positions: Tensor, displacements: Tensor, clock: Clock) -> Tensor:
         """Replace the particles' rows p by δ as tables say (S×H×K each); return the sum of δ² of each: H."""
         with clock.part("lookup", _work(rows)):
-            if self.strata is None:
-                return tables.displace(rows, positions[0], displacements[0])
-            parts, totals = self._strata(rows, 0), []
-            for part, *table in zip(parts, positions, displacements, strict=True):
-                totals.append(tables.displace(part, *table))
-            for part, (particles, _) in zip(parts, self.strata, strict=True):
-                rows.values[:, particles] = part.values
-            return torch.stack(totals).sum(dim=0)
+            return self._apart(
+                rows, lambda number, part: tables.displace(part, positions[number], displacements[number])
+            )
+
+    def _apart(self, rows: Rows, displace: Callable[[int, Rows], Tensor]) -> Tensor:
+        """Displace the rows of each stratum on its own; return the sum of δ² of each row: H."""
+        if self.strata is None:
+            return displace(0, rows)
+        parts = self._strata(rows, 0)
+        totals = [displace(number, part) for number, part in enumerate(parts)]
+        for part, (particles, _) in zip(parts, self.strata, strict=True):
+            rows.values[:, particles] = part.values  # only now: what runs out of memory is tried again
+        return torch.stack(totals).sum(dim=0)
 
     def _strata(self, rows: Rows, side: int) -> list[Rows]:
         if self.strata is None:

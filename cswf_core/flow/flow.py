@@ -15,12 +15,13 @@ from torch import Tensor
 
 from cswf_core.errors import RunError
 from cswf_core.flow import boundary
-from cswf_core.flow.arrival import Steps, as_dataset, joined, with_steps
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.gain import tempering
+from cswf_core.flow.incoming import as_dataset, joined
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.parts import Parts, Settings
 from cswf_core.flow.plan import Plan
+from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.runaway import refuse_runaway
 from cswf_core.flow.sketch import Sketch
 from cswf_core.flow.start import given
@@ -60,6 +61,8 @@ class Flow(Workshop):
         super().__init__(data, parts, settings, start, device, sketch)
         self.stages = self._round
         """Those of all rounds that are planned."""
+        self._planned = sum(stage.steps for stage in self.stages)
+        """Steps of all of them."""
         self._arriving: dict[int, Dataset] = {}
         """Data that come when a stage begins, by its number."""
         self.clock = Clock()
@@ -135,6 +138,7 @@ class Flow(Workshop):
         if arriving is not None:
             self._arriving[len(self.stages)] = self._learner().admit(arriving)
         self.stages = (*self.stages, *stages)
+        self._planned += sum(stage.steps for stage in stages)
         if self.finished:
             self.finished, self._evolution = False, self._evolve()
 
@@ -246,7 +250,7 @@ class Flow(Workshop):
             stage_count=len(self.stages),
             step=at.step,
             total_step=at.total,
-            total_steps=sum(stage.steps for stage in self.stages),
+            total_steps=self._planned,
             seconds=at.seconds,
             eta=eta,
             moved=stepped.moved,

@@ -9,9 +9,10 @@ import torch
 
 from cswf_core.errors import RunError
 from cswf_core.flow import admission, boundary
-from cswf_core.flow.arrival import Online, joined, refuse_unfit, together
+from cswf_core.flow.arrival import Online, refuse_unfit
 from cswf_core.flow.directions import Directions, directions_of
 from cswf_core.flow.estimate import Estimate
+from cswf_core.flow.incoming import joined, together
 from cswf_core.flow.memory import Chunks, fitting
 from cswf_core.flow.particles import Particles, mean_length
 from cswf_core.flow.parts import Parts, Settings

@@ -60,16 +60,6 @@ class Rows:
             values = torch.addcmul(values, self.noise[:, None], circle(self.first, values))
         return values
 
-    def take(self, rows: Tensor | slice) -> Rows:
-        """Return some of the rows; of those with noise only such as follow each other."""
-        parts = (self.values, self.low, self.high, self.offsets, self.noise)
-        values, low, high, offsets, noise = (None if part is None else part[rows] for part in parts)
-        assert values is not None
-        assert low is not None
-        assert high is not None
-        first = self.first + (rows.start or 0) if isinstance(rows, slice) else self.first
-        return Rows(values, low, high, offsets, self.groups, noise, first)
-
     def columns(self, index: Tensor) -> Rows:
         """Return the values at some columns, copied; where groups have offsets, their ends are those of all."""
         values = self.values[:, index]

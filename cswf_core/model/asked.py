@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import RunError, did_you_mean
-from cswf_core.flow.arrival import native
+from cswf_core.flow.incoming import native
 from cswf_core.interfaces import Key
 from cswf_core.model.header import Header
 

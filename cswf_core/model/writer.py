@@ -47,7 +47,6 @@ class ModelWriter:
         self.recipe = recipe
         self.data_digest: str | None = None
         """SHA-256 of the data, if somebody knows it; it takes a while for many."""
-        self._dtype = torch.float32 if recipe.model.dtype == "float32" else torch.float16
         self._facts: dict[str, Any] = {}
         self._complete = False
         self._forget()
@@ -80,7 +79,7 @@ class ModelWriter:
         if self._tail.stage != state.stage_index:
             self._close()
             self._tail.stage = state.stage_index
-        self._tail.add(state.step - 1, state.eta, self._rounded(state.tables))
+        self._tail.add(state.step - 1, state.eta, _brought(state.tables))
         self._written = None
         if len(self._tail) == self._tail.most:
             self._close()
@@ -153,19 +152,6 @@ class ModelWriter:
                 path.unlink(missing_ok=True)
         (self.folder / NAME).unlink(missing_ok=True)
 
-    def _rounded(self, tables: StepTables) -> StepTables:
-        """Return tables as they are saved, on the CPU."""
-        positions, displacements = (
-            table.to(self._dtype).cpu() for table in (tables.positions, tables.displacements)
-        )
-        if not bool(torch.isfinite(positions).all() and torch.isfinite(displacements).all()):
-            raise RunError(
-                "a step's maps are too large for half precision; take model.dtype=float32"
-                if self._dtype == torch.float16
-                else "a step's maps are not finite, and no model can be made of them"
-            )
-        return StepTables(positions, displacements)
-
     def _close(self) -> None:
         """Write the shard at hand, and begin the next."""
         written = self._write_tail()
@@ -228,6 +214,18 @@ class ModelWriter:
                 knots=model.knots, dtype=model.dtype, directions=model.directions, every=model.every
             ),
         }
+
+
+def _brought(tables: StepTables) -> StepTables:
+    """Return tables on the CPU; raise `RunError` if their numbers are no numbers there."""
+    positions, displacements = tables.positions.cpu(), tables.displacements.cpu()
+    if not bool(torch.isfinite(positions).all() and torch.isfinite(displacements).all()):
+        raise RunError(
+            "a step's maps are too large for half precision; take model.dtype=float32"
+            if positions.dtype == torch.float16
+            else "a step's maps are not finite, and no model can be made of them"
+        )
+    return StepTables(positions, displacements)
 
 
 def _data_facts(flow: Flow, digest: str) -> DataFacts:

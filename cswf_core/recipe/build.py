@@ -9,8 +9,8 @@ import torch
 
 from cswf_core.errors import OutOfMemoryError, RunError
 from cswf_core.flow import admission, boundary
-from cswf_core.flow.arrival import joined, matched
 from cswf_core.flow.flow import Flow
+from cswf_core.flow.incoming import joined, matched
 from cswf_core.flow.memory import is_out_of_memory
 from cswf_core.flow.parts import Parts, Settings
 from cswf_core.flow.sketch import Sketch

@@ -115,18 +115,6 @@ class Frames:
         target = scatter.plane(data.take(evenly(len(data), TARGET)).points().cpu().numpy()).astype(np.float32)
         return Moments(steps, points=images, labels=numbers, classes=data.classes, target=target, since=come)
 
-    def archive(self) -> bytes | None:
-        """Return frames.npz: `steps` (T) with `images` (T×n×C×H×W bytes) or `points` (T×n×2); None if empty.
-
-        Also `labels` (n) and `classes` (their names) where there are any, with points `target` (m×2), and where
-        particles have arrived `since` (n), the moment each has come at.
-        """
-        return None if self.moments is None else self.moments.archive()
-
-    def gif(self) -> bytes | None:
-        """Return flow.gif, an animation of what was kept; None if nothing was."""
-        return None if self.moments is None else self.moments.gif()
-
     def _keep(self, flow: Flow) -> None:
         self._choose(flow)
         kept = flow.samples(self._chosen)

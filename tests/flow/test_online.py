@@ -12,8 +12,8 @@ import torch
 from sklearn.neighbors import KNeighborsClassifier
 
 from cswf_core.errors import DataError, RoomError, RunError
-from cswf_core.flow.arrival import joined, matched
 from cswf_core.flow.flow import Flow
+from cswf_core.flow.incoming import joined, matched
 from cswf_core.flow.parts import Parts, Settings
 from cswf_core.flow.sketch import Sketch
 from cswf_core.interfaces import Conditions, Dataset, Key

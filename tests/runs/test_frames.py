@@ -50,7 +50,7 @@ def test_the_start_and_the_end_are_the_particles_themselves():
     kept = Frames(6)
     data = image_data()
     generated = run(kept, data, count=60)
-    moments = Moments.read(io.BytesIO(kept.archive()))
+    moments = Moments.read(io.BytesIO(kept.moments.archive()))
     assert moments.steps == tuple(spread(30, 6))
     assert moments.images.shape == (6, 15, 1, 4, 4)
     assert moments.images.dtype == np.uint8
@@ -78,8 +78,6 @@ def test_none_are_kept_if_none_are_wanted():
     kept = Frames(0)
     run(kept, steps=2)
     assert kept.moments is None
-    assert kept.archive() is None
-    assert kept.gif() is None
 
 
 def test_only_the_particles_that_are_shown_leave_the_device_and_only_at_chosen_steps(monkeypatch):
@@ -98,7 +96,7 @@ def test_only_the_particles_that_are_shown_leave_the_device_and_only_at_chosen_s
 def test_points_are_kept_in_the_plane_with_some_of_their_target():
     kept = Frames(3)
     run(kept, random_data(d=5, n=40), count=30)
-    moments = Moments.read(io.BytesIO(kept.archive()))
+    moments = Moments.read(io.BytesIO(kept.moments.archive()))
     assert moments.points.shape == (3, 30, 2)
     assert moments.points.dtype == np.float32
     assert moments.target.shape == (40, 2)
@@ -185,7 +183,7 @@ def test_particles_that_arrive_are_shown_from_then_on(labelled):
     flow = small_flow(data, observers=(kept,), condition=condition, **options)
     flow.again(4, arriving=new)
     end = flow.run()
-    moments = Moments.read(io.BytesIO(kept.archive()))
+    moments = Moments.read(io.BytesIO(kept.moments.archive()))
     assert moments.steps == tuple(range(9))
     founders = 15 if labelled else 24
     assert (moments.since[:founders] == 0).all()
@@ -199,7 +197,7 @@ def test_particles_that_arrive_are_shown_from_then_on(labelled):
     if labelled:
         assert set(moments.labels) == {0, 1, 2, 3, 4}
         assert moments.classes == end.classes
-    assert kept.gif()
+    assert kept.moments.gif()
 
 
 def test_points_that_arrive_are_shown_from_then_on():
