@@ -191,9 +191,10 @@ class Model:
 
     def _flowed(self, wanted: Wanted, passage: Passage, tell: Tell | None) -> Dataset:
         x = new_particles(wanted, passage, self.steps, self.header.steps, tell)
-        return Dataset(
-            x=x, space=self.space, conditions=wanted.conditions, classes=tuple(self.header.data.classes)
-        )
+        names, labels = self.header.data.classes, wanted.conditions.labels
+        unseen = () if labels is None else range(len(names), int(labels.max()) + 1)  # their numbers name them
+        classes = (*names, *map(str, unseen))
+        return Dataset(x=x, space=self.space, conditions=wanted.conditions, classes=classes)
 
     def _conditions(
         self, count: int, labels: Labels | None, vectors: Vectors | None, seed: int, start: Dataset | None
