@@ -13,7 +13,7 @@ import torch
 from cswf_core import cli
 from cswf_core.errors import DataError
 from cswf_core.flow.flow import Flow
-from cswf_core.flow.parts import Parts, Settings
+from cswf_core.flow.settings import Parts, Settings
 from cswf_core.interfaces import Conditions, Dataset, Key, Space
 from cswf_core.plugins import Registry
 from cswf_plugins.cdfs.sorted import Sorted
@@ -59,9 +59,9 @@ def registry() -> Registry:
 @pytest.fixture(scope="session")
 def digits_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the demo leaves: `cswf run digits`, once for all tests."""
-    from cswf_core.launch import launch
     from cswf_core.recipe import load_recipe
-    from cswf_core.runs.directory import RunDirectory
+    from cswf_core.runs.folder import RunDirectory
+    from cswf_core.session.launch import launch
 
     folder = tmp_path_factory.mktemp("demo") / "digits"
     launch(load_recipe("digits"), RunDirectory(folder), device="cpu")

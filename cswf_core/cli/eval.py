@@ -17,14 +17,14 @@ from cswf_core.errors import DataError
 from cswf_core.evaluation import against as real_samples
 from cswf_core.evaluation.evaluate import Evaluated, evaluate
 from cswf_core.evaluation.form import like
-from cswf_core.evaluation.subject import Subject, read
+from cswf_core.evaluation.samples import Subject, read
 from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Dataset
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose, choose_device, load_recipe
-from cswf_core.run import refresh_report, write_scores
-from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.folder import RunDirectory
 from cswf_core.runs.progress import EvaluationProgress, say
+from cswf_core.session.run import refresh_report, write_scores
 
 
 @click.command()

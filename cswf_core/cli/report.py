@@ -8,7 +8,7 @@ import click
 
 from cswf_core.errors import RunError
 from cswf_core.report import compare, is_report, single
-from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.folder import RunDirectory
 from cswf_core.runs.progress import say
 
 NAME = "report.html"

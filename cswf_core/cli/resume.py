@@ -17,7 +17,7 @@ from cswf_core.cli.running import (
 )
 from cswf_core.errors import RunError
 from cswf_core.recipe import choose_device, load_recipe
-from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.folder import RunDirectory
 
 
 @click.command()

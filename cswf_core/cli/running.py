@@ -16,10 +16,10 @@ from rich.console import Console
 from cswf_core.cli.allocator import keep_freed_memory
 from cswf_core.cli.scores import show_scores
 from cswf_core.errors import Terminated
-from cswf_core.launch import launch, refuse_changes, resume
 from cswf_core.recipe import Recipe
-from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.folder import RunDirectory
 from cswf_core.runs.progress import BarProgress, EvaluationProgress, LineProgress, say
+from cswf_core.session.launch import launch, refuse_changes, resume
 
 device_option = click.option(
     "--device", default="auto", show_default=True, metavar="auto|cpu|cuda|cuda:N", help="Where to compute."

@@ -12,11 +12,11 @@ from cswf_core.cli.running import device_option, get_ready, quiet_option
 from cswf_core.errors import CswfError, RunError
 from cswf_core.interfaces import Dataset
 from cswf_core.model import Model, load_model
-from cswf_core.model.asked import Label
 from cswf_core.model.output import destinations, write_samples
-from cswf_core.run import refresh_report
-from cswf_core.runs.directory import RunDirectory
+from cswf_core.model.requests import Label
+from cswf_core.runs.folder import RunDirectory
 from cswf_core.runs.progress import EvaluationProgress, say
+from cswf_core.session.run import refresh_report
 
 seed_option = click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another one, other samples."

@@ -23,9 +23,9 @@ from cswf_core.cli.running import (
     run_in_sight,
 )
 from cswf_core.recipe import Recipe, choose_device
-from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.folder import RunDirectory
 from cswf_core.runs.progress import say
-from cswf_core.sweep import Sweep, plan
+from cswf_core.session.sweep import Sweep, plan
 
 
 @click.command()

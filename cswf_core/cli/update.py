@@ -19,11 +19,11 @@ from cswf_core.cli.running import (
     quiet_option,
 )
 from cswf_core.errors import RoomError, RunError
-from cswf_core.launch import launch
 from cswf_core.recipe import Recipe, choose_device, load_recipe
-from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.folder import RunDirectory
 from cswf_core.runs.progress import say
-from cswf_core.update import Earlier, choose_data, read_earlier, with_arrival, with_room
+from cswf_core.session.launch import launch
+from cswf_core.session.update import Earlier, choose_data, read_earlier, with_arrival, with_room
 
 
 @click.command()

@@ -8,7 +8,8 @@ from pathlib import Path
 import attrs
 
 from cswf_core.errors import DataError
-from cswf_core.evaluation import form, subject
+from cswf_core.evaluation import form
+from cswf_core.evaluation import samples as subject
 from cswf_core.evaluation.task import Reference, Task, references, references_of, with_copying
 from cswf_core.flow import boundary
 from cswf_core.interfaces import Dataset, Key

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from cswf_core.flow import boundary
+from cswf_core.flow.coordinates import Coordinates
 from cswf_core.flow.memory import tiles
-from cswf_core.flow.parts import Parts
-from cswf_core.flow.stage import Coordinates
+from cswf_core.flow.settings import Parts
 from cswf_core.flow.step import Meeting, Tile
 from cswf_core.flow.structured import PAYS_BELOW, BlockProjection, places
 from cswf_core.interfaces import (

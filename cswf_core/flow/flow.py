@@ -17,13 +17,11 @@ from cswf_core.errors import RunError
 from cswf_core.flow import boundary
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.gain import tempering
-from cswf_core.flow.incoming import as_dataset, joined
 from cswf_core.flow.particles import Particles
-from cswf_core.flow.parts import Parts, Settings
 from cswf_core.flow.plan import Plan
 from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.runaway import refuse_runaway
-from cswf_core.flow.sketch import Sketch
+from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.start import given
 from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State
@@ -36,6 +34,8 @@ from cswf_core.interfaces import (
     Schedule,
     Stage,
 )
+from cswf_core.online.counts import Sketch
+from cswf_core.online.incoming import as_dataset, joined
 
 
 class Flow(Workshop):

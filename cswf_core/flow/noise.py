@@ -10,7 +10,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.flow.stage import Coordinates
+from cswf_core.flow.coordinates import Coordinates
 from cswf_core.interfaces import Key
 
 BLOCK = 4096

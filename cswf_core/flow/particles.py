@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cswf_core.flow.stage import Coordinates
+from cswf_core.flow.coordinates import Coordinates
 from cswf_core.flow.step import Cloud
 from cswf_core.interfaces import Conditions
 

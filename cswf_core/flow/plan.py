@@ -22,7 +22,7 @@ from cswf_core.flow.estimate import Estimate
 from cswf_core.flow.memory import Chunks, total_memory
 from cswf_core.flow.noise import dequantised, gaussian
 from cswf_core.flow.particles import Particles
-from cswf_core.flow.parts import Settings
+from cswf_core.flow.settings import Settings
 from cswf_core.flow.step import Cloud, Kept, Tile, Workbench, noise_widths, velocity
 from cswf_core.flow.tables import StepTables, TableKeeper
 from cswf_core.interfaces import Conditions, Dataset, Key
@@ -156,7 +156,7 @@ def plan_class(settings: Settings, device: torch.device) -> type[Plan]:
     """Return the plan in half precision if that is wanted and can be had; float64 stays what it is."""
     if not (settings.half and settings.dtype == torch.float32 and gpu.usable(device)):
         return ExactPlan
-    from cswf_core.flow.half import HalfPlan  # needs Triton
+    from cswf_core.flow.cuda.plan import HalfPlan  # needs Triton
 
     return HalfPlan
 

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from cswf_core.errors import RunError
 from cswf_core.flow import admission, boundary
+from cswf_core.flow.coordinates import Coordinates
 from cswf_core.flow.noise import dequantised, gaussian
-from cswf_core.flow.parts import Parts, Settings
-from cswf_core.flow.stage import Coordinates
+from cswf_core.flow.settings import Parts, Settings
 from cswf_core.interfaces import ConditionEncoder, Conditions, Dataset, Key, Observation, Owner, Stage
 
 INSIDE = 1 - 2**-10

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from cswf_core.flow.clock import Clock
+from cswf_core.flow.coordinates import Coordinates, stretched
 from cswf_core.flow.counts import SetCounts
 from cswf_core.flow.estimate import Estimate, Fits
 from cswf_core.flow.memory import Chunks
-from cswf_core.flow.stage import Coordinates, stretched
 from cswf_core.flow.structured import BlockProjection
 from cswf_core.flow.tables import TableKeeper
 from cswf_core.interfaces import Conditions, DenseProjection, Projection, Rows

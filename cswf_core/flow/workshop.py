@@ -9,18 +9,18 @@ import torch
 
 from cswf_core.errors import RunError
 from cswf_core.flow import admission, boundary
-from cswf_core.flow.arrival import Online, refuse_unfit
+from cswf_core.flow.coordinates import Coordinates
 from cswf_core.flow.directions import Directions, directions_of
 from cswf_core.flow.estimate import Estimate
-from cswf_core.flow.incoming import joined, together
 from cswf_core.flow.memory import Chunks, fitting
 from cswf_core.flow.particles import Particles, mean_length
-from cswf_core.flow.parts import Parts, Settings
 from cswf_core.flow.plan import ExactPlan, Plan, Scene, plan_class
-from cswf_core.flow.sketch import Sketch
-from cswf_core.flow.stage import Coordinates
+from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.start import balanced, begin
 from cswf_core.interfaces import Dataset, Stage
+from cswf_core.online.counts import Sketch
+from cswf_core.online.incoming import joined, together
+from cswf_core.online.learner import Online, refuse_unfit
 
 
 class Workshop:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cswf_core.errors import CswfError, RunError
 from cswf_core.flow import boundary
-from cswf_core.flow.parts import Settings
+from cswf_core.flow.settings import Settings
 from cswf_core.flow.start import balanced, begin, given
 from cswf_core.flow.tables import TableRequest
 from cswf_core.interfaces import (
@@ -28,9 +28,9 @@ from cswf_core.interfaces import (
     Space,
 )
 from cswf_core.interfaces.metric import Tell
-from cswf_core.model.asked import Labels, Vectors, labels_for, vectors_for
 from cswf_core.model.header import Header, unpacked
-from cswf_core.model.offline import Passage, Seen, Wanted, new_particles
+from cswf_core.model.requests import Labels, Vectors, labels_for, vectors_for
+from cswf_core.model.sampling import Passage, Seen, Wanted, new_particles
 from cswf_core.model.shards import SavedStep, saved_steps
 from cswf_core.recipe import Recipe, choose_device
 from cswf_core.recipe.build import load_everything, parts_of

@@ -13,7 +13,9 @@ from torch import Tensor
 
 from cswf_core.errors import RunError
 from cswf_core.interfaces import BIN, Dataset, Masked, Observation, Space
-from cswf_core.runs import completions, pictures, samples
+from cswf_core.pictures import completions
+from cswf_core.pictures import grid as pictures
+from cswf_core.runs import samples
 from cswf_core.runs.durable import write_durably
 
 COLUMNS = 10

@@ -10,12 +10,12 @@ import torch
 from cswf_core.errors import OutOfMemoryError, RunError
 from cswf_core.flow import admission, boundary
 from cswf_core.flow.flow import Flow
-from cswf_core.flow.incoming import joined, matched
 from cswf_core.flow.memory import is_out_of_memory
-from cswf_core.flow.parts import Parts, Settings
-from cswf_core.flow.sketch import Sketch
+from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.tables import TableRequest
 from cswf_core.interfaces import Dataset, Key
+from cswf_core.online.counts import Sketch
+from cswf_core.online.incoming import joined, matched
 from cswf_core.recipe.merge import CHOICES
 from cswf_core.recipe.recipe import Choice, Recipe
 

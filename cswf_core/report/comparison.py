@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from cswf_core.report import images, words
-from cswf_core.report.folder import Run
 from cswf_core.report.html import Html, details, join, table, tag
+from cswf_core.report.read import Run
 from cswf_core.report.scores import Score
 from cswf_core.report.sections import COLOURS, badge, computed, direction, player, rivals, section
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from PIL import Image
 
-from cswf_core.runs import pictures
+from cswf_core.pictures import grid as pictures
 
 VOID = {"img", "input", "meta", "br"}
 """Elements that have no content."""

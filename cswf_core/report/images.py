@@ -7,9 +7,9 @@ import math
 import numpy as np
 from PIL import Image
 
-from cswf_core.report.folder import Run, Samples
+from cswf_core.pictures.moments import GIF_PIXELS, Bytes, Moments, arrangement, mosaic
 from cswf_core.report.html import Html, image, join, png_uri, tag, uri
-from cswf_core.runs.moments import GIF_PIXELS, Bytes, Moments, arrangement, mosaic
+from cswf_core.report.read import Run, Samples
 
 TILE = 64
 """Pixels on the screen that the longer side of an image should have about."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from cswf_core.errors import CswfError, RunError
 from cswf_core.report import comparison, sections
-from cswf_core.report.folder import Run, read_run, read_runs
 from cswf_core.report.html import GENERATOR, Html, document, tag
-from cswf_core.runs.directory import RunDirectory
+from cswf_core.report.read import Run, read_run, read_runs
+from cswf_core.runs.folder import RunDirectory
 
 _SECTION = re.compile(r'<section id="([a-z]+)"><h2>([^<]+)</h2>')
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from cswf_core.report import images, words
-from cswf_core.report.folder import COLUMNS, Run
 from cswf_core.report.html import Html, details, join, table, tag
 from cswf_core.report.published import Published, published
+from cswf_core.report.read import COLUMNS, Run
 from cswf_core.report.scores import DIRECTIONS, Evaluation, Score
 
 NEIGHBOURS = "nearest-neighbours.png"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from cswf_core.report.folder import Run
+from cswf_core.report.read import Run
 
 SHORT = {"fid": "FID", "kid": "KID", "wasserstein": "Wasserstein"}
 """Parts of scores' names that are written otherwise."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.folder import RunDirectory
 
 Status = Literal["running", "done", "interrupted", "failed"]
 

@@ -9,7 +9,8 @@ import numpy as np
 from PIL import Image
 
 from cswf_core.interfaces import Masked
-from cswf_core.runs import completions, pictures, scatter
+from cswf_core.pictures import completions, scatter
+from cswf_core.pictures import grid as pictures
 
 if TYPE_CHECKING:
     from cswf_core.interfaces import Dataset, Observation

@@ -22,7 +22,7 @@ from torch import Tensor
 from cswf_core.errors import RunError
 from cswf_core.hookspecs import hookimpl
 from cswf_core.interfaces import Observer, parameter
-from cswf_core.runs import pictures
+from cswf_core.pictures import grid as pictures
 
 if TYPE_CHECKING:
     from cswf_core.flow.flow import Flow, State

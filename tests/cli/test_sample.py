@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cswf_core.launch import launch
 from cswf_core.model import Model
 from cswf_core.recipe import load_recipe
-from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.folder import RunDirectory
+from cswf_core.session.launch import launch
 
 SMALL = ("model.save=true", "model.knots=12", "schedule.steps=10", "evaluate.metrics=[]", "outputs.frames=0")
 

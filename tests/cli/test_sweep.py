@@ -15,7 +15,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from cswf_core.sweep import plan, split
+from cswf_core.session.sweep import plan, split
 
 TINY = ("schedule.steps=2", "schedule.directions=16", "particles.count=20", "outputs.snapshots=[0, 2]")
 

@@ -12,10 +12,10 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from cswf_core import hookimpl, load_recipe
-from cswf_core.launch import launch
-from cswf_core.runs.directory import RunDirectory
 from cswf_core.runs.durable import fingerprint
-from cswf_core.update import choose_data, read_earlier, with_arrival
+from cswf_core.runs.folder import RunDirectory
+from cswf_core.session.launch import launch
+from cswf_core.session.update import choose_data, read_earlier, with_arrival
 
 SMALL = (
     "particles.count=40",

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cswf_core.evaluation import form, subject
+from cswf_core.evaluation import form
+from cswf_core.evaluation import samples as subject
 from cswf_core.evaluation.evaluate import merged
 
 SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", "outputs.snapshots=[0, 3]")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cswf_core.recipe import load_recipe
-from cswf_core.runs.directory import FILES, FOLDERS
+from cswf_core.runs.folder import FILES, FOLDERS
 from tests.conftest import skip_without
 
 

@@ -10,7 +10,7 @@ import torch
 from cswf_core.evaluation.against import load
 from cswf_core.evaluation.evaluate import _chosen, evaluate, merged
 from cswf_core.evaluation.form import like
-from cswf_core.evaluation.subject import read
+from cswf_core.evaluation.samples import read
 from cswf_core.evaluation.task import Task, with_copying
 from cswf_core.interfaces import Conditions
 from cswf_core.recipe import choose, load_recipe

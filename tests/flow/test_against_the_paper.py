@@ -58,7 +58,7 @@ def paper_step(X, Y, D, YD, thetas_x, thetas_y, xi, eta):
 def reference_run(flow, steps: int) -> np.ndarray:
     """Run Algorithm 1 by the slow loop, with the directions that the flow draws."""
     stage, data = flow.stages[0], flow.data
-    from cswf_core.flow.stage import Coordinates
+    from cswf_core.flow.coordinates import Coordinates
 
     coordinates = Coordinates(stage, data.space, None)
     directions: Directions = directions_of(stage, coordinates, flow.parts, flow.condition_length, flow._data_x)

@@ -8,7 +8,7 @@ import torch
 
 from cswf_core.errors import OutOfMemoryError
 from cswf_core.flow.flow import Flow
-from cswf_core.flow.parts import Parts, Settings
+from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.tables import TableRequest
 from cswf_core.interfaces import Conditions, Dataset, Key, Space
 from cswf_core.kernels.blocks import padded
@@ -171,7 +171,7 @@ def test_half_precision_goes_the_way_of_float32(condition):
 @pytest.mark.parametrize("condition", CONDITIONS, ids=lambda c: type(c).__name__)
 def test_recorded_steps_give_the_same_bits_as_others_and_twice(condition, monkeypatch):
     recorded = [image_flow(condition, half=True).run().digest() for _ in range(2)]
-    monkeypatch.setattr("cswf_core.flow.half.WORTHWHILE", 10**9)
+    monkeypatch.setattr("cswf_core.flow.cuda.plan.WORTHWHILE", 10**9)
     assert recorded == [image_flow(condition, half=True).run().digest()] * 2
 
 
@@ -188,7 +188,7 @@ def test_steps_are_recorded_and_numbers_differ_from_step_to_step():
 @pytest.mark.parametrize("worthwhile", [4, 10**9])
 @pytest.mark.parametrize("condition", [NoCondition(), OneHot()], ids=lambda c: type(c).__name__)
 def test_inside_a_stage_nobody_waits_for_the_device(condition, worthwhile, monkeypatch):
-    monkeypatch.setattr("cswf_core.flow.half.WORTHWHILE", worthwhile)
+    monkeypatch.setattr("cswf_core.flow.cuda.plan.WORTHWHILE", worthwhile)
     flow = image_flow(condition, half=True, steps=12)
     steps = iter(flow)
     for _ in range(3):
@@ -210,10 +210,10 @@ def test_directions_that_are_kept_are_kept_on_a_gpu_too():
 @pytest.mark.parametrize("directions", [128, 256, 512])
 def test_slabs_change_results_by_rounding_only(directions, monkeypatch):
     expected = [(s.displacement, s.distance) for s in image_flow(half=True, steps=3)]
-    from cswf_core.flow.half import SHARE  # needs Triton
+    from cswf_core.flow.cuda.plan import SHARE  # needs Triton
 
     row = 2 * (padded(3000) + padded(4000))
-    monkeypatch.setattr("cswf_core.flow.half.total_memory", lambda device: SHARE * row * directions)
+    monkeypatch.setattr("cswf_core.flow.cuda.plan.total_memory", lambda device: SHARE * row * directions)
     got = [(s.displacement, s.distance) for s in image_flow(half=True, steps=3)]
     torch.testing.assert_close(torch.tensor(got), torch.tensor(expected), atol=0, rtol=1e-3)
 
@@ -241,7 +241,7 @@ def test_tables_are_the_same_on_a_gpu_recorded_or_not(condition, request_, monke
     found = [state.tables for state in recorded]
 
     exact = [state.tables for state in image_flow(condition, cdf=Histogram(bins=2048), tables=request_)]
-    monkeypatch.setattr("cswf_core.flow.half.WORTHWHILE", 10**9)
+    monkeypatch.setattr("cswf_core.flow.cuda.plan.WORTHWHILE", 10**9)
     launched = [state.tables for state in image_flow(condition, half=True, tables=request_)]
     for one, other, third in zip(found, launched, exact, strict=True):
         assert (one is None) == (other is None) == (third is None)

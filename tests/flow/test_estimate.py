@@ -155,8 +155,8 @@ def test_groups_are_the_classes_that_are_there():
 
 
 def _directions(flow):
+    from cswf_core.flow.coordinates import Coordinates
     from cswf_core.flow.directions import directions_of
-    from cswf_core.flow.stage import Coordinates
 
     coordinates = Coordinates(flow.stages[0], flow.data.space)
     return directions_of(flow.stages[0], coordinates, flow.parts, flow.condition_length, flow._data_x)

@@ -14,8 +14,8 @@ import cswf_core
 from cswf_core import hookimpl
 from cswf_core.errors import PluginError, RunError
 from cswf_core.interfaces import Dataset, Key, Schedule, Space, Stage
-from cswf_core.runs.directory import RunDirectory
-from cswf_core.runs.metrics_log import MetricsLog
+from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.log import MetricsLog
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot

@@ -26,8 +26,8 @@ def interpolated(values, tables):
 
 
 def directions(flow, step: int):
+    from cswf_core.flow.coordinates import Coordinates
     from cswf_core.flow.directions import directions_of
-    from cswf_core.flow.stage import Coordinates
 
     stage = flow.stages[0]
     coordinates = Coordinates(stage, flow.data.space, None, 1.0, flow._data_x)

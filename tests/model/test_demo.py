@@ -19,10 +19,10 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from cswf_core.hookspecs import hookimpl
 from cswf_core.interfaces import Comparison, Dataset, Key
-from cswf_core.launch import launch
 from cswf_core.model import Model, load_model
 from cswf_core.recipe import load_recipe
-from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.folder import RunDirectory
+from cswf_core.session.launch import launch
 from cswf_plugins.metrics.sliced_wasserstein import SlicedWasserstein
 
 

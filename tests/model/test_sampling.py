@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-import cswf_core.model.offline
+import cswf_core.model.sampling
 from cswf_core.errors import RunError
 from cswf_core.model import load_model
-from cswf_core.model.asked import class_number, labels_for
+from cswf_core.model.requests import class_number, labels_for
 from tests.model.conftest import saving
 
 
@@ -36,7 +36,7 @@ def test_the_first_samples_of_many_are_those_of_few(count, model):
 
 def test_what_does_not_fit_at_once_is_done_in_batches_with_the_same_bits(model, monkeypatch):
     whole = model.sample(600, device="cpu")
-    monkeypatch.setitem(cswf_core.model.offline.AT_ONCE, "cpu", 1)
+    monkeypatch.setitem(cswf_core.model.sampling.AT_ONCE, "cpu", 1)
     heard = []
     parts = model.sample(600, device="cpu", tell=lambda *said: heard.append(said))
     assert torch.equal(parts.x, whole.x)

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from cswf_core.interfaces import Key, Space
-from cswf_core.launch import launch
 from cswf_core.recipe import builtin_recipes, load_recipe
-from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.folder import RunDirectory
+from cswf_core.session.launch import launch
 from tests.conftest import skip_without
 
 ALL = sorted(builtin_recipes())

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cswf_core.pictures.grid import png
+from cswf_core.pictures.moments import Moments
 from cswf_core.recipe.render import to_yaml
-from cswf_core.runs.moments import Moments
-from cswf_core.runs.pictures import png
 
 MakeRun = Callable[..., Path]
 

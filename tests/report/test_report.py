@@ -13,7 +13,7 @@ from cswf_core.errors import RunError
 from cswf_core.report import is_report, single, write_report
 from cswf_core.report.html import VOID, embedded, tag
 from cswf_core.report.published import PUBLISHED
-from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.folder import RunDirectory
 from tests.report.conftest import score
 
 NASTY = """</script><script>alert(1)</script><img src=x onerror="alert(2)"> & ' " --> \u2028"""
@@ -248,7 +248,7 @@ def test_a_report_of_colour_images_stays_below_eight_megabytes(make):
     """Noise is the worst case: it cannot be packed."""
     folder = make(shape=(3, 32, 32))
     rng = np.random.default_rng(0)
-    from cswf_core.runs.moments import Moments
+    from cswf_core.pictures.moments import Moments
 
     frames = rng.integers(0, 256, (24, 50, 3, 32, 32), dtype=np.uint8)
     labels = np.repeat(np.arange(10), 5)
@@ -263,7 +263,7 @@ def test_a_report_of_colour_images_stays_below_eight_megabytes(make):
 
 
 def test_points_are_drawn_over_their_target(make):
-    from cswf_core.runs.moments import Moments
+    from cswf_core.pictures.moments import Moments
 
     folder = make()
     rng = np.random.default_rng(0)

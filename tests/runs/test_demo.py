@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from cswf_core import Flow
-from cswf_core.runs.directory import FILES
+from cswf_core.runs.folder import FILES
 
 
 def test_the_demo_leaves_all_its_files(digits_run):

@@ -13,10 +13,10 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from cswf_core.errors import DataError, RoomError, RunError
 from cswf_core.flow.flow import Flow
-from cswf_core.flow.incoming import joined, matched
-from cswf_core.flow.parts import Parts, Settings
-from cswf_core.flow.sketch import Sketch
+from cswf_core.flow.settings import Parts, Settings
 from cswf_core.interfaces import Conditions, Dataset, Key
+from cswf_core.online.counts import Sketch
+from cswf_core.online.incoming import joined, matched
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.conditions.continuous import Continuous
 from cswf_plugins.conditions.none import NoCondition

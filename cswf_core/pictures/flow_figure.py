@@ -11,9 +11,10 @@ from PIL import Image
 from torch import Tensor
 
 from cswf_core.hookspecs import hookimpl
-from cswf_core.runs import pictures, scatter
-from cswf_core.runs.album import Album
-from cswf_core.runs.moments import evenly
+from cswf_core.pictures import grid as pictures
+from cswf_core.pictures import scatter
+from cswf_core.pictures.album import Album
+from cswf_core.pictures.moments import evenly
 
 if TYPE_CHECKING:
     from cswf_core.flow.flow import Flow, State

@@ -12,13 +12,14 @@ from typing import Any
 import attrs
 
 from cswf_core.errors import CswfError, RunError
+from cswf_core.pictures import compare as comparison
+from cswf_core.pictures import grid as pictures
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Location, Problem, Recipe, RecipeError, builtin_recipes, load_recipe
 from cswf_core.recipe.nodes import Mapping
 from cswf_core.recipe.render import to_yaml
 from cswf_core.recipe.sources import read
-from cswf_core.runs import comparison, pictures
-from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.folder import RunDirectory
 
 FILES = ("sweep.json", "sweep.png", "flow.png")
 """What a sweep leaves beside the folders of its runs."""

@@ -10,12 +10,12 @@ from cswf_core.errors import DataError, RoomError, RunError
 from cswf_core.flow import admission, boundary
 from cswf_core.flow.counts import StageCounts
 from cswf_core.flow.directions import Directions
-from cswf_core.flow.incoming import matched
-from cswf_core.flow.lattice import Lattice
 from cswf_core.flow.noise import gaussian
-from cswf_core.flow.parts import Parts, Settings
-from cswf_core.flow.sketch import Drawer, Sketch
+from cswf_core.flow.settings import Parts, Settings
 from cswf_core.interfaces import Conditions, Dataset, Key, ProjectionSampler, Stage
+from cswf_core.online.counts import Drawer, Sketch
+from cswf_core.online.fixed_point import Lattice
+from cswf_core.online.incoming import matched
 
 
 class Online:

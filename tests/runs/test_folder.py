@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cswf_core.errors import RunError
-from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.folder import RunDirectory
 
 
 def test_a_folder_with_something_in_it_is_refused_unless_forced(tmp_path):

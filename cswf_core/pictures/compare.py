@@ -16,8 +16,8 @@ import torch
 from PIL import Image, ImageDraw
 
 from cswf_core.errors import CswfError, RunError
-from cswf_core.runs import pictures
-from cswf_core.runs.pictures import BACKGROUND, GAP, INK
+from cswf_core.pictures import grid as pictures
+from cswf_core.pictures.grid import BACKGROUND, GAP, INK
 
 COLUMNS = 8
 ROWS = 10

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from cswf_core.runs import pictures
+from cswf_core.pictures import grid as pictures
 
 if TYPE_CHECKING:
     from cswf_core.interfaces import Dataset, Observation

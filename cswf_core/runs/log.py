@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.hookspecs import hookimpl
-from cswf_core.runs.directory import RunDirectory
+from cswf_core.runs.folder import RunDirectory
 
 if TYPE_CHECKING:
     from cswf_core.flow.flow import State

@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from cswf_core.interfaces import Conditions, Dataset, Masked, Space
-from cswf_core.runs import pictures, samples, scatter
+from cswf_core.pictures import grid as pictures
+from cswf_core.pictures import scatter
+from cswf_core.runs import samples
 
 
 def test_small_images_are_enlarged_by_a_whole_factor():

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cswf_core.errors import RunError
+from cswf_core.pictures.moments import Moments
 from cswf_core.report.scores import Evaluation, flat, parsed
-from cswf_core.runs.moments import Moments
 
 MOST_ROWS = 3000
 """Logged steps that curves are drawn from; of a longer log, evenly spaced ones and the ends of stages."""

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from cswf_core.errors import DataError, RunError
-from cswf_core.flow.sketch import Sketch
 from cswf_core.flow.step import Cloud
 from cswf_core.interfaces import CDFEstimator, Conditions, Dataset, Key, Owner, Space
 from cswf_core.kernels.tally import Tally
+from cswf_core.online.counts import Sketch
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.conditions.continuous import Continuous
 from cswf_plugins.conditions.mask import Mask

@@ -12,9 +12,9 @@ from PIL import Image, ImageSequence
 
 from cswf_core.flow.flow import Flow
 from cswf_core.interfaces import Conditions, Dataset, Key, Space
-from cswf_core.runs import frames
-from cswf_core.runs.frames import Frames, spread
-from cswf_core.runs.moments import Moments, arrangement, mosaic
+from cswf_core.pictures import frames
+from cswf_core.pictures.frames import Frames, spread
+from cswf_core.pictures.moments import Moments, arrangement, mosaic
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.schedules.constant import Constant

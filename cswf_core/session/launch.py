@@ -11,12 +11,12 @@ import yaml
 from cswf_core.errors import RunError
 from cswf_core.interfaces.metric import Tell
 from cswf_core.recipe import Recipe
-from cswf_core.run import Run, refuse_other_recipe
 from cswf_core.runs.checkpoints import Checkpoint
-from cswf_core.runs.directory import RunDirectory
 from cswf_core.runs.durable import remove_parts
+from cswf_core.runs.folder import RunDirectory
 from cswf_core.runs.record import Record
-from cswf_core.update import Earlier
+from cswf_core.session.run import Run, refuse_other_recipe
+from cswf_core.session.update import Earlier
 
 
 def launch(

@@ -9,8 +9,10 @@ import torch
 from PIL import Image
 
 from cswf_core.interfaces import Conditions, Dataset, Space
-from cswf_core.runs import comparison, pictures, samples
-from cswf_core.runs.flow_figure import FlowFigure
+from cswf_core.pictures import compare as comparison
+from cswf_core.pictures import grid as pictures
+from cswf_core.pictures.flow_figure import FlowFigure
+from cswf_core.runs import samples
 
 
 @pytest.fixture

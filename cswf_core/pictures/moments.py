@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from cswf_core.runs import scatter
-from cswf_core.runs.pictures import BACKGROUND, INK, font
+from cswf_core.pictures import scatter
+from cswf_core.pictures.grid import BACKGROUND, INK, font
 
 GIF_PIXELS = 64_000
 GIF_SIDE = 300

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from cswf_core.runs.pictures import BACKGROUND, INK, font
+from cswf_core.pictures.grid import BACKGROUND, INK, font
 
 Floats = NDArray[np.floating[Any]]
 

@@ -16,24 +16,26 @@ from cswf_core.errors import CswfError, RunError
 from cswf_core.evaluation.evaluate import Evaluated, evaluate, merged
 from cswf_core.evaluation.task import Task
 from cswf_core.flow import boundary
-from cswf_core.flow.sketch import Sketch
 from cswf_core.flow.state import Snapshot
 from cswf_core.interfaces import Dataset, Owner
 from cswf_core.interfaces.metric import Tell
 from cswf_core.model.writer import ModelWriter
+from cswf_core.online.counts import Sketch
+from cswf_core.pictures import completions
+from cswf_core.pictures import grid as pictures
+from cswf_core.pictures.flow_figure import FlowFigure
+from cswf_core.pictures.frames import Frames
 from cswf_core.recipe import Recipe, build_flow
 from cswf_core.recipe.render import to_yaml
 from cswf_core.report import write_report
 from cswf_core.report.words import flattened
-from cswf_core.runs import completions, pictures, samples
+from cswf_core.runs import samples
 from cswf_core.runs.checkpoints import Checkpoint, CheckpointFolder, Checkpoints
-from cswf_core.runs.directory import RunDirectory
 from cswf_core.runs.durable import write_tensors
-from cswf_core.runs.flow_figure import FlowFigure
-from cswf_core.runs.frames import Frames
-from cswf_core.runs.metrics_log import MetricsLog
+from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.log import MetricsLog
 from cswf_core.runs.record import Record, describe_device, versions
-from cswf_core.update import COUNTS
+from cswf_core.session.update import COUNTS
 
 log = logging.getLogger("cswf")
 

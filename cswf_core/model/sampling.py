@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from cswf_core.flow import boundary
+from cswf_core.flow.coordinates import Coordinates
 from cswf_core.flow.directions import Directions, directions_of, step_key
 from cswf_core.flow.particles import Particles
-from cswf_core.flow.parts import Parts, Settings
-from cswf_core.flow.stage import Coordinates
+from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.start import INSIDE
 from cswf_core.flow.step import Tile
 from cswf_core.flow.tables import StepTables, TableRequest

@@ -10,13 +10,13 @@ from tests.kernels.interpreted import DEVICE
 
 from cswf_core.flow.flow import Flow  # isort: skip
 from cswf_core.errors import CswfError, NotRepeatableError
-from cswf_core.flow import half as half_module
 from cswf_core.flow.clock import Stopwatch
-from cswf_core.flow.graph import overwrite
-from cswf_core.flow.half import HalfPlan
-from cswf_core.flow.parts import Parts, Settings
+from cswf_core.flow.cuda import plan as half_module
+from cswf_core.flow.cuda.graph import overwrite
+from cswf_core.flow.cuda.layout import spread
+from cswf_core.flow.cuda.plan import HalfPlan
 from cswf_core.flow.plan import ExactPlan
-from cswf_core.flow.slabs import spread
+from cswf_core.flow.settings import Parts, Settings
 from cswf_core.interfaces import Conditions, Dataset, Key, Space
 from cswf_core.interfaces.draw import Recording
 from cswf_plugins.cdfs.histogram import Histogram
@@ -109,7 +109,9 @@ def test_inside_a_stage_nothing_is_brought_up_to_full_resolution(monkeypatch):
     flow = build(HalfPlan)
     steps = iter(flow)
     next(steps)  # of the 4×4 stage
-    monkeypatch.setattr("cswf_core.flow.stage.Coordinates.leave", lambda *_: pytest.fail("x was computed"))
+    monkeypatch.setattr(
+        "cswf_core.flow.coordinates.Coordinates.leave", lambda *_: pytest.fail("x was computed")
+    )
     next(steps)
 
 

@@ -17,11 +17,8 @@ from torch import Tensor
 
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.counts import SetCounts
-from cswf_core.flow.estimate import Fits
-from cswf_core.flow.graph import StepGraph, recorded
-from cswf_core.flow.memory import SHARE, is_out_of_memory, total_memory
-from cswf_core.flow.plan import Plan, Scene, Stepped
-from cswf_core.flow.slabs import (
+from cswf_core.flow.cuda.graph import StepGraph, recorded
+from cswf_core.flow.cuda.layout import (
     HalfCloud,
     Slab,
     cut,
@@ -33,6 +30,9 @@ from cswf_core.flow.slabs import (
     spread,
     work,
 )
+from cswf_core.flow.estimate import Fits
+from cswf_core.flow.memory import SHARE, is_out_of_memory, total_memory
+from cswf_core.flow.plan import Plan, Scene, Stepped
 from cswf_core.flow.step import Tile, noise_widths
 from cswf_core.flow.structured import places
 from cswf_core.flow.tables import StepTables, TableKeeper

@@ -10,14 +10,14 @@ from typing import Any
 import attrs
 
 from cswf_core.errors import RunError
-from cswf_core.flow.sketch import Sketch
 from cswf_core.flow.state import Snapshot
+from cswf_core.online.counts import Sketch
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Choice, Recipe, choose
 from cswf_core.recipe.sections import OnlineSection
 from cswf_core.runs.checkpoints import CheckpointFolder
-from cswf_core.runs.directory import RunDirectory
 from cswf_core.runs.durable import read_tensors
+from cswf_core.runs.folder import RunDirectory
 
 COUNTS = "counts.safetensors"
 """The file in a run's folder that has the counts of its data."""

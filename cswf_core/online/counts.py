@@ -18,10 +18,10 @@ from torch import Tensor
 from cswf_core.errors import RunError
 from cswf_core.flow.counts import SetCounts, StageCounts
 from cswf_core.flow.directions import Directions
-from cswf_core.flow.lattice import Beams, Lattice, Samples
 from cswf_core.flow.memory import tiles, total_memory
 from cswf_core.interfaces import CDFEstimator, Dataset, Owner, Stage
 from cswf_core.kernels.tally import Tally
+from cswf_core.online.fixed_point import Beams, Lattice, Samples
 
 FORMAT = 1
 """Version of what `tensors` and `facts` say."""

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from cswf_core.hookspecs import hookimpl
-from cswf_core.runs import scatter
-from cswf_core.runs.album import Album
-from cswf_core.runs.moments import Moments, evenly
+from cswf_core.pictures import scatter
+from cswf_core.pictures.album import Album
+from cswf_core.pictures.moments import Moments, evenly
 
 if TYPE_CHECKING:
     from cswf_core.flow.flow import Flow, State

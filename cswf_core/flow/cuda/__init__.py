@@ -1,0 +1,1 @@
+"""The steps of a stage on CUDA: half precision, recorded as CUDA graphs."""

@@ -1,0 +1,1 @@
+"""Learning as data come: exact counts of the data along directions that stay."""

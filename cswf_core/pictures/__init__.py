@@ -1,0 +1,1 @@
+"""Pictures of samples, of flows and of several runs, drawn to files."""
