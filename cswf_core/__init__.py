@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "CswfError": "cswf_core.errors",
-    "Flow": "cswf_core.flow.flow",
+    "Flow": "cswf_core.recipe.build",
     "hookimpl": "cswf_core.hookspecs",
     "load_model": "cswf_core.model",
     "load_recipe": "cswf_core.recipe",

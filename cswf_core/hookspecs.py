@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import pluggy
+import torch
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from cswf_core.flow.flow import Flow, State
-    from cswf_core.interfaces import Stage
+from cswf_core.interfaces import Dataset, Stage
 
 PROJECT = "cswf"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -17,10 +17,41 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 class Register(Protocol):
-    """What a `register_*` hook is handed."""
+    """The function that a `register_*` hook is handed."""
 
     def __call__(self, name: str, plugin: type[Any]) -> None:
         """Offer `plugin`, a class that implements the contract, to recipes under `name`."""
+
+
+class Flow(Protocol):
+    """What watching hooks can rely on of a flow (`cswf_core.flow.flow.Flow`)."""
+
+    data: Dataset
+    stages: Sequence[Stage]
+    device: torch.device
+
+    def samples(self, index: Tensor | None = None) -> Dataset:
+        """Return the particles as they are now, on the CPU; `index` names some of them."""
+
+
+class State(Protocol):
+    """What watching hooks can rely on of a flow's state after a step (`cswf_core.flow.state.State`)."""
+
+    @property
+    def step(self) -> int:
+        """Steps done in the stage."""
+
+    @property
+    def total_step(self) -> int:
+        """Steps done since the flow began."""
+
+    @property
+    def displacement(self) -> float:
+        """Mean distance that a particle moved in the step."""
+
+    @property
+    def distance(self) -> float:
+        """Sliced distance from particles to data before the step."""
 
 
 class Registration:
@@ -55,7 +86,7 @@ class Registration:
         """Offer `Observer` classes to `observers:`."""
 
 
-class Observation:
+class Watching:
     """Hooks that watch a flow; what they return is ignored, and they must not change it."""
 
     @hookspec

@@ -1,4 +1,4 @@
-"""Discovery of plugins: who is there, what they offer, and what is wrong with the broken ones.
+"""Discovery of plugins: the registry of those that recipes can name, and what is wrong with the broken ones.
 
 Every plugin, the built-ins included, is an entry point of the group `cswf` that names a module with hook
 implementations, or a single .py file in a folder. One that cannot be imported stays on the list with what
@@ -8,28 +8,69 @@ went wrong, and everything else goes on without it.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import attrs
 import pluggy
 
 from cswf_core import hookspecs
+from cswf_core.checks import undeclared
 from cswf_core.errors import CswfError, PluginError, did_you_mean
-from cswf_core.interfaces import Owner
-from cswf_core.offers import KINDS, Desk, Plugin, misused_hooks
+from cswf_core.interfaces import (
+    CDFEstimator,
+    ConditionEncoder,
+    DatasetSource,
+    Metric,
+    Observer,
+    Owner,
+    ProjectionSampler,
+    Schedule,
+)
 
 BUILTIN = "cswf"
 """The distribution whose plugins are always loaded."""
 
 LOAD_ONLY = "CSWF_LOAD_PLUGINS"
+
+KINDS: Mapping[str, tuple[str, type[Any]]] = {
+    "projection": ("register_projections", ProjectionSampler),
+    "cdf": ("register_cdfs", CDFEstimator),
+    "condition": ("register_conditions", ConditionEncoder),
+    "schedule": ("register_schedules", Schedule),
+    "dataset": ("register_datasets", DatasetSource),
+    "metric": ("register_metrics", Metric),
+    "observer": ("register_observers", Observer),
+}
+"""Kind → (hook that offers it, contract it implements)."""
+
+RESERVED = ("use", "reuse")
+"""What a section says besides a plugin's parameters."""
+
+
+@attrs.frozen
+class Plugin:
+    """A class that recipes can ask for."""
+
+    owner: Owner
+    factory: type[Any]
+
+    @property
+    def summary(self) -> str:
+        """First line of the class's docstring, or of its module's."""
+        module = sys.modules.get(self.factory.__module__)
+        text = self.factory.__doc__ or (module.__doc__ if module else "") or ""
+        return text.strip().splitlines()[0] if text.strip() else ""
 
 
 @attrs.frozen
@@ -49,7 +90,7 @@ class Registry:
         self.distributions: dict[str, str] = {}
         self._manager = pluggy.PluginManager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs.Registration)
-        self._manager.add_hookspecs(hookspecs.Observation)
+        self._manager.add_hookspecs(hookspecs.Watching)
 
     @classmethod
     def discover(
@@ -103,7 +144,7 @@ class Registry:
 
     def _watches(self, plugin: object) -> bool:
         callers = self._manager.get_hookcallers(plugin) or []
-        return any(hasattr(hookspecs.Observation, caller.name) for caller in callers)
+        return any(hasattr(hookspecs.Watching, caller.name) for caller in callers)
 
     def _blame(self, name: str) -> str:
         """Return what is known of broken plugins, one of which may have meant to offer `name`."""
@@ -129,7 +170,7 @@ class Registry:
             for kind in _kinds_in(source):
                 self._break(kind, entry, distribution, version, error)
             return
-        wrong = misused_hooks(plugin)
+        wrong = hook_fault(plugin)
         if wrong:
             self._manager.unregister(plugin)
             for kind in _kinds_in(source):
@@ -137,15 +178,15 @@ class Registry:
             return
         others = [other for other in self._manager.get_plugins() if other is not plugin]
         for kind, (hook, contract) in KINDS.items():
-            desk = Desk(kind, contract, distribution, version)
+            register = Register(kind, contract, distribution, version)
             try:
-                self._manager.subset_hook_caller(hook, remove_plugins=others)(register=desk)
+                self._manager.subset_hook_caller(hook, remove_plugins=others)(register=register)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
                 self._break(kind, entry, distribution, version, error)
             else:
-                self.plugins.extend(desk.offered)
+                self.plugins.extend(register.plugins)
 
     def _break(self, kind: str, entry: str, distribution: str, version: str, error: BaseException) -> None:
         reason = str(error) if isinstance(error, CswfError) else f"{type(error).__name__}: {error}"
@@ -203,3 +244,97 @@ def _names(text: str) -> set[str]:
 
 def _normal(distribution: str) -> str:
     return distribution.strip().lower().replace("_", "-").replace(".", "-")
+
+
+class Register:
+    """The `register` that a distribution's hook of one kind is handed: it takes classes, and checks each."""
+
+    def __init__(self, kind: str, contract: type[Any], distribution: str, version: str) -> None:
+        self.kind = kind
+        self.contract = contract
+        self.distribution = distribution
+        self.version = version
+        self.plugins: list[Plugin] = []
+
+    def __call__(self, name: str, plugin: type[Any]) -> None:
+        """Take an offer, or refuse it with what is wrong."""
+        fault = self._fault(name, plugin)
+        if fault:
+            raise PluginError(fault)
+        self.plugins.append(Plugin(Owner(self.kind, name, self.distribution, self.version), plugin))
+
+    def _fault(self, name: object, plugin: object) -> str:
+        """Return what is wrong with an offer; nothing if it is fine."""
+        if not isinstance(name, str) or not name or ":" in name:
+            return f"register() takes a name without ':' and a class, got {name!r}"
+        what = f"{self.kind} '{name}'"
+        if any(name == other.owner.name for other in self.plugins):
+            return f"{what} is registered twice by one plugin"
+        if not inspect.isclass(plugin):
+            hint = ": leave out the parentheses" if isinstance(plugin, self.contract) else ""
+            return f"{what}: register() takes a class, got {plugin!r}{hint}"
+        if not issubclass(plugin, self.contract):
+            return f"{what}: {plugin.__name__} does not derive from {self.contract.__name__}"
+        missing = sorted(getattr(plugin, "__abstractmethods__", ()))
+        if missing:
+            return f"{what}: {plugin.__name__} lacks {', '.join(missing)}"
+        if "__attrs_attrs__" not in vars(plugin):
+            return f"{what}: {plugin.__name__} must be an attrs class (write @attrs.frozen above it)"
+        fault = undeclared(plugin) or _parameter_fault(plugin)
+        return f"{what}: {fault}" if fault else ""
+
+
+def _parameter_fault(plugin: type[Any]) -> str:
+    """Return what is wrong with a plugin's parameters: no type, a taken name, an odd default."""
+    try:
+        hints = typing.get_type_hints(plugin)
+    except Exception as error:
+        return f"the types of its parameters cannot be read: {error}"
+    for field in attrs.fields(plugin):
+        default: Any = field.default
+        if field.name in RESERVED:
+            return f"a parameter cannot be called '{field.name}', a recipe's own word"
+        if field.init and field.name not in hints:
+            return f"parameter '{field.name}' has no type"
+        if getattr(default, "takes_self", False):
+            return f"the default of parameter '{field.name}' depends on the object, so it cannot be shown"
+        if hasattr(default, "takes_self"):
+            default = default.factory()
+        if isinstance(default, tuple(contract for _, contract in KINDS.values())):
+            return f"parameter '{field.name}' is a plugin itself and can have no default"
+        if default is not attrs.NOTHING and not _is_plain(default):
+            return f"the default of parameter '{field.name}' is a {type(default).__name__}, which YAML has not"
+    return ""
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
+    return value is None or isinstance(value, (bool, int, float, str, Path)) or attrs.has(type(value))
+
+
+def hook_fault(plugin: object) -> str:
+    """Return what is wrong with a plugin's hooks: an unknown name, a forgotten decorator, none at all."""
+    known = [n for spec in (hookspecs.Registration, hookspecs.Watching) for n in vars(spec) if n[0] != "_"]
+    marked = [n for n in dir(plugin) if hasattr(getattr(plugin, n, None), f"{hookspecs.PROJECT}_impl")]
+    for name in marked:
+        if name not in known:
+            return f"there is no hook '{name}'{did_you_mean(name, known)}"
+    for name in known:
+        if name not in marked and callable(getattr(plugin, name, None)):
+            return f"{name} lacks its decorator: write @hookimpl above it (from cswf_core import hookimpl)"
+    return "" if marked else f"it implements no hook; known: {', '.join(known)}"
+
+
+def watching(observers: Sequence[object]) -> pluggy.HookRelay:
+    """Return the hooks of all observers; raise `PluginError` for one that implements them wrongly."""
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs.Watching)
+    for observer in observers:
+        fault = hook_fault(observer)
+        if fault:
+            raise PluginError(f"observer {type(observer).__name__}: {fault}")
+        manager.register(observer)
+    return manager.hook

@@ -10,11 +10,13 @@ import attrs
 import pytest
 import torch
 
-from cswf_core import cli
+from cswf_core import checks, cli
 from cswf_core.errors import DataError
 from cswf_core.flow.flow import Flow
+from cswf_core.flow.memory import Budget
 from cswf_core.flow.settings import Parts, Settings
-from cswf_core.interfaces import Conditions, Dataset, Key, Space
+from cswf_core.interfaces import Conditions, Dataset, Key, Owner, Space
+from cswf_core.online import Online
 from cswf_core.plugins import Registry
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.none import NoCondition
@@ -97,18 +99,30 @@ def small_flow(
     schedule: object | None = None,
     start: Dataset | None = None,
     observers: tuple[object, ...] = (),
-    owners: dict[str, object] | None = None,
+    owners: dict[str, Owner] | None = None,
+    sets: int | None = None,
+    budget: Callable[[Budget], None] | None = None,
     **settings: object,
 ) -> Flow:
-    """A flow with everything small; any part can be replaced."""
+    """A flow with everything small; any part can be replaced. `budget` changes how much is done at a time."""
     data = data if data is not None else random_data()
     labelled = data.conditions.labels is not None
-    parts = Parts(
-        condition=condition or (OneHot(amplifier=3.0) if labelled else NoCondition()),
-        projection=projection or Uniform(),
-        cdf=cdf or Sorted(),
-        schedule=schedule or Constant(steps=3, directions=300),
-        owners=owners or {},
-    )
+    chosen = {
+        "condition": condition or (OneHot(amplifier=3.0) if labelled else NoCondition()),
+        "projection": projection or Uniform(),
+        "cdf": cdf or Sorted(),
+        "schedule": schedule or Constant(steps=3, directions=300),
+    }
+    parts = {kind: checks.checked(p, (owners or {}).get(kind, Owner.of(kind, p))) for kind, p in chosen.items()}
     settings = {"dtype": torch.float64, "count": 30, **settings}
-    return Flow(data, parts, Settings(**settings), start=start, observers=observers)
+    flow = Flow(
+        data,
+        Parts(**parts),
+        Settings(**settings),
+        start=start,
+        observers=observers,
+        online=None if sets is None else Online(sets),
+    )
+    if budget is not None:
+        budget(flow.budget)
+    return flow

@@ -19,7 +19,7 @@ from cswf_core.bench.single_stage import only_stage
 from cswf_core.bench.timing import durations, forget_peak, peak, reserved
 from cswf_core.flow.clock import Clock, Share, Stopwatch
 from cswf_core.flow.flow import Flow, State
-from cswf_core.flow.memory import is_out_of_memory
+from cswf_core.kernels.memory import is_out_of_memory
 from cswf_core.recipe import Recipe, build_flow
 from cswf_core.runs.record import describe_device
 

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cswf_core.errors import PluginError
-from cswf_core.offers import Plugin
-from cswf_core.plugins import Broken, Registry
+from cswf_core.plugins import Broken, Plugin, Registry
 from cswf_core.recipe.types import options, plain, words
 
 

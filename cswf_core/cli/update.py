@@ -102,16 +102,16 @@ def _launch(
             raise
         if not quiet:
             say(f"no room for the new classes: condition.room becomes {error.needed}, and all data are counted")
-        again = attrs.evolve(earlier, sketch=None)
+        again = attrs.evolve(earlier, counts=None)
         in_sight(partial(work, roomy, directory, earlier=again), directory, quiet=quiet)
 
 
 def _say_what(recipe: Recipe, updated: Recipe, earlier: Earlier, run: Path) -> None:
     assert updated.online is not None
-    if earlier.sketch is None:
+    if earlier.counts is None:
         say(f"{run} has kept no counts of its data: these are counted once, along {updated.online.sets} sets")
     else:
-        step, known = earlier.facts["steps_done"], earlier.sketch.samples
+        step, known = earlier.facts["steps_done"], earlier.counts.samples
         say(f"going on from step {step:,}; {known:,} samples have been counted before")
     if recipe.model.save:
         say("no model is saved: the maps of the steps before are in that of the earlier run")

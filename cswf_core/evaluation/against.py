@@ -11,7 +11,6 @@ from cswf_core.errors import DataError
 from cswf_core.evaluation import form
 from cswf_core.evaluation import samples as subject
 from cswf_core.evaluation.task import Reference, Task, references, references_of, with_copying
-from cswf_core.flow import boundary
 from cswf_core.interfaces import Dataset, Key
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Choice, Recipe, choose
@@ -47,11 +46,9 @@ def load(text: str, registry: Registry) -> Real:
             raise DataError(f"{path} does not exist; {hint}")
     name, split = (text, "") if written else _split(text)
     choice = choose(registry, "dataset", name, "--against")
-    owner = choice.plugin.owner
-    with boundary.calling(owner, "load"):
-        data: Dataset = choice.part.load(Key(0, "data").open())
+    data: Dataset = choice.checked.load(Key(0, "data").open())
     wanted = (split,) if split else SPLITS if data.held_out is not None else SPLITS[:1]
-    return Real(references(owner.name, data, wanted), training=data, held_out=data.held_out)
+    return Real(references(choice.plugin.owner.name, data, wanted), training=data, held_out=data.held_out)
 
 
 def task_of_run(recipe: Recipe, real: Sequence[Real], metrics: Sequence[Choice]) -> Task:

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from cswf_core.errors import OutOfMemoryError
 from cswf_core.evaluation.task import Reference, Task
-from cswf_core.flow import boundary
-from cswf_core.flow.memory import is_out_of_memory
 from cswf_core.interfaces import Comparison, Dataset, Figure, Key, Workbench
 from cswf_core.interfaces.metric import Tell
+from cswf_core.kernels.memory import is_out_of_memory
 from cswf_core.recipe import Choice
 from cswf_core.runs.record import describe_device, versions
 
@@ -140,8 +139,8 @@ def _compute(
 ) -> None:
     """Compute one metric and enter its scores."""
     owner, began = metric.plugin.owner, time.perf_counter()
-    with boundary.calling(owner, "compute"), _fitting(owner.name):
-        result = boundary.check_result(metric.part.compute(comparison), owner)
+    with _fitting(owner.name):
+        result = metric.checked.compute(comparison)
     seconds = round(time.perf_counter() - began, 3)
     count = len(comparison.generated) if result.samples is None else result.samples
     endings = ending + ("" if reference is None else reference.ending)

@@ -10,8 +10,7 @@ import attrs
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.flow import boundary
-from cswf_core.flow.start import balanced
+from cswf_core.flow.particles import balanced
 from cswf_core.interfaces import Dataset, Workbench
 from cswf_core.interfaces.metric import Tell
 from cswf_core.plugins import Registry
@@ -96,8 +95,7 @@ class Task:
         """Raise what is already certain to go wrong for samples like these, before anything is computed."""
         bench = self.bench()
         for metric in self.metrics:
-            with boundary.calling(metric.plugin.owner, "check"):
-                metric.part.check(like, bench)
+            metric.checked.check(like, bench)
 
     def originals(self, generated: Dataset) -> Tensor | None:
         """Return what generated samples are completions of: d×n; None if they are none."""
@@ -108,8 +106,7 @@ class Task:
 
 def references_of(recipe: Recipe, data: Dataset, splits: Sequence[str]) -> tuple[Reference, ...]:
     """Return splits of a recipe's data to compare with."""
-    condition = recipe.condition
-    target = balanced(data.genuine(), condition.part, recipe.seed, condition.plugin.owner)
+    target = balanced(data.genuine(), recipe.condition.checked, recipe.seed)
     return references(recipe.data.name, target, splits)
 
 

@@ -23,6 +23,9 @@ Work = Callable[[], tuple[float, float]]
 class Clock:
     """Times nothing."""
 
+    times = False
+    """Whether parts are timed, so that those that could be one piece of work are better done one by one."""
+
     @contextmanager
     def part(self, name: str, work: Work | None = None) -> Iterator[None]:
         """Bracket a part of a step; `work` is asked only where somebody counts."""
@@ -41,6 +44,8 @@ class Share:
 
 class Stopwatch(Clock):
     """Times each part by waiting for the device before and after it, and adds up its work."""
+
+    times = True
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

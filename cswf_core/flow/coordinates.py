@@ -14,16 +14,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.interfaces import Observation, Projection, Space, Stage
+from cswf_core.interfaces import Conditions, Observation, Projection, Space, Stage
 
 LARGEST_QUICK = 1024
 """Up to this many pixels, a matrix for G on tensor cores is quicker than one for rows and one for columns."""
 
 LARGEST_GRAM = 1024
 """Up to this d_k, G with an observation is kept as a matrix; above, going up and down is cheaper."""
+
+
+@attrs.frozen(eq=False)
+class Cloud:
+    """Samples in a stage's coordinates, z (d_k×n), with their conditions y."""
+
+    z: Tensor
+    conditions: Conditions
 
 
 class Coordinates:
@@ -44,7 +53,7 @@ class Coordinates:
         self.amplifier = amplifier
         self._gram: Tensor | None = None
         self.quick: QuickGram | None = None
-        """G for tensor cores, where half precision is accurate enough; see `hurry`."""
+        """G for tensor cores, where half precision is accurate enough; see `use_tf32`."""
         keep = observation is not None and observation.shared and self.space.dimension <= LARGEST_GRAM
         if self.upsampling is not None and keep and like is not None:
             unit = torch.eye(self.space.dimension, dtype=like.dtype, device=like.device)
@@ -80,8 +89,8 @@ class Coordinates:
         t = projection.dense().T
         return (t * self.upsampling.gram(t)).sum(dim=0).rsqrt()[:, None]
 
-    def hurry(self, like: Tensor) -> None:
-        """Be content with the accuracy of half precision from now on, on the device of `like`."""
+    def use_tf32(self, like: Tensor) -> None:
+        """Take products with G in TF32, as accurate as half precision, from now on, on the device of `like`."""
         channels = self.space.shape[0] if self.space.is_image else 1
         if self.upsampling is not None and self.space.dimension // channels <= LARGEST_QUICK:
             unit = torch.eye(self.space.dimension, dtype=like.dtype, device=like.device)

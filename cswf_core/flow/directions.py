@@ -4,150 +4,187 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.flow import boundary
-from cswf_core.flow.coordinates import Coordinates
-from cswf_core.flow.memory import tiles
+from cswf_core.checks import CheckedCondition, CheckedSampler, checked_sampler
+from cswf_core.flow.coordinates import Cloud, Coordinates, stretched
+from cswf_core.flow.memory import batches
 from cswf_core.flow.settings import Parts
-from cswf_core.flow.step import Meeting, Tile
 from cswf_core.flow.structured import PAYS_BELOW, BlockProjection, places
-from cswf_core.interfaces import (
-    ConditionEncoder,
-    Conditions,
-    DenseProjection,
-    Key,
-    Owner,
-    Projection,
-    ProjectionSampler,
-    Stage,
-)
+from cswf_core.flow.transport import Place
+from cswf_core.interfaces import Conditions, DenseProjection, Key, Projection, Stage
 from cswf_core.kernels.blocks import arrange
 
 
+@attrs.frozen(eq=False)
 class Directions:
-    """Draws the tiles of any step of one stage, each from its own key."""
+    """Some directions of a step, θ_h = [s_h t_h, θ_y], with unit length at full resolution."""
+
+    projection: Projection
+    """The filters t_h, T×d_k."""
+    place: Place
+    """Which of the step's directions they are."""
+    scale: Tensor | None = None
+    """s_h, T×1; None is 1."""
+    theta_y: Tensor | None = None
+    """ξ θ_y, T×l; None where there is no condition."""
+    condition: CheckedCondition | None = None
+    """The plugin that multiplies ξ θ_y by conditions."""
+    values: bool = False
+    """Whether the numbers that it returns are checked."""
+    length: Tensor | None = None
+    """|θ_x| of each direction, T×1; None is 1."""
+    noise: Tensor | None = None
+    """The width of the noise that data get along each direction when they are counted: T; None is none."""
+
+    @property
+    def count(self) -> int:
+        """T."""
+        return self.projection.shape[0]
+
+    def rows(self, cut: slice) -> Directions:
+        """Return some of the directions."""
+        if (cut.start, cut.stop) == (0, self.count):
+            return self
+        whole = self.projection
+        part = whole.rows(cut) if isinstance(whole, BlockProjection) else DenseProjection(whole.dense()[cut])
+        scale, theta_y, length, noise = (
+            None if each is None else each[cut] for each in (self.scale, self.theta_y, self.length, self.noise)
+        )
+        return attrs.evolve(
+            self,
+            projection=part,
+            place=self.place.rows(cut),
+            scale=scale,
+            theta_y=theta_y,
+            length=length,
+            noise=noise,
+        )
+
+    def project(self, cloud: Cloud) -> Tensor:
+        """Return θ_h·(z, ξy) = s_h t_h·z + ξ θ_y·y: T×n."""
+        values = self.projection.project(cloud.z)
+        if self.theta_y is None or self.condition is None:
+            return values if self.scale is None else values * self.scale
+        offset = self.condition.project(self.theta_y, cloud.conditions, values=self.values)
+        return values + offset if self.scale is None else torch.addcmul(offset, values, self.scale)
+
+    def adjoint(self, a: Tensor) -> Tensor:
+        """Return Σ_h a_h s_h t_h: T×n → d_k×n. The θ_y part is left out: velocity masking."""
+        return self.projection.adjoint(a if self.scale is None else a * self.scale)
+
+    def work(self, samples: int) -> tuple[float, float]:
+        """Return the bytes that a product with `samples` columns has to move, and its operations."""
+        H, d = self.projection.shape
+        size = self.projection.dense().element_size()
+        moved = float(size * (H * d + (H + d) * samples))
+        if isinstance(self.projection, BlockProjection):
+            return moved, self.projection.flops(samples)
+        return moved, 2.0 * H * d * samples
+
+    def noise_widths(self, coordinates: Coordinates, width: float) -> Tensor | None:
+        """Return how wide the noise in bins of a width w is along each direction: w |L θ_x|, T numbers."""
+        if width == 0:
+            return None
+        if coordinates.observation is None or coordinates.amplifier == 1:
+            like = self.projection.dense()
+            return like.new_full(like.shape[:1], width) if self.length is None else width * self.length[:, 0]
+        t = self.projection.dense().T
+        full = t if coordinates.upsampling is None else coordinates.upsampling.up(t)
+        lengths: Tensor = torch.linalg.vector_norm(
+            stretched(full, coordinates.observation, coordinates.amplifier), dim=0
+        )
+        return width * (lengths if self.scale is None else lengths * self.scale[:, 0])
+
+
+class DirectionSampler:
+    """Draws the directions of any step of one stage, each batch from its own key."""
 
     def __init__(
         self,
         stage: Stage,
         coordinates: Coordinates,
-        sampler: tuple[ProjectionSampler, Owner],
-        condition: tuple[ConditionEncoder, Owner],
+        sampler: CheckedSampler,
+        condition: CheckedCondition,
         length: int,
         like: Tensor,
     ) -> None:
+        """`length` is l; `like` has the device and the type of the directions' numbers."""
         self.stage = stage
         self.coordinates = coordinates
-        self.sampler, self.sampler_owner = sampler
-        self.condition, self.condition_owner = condition
+        self.sampler = sampler
+        self.condition = condition
         self.length = length
         self.like = like
         self.dense = False
         """Whether directions are taken as dense: they are, or skipping their zeros was found not to pay."""
-        with boundary.calling(self.sampler_owner, "together"):
-            self.together = boundary.check_together(
-                self.sampler.together(coordinates.space), self.sampler_owner
-            )
+        self.together = sampler.together(coordinates.space)
 
-    def tiles(self, seed: int, stage_index: int, step: int, *, values: bool) -> Iterator[Tile]:
-        """Yield the H directions of a step, tile by tile; `values` checks numbers and not only shapes."""
-        for index, count in tiles(self.stage.directions, self.together):
-            yield self._tile(Key(seed, "directions", stage_index, step, index), count, values)
+    @classmethod
+    def of_stage(
+        cls, stage: Stage, coordinates: Coordinates, parts: Parts, length: int, data_x: Tensor
+    ) -> DirectionSampler:
+        """Return the sampler of a stage; its projection may look at the data (d×N) first."""
+        sampler = parts.projection if stage.sampler is None else checked_sampler(stage.sampler)
+        if sampler.sees_data:
+            sampler = sampler.fitted(coordinates.space, coordinates.enter_data(data_x))
+        return cls(stage, coordinates, sampler, parts.condition, length, data_x)
+
+    def batches(self, seed: int, stage: int, step: int, *, values: bool) -> Iterator[Directions]:
+        """Yield the H directions of a step, batch by batch; `values` checks numbers and not only shapes."""
+        for number, count in batches(self.stage.directions, self.together):
+            yield self._batch(Key(seed, "directions", stage, step, number), count, values)
 
     def filters(self, key: Key, count: int, *, values: bool) -> tuple[Projection, Tensor | None]:
         """Return `count` filters t_h on the stage's grid, and 1/‖U t_h‖ (T×1; None is 1)."""
-        space = self.coordinates.space
-        with boundary.calling(self.sampler_owner, "sample"):
-            sampled = self.sampler.sample(space, count, key.open(self.like.device, self.like.dtype))
-        projection = boundary.check_projection(
-            sampled, self.sampler_owner, shape=(count, space.dimension), like=self.like, values=values
-        )
+        draw = key.open(self.like.device, self.like.dtype)
+        projection = self.sampler.sample(self.coordinates.space, count, draw, values=values)
         return projection, self.coordinates.scale(projection)
 
     def groups(self, conditions: Conditions) -> tuple[Tensor, Conditions] | None:
         """Return the group of each sample, in few bits, and each group's condition; None: no groups."""
-        if self.length == 0:
-            return None
-        owner = self.condition_owner
-        with boundary.calling(owner, "groups"):
-            answer = self.condition.groups(conditions)
-        if answer is None:
-            return None
-        boundary.check_groups(answer, owner, conditions)
-        index, classes = answer
-        few = len(classes) <= 256
-        return index.to(torch.uint8 if few else torch.int32), classes
+        return None if self.length == 0 else self.condition.groups(conditions)
 
-    def structured(self, tile: Tile) -> Tile:
-        """Return the directions of a tile as blocks, sorted by where they look, if that makes products quicker.
+    def in_blocks(self, theta: Directions) -> Directions:
+        """Return a batch as blocks, sorted by where directions look, if that makes products quicker.
 
         Reads one number back from the device.
         """
         where = places(self.coordinates.space, self.like.device)
-        if self.dense or where is None or not isinstance(tile.projection, DenseProjection):
-            return tile
-        blocks = arrange(tile.projection.dense(), tile.scale, where, self.like.dtype)
+        if self.dense or where is None or not isinstance(theta.projection, DenseProjection):
+            return theta
+        blocks = arrange(theta.projection.dense(), theta.scale, where, self.like.dtype)
         if blocks.share() > PAYS_BELOW:
             self.dense = True
-            return tile
-        theta_y, length = (None if p is None else p[blocks.order] for p in (tile.theta_y, tile.length))
-        return Tile(BlockProjection(blocks, where), None, theta_y, tile.meet, length, drawn=blocks.order)
-
-    def _tile(self, key: Key, count: int, values: bool) -> Tile:
-        projection, scale = self.filters(key, count, values=values)
-        if self.length == 0:
-            return Tile(projection, scale)
-        a, theta_y = self._condition_part(
-            Key(key.seed, "theta_y", key.stage, key.step, key.index), count, values
+            return theta
+        theta_y, length = (None if p is None else p[blocks.order] for p in (theta.theta_y, theta.length))
+        return attrs.evolve(
+            theta,
+            projection=BlockProjection(blocks, where),
+            place=attrs.evolve(theta.place, order=blocks.order),
+            scale=None,
+            theta_y=theta_y,
+            length=length,
         )
-        return Tile(projection, a if scale is None else a * scale, theta_y, self._meeting(values), a)
+
+    def _batch(self, key: Key, count: int, values: bool) -> Directions:
+        projection, scale = self.filters(key, count, values=values)
+        place = Place(key.index)
+        if self.length == 0:
+            return Directions(projection, place, scale)
+        a, theta_y = self._condition_part(attrs.evolve(key, role="theta_y"), count, values)
+        return Directions(
+            projection, place, a if scale is None else a * scale, theta_y, self.condition, values, length=a
+        )
 
     def _condition_part(self, key: Key, count: int, values: bool) -> tuple[Tensor, Tensor]:
         """Return a_h (T×1) and ξ √(1−a_h²) θ_y (T×l)."""
-        owner, draw = self.condition_owner, key.open(self.like.device, self.like.dtype)
-        d = self.coordinates.space.dimension
-        with boundary.calling(owner, "directions"):
-            theta_y = self.condition.directions(self.length, count, draw)
-        boundary.check_tensor(theta_y, owner, "directions", shape=(count, self.length), like=self.like)
-        with boundary.calling(owner, "weights"):
-            a = self.condition.weights(d, self.length, count, draw)
-        boundary.check_tensor(a, owner, "weights", shape=(count,), like=self.like)
-        if values:
-            boundary.check_unit(theta_y, owner, "directions")
-            if not bool(((a >= 0) & (a <= 1)).all()):
-                raise boundary.fault(
-                    owner, "weights", "lengths in [0, 1]", f"{float(a.min())} … {float(a.max())}"
-                )
-        a = a[:, None]
+        draw, d = key.open(self.like.device, self.like.dtype), self.coordinates.space.dimension
+        theta_y = self.condition.directions(self.length, count, draw, values=values)
+        a = self.condition.weights(d, self.length, count, draw, values=values)[:, None]
         return a, theta_y * (1 - a.square()).clamp_min(0).sqrt() * self.condition.amplifier
-
-    def _meeting(self, values: bool) -> Meeting:
-        def meet(theta_y: Tensor, conditions: Conditions, count: int) -> Tensor:
-            owner, shape = self.condition_owner, (theta_y.shape[0], count)
-            with boundary.calling(owner, "project"):
-                value = self.condition.project(theta_y, conditions)
-            boundary.check_tensor(value, owner, "project", shape=shape, like=theta_y)
-            return boundary.check_finite(value, owner, "project") if values else value
-
-        return meet
-
-
-def directions_of(
-    stage: Stage, coordinates: Coordinates, parts: Parts, length: int, data_x: Tensor
-) -> Directions:
-    """Return what draws a stage's directions; its sampler may look at the data (d×N) first."""
-    sampler, owner = parts.projection, parts.owner("projection")
-    if stage.sampler is not None:
-        same = type(stage.sampler) is type(sampler)
-        sampler, owner = stage.sampler, owner if same else Owner.of("projection", stage.sampler)
-    with boundary.calling(owner, "fitted"):
-        if type(sampler).fitted is not ProjectionSampler.fitted:
-            data_z = coordinates.enter_data(data_x)
-            sampler = boundary.check_sampler(sampler.fitted(coordinates.space, data_z), owner)
-    condition = parts.condition, parts.owner("condition")
-    return Directions(stage, coordinates, (sampler, owner), condition, length, data_x)
 
 
 def step_key(step: int, reuse: int | None, sets: int | None = None) -> int:

@@ -1,49 +1,99 @@
 """The flow: Algorithm 1 of the paper, as a loop over stages and steps.
 
-Whatever concerns disks, screens or recipes happens in observers and on the floors above.
+Each stage has coordinates of its own (`coordinates`) and a plan (`plan`), which draws directions (`directions`)
+and takes the steps (`step`): project, transport (`transport`) towards the data (`target`), back-project. Files,
+screens and recipes are not known here: observers and the rooms above see to them.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import ClassVar, Protocol
 
 import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.checks import calling, check_dataset
 from cswf_core.errors import RunError
-from cswf_core.flow import boundary
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.gain import tempering
-from cswf_core.flow.particles import Particles
-from cswf_core.flow.plan import Plan
-from cswf_core.flow.rounds import Steps, with_steps
-from cswf_core.flow.runaway import refuse_runaway
+from cswf_core.flow.coordinates import Coordinates
+from cswf_core.flow.directions import DirectionSampler
+from cswf_core.flow.memory import Budget, fitting
+from cswf_core.flow.particles import Particles, balanced, first_particles, mean_length, originals
+from cswf_core.flow.plan import ExactPlan, Plan, StageSetup
 from cswf_core.flow.settings import Parts, Settings
-from cswf_core.flow.start import given
+from cswf_core.flow.stability import overflow, refuse_runaway, tempering
 from cswf_core.flow.state import Position, Snapshot
-from cswf_core.flow.state import State as State
-from cswf_core.flow.watching import hooks
-from cswf_core.flow.workshop import Workshop
-from cswf_core.interfaces import (
-    Dataset,
-    Key,
-    Owner,
-    Schedule,
-    Stage,
-)
-from cswf_core.online.counts import Sketch
-from cswf_core.online.incoming import as_dataset, joined
+from cswf_core.flow.state import State as State  # what iterating yields
+from cswf_core.flow.target import StageCounts
+from cswf_core.interfaces import Conditions, Dataset, Key, Owner, Stage
+from cswf_core.kernels import gpu
+from cswf_core.plugins import watching
+
+Steps = int | Sequence[int] | None
+"""K of all stages of a round, or of each of them; None: what the schedule says."""
+
+SamplerOfStage = Callable[[int], DirectionSampler]
+"""The number of a stage → what draws its directions."""
 
 
-class Flow(Workshop):
+class Learner(Protocol):
+    """What a flow needs to learn from data as they come: counts of them, and rules for what may come."""
+
+    cohorts: list[int]
+    """M after each of the data sets that have come."""
+
+    def dataset(self, samples: object, labels: object, like: Dataset) -> Dataset:
+        """Return samples as a data set of the kind of `like`: they may be one, or images, or points."""
+
+    def admit(self, new: Dataset) -> Dataset:
+        """Return new data with the numbers that their classes have here; refuse what does not fit."""
+
+    def take_in(self, data: Dataset) -> None:
+        """Have data counted before the next step."""
+
+    def stage(self, index: int, sampler: DirectionSampler, samplers: SamplerOfStage) -> StageCounts:
+        """Return the counts of all data along a stage's directions."""
+
+    def new_particles(self, new: Dataset, like: Tensor) -> tuple[Tensor, Conditions]:
+        """Return X₀ (d×m) and Y₀ of the particles that come with new data, which have been taken in."""
+
+
+class Online(Protocol):
+    """The part that makes a flow learn from data as they come; `cswf_core.online` has it."""
+
+    def begin(self, flow: Flow) -> Learner:
+        """Return the learner of a flow that has its particles; raise `RunError` if it cannot learn so."""
+
+
+class Builder(Protocol):
+    """Builds flows from recipes; `cswf_core.recipe` has it, and tells `Flow` when it is imported."""
+
+    def __call__(
+        self,
+        recipe: str | Path,
+        overrides: Sequence[str] = (),
+        *,
+        device: str = "auto",
+        observers: Sequence[object] = (),
+        plugins_dir: str | Path | None = None,
+    ) -> Flow:
+        """Return the flow that a recipe describes."""
+
+
+class Flow:
     """M particles on their way from noise to the data.
 
     Iterate to step by hand (`for state in flow`, as often as you like: it goes on where it was), or call
     `run()`; `samples()` gives the particles at any moment.
     """
+
+    builder: ClassVar[Builder | None] = None
 
     def __init__(
         self,
@@ -54,25 +104,50 @@ class Flow(Workshop):
         start: Dataset | None = None,
         device: torch.device | str = "cpu",
         observers: Sequence[object] = (),
-        sketch: Sketch | None = None,
+        online: Online | None = None,
+        plan: Callable[[StageSetup], Plan] | None = None,
+        budget: Budget | None = None,
     ) -> None:
-        """With `settings.sets`, counts are kept of the data; `sketch` has those that were counted before."""
-        settings = settings if settings is not None else Settings()
-        super().__init__(data, parts, settings, start, device, sketch)
-        self.stages = self._round
-        """Those of all rounds that are planned."""
+        """Put particles where they begin: at `start`, or in noise.
+
+        With `online`, more data can come later. `plan` and `budget` say how steps are computed, and how many
+        directions at a time; by default that depends on the device.
+        """
+        self.parts = parts
+        self.settings = settings if settings is not None else Settings()
+        self.device = torch.device(device)
+        self.data = check_dataset(data)
+        self.clock = Clock()
+        self._round = parts.schedule.stages(data.space, parts.projection)
+        self.stages: tuple[Stage, ...] = self._round
+        """The stages of all rounds that are planned."""
         self._planned = sum(stage.steps for stage in self.stages)
-        """Steps of all of them."""
+        """Their steps."""
+        self.condition_length = parts.condition.length(data)
+        """l."""
+        with self.working():
+            self.particles, self.observation = first_particles(data, parts, self.settings, start, self.device)
+            self.target = balanced(data, parts.condition, self.settings.seed)
+            """The data that particles flow to."""
+            self._data_x = self.target.x.to(self.device, self.settings.dtype).contiguous()
+            self._data_conditions = self.target.conditions.to(self.device, self.settings.dtype)
+        self._size = max(mean_length(self._data_x), mean_length(self.particles.x))
+        self.strata = parts.condition.strata(self.particles.conditions, self._data_conditions)
+        """Groups that flow apart from each other; None: there are none."""
+        self.online = None if online is None else online.begin(self)
+        if self.online is not None:
+            self._data_x = self._data_x[:, :0].clone()  # counts take the place of the data
+        self._plan_of = plan if plan is not None else plan_for(self.settings, self.device)
+        self._own_budget = budget
+        self.budget = self._make_budget()
         self._arriving: dict[int, Dataset] = {}
         """Data that come when a stage begins, by its number."""
-        self.clock = Clock()
-        self._hooks = hooks(observers)
-        self.finished = False
-        self._watchful = type(parts.schedule).stop is not Schedule.stop
+        self._hooks = watching(observers)
         self._at = Position()
         self._plan: Plan | None = None
         self._factor = 1.0
         """What tempering multiplies the step sizes of the stage with."""
+        self.finished = False
         self._evolution = self._evolve()
 
     @classmethod
@@ -86,11 +161,9 @@ class Flow(Workshop):
         plugins_dir: str | Path | None = None,
     ) -> Flow:
         """Build the flow that a recipe describes: a built-in name or a path, and `key.path=value` overrides."""
-        from cswf_core.recipe import build_flow, load_recipe  # the one look upstairs, for convenience
-
-        return build_flow(
-            load_recipe(recipe, overrides, plugins_dir=plugins_dir), device=device, observers=observers
-        )
+        if cls.builder is None:
+            raise RunError("flows are built from recipes by cswf_core.recipe: import it, or use cswf_core.Flow")
+        return cls.builder(recipe, overrides, device=device, observers=observers, plugins_dir=plugins_dir)
 
     def __iter__(self) -> Iterator[State]:
         return self._evolution
@@ -112,7 +185,7 @@ class Flow(Workshop):
         if index is None or whole:
             x = self.particles.x
             if self.observation is not None and whole:
-                x = self.observation.free(x) + self.observation.seen(self.given())
+                x = self.observation.free(x) + self.observation.seen(self.originals())
             x = x if index is None else x[:, index.to(self.device)]
         else:
             x = self.particles.some(index.to(self.device))
@@ -124,10 +197,118 @@ class Flow(Workshop):
             classes=self.data.classes,
         )
 
-    def given(self) -> Tensor:
+    def originals(self) -> Tensor:
         """Return the samples of which the particles see a part, on the flow's device: d×M."""
-        with self._working():
-            return given(self.data, self.settings, self.particles.conditions, self._data_x)
+        with self.working():
+            return originals(self.data, self.settings, self.particles.conditions, self._data_x)
+
+    def _evolve(self) -> Iterator[State]:
+        """Go through the stages from where the flow is, yielding its state after every step."""
+        began = time.perf_counter() - self._at.seconds
+        while self._at.stage < len(self.stages):
+            stage = self.stages[self._at.stage]
+            if self._at.stage in self._arriving:
+                self._insert(self._arriving.pop(self._at.stage))
+            if self._plan is None:
+                self._plan = self._enter(stage)
+            self.notify("before_stage", stage=stage)
+            while self._at.step < stage.steps and not self._may_leave(stage):
+                state = self._step(stage, self._plan, began)
+                self.notify("after_step", state=state)
+                yield state
+            with self.working():
+                self.particles.leave()
+            self._plan = None  # it holds memory that the next stage's plan may need
+            self._at = attrs.evolve(self._at, stage=self._at.stage + 1, step=0, distances=[])
+            self.notify("after_stage", stage=stage)
+        self.finished = True
+        self.notify("after_run")
+
+    def _enter(self, stage: Stage, snapshot: Snapshot | None = None) -> Plan:
+        """Enter a stage's coordinates, or go back to them, and return the plan of its steps."""
+        with self.working():
+            sampler = self.sampler(stage)
+            self.particles.enter(sampler.coordinates)
+            self._factor = tempering(sampler, Key(self.settings.seed, "gain", self._at.stage))
+            if snapshot is not None and snapshot.z is not None and snapshot.sum is not None:
+                self.particles.restore(snapshot.z, snapshot.sum)
+            plan = self._make_plan(sampler)
+            if snapshot is not None and snapshot.numerics:
+                plan.adopt(snapshot.numerics)
+        return plan
+
+    def _step(self, stage: Stage, plan: Plan, began: float) -> State:
+        """Take a step and return where that has led."""
+        at, step = self._at, self._at.step
+        with self.working():
+            eta = stage.eta(step) * self._factor
+            move = plan.step(step, eta, self.clock)
+        at.step, at.total = step + 1, at.total + 1
+        adaptive = self.parts.schedule.adaptive
+        if self.device.type == "cpu" or step == 0 or adaptive or at.step == stage.steps:
+            self._check(move.length, move.squares, step, eta, plan)
+        at.seconds = time.perf_counter() - began
+        state = State(
+            stage=stage,
+            stage_index=at.stage,
+            stage_count=len(self.stages),
+            step=at.step,
+            total_step=at.total,
+            total_steps=self._planned,
+            seconds=at.seconds,
+            eta=eta,
+            moved=move.length,
+            squares=move.squares,
+            tables=move.tables,
+        )
+        if adaptive:
+            at.distances.append(state.distance)
+        return state
+
+    def _check(self, length: Tensor, squares: Tensor, step: int, eta: float, plan: Plan) -> None:
+        """Raise `RunError` if a step's numbers show that the flow cannot go on; reads two from the device."""
+        moved, distance, done = float(length), float(squares), self._at.total
+        if not (math.isfinite(moved) and math.isfinite(distance)):
+            plan.examine(step)  # directions may be at fault, and would be named
+            raise overflow(done, self.settings)
+        refuse_runaway(moved, self._size, eta, done, plan.setup.sampler, self.settings)
+
+    def _may_leave(self, stage: Stage) -> bool:
+        """Ask the schedule whether to leave a stage early, given its distances so far."""
+        schedule = self.parts.schedule
+        if not (schedule.adaptive and self._at.distances):
+            return False
+        return schedule.stop(stage, list(self._at.distances))
+
+    def notify(self, hook: str, **arguments: object) -> None:
+        """Call a hook of everything that watches this flow."""
+        with calling(Owner("hook", hook, "an observer", ""), hook):
+            getattr(self._hooks, hook)(flow=self, **arguments)
+
+    @property
+    def position(self) -> Position:
+        """How far the flow has come."""
+        return self._at
+
+    def snapshot(self) -> Snapshot:
+        """Return all that is needed to go on from here; for observers, after a step or a stage."""
+        x, z, total = self.particles.entered
+        numerics = {} if self._at.step == 0 or self._plan is None else self._plan.numerics()
+        position = attrs.evolve(self._at, distances=list(self._at.distances))
+        z, total = (None if part is None else part.clone() for part in (z, total))
+        return Snapshot(position, self.particles.conditions, x.clone(), z, total, numerics)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from where another flow of the same parts, settings and data has been."""
+        with self.working():
+            conditions = snapshot.conditions.to(self.device, self.settings.dtype)
+            self.particles = Particles(snapshot.x.to(self._data_x, copy=True).contiguous(), conditions)
+        self._at = attrs.evolve(snapshot.position, distances=list(snapshot.position.distances))
+        for stage in [s for s in self._arriving if (s, 0) < (self._at.stage, self._at.step)]:
+            self._take_in(self._arriving.pop(stage))  # their particles are in the snapshot
+        self.budget = self._make_budget()
+        self._plan = self._enter(self.stages[self._at.stage], snapshot) if self._at.step else None
+        self.finished, self._evolution = False, self._evolve()
 
     def again(self, steps: Steps = None, *, arriving: Dataset | None = None) -> None:
         """Plan another round through all stages, from where particles are then.
@@ -136,16 +317,25 @@ class Flow(Workshop):
         """
         stages = with_steps(self._round, steps)
         if arriving is not None:
-            self._arriving[len(self.stages)] = self._learner().admit(arriving)
+            self._arriving[len(self.stages)] = self.learner.admit(arriving)
         self.stages = (*self.stages, *stages)
         self._planned += sum(stage.steps for stage in stages)
         if self.finished:
             self.finished, self._evolution = False, self._evolve()
 
-    @property
-    def position(self) -> Position:
-        """How far the flow has come."""
-        return self._at
+    def insert(self, samples: object, labels: object = None) -> None:
+        """Take in more data, between two steps or at the end, and particles in proportion.
+
+        `samples` are a `Dataset`; or images or points, with labels if there are classes.
+        """
+        self._insert(self.learner.admit(self.learner.dataset(samples, labels, self.data)))
+
+    def everything(self) -> Dataset:
+        """Return the data together with those that are still to arrive."""
+        data = self.data
+        for stage in sorted(self._arriving):
+            data = data.joined(self._arriving[stage])
+        return data
 
     @property
     def rounds(self) -> int:
@@ -157,118 +347,119 @@ class Flow(Workshop):
         """M at the beginning, and after each arrival so far."""
         return (len(self.particles),) if self.online is None else tuple(self.online.cohorts)
 
-    def everything(self) -> Dataset:
-        """Return the data together with those that are still to arrive."""
-        data = self.data
-        for stage in sorted(self._arriving):
-            data = joined(data, self._arriving[stage])
-        return data
+    @property
+    def learner(self) -> Learner:
+        """The part that learns from data as they come; raises `RunError` if there is none."""
+        if self.online is None:
+            raise RunError(
+                "this flow keeps no counts of its data, and cannot take in more: give it "
+                f"{self.settings.called('sets')} of directions"
+            )
+        return self.online
 
-    def insert(self, samples: object, labels: object = None) -> None:
-        """Take in more data, between two steps or at the end, and particles in proportion.
+    def _take_in(self, new: Dataset) -> None:
+        """Join data that have been admitted to the others."""
+        self.learner.take_in(new)
+        self.data = self.target = self.data.joined(new)
 
-        `samples` are a `Dataset`; or images or points, with labels if there are classes: see `as_dataset`.
-        """
-        self._welcome(self._learner().admit(as_dataset(samples, labels, self.data)))
-
-    def _welcome(self, new: Dataset) -> None:
+    def _insert(self, new: Dataset) -> None:
         """Take in data that have been admitted, and the particles that come with them."""
         self._take_in(new)
-        self._let_in(new)
-        if self._plan is not None:
-            with self._working():
-                self._plan = self._make_plan(self._at.stage, self._plan.scene.directions)
+        with self.working():
+            x, conditions = self.learner.new_particles(new, self._data_x)
+            self.particles.join(x, Conditions.joined([self.particles.conditions, conditions]))
+            self.budget = self._make_budget()
+            if self._plan is not None:
+                self._plan = self._make_plan(self._plan.setup.sampler)
 
-    def snapshot(self) -> Snapshot:
-        """Return all that is needed to go on from here; for observers, after a step or a stage."""
-        x, z, total = self.particles.entered
-        habits = {} if self._at.step == 0 or self._plan is None else self._plan.habits()
-        position = attrs.evolve(self._at, distances=list(self._at.distances))
-        z, total = (None if part is None else part.clone() for part in (z, total))
-        return Snapshot(position, self.particles.conditions, x.clone(), z, total, habits)
-
-    def restore(self, snapshot: Snapshot) -> None:
-        """Go on from where another flow of the same parts, settings and data has been."""
-        with self._working():
-            conditions = snapshot.conditions.to(self.device, self.settings.dtype)
-            self.particles = Particles(snapshot.x.to(self._data_x, copy=True).contiguous(), conditions)
-        self._at = attrs.evolve(snapshot.position, distances=list(snapshot.position.distances))
-        for stage in [s for s in self._arriving if (s, 0) < (self._at.stage, self._at.step)]:
-            self._take_in(self._arriving.pop(stage))  # their particles are in the snapshot
-        self._chunks = self._cut()
-        self._plan = self._enter(self.stages[self._at.stage], snapshot) if self._at.step else None
-        self.finished, self._evolution = False, self._evolve()
-
-    def _evolve(self) -> Iterator[State]:
-        began = time.perf_counter() - self._at.seconds
-        while self._at.stage < len(self.stages):
-            stage = self.stages[self._at.stage]
-            if self._at.stage in self._arriving:
-                self._welcome(self._arriving.pop(self._at.stage))
-            if self._plan is None:
-                self._plan = self._enter(stage)
-            self.notify("before_stage", stage=stage)
-            while self._at.step < stage.steps and not self._may_leave(stage):
-                state = self._step(stage, self._plan, began)
-                self.notify("after_step", state=state)
-                yield state
-            with self._working():
-                self.particles.leave()
-            self._plan = None  # what it holds is not wanted beside the next stage's
-            self._at = attrs.evolve(self._at, stage=self._at.stage + 1, step=0, distances=[])
-            self.notify("after_stage", stage=stage)
-        self.finished = True
-        self.notify("after_run")
-
-    def _enter(self, stage: Stage, back: Snapshot | None = None) -> Plan:
-        """Enter a stage's coordinates, or go back to them, and return how its steps are computed."""
-        with self._working():
-            directions = self._directions(stage)
-            self.particles.enter(directions.coordinates)
-            self._factor = tempering(directions, Key(self.settings.seed, "gain", self._at.stage))
-            if back is not None and back.z is not None and back.sum is not None:
-                self.particles.restore(back.z, back.sum)
-            plan = self._make_plan(self._at.stage, directions)
-            if back is not None and back.habits:
-                plan.adopt(back.habits)
-        return plan
-
-    def _step(self, stage: Stage, plan: Plan, began: float) -> State:
-        """Take a step and return where that has led."""
-        at, step = self._at, self._at.step
-        with self._working():
-            eta = stage.eta(step) * self._factor
-            plan.clock = self.clock
-            stepped = plan.step(step, eta)
-        at.step, at.total = step + 1, at.total + 1
-        if self.device.type == "cpu" or plan.check_values or self._watchful or at.step == stage.steps:
-            refuse_runaway(plan, step, eta, (stepped.moved, stepped.squares), at.total, self._size)
-        at.seconds = time.perf_counter() - began
-        state = State(
-            stage=stage,
-            stage_index=at.stage,
-            stage_count=len(self.stages),
-            step=at.step,
-            total_step=at.total,
-            total_steps=self._planned,
-            seconds=at.seconds,
-            eta=eta,
-            moved=stepped.moved,
-            squares=stepped.squares,
-            tables=stepped.tables,
+    def sampler(self, stage: Stage) -> DirectionSampler:
+        """Return what draws a stage's directions, in coordinates of its own."""
+        coordinates = Coordinates(
+            stage, self.data.space, self.observation, self.parts.condition.amplifier, self._data_x
         )
-        if self._watchful:
-            at.distances.append(state.distance)
-        return state
+        return DirectionSampler.of_stage(stage, coordinates, self.parts, self.condition_length, self._data_x)
 
-    def _may_leave(self, stage: Stage) -> bool:
-        """Ask the schedule whether to leave a stage early, given its distances so far."""
-        if not (self._watchful and self._at.distances):
-            return False
-        with boundary.calling(self.parts.owner("schedule"), "stop"):
-            return bool(self.parts.schedule.stop(stage, list(self._at.distances)))
+    def sampler_of_round(self, index: int) -> DirectionSampler:
+        """Return what draws the directions of a round's stage, by its number."""
+        return self.sampler(self._round[index])
 
-    def notify(self, hook: str, **arguments: object) -> None:
-        """Call a hook of everything that watches this flow."""
-        with boundary.calling(Owner("hook", hook, "an observer", ""), hook):
-            getattr(self._hooks, hook)(flow=self, **arguments)
+    def _make_plan(self, sampler: DirectionSampler) -> Plan:
+        """Return the plan of the steps of the stage that the flow is in."""
+        index, drawn_as, counts = self._at.stage, self._at.stage, None
+        if self.online is not None:
+            drawn_as = index % len(self._round)
+            counts = self.online.stage(drawn_as, sampler, self.sampler_of_round)
+        setup = StageSetup(
+            index=index,
+            drawn_as=drawn_as,
+            settings=self.settings,
+            particles=self.particles,
+            data=self.target,
+            data_x=self._data_x,
+            conditions=self._data_conditions,
+            sampler=sampler,
+            cdf=self.parts.cdf,
+            strata=self.strata,
+            budget=self.budget,
+            counts=counts,
+        )
+        return self._plan_of(setup)
+
+    def _make_budget(self) -> Budget:
+        """Return how many directions are worked on at a time."""
+        if self._own_budget is not None:
+            return self._own_budget
+        samples = len(self.particles) + self._data_x.shape[1]
+        return Budget(self.device, samples, self._data_x.element_size())
+
+    @property
+    def products(self) -> str:
+        """The numbers that products are taken in: `float16`, summed in float32, or `float32` or `float64`."""
+        half = getattr(self._plan_of, "half", False)
+        return "float16" if half else str(self.settings.dtype).removeprefix("torch.")
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Work on the flow's device, and say in one sentence if it does not fit there."""
+        M = self.settings.count if self.settings.count is not None else len(self.data)
+        remedy = f"use fewer {self.settings.called('particles')} or a larger device"
+        here = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
+        with fitting(self.device, self.data.space.dimension, M, len(self.data), remedy), here:
+            yield
+
+
+def plan_for(settings: Settings, device: torch.device) -> type[Plan]:
+    """Return the plan in half precision if that is wanted and can be had; float64 stays what it is."""
+    if not (settings.half and settings.dtype == torch.float32 and gpu.usable(device)):
+        return ExactPlan
+    from cswf_core.flow.cuda.plan import HalfPlan  # needs Triton
+
+    return HalfPlan
+
+
+@attrs.frozen(eq=False)
+class Retimed(Stage):
+    """A stage with another number of steps, over which its step size goes the same way."""
+
+    of: Stage | None = None
+
+    def eta(self, step: int) -> float:
+        """Return η where the other stage is as far."""
+        return self.step_size if self.of is None else self.of.eta(step * self.of.steps // self.steps)
+
+
+def with_steps(stages: Sequence[Stage], steps: Steps) -> list[Stage]:
+    """Return the stages of a round with other numbers of steps; with 0, a stage is passed over."""
+    each = [steps] * len(stages) if isinstance(steps, int) else steps
+    if each is None:
+        return list(stages)
+    if len(each) != len(stages) or min(each) < 0 or max(each) < 1:
+        raise RunError(
+            f"a round has {len(stages)} stages, and the steps given are {list(each)}: give one number for all, "
+            "or one for each, of which some may be 0"
+        )
+    plain = [{field.name: getattr(stage, field.name) for field in attrs.fields(Stage)} for stage in stages]
+    return [
+        Retimed(**{**fields, "steps": count}, of=stage)
+        for stage, fields, count in zip(stages, plain, each, strict=True)
+    ]

@@ -1,13 +1,22 @@
-"""The particles: where they are, in the data's space and in the current stage's coordinates."""
+"""The particles: where they begin, and where they are, in the data's space and in a stage's coordinates."""
 
 from __future__ import annotations
 
+import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.flow.coordinates import Coordinates
-from cswf_core.flow.step import Cloud
-from cswf_core.interfaces import Conditions
+from cswf_core.checks import CheckedCondition, check_start
+from cswf_core.errors import RunError
+from cswf_core.flow.coordinates import Cloud, Coordinates
+from cswf_core.flow.settings import Parts, Settings
+from cswf_core.interfaces import Conditions, Dataset, Key, Observation, Stage
+
+KEYED = 4096
+"""Samples whose noise shares a key."""
+
+INSIDE = 1 - 2**-10
+"""Observed pixels stay clear of their bin's upper edge, so that rounding never shows the next grey level."""
 
 
 class Particles:
@@ -114,3 +123,78 @@ def mean_length(x: Tensor) -> float:
     """Return the mean length of samples x: d×n."""
     lengths: Tensor = torch.linalg.vector_norm(x, dim=0)
     return float(lengths.mean())
+
+
+def first_particles(
+    data: Dataset, parts: Parts, settings: Settings, start: Dataset | None, device: torch.device
+) -> tuple[Particles, Observation | None]:
+    """Return the particles where they begin, their observed part in place, and the observation.
+
+    X₀ ~ N(0, scale² I) and Y₀ ~ q(y), or both from `start`.
+    """
+    like = torch.empty(0, dtype=settings.dtype, device=device)
+    count = settings.count if settings.count is not None else len(data)
+    start = check_start(start, data)
+    if start is not None:
+        x, conditions = start.x.to(like, copy=True), start.conditions
+    else:
+        x = gaussian(Key(settings.seed, "start"), (data.space.dimension, count), like) * settings.scale
+        conditions = parts.condition.draw(data, count, Key(settings.seed, "labels").open())
+    conditions = conditions.to(device, settings.dtype)
+    if not bool(torch.isfinite(x).all()):
+        raise RunError(
+            "particles do not begin with finite numbers: lower the "
+            f"{settings.called('scale')}, which is {settings.scale:g}"
+        )
+    draw = Key(settings.seed, "observation").open(device, settings.dtype)
+    observation = parts.condition.observation(data, conditions, draw)
+    if observation is not None:
+        seen = observation.seen(originals(data, settings, conditions, x))
+        x = observation.free(x) + parts.condition.amplifier * seen
+    return Particles(x.contiguous(), conditions), observation
+
+
+def originals(data: Dataset, settings: Settings, conditions: Conditions, like: Tensor) -> Tensor:
+    """Return the samples of which particles see a part (d×M), noise in their bins; always the same."""
+    plain = Coordinates(Stage(steps=0, directions=1, step_size=0.0), data.space)
+    x = data.originals(conditions).to(like)
+    key = Key(settings.seed, "given")
+    return dequantised(x, data.bin_width * INSIDE, data.space.dimension, plain, key)
+
+
+def balanced(data: Dataset, condition: CheckedCondition, seed: int) -> Dataset:
+    """Return the data that particles flow to: all of them, or as the condition wants them."""
+    index = condition.balance(data, Key(seed, "balance").open())
+    return data if index is None else data.take(index)
+
+
+def gaussian(key: Key, shape: tuple[int, int], like: Tensor) -> Tensor:
+    """Return N(0, 1) entries for d×n = `shape`.
+
+    Noise is drawn sample by sample, from keys of global index: that of the first samples does not depend on how
+    many follow, nor on where they are computed.
+    """
+    d, n = shape
+    noise = torch.empty(shape, dtype=like.dtype, device=like.device)
+    for index, first in enumerate(range(0, n, KEYED)):
+        columns = min(KEYED, n - first)
+        block = attrs.evolve(key, index=index).open(like.device, like.dtype).normal(columns, d)
+        noise[:, first : first + columns] = block.T
+    return noise
+
+
+def dequantised(z: Tensor, bin_width: float, dimension: int, coordinates: Coordinates, key: Key) -> Tensor:
+    """Return data in a stage's coordinates (z = UᵀLx, d_k×n) with fresh uniform noise in every pixel's bin.
+
+    The noise is drawn for all `dimension` coordinates of x and brought into the stage's coordinates, so that
+    the result is UᵀL(x + noise) exactly.
+    """
+    if bin_width == 0:
+        return z
+    noisy = torch.empty_like(z)
+    for index, first in enumerate(range(0, z.shape[1], KEYED)):
+        columns = slice(first, min(first + KEYED, z.shape[1]))
+        draw = attrs.evolve(key, index=index).open(z.device, z.dtype)
+        noise = draw.uniform(columns.stop - first, dimension).mul_(bin_width).T.contiguous()
+        torch.add(z[:, columns], coordinates.enter_data(noise), out=noisy[:, columns])
+    return noisy

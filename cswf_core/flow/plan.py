@@ -1,7 +1,7 @@
-"""How the steps of a stage are computed. There are two plans, for one and the same step.
+"""The plan of a stage: how its steps are computed on this device.
 
-`ExactPlan`, here, works in float32 or float64 on any device. `HalfPlan`, in `half`, has half precision with
-float32 sums on CUDA.
+There are two plans, for one and the same step. `ExactPlan`, here, works in float32 or float64 on any device.
+`HalfPlan`, in `cuda.plan`, has half precision with float32 sums on CUDA.
 """
 
 from __future__ import annotations
@@ -12,32 +12,31 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 import attrs
-import torch
 from torch import Tensor
 
+from cswf_core.checks import CheckedCDF
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.counts import StageCounts
-from cswf_core.flow.directions import Directions, step_key
-from cswf_core.flow.estimate import Estimate
-from cswf_core.flow.memory import Chunks, total_memory
-from cswf_core.flow.noise import dequantised, gaussian
-from cswf_core.flow.particles import Particles
+from cswf_core.flow.coordinates import Cloud
+from cswf_core.flow.directions import Directions, DirectionSampler, step_key
+from cswf_core.flow.memory import Budget
+from cswf_core.flow.particles import Particles, dequantised, gaussian
 from cswf_core.flow.settings import Settings
-from cswf_core.flow.step import Cloud, Kept, Tile, Workbench, noise_widths, velocity
-from cswf_core.flow.tables import StepTables, TableKeeper
-from cswf_core.interfaces import Conditions, Dataset, Key
-from cswf_core.kernels import gpu
+from cswf_core.flow.step import displacements
+from cswf_core.flow.target import FittedTarget, Kept, KeptTarget, StageCounts, Target
+from cswf_core.flow.transport import CDFTransport, StepTables, TableTransport
+from cswf_core.interfaces import Conditions, Dataset, Key, Stratum
+from cswf_core.kernels.memory import total_memory
 
 SETS_SHARE = 16
 """Directions that come again may take this part of a device's memory."""
 
 
 @attrs.frozen(eq=False)
-class Stepped:
-    """What a step has done."""
+class Move:
+    """The outcome of a step."""
 
-    moved: Tensor
-    """The mean length of the move, a scalar."""
+    length: Tensor
+    """The mean length of the particles' move, a scalar."""
     squares: Tensor
     """SW₂² before it, a scalar."""
     tables: StepTables | None = None
@@ -45,8 +44,8 @@ class Stepped:
 
 
 @attrs.frozen(eq=False)
-class Scene:
-    """What the steps of a stage work on and with."""
+class StageSetup:
+    """Everything that the steps of a stage work on and with."""
 
     index: int
     """The number of the stage."""
@@ -60,167 +59,186 @@ class Scene:
     """Their d×N numbers on the flow's device."""
     conditions: Conditions
     """Their conditions, there too."""
-    directions: Directions
-    estimate: Estimate
-    chunks: Chunks
+    sampler: DirectionSampler
+    cdf: CheckedCDF
+    strata: list[Stratum] | None
+    budget: Budget
     counts: StageCounts | None = None
-    """The data's counts along the stage's directions, in place of the data, of which there are none then."""
+    """Counts of the data along the stage's directions, in place of the data, of which there are none then."""
+
+    @property
+    def sets(self) -> int | None:
+        """How many sets of directions the stage has, used in turn; None: each step draws its own."""
+        return None if self.counts is None else self.counts.sets
 
 
 class Plan(abc.ABC):
     """The steps of one stage."""
 
-    def __init__(self, scene: Scene) -> None:
-        self.scene = scene
-        self.check_values = True
-        self.clock = Clock()
+    half = False
+    """Whether products are in half precision."""
+
+    def __init__(self, setup: StageSetup) -> None:
+        self.setup = setup
 
     @abc.abstractmethod
-    def move(self, step: int, eta: float) -> Stepped:
+    def move(self, step: int, eta: float, clock: Clock) -> Move:
         """X ← X − η v̂."""
 
-    def habits(self) -> dict[str, int]:
-        """Return what was decided on the way and decides about last digits; see `adopt`."""
-        chunks = self.scene.chunks
-        return {"slab": chunks.slab, "rows": chunks.rows, "dense": int(self.scene.directions.dense)}
-
-    def adopt(self, habits: Mapping[str, int]) -> None:
-        """Decide as a plan of the same stage has before, so that a flow goes on with the same bits."""
-        self.scene.chunks.slab, self.scene.chunks.rows = habits["slab"], habits["rows"]
-        self.scene.directions.dense = bool(habits["dense"])
-
-    def step(self, step: int, eta: float) -> Stepped:
+    def step(self, step: int, eta: float, clock: Clock) -> Move:
         """Take a step: move and, with λ > 0, add √(2λη) ε to the particles."""
-        scene = self.scene
-        # Shapes are checked at every step; numbers, which takes time, at each stage's first.
-        self.check_values = step == 0
-        scene.estimate.check_values = self.check_values
-        result = self.move(step, eta)
-        entropy = scene.directions.stage.entropy
+        setup = self.setup
+        result = self.move(step, eta, clock)
+        entropy = setup.sampler.stage.entropy
         if entropy > 0:
-            key = Key(scene.settings.seed, "entropy", scene.index, step)
-            noise = gaussian(key, (scene.data.space.dimension, len(scene.particles)), scene.data_x)
-            scene.particles.shake(noise.mul_(math.sqrt(2 * entropy * eta)))
+            key = Key(setup.settings.seed, "entropy", setup.index, step)
+            noise = gaussian(key, (setup.data.space.dimension, len(setup.particles)), setup.data_x)
+            setup.particles.shake(noise.mul_(math.sqrt(2 * entropy * eta)))
         return result
 
-    def tiles(self, step: int) -> Iterator[Tile]:
-        """Draw the directions of a step, tile by tile."""
-        scene = self.scene
-        values = self.check_values or scene.data_x.device.type == "cpu"
-        drawn = scene.directions.tiles(scene.settings.seed, scene.drawn_as, step, values=values)
-        size = scene.data_x.element_size()
-        tile: Tile | None = None
+    def numerics(self) -> dict[str, int]:
+        """Return the decisions made on the way that decide about last digits; see `adopt`."""
+        budget = self.setup.budget
+        return {"slab": budget.slab, "rows": budget.rows, "dense": int(self.setup.sampler.dense)}
+
+    def adopt(self, numerics: Mapping[str, int]) -> None:
+        """Decide as a plan of the same stage has before, so that a flow goes on with the same bits."""
+        self.setup.budget.slab, self.setup.budget.rows = numerics["slab"], numerics["rows"]
+        self.setup.sampler.dense = bool(numerics["dense"])
+
+    def draw(self, key: int, clock: Clock, *, values: bool) -> Iterator[Directions]:
+        """Draw the directions of the step `key`, batch by batch; `values` checks numbers, not only shapes."""
+        setup = self.setup
+        values = values or setup.data_x.device.type == "cpu"
+        drawn = setup.sampler.batches(setup.settings.seed, setup.drawn_as, key, values=values)
+        size = setup.data_x.element_size()
+        theta: Directions | None = None
 
         def written() -> tuple[float, float]:
-            return (0.0 if tile is None else float(math.prod(tile.projection.shape) * size)), 0.0
+            return (0.0 if theta is None else float(math.prod(theta.projection.shape) * size)), 0.0
 
         while True:
-            with self.clock.part("draw", written):
-                tile = next(drawn, None)
-            if tile is None:
+            with clock.part("draw", written):
+                theta = next(drawn, None)
+            if theta is None:
                 return
-            yield self.ready(tile)
+            yield theta
 
     def examine(self, step: int) -> None:
         """Check the numbers of a step's directions, as most steps do not; raise if they are at fault."""
-        scene = self.scene
-        for _ in scene.directions.tiles(scene.settings.seed, scene.drawn_as, self.first(step), values=True):
+        for _ in self.draw(self.key(step), Clock(), values=True):
             pass
 
-    def first(self, step: int) -> int:
+    def key(self, step: int) -> int:
         """Return the step whose directions a step uses."""
-        settings = self.scene.settings
-        return step_key(step, settings.reuse, settings.sets)
+        return step_key(step, self.setup.settings.reuse, self.setup.sets)
 
-    def keeper(self) -> TableKeeper | None:
-        """Return what moves particles by tables, and collects these; None if they are not wanted."""
-        scene, request = self.scene, self.scene.settings.tables
+    def transport(self, step: int, clock: Clock) -> CDFTransport:
+        """Return the transport by the CDF plugin, whose numbers are checked at each stage's first step."""
+        return CDFTransport(self.setup.cdf, self.setup.strata, clock, values=step == 0)
+
+    def table_transport(self, by_cdf: CDFTransport) -> TableTransport | None:
+        """Return the transport by tables, which collects these; None if they are not wanted."""
+        setup, request = self.setup, self.setup.settings.tables
         if request is None:
             return None
-        directions = scene.directions
-        return TableKeeper(request, directions.stage.directions, directions.together, scene.estimate)
+        return TableTransport(request, setup.sampler.stage.directions, setup.sampler.together, by_cdf)
+
+    def wants_tables(self, step: int) -> bool:
+        """Say whether the tables of a step are for observers."""
+        request = self.setup.settings.tables
+        return request is not None and request.wants(step)
 
     @property
     def keeps_sets(self) -> bool:
         """Whether directions that come again are kept: if all sets of a stage take little of the memory."""
-        sets, stage, like = self.scene.settings.sets, self.scene.directions.stage, self.scene.data_x
-        size = stage.directions * self.scene.directions.coordinates.space.dimension * like.element_size()
-        return sets is not None and sets * size <= total_memory(like.device) // SETS_SHARE
-
-    def ready(self, tile: Tile) -> Tile:
-        """Return a tile as the plan's products want it."""
-        return self.scene.directions.structured(tile)
-
-
-def plan_class(settings: Settings, device: torch.device) -> type[Plan]:
-    """Return the plan in half precision if that is wanted and can be had; float64 stays what it is."""
-    if not (settings.half and settings.dtype == torch.float32 and gpu.usable(device)):
-        return ExactPlan
-    from cswf_core.flow.cuda.plan import HalfPlan  # needs Triton
-
-    return HalfPlan
+        setup, like = self.setup, self.setup.data_x
+        H, d = setup.sampler.stage.directions, setup.sampler.coordinates.space.dimension
+        size = H * d * like.element_size()
+        return setup.sets is not None and setup.sets * size <= total_memory(like.device) // SETS_SHARE
 
 
 class ExactPlan(Plan):
     """Float32 or float64; noise in the data's bins is drawn at every step, or added when they are counted."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        width = scene.data.bin_width
-        self._binned = scene.settings.half and scene.estimate.lean and width > 0
+    def __init__(self, setup: StageSetup) -> None:
+        super().__init__(setup)
+        width = setup.data.bin_width
+        self._binned = setup.settings.half and setup.cdf.displaces and width > 0
         """Whether noise in the data's bins is added when they are counted: quicker than drawing it."""
-        middle = scene.data_x + width / 2 if self._binned else scene.data_x
-        self.data_z = scene.directions.coordinates.enter_data(middle)
-        self._drawn = -1
-        self._tiles: list[Tile] | None = None
+        middle = setup.data_x + width / 2 if self._binned else setup.data_x
+        self._data_z = setup.sampler.coordinates.enter_data(middle)
+        self._key = -1
+        self._directions: list[Directions] | None = None
+        """Those of the step `_key`, if they serve more than one step."""
         self._kept: Kept = {}
-        self._sets: dict[int, list[Tile]] = {}
+        """F_q along them."""
+        self._sets: dict[int, list[Directions]] = {}
         """The directions of each set, where sets come again."""
 
-    def move(self, step: int, eta: float) -> Stepped:
+    def move(self, step: int, eta: float, clock: Clock) -> Move:
         """X ← X − η v̂."""
-        scene = self.scene
-        first = self.first(step)
-        if first != self._drawn:
-            self._tiles, self._kept, self._drawn = self._sets.get(first), {}, first
-        tiles: Iterable[Tile] = self.tiles(first) if self._tiles is None else self._tiles
-        if self._tiles is None and (scene.settings.reuse != 1 or self.keeps_sets):
-            tiles = self._tiles = list(tiles)
-        if self.keeps_sets and self._tiles is not None:
-            self._sets[first] = self._tiles
-        counts = None if scene.counts is None else scene.counts.of(first)
-        kept = None if scene.settings.reuse == 1 or counts is not None else self._kept
-        # What is kept was fitted with the noise of the first step; a flow that goes on later does the same.
-        noise = first if kept is not None and scene.estimate.cdf.compact else step
-        data = lru_cache(lambda: Cloud(self._noisy(noise), scene.conditions))  # drawn only if it is needed
-        keeper = self.keeper()
-        bench = Workbench(scene.estimate, scene.chunks, kept, self.clock, keeper, counts)
-        update, squares = velocity(tiles, scene.particles.cloud, data, bench)
-        kept_up = 1 if scene.particles.sum is None else 2  # x, or z and S: read and written
-        with self.clock.part("move", lambda: (float((1 + 2 * kept_up) * update.nbytes), 0.0)):
-            moved = scene.particles.move(update.mul_(eta))
-        return Stepped(moved, squares, None if keeper is None else keeper.tables(step))
+        setup, particles = self.setup, self.setup.particles
+        directions = self._along(step, clock)
+        by_cdf = self.transport(step, clock)
+        by_tables = self.table_transport(by_cdf)
+        found = displacements(
+            directions,
+            particles.cloud,
+            self._target(step, by_cdf, clock),
+            by_cdf if by_tables is None else by_tables,
+            setup.budget,
+            clock,
+        )
+        update = found.velocity
+        kept_up = 1 if particles.sum is None else 2  # x, or z and S: read and written
+        with clock.part("move", lambda: (float((1 + 2 * kept_up) * update.nbytes), 0.0)):
+            length = particles.move(update.mul_(eta))
+        tables = None if by_tables is None or not self.wants_tables(step) else by_tables.tables()
+        return Move(length, found.distance, tables)
 
-    def ready(self, tile: Tile) -> Tile:
-        """Return a tile in blocks where that pays, and with the width of the noise in the data's bins."""
-        scene, tile = self.scene, super().ready(tile)
+    def _along(self, step: int, clock: Clock) -> Iterable[Directions]:
+        """Return the directions of a step; those that serve more than one step are kept."""
+        key = self.key(step)
+        if key != self._key:
+            self._directions, self._kept, self._key = self._sets.get(key), {}, key
+        if self._directions is not None:
+            return self._directions
+        drawn = map(self._ready, self.draw(key, clock, values=step == 0))
+        if self.setup.settings.reuse == 1 and not self.keeps_sets:
+            return drawn
+        self._directions = list(drawn)
+        if self.keeps_sets:
+            self._sets[key] = self._directions
+        return self._directions
+
+    def _ready(self, theta: Directions) -> Directions:
+        """Return directions in blocks where that pays, and with the width of the noise in the data's bins."""
+        sampler = self.setup.sampler
+        theta = sampler.in_blocks(theta)
         if not self._binned:
-            return tile
-        widths = noise_widths(tile, scene.directions.coordinates, scene.data.bin_width)
-        return attrs.evolve(tile, noise=widths)
+            return theta
+        return attrs.evolve(theta, noise=theta.noise_widths(sampler.coordinates, self.setup.data.bin_width))
 
-    def _noisy(self, step: int) -> Tensor:
+    def _target(self, step: int, by_cdf: CDFTransport, clock: Clock) -> Target:
+        """Return F_q: from counts where there are counts, kept where directions stay, else fitted now."""
+        setup = self.setup
+        if setup.counts is not None:
+            return setup.counts.of(self.key(step))
+        kept = setup.settings.reuse != 1 and setup.cdf.compact
+        # What is kept was fitted with the noise of the first step; a flow that goes on later does the same.
+        noise = self.key(step) if kept else step
+        data = lru_cache(lambda: Cloud(self._noisy(noise, clock), setup.conditions))
+        fitted = FittedTarget(data, by_cdf.fit_data, clock)
+        return KeptTarget(fitted, self._kept) if kept else fitted
+
+    def _noisy(self, step: int, clock: Clock) -> Tensor:
         """Return the data in the stage's coordinates, with the noise of a step in their bins."""
-        scene = self.scene
         if self._binned:
-            return self.data_z
-        key = Key(scene.settings.seed, "dequantise", scene.index, step)
-        drawn = float(self.data_z.nbytes) if scene.data.bin_width else 0.0
-        with self.clock.part("draw", lambda: (drawn, 0.0)):
+            return self._data_z
+        data, key = self.setup.data, Key(self.setup.settings.seed, "dequantise", self.setup.index, step)
+        drawn = float(self._data_z.nbytes) if data.bin_width else 0.0
+        with clock.part("draw", lambda: (drawn, 0.0)):
             return dequantised(
-                self.data_z,
-                scene.data.bin_width,
-                scene.data.space.dimension,
-                scene.directions.coordinates,
-                key,
+                self._data_z, data.bin_width, data.space.dimension, self.setup.sampler.coordinates, key
             )

@@ -1,4 +1,4 @@
-"""What a flow is made of: four plugins, and a few numbers that are no plugin's."""
+"""The parts of a flow: four plugins, and the numbers that are no plugin's."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from collections.abc import Mapping
 import attrs
 import torch
 
-from cswf_core.flow.tables import TableRequest
-from cswf_core.interfaces import CDFEstimator, ConditionEncoder, Owner, ProjectionSampler, Schedule
+from cswf_core.checks import (
+    CheckedCDF,
+    CheckedCondition,
+    CheckedSampler,
+    CheckedSchedule,
+    checked_cdf,
+    checked_condition,
+    checked_sampler,
+    checked_schedule,
+)
+from cswf_core.flow.transport import TableRequest
 
 
 @attrs.frozen(eq=False)
 class Parts:
-    """The four plugins that make a flow, and who each belongs to (for errors)."""
+    """The four plugins that make a flow, each behind its checks; plain plugins are put there."""
 
-    condition: ConditionEncoder
-    projection: ProjectionSampler
-    cdf: CDFEstimator
-    schedule: Schedule
-    owners: Mapping[str, Owner] = attrs.field(factory=dict)
-
-    def owner(self, kind: str) -> Owner:
-        """Return the owner of 'condition', 'projection', 'cdf' or 'schedule', or of the 'dataset'."""
-        if kind == "dataset":
-            return self.owners.get(kind) or Owner(kind, "data", "given", "")
-        return self.owners.get(kind) or Owner.of(kind, getattr(self, kind))
+    condition: CheckedCondition = attrs.field(converter=checked_condition)
+    projection: CheckedSampler = attrs.field(converter=checked_sampler)
+    cdf: CheckedCDF = attrs.field(converter=checked_cdf)
+    schedule: CheckedSchedule = attrs.field(converter=checked_schedule)
 
 
 @attrs.frozen
@@ -43,6 +45,10 @@ class Settings:
     half: bool = False
     """Whether products on CUDA are in half precision with float32 sums; particles stay in `dtype`, float32."""
     tables: TableRequest | None = None
-    """Which of the steps' transport maps are handed to those who watch; None: none."""
-    sets: int | None = None
-    """How many sets of directions a stage has, used in turn; None: each step draws its own."""
+    """Which of the steps' transport maps observers get; None: none."""
+    names: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """What users call things that errors advise to change: {"step size": "schedule.step_size"}."""
+
+    def called(self, noun: str) -> str:
+        """Return a noun and, where users have a name for it, that name: `step size (schedule.step_size)`."""
+        return f"{noun} ({self.names[noun]})" if noun in self.names else noun

@@ -1,4 +1,4 @@
-"""Where a flow is: after a step, for those who watch, and as a snapshot from which it can go on."""
+"""The state of a flow: after a step, for observers, and as a snapshot from which it can go on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 from torch import Tensor
 
-from cswf_core.flow.tables import StepTables
+from cswf_core.flow.transport import StepTables
 from cswf_core.interfaces import Conditions, Stage
 
 
@@ -75,8 +75,8 @@ class Snapshot:
     """Inside a stage with an upsampling, z = Uᵀx as far as the engine keeps it up: d_k×M."""
     sum: Tensor | None = None
     """There, the sum S of the stage's updates: d_k×M."""
-    habits: dict[str, int] = attrs.field(factory=dict)
-    """What was decided when the stage began, or when memory ran short, and decides about the last digits."""
+    numerics: dict[str, int] = attrs.field(factory=dict)
+    """Decisions made when the stage began, or when memory ran short, that decide about the last digits."""
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors by name, for a file."""
@@ -87,12 +87,12 @@ class Snapshot:
 
     def facts(self) -> dict[str, Any]:
         """Return the numbers, for a file."""
-        return {"position": attrs.asdict(self.position), "habits": self.habits}
+        return {"position": attrs.asdict(self.position), "habits": self.numerics}
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Snapshot:
         """Return the snapshot that `tensors` and `facts` have come from."""
         conditions = Conditions(tensors.get("labels"), tensors.get("vectors"), tensors.get("origin"))
         position = Position(**facts["position"])
-        z, total, habits = tensors.get("z"), tensors.get("sum"), dict(facts["habits"])
-        return cls(position, conditions, tensors["x"], z, total, habits)
+        z, total, numerics = tensors.get("z"), tensors.get("sum"), dict(facts["habits"])
+        return cls(position, conditions, tensors["x"], z, total, numerics)

@@ -20,10 +20,6 @@ class FittedCDF(abc.ABC):
     def icdf(self, a: Tensor) -> Tensor:
         """Return F_h⁻¹(a) for every entry of row h, a in [0, 1]: H×m → H×m."""
 
-    @abc.abstractmethod
-    def merge(self, other: FittedCDF) -> FittedCDF:
-        """Return the estimate from both samples together, as if they had been fitted at once."""
-
 
 class TransportMap(abc.ABC):
     """T_h = F_q⁻¹∘F_p for H directions, composed once and cheap to apply."""
@@ -37,12 +33,16 @@ class CDFEstimator(abc.ABC):
     """Fits distributions to samples. Subclasses are attrs classes whose fields are the parameters.
 
     Only `fit` has no default. `fit_rows`, `between` and `displace` are for estimators that can read values as
-    they leave the projection, in half precision and with the offsets of labels beside them. On CUDA such an
-    estimator's work may be recorded and repeated, so it must not look at numbers on the host.
+    they leave the projection, in half precision and with the offsets of labels beside them; such an estimator
+    declares `displaces`. On CUDA its work may be recorded and repeated, so it must not look at numbers on the
+    host.
     """
 
+    displaces: bool = False
+    """Whether `displace`, or `between` behind it, is its own: then rows are displaced where they are, and no
+    memory of their size is needed. Otherwise the engine calls `transport`."""
     compact: bool = False
-    """Whether a fit is much smaller than what was fitted: then the data's is kept (`projection.reuse`)."""
+    """Whether a fit is much smaller than the values: then the data's is kept while directions are."""
     bins: int | None = None
     """B, if distributions can be made of counts in B equal bins, as online learning needs; see `of_counts`."""
 

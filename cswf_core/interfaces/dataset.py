@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import hashlib
+from collections.abc import Sequence
 
 import attrs
 import torch
@@ -40,6 +41,16 @@ class Conditions:
             vectors=None if self.vectors is None else self.vectors[:, index],
             origin=None if self.origin is None else self.origin[index],
         )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Conditions]) -> Conditions:
+        """Return the conditions of several sets of samples as one; kinds that one set lacks are left out."""
+        kinds = {}
+        for name in ("labels", "vectors", "origin"):
+            each = [getattr(part, name) for part in parts]
+            if all(tensor is not None for tensor in each):
+                kinds[name] = torch.cat(each, dim=-1)
+        return cls(**kinds)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Conditions:
         """Return them on a device, vectors in the given floating-point type."""
@@ -93,6 +104,42 @@ class Dataset:
         """Return the samples that `index` names, in that order, with repeats if it has them."""
         return attrs.evolve(self, x=self.x[:, index], conditions=self.conditions.take(index), augmented=0)
 
+    def with_classes(self, known: tuple[str, ...]) -> Dataset:
+        """Return the samples with labels that number the `known` classes, by name, and then this set's own."""
+        if self.conditions.labels is None:
+            return self
+        classes = (*known, *(name for name in self.classes if name not in known))
+        numbers = torch.tensor([classes.index(name) for name in self.classes])
+        conditions = attrs.evolve(self.conditions, labels=numbers[self.conditions.labels])
+        held_out = None if self.held_out is None else self.held_out.with_classes(known)
+        return attrs.evolve(self, conditions=conditions, classes=classes, held_out=held_out)
+
+    def joined(self, new: Dataset) -> Dataset:
+        """Return both sets as one; the classes of `new` are this set's and perhaps more (`with_classes`).
+
+        Samples made from others stay last. Where bins have two widths, x is the middle of each, the width 0.
+        """
+        known = self
+        if known.bin_width != new.bin_width:
+            known, new = (
+                attrs.evolve(part, x=part.x + part.bin_width / 2, bin_width=0.0) for part in (known, new)
+            )
+        parts = [known.genuine(), new.genuine()]
+        for part in (known, new):
+            made = torch.arange(len(part) - part.augmented, len(part))
+            parts += [part.take(made)] if part.augmented else []
+        held_out = None
+        if known.held_out is not None and new.held_out is not None:
+            held_out = known.held_out.joined(new.held_out)
+        return attrs.evolve(
+            known,
+            x=torch.cat([part.x.to(known.x) for part in parts], dim=1),
+            conditions=Conditions.joined([part.conditions for part in parts]),
+            classes=new.classes if new.conditions.labels is not None else known.classes,
+            augmented=known.augmented + new.augmented,
+            held_out=held_out,
+        )
+
     def genuine(self) -> Dataset:
         """Return the samples without those made from others."""
         return self.take(torch.arange(len(self) - self.augmented)) if self.augmented else self
@@ -130,6 +177,9 @@ def digest_of(shown: Tensor) -> str:
 class DatasetSource(abc.ABC):
     """Loads or makes a data set. Subclasses are attrs classes whose fields are the parameters."""
 
+    starts: bool = False
+    """Whether `start` is its own: then it says where particles begin."""
+
     @abc.abstractmethod
     def load(self, draw: Draw) -> Dataset:
         """Return the data, on the CPU; raise `DataError` with one sentence where that can't be done."""
@@ -137,7 +187,7 @@ class DatasetSource(abc.ABC):
     def start(self, data: Dataset, count: int, draw: Draw) -> Dataset | None:
         """Return `count` samples of p₀, where particles begin; None (the usual) begins with N(0, I).
 
-        `data` is what `load` returned.
+        `data` is what `load` returned. Only sources that declare `starts` are asked.
         """
         del data, count, draw
         return None

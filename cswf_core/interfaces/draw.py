@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
+from typing import Protocol
 
 import attrs
 import numpy as np
@@ -25,66 +25,18 @@ Make = Callable[[philox.Stream, int, int, torch.dtype, torch.device], Tensor]
 """(stream, first counter, counters, dtype, device) → random numbers."""
 
 
-class Recording:
-    """Random numbers of work that is recorded once, as a CUDA graph is, and repeated for other steps.
-
-    While it is `noting`, keys that are opened are noted, and their bits are read from the device; `turn_to`
-    puts those of another step there.
-    """
-
-    SLOTS = 256
-    NUMBERS = 1 << 20
-
-    def __init__(self, device: torch.device, step: int) -> None:
-        """`step` is the one whose draws are noted; keys of no step, or another, stay what they are."""
-        self.device = device
-        self.step = step
-        self._keys: list[Key] = []
-        self._bits = torch.zeros(self.SLOTS, 2, dtype=torch.int64, device=device)
-        # Both lie outside of what is recorded: memory in there is used again as soon as it is free.
-        self._numbers = torch.zeros(self.NUMBERS, device=device)
-        self._used = 0
-        self._drawn: list[tuple[Key, Callable[[Key], Tensor], Tensor]] = []
-
-    @contextmanager
-    def noting(self) -> Iterator[None]:
-        """Note the keys that are opened inside."""
-        token = _recording.set(self)
-        try:
-            yield
-        finally:
-            _recording.reset(token)
+class Recorder(Protocol):
+    """Keeps the random numbers of work that is recorded, as a CUDA graph is, and repeated for other steps."""
 
     def note(self, key: Key, device: torch.device) -> Tensor:
         """Return where on the device a key's bits will be."""
-        if device.type != self.device.type or len(self._keys) == self.SLOTS:
-            raise NotRepeatableError("more is drawn than can be recorded, or elsewhere")
-        self._keys.append(key)
-        return self._bits[len(self._keys) - 1]
 
     def note_numbers(self, key: Key, make: Callable[[Key], Tensor], count: int) -> Tensor:
-        """Return where `count` numbers will be that are made on the host, of a key."""
-        place = self._numbers[self._used : self._used + count]
-        if len(place) < count:
-            raise NotRepeatableError("more numbers are drawn than can be recorded")
-        self._used += count
-        self._drawn.append((key, make, place))
-        return place
-
-    def turn_to(self, step: int) -> None:
-        """Put another step's bits and numbers there."""
-        halves = [self._at(key, step).halves() for key in self._keys]
-        signed = [[half - 2**64 if half >= 2**63 else half for half in pair] for pair in halves]
-        if signed:
-            self._bits[: len(signed)].copy_(torch.tensor(signed), non_blocking=True)
-        for key, make, place in self._drawn:
-            place.copy_(make(self._at(key, step)), non_blocking=True)
-
-    def _at(self, key: Key, step: int) -> Key:
-        return attrs.evolve(key, step=step) if key.step == self.step else key
+        """Return where `count` numbers will be that `make` makes on the host, of a key."""
 
 
-_recording: ContextVar[Recording | None] = ContextVar("recording", default=None)
+recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
+"""Who records the draws that are opened now; None, the usual: nobody."""
 
 
 @attrs.frozen
@@ -123,8 +75,8 @@ class Draw:
         self.key = key
         self.device = device
         self.dtype = dtype
-        self._recording = _recording.get()
-        stored = None if self._recording is None else self._recording.note(key, device)
+        self._recorder = recorder.get()
+        stored = None if self._recorder is None else self._recorder.note(key, device)
         self._stream = philox.Stream(*key.halves(), stored)
         self._position = 0
         self._betas = 0
@@ -133,7 +85,7 @@ class Draw:
     @property
     def host(self) -> np.random.Generator:
         """A NumPy generator born from the same key, for distributions that are not here."""
-        if self._recording is not None:
+        if self._recorder is not None:
             raise NotRepeatableError("numbers are drawn on the host")
         if self._host is None:
             self._host = np.random.Generator(np.random.Philox(key=self.key.bits()))
@@ -168,9 +120,9 @@ class Draw:
             numbers = np.random.Generator(np.random.Philox(key=bits)).beta(a, b, count)
             return torch.from_numpy(numbers).to(self.dtype)
 
-        if self._recording is None:
+        if self._recorder is None:
             return make(self.key).to(self.device, non_blocking=True)
-        return self._recording.note_numbers(self.key, make, count)
+        return self._recorder.note_numbers(self.key, make, count)
 
     def _take(self, make: Make, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         count = math.prod(shape)

@@ -13,7 +13,7 @@ class Observer(abc.ABC):
     def watch(self, folder: Path) -> object:
         """Return an object whose hooks watch one run; `folder` is the run's, where it may leave files.
 
-        Its hooks are those of `cswf_core.hookspecs.Observation`, any of them, marked with `@hookimpl`; the
+        Its hooks are those of `cswf_core.hookspecs.Watching`, any of them, marked with `@hookimpl`; the
         folder is there from the first of them on. If it has a method `close()`, that is called at the end,
         however the run ends. Where it cannot work, raise `cswf_core.errors.RunError` with one sentence.
 

@@ -68,6 +68,8 @@ class ProjectionSampler(abc.ABC):
     tempered: bool = False
     """Whether E[θθᵀ] is far from even: then the engine estimates its largest eigenvalue λ at each stage and
     takes no step longer than 1/λ, so that the flow cannot run away along the directions drawn most."""
+    sees_data: bool = False
+    """Whether `fitted` is its own: then directions depend on the data, and the engine shows it these."""
 
     @abc.abstractmethod
     def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
@@ -96,7 +98,7 @@ class ProjectionSampler(abc.ABC):
         return changed
 
     def fitted(self, space: Space, z: Tensor) -> ProjectionSampler:
-        """Return the sampler for a stage, having seen the data in its coordinates (d_k×N); usually itself."""
+        """Return the sampler for a stage, made from the data in its coordinates (d_k×N); see `sees_data`."""
         del space, z
         return self
 

@@ -60,6 +60,9 @@ class Stage:
 class Schedule(abc.ABC):
     """Plans a flow. Subclasses are attrs classes whose fields are the parameters."""
 
+    adaptive: bool = False
+    """Whether `stop` is its own: then it is asked after every step, with a number read from the device."""
+
     @abc.abstractmethod
     def stages(self, space: Space, projection: ProjectionSampler) -> Sequence[Stage]:
         """Return the stages for data in `space`, in order.
@@ -70,7 +73,7 @@ class Schedule(abc.ABC):
     def stop(self, stage: Stage, distances: Sequence[float]) -> bool:
         """Say whether to leave the stage early, given the sliced distance before each of its steps so far.
 
-        A schedule that overrides this makes the flow read a number back from the device at every step.
+        Only schedules that are `adaptive` are asked.
         """
         del stage, distances
         return False

@@ -14,9 +14,6 @@ gaps of 0, where F jumps and the inverse is flat; no slope is ever formed, so no
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -94,22 +91,3 @@ def _piece(values: Tensor, pace: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Ten
     # The clamp is for rounding, and for paces that underflow.
     u, v = ((gap / pace.gather(1, end)).clamp(max=2) for end in (k, k + 1))
     return low, high, torch.where(gap > 0, u, 1), torch.where(gap > 0, v, 1)
-
-
-def inverted(cdf: Callable[[Tensor], Tensor], breaks: Tensor, count: int) -> Tensor:
-    """Return the least values where `cdf` reaches `count` equally spaced levels from 0 to 1: H×count.
-
-    `cdf` maps H×m to H×m, rises from 0 to 1 on each row's sorted `breaks` (H×b), and jumps only there.
-    """
-    levels = torch.linspace(0, 1, count, dtype=breaks.dtype, device=breaks.device)
-    levels = levels.expand(breaks.shape[0], count).contiguous()
-    # cummax, here and below: rounding may turn the order of neighbours round.
-    index = torch.searchsorted(cdf(breaks).cummax(dim=1).values, levels).clamp(max=breaks.shape[1] - 1)
-    low, high = breaks.gather(1, (index - 1).clamp(min=0)), breaks.gather(1, index)
-    # Halving from above leaves `high` on a break whose jump holds the level, to the last bit.
-    for _ in range(1 - int(math.log2(torch.finfo(breaks.dtype).eps))):
-        middle = torch.lerp(low, high, 0.5)
-        reached = cdf(middle) >= levels
-        low, high = torch.where(reached, low, middle), torch.where(reached, middle, high)
-    # Rounding reaches level 1 a little before the end of the row.
-    return torch.cat([high[:, :-1], breaks[:, -1:]], dim=1).cummax(dim=1).values

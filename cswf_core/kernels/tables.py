@@ -41,6 +41,10 @@ class Lookup:
         delta = displacement(low[:, None] + (high - low)[:, None] / BINS * edge, positions, displacements)
         return cls(low, high, torch.stack([delta, torch.cat([delta[:, 1:], delta[:, -1:]], dim=1)], dim=2))
 
+    def part(self, cut: slice) -> Lookup:
+        """Return the maps of some rows."""
+        return Lookup(self.low[cut], self.high[cut], self.pairs[cut])
+
     def displace(self, rows: Rows) -> Tensor:
         """Replace the values p by δ = T(p) − p, in place; return the sum of δ² of each row: H."""
         inside = attrs.evolve(rows, low=self.low, high=self.high)

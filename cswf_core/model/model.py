@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 import attrs
@@ -12,25 +11,22 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import CswfError, RunError
-from cswf_core.flow import boundary
+from cswf_core.flow.particles import balanced, first_particles, originals
 from cswf_core.flow.settings import Settings
-from cswf_core.flow.start import balanced, begin, given
-from cswf_core.flow.tables import TableRequest
+from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import (
     BIN,
     Conditions,
     Dataset,
-    DatasetSource,
     Key,
     Masked,
     Observation,
-    ProjectionSampler,
     Space,
 )
 from cswf_core.interfaces.metric import Tell
 from cswf_core.model.header import Header, unpacked
 from cswf_core.model.requests import Labels, Vectors, labels_for, vectors_for
-from cswf_core.model.sampling import Passage, Seen, Wanted, new_particles
+from cswf_core.model.sampling import Originals, Request, SavedFlow, new_particles
 from cswf_core.model.shards import SavedStep, saved_steps
 from cswf_core.recipe import Recipe, choose_device
 from cswf_core.recipe.build import load_everything, parts_of
@@ -73,17 +69,17 @@ class Model:
             raise RunError(
                 f"the model of '{self.header.name}' completes images: use `cswf inpaint`, or Model.complete"
             )
-        passage = self._passage(choose_device(device))
+        flow = self._flow(choose_device(device))
         start = self._start(count, seed)
         conditions = self._conditions(count, labels, vectors, seed, start)
-        wanted = Wanted(
+        request = Request(
             conditions=conditions,
             count=count,
             seed=seed,
             scale=self.recipe.particles.scale,
             start=None if start is None else start.x,
         )
-        return self._flowed(wanted, passage, tell)
+        return self._samples(request, flow, tell)
 
     def complete(
         self,
@@ -106,19 +102,19 @@ class Model:
             raise RunError(f"images must be m×{self.space} bytes, got {got}")
         if count < 1 or not len(images):
             raise RunError(f"{count} completions of {len(images)} images are asked for; ask for one or more")
-        passage = self._passage(choose_device(device))
-        x = images.reshape(len(images), -1).T.to(passage.like.dtype).mul_(BIN).sub_(1)
+        flow = self._flow(choose_device(device))
+        x = images.reshape(len(images), -1).T.to(flow.like.dtype).mul_(BIN).sub_(1)
         origin = torch.repeat_interleave(torch.arange(len(images)), count)
-        observed = self.observation(images, mask=mask, seed=seed, like=passage.like)
+        observed = self.observation(images, mask=mask, seed=seed, like=flow.like)
         width = BIN if self.header.data.bin_width else 0.0
-        wanted = Wanted(
+        request = Request(
             conditions=Conditions(origin=origin),
             count=len(origin),
             seed=seed,
             scale=self.recipe.particles.scale,
-            seen=Seen(x, origin, observed, width),
+            originals=Originals(x, origin, observed, width),
         )
-        return self._flowed(wanted, passage, tell)
+        return self._samples(request, flow, tell)
 
     def refuse_unless_completing(self) -> None:
         """Raise `RunError` if the model does not complete images."""
@@ -155,21 +151,23 @@ class Model:
         They are those of the run, up to rounding, unless the model leaves out steps or directions. Needs the
         data, for their labels.
         """
-        data, passage = self.data(), self._passage(choose_device(device))
-        settings, parts = attrs.evolve(passage.settings, count=self.header.particles), passage.parts
-        source = self.recipe.data
-        with boundary.calling(source.plugin.owner, "start"):
-            start = source.part.start(
-                data, self.header.particles, Key(self.recipe.seed, "start").open(dtype=self._dtype)
-            )
-        x, conditions, observation = begin(data, parts, settings, start, passage.like.device)
-        seen = None
+        data, flow = self.data(), self._flow(choose_device(device))
+        settings, count = attrs.evolve(flow.settings, count=self.header.particles), self.header.particles
+        draw = Key(self.recipe.seed, "start").open(dtype=self._dtype)
+        start = self.recipe.data.checked.start(data, count, draw)
+        particles, observation = first_particles(data, flow.parts, settings, start, flow.like.device)
+        images = None
         if observation is not None:
-            images = given(data, settings, conditions, x).cpu()
-            seen = Seen(images, torch.arange(x.shape[1]), observation)
-        cpu = conditions.to(torch.device("cpu"), self._dtype)
-        wanted = Wanted(conditions=cpu, count=x.shape[1], seed=self.recipe.seed, start=x.cpu(), seen=seen)
-        return self._flowed(wanted, passage, tell)
+            x = originals(data, settings, particles.conditions, particles.x).cpu()
+            images = Originals(x, torch.arange(count), observation)
+        request = Request(
+            conditions=particles.conditions.to(torch.device("cpu"), self._dtype),
+            count=count,
+            seed=self.recipe.seed,
+            start=particles.x.cpu(),
+            originals=images,
+        )
+        return self._samples(request, flow, tell)
 
     def data(self) -> Dataset:
         """Load the data that the model was made from; raise `RunError` if they are others by now."""
@@ -189,12 +187,12 @@ class Model:
     def _dtype(self) -> torch.dtype:
         return torch.float64 if self.header.precision == "float64" else torch.float32
 
-    def _flowed(self, wanted: Wanted, passage: Passage, tell: Tell | None) -> Dataset:
-        x = new_particles(wanted, passage, self.steps, self.header.steps, tell)
-        names, labels = self.header.data.classes, wanted.conditions.labels
+    def _samples(self, request: Request, flow: SavedFlow, tell: Tell | None) -> Dataset:
+        x = new_particles(request, flow, self.steps, self.header.steps, tell)
+        names, labels = self.header.data.classes, request.conditions.labels
         unseen = () if labels is None else range(len(names), int(labels.max()) + 1)  # their numbers name them
         classes = (*names, *map(str, unseen))
-        return Dataset(x=x, space=self.space, conditions=wanted.conditions, classes=classes)
+        return Dataset(x=x, space=self.space, conditions=request.conditions, classes=classes)
 
     def _conditions(
         self, count: int, labels: Labels | None, vectors: Vectors | None, seed: int, start: Dataset | None
@@ -211,27 +209,24 @@ class Model:
             chosen = labels_for(self.header, count, labels, seed)
         else:
             chosen = None
-        wanted = own.vectors if vectors is None else vectors_for(self.header, count, vectors, self._dtype)
+        rows = own.vectors if vectors is None else vectors_for(self.header, count, vectors, self._dtype)
         return Conditions(
-            labels=chosen if "labels" in asks else None, vectors=wanted if "vectors" in asks else None
+            labels=chosen if "labels" in asks else None, vectors=rows if "vectors" in asks else None
         )
 
     def _drawn(self, data: Dataset, count: int, seed: int) -> Conditions:
-        condition = self.recipe.condition
-        with boundary.calling(condition.plugin.owner, "draw"):
-            drawn: Conditions = condition.part.draw(data, count, Key(seed, "offline labels").open())
+        draw = Key(seed, "offline labels").open()
+        drawn: Conditions = self.recipe.condition.checked.draw(data, count, draw)
         return drawn
 
     def _start(self, count: int, seed: int) -> Dataset | None:
         """Return where particles begin if the data's source says so; None: in noise."""
         source = self.recipe.data
-        if type(source.part).start is DatasetSource.start:
+        if not source.checked.starts:
             return None
         data = self._needed(f"dataset '{source.name}' says where particles begin")
-        with boundary.calling(source.plugin.owner, "start"):
-            start: Dataset | None = source.part.start(
-                data, count, Key(seed, "offline start").open(dtype=self._dtype)
-            )
+        draw = Key(seed, "offline start").open(dtype=self._dtype)
+        start: Dataset | None = source.checked.start(data, count, draw)
         return start
 
     def _needed(self, why: str) -> Dataset:
@@ -241,35 +236,32 @@ class Model:
         except CswfError as error:
             raise RunError(f"{why}, so that sampling needs the data: {error}") from None
 
-    def _passage(self, device: torch.device) -> Passage:
-        """Return what takes particles through this model's steps on a device."""
+    def _flow(self, device: torch.device) -> SavedFlow:
+        """Return this model's steps on a device."""
         recipe, tables = self.recipe, self.header.tables
-        parts = parts_of(recipe)
         settings = Settings(
             scale=recipe.particles.scale,
             seed=recipe.seed,
             reuse=None if recipe.reuse == "all" else recipe.reuse,
             dtype=self._dtype,
             tables=TableRequest(knots=tables.knots, share=tables.directions, every=tables.every),
-            sets=None if recipe.online is None else recipe.online.sets,
         )
         like = torch.empty(self.space.dimension, 0, dtype=self._dtype, device=device)
-        make = partial(Passage, self.space, parts, settings, self.header.condition.length)
-        passage = make(self.header.condition.strata, like)
-        samplers = [recipe.projection.part, *(stage.sampler for stage in passage.stages)]
-        if all(s is None or type(s).fitted is ProjectionSampler.fitted for s in samplers):
-            return passage
-        data = self._needed(f"projection '{recipe.projection.name}' looks at the data")
-        target = balanced(data, recipe.condition.part, recipe.seed, recipe.condition.plugin.owner)
-        return make(self.header.condition.strata, target.x.to(like))
+        sets = None if recipe.online is None else recipe.online.sets
+        facts = self.header.condition
+        flow = SavedFlow(self.space, parts_of(recipe), settings, facts.length, sets, facts.strata, like)
+        if any(stage.sampler is not None and stage.sampler.sees_data for stage in flow.stages):
+            data = self._needed(f"projection '{recipe.projection.name}' looks at the data")
+            flow.like = balanced(data, recipe.condition.checked, recipe.seed).x.to(like)
+        return flow
 
     def _encoded(self, data: Dataset, image: int, key: Key, like: Tensor) -> Observation:
         """Return what the condition sees of an image."""
-        condition = self.recipe.condition
-        origin = Conditions(origin=torch.tensor([image]))
-        with boundary.calling(condition.plugin.owner, "observation"):
-            seen = condition.part.observation(data, origin, key.open(like.device, like.dtype))
-        if not isinstance(seen, Observation):
+        condition, origin = self.recipe.condition, Conditions(origin=torch.tensor([image]))
+        seen: Observation | None = condition.checked.observation(
+            data, origin, key.open(like.device, like.dtype)
+        )
+        if seen is None:
             raise RunError(f"condition '{condition.name}' sees nothing of an image")
         return seen.to(like.device)
 

@@ -1,9 +1,8 @@
 """New particles through a model's saved steps: the flow without the data.
 
 Directions are drawn again from their keys; along each, δ is looked up in the tables that moved the particles of
-the run. Particles do not meet each other, so any number of them can be taken through, some at a time. They are
-worked on in groups of a fixed size, the last one filled up: then a sample is the same to the bit however many
-are asked for.
+the run. New particles do not depend on each other, so any number of them can flow, some at a time. They flow in
+groups of a fixed size, the last one filled up: then a sample is the same to the bit however many there are.
 """
 
 from __future__ import annotations
@@ -16,14 +15,15 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.flow import boundary
+from cswf_core.flow.clock import Clock
 from cswf_core.flow.coordinates import Coordinates
-from cswf_core.flow.directions import Directions, directions_of, step_key
-from cswf_core.flow.particles import Particles
+from cswf_core.flow.directions import Directions, DirectionSampler, step_key
+from cswf_core.flow.memory import Budget
+from cswf_core.flow.particles import INSIDE, Particles
 from cswf_core.flow.settings import Parts, Settings
-from cswf_core.flow.start import INSIDE
-from cswf_core.flow.step import Tile
-from cswf_core.flow.tables import StepTables, TableRequest
+from cswf_core.flow.step import displacements
+from cswf_core.flow.target import FitsOfRows
+from cswf_core.flow.transport import Fits, Place, StepTables
 from cswf_core.interfaces import Conditions, Key, Masked, Observation, Rows, Space, Stage
 from cswf_core.kernels.tables import Lookup
 from cswf_core.model.shards import SavedStep
@@ -31,15 +31,15 @@ from cswf_core.model.shards import SavedStep
 GROUP = {"cpu": 256, "cuda": 4096}
 """Particles of a group, by the type of device."""
 
-BLOCK = 256
+KEYED = 256
 """Particles whose noise shares a key."""
 
 AT_ONCE = {"cpu": 1 << 28, "cuda": 1 << 31}
-"""Bytes of particles that are taken through together; directions are drawn anew for the others."""
+"""Bytes of particles that flow side by side; directions are drawn anew for the others."""
 
 
 @attrs.frozen(eq=False)
-class Seen:
+class Originals:
     """Images of which new particles see a part."""
 
     images: Tensor
@@ -60,8 +60,8 @@ class Seen:
 
 
 @attrs.frozen(eq=False)
-class Wanted:
-    """The particles that are asked for."""
+class Request:
+    """The particles that a person wants."""
 
     conditions: Conditions
     """Y of each, on the CPU."""
@@ -71,7 +71,7 @@ class Wanted:
     """They begin as N(0, scale² I),"""
     start: Tensor | None = None
     """or here: d×n, on the CPU."""
-    seen: Seen | None = None
+    originals: Originals | None = None
 
 
 @attrs.define(eq=False)
@@ -82,14 +82,48 @@ class Group:
     first: int
     """The number of the first of them among all."""
     observation: Observation | None
-    given: Tensor | None
-    """What they see a part of: d×n."""
+    originals: Tensor | None
+    """The images of which they see a part: d×n."""
     strata: Tensor | None
     """The stratum of each."""
 
 
-class Passage:
-    """Takes groups through saved steps, on one device."""
+class SavedTarget:
+    """No F_q: the maps of a saved model have it in them."""
+
+    def along(self, theta: Directions) -> FitsOfRows:
+        """Return nothing, for any rows."""
+        del theta
+        return lambda _: []
+
+
+@attrs.frozen(eq=False)
+class SavedTransport:
+    """δ by the tables of a saved step."""
+
+    maps: Sequence[Sequence[Lookup]]
+    """The maps along each batch of directions, of each stratum."""
+    strata: Tensor | None
+    """The stratum of each particle; None: there is one for all."""
+
+    def displace(self, rows: Rows, F_q: Fits, place: Place) -> Tensor:
+        """Replace the particles' rows p by δ, in place; return the sum of δ² of each row: H."""
+        del F_q
+        cut = slice(place.first, place.first + len(rows.values))
+        lookups = [lookup.part(cut) for lookup in self.maps[place.batch]]
+        if self.strata is None:
+            return lookups[0].displace(rows)
+        squares = torch.zeros_like(rows.low)
+        for number, lookup in enumerate(lookups):
+            own = (self.strata == number).nonzero()[:, 0]
+            part = Rows(rows.values[:, own], lookup.low, lookup.high)
+            squares += lookup.displace(part)
+            rows.values[:, own] = part.values
+        return squares
+
+
+class SavedFlow:
+    """The steps of a saved model on one device, without its data."""
 
     def __init__(
         self,
@@ -97,81 +131,82 @@ class Passage:
         parts: Parts,
         settings: Settings,
         length: int,
+        sets: int | None,
         strata: Sequence[int] | None,
         like: Tensor,
     ) -> None:
-        """`like` has the device and the numbers, and is the data (d×N) where a sampler looks at these."""
+        """`length` is l; `sets` of directions were used in turn, if any; `strata` has the label of each.
+
+        `like` has the device and the numbers, and is the data (d×N) where a sampler looks at these.
+        """
         self.space = space
         self.parts = parts
         self.settings = settings
         self.length = length
         self.strata = strata
         self.like = like
-        assert settings.tables is not None
-        self.request: TableRequest = settings.tables
-        with boundary.calling(parts.owner("schedule"), "stages"):
-            self.stages = boundary.check_stages(
-                parts.schedule.stages(space, parts.projection), parts.owner("schedule")
-            )
+        self.sets = sets
+        self.stages = parts.schedule.stages(space, parts.projection)
         self.size = GROUP[like.device.type]
+        self._budget = Budget.whole(like.device)
 
     @property
     def at_once(self) -> int:
-        """How many particles are taken through together: whole groups."""
+        """How many particles flow side by side: whole groups."""
         room = AT_ONCE[self.like.device.type] // (8 * self.space.dimension * self.like.element_size())
         return max(1, room // self.size) * self.size
 
-    def group(self, wanted: Wanted, first: int) -> Group:
-        """Return a group where it begins; what goes beyond those wanted repeats the last of them."""
+    def group(self, request: Request, first: int) -> Group:
+        """Return a group where it begins; beyond the last particle of the request, that one is repeated."""
         amplifier, like = self.parts.condition.amplifier, self.like
-        index = torch.arange(first, first + self.size).clamp_(max=wanted.count - 1)
-        x = self._noise(Key(wanted.seed, "offline start"), first, "normal").mul_(wanted.scale)
-        if wanted.start is not None:
-            x = wanted.start[:, index].to(like)
-        own = wanted.conditions.take(index)
-        given, observation = None, None
-        if wanted.seen is not None:
-            observation = wanted.seen.observed(index)
-            given = wanted.seen.images[:, wanted.seen.origin[index]].to(like)
-            if wanted.seen.width:
-                noise = self._noise(Key(wanted.seed, "offline given"), first, "uniform")
-                given = given + noise.mul_(wanted.seen.width * INSIDE)
-            x = observation.free(x) + amplifier * observation.seen(given)
+        index = torch.arange(first, first + self.size).clamp_(max=request.count - 1)
+        x = self._noise(Key(request.seed, "offline start"), first, "normal").mul_(request.scale)
+        if request.start is not None:
+            x = request.start[:, index].to(like)
+        own = request.conditions.take(index)
+        images, observation = None, None
+        if request.originals is not None:
+            observation = request.originals.observed(index)
+            images = request.originals.images[:, request.originals.origin[index]].to(like)
+            if request.originals.width:
+                noise = self._noise(Key(request.seed, "offline given"), first, "uniform")
+                images = images + noise.mul_(request.originals.width * INSIDE)
+            x = observation.free(x) + amplifier * observation.seen(images)
         particles = Particles(x.contiguous(), own.to(like.device, like.dtype))
-        return Group(particles, first, observation, given, self._strata(own))
+        return Group(particles, first, observation, images, self._strata(own))
 
-    def arrived(self, group: Group) -> Tensor:
-        """Return a group's particles, with what is given as it was: d×n, on the CPU."""
+    def samples(self, group: Group) -> Tensor:
+        """Return a group's particles, with what is observed as it was: d×n, on the CPU."""
         x = group.particles.x
-        if group.observation is not None and group.given is not None and self.parts.condition.amplifier != 1:
-            x = group.observation.free(x) + group.observation.seen(group.given)
+        stretched = self.parts.condition.amplifier != 1
+        if group.observation is not None and group.originals is not None and stretched:
+            x = group.observation.free(x) + group.observation.seen(group.originals)
         return x.cpu()
 
-    def go(
-        self, groups: Sequence[Group], steps: Iterable[SavedStep], seed: int, passed: Callable[[], None]
+    def run(
+        self, groups: Sequence[Group], steps: Iterable[SavedStep], seed: int, after_step: Callable[[], None]
     ) -> None:
-        """Take groups through all steps; `passed` is called after each, `seed` is for noise on the way."""
-        stage, directions = -1, None
-        tiles: list[Tile] = []
-        drawn = -1
+        """Take groups through all steps; `after_step` is called after each, `seed` is for noise on the way."""
+        stage, key = -1, -1
+        sampler: DirectionSampler | None = None
+        directions: list[Directions] = []
         for saved in steps:
-            if saved.stage != stage or directions is None:
-                if directions is not None:
+            if saved.stage != stage or sampler is None:
+                if sampler is not None:
                     _leave(groups)
-                stage, drawn = saved.stage, -1
-                directions = self._enter(groups, self.stages[stage])
-            key = step_key(saved.number, self.settings.reuse, self.settings.sets)
-            if key != drawn:
-                tiles, drawn = self._tiles(directions, stage, key), key
-            maps = [self._lookups(tile, first, saved.tables) for first, tile in _placed(tiles)]
-            count = sum(tile.projection.shape[0] for tile in tiles)
+                stage, key = saved.stage, -1
+                sampler = self._enter(groups, self.stages[stage])
+            own = step_key(saved.number, self.settings.reuse, self.sets)
+            if own != key:
+                directions, key = self._directions(sampler, stage, own), own
+            maps = self._maps(directions, saved.tables)
             for group in groups:
-                self._move(group, tiles, maps, saved.eta / count)
-                self._shake(group, directions.stage, saved, seed)
-            passed()
+                self._move(group, directions, SavedTransport(maps, group.strata), saved.eta)
+                self._shake(group, sampler.stage, saved, seed)
+            after_step()
         _leave(groups)
 
-    def _enter(self, groups: Sequence[Group], stage: Stage) -> Directions:
+    def _enter(self, groups: Sequence[Group], stage: Stage) -> DirectionSampler:
         """Bring groups into a stage's coordinates; return what draws its directions."""
         amplifier, like = self.parts.condition.amplifier, self.like
 
@@ -181,45 +216,38 @@ class Passage:
 
         for group in groups:
             group.particles.enter(coordinates(group.observation))
-        return directions_of(stage, coordinates(groups[0].observation), self.parts, self.length, like)
+        own = coordinates(groups[0].observation)
+        return DirectionSampler.of_stage(stage, own, self.parts, self.length, like)
 
-    def _tiles(self, directions: Directions, stage: int, key: int) -> list[Tile]:
+    def _directions(self, sampler: DirectionSampler, stage: int, key: int) -> list[Directions]:
         """Return those directions of a step that have tables."""
-        drawn = directions.tiles(self.settings.seed, stage, key, values=False)
-        return [
-            directions.structured(tile.rows(0, self.request.kept(tile.projection.shape[0]))) for tile in drawn
-        ]
+        assert self.settings.tables is not None
+        kept = self.settings.tables.kept
+        drawn = sampler.batches(self.settings.seed, stage, key, values=False)
+        return [sampler.in_blocks(theta.rows(slice(0, kept(theta.count)))) for theta in drawn]
 
-    def _lookups(self, tile: Tile, first: int, tables: StepTables) -> list[Lookup]:
-        """Return the maps along a tile's directions, of each stratum; the tile's first has row `first`."""
-        rows = slice(first, first + tile.projection.shape[0])
-        positions, displacements = (
-            table[:, rows].to(self.like.device) for table in (tables.positions, tables.displacements)
-        )
-        if tile.drawn is not None:
-            positions, displacements = positions[:, tile.drawn], displacements[:, tile.drawn]
-        return [Lookup.of(p, d, self.like) for p, d in zip(positions, displacements, strict=True)]
+    def _maps(self, directions: Sequence[Directions], tables: StepTables) -> list[list[Lookup]]:
+        """Return the maps along each batch of directions, of each stratum."""
+        maps, first = [], 0
+        for theta in directions:
+            rows = slice(first, first + theta.count)
+            first = rows.stop
+            positions, displacements = (
+                table[:, rows].to(self.like.device) for table in (tables.positions, tables.displacements)
+            )
+            if theta.place.order is not None:
+                positions, displacements = positions[:, theta.place.order], displacements[:, theta.place.order]
+            maps.append([Lookup.of(p, d, self.like) for p, d in zip(positions, displacements, strict=True)])
+        return maps
 
     def _move(
-        self, group: Group, tiles: Sequence[Tile], maps: Sequence[Sequence[Lookup]], factor: float
+        self, group: Group, directions: Sequence[Directions], transport: SavedTransport, eta: float
     ) -> None:
-        """X ← X + factor Σ_h δ_h θ_h."""
-        cloud = group.particles.cloud
-        update = torch.zeros_like(cloud.z)
-        for tile, lookups in zip(tiles, maps, strict=True):
-            p = tile.project(cloud).contiguous()
-            if p.untyped_storage().data_ptr() == cloud.z.untyped_storage().data_ptr():
-                p = p.clone()  # an operator may hand the particles back; p is overwritten
-            if group.strata is None:
-                lookups[0].displace(Rows(p, lookups[0].low, lookups[0].high))
-            else:
-                for number, lookup in enumerate(lookups):
-                    own = (group.strata == number).nonzero()[:, 0]
-                    part = p[:, own]
-                    lookup.displace(Rows(part, lookup.low, lookup.high))
-                    p[:, own] = part
-            update += tile.adjoint(p)
-        group.particles.move(update.mul_(factor))
+        """X ← X + η/H Σ_h δ_h θ_h."""
+        found = displacements(
+            directions, group.particles.cloud, SavedTarget(), transport, self._budget, Clock()
+        )
+        group.particles.move(found.update.mul_(eta / found.directions))
 
     def _shake(self, group: Group, stage: Stage, saved: SavedStep, seed: int) -> None:
         """Add √(2λη) ε, where the stage has λ > 0."""
@@ -230,10 +258,10 @@ class Passage:
 
     def _noise(self, key: Key, first: int, kind: str) -> Tensor:
         """Return noise for the group whose first particle has this number: d×n; each particle has its own."""
-        blocks = range(first // BLOCK, (first + self.size) // BLOCK)
-        opened = (attrs.evolve(key, index=i).open(self.like.device, self.like.dtype) for i in blocks)
+        indices = range(first // KEYED, (first + self.size) // KEYED)
+        opened = (attrs.evolve(key, index=i).open(self.like.device, self.like.dtype) for i in indices)
         d = self.space.dimension
-        return torch.cat([getattr(draw, kind)(BLOCK, d) for draw in opened]).T.contiguous()
+        return torch.cat([getattr(draw, kind)(KEYED, d) for draw in opened]).T.contiguous()
 
     def _strata(self, conditions: Conditions) -> Tensor | None:
         """Return the stratum of each particle: that of its label."""
@@ -244,42 +272,34 @@ class Passage:
         return torch.tensor([numbers[label] for label in conditions.labels.tolist()], device=self.like.device)
 
 
-def _placed(tiles: Iterable[Tile]) -> Iterable[tuple[int, Tile]]:
-    """Yield tiles with the number of their first direction among all that have tables."""
-    first = 0
-    for tile in tiles:
-        yield first, tile
-        first += tile.projection.shape[0]
-
-
 def _leave(groups: Sequence[Group]) -> None:
     for group in groups:
         group.particles.leave()
 
 
 def new_particles(
-    wanted: Wanted,
-    passage: Passage,
+    request: Request,
+    flow: SavedFlow,
     steps: Callable[[], Iterable[SavedStep]],
     count: int,
     tell: Callable[[str, int, int], object] | None,
 ) -> Tensor:
-    """Return the particles that are wanted, at their end: d×n, on the CPU; `count` is the number of steps."""
-    batches = range(0, wanted.count, passage.at_once)
+    """Return the particles of a request at their end: d×n, on the CPU; `count` is the number of steps."""
+    batches = range(0, request.count, flow.at_once)
     done, total = 0, len(batches) * count
-    x = torch.empty(passage.space.dimension, wanted.count, dtype=passage.like.dtype)
+    x = torch.empty(flow.space.dimension, request.count, dtype=flow.like.dtype)
 
-    def passed() -> None:
+    def after_step() -> None:
         nonlocal done
         done += 1
         if tell is not None:
             tell("sampling", done, total)
 
     for first in batches:
-        last = min(first + passage.at_once, wanted.count)
-        groups = [passage.group(wanted, at) for at in range(first, last, passage.size)]
-        passage.go(groups, steps(), wanted.seed, passed)
+        last = min(first + flow.at_once, request.count)
+        groups = [flow.group(request, at) for at in range(first, last, flow.size)]
+        flow.run(groups, steps(), request.seed, after_step)
         for group in groups:
-            end = min(group.first + passage.size, wanted.count)
-            x[:, group.first : end] = passage.arrived(group)[:, : end - group.first]
+            end = min(group.first + flow.size, request.count)
+            x[:, group.first : end] = flow.samples(group)[:, : end - group.first]
     return x

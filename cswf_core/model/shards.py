@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from cswf_core.errors import RunError
-from cswf_core.flow.tables import StepTables
+from cswf_core.flow.transport import StepTables
 from cswf_core.model.header import Shard
 from cswf_core.runs.durable import fingerprint, read_tensors, write_tensors
 

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import RunError
-from cswf_core.flow import boundary
 from cswf_core.flow.flow import Flow, State
-from cswf_core.flow.tables import StepTables
+from cswf_core.flow.transport import StepTables
 from cswf_core.hookspecs import hookimpl
 from cswf_core.interfaces import Key, Masked
 from cswf_core.model.header import (
@@ -243,10 +242,8 @@ def _data_facts(flow: Flow, digest: str) -> DataFacts:
 
 def _condition_facts(flow: Flow) -> ConditionFacts:
     """Say what the condition draws for a particle, and what of its image is given."""
-    seen, owner = flow.observation, flow.parts.owner("condition")
-    with boundary.calling(owner, "draw"):
-        drawing = Key(flow.settings.seed, "labels").open()
-        carried = flow.parts.condition.draw(flow.data, len(flow.particles), drawing)
+    seen, draw = flow.observation, Key(flow.settings.seed, "labels").open()
+    carried = flow.parts.condition.draw(flow.data, len(flow.particles), draw)
     kinds = {"labels": carried.labels, "vectors": carried.vectors, "image": seen}
     shared = seen is None or seen.shared
     return ConditionFacts(
@@ -260,12 +257,11 @@ def _condition_facts(flow: Flow) -> ConditionFacts:
 
 def _strata(flow: Flow) -> list[int] | None:
     """Return the label of each stratum; None if there are none."""
-    cpu, owner = torch.device("cpu"), flow.parts.owner("condition")
+    cpu = torch.device("cpu")
     carried, data = (
         c.to(cpu, flow.settings.dtype) for c in (flow.particles.conditions, flow.target.conditions)
     )
-    with boundary.calling(owner, "strata"):
-        strata = flow.parts.condition.strata(carried, data)
+    strata = flow.parts.condition.strata(carried, data)
     if strata is None:
         return None
     labels = carried.labels

@@ -1,4 +1,4 @@
-"""Projections without rounding: the same whole numbers in any batch, by any library, on any device.
+"""Projections in fixed-point arithmetic: the same whole numbers in any batch, by any library, on any device.
 
 θ_x is rounded to multiples of 2⁻²⁶ and x to multiples of 2^(E−24), with 2^E ≥ √d max|x|. So θ_x·x is a sum of
 multiples of 2^(E−50), none of whose parts is above 2^E: float64, with its 53 bits, adds them up exactly in any
@@ -17,9 +17,9 @@ import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.checks import CheckedCondition
 from cswf_core.errors import DataError
-from cswf_core.flow.directions import Directions
-from cswf_core.flow.step import Tile, noise_widths
+from cswf_core.flow.directions import Directions, DirectionSampler
 from cswf_core.interfaces import Conditions, Dataset, Key
 from cswf_core.kernels.rows import circle_from
 
@@ -32,7 +32,7 @@ MARGIN = 4
 
 @attrs.frozen(eq=False)
 class Samples:
-    """Some samples on the lattice."""
+    """Some samples in fixed point."""
 
     x: Tensor
     """The middle of each pixel's bin: d×n, float64."""
@@ -42,21 +42,23 @@ class Samples:
 
 
 @attrs.frozen(eq=False)
-class Beams:
-    """The directions of a tile on the lattice, at full resolution."""
+class FixedDirections:
+    """A batch of directions in fixed point, at full resolution."""
 
     theta: Tensor
     """s_h U t_h: T×d, float64."""
     theta_y: Tensor | None
     """ξ θ_y: T×l, float64."""
-    tile: Tile
+    condition: CheckedCondition | None
+    values: bool
+    """Whether the numbers that it returns are checked."""
     noise: Tensor | None
     """Width of the noise along each: T, float64."""
 
 
 @attrs.frozen
-class Lattice:
-    """How finely samples are taken."""
+class FixedPoint:
+    """The fixed point of samples: how finely they are taken."""
 
     x: int
     """E: 2^E ≥ √d max|x|."""
@@ -64,8 +66,8 @@ class Lattice:
     """The same for vectors of conditions; 0 where there are none."""
 
     @classmethod
-    def of(cls, data: Dataset) -> Lattice:
-        """Return the lattice for data such as these: for images, one that holds all pixels from −1 to 1."""
+    def of(cls, data: Dataset) -> FixedPoint:
+        """Return the fixed point for data such as these: for images, one that holds all pixels from −1 to 1."""
         reach = torch.ones(1) if data.space.is_image else data.x
         vectors = data.conditions.vectors
         return cls(
@@ -90,7 +92,7 @@ class Lattice:
                     )
 
     def samples(self, data: Dataset, columns: slice, device: torch.device) -> Samples:
-        """Return some of the data on the lattice, on a device."""
+        """Return some of the data in fixed point, on a device."""
         width, own = data.bin_width, data.conditions.take(torch.arange(len(data))[columns])
         x = (data.x[:, columns].to(device, torch.float64) + width / 2).mul_(2.0 ** -(self.x + X)).round_()
         places = None
@@ -102,32 +104,34 @@ class Lattice:
             conditions = attrs.evolve(conditions, vectors=_rounded(conditions.vectors, self.y + X))
         return Samples(x.mul_(2.0 ** (self.x + X)), conditions, places)
 
-    def beams(self, tile: Tile, directions: Directions, width: float) -> Beams:
-        """Return a tile of directions on the lattice, for data with bins of a width."""
-        coordinates = directions.coordinates
-        theta = tile.projection.dense().double()
+    def directions(self, batch: Directions, sampler: DirectionSampler, width: float) -> FixedDirections:
+        """Return a batch of a stage's directions in fixed point, for data with bins of a width."""
+        coordinates = sampler.coordinates
+        theta = batch.projection.dense().double()
         if coordinates.upsampling is not None:
             theta = coordinates.upsampling.up(theta.T).T
-        if tile.scale is not None:
-            theta = theta * tile.scale.double()
+        if batch.scale is not None:
+            theta = theta * batch.scale.double()
         theta_y = None
-        if tile.theta_y is not None:
-            stretch = math.ceil(math.log2(max(1.0, abs(directions.condition.amplifier))))
-            theta_y = _rounded(tile.theta_y.double(), THETA + stretch)
-        noise = noise_widths(tile, coordinates, width)
-        return Beams(_rounded(theta, THETA), theta_y, tile, None if noise is None else noise.double())
+        if batch.theta_y is not None:
+            stretch = math.ceil(math.log2(max(1.0, abs(sampler.condition.amplifier))))
+            theta_y = _rounded(batch.theta_y.double(), THETA + stretch)
+        noise = batch.noise_widths(coordinates, width)
+        noise = None if noise is None else noise.double()
+        return FixedDirections(_rounded(theta, THETA), theta_y, batch.condition, batch.values, noise)
 
-    def values(self, beams: Beams, rows: slice, samples: Samples) -> Tensor:
+    def values(self, directions: FixedDirections, rows: slice, samples: Samples) -> Tensor:
         """Return the values of samples along some directions, in multiples of `unit`: H×n, int64.
 
         One thing is added after the other: what a library does at once it may round once, or twice at an end.
         """
-        values = beams.theta[rows] @ samples.x
-        if beams.theta_y is not None and beams.tile.meet is not None:
-            values += beams.tile.meet(beams.theta_y[rows], samples.conditions, values.shape[1])
-        if beams.noise is not None and samples.places is not None:
+        values = directions.theta[rows] @ samples.x
+        if directions.theta_y is not None and directions.condition is not None:
+            theta_y = directions.theta_y[rows]
+            values += directions.condition.project(theta_y, samples.conditions, values=directions.values)
+        if directions.noise is not None and samples.places is not None:
             noise = circle_from(samples.places, rows.start, len(values), torch.float64)
-            values += noise.mul_(beams.noise[rows, None])
+            values += noise.mul_(directions.noise[rows, None])
         return values.mul_(1 / self.unit).floor_().long()
 
 

@@ -1,71 +1,80 @@
-"""More data for a flow that has begun: who may come, what is counted, and the particles that come with them."""
+"""Learning as data come: which data may come, what is counted, and the particles that come with them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Set
+from typing import Any
 
+import attrs
+import torch
 from torch import Tensor
 
+from cswf_core.checks import check_dataset, short
 from cswf_core.errors import DataError, RoomError, RunError
-from cswf_core.flow import admission, boundary
-from cswf_core.flow.counts import StageCounts
-from cswf_core.flow.directions import Directions
-from cswf_core.flow.noise import gaussian
-from cswf_core.flow.settings import Parts, Settings
-from cswf_core.interfaces import Conditions, Dataset, Key, ProjectionSampler, Stage
-from cswf_core.online.counts import Drawer, Sketch
-from cswf_core.online.fixed_point import Lattice
-from cswf_core.online.incoming import matched
+from cswf_core.flow.directions import DirectionSampler
+from cswf_core.flow.flow import Flow, SamplerOfStage
+from cswf_core.flow.particles import gaussian
+from cswf_core.flow.target import StageCounts
+from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Space
+from cswf_core.online.counts import Counts
+from cswf_core.online.fixed_point import FixedPoint
 
 
+@attrs.frozen(eq=False)
 class Online:
-    """What a flow keeps in order to learn from data as they come."""
+    """The part that makes a flow learn from data as they come, by counts along sets of directions."""
 
-    def __init__(
-        self,
-        stages: Sequence[Stage],
-        parts: Parts,
-        settings: Settings,
-        data: Dataset,
-        sizes: tuple[int, int],
-        sketch: Sketch | None = None,
-    ) -> None:
-        """`data` begin, with M particles and conditions of length l, the `sizes`.
+    sets: int
+    """How many sets of directions a stage has, used in turn."""
+    counts: Counts | None = None
+    """Those of an earlier flow along the same directions."""
 
-        `sketch` are the counts of an earlier flow along the same directions.
-        """
-        assert settings.sets is not None
-        bins = refuse_uncountable(stages, parts)
-        if sketch is None:
-            sketch = Sketch.empty(stages, bins, settings.sets, Lattice.of(data))
-        sketch.check(stages, bins, settings.sets)
-        self.sketch = sketch
-        self._parts, self._settings, self._length = parts, settings, sizes[1]
-        self._founders = sizes[0], len(data)
+    def begin(self, flow: Flow) -> OnlineLearner:
+        """Return the learner of a flow; raise `RunError` if its plugins do what counts cannot follow."""
+        return OnlineLearner(flow, self.sets, self.counts)
+
+
+class OnlineLearner:
+    """The counts of a flow's data, and the rules for data that come later."""
+
+    def __init__(self, flow: Flow, sets: int, counts: Counts | None) -> None:
+        """Begin with the flow's data; `counts` of an earlier flow may have them already."""
+        refuse_unfit(flow)
+        bins = bins_of(flow)
+        if counts is None:
+            counts = Counts.empty(flow.stages, bins, sets, FixedPoint.of(flow.data))
+        counts.check(flow.stages, bins, sets)
+        self.counts = counts
+        self._parts, self._settings, self._length = flow.parts, flow.settings, flow.condition_length
+        self._founders = len(flow.particles), len(flow.data)
         """M and N of the beginning: M/N stays what it was."""
-        self._like, self._classes = data, data.classes
-        """Data of the kind that may come, and the classes that there are or will be."""
+        self._space, self._classes = flow.data.space, flow.data.classes
+        """The space of data that may come, and the classes that there are or will be."""
         self._waiting: list[Dataset] = []
+        """Data that are to be counted."""
         self._samples = 0
         self.cohorts: list[int] = []
         """M after each of the data sets that have come."""
-        self.take_in(data)
+        self.take_in(flow.data)
+
+    def dataset(self, samples: object, labels: object, like: Dataset) -> Dataset:
+        """Return samples as a data set of the kind of `like`; see `as_dataset`."""
+        return as_dataset(samples, labels, like)
 
     def admit(self, new: Dataset) -> Dataset:
         """Return new data with the numbers that their classes have here; refuse what does not fit."""
-        owner, condition = self._parts.owner("dataset"), self._parts.owner("condition")
-        new = admission.check_dataset(new, owner)
-        if new.space != self._like.space:
-            raise DataError(f"new data are {new.space}, and the flow's are {self._like.space}")
-        new = matched(new, self._classes)
-        self.sketch.lattice.check(new)
-        with boundary.calling(condition, "length"):
-            length = self._parts.condition.length(new)
+        new = check_dataset(new)
+        if new.space != self._space:
+            raise DataError(f"new data are {new.space}, and the flow's are {self._space}")
+        new = new.with_classes(self._classes)
+        self.counts.fixed_point.check(new)
+        length = self._parts.condition.length(new)
         if length != self._length:
             names = [name for name in new.classes if name not in self._classes]
-            what = f"bring class '{names[0]}'" if names else f"have conditions of length {length}"
+            reason = f"bring class '{names[0]}'" if names else f"have conditions of length {length}"
             raise RoomError(
-                f"new data {what}, and there is room for {self._length}: begin with a larger condition.room",
+                f"new data {reason}, and there is room for {self._length}: begin with a larger "
+                f"{self._settings.called('room')}",
                 len(new.classes),
             )
         self._classes = new.classes or self._classes
@@ -73,62 +82,140 @@ class Online:
 
     def take_in(self, data: Dataset) -> None:
         """Have data counted before the next step, unless an earlier flow has counted them."""
-        if len(self.cohorts) >= self.sketch.pieces:
+        if len(self.cohorts) >= self.counts.pieces:
             self._waiting.append(data)
         self._samples += len(data)
         M, N = self._founders
         self.cohorts.append(round(M * self._samples / N))
 
-    def count(self, drawer: Drawer) -> Sketch:
-        """Count what waits to be, and return the counts of all data."""
+    def count(self, samplers: SamplerOfStage) -> Counts:
+        """Count the data that wait for it, and return the counts of all data."""
         while self._waiting:
-            self.sketch.insert(self._waiting[0], drawer, self._settings.seed)
+            self.counts.insert(self._waiting[0], samplers, self._settings.seed)
             del self._waiting[0]
-        return self.sketch
+        return self.counts
 
-    def stage(self, index: int, directions: Directions, drawer: Drawer) -> StageCounts:
+    def stage(self, index: int, sampler: DirectionSampler, samplers: SamplerOfStage) -> StageCounts:
         """Return a stage's counts, of all data."""
-        self.sketch.settle(directions.like.device)
-        return self.count(drawer).stage(index, directions, self._parts.cdf, self._parts.owner("cdf"))
+        self.counts.settle(sampler.like.device)
+        return self.count(samplers).stage(index, sampler, self._parts.cdf)
 
-    def newcomers(self, new: Dataset, like: Tensor) -> tuple[Tensor, Conditions]:
+    def new_particles(self, new: Dataset, like: Tensor) -> tuple[Tensor, Conditions]:
         """Return X₀ (d×m) and Y₀ of the particles that come with new data, which have been taken in.
 
         There are as many as it takes for M/N to be what it was: noise, with conditions of the new data.
         """
         count, arrival = self.cohorts[-1] - self.cohorts[-2], len(self.cohorts)
-        seed, owner = self._settings.seed, self._parts.owner("condition")
+        seed = self._settings.seed
         x = gaussian(Key(seed, "start", step=arrival), (new.space.dimension, count), like)
-        with boundary.calling(owner, "draw"):
-            draw = Key(seed, "labels", step=arrival).open()
-            conditions = self._parts.condition.draw(new, count, draw)
-        admission.check_conditions(conditions, owner, "draw", count, len(new.classes))
+        conditions = self._parts.condition.draw(new, count, Key(seed, "labels", step=arrival).open())
         return x * self._settings.scale, conditions.to(like.device, like.dtype)
 
 
-def refuse_uncountable(stages: Sequence[Stage], parts: Parts) -> int:
+def bins_of(flow: Flow) -> int:
     """Return B; raise `RunError` if the CDF cannot be made of counts, or directions depend on the data."""
+    parts = flow.parts
     if parts.cdf.bins is None:
-        raise RunError(f"{parts.owner('cdf')} cannot be made of counts, which online needs: take histogram")
-    for stage in stages:
-        sampler = stage.sampler if stage.sampler is not None else parts.projection
-        if type(sampler).fitted is not ProjectionSampler.fitted:
+        raise RunError(
+            f"{parts.cdf.owner} cannot be made of counts, which online learning needs: take histogram"
+        )
+    for stage in flow.stages:
+        if stage.sampler is not None and stage.sampler.sees_data:
             raise RunError(
-                f"{parts.owner('projection')} draws directions by the data, and online needs some that stay "
-                "when more come: take another projection"
+                f"{parts.projection.owner} draws directions by the data, and online learning needs some that "
+                "stay when more come: take another projection"
             )
     return parts.cdf.bins
 
 
-def refuse_unfit(parts: Parts, observation: object, strata: object, balanced: bool) -> None:
+def refuse_unfit(flow: Flow) -> None:
     """Raise `RunError` if a condition does with the data what counts along directions cannot follow."""
     reasons = {
-        "shows particles a part of what they are to be": observation is not None,
-        "has a flow for each class": strata is not None,
-        "takes some of the data several times (condition.prior)": balanced,
+        "shows particles a part of what they are to be": flow.observation is not None,
+        "has a flow for each class": flow.strata is not None,
+        f"takes some of the data several times{_named(flow, 'prior')}": flow.target is not flow.data,
     }
     for reason, holds in reasons.items():
         if holds:
             raise RunError(
-                f"{parts.owner('condition')} {reason}, and cannot learn online: leave out online.sets"
+                f"{flow.parts.condition.owner} {reason}, and cannot learn online: leave out the "
+                f"{flow.settings.called('sets')}"
             )
+
+
+def _named(flow: Flow, noun: str) -> str:
+    """Return the name that users have for a noun, in brackets; nothing if they have none."""
+    return f" ({flow.settings.names[noun]})" if noun in flow.settings.names else ""
+
+
+def as_dataset(samples: Any, labels: Any, like: Dataset) -> Dataset:
+    """Return new samples as a data set of the kind of `like`.
+
+    `samples` may be one; or images, n×C×H×W or n×H×W, as bytes or as numbers in [−1, 1]; or points, n×d. Labels
+    are the names of classes, or their numbers in `like`.
+    """
+    if isinstance(samples, Dataset):
+        if labels is not None:
+            raise DataError("a data set has its labels in it; give labels with images or points only")
+        return samples
+    values = _values(samples, like.space)
+    rows = values.reshape(len(values), -1).T
+    whole = values.dtype == torch.uint8
+    x = rows.to(like.x.dtype) * BIN - 1 if whole and like.space.is_image else rows.to(like.x.dtype)
+    numbers, classes = _labelled(labels, len(values), like.classes)
+    return Dataset(
+        x=x.contiguous(),
+        space=Space(like.space.shape),
+        conditions=Conditions(labels=numbers),
+        classes=classes,
+        bin_width=BIN if whole and like.space.is_image else like.bin_width,
+    )
+
+
+def _values(samples: Any, space: Space) -> Tensor:
+    """Return samples as numbers, with a row or an image for each; raise `DataError` if they are none."""
+    try:
+        values = torch.as_tensor(samples).detach().cpu()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(
+            f"new data must be n×{space} numbers, got {type(samples).__name__} ({reason})"
+        ) from None
+    if values.ndim and not len(values):
+        raise DataError("there are no new samples: give one or more")
+    if values.is_complex() or values.dtype == torch.bool:
+        raise DataError(f"new data must be n×{space} numbers, got {short(values.dtype)}")
+    shapes = {space.shape, (space.dimension,)} | ({space.shape[1:]} if space.shape[0] == 1 else set())
+    if values.ndim < 2 or tuple(values.shape[1:]) not in shapes:
+        raise DataError(f"new data must be n×{space}, got {'×'.join(map(str, values.shape)) or 'one number'}")
+    return values
+
+
+def native(value: Any) -> Any:
+    """Return arrays and tensors as lists, and their scalars as Python's own; anything else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _labelled(labels: Any, count: int, classes: tuple[str, ...]) -> tuple[Tensor | None, tuple[str, ...]]:
+    """Return the number of each label, and the names of classes."""
+    if labels is None:
+        return None, ()
+    try:
+        if isinstance(native(labels), (str, bytes, Mapping, Set)):
+            raise TypeError
+        given = [native(label) for label in native(labels)]
+    except TypeError:
+        raise DataError(f"labels must be a list with one for each new sample, got {labels!r}") from None
+    if len(given) != count:
+        raise DataError(f"there are {count} new samples and {len(given)} labels")
+    if all(isinstance(label, str) for label in given):
+        names = tuple(dict.fromkeys(given))
+        return torch.tensor([names.index(label) for label in given]), names
+    numbers = range(len(classes))
+    wrong = [label for label in given if type(label) is not int or label not in numbers]
+    if wrong:
+        raise DataError(
+            f"label {wrong[0]!r} is neither the number of a class, of which there are {len(classes)}, nor the "
+            "name of one; a new class needs its name, a text"
+        )
+    return torch.tensor(given), classes

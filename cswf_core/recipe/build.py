@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
 from cswf_core.errors import OutOfMemoryError, RunError
-from cswf_core.flow import admission, boundary
 from cswf_core.flow.flow import Flow
-from cswf_core.flow.memory import is_out_of_memory
 from cswf_core.flow.settings import Parts, Settings
-from cswf_core.flow.tables import TableRequest
+from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import Dataset, Key
-from cswf_core.online.counts import Sketch
-from cswf_core.online.incoming import joined, matched
-from cswf_core.recipe.merge import CHOICES
-from cswf_core.recipe.recipe import Choice, Recipe
+from cswf_core.kernels.memory import is_out_of_memory
+from cswf_core.online import Counts, Online
+from cswf_core.recipe.recipe import Choice, Recipe, load_recipe
+
+NAMES = {
+    "particles": "particles.count",
+    "scale": "particles.scale",
+    "precision": "particles.precision",
+    "directions": "schedule.directions",
+    "step size": "schedule.step_size",
+    "sets": "online.sets",
+    "room": "condition.room",
+    "prior": "condition.prior",
+    "tables": "model.dtype",
+}
+"""The keys of recipes, for the nouns of the engine's errors."""
 
 
 def choose_device(name: str) -> torch.device:
@@ -43,18 +54,18 @@ def choose_device(name: str) -> torch.device:
 def load_data(recipe: Recipe, choice: Choice | None = None) -> Dataset:
     """Load the recipe's data, or those that it chooses elsewhere, and check them."""
     choice = recipe.data if choice is None else choice
-    with boundary.calling(choice.plugin.owner, "load"), _data_fitting():
-        data = choice.part.load(Key(recipe.seed, "data").open(dtype=_dtype(recipe)))
-    return admission.check_dataset(data, choice.plugin.owner)
+    with _data_fitting():
+        data: Dataset = choice.checked.load(Key(recipe.seed, "data").open(dtype=_dtype(recipe)))
+    return data
 
 
 def build_flow(
-    recipe: Recipe, *, device: str = "auto", observers: Sequence[object] = (), sketch: Sketch | None = None
+    recipe: Recipe, *, device: str = "auto", observers: Sequence[object] = (), counts: Counts | None = None
 ) -> Flow:
     """Load the data and put the parts together; plugins that watch flows are among the observers.
 
-    Data that arrive later are loaded too, and a round is planned for each. `sketch` has the counts of data that
-    an earlier flow has learned from.
+    Data that arrive later are loaded too, and a round is planned for each. `counts` are those of data that an
+    earlier flow has learned from.
     """
     chosen = choose_device(device)
     data = load_data(recipe)
@@ -66,14 +77,15 @@ def build_flow(
         dtype=_dtype(recipe),
         half=recipe.particles.precision in ("auto", "fast"),
         tables=_tables(recipe),
-        sets=None if recipe.online is None else recipe.online.sets,
+        names=NAMES,
     )
-    with boundary.calling(recipe.data.plugin.owner, "start"), _data_fitting():
-        start = recipe.data.part.start(
-            data, settings.count, Key(recipe.seed, "start").open(dtype=settings.dtype)
-        )
+    with _data_fitting():
+        draw = Key(recipe.seed, "start").open(dtype=settings.dtype)
+        start = recipe.data.checked.start(data, settings.count, draw)
     watching = [*recipe.registry.observers(), *observers]
-    flow = Flow(data, parts_of(recipe), settings, start=start, device=chosen, observers=watching, sketch=sketch)
+    online = None if recipe.online is None else Online(recipe.online.sets, counts)
+    parts = parts_of(recipe)
+    flow = Flow(data, parts, settings, start=start, device=chosen, observers=watching, online=online)
     for number, arrival in enumerate(recipe.arrivals):
         assert recipe.online is not None
         flow.again(recipe.online.steps_after(number), arriving=load_data(recipe, arrival))
@@ -83,11 +95,10 @@ def build_flow(
 def parts_of(recipe: Recipe) -> Parts:
     """Return the four plugins that make the recipe's flow."""
     return Parts(
-        condition=recipe.condition.part,
-        projection=recipe.projection.part,
-        cdf=recipe.cdf.part,
-        schedule=recipe.schedule.part,
-        owners={kind: getattr(recipe, key).plugin.owner for key, kind in CHOICES.items()},
+        condition=recipe.condition.checked,
+        projection=recipe.projection.checked,
+        cdf=recipe.cdf.checked,
+        schedule=recipe.schedule.checked,
     )
 
 
@@ -95,7 +106,7 @@ def load_everything(recipe: Recipe) -> Dataset:
     """Load the recipe's data together with those that arrive later."""
     data = load_data(recipe)
     for arrival in recipe.arrivals:
-        data = joined(data, matched(load_data(recipe, arrival), data.classes))
+        data = data.joined(load_data(recipe, arrival).with_classes(data.classes))
     return data
 
 
@@ -120,3 +131,20 @@ def _data_fitting() -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise OutOfMemoryError("the data do not fit into this machine's memory; take fewer") from error
+
+
+def flow_from_recipe(
+    recipe: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    device: str = "auto",
+    observers: Sequence[object] = (),
+    plugins_dir: str | Path | None = None,
+) -> Flow:
+    """Return the flow that a recipe describes: a built-in name or a path, and `key.path=value` overrides."""
+    return build_flow(
+        load_recipe(recipe, overrides, plugins_dir=plugins_dir), device=device, observers=observers
+    )
+
+
+Flow.builder = staticmethod(flow_from_recipe)

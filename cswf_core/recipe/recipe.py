@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import attrs
 
+from cswf_core.checks import checked
 from cswf_core.errors import PluginError
-from cswf_core.offers import Plugin
-from cswf_core.plugins import Registry
+from cswf_core.plugins import Plugin, Registry
 from cswf_core.recipe.convert import MISSING, Converter
 from cswf_core.recipe.merge import CHOICES, as_choice, resolve_tree
 from cswf_core.recipe.nodes import (
@@ -48,6 +48,12 @@ class Choice:
     part: Any
     within: dict[str, Choice] = attrs.field(factory=dict)
     """Parameters that are plugins themselves, by name."""
+    checked: Any = attrs.field(init=False, repr=False, eq=False)
+    """The object behind the checks of its contract (`cswf_core.checks`): what the engine calls."""
+
+    @checked.default
+    def _behind_checks(self) -> Any:
+        return checked(self.part, self.plugin.owner)
 
     def plain(self) -> dict[str, Any]:
         """Return the choice as YAML has it: `use` and all parameters."""

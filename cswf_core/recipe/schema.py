@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cswf_core.offers import Plugin
-from cswf_core.plugins import Registry
+from cswf_core.plugins import Plugin, Registry
 from cswf_core.recipe.merge import CHOICES
 from cswf_core.recipe.sections import (
     DEFAULTS,

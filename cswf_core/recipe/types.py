@@ -12,7 +12,7 @@ import attrs
 
 from cswf_core.errors import PluginError
 from cswf_core.interfaces import Written
-from cswf_core.offers import KINDS
+from cswf_core.plugins import KINDS
 
 
 @attrs.frozen

@@ -36,7 +36,7 @@ def launch(
     """
     directory.refuse_if_taken(force=force, reading=recipe.path)
     with ExitStack() as closing:
-        run = Run(recipe, directory, device, observers, closing, None if earlier is None else earlier.sketch)
+        run = Run(recipe, directory, device, observers, closing, None if earlier is None else earlier.counts)
         if earlier is not None:
             run.flow.restore(earlier.snapshot)
         directory.make()

@@ -12,15 +12,15 @@ import attrs
 import torch
 import yaml
 
+from cswf_core.checks import CheckedObserver
 from cswf_core.errors import CswfError, RunError
 from cswf_core.evaluation.evaluate import Evaluated, evaluate, merged
 from cswf_core.evaluation.task import Task
-from cswf_core.flow import boundary
 from cswf_core.flow.state import Snapshot
-from cswf_core.interfaces import Dataset, Owner
+from cswf_core.interfaces import Dataset
 from cswf_core.interfaces.metric import Tell
 from cswf_core.model.writer import ModelWriter
-from cswf_core.online.counts import Sketch
+from cswf_core.online import Counts, OnlineLearner
 from cswf_core.pictures import completions
 from cswf_core.pictures import grid as pictures
 from cswf_core.pictures.flow_figure import FlowFigure
@@ -53,7 +53,7 @@ class Run:
         device: str,
         observers: Sequence[object],
         closing: ExitStack,
-        sketch: Sketch | None = None,
+        counts: Counts | None = None,
     ) -> None:
         self.recipe = recipe
         self.directory = directory
@@ -69,7 +69,7 @@ class Run:
         )
         self.record: Record | None = None
         watching = [*observers, *watchers, self.checkpoints]
-        self.flow = build_flow(recipe, device=device, observers=watching, sketch=sketch)
+        self.flow = build_flow(recipe, device=device, observers=watching, counts=counts)
         data = self.flow.everything()
         self.data_facts = {
             "samples": len(data),
@@ -202,9 +202,10 @@ class Run:
         if moments is not None:
             directory.write("frames.npz", moments.archive())
             directory.write("flow.gif", moments.gif())
-        if flow.online is not None:
-            sketch = flow.counts()
-            write_tensors(directory.file(COUNTS), sketch.tensors(), sketch.facts())
+        if isinstance(flow.online, OnlineLearner):
+            with flow.working():
+                counts = flow.online.count(flow.sampler_of_round)
+            write_tensors(directory.file(COUNTS), counts.tensors(), counts.facts())
 
     def _progress(self) -> dict[str, Any]:
         planned = sum(stage.steps for stage in self.flow.stages)
@@ -253,18 +254,15 @@ def _watchers(recipe: Recipe, directory: RunDirectory, closing: ExitStack) -> li
     """Return what the recipe's observers watch this run with; they are closed in the end."""
     found = []
     for choice in recipe.observers:
-        with boundary.calling(choice.plugin.owner, "watch"):
-            watcher = choice.part.watch(directory.path)
+        watcher = choice.checked.watch(directory.path)
         found.append(watcher)
-        if hasattr(watcher, "close"):
-            closing.callback(_close, watcher, choice.plugin.owner)
+        closing.callback(_close, choice.checked, watcher)
     return found
 
 
-def _close(watcher: Any, owner: Owner) -> None:
+def _close(observer: CheckedObserver, watcher: object) -> None:
     """Close what has watched; if that fails, the run has been done all the same."""
     try:
-        with boundary.calling(owner, "close"):
-            watcher.close()
+        observer.close(watcher)
     except CswfError as error:
         log.warning("%s", error)

@@ -11,7 +11,7 @@ import attrs
 
 from cswf_core.errors import RunError
 from cswf_core.flow.state import Snapshot
-from cswf_core.online.counts import Sketch
+from cswf_core.online import Counts
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Choice, Recipe, choose
 from cswf_core.recipe.sections import OnlineSection
@@ -28,7 +28,7 @@ class Earlier:
     """A run that has ended, for another to go on from there."""
 
     snapshot: Snapshot
-    sketch: Sketch | None
+    counts: Counts | None
     """The counts of its data; None if they have to be counted."""
     facts: dict[str, Any]
     """What the other's run.json says of it."""
@@ -55,12 +55,12 @@ def read_earlier(directory: RunDirectory) -> Earlier:
     return Earlier(Snapshot.of(found.part("flow"), found.facts), _counts(directory, lost), facts, tuple(lost))
 
 
-def _counts(directory: RunDirectory, lost: list[str]) -> Sketch | None:
+def _counts(directory: RunDirectory, lost: list[str]) -> Counts | None:
     path = directory.file(COUNTS)
     if not path.exists():
         return None
     try:
-        return Sketch.of_tensors(*read_tensors(path))
+        return Counts.of_tensors(*read_tensors(path))
     except RunError as error:
         lost.append(str(error))
         return None

@@ -57,24 +57,6 @@ class Counts(Counted, FittedCDF):
         """Value at level a in each row."""
         return inverse(self, a.double().clamp(0, 1) * self.count)
 
-    def merge(self, other: FittedCDF) -> Counts:
-        """Add the counts: exactly if both have the same edges, else as read off between the outermost edges."""
-        if not isinstance(other, Counts) or other.bins != self.bins:
-            raise TypeError("histograms merge with histograms of as many bins")
-        low, high = torch.minimum(self.low, other.low), torch.maximum(self.high, other.high)
-        total = self._at(low, high) + other._at(low, high)
-        return Counts(total, self.count + other.count, low, high)
-
-    def _at(self, low: Tensor, high: Tensor) -> Tensor:
-        """Return the counts below the edges of other ranges, rounded to whole numbers."""
-        if torch.equal(low, self.low) and torch.equal(high, self.high):
-            return self.below
-        edges = torch.linspace(0, 1, self.bins + 1, dtype=low.dtype, device=low.device)
-        levels = self.cdf(low[:, None] + (high - low)[:, None] * edges)
-        counts = (levels.double() * self.count).round().to(self.below.dtype)
-        counts[:, 0], counts[:, -1] = 0, self.count
-        return counts
-
 
 @attrs.frozen(eq=False)
 class Tables(TransportMap):
@@ -99,6 +81,7 @@ class Histogram(CDFEstimator):
         validator=_power_of_two,
     )
 
+    displaces = True
     compact = True
 
     def fit(self, values: Tensor) -> Counts:

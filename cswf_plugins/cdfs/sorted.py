@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Literal
 
 import attrs
-import torch
 from torch import Tensor
 
 from cswf_core.interfaces import CDFEstimator, FittedCDF, parameter
@@ -31,12 +30,6 @@ class SortedRows(FittedCDF):
     def icdf(self, a: Tensor) -> Tensor:
         """Value at level a in each row."""
         return interpolated_icdf(self.ordered, a, self.shift)
-
-    def merge(self, other: FittedCDF) -> SortedRows:
-        """Sort both samples together."""
-        if not isinstance(other, SortedRows) or other.shift != self.shift:
-            raise TypeError("sorted rows merge with sorted rows of the same rank rule")
-        return SortedRows(torch.cat([self.ordered, other.ordered], dim=1).sort(dim=1).values, self.shift)
 
 
 @attrs.frozen(kw_only=True)

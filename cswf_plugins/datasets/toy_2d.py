@@ -53,6 +53,8 @@ class Toy2D(DatasetSource):
         "'xy': both coordinates flow; 'x': x flows and y is the condition", default="xy"
     )
 
+    starts = True
+
     def load(self, draw: Draw) -> Dataset:
         """Return N points of the target; each point's label is the component it came from."""
         labels = _shares(self.target, self.count)

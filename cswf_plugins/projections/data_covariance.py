@@ -39,6 +39,7 @@ class DataCovariance(ProjectionSampler):
     )
 
     tempered = True
+    sees_data = True
 
     def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
         """Refuse: filters are known once the data have been seen, by what `fitted` returns."""

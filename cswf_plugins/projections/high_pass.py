@@ -45,6 +45,11 @@ class HighPass(ProjectionSampler):
 
     tempered = True
 
+    @property
+    def sees_data(self) -> bool:  # type: ignore[override]
+        """Whether the inner sampler looks at the data."""
+        return self.of.sees_data
+
     def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
         """Return the inner sampler's filters, made rougher and scaled to unit length: count × C·H·W."""
         channels, height, width = space.grid("projection 'high-pass'")

@@ -30,6 +30,8 @@ class Adaptive(Pyramid):
     )
     shortest: int = parameter("steps that every stage takes at least, before `scale`", default=40, at_least=1)
 
+    adaptive = True
+
     def __attrs_post_init__(self) -> None:
         """Refuse a decay, which counts from an end that is not known."""
         if self.decay:

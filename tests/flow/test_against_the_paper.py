@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from cswf_core.flow.directions import Directions, directions_of
 from cswf_core.interfaces import Dataset, Key, Space
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.none import NoCondition
@@ -58,10 +57,7 @@ def paper_step(X, Y, D, YD, thetas_x, thetas_y, xi, eta):
 def reference_run(flow, steps: int) -> np.ndarray:
     """Run Algorithm 1 by the slow loop, with the directions that the flow draws."""
     stage, data = flow.stages[0], flow.data
-    from cswf_core.flow.coordinates import Coordinates
-
-    coordinates = Coordinates(stage, data.space, None)
-    directions: Directions = directions_of(stage, coordinates, flow.parts, flow.condition_length, flow._data_x)
+    sampler = flow.sampler(stage)
     X = flow.particles.x.double().numpy().copy()
     one_hot = np.eye(max(1, len(data.classes)))
     conditional = flow.condition_length > 0
@@ -70,12 +66,12 @@ def reference_run(flow, steps: int) -> np.ndarray:
     xi = flow.parts.condition.amplifier
     for step in range(steps):
         thetas_x, thetas_y = [], []
-        for tile in directions.tiles(flow.settings.seed, 0, step, values=True):
-            scale = 1 if tile.scale is None else tile.scale
-            theta_x = (tile.projection.dense() * scale).double().numpy()
+        for theta in sampler.batches(flow.settings.seed, 0, step, values=True):
+            scale = 1 if theta.scale is None else theta.scale
+            theta_x = (theta.projection.dense() * scale).double().numpy()
             thetas_x += list(theta_x)
             if conditional:
-                thetas_y += list(tile.theta_y.double().numpy() / xi)
+                thetas_y += list(theta.theta_y.double().numpy() / xi)
             else:
                 thetas_y += [np.zeros(1)] * len(theta_x)
         if conditional:

@@ -9,9 +9,10 @@ import torch
 from cswf_core.errors import OutOfMemoryError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Parts, Settings
-from cswf_core.flow.tables import TableRequest
+from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import Conditions, Dataset, Key, Space
 from cswf_core.kernels.blocks import padded
+from cswf_core.online import Online
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.colorize import Colorize
@@ -111,13 +112,13 @@ def test_one_seed_gives_the_same_bits_twice():
 
 
 @pytest.mark.parametrize("rows", [1, 7, 64])
-def test_chunk_sizes_change_no_bit(rows):
+def test_the_number_of_rows_at_a_time_changes_no_bit(rows):
     flow = gpu_flow()
-    flow._chunks.rows = rows
+    flow.budget.rows = rows
     assert flow.run().digest() == gpu_flow().run().digest()
 
 
-def test_a_card_with_too_little_memory_halves_the_chunk_and_gives_the_same_bits():
+def test_a_card_with_too_little_memory_halves_the_rows_and_gives_the_same_bits():
     count = 400_000
     expected = gpu_flow(count).run().digest()
     total = torch.cuda.get_device_properties(0).total_memory
@@ -125,9 +126,9 @@ def test_a_card_with_too_little_memory_halves_the_chunk_and_gives_the_same_bits(
     try:
         torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 5 * 2**29) / total)
         flow = gpu_flow(count)
-        flow._chunks.rows = 300
+        flow.budget.rows = 300
         assert flow.run().digest() == expected
-        assert flow._chunks.rows < 300
+        assert flow.budget.rows < 300
         torch.cuda.empty_cache()
         torch.cuda.set_per_process_memory_fraction(400 * 2**20 / total)
         with pytest.raises(OutOfMemoryError, match="out of memory on cuda"):
@@ -146,7 +147,9 @@ def test_the_demo_runs_on_a_gpu():
     assert (classifier.predict(samples.x.T.numpy()) == samples.conditions.labels.numpy()).mean() >= 0.9
 
 
-def image_flow(condition=None, *, cdf=None, steps=12, directions=600, count=3000, **settings) -> Flow:
+def image_flow(
+    condition=None, *, cdf=None, steps=12, directions=600, count=3000, sets=None, plan=None, **settings
+):
     space = Space((3, 16, 16))
     coarse = Key(3, "x").open().normal(4000, 3, 4, 4)
     x = torch.nn.functional.interpolate(coarse, (16, 16), mode="bilinear").reshape(4000, -1).T.contiguous()
@@ -155,7 +158,9 @@ def image_flow(condition=None, *, cdf=None, steps=12, directions=600, count=3000
     entries = tuple(map(Entry.from_text, ("(4×4) [3]", "(8×8) [5]", "(16×16) [5]")))
     schedule = Pyramid(entries=entries, steps=steps, directions=directions)
     parts = Parts(condition or NoCondition(), ConvStack(), cdf or Histogram(), schedule)
-    return Flow(data, parts, Settings(count=count, scale=0.5, **settings), device="cuda")
+    online = None if sets is None else Online(sets)
+    settings = Settings(**{"count": 3000, "scale": 0.5, **settings})
+    return Flow(data, parts, settings, device="cuda", online=online, plan=plan)
 
 
 CONDITIONS = [NoCondition(), OneHot(), OneHot(joint="equal"), Mask(), Separate()]
@@ -176,12 +181,12 @@ def test_recorded_steps_give_the_same_bits_as_others_and_twice(condition, monkey
 
 
 def test_steps_are_recorded_and_numbers_differ_from_step_to_step():
-    flow = image_flow(half=True, steps=20)
-    found = []
-    plan = flow._make_plan
-    flow._make_plan = lambda *arguments: found.append(plan(*arguments)) or found[-1]
+    from cswf_core.flow.cuda.plan import HalfPlan  # needs Triton
+
+    plans = []
+    flow = image_flow(half=True, steps=20, plan=lambda setup: plans.append(HalfPlan(setup)) or plans[-1])
     moved = [state.displacement for state in flow]
-    assert all(p._graph is not None for p in found)
+    assert all(plan.recorded for plan in plans)
     assert len(set(moved)) == len(moved)
 
 

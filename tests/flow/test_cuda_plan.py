@@ -12,13 +12,13 @@ from cswf_core.flow.flow import Flow  # isort: skip
 from cswf_core.errors import CswfError, NotRepeatableError
 from cswf_core.flow.clock import Stopwatch
 from cswf_core.flow.cuda import plan as half_module
-from cswf_core.flow.cuda.graph import overwrite
+from cswf_core.flow.cuda.graph import Recording, overwrite
 from cswf_core.flow.cuda.layout import spread
 from cswf_core.flow.cuda.plan import HalfPlan
 from cswf_core.flow.plan import ExactPlan
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.interfaces import Conditions, Dataset, Key, Space
-from cswf_core.interfaces.draw import Recording
+from cswf_core.online import Online
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.continuous import Continuous
@@ -45,14 +45,16 @@ def images(bin_width: float = 0.0) -> Dataset:
 ENTRIES = ("(4×4) [3]", "(8×8) [3]")
 
 
-def build(kind, condition=None, cdf=None, *, bin_width=0.0, entropy=0.0, entries=ENTRIES, **settings) -> Flow:
+def build(
+    kind, condition=None, cdf=None, *, bin_width=0.0, entropy=0.0, entries=ENTRIES, sets=None, **more
+):
     """A flow whose steps are computed by one plan or the other."""
     schedule = Pyramid(entries=tuple(map(Entry.from_text, entries)), steps=2, directions=70)
     parts = Parts(condition or NoCondition(), ConvStack(), cdf or Histogram(bins=256), schedule)
-    settings = {"count": 60, "scale": 0.5, "half": True, **settings}
-    flow = Flow(images(bin_width), parts, Settings(**settings), device=DEVICE)
+    settings = {"count": 60, "scale": 0.5, "half": True, **more}
+    online = None if sets is None else Online(sets)
+    flow = Flow(images(bin_width), parts, Settings(**settings), device=DEVICE, online=online, plan=kind)
     flow.stages = tuple(attrs.evolve(stage, entropy=entropy) for stage in flow.stages)
-    flow._plan_class = lambda: kind
     return flow
 
 
@@ -210,8 +212,7 @@ def test_data_and_starts_may_lie_in_memory_as_they_like():
     flow = build(HalfPlan)
     turned = attrs.evolve(flow.data, x=flow.data.x.T.contiguous().T)
     assert not turned.x.is_contiguous()
-    other = Flow(turned, flow.parts, flow.settings, device=DEVICE)
-    other._plan_class = lambda: HalfPlan
+    other = Flow(turned, flow.parts, flow.settings, device=DEVICE, plan=HalfPlan)
     assert torch.equal(flow.run().x, other.run().x)
 
 

@@ -152,6 +152,8 @@ def test_an_early_end_of_a_stage_is_logged(tmp_path):
         def stages(self, space, projection):
             return [Stage(steps=50, directions=10, step_size=1.0)]
 
+        adaptive = True
+
         def stop(self, stage, distances):
             return len(distances) == 3
 
@@ -228,6 +230,8 @@ def test_a_schedule_may_leave_a_stage_early():
     class Impatient(Schedule):
         def stages(self, space, projection):
             return [Stage(steps=50, directions=10, step_size=1.0)] * 2
+
+        adaptive = True
 
         def stop(self, stage, distances):
             return len(distances) == 3

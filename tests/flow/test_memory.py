@@ -1,4 +1,4 @@
-"""Memory: chunks shrink when they must, and the bits stay the same."""
+"""Memory: fewer directions at a time when they must be, and the bits stay the same."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Hungry(Sorted):
         return super().transport(p, data)
 
 
-def test_out_of_memory_halves_the_chunk_and_changes_no_bit(caplog):
+def test_out_of_memory_halves_the_rows_and_changes_no_bit(caplog):
     flow = small_flow(cdf=Hungry(most=4))
     digest = flow.run().digest()
-    assert (flow._chunks.rows, flow._chunks.slab) == (4, memory.TILE)
+    assert (flow.budget.rows, flow.budget.slab) == (4, memory.BATCH)
     assert "going on with 4 directions sorted at a time" in caplog.text
     assert digest == small_flow().run().digest()
 
 
 @pytest.mark.parametrize("rows", [1, 3, 128])
-def test_chunk_sizes_change_no_bit(rows):
+def test_the_number_of_rows_at_a_time_changes_no_bit(rows):
     flow = small_flow(dtype=torch.float32)
-    flow._chunks.rows = rows
+    flow.budget.rows = rows
     assert flow.run().digest() == small_flow(dtype=torch.float32).run().digest()
 
 
@@ -68,7 +68,7 @@ class WideProjection(DenseProjection):
 def test_products_that_do_not_fit_are_halved_too(caplog):
     flow = small_flow(projection=Wide(most=127))
     x = flow.run().x
-    assert flow._chunks.slab == 150
+    assert flow.budget.slab == 150
     assert "results may differ in the last digits" in caplog.text
     torch.testing.assert_close(x, small_flow().run().x, atol=1e-12, rtol=0)
 
@@ -76,7 +76,7 @@ def test_products_that_do_not_fit_are_halved_too(caplog):
 @pytest.mark.parametrize("slab", [1, 5, 100])
 def test_slab_sizes_change_results_by_rounding_only(slab):
     flow = small_flow()
-    flow._chunks.slab = slab
+    flow.budget.slab = slab
     torch.testing.assert_close(flow.run().x, small_flow().run().x, atol=1e-12, rtol=0)
 
 
@@ -103,19 +103,19 @@ def test_running_out_of_memory_elsewhere_is_one_sentence_too(monkeypatch):
     def full(*arguments):
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate")
 
-    monkeypatch.setattr("cswf_core.flow.plan.velocity", full)
+    monkeypatch.setattr("cswf_core.flow.plan.displacements", full)
     with pytest.raises(OutOfMemoryError, match="30 particles and 40 data in 5 dimensions do not fit"):
         small_flow().run()
 
 
-def test_the_chunk_follows_from_the_memory_of_the_device(monkeypatch):
+def test_the_budget_follows_from_the_memory_of_the_device(monkeypatch):
     device = torch.device("cpu")
     monkeypatch.setattr(memory, "total_memory", lambda device: 8 * memory.TEMPORARIES * 4 * 1000 * 10)
-    few = memory.Chunks(device, 1000, 4)
+    few = memory.Budget(device, 1000, 4)
     assert (few.slab, few.rows) == (10 * memory.TEMPORARIES, 10)
-    many, hardly_any = memory.Chunks(device, 10**9, 4), memory.Chunks(device, 0, 4)
+    many, hardly_any = memory.Budget(device, 10**9, 4), memory.Budget(device, 0, 4)
     assert (many.slab, many.rows) == (1, 1)
-    assert (hardly_any.slab, hardly_any.rows) == (memory.TILE, memory.TILE)
+    assert (hardly_any.slab, hardly_any.rows) == (memory.BATCH, memory.BATCH)
 
 
 def test_an_error_that_is_not_about_memory_is_not_swallowed():
@@ -128,6 +128,6 @@ def test_an_error_that_is_not_about_memory_is_not_swallowed():
         small_flow(cdf=Wrong()).run()
 
 
-def test_tiles_cover_all_directions_once():
-    for directions in (1, memory.TILE - 1, memory.TILE, memory.TILE + 1, 50_000):
-        assert sum(count for _, count in memory.tiles(directions)) == directions
+def test_batches_cover_all_directions_once():
+    for directions in (1, memory.BATCH - 1, memory.BATCH, memory.BATCH + 1, 50_000):
+        assert sum(count for _, count in memory.batches(directions)) == directions

@@ -85,7 +85,7 @@ def test_between_two_stages_only_the_particles_are_kept():
     found: list[Snapshot] = []
     whole = image_flow(observers=(Watch(),)).run()
     assert [s.position.step for s in found] == [0, 0, 0]
-    assert all(s.z is None and s.sum is None and not s.habits for s in found)
+    assert all(s.z is None and s.sum is None and not s.numerics for s in found)
     for snapshot in found:
         flow = image_flow()
         flow.restore(snapshot)

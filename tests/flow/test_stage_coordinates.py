@@ -137,7 +137,7 @@ def test_samples_in_the_middle_of_a_coarse_stage_are_in_the_data_s_space(U):
 def test_observed_coordinates_never_move(condition, bin_width):
     x = Key(1, "x").open(dtype=torch.float64).normal(FINE, 50)
     flow = small_flow(Dataset(x=x, space=Space((FINE,)), bin_width=bin_width), condition=condition)
-    samples, given = flow.run(), flow.given()
+    samples, given = flow.run(), flow.originals()
     assert torch.equal(samples.x == given, flow.observation.mask.expand(FINE, 30))
     assert (given - x[:, samples.conditions.origin] <= bin_width).all()
 
@@ -145,7 +145,7 @@ def test_observed_coordinates_never_move(condition, bin_width):
 def test_an_observed_mean_stays_what_it_was():
     x = Key(1, "x").open(dtype=torch.float64).normal(FINE, 50)
     flow = small_flow(Dataset(x=x, space=Space((FINE,))), condition=SeenMean(2.0))
-    torch.testing.assert_close(flow.run().x.mean(dim=0), flow.given().mean(dim=0))
+    torch.testing.assert_close(flow.run().x.mean(dim=0), flow.originals().mean(dim=0))
 
 
 def test_amplifier_0_ignores_what_is_observed():

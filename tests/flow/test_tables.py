@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cswf_core.flow.tables import TableRequest
+from cswf_core.flow.coordinates import Cloud
+from cswf_core.flow.transport import TableRequest
+from cswf_core.interfaces import Rows
+from cswf_core.kernels import tables
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.none import NoCondition
@@ -26,13 +29,7 @@ def interpolated(values, tables):
 
 
 def directions(flow, step: int):
-    from cswf_core.flow.coordinates import Coordinates
-    from cswf_core.flow.directions import directions_of
-
-    stage = flow.stages[0]
-    coordinates = Coordinates(stage, flow.data.space, None, 1.0, flow._data_x)
-    drawn = directions_of(stage, coordinates, flow.parts, flow.condition_length, flow._data_x)
-    return next(iter(drawn.tiles(flow.settings.seed, 0, step, values=False)))
+    return next(flow.sampler(flow.stages[0]).batches(flow.settings.seed, 0, step, values=False))
 
 
 @pytest.mark.parametrize("condition", [NoCondition(), OneHot()], ids=lambda c: type(c).__name__)
@@ -42,11 +39,9 @@ def test_moving_by_the_tables_is_nearly_the_step_itself(condition):
     flow = small_flow(**parts, count=30)
     before = flow.particles.x.clone()
     state = next(iter(flow))
-    tile = directions(flow, 0)
-    from cswf_core.flow.step import Cloud
-
-    p = tile.project(Cloud(before, flow.particles.conditions))
-    move = tile.adjoint(interpolated(p.numpy(), state.tables)) * state.eta / p.shape[0]
+    theta = directions(flow, 0)
+    p = theta.project(Cloud(before, flow.particles.conditions))
+    move = theta.adjoint(interpolated(p.numpy(), state.tables)) * state.eta / p.shape[0]
     missed, moved = (before + move - flow.particles.x).abs().mean(), (flow.particles.x - before).abs().mean()
     assert missed < 0.02 * moved
 
@@ -60,11 +55,11 @@ def test_blocks_of_directions_do_not_change_the_order_of_tables(monkeypatch):
 
 
 @pytest.mark.parametrize("rows", [7, 16, 1000])
-def test_a_share_of_the_directions_is_the_first_of_each_tile(rows, monkeypatch):
-    monkeypatch.setattr("cswf_core.flow.memory.TILE", 16)
+def test_a_share_of_the_directions_is_the_first_of_each_batch(rows, monkeypatch):
+    monkeypatch.setattr("cswf_core.flow.memory.BATCH", 16)
     every = [s.tables for s in image_flow(tables=TableRequest(knots=5))]
     flow = image_flow(tables=TableRequest(knots=5, share=0.5))
-    flow._chunks.rows = rows
+    flow.budget.rows = rows
     half = [s.tables for s in flow]
     chosen = [*range(8), *range(16, 24), *range(32, 36)]  # 16 + 16 + 8 directions
     for whole, part in zip(every, half, strict=True):
@@ -72,7 +67,7 @@ def test_a_share_of_the_directions_is_the_first_of_each_tile(rows, monkeypatch):
 
 
 def test_only_some_steps_hand_out_tables_and_all_move_by_them(monkeypatch):
-    monkeypatch.setattr("cswf_core.flow.tables.FIRST", 1)
+    monkeypatch.setattr("cswf_core.flow.transport.FIRST", 1)
     flow = image_flow(tables=TableRequest(knots=5, every=2))
     assert [s.tables is not None for s in flow] == [True, True, False, True] * 3
     assert flow.samples().digest() == image_flow(tables=TableRequest(knots=5)).run().digest()
@@ -84,14 +79,10 @@ def test_tables_are_rounded_and_particles_move_by_what_was_rounded():
     before = flow.particles.x.clone()
     state = next(iter(flow))
     assert state.tables.positions.dtype == torch.float16
-    from cswf_core.flow.step import Cloud
-    from cswf_core.interfaces import Rows
-    from cswf_core.kernels import tables
-
-    tile = directions(flow, 0)
-    rows = Rows.of(tile.project(Cloud(flow.stages[0].upsampling.down(before), flow.particles.conditions)))
+    theta = directions(flow, 0)
+    rows = Rows.of(theta.project(Cloud(flow.stages[0].upsampling.down(before), flow.particles.conditions)))
     tables.displace(rows, state.tables.positions[0], state.tables.displacements[0])
-    move = flow.stages[0].upsampling.up(tile.adjoint(rows.values)) * state.eta / rows.values.shape[0]
+    move = flow.stages[0].upsampling.up(theta.adjoint(rows.values)) * state.eta / rows.values.shape[0]
     torch.testing.assert_close(before + move, flow.particles.x, atol=1e-5, rtol=0)
 
 

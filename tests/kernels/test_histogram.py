@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cswf_core.kernels import histogram
 from cswf_core.kernels.rows import Rows
-from cswf_plugins.cdfs.histogram import Counts, Histogram
+from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
 
 
@@ -88,23 +88,6 @@ def test_a_value_beyond_the_counted_range_is_pulled_back_to_the_datas_extreme():
     rows = Rows(far.clone(), p.amin(dim=1), p.amax(dim=1))
     through.displace(rows)
     torch.testing.assert_close(far + rows.values, torch.stack([q.amin(dim=1), q.amax(dim=1)], dim=1))
-
-
-def test_counts_with_the_same_edges_merge_exactly_and_others_closely():
-    whole = values(2, 4000)
-    low, high = whole.amin(dim=1), whole.amax(dim=1)
-    estimator = Histogram(bins=128)
-    parts = [estimator.fit_rows(Rows(part, low, high)) for part in whole.split(1500, dim=1)]
-    together = parts[0].merge(parts[1]).merge(parts[2])
-    assert torch.equal(together.below, estimator.fit(whole).below)
-    assert together.count == 4000
-    apart = estimator.fit(whole[:, :1500]).merge(estimator.fit(whole[:, 1500:]))
-    assert torch.equal(apart.below[:, -1], torch.full((2,), 4000, dtype=torch.int32))
-    assert (apart.below.diff(dim=1) >= 0).all()
-    assert (apart.below - estimator.fit(whole).below).abs().max() < 60
-    with pytest.raises(TypeError, match="as many bins"):
-        parts[0].merge(Histogram(bins=64).fit(whole))
-    assert isinstance(apart, Counts)
 
 
 def test_the_noise_is_even_and_different_in_each_row():

@@ -85,14 +85,6 @@ def test_equal_values_and_constant_rows_give_finite_maps():
     assert torch.isfinite(Sorted().fit(p).cdf(p)).all()
 
 
-def test_merging_equals_fitting_at_once():
-    a, b = rows(3, 12), rows(3, 5, seed=1)
-    whole, merged = Sorted().fit(torch.cat([a, b], dim=1)), Sorted().fit(a).merge(Sorted().fit(b))
-    assert torch.equal(whole.ordered, merged.ordered)
-    with pytest.raises(TypeError, match="same rank rule"):
-        Sorted().fit(a).merge(Sorted(rank="half").fit(b))
-
-
 def test_quantiles_span_each_row():
     fitted = Sorted(rank="half").fit(rows(3, 100))
     knots = fitted.icdf(torch.linspace(0, 1, 9, dtype=torch.float64).expand(3, -1))

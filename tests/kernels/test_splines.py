@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cswf_core.interfaces import Key
-from cswf_core.kernels.splines import inverted, paces, quantiles, spline_cdf, spline_icdf
+from cswf_core.kernels.splines import paces, quantiles, spline_cdf, spline_icdf
 
 
 def rows(h: int, n: int, seed: int = 0) -> torch.Tensor:
@@ -172,13 +172,3 @@ def test_gaps_of_very_different_size_give_finite_levels_in_order():
     back = inverse(values, torch.linspace(0, 1, 1001)[None])
     assert torch.isfinite(back).all()
     assert (back.diff(dim=1) >= 0).all()
-
-
-def test_a_cdf_with_a_jump_is_inverted_to_rounding():
-    """Half of the mass is uniform on [0, 1], half sits at 0.3: the jump is from 0.15 to 0.65."""
-    breaks = torch.tensor([[0.0, 0.3, 1.0]], dtype=torch.float64)
-    got = inverted(lambda z: (z + (z >= 0.3)) / 2, breaks, 21)
-    a = levels(1, 21)
-    expected = torch.where(a <= 0.15, 2 * a, torch.where(a <= 0.65, 0.3, 2 * a - 1))
-    torch.testing.assert_close(got, expected, atol=1e-15, rtol=1e-14)
-    assert (got == 0.3).sum() >= 9

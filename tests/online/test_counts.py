@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from cswf_core.errors import DataError, RunError
-from cswf_core.flow.step import Cloud
-from cswf_core.interfaces import CDFEstimator, Conditions, Dataset, Key, Owner, Space
+from cswf_core.flow.coordinates import Cloud
+from cswf_core.flow.transport import Place
+from cswf_core.interfaces import CDFEstimator, Conditions, Dataset, Key, Space
 from cswf_core.kernels.tally import Tally
-from cswf_core.online.counts import Sketch
+from cswf_core.online import Counts
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.conditions.continuous import Continuous
 from cswf_plugins.conditions.mask import Mask
@@ -28,7 +29,6 @@ N = 150
 PYRAMID = Pyramid(
     entries=tuple(map(Entry.from_text, ("(2×2) [2]", "(4×4) [3]", "(8×8) [3]"))), steps=2, directions=40
 )
-OWNER = Owner("cdf", "histogram", "cswf", "")
 
 
 def images(n: int = N) -> Dataset:
@@ -57,16 +57,17 @@ def learner(data, **parts):
     return small_flow(data, **parts)
 
 
-def counted(flow, data, pieces) -> Sketch:
+def counted(flow, data, pieces) -> Counts:
     """The counts of data that come in pieces, each a tensor of the samples' numbers."""
-    whole = flow.online.sketch
-    sketch = Sketch([Tally.empty(*tally.counts.shape) for tally in whole.tallies], whole.lattice, whole.sets)
+    whole = flow.online.counts
+    tallies = [Tally.empty(*tally.counts.shape) for tally in whole.tallies]
+    counts = Counts(tallies, whole.fixed_point, whole.sets)
     for piece in pieces:
-        sketch.insert(data.take(piece), lambda index: flow._directions(flow.stages[index]), flow.settings.seed)
-    return sketch
+        counts.insert(data.take(piece), flow.sampler_of_round, flow.settings.seed)
+    return counts
 
 
-def same(one: Sketch, other: Sketch) -> bool:
+def same(one: Counts, other: Counts) -> bool:
     mine, theirs = one.tensors(), other.tensors()
     return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
 
@@ -94,14 +95,13 @@ def test_samples_one_by_one_give_the_counts_of_all_at_once():
 def test_counts_are_those_of_the_projected_values():
     data = attrs.evolve(images(), bin_width=0.0)
     flow = learner(data, condition=OneHot(), schedule=PYRAMID, projection=ConvStack())
-    sketch = counted(flow, data, [torch.arange(N)])
+    counts = counted(flow, data, [torch.arange(N)])
     for index, stage in enumerate(flow.stages):
-        directions = flow._directions(stage)
-        counts = sketch.stage(index, directions, flow.parts.cdf, OWNER).of(1)
-        tile = next(directions.tiles(flow.settings.seed, index, 1, values=True))
-        z = directions.coordinates.enter_data(data.x.double())
-        values = tile.project(Cloud(z, data.conditions))
-        (fit,) = counts.fits(0, 0, len(values), None)
+        sampler = flow.sampler(stage)
+        theta = next(sampler.batches(flow.settings.seed, index, 1, values=True))
+        z = sampler.coordinates.enter_data(data.x.double())
+        values = theta.project(Cloud(z, data.conditions))
+        (fit,) = counts.stage(index, sampler, flow.parts.cdf).of(1).along(theta)(slice(0, len(values)))
         edges = fit.low[:, None] + (fit.high - fit.low)[:, None] / 32 * torch.arange(33)
         direct = (values[:, :, None] < edges[:, None]).sum(dim=1)
         assert int((direct - fit.below).abs().max()) <= 1  # a value at an edge
@@ -110,24 +110,25 @@ def test_counts_are_those_of_the_projected_values():
 def test_projections_are_sums_without_rounding():
     data = images()
     flow = learner(data, condition=OneHot(), schedule=PYRAMID, projection=ConvStack())
-    lattice, directions = flow.online.sketch.lattice, flow._directions(flow.stages[1])
-    beams = lattice.beams(next(directions.tiles(0, 1, 0, values=True)), directions, data.bin_width)
-    samples = lattice.samples(data, slice(0, N), torch.device("cpu"))
-    theta, x = (beams.theta * 2**26).long(), (samples.x * 2 ** (24 - lattice.x)).long()
-    assert torch.equal(theta.double() / 2**26, beams.theta)
-    assert torch.equal(x.double() / 2 ** (24 - lattice.x), samples.x)
+    fixed, sampler = flow.online.counts.fixed_point, flow.sampler(flow.stages[1])
+    drawn = next(sampler.batches(0, 1, 0, values=True))
+    directions = fixed.directions(drawn, sampler, data.bin_width)
+    samples = fixed.samples(data, slice(0, N), torch.device("cpu"))
+    theta, x = (directions.theta * 2**26).long(), (samples.x * 2 ** (24 - fixed.x)).long()
+    assert torch.equal(theta.double() / 2**26, directions.theta)
+    assert torch.equal(x.double() / 2 ** (24 - fixed.x), samples.x)
     whole = theta @ x  # in whole numbers, which know no rounding
-    assert torch.equal(whole.double() / 2 ** (50 - lattice.x), beams.theta @ samples.x)
+    assert torch.equal(whole.double() / 2 ** (50 - fixed.x), directions.theta @ samples.x)
     assert torch.equal(whole.double().long(), whole)
 
 
 def test_fits_come_in_the_order_that_is_asked_for():
     data = images()
     flow = learner(data)
-    sketch = counted(flow, data, [torch.arange(N)])
-    counts = sketch.stage(0, flow._directions(flow.stages[0]), flow.parts.cdf, OWNER).of(0)
-    (everything,), order = counts.fits(0, 0, 50, None), torch.tensor([7, 3, 49])
-    (chosen,), (some,) = counts.fits(0, 0, 3, order), counts.fits(0, 10, 5, None)
+    counts = counted(flow, data, [torch.arange(N)])
+    target = counts.stage(0, flow.sampler(flow.stages[0]), flow.parts.cdf).of(0)
+    (everything,), order = target.at(Place(0), 50), torch.tensor([7, 3, 49])
+    (chosen,), (some,) = target.at(Place(0, 0, order), 3), target.at(Place(0, 10), 5)
     assert torch.equal(chosen.below, everything.below[order])
     assert torch.equal(some.low, everything.low[10:15])
 
@@ -162,23 +163,23 @@ def test_counts_can_be_kept_and_taken_up_again():
     flow = learner(data)
     half = counted(flow, data, [torch.arange(60)])
     tensors = {name: tensor.clone() for name, tensor in half.tensors().items()}
-    again = Sketch.of_tensors(tensors, half.facts())
-    again.insert(data.take(torch.arange(60, N)), lambda i: flow._directions(flow.stages[i]), flow.settings.seed)
+    again = Counts.of_tensors(tensors, half.facts())
+    again.insert(data.take(torch.arange(60, N)), flow.sampler_of_round, flow.settings.seed)
     assert same(again, counted(flow, data, [torch.arange(N)]))
     assert (again.samples, again.pieces) == (N, 2)
 
 
 def test_counts_of_another_version_or_another_flow_are_refused():
     flow = learner(images())
-    sketch = flow.online.sketch
+    counts = flow.online.counts
     with pytest.raises(RunError, match="format 7, and this version of cswf reads 1"):
-        Sketch.of_tensors(sketch.tensors(), {**sketch.facts(), "format": 7})
+        Counts.of_tensors(counts.tensors(), {**counts.facts(), "format": 7})
     with pytest.raises(RunError, match="no counts of data"):
-        Sketch.of_tensors({"a": torch.ones(1)} | dict(list(sketch.tensors().items())[:2]), sketch.facts())
+        Counts.of_tensors({"a": torch.ones(1)} | dict(list(counts.tensors().items())[:2]), counts.facts())
     with pytest.raises(
         RunError, match="and 32 bins, and this flow has 2 sets of 50 directions in 1 stages, and 64"
     ):
-        sketch.check(flow.stages, 64, 2)
+        counts.check(flow.stages, 64, 2)
 
 
 def test_points_far_beyond_the_first_are_refused():

@@ -15,8 +15,7 @@ from cswf_core.errors import DataError, RoomError, RunError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.interfaces import Conditions, Dataset, Key
-from cswf_core.online.counts import Sketch
-from cswf_core.online.incoming import joined, matched
+from cswf_core.online import Counts, Online
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.conditions.continuous import Continuous
 from cswf_plugins.conditions.none import NoCondition
@@ -44,7 +43,7 @@ def learner(data=None, **parts):
 def digits_flow(data: Dataset, condition: object, steps: int = 150) -> Flow:
     """Digits as in the recipe `digits`, with counts along 64 sets of directions."""
     parts = Parts(condition, Uniform(), Histogram(bins=128), Constant(steps=steps, directions=256))
-    return Flow(data, parts, Settings(count=len(data) // 2, sets=64, half=True))
+    return Flow(data, parts, Settings(count=len(data) // 2, half=True), online=Online(64))
 
 
 def right(samples: Dataset, real: Dataset) -> tuple[float, float]:
@@ -126,13 +125,13 @@ def test_counts_that_were_kept_are_not_counted_again(monkeypatch):
     flow, planned = learner(data), learner(data)
     planned.again(2, arriving=new)
     flow.run()
-    sketch = flow.online.sketch
-    tensors = {name: tensor.clone() for name, tensor in sketch.tensors().items()}
-    settings, parts = flow.settings, flow.parts
-    later = Flow(data, parts, settings, sketch=Sketch.of_tensors(tensors, sketch.facts()))
-    counted, insert = [], Sketch.insert
+    kept = flow.online.counts
+    tensors = {name: tensor.clone() for name, tensor in kept.tensors().items()}
+    online = Online(kept.sets, Counts.of_tensors(tensors, kept.facts()))
+    later = Flow(data, flow.parts, flow.settings, online=online)
+    counted, insert = [], Counts.insert
     monkeypatch.setattr(
-        Sketch, "insert", lambda self, data, *more: counted.append(data) or insert(self, data, *more)
+        Counts, "insert", lambda self, data, *more: counted.append(data) or insert(self, data, *more)
     )
     later.again(2, arriving=new)
     later.restore(flow.snapshot())
@@ -155,7 +154,7 @@ def test_data_can_come_between_any_two_steps(inside):
     after = flow.samples()
     torch.testing.assert_close(after.x[:, : len(before)], before.x, atol=1e-6, rtol=0)
     assert torch.equal(flow.particles.conditions.labels[: len(labels)], labels)
-    assert flow.online.sketch.samples == len(data) + len(new)
+    assert flow.online.counts.samples == len(data) + len(new)
     assert len(flow.run()) == len(after) == round(30 * (len(data) + len(new)) / len(data))
 
 
@@ -207,9 +206,9 @@ def test_images_with_channels_last_are_refused():
 
 def test_classes_are_matched_by_name():
     known = digits(3, 5, 7)
-    new = matched(digits(2, 3, 7), known.classes)
+    new = digits(2, 3, 7).with_classes(known.classes)
     assert new.classes == ("3", "5", "7", "2")
-    both = joined(known, new)
+    both = known.joined(new)
     for c, name in enumerate(both.classes):
         alone = len(digits(int(name)))
         assert int((both.conditions.labels == c).sum()) == (alone if name in "25" else 2 * alone)
@@ -217,11 +216,11 @@ def test_classes_are_matched_by_name():
 
 def test_data_that_join_keep_what_they_are():
     known, new = digits(1), attrs.evolve(digits(1), bin_width=0.0)
-    both = joined(known, new)
+    both = known.joined(new)
     assert both.bin_width == 0
     torch.testing.assert_close(both.x[:, : len(known)], known.x + known.bin_width / 2)
     mirrored = attrs.evolve(known, augmented=3, held_out=digits(1))
-    both = joined(mirrored, mirrored)
+    both = mirrored.joined(mirrored)
     assert both.augmented == 6
     assert torch.equal(both.genuine().x[:, -1], known.x[:, -4])
     assert len(both.held_out) == 2 * len(known)
@@ -259,7 +258,7 @@ def test_data_that_do_not_fit_are_refused_and_change_nothing(samples, labels, se
 
 
 def test_a_flow_without_counts_says_how_to_get_them():
-    with pytest.raises(RunError, match=r"keeps no counts of its data.*online\.sets"):
+    with pytest.raises(RunError, match=r"keeps no counts of its data.* give it sets of directions"):
         small_flow().insert(random_data())
 
 

@@ -65,6 +65,8 @@ def test_the_start_and_the_end_are_the_particles_themselves():
 def test_a_flow_that_ends_early_still_has_its_end():
     @attrs.frozen
     class Impatient(Constant):
+        adaptive = True
+
         def stop(self, stage, distances):
             return len(distances) == 7
 

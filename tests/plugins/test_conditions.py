@@ -192,15 +192,15 @@ def test_block_means_are_kept_and_are_a_projection():
     torch.testing.assert_close(observation.seen(x).T.reshape(5, *COLOUR.shape), expected)
     flow = small_flow(bytes_as_images(COLOUR, 100), condition=SuperResolution(size=2), **FLOW)
     samples = flow.run().x
-    torch.testing.assert_close(observation.seen(samples), observation.seen(flow.given()), atol=1e-5, rtol=0)
+    torch.testing.assert_close(observation.seen(samples), observation.seen(flow.originals()), atol=1e-5, rtol=0)
 
 
 def test_luminance_is_kept():
     flow = small_flow(bytes_as_images(COLOUR, 100), condition=Colorize(), **FLOW)
     weights = torch.tensor(LUMINANCE)[:, None, None]
-    grey = [(weights * x.reshape(3, -1, 60)).sum(dim=0) for x in (flow.run().x, flow.given())]
+    grey = [(weights * x.reshape(3, -1, 60)).sum(dim=0) for x in (flow.run().x, flow.originals())]
     torch.testing.assert_close(*grey, atol=1e-5, rtol=0)
-    shown = Luminance().shown(flow.given()).reshape(3, -1, 60)
+    shown = Luminance().shown(flow.originals()).reshape(3, -1, 60)
     torch.testing.assert_close(shown, grey[1].expand_as(shown))
 
 

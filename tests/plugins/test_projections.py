@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cswf_core.errors import DataError, RunError
-from cswf_core.flow.gain import largest_eigenvalue, longest_step
+from cswf_core.flow.stability import largest_eigenvalue, longest_step
 from cswf_core.interfaces import Dataset, Draw, Key, ProjectionSampler, Space
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.projections.conv_stack import ConvStack, window
@@ -184,7 +184,7 @@ def test_the_largest_eigenvalue_counts_the_upsampling():
     flow = small_flow(noise_images(space), projection=ConvStack(), schedule=schedule)
     directions = _directions(flow)
     theta = torch.cat(
-        [t.scale * t.projection.dense() for i in range(300) for t in directions.tiles(0, 0, i, values=False)]
+        [t.scale * t.projection.dense() for i in range(300) for t in directions.batches(0, 0, i, values=False)]
     )
     full = directions.coordinates.upsampling.up(theta.T)
     torch.testing.assert_close(full.norm(dim=0), torch.ones(full.shape[1]).double())
@@ -193,7 +193,7 @@ def test_the_largest_eigenvalue_counts_the_upsampling():
 
 
 def _directions(flow):
-    return flow._directions(flow.stages[0])
+    return flow.sampler(flow.stages[0])
 
 
 def test_a_tempered_sampler_shortens_the_step_and_an_even_one_does_not():
@@ -241,7 +241,7 @@ def test_a_step_draws_whole_bases(monkeypatch):
     monkeypatch.setattr("cswf_core.flow.memory.TILE", 1024)
     d = GRID.dimension
     flow = small_flow(noise_images(), projection=Orthogonal(), schedule=Constant(steps=1, directions=1500))
-    tiles = [tile.projection.dense() for tile in _directions(flow).tiles(0, 0, 0, values=True)]
+    tiles = [tile.projection.dense() for tile in _directions(flow).batches(0, 0, 0, values=True)]
     assert [len(tile) for tile in tiles] == [9 * d, 1500 - 9 * d]  # nine bases are the first with 1,024 or more
     for first in range(0, 9 * d, d):
         block = tiles[0][first : first + d]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.flow.gain import tempering
-from cswf_core.flow.step import Cloud
+from cswf_core.flow.coordinates import Cloud
+from cswf_core.flow.stability import tempering
 from cswf_core.interfaces import Dataset, Draw, Key, ProjectionSampler, Schedule, Space, Stage
 from cswf_plugins.conditions.colorize import Colorize
 from cswf_plugins.conditions.mask import Mask
@@ -143,15 +143,15 @@ def growth(schedule: Pyramid, space: Space, projection: ProjectionSampler) -> li
     flow = small_flow(data, projection=projection, schedule=schedule, count=2)
     found = []
     for index, stage in enumerate(flow.stages):
-        directions = flow._directions(stage)
-        coordinates = directions.coordinates
-        eta = stage.eta(0) * tempering(directions, Key(flow.settings.seed, "gain", index))
+        sampler = flow.sampler(stage)
+        coordinates = sampler.coordinates
+        eta = stage.eta(0) * tempering(sampler, Key(flow.settings.seed, "gain", index))
         error = Key(1, "e").open(dtype=torch.float64).normal(space.dimension, 1)
         z = coordinates.enter(error)
         lengths = []
         for step in range(24):
             update = sum(
-                t.adjoint(t.project(Cloud(z, None))) for t in directions.tiles(0, index, step, values=False)
+                t.adjoint(t.project(Cloud(z, None))) for t in sampler.batches(0, index, step, values=False)
             )
             z = z - eta / stage.directions * coordinates.gram(update)
             lengths.append(float(z.norm()))

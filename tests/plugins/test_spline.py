@@ -109,61 +109,6 @@ def test_a_spike_of_the_data_receives_its_share_of_the_particles():
     torch.testing.assert_close(share, torch.full((4,), 0.3, dtype=torch.float64), atol=0.002, rtol=0)
 
 
-def test_merging_small_samples_equals_fitting_at_once():
-    a, b = rows(3, 12), rows(3, 5, seed=1)
-    for one, other in [(a, b), (a, b[:, :1]), (a[:, :1], b[:, :1])]:
-        whole = Spline(knots=15).fit(torch.cat([one, other], dim=1))
-        merged = Spline(knots=15).fit(one).merge(Spline(knots=15).fit(other))
-        assert torch.equal(whole.values, merged.values)
-        assert merged.count == whole.count
-
-
-def test_merging_large_samples_is_nearly_fitting_at_once():
-    a, b = rows(4, 9000), 0.5 * rows(4, 3000, seed=1) + 3
-    estimator = Spline(knots=500)
-    whole, merged = estimator.fit(torch.cat([a, b], dim=1)), estimator.fit(a).merge(estimator.fit(b))
-    z = torch.linspace(-5, 6, 2001, dtype=torch.float64).expand(4, -1)
-    torch.testing.assert_close(merged.cdf(z), whole.cdf(z), atol=1e-3, rtol=0)
-    ends = torch.tensor([0.0, 1.0], dtype=torch.float64).expand(4, -1)
-    assert torch.equal(merged.icdf(ends), whole.icdf(ends))
-
-
-def test_a_merged_spline_is_the_mixture_at_its_knots_whichever_comes_first():
-    one, other = Spline(knots=40).fit(rows(3, 300)), Spline(knots=40).fit(2 + rows(3, 100, seed=1))
-    merged, turned = one.merge(other), other.merge(one)
-    expected = (3 * one.cdf(merged.values) + other.cdf(merged.values)) / 4
-    torch.testing.assert_close(levels(3, 40), expected, atol=1e-12, rtol=0)
-    torch.testing.assert_close(merged.values, turned.values)
-    assert merged.count == 400
-
-
-def test_a_spline_merged_with_itself_is_itself():
-    fitted = Spline(knots=30).fit(rows(3, 500))
-    torch.testing.assert_close(fitted.merge(fitted).values, fitted.values, atol=1e-12, rtol=0)
-
-
-def test_a_large_sample_takes_in_a_single_value_by_its_weight():
-    fitted = Spline(knots=100).fit(rows(2, 999))
-    merged = fitted.merge(Spline(knots=100).fit(torch.full((2, 1), 0.25, dtype=torch.float64)))
-    z = torch.tensor([[-1.0, 1.0, 9.0]], dtype=torch.float64).expand(2, 3)
-    expected = 0.999 * fitted.cdf(z) + 0.001 * (z > 0)
-    torch.testing.assert_close(merged.cdf(z), expected, atol=1e-4, rtol=0)
-
-
-def test_spikes_survive_merging_to_the_last_bit():
-    a, b = rows(2, 4000), rows(2, 4000, seed=1)
-    a[:, :2000] = 0.1
-    merged = Spline(knots=200).fit(a).merge(Spline(knots=200).fit(b))
-    assert float((merged.icdf(levels(2, 4001)) == 0.1).double().mean()) == pytest.approx(0.25, abs=0.01)
-
-
-def test_splines_merge_only_with_their_like():
-    fitted = Spline(knots=10).fit(rows(1, 20))
-    for other in (Spline(knots=11).fit(rows(1, 20)), Sorted().fit(rows(1, 20))):
-        with pytest.raises(TypeError, match="same number of knots"):
-            fitted.merge(other)
-
-
 def test_quantiles_span_each_row():
     values = rows(3, 100)
     knots = Spline().fit(values).icdf(torch.linspace(0, 1, 9, dtype=values.dtype).expand(len(values), -1))
@@ -181,19 +126,17 @@ def test_no_result_depends_on_reading_numbers_back_from_the_device():
     """Tensors on `meta` have shapes and no numbers: whatever asked for one would raise."""
     p, q = torch.empty(3, 50, device="meta"), torch.empty(3, 70, device="meta")
     estimator = Spline(knots=20)
-    merged = estimator.fit(p).merge(estimator.fit(q))
-    assert merged.icdf(merged.cdf(p)).shape == (3, 50)
+    assert estimator.fit(q).icdf(estimator.fit(p).cdf(p)).shape == (3, 50)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 def test_a_gpu_gives_the_same_spline_and_never_waits():
     p, q = rows(4, 3000), rows(4, 2000, seed=1)
-    expected = [transported(p, q, 100), Spline(knots=100).fit(p).merge(Spline(knots=100).fit(q)).values]
+    expected = transported(p, q, 100)
     p, q = p.cuda(), q.cuda()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        got = [transported(p, q, 100), Spline(knots=100).fit(p).merge(Spline(knots=100).fit(q)).values]
+        got = transported(p, q, 100)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    for one, other in zip(got, expected, strict=True):
-        torch.testing.assert_close(one.cpu(), other, atol=1e-10, rtol=0)
+    torch.testing.assert_close(got.cpu(), expected, atol=1e-10, rtol=0)

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from cswf_core import hookspecs
-from cswf_core.offers import KINDS
+from cswf_core.plugins import KINDS
 from cswf_core.recipe import RecipeError, builtin_recipes, load_recipe
 from cswf_core.recipe.recipe import KEYS
 from cswf_core.recipe.types import options
@@ -29,7 +29,6 @@ FLOORS = {
     "cswf_core.hookspecs": 1,
     "cswf_core.runs": 1,
     "cswf_core.flow": 2,
-    "cswf_core.offers": 2,
     "cswf_core.plugins": 2,
     "cswf_plugins": 2,
     "cswf_core.report": 2,
@@ -96,7 +95,7 @@ def blocks(name: str, kind: str) -> list[str]:
     return re.findall(rf"^```{re.escape(kind)}\n(.*?)^```$", read(name), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("spec", [hookspecs.Registration, hookspecs.Observation])
+@pytest.mark.parametrize("spec", [hookspecs.Registration, hookspecs.Watching])
 def test_every_hook_is_documented(spec):
     for name in vars(spec):
         if not name.startswith("_"):

@@ -239,7 +239,7 @@ def test_yaml_1_1_truth_values_get_a_hint(complaints, registry):
         loud: bool = False
 
     from cswf_core.interfaces import Owner
-    from cswf_core.offers import Plugin
+    from cswf_core.plugins import Plugin
 
     registry.plugins.append(Plugin(Owner("schedule", "flagged", "test", "1"), Flagged))
     try:

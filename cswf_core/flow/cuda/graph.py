@@ -7,7 +7,8 @@ So the graph prepares them on a second stream while the particles move along the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FunctionType
 from typing import Any, Generic, TypeVar
 
@@ -16,7 +17,8 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import CswfError, NotRepeatableError
-from cswf_core.interfaces.draw import Recording
+from cswf_core.interfaces import Key
+from cswf_core.interfaces.draw import recorder
 
 log = logging.getLogger("cswf")
 
@@ -27,10 +29,69 @@ PRIORITY = -1
 
 
 Prepare = Callable[[], Prepared]
-"""() → what a step needs besides the particles: directions, and the data's distributions along them."""
+"""() → the directions of a step, and the data's distributions along them."""
 
 Move = Callable[[Prepared], tuple[Tensor, ...]]
-"""Move the particles along what was prepared; return what is to be known of it, on the device."""
+"""Moves the particles along prepared directions, and returns numbers about the move, on the device."""
+
+
+class Recording:
+    """Random numbers of work that is recorded once, as a CUDA graph is, and repeated for other steps.
+
+    While it is `noting`, keys that are opened are noted, and their bits are read from the device; `turn_to`
+    puts those of another step there.
+    """
+
+    SLOTS = 256
+    NUMBERS = 1 << 20
+
+    def __init__(self, device: torch.device, step: int) -> None:
+        """`step` is the one whose draws are noted; keys of no step, or another, stay what they are."""
+        self.device = device
+        self.step = step
+        self._keys: list[Key] = []
+        self._bits = torch.zeros(self.SLOTS, 2, dtype=torch.int64, device=device)
+        # Both lie outside of what is recorded: memory in there is used again as soon as it is free.
+        self._numbers = torch.zeros(self.NUMBERS, device=device)
+        self._used = 0
+        self._drawn: list[tuple[Key, Callable[[Key], Tensor], Tensor]] = []
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Note the keys that are opened inside."""
+        token = recorder.set(self)
+        try:
+            yield
+        finally:
+            recorder.reset(token)
+
+    def note(self, key: Key, device: torch.device) -> Tensor:
+        """Return where on the device a key's bits will be."""
+        if device.type != self.device.type or len(self._keys) == self.SLOTS:
+            raise NotRepeatableError("more is drawn than can be recorded, or elsewhere")
+        self._keys.append(key)
+        return self._bits[len(self._keys) - 1]
+
+    def note_numbers(self, key: Key, make: Callable[[Key], Tensor], count: int) -> Tensor:
+        """Return where `count` numbers will be that are made on the host, of a key."""
+        place = self._numbers[self._used : self._used + count]
+        if len(place) < count:
+            raise NotRepeatableError("more numbers are drawn than can be recorded")
+        self._used += count
+        self._drawn.append((key, make, place))
+        return place
+
+    def turn_to(self, step: int) -> None:
+        """Put another step's bits and numbers there."""
+        halves = [self._at(key, step).halves() for key in self._keys]
+        signed = [[half - 2**64 if half >= 2**63 else half for half in pair] for pair in halves]
+        if signed:
+            self._bits[: len(signed)].copy_(torch.tensor(signed), non_blocking=True)
+        for key, make, place in self._drawn:
+            place.copy_(make(self._at(key, step)), non_blocking=True)
+
+    def _at(self, key: Key, step: int) -> Key:
+        return attrs.evolve(key, step=step) if key.step == self.step else key
 
 
 class StepGraph(Generic[Prepared]):

@@ -1,4 +1,4 @@
-"""Directions and samples as half precision wants them, and how they meet."""
+"""Directions and samples laid out for half precision on CUDA, and the products of the two."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.checks import CheckedCondition
 from cswf_core.errors import RunError
-from cswf_core.flow.estimate import Fits
+from cswf_core.flow.directions import Directions
 from cswf_core.flow.particles import Particles
-from cswf_core.flow.step import Meeting, Tile
+from cswf_core.flow.settings import Settings
+from cswf_core.flow.transport import Fits, Place
 from cswf_core.interfaces import Conditions, Rows
 from cswf_core.kernels.blocks import TILE, Blocks, Places, padded
 from cswf_core.kernels.gpu import products
@@ -36,32 +38,36 @@ class HalfCloud:
 
 @attrs.define(eq=False)
 class Slab:
-    """Directions that are worked on at once."""
+    """Directions whose products are taken at once."""
 
     directions: Blocks
-    tile: int
-    """The number of its tile in the step."""
-    first: int
-    """The number of its first direction in its tile."""
+    place: Place
+    """Which of the step's directions they are."""
     theta_y: Tensor | None
     """ξ θ_y, in the order of the blocks: H×l."""
-    meet: Meeting | None
+    condition: CheckedCondition | None
+    """The plugin that multiplies ξ θ_y by conditions."""
+    values: bool
+    """Whether the numbers that it returns are checked."""
     noise: Tensor | None
     """Width of the data's noise along each direction: H."""
-    fits: Fits | None = None
+    F_q: Fits | None = None
+    """The data's distributions along the directions, once they are there."""
 
 
-def cut(tile: Tile, places: Places | None, most: int, number: int) -> list[Slab]:
-    """Turn a tile, the step's `number`-th, into slabs of at most `most` directions."""
-    directions = products.arrange(tile.projection.dense(), tile.scale, places)
-    parts = [tile.theta_y, tile.noise]
+def slabs_of(theta: Directions, places: Places | None, most: int) -> list[Slab]:
+    """Turn a batch of directions into slabs of at most `most`."""
+    directions = products.arrange(theta.projection.dense(), theta.scale, places)
+    whole = attrs.evolve(theta.place, order=directions.order)
+    parts = [theta.theta_y, theta.noise]
     if directions.order is not None:
         parts = [None if part is None else part[directions.order] for part in parts]
     slabs = []
     for first in range(0, directions.shape[0], most):
         rows = slice(first, min(first + most, directions.shape[0]))
         theta_y, noise = (None if part is None else part[rows] for part in parts)
-        slabs.append(Slab(directions.part(rows), number, first, theta_y, tile.meet, noise))
+        slab = directions.part(rows)
+        slabs.append(Slab(slab, whole.rows(rows), theta_y, theta.condition, theta.values, noise))
     return slabs
 
 
@@ -71,18 +77,19 @@ def project(slab: Slab, cloud: HalfCloud, noise: Tensor | None) -> tuple[Rows, T
     values = torch.empty(padded(H), cloud.z.shape[1], dtype=torch.float16, device=cloud.z.device)
     low, high = products.project(slab.directions, cloud.z, values)
     rows = Rows(values[:H, :n], low, high)
-    theta_y, meet = slab.theta_y, slab.meet
-    if theta_y is not None and meet is not None:
+    theta_y, condition = slab.theta_y, slab.condition
+    if theta_y is not None and condition is not None:
         if cloud.groups is None:
-            rows = Rows.of(rows.values.float() + meet(theta_y, cloud.conditions, n))
+            offset = condition.project(theta_y, cloud.conditions, values=slab.values)
+            rows = Rows.of(rows.values.float() + offset)
         else:
             index, classes = cloud.groups
-            offsets = meet(theta_y, classes, len(classes))
+            offsets = condition.project(theta_y, classes, values=slab.values)
             low, high = rows.low + offsets.amin(dim=1), rows.high + offsets.amax(dim=1)
             rows = Rows(rows.values, low, high, offsets, index)
     if noise is not None:
         rows = attrs.evolve(
-            rows, low=rows.low - noise / 2, high=rows.high + noise / 2, noise=noise, first=slab.first
+            rows, low=rows.low - noise / 2, high=rows.high + noise / 2, noise=noise, first=slab.place.first
         )
     return rows, values
 
@@ -97,18 +104,18 @@ def halved(
     return HalfCloud(half, n, conditions, groups)
 
 
-def refuse_too_many(samples: int) -> None:
+def refuse_too_many(samples: int, settings: Settings) -> None:
     """Raise `RunError` if there are more samples than the kernels can count."""
     if padded(samples) // TILE > MOST_TILES:
         raise RunError(
-            f"precision 'fast' goes up to {MOST_TILES * TILE:,} particles or data; "
-            "take particles.precision=float32"
+            f"half precision goes up to {MOST_TILES * TILE:,} particles or data; "
+            f"take the {settings.called('precision')} float32"
         )
 
 
-def packing(tile: Tile) -> tuple[float, float]:
+def packing(theta: Directions) -> tuple[float, float]:
     """Return the bytes of bringing directions into half precision: read in float32, written in float16."""
-    H, d = tile.projection.shape
+    H, d = theta.projection.shape
     return 6.0 * H * d, 0.0
 
 

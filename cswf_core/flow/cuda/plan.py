@@ -16,29 +16,27 @@ import torch
 from torch import Tensor
 
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.counts import SetCounts
 from cswf_core.flow.cuda.graph import StepGraph, recorded
 from cswf_core.flow.cuda.layout import (
     HalfCloud,
     Slab,
-    cut,
     halved,
     moving,
     packing,
     project,
     refuse_too_many,
+    slabs_of,
     spread,
     work,
 )
-from cswf_core.flow.estimate import Fits
-from cswf_core.flow.memory import SHARE, is_out_of_memory, total_memory
-from cswf_core.flow.plan import Plan, Scene, Stepped
-from cswf_core.flow.step import Tile, noise_widths
+from cswf_core.flow.memory import SHARE
+from cswf_core.flow.plan import Move, Plan, StageSetup
 from cswf_core.flow.structured import places
-from cswf_core.flow.tables import StepTables, TableKeeper
+from cswf_core.flow.transport import CDFTransport, Fits, StepTables, Transport
 from cswf_core.interfaces import Conditions
 from cswf_core.kernels.blocks import TILE, Places, padded
 from cswf_core.kernels.gpu import products
+from cswf_core.kernels.memory import is_out_of_memory, total_memory
 
 SORTED_BELOW = 0.9
 """Share of blocks that are not zero up to which directions are sorted by where they look."""
@@ -53,118 +51,103 @@ MEASURED = 1024
 class HalfPlan(Plan):
     """Float16 products with float32 sums, on a CUDA device."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        scene.directions.coordinates.hurry(scene.data_x)
+    half = True
+
+    def __init__(self, setup: StageSetup) -> None:
+        super().__init__(setup)
+        setup.sampler.coordinates.use_tf32(setup.data_x)
         self._places: Places | None = None
+        """The order of coordinates that directions are sorted by; None: they are not sorted."""
         self._sorted: bool | None = None
         """Whether directions are sorted by where they look; None until the stage's first are there."""
         self._mine: HalfCloud | None = None
         self._data: HalfCloud | None = None
-        self._counts: SetCounts | None = None
-        self._sets: dict[int, list[Slab]] = {}
         self._stale = False
+        """Whether the particles have moved since they were last brought into half precision."""
+        self._sets: dict[int, list[Slab]] = {}
+        """The directions of each set, where sets come again."""
+        self._slabs: list[Slab] = []
+        """The directions of the step `_key`."""
+        self._key = -1
         self._graph: StepGraph[list[Slab]] | None = None
         self._tried = False
-        self._drawn = -1
-        self._slabs: list[Slab] = []
+        """Whether recording was tried with the directions at hand."""
         self._begun = False
-        device, M = scene.data_x.device, len(scene.particles)
+        """Whether particles have moved, so that a step that fails cannot be tried again."""
+        device, M, N = setup.data_x.device, len(setup.particles), setup.data_x.shape[1]
         self._sums: Tensor | None = None
         """Σ_h δ_h θ_h of all slabs but the last: d'×M'."""
         self._factor = torch.empty(1, device=device)
-        refuse_too_many(max(M, scene.data_x.shape[1]))
-        row = 2 * (padded(M) + padded(scene.data_x.shape[1]))
-        most = total_memory(device) // SHARE // row if scene.estimate.lean else scene.chunks.rows
-        self._most = min(max(TILE, most // TILE * TILE), padded(scene.directions.stage.directions))
+        """η/H, on the device, where a recorded step reads it."""
+        refuse_too_many(max(M, N), setup.settings)
+        row = 2 * (padded(M) + padded(N))
+        most = total_memory(device) // SHARE // row if setup.cdf.displaces else setup.budget.rows
+        self._most = min(max(TILE, most // TILE * TILE), padded(setup.sampler.stage.directions))
+        """Directions of a slab."""
 
-    def move(self, step: int, eta: float) -> Stepped:
+    @property
+    def recorded(self) -> bool:
+        """Whether steps are repeated from a recording."""
+        return self._graph is not None
+
+    def move(self, step: int, eta: float, clock: Clock) -> Move:
         """X ← X − η v̂."""
-        first = self.first(step)
-        self._factor.fill_(eta / self.scene.directions.stage.directions)
-        if self._graph is None and self._recordable(step):
+        self._factor.fill_(eta / self.setup.sampler.stage.directions)
+        if self._graph is None and not clock.times and self._recordable(step):
             self._record(step)
-        if self._graph is not None and self._untimed and self._drawn == step:
+        if self._graph is not None and not clock.times and self._key == step:
             result = self._graph.replay(step + 1)
-            self._slabs, self._drawn = self._graph.ready, step + 1
-            return self._stepped(result, step)
-        moved = self._attempt(first)
+            self._slabs, self._key = self._graph.ready, step + 1
+            return self._outcome(result, step)
+        moved = self._attempt(step, clock)
         while moved is None:
-            moved = self._attempt(first)
-        self._stale = self.scene.directions.stage.entropy > 0
-        return self._stepped(moved, step)
+            moved = self._attempt(step, clock)
+        self._stale = self.setup.sampler.stage.entropy > 0
+        return self._outcome(moved, step)
 
-    def _stepped(self, result: tuple[Tensor, ...], step: int) -> Stepped:
-        request = self.scene.settings.tables
-        tables = StepTables(*result[2:]) if request is not None and request.wants(step) else None
-        return Stepped(result[0], result[1], tables)
+    def _outcome(self, result: tuple[Tensor, ...], step: int) -> Move:
+        tables = StepTables(*result[2:]) if self.wants_tables(step) else None
+        return Move(result[0], result[1], tables)
 
-    def habits(self) -> dict[str, int]:
+    def numerics(self) -> dict[str, int]:
         """Return also whether directions are sorted, and how many are worked on at once."""
-        return {**super().habits(), "sorted": int(self._places is not None), "most": self._most}
+        return {**super().numerics(), "sorted": int(self._places is not None), "most": self._most}
 
-    def adopt(self, habits: Mapping[str, int]) -> None:
-        """Sort directions, and cut them, as before."""
-        super().adopt(habits)
-        self._sorted, self._most = bool(habits["sorted"]), habits["most"]
+    def adopt(self, numerics: Mapping[str, int]) -> None:
+        """Sort directions, and cut them into slabs, as before."""
+        super().adopt(numerics)
+        self._sorted, self._most = bool(numerics["sorted"]), numerics["most"]
 
     def _recordable(self, step: int) -> bool:
         """Say whether it pays to record the steps from here on, and can be done: they must all be alike."""
-        stage, estimate = self.scene.directions.stage, self.scene.estimate
-        fresh = self.scene.settings.reuse == 1 and self.scene.settings.sets is None
-        alike = fresh and stage.entropy == 0 and estimate.lean and estimate.cdf.compact
+        stage, cdf = self.setup.sampler.stage, self.setup.cdf
+        fresh = self.setup.settings.reuse == 1 and self.setup.sets is None
+        alike = fresh and stage.entropy == 0 and cdf.displaces and cdf.compact
         known = step > 0 and len(self._slabs) == 1 and self._factor.is_cuda
-        return (
-            alike
-            and known
-            and not self._tried
-            and self.scene.chunks.recordable
-            and stage.steps - step >= WORTHWHILE
-            and self._untimed
-        )
-
-    @property
-    def _untimed(self) -> bool:
-        return type(self.clock) is Clock
+        pays = stage.steps - step >= WORTHWHILE
+        return alike and known and pays and not self._tried and self.setup.budget.recordable
 
     def _record(self, step: int) -> None:
         """Record a step along the directions of this one, which prepares the next."""
-        self._tried = True
-        if self._attempted(lambda: self._draw(step)):
-            self._graph = recorded(step + 1, lambda: self._fresh(step + 1), self._slabs, self._moved)
-            self.scene.chunks.recordable = self._graph is not None
+        self._tried, clock = True, Clock()
 
-    def _draw(self, step: int) -> None:
-        """Have the directions of a step at hand."""
-        if step != self._drawn:
-            self._slabs = []  # those of the last step may take much memory
-            self._slabs, self._drawn = self._fresh(step), step
-            if self._graph is not None:  # it works on the others
-                self._graph, self._tried = None, False
+        def prepare() -> list[Slab]:
+            return self._prepared(step + 1, clock, values=False)
 
-    def _moved(self, slabs: list[Slab]) -> tuple[Tensor, ...]:
-        """Move along some directions; return the mean length of the move, SW₂² and, if wanted, the tables."""
-        target = self._target()
-        before = spread(target, MEASURED).clone()
-        keeper = self.keeper()
-        squares = self._transport(slabs, target, keeper)
-        with self.clock.part("move", partial(moving, self.scene.particles, self._observed)):
-            moved = self._arrived(target, before)
-        if keeper is None:
-            return moved, squares
-        return moved, squares, *keeper.found()
+        def move(slabs: list[Slab]) -> tuple[Tensor, ...]:
+            return self._moved(slabs, self.transport(step, clock))
 
-    def ready(self, tile: Tile) -> Tile:
-        """Return the tile as it was drawn."""
-        return tile
+        if self._attempted(lambda: self._draw(step, clock, values=False)):
+            self._graph = recorded(step + 1, prepare, self._slabs, move)
+            self.setup.budget.recordable = self._graph is not None
 
-    def _attempt(self, first: int) -> tuple[Tensor, ...] | None:
-        """Move along the directions of step `first`; None if memory was short, and slabs were halved."""
+    def _attempt(self, step: int, clock: Clock) -> tuple[Tensor, ...] | None:
+        """Move along the directions of a step; None if memory was short, and slabs were halved."""
         found: list[tuple[Tensor, ...]] = []
 
         def move() -> None:
-            self._draw(first)
-            found.append(self._moved(self._slabs))
+            self._draw(self.key(step), clock, values=step == 0)
+            found.append(self._moved(self._slabs, self.transport(step, clock)))
 
         return found[0] if self._attempted(move) else None
 
@@ -177,86 +160,108 @@ class HalfPlan(Plan):
         except Exception as error:
             if not is_out_of_memory(error) or self._begun or self._most == TILE:
                 raise
-        self._drawn, self._slabs, self._sets = -1, [], {}
+        self._key, self._slabs, self._sets = -1, [], {}
         self._most = max(TILE, self._most // 2 // TILE * TILE)
-        self.scene.chunks.tell(f"{self._most} directions at a time; results may differ in the last digits")
+        self.setup.budget.warn(f"{self._most} directions at a time; results may differ in the last digits")
         return False
 
-    def _fresh(self, step: int) -> list[Slab]:
-        """Draw the directions of a step and, where fits are small, fit the data's distributions along them."""
-        if step in self._sets:
-            return self._sets[step]
+    def _draw(self, key: int, clock: Clock, *, values: bool) -> None:
+        """Have the directions of the step `key` at hand."""
+        if key != self._key:
+            self._slabs = []  # those of the last step may take much memory
+            self._slabs, self._key = self._prepared(key, clock, values=values), key
+            if self._graph is not None:  # it works on the others
+                self._graph, self._tried = None, False
+
+    def _prepared(self, key: int, clock: Clock, *, values: bool) -> list[Slab]:
+        """Draw the directions of the step `key` and, where fits are small, fit F_q along them."""
+        if key in self._sets:
+            return self._sets[key]
         slabs: list[Slab] = []
-        counts = self.scene.counts
-        self._counts = None if counts is None else counts.of(step)
-        for number, tile in enumerate(self.tiles(step)):
-            with self.clock.part("draw", partial(packing, tile)):
-                slabs += self._cut(tile, number)
-        if self.scene.estimate.cdf.compact or counts is not None:
+        for theta in self.draw(key, clock, values=values):
+            with clock.part("draw", partial(packing, theta)):
+                if self._mine is None:
+                    self._place(theta.projection.dense())
+                noise = theta.noise_widths(self.setup.sampler.coordinates, self.setup.data.bin_width)
+                slabs += slabs_of(attrs.evolve(theta, noise=noise), self._places, self._most)
+        if self.setup.cdf.compact or self.setup.counts is not None:
+            by_cdf = CDFTransport(self.setup.cdf, self.setup.strata, clock, values)
             for slab in slabs:
-                slab.fits = self._fitted(slab)
+                slab.F_q = self._target(slab, key, by_cdf)
         if self.keeps_sets:
-            self._sets[step] = slabs
+            self._sets[key] = slabs
         return slabs
 
-    def _transport(self, slabs: list[Slab], target: Tensor, keeper: TableKeeper | None) -> Tensor:
-        """Add η/H Σ_h δ_h θ_h to the target and return SW₂²."""
-        M, mine = len(self.scene.particles), self._particles()
-        squares = torch.zeros((), dtype=torch.float64, device=target.device)
+    def _place(self, theta: Tensor) -> None:
+        """Decide on an order of coordinates, from a stage's first directions, and bring the data there."""
+        setup = self.setup
+        where = places(setup.sampler.coordinates.space, theta.device)
+        if self._sorted is None:
+            self._sorted = where is not None and products.arrange(theta, None, where).share() <= SORTED_BELOW
+        self._places = where if self._sorted else None
+        if setup.counts is None:
+            middle = setup.data_x + setup.data.bin_width / 2 if setup.data.bin_width else setup.data_x
+            self._data = self._cloud(setup.sampler.coordinates.enter_data(middle), setup.conditions)
+        self._mine = self._cloud(setup.particles.cloud.z, setup.particles.conditions)
+        self._stale = setup.particles.sum is not None  # a flow may come back in the middle of a stage
+
+    def _cloud(self, z: Tensor, conditions: Conditions) -> HalfCloud:
+        return halved(z, self._places, conditions, self.setup.sampler.groups(conditions))
+
+    def _target(self, slab: Slab, key: int, by_cdf: CDFTransport) -> Fits:
+        """Return F_q along a slab of the step `key`: from counts where there are counts, else fitted now."""
+        if self.setup.counts is not None:
+            return self.setup.counts.of(key).at(slab.place, slab.directions.shape[0])
+        assert self._data is not None
+        with by_cdf.clock.part("project", partial(work, slab, self._data.count, 2)):
+            rows, _ = project(slab, self._data, slab.noise)
+        return by_cdf.fit_data(rows)
+
+    def _moved(self, slabs: list[Slab], by_cdf: CDFTransport) -> tuple[Tensor, ...]:
+        """Move along some directions; return the mean length of the move, SW₂² and, if wanted, the tables."""
+        moving_part = self._moving_part()
+        before = spread(moving_part, MEASURED).clone()
+        by_tables = self.table_transport(by_cdf)
+        squares = self._transport(slabs, moving_part, by_cdf, by_tables or by_cdf)
+        with by_cdf.clock.part("move", partial(moving, self.setup.particles, self._observed)):
+            length = self._arrived(moving_part, before)
+        if by_tables is None:
+            return length, squares
+        tables = by_tables.tables()
+        return length, squares, tables.positions, tables.displacements
+
+    def _transport(
+        self, slabs: list[Slab], moving_part: Tensor, by_cdf: CDFTransport, transport: Transport
+    ) -> Tensor:
+        """Add η/H Σ_h δ_h θ_h to what moves and return SW₂²."""
+        M, mine, clock = len(self.setup.particles), self._particles(), by_cdf.clock
+        squares = torch.zeros((), dtype=torch.float64, device=moving_part.device)
         for number, slab in enumerate(slabs):
-            with self.clock.part("project", partial(work, slab, M, 2)):
+            with clock.part("project", partial(work, slab, M, 2)):
                 rows, values = project(slab, mine, None)
-            fits = slab.fits if slab.fits is not None else self._fitted(slab)
-            if keeper is None:
-                each = self.scene.estimate.displace(rows, fits, self.clock)
-            else:
-                order = slab.directions.order
-                each = keeper.displace(slab.tile, slab.first, order, rows, fits, self.clock)
-            squares += each.double().sum()
+            F_q = slab.F_q if slab.F_q is not None else self._target(slab, self._key, by_cdf)
+            squares += transport.displace(rows, F_q, slab.place).double().sum()  # p becomes δ
             if rows.values.dtype != values.dtype:
                 values[: rows.values.shape[0], :M] = rows.values
             if number + 1 < len(slabs):
                 if self._sums is None:
                     self._sums = torch.empty(len(mine.z), mine.z.shape[1], device=mine.z.device)
-                with self.clock.part("back-project", partial(work, slab, M, 8 if number else 4)):
+                with clock.part("back-project", partial(work, slab, M, 8 if number else 4)):
                     products.back_project(slab.directions, values, self._sums, add=number > 0)
                 continue
             half, sums = mine.z if self._direct else None, self._sums if number else None
             moved = 8 + (2 if self._direct else 0) + (4 if number else 0)
-            with self.clock.part("back-project", partial(work, slab, M, moved)):
+            with clock.part("back-project", partial(work, slab, M, moved)):
                 self._begun = True
-                products.move(slab.directions, values, sums, target, self._factor, self._places, half)
-        return squares / (M * self.scene.directions.stage.directions)
+                products.move(slab.directions, values, sums, moving_part, self._factor, self._places, half)
+        return squares / (M * self.setup.sampler.stage.directions)
 
-    def _target(self) -> Tensor:
+    def _moving_part(self) -> Tensor:
         """Return what updates are added to: x, the sum S, or where a part is observed an empty update."""
-        particles = self.scene.particles
+        particles = self.setup.particles
         if self._observed:
             return torch.zeros_like(particles.cloud.z)
         return particles.x if particles.sum is None else particles.sum
-
-    def _cut(self, tile: Tile, number: int) -> list[Slab]:
-        """Turn a tile into slabs of at most so many directions."""
-        if self._mine is None:
-            self._place(tile.projection.dense())
-        noise = noise_widths(tile, self.scene.directions.coordinates, self.scene.data.bin_width)
-        return cut(attrs.evolve(tile, noise=noise), self._places, self._most, number)
-
-    def _place(self, theta: Tensor) -> None:
-        """Decide on an order of coordinates, from a stage's first directions, and bring the data there."""
-        scene = self.scene
-        where = places(scene.directions.coordinates.space, theta.device)
-        if self._sorted is None:
-            self._sorted = where is not None and products.arrange(theta, None, where).share() <= SORTED_BELOW
-        self._places = where if self._sorted else None
-        if scene.counts is None:
-            middle = scene.data_x + scene.data.bin_width / 2 if scene.data.bin_width else scene.data_x
-            self._data = self._cloud(scene.directions.coordinates.enter_data(middle), scene.conditions)
-        self._mine = self._cloud(scene.particles.cloud.z, scene.particles.conditions)
-        self._stale = scene.particles.sum is not None  # a flow may come back in the middle of a stage
-
-    def _cloud(self, z: Tensor, conditions: Conditions) -> HalfCloud:
-        return halved(z, self._places, conditions, self.scene.directions.groups(conditions))
 
     def _particles(self) -> HalfCloud:
         """Return the particles in half precision, brought up to date if noise was added to them."""
@@ -268,40 +273,32 @@ class HalfPlan(Plan):
 
     def _refresh(self, mine: HalfCloud) -> None:
         """Bring the particles into half precision: z = z₀ + G S, or z itself."""
-        particles = self.scene.particles
+        particles = self.setup.particles
         change = None if particles.sum is None or self._observed else self._gram(particles.sum).contiguous()
         products.halve(particles.cloud.z.contiguous(), self._places, mine.z, change)
 
     def _gram(self, u: Tensor) -> Tensor:
         """Return G u: d_k×n → d_k×n."""
-        coordinates = self.scene.directions.coordinates
+        coordinates = self.setup.sampler.coordinates
         return coordinates.gram(u) if coordinates.quick is None else coordinates.quick.times(u)
 
     @property
     def _observed(self) -> bool:
-        return self.scene.directions.coordinates.observation is not None
+        return self.setup.sampler.coordinates.observation is not None
 
     @property
     def _direct(self) -> bool:
         """Whether x itself is what moves, and what is projected."""
-        return self.scene.particles.sum is None and not self._observed
+        return self.setup.particles.sum is None and not self._observed
 
-    def _fitted(self, slab: Slab) -> Fits:
-        if self._counts is not None:
-            return self._counts.fits(slab.tile, slab.first, slab.directions.shape[0], slab.directions.order)
-        assert self._data is not None
-        with self.clock.part("project", partial(work, slab, self._data.count, 2)):
-            rows, _ = project(slab, self._data, slab.noise)
-        return self.scene.estimate.fit_data(rows, self.clock)
-
-    def _arrived(self, target: Tensor, before: Tensor) -> Tensor:
+    def _arrived(self, moving_part: Tensor, before: Tensor) -> Tensor:
         """Let half precision know what has moved, and return the mean length of the move."""
         mine = self._particles()
         if self._observed:
-            moved = self.scene.particles.move(target)
+            moved = self.setup.particles.move(moving_part)
             self._refresh(mine)
             return moved
-        change = (spread(target, MEASURED) - before).flatten(1)
+        change = (spread(moving_part, MEASURED) - before).flatten(1)
         if self._direct:
             lengths: Tensor = torch.linalg.vector_norm(change, dim=0)
             return lengths.mean()

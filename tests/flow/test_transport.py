@@ -1,4 +1,4 @@
-"""The CDF plugin at work in the engine: chunks, strata, operators and what plugins may do."""
+"""The CDF plugin at work in the engine: rows at a time, strata, operators and what plugins may do."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.conftest import random_data, small_flow
 
 
 @pytest.mark.parametrize("rows", [1, 7, 40])
-def test_chunks_change_no_bit_of_counted_flows_either(rows):
+def test_rows_at_a_time_change_no_bit_of_counted_flows_either(rows):
     data = attrs.evolve(random_data(), bin_width=0.1)
     whole, cut = (small_flow(data, cdf=Histogram(bins=64), half=True) for _ in range(2))
-    cut._chunks.rows = rows
+    cut.budget.rows = rows
     assert whole.run().digest() == cut.run().digest()
 
 
@@ -88,6 +88,8 @@ def test_an_estimator_may_do_it_all_at_once():
     class Still(Sorted):
         """Leaves every particle where it is."""
 
+        displaces = True
+
         def displace(self, rows, data):
             del data
             rows.values.zero_()
@@ -101,6 +103,8 @@ def test_an_estimator_may_do_it_all_at_once():
 def test_a_map_that_is_none_is_named():
     @attrs.frozen
     class Forgetful(Sorted):
+        displaces = True
+
         def between(self, p, data):
             del p, data
 
@@ -141,22 +145,14 @@ def test_groups_are_checked(answer, complaint):
             return answer(*super().groups(conditions))
 
     flow = small_flow(condition=Grouped(), schedule=Constant(steps=1, directions=5))
-    directions = _directions(flow)
+    sampler = flow.sampler(flow.stages[0])
     with pytest.raises(PluginError, match=f"groups must return .*{complaint}"):
-        directions.groups(flow.data.conditions)
+        sampler.groups(flow.data.conditions)
 
 
 def test_groups_are_the_classes_that_are_there():
     flow = small_flow(condition=OneHot(prior=(0.0, 1.0, 1.0)))
-    index, classes = _directions(flow).groups(flow.particles.conditions)
+    index, classes = flow.sampler(flow.stages[0]).groups(flow.particles.conditions)
     assert classes.labels.tolist() == [1, 2]
     assert torch.equal(classes.labels[index.long()], flow.particles.conditions.labels)
     assert index.dtype == torch.uint8
-
-
-def _directions(flow):
-    from cswf_core.flow.coordinates import Coordinates
-    from cswf_core.flow.directions import directions_of
-
-    coordinates = Coordinates(flow.stages[0], flow.data.space)
-    return directions_of(flow.stages[0], coordinates, flow.parts, flow.condition_length, flow._data_x)

@@ -8,8 +8,8 @@ import attrs
 import pytest
 import torch
 
+from cswf_core import checks
 from cswf_core.errors import DataError, PluginError, RunError
-from cswf_core.flow import boundary
 from cswf_core.interfaces import (
     ConditionEncoder,
     Conditions,
@@ -24,6 +24,7 @@ from cswf_core.interfaces import (
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.conditions.separate import Separate
+from cswf_plugins.datasets.digits import Digits
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
 from tests.conftest import random_data, small_flow
@@ -95,8 +96,8 @@ class Halved(Observation):
         (lambda t: t.tolist(), "a tensor or a Projection, got list"),
         (lambda t: Operator(t, factor=2.0), "adjoint must return what dense"),
         (lambda t: Operator(t[:3]), r"a 300×5 operator, got shape \(3, 5\)"),
-        (lambda t: sys.exit(5), r"sample raised SystemExit: 5 \(.*test_boundary.py:\d+\)"),
-        (lambda t: 1 / 0, r"sample raised ZeroDivisionError: division by zero \(.*test_boundary.py:\d+\)"),
+        (lambda t: sys.exit(5), r"sample raised SystemExit: 5 \(.*test_adapters.py:\d+\)"),
+        (lambda t: 1 / 0, r"sample raised ZeroDivisionError: division by zero \(.*test_adapters.py:\d+\)"),
     ],
 )
 def test_a_faulty_projection_is_named(change, complaint):
@@ -114,7 +115,7 @@ def test_a_faulty_projection_is_named(change, complaint):
     ],
 )
 def test_a_faulty_preparation_of_directions_is_named(method, value, complaint):
-    faulty = attrs.frozen(type("Mine", (Uniform,), {method: value}))
+    faulty = attrs.frozen(type("Mine", (Uniform,), {method: value, "sees_data": True}))
     with pytest.raises(PluginError, match=complaint) as error:
         small_flow(projection=faulty(), owners=OWNERS).run()
     assert str(error.value).startswith("projection 'mine' (acme-plugins 1.2): ")
@@ -179,7 +180,7 @@ def test_a_faulty_cdf_is_named(change, complaint):
             lambda *a: Oblique(),
             "an orthogonal projection, got one whose two parts are not at right",
         ),
-        ("observation", lambda *a: Misshown(torch.ones(5).bool()), "observation must return a 5×30 tensor"),
+        ("observation", lambda *a: Misshown(torch.ones(5).bool()), "observation must return a 5×64 tensor"),
         ("balance", lambda *a: torch.tensor([0.5]), r"indices of data \(int64\), got \(1,\) of float32"),
         ("balance", lambda *a: torch.tensor([40]), "indices from 0 to 39, got 40"),
         ("strata", lambda *a: [(torch.arange(3), torch.arange(3))], "each of 30 particles exactly once"),
@@ -247,7 +248,7 @@ def test_a_condition_without_an_amplifier_is_named():
 
 
 def test_a_schedule_whose_stop_fails_is_named():
-    faulty = attrs.frozen(type("Mine", (Constant,), {"stop": lambda *a: 1 / 0}))
+    faulty = attrs.frozen(type("Mine", (Constant,), {"stop": lambda *a: 1 / 0, "adaptive": True}))
     with pytest.raises(PluginError, match=r"schedule 'mine' .*: stop raised ZeroDivisionError"):
         small_flow(schedule=faulty(steps=2, directions=5), owners=OWNERS).run()
 
@@ -266,7 +267,7 @@ def test_a_faulty_start_is_named(start):
 
 
 def test_particles_must_begin_with_finite_numbers():
-    with pytest.raises(RunError, match=r"lower particles.scale \(1e\+39\)"):
+    with pytest.raises(RunError, match=r"lower the scale, which is 1e\+39"):
         small_flow(scale=1e39, dtype=torch.float32)
 
 
@@ -278,16 +279,44 @@ def test_a_class_that_no_datum_has_cannot_flow_separately():
         small_flow(lacking, condition=Separate(), start=start)
 
 
+def transported(image):
+    """What comes back through the door if a CDF plugin transports p to `image`."""
+    mine = attrs.frozen(type("Mine", (Sorted,), {"transport": lambda *a: image}))
+    return checks.checked(mine(), OWNERS["cdf"]).transport(torch.zeros_like(image), None)
+
+
 @pytest.mark.parametrize("bad", [[torch.nan], [torch.inf], [-torch.inf, torch.inf], [torch.nan, torch.inf]])
 def test_any_number_that_is_none_is_found(bad):
     value = torch.ones(10, 10)
-    assert boundary.check_finite(value, OWNERS["cdf"], "fit") is value
+    assert transported(value) is value
     value[3, : len(bad)] = torch.tensor(bad)
     with pytest.raises(PluginError, match=f"{len(bad)} of 100 that are NaN or infinite"):
-        boundary.check_finite(value, OWNERS["cdf"], "fit")
+        transported(value)
 
 
 def test_numbers_may_be_large_though_their_sum_is_not_finite():
     value = torch.full((10, 10), 1e38)
     assert not torch.isfinite(value.sum())
-    assert boundary.check_finite(value, OWNERS["cdf"], "fit") is value
+    assert transported(value) is value
+
+
+@pytest.mark.parametrize(
+    ("contract", "method", "capability"),
+    [
+        (Uniform, "fitted", "sees_data"),
+        (Sorted, "displace", "displaces"),
+        (Sorted, "between", "displaces"),
+        (Constant, "stop", "adaptive"),
+        (Digits, "start", "starts"),
+    ],
+)
+def test_a_method_that_nobody_would_call_is_told(contract, method, capability):
+    """A plugin that defines it has to declare it, so that nobody wonders why it has no effect."""
+    silent = attrs.frozen(type("Mine", (contract,), {method: lambda *a: None}))
+    assert checks.undeclared(silent) == (
+        f"Mine defines {method} and does not declare it: write {capability} = True in the class"
+    )
+    declared = attrs.frozen(type("Mine", (contract,), {method: lambda *a: None, capability: True}))
+    assert checks.undeclared(declared) == ""
+    with pytest.raises(PluginError, match=r"projection 'mine' .*: Mine defines fitted and does not declare"):
+        small_flow(projection=attrs.frozen(type("Mine", (Uniform,), {"fitted": 0}))(), owners=OWNERS)

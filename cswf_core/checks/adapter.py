@@ -1,0 +1,132 @@
+"""What all adapters share: calls that name the plugin when it fails, and checks of tensors."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pluggy
+import torch
+from torch import Tensor
+
+from cswf_core.errors import CswfError, PluginError
+from cswf_core.interfaces import CDFEstimator, DatasetSource, Owner, ProjectionSampler, Schedule
+from cswf_core.kernels.memory import is_out_of_memory
+
+UNIT_TOLERANCE = 1e-3
+"""How far a direction's length may be from 1."""
+
+CAPABILITIES: Mapping[type[Any], Mapping[str, tuple[str, ...]]] = {
+    ProjectionSampler: {"sees_data": ("fitted",)},
+    CDFEstimator: {"displaces": ("displace", "between")},
+    Schedule: {"adaptive": ("stop",)},
+    DatasetSource: {"starts": ("start",)},
+}
+"""For each contract: what a plugin declares → the methods that the engine calls only if it does."""
+
+
+def undeclared(plugin: type[Any]) -> str:
+    """Return what is wrong if a plugin class defines a method without declaring that it has it."""
+    for contract, capabilities in CAPABILITIES.items():
+        if not issubclass(plugin, contract):
+            continue
+        for capability, methods in capabilities.items():
+            own = [name for name in methods if getattr(plugin, name) is not getattr(contract, name)]
+            if own and not getattr(plugin, capability):
+                return (
+                    f"{plugin.__name__} defines {own[0]} and does not declare it: "
+                    f"write {capability} = True in the class"
+                )
+    return ""
+
+
+@contextmanager
+def calling(owner: Owner, method: str) -> Iterator[None]:
+    """Turn whatever a plugin's code raises into an error that names the plugin and the line."""
+    try:
+        yield
+    except CswfError:
+        raise
+    except (Exception, SystemExit) as error:
+        if is_out_of_memory(error):
+            raise
+        raise PluginError(
+            f"{owner}: {method} raised {type(error).__name__}: {error}{_line_in_plugin(error)}"
+        ) from error
+
+
+def _line_in_plugin(error: BaseException) -> str:
+    """Return the line of the plugin's own file; nothing if it never got there, as with a wrong signature."""
+    core, door = Path(__file__).parents[1], Path(pluggy.__file__).parent
+    frames = [(Path(f.filename), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    theirs = [f for f in frames if not (f[0].is_relative_to(core) or f[0].is_relative_to(door))]
+    lines = [line for file, line in theirs if file == theirs[0][0]]
+    return f" ({theirs[0][0]}:{lines[-1]})" if lines else ""
+
+
+class Adapter:
+    """A plugin behind its checks, and whose it is."""
+
+    plugin: Any
+    owner: Owner
+
+    def _adapt(self, plugin: object, owner: Owner) -> None:
+        self.plugin, self.owner = plugin, owner
+        fault = undeclared(type(plugin))
+        if fault:
+            raise PluginError(f"{owner}: {fault}")
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        with calling(self.owner, method):
+            return getattr(self.plugin, method)(*arguments)
+
+    def _fault(self, method: str, expected: str, got: str) -> PluginError:
+        return PluginError(f"{self.owner}: {method} must return {expected}, got {got}")
+
+    def _tensor(
+        self, value: object, method: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
+        """Return `value` if it is a tensor of that shape and dtype on that device."""
+        expected = f"a {sizes(shape)} tensor of {short(dtype)} on {device}"
+        if not isinstance(value, Tensor):
+            raise self._fault(method, expected, f"{type(value).__name__}")
+        if tuple(value.shape) != shape or value.dtype != dtype or value.device != device:
+            got = f"{sizes(value.shape) or 'scalar'} of {short(value.dtype)} on {value.device}"
+            raise self._fault(method, expected, got)
+        return value
+
+    def _like(self, value: object, method: str, like: Tensor) -> Tensor:
+        """Return `value` if it is a tensor of the shape, dtype and device of `like`."""
+        return self._tensor(value, method, tuple(like.shape), like.dtype, like.device)
+
+    def _finite(self, value: Tensor, method: str) -> Tensor:
+        """Return `value` if it has no NaN and no infinity. Reads one number back from the device."""
+        # A number that is not finite makes the sum so, and a sum takes a thirtieth of the time.
+        bad = 0 if math.isfinite(float(value.sum())) else int((~torch.isfinite(value)).sum())
+        if bad:
+            raise self._fault(method, "finite numbers", f"{bad} of {value.numel()} that are NaN or infinite")
+        return value
+
+    def _unit(self, rows: Tensor, method: str) -> Tensor:
+        """Return `rows` (H×d) if each has length 1. Reads one number back from the device."""
+        self._finite(rows, method)
+        error = (torch.linalg.vector_norm(rows, dim=1) - 1).abs()
+        if bool((error > UNIT_TOLERANCE).any()):
+            worst = int(error.argmax())
+            length = float(torch.linalg.vector_norm(rows[worst]))
+            raise self._fault(method, "directions of unit length", f"length {length:.4g} in row {worst}")
+        return rows
+
+
+def sizes(shape: Sequence[int]) -> str:
+    """Return a shape as people write it: 3×32×32."""
+    return "×".join(map(str, shape))
+
+
+def short(dtype: torch.dtype) -> str:
+    """Return a dtype as people write it: float32."""
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,95 @@
+"""Checks of data, where they enter, and the adapter of data sources."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cswf_core.checks.adapter import Adapter, short, sizes
+from cswf_core.errors import DataError, PluginError
+from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Owner
+
+GIVEN = Owner("dataset", "data", "given", "")
+"""Whose data are that came through no plugin."""
+
+
+class CheckedSource(Adapter, DatasetSource):
+    """A data source whose samples are finite, of one shape, and labelled as they say."""
+
+    def __init__(self, plugin: DatasetSource, owner: Owner) -> None:
+        self._adapt(plugin, owner)
+        self.starts = plugin.starts
+
+    def load(self, draw: Draw) -> Dataset:
+        """Return the data, on the CPU."""
+        return check_dataset(self._call("load", draw), self.owner)
+
+    def start(self, data: Dataset, count: int, draw: Draw) -> Dataset | None:
+        """Return where particles begin; None: in noise."""
+        return check_start(self._call("start", data, count, draw), data, self.owner) if self.starts else None
+
+
+def check_dataset(data: object, owner: Owner = GIVEN) -> Dataset:
+    """Return a data set if it is not empty, finite, and has fitting labels."""
+
+    def fault(expected: str, got: str) -> PluginError:
+        return PluginError(f"{owner}: load must return {expected}, got {got}")
+
+    if not isinstance(data, Dataset):
+        raise fault("a Dataset", type(data).__name__)
+    d, x = data.space.dimension, data.x
+    if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[0] != d or not x.is_floating_point():
+        got = f"{sizes(x.shape)} of {short(x.dtype)}" if isinstance(x, Tensor) else repr(type(x))
+        raise fault(f"x with d = {d} rows of floating-point numbers", got)
+    if len(data) == 0:
+        raise DataError(f"{owner}: the data set is empty")
+    if not bool(torch.isfinite(x).all()):
+        bad = int((~torch.isfinite(x)).any(dim=0).sum())
+        raise DataError(f"{owner}: {bad:,} of {len(data):,} samples have NaN or infinite values")
+    check_conditions(data.conditions, owner, "load", len(data), len(data.classes))
+    if data.held_out is not None:
+        held_out = check_dataset(data.held_out, owner)
+        if (held_out.space, held_out.classes) != (data.space, data.classes) or held_out.held_out is not None:
+            expected = f"held-out samples of the same kind, {data.space} with {len(data.classes)} classes"
+            raise fault(expected, f"{held_out.space} with {len(held_out.classes)}")
+    return data
+
+
+def check_start(start: object, data: Dataset, owner: Owner = GIVEN) -> Dataset | None:
+    """Return the samples that particles begin with, if they are samples of the data's own space."""
+    if start is None:
+        return None
+    if not isinstance(start, Dataset):
+        raise PluginError(f"{owner}: start must return None or a Dataset, got {type(start).__name__}")
+    d, x = data.space.dimension, start.x
+    if x.ndim != 2 or x.shape[0] != d or not x.is_floating_point() or not bool(torch.isfinite(x).all()):
+        raise PluginError(
+            f"{owner}: start must return x with d = {d} rows of finite floating-point numbers, "
+            f"got {sizes(x.shape)} of {short(x.dtype)}"
+        )
+    check_conditions(start.conditions, owner, "start", len(start), len(data.classes))
+    return start
+
+
+def check_conditions(value: object, owner: Owner, method: str, count: int, classes: int) -> Conditions:
+    """Return conditions if there is one per sample and every label names a class."""
+
+    def fault(expected: str, got: str) -> PluginError:
+        return PluginError(f"{owner}: {method} must return {expected}, got {got}")
+
+    if not isinstance(value, Conditions):
+        raise fault("Conditions", type(value).__name__)
+    labels, vectors = value.labels, value.vectors
+    if labels is not None:
+        if labels.dtype != torch.int64 or tuple(labels.shape) != (count,):
+            raise fault(f"{count} labels of int64", f"{sizes(labels.shape)} of {short(labels.dtype)}")
+        if count and not (int(labels.min()) >= 0 and int(labels.max()) < classes):
+            got = f"{int(labels.min())} … {int(labels.max())}"
+            raise fault(f"labels from 0 to {classes - 1}, one per class", got)
+    if vectors is not None:
+        if vectors.ndim != 2 or vectors.shape[1] != count:
+            raise fault(f"condition vectors of shape l×{count}", sizes(vectors.shape))
+        bad = int((~torch.isfinite(vectors)).sum())
+        if bad:
+            raise fault("finite numbers", f"{bad} of {vectors.numel()} that are NaN or infinite")
+    return value

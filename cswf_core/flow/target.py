@@ -1,0 +1,125 @@
+"""F_q, the data's distributions along directions: fitted now, kept from an earlier step, or from counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Protocol
+
+import attrs
+import torch
+
+from cswf_core.checks import CheckedCDF
+from cswf_core.flow.clock import Clock
+from cswf_core.flow.coordinates import Cloud
+from cswf_core.flow.directions import Directions
+from cswf_core.flow.transport import Fits, Place
+from cswf_core.interfaces import Rows
+from cswf_core.kernels.tally import Tally
+
+FitsOfRows = Callable[[slice], Fits]
+"""Some of the directions, by their rows → F_q along these."""
+
+
+class Target(Protocol):
+    """The distributions q that particles flow to."""
+
+    def along(self, theta: Directions) -> FitsOfRows:
+        """Return F_q along directions, for some rows at a time."""
+
+
+@attrs.frozen(eq=False)
+class FittedTarget:
+    """F_q fitted to the data now."""
+
+    data: Callable[[], Cloud]
+    """The data in the stage's coordinates; called once, and only if they are needed."""
+    fit: Callable[[Rows], Fits]
+    clock: Clock
+
+    def along(self, theta: Directions) -> FitsOfRows:
+        """Project the data, q = θ·(z, ξy), with the first rows that are asked for, and fit those rows."""
+
+        @lru_cache
+        def q() -> torch.Tensor:
+            cloud = self.data()
+            with self.clock.part("project", lambda: theta.work(cloud.z.shape[1])):
+                return theta.project(cloud).contiguous()
+
+        def fits(rows: slice) -> Fits:
+            values = q()[rows]
+            with self.clock.part("count"):
+                noise = None if theta.noise is None else theta.noise[rows]
+                noisy = Rows.of(values, noise, first=theta.place.first + rows.start)
+            return self.fit(noisy)
+
+        return fits
+
+
+Kept = dict[tuple[int, int, int, int], Fits]
+"""F_q that serve several steps, by the place of their directions in a step."""
+
+
+@attrs.frozen(eq=False)
+class KeptTarget:
+    """F_q from an earlier step along the same directions; fitted, and kept, if it is not there."""
+
+    target: Target
+    kept: Kept
+
+    def along(self, theta: Directions) -> FitsOfRows:
+        """Return what is kept for some rows, else what the target gives."""
+        fit = self.target.along(theta)
+
+        def fits(rows: slice) -> Fits:
+            key = (theta.place.batch, theta.place.first, rows.start, rows.stop)
+            if key not in self.kept:
+                self.kept[key] = fit(rows)
+            return self.kept[key]
+
+        return fits
+
+
+@attrs.frozen(eq=False)
+class CountedTarget:
+    """F_q from counts of the data along one set of directions, on the flow's device."""
+
+    tally: Tally
+    """H rows, in the order in which directions are drawn."""
+    first: Sequence[int]
+    """The number of the first direction of each batch."""
+    count: int
+    """N."""
+    unit: float
+    """What a value of 1 in the tally stands for."""
+    cdf: CheckedCDF
+    dtype: torch.dtype
+
+    def along(self, theta: Directions) -> FitsOfRows:
+        """Make distributions of the counts of some rows."""
+        return lambda rows: self.at(theta.place.rows(rows), rows.stop - rows.start)
+
+    def at(self, place: Place, count: int) -> Fits:
+        """Return F_q along `count` directions at a place."""
+        begin, numbers = self.first[place.batch], place.numbers(count)
+        if isinstance(numbers, slice):
+            rows = self.tally.rows(slice(begin + numbers.start, begin + numbers.stop))
+        else:
+            rows = self.tally.rows(numbers + begin)
+        low, high = ((end.double() * self.unit).to(self.dtype) for end in rows.edges())
+        return [self.cdf.of_counts(rows.below(), self.count, low, high)]
+
+
+@attrs.frozen(eq=False)
+class StageCounts:
+    """Counts of the data along all sets of a stage's directions, on the flow's device."""
+
+    target: CountedTarget
+    """The counts of all sets, set by set: n·H rows."""
+    sets: int
+    """n."""
+
+    def of(self, number: int) -> CountedTarget:
+        """Return the target along one set."""
+        H = len(self.target.tally.counts) // self.sets
+        return attrs.evolve(self.target, tally=self.target.tally.rows(slice(number * H, (number + 1) * H)))

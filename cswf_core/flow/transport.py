@@ -1,0 +1,247 @@
+"""The one-dimensional transport of the particles: p becomes δ = F_q⁻¹(F_p(p)) − p, along every direction.
+
+There are two ways. `CDFTransport` asks the CDF plugin for δ. `TableTransport` makes small tables of the maps
+T_h = F_q⁻¹∘F_p first, for a model to save, and moves the particles by them.
+
+Such a table holds, at K levels a_1 … a_K, the position F_p⁻¹(a_k) and the displacement F_q⁻¹(a_k) − F_p⁻¹(a_k);
+between two of these knots the map is nearly a line. Where a model is saved, particles move by these very
+tables, rounding and all: what is saved then is what has happened, and the steps that follow see its errors and
+mend them. Maps that are merely written down lead astray: with 1,000 particles their errors grow from step to
+step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.checks import CheckedCDF
+from cswf_core.flow.clock import Clock, Work
+from cswf_core.flow.memory import batches
+from cswf_core.interfaces import FittedCDF, Rows, Stratum
+from cswf_core.kernels import tables
+
+Fits = list[FittedCDF]
+"""F_q along some directions: one for each stratum, which is one for all where there are no strata."""
+
+FIRST = 50
+"""Steps of a stage whose tables are all kept: in them particles go most of their way."""
+
+
+@attrs.frozen(eq=False)
+class Place:
+    """Which directions of a step some rows belong to."""
+
+    batch: int
+    """The number of the batch that they were drawn in."""
+    first: int = 0
+    """The row of the batch that the first of them is."""
+    order: Tensor | None = None
+    """The number of each in the order of the draw, where rows have another one; None: first, first + 1, …"""
+
+    def rows(self, cut: slice) -> Place:
+        """Return the place of some of the rows."""
+        return Place(self.batch, self.first + cut.start, None if self.order is None else self.order[cut])
+
+    def numbers(self, count: int) -> slice | Tensor:
+        """Return the numbers of `count` rows in the order of the draw."""
+        return slice(self.first, self.first + count) if self.order is None else self.order
+
+
+class Transport(Protocol):
+    """A way to displace the particles' rows."""
+
+    def displace(self, rows: Rows, F_q: Fits, place: Place) -> Tensor:
+        """Replace the particles' rows p by δ, in place; return the sum of δ² of each row: H."""
+
+
+@attrs.frozen(eq=False)
+class CDFTransport:
+    """δ by the CDF plugin, stratum by stratum."""
+
+    cdf: CheckedCDF
+    strata: Sequence[Stratum] | None = None
+    clock: Clock = attrs.field(factory=Clock)
+    values: bool = True
+    """Whether the plugin's numbers are checked, and not only their shapes: that reads back from the device."""
+
+    def fit(self, rows: Rows) -> Fits:
+        """Return F_p of the particles' rows."""
+        return [self.cdf.fit_rows(part) for part in self._strata(rows, 0)]
+
+    def fit_data(self, rows: Rows) -> Fits:
+        """Return F_q of the data's rows."""
+        with self.clock.part("count", _reading(rows)):
+            return [self.cdf.fit_rows(part) for part in self._strata(rows, 1)]
+
+    def displace(self, rows: Rows, F_q: Fits, place: Place) -> Tensor:
+        """Replace the particles' rows p by δ = F_q⁻¹(F_p(p)) − p; return the sum of δ² of each: H."""
+        del place
+        return self._apart(rows, lambda number, part: self._displace(part, F_q[number]))
+
+    def displace_by(self, rows: Rows, positions: Tensor, displacements: Tensor) -> Tensor:
+        """Replace the particles' rows p by δ as tables say (S×H×K each); return the sum of δ² of each: H."""
+        with self.clock.part("lookup", _reading(rows)):
+            return self._apart(
+                rows, lambda number, part: tables.displace(part, positions[number], displacements[number])
+            )
+
+    def _apart(self, rows: Rows, displace: Callable[[int, Rows], Tensor]) -> Tensor:
+        """Displace the rows of each stratum on its own; return the sum of δ² of each row: H."""
+        if self.strata is None:
+            return displace(0, rows)
+        parts = self._strata(rows, 0)
+        totals = [displace(number, part) for number, part in enumerate(parts)]
+        for part, (particles, _) in zip(parts, self.strata, strict=True):
+            rows.values[:, particles] = part.values  # only now: what runs out of memory is tried again
+        return torch.stack(totals).sum(dim=0)
+
+    def _strata(self, rows: Rows, side: int) -> list[Rows]:
+        if self.strata is None:
+            return [rows]
+        return [rows.columns(stratum[side]) for stratum in self.strata]
+
+    def _displace(self, rows: Rows, F_q: FittedCDF) -> Tensor:
+        clock, read = self.clock, _reading(rows)
+        if not self.cdf.displaces:
+            with clock.part("lookup", read):
+                return self._transport(rows, F_q)
+        if clock.times:
+            squares = self._displace_in_parts(rows, F_q)
+            if squares is not None:
+                return squares
+        with clock.part("lookup", read):
+            return self.cdf.displace(rows, F_q, values=self.values)
+
+    def _displace_in_parts(self, rows: Rows, F_q: FittedCDF) -> Tensor | None:
+        """Fit, compose and look up one after the other, each timed; None if the plugin composes no maps."""
+        clock, read = self.clock, _reading(rows)
+        with clock.part("count", read):
+            F_p = self.cdf.fit_rows(rows)
+        made: list[object] = [F_p, F_q]
+        with clock.part("tables", lambda: (_bytes_of(made), 0.0)):
+            through = self.cdf.between(F_p, F_q)
+            made += [] if through is None else [through.plugin]
+        if through is None:
+            return None
+        with clock.part("lookup", lambda: (2 * read()[0], 0.0)):
+            return through.displace(rows, values=self.values)
+
+    def _transport(self, rows: Rows, F_q: FittedCDF) -> Tensor:
+        p = rows.read()
+        delta = self.cdf.transport(p, F_q, values=self.values) - p
+        squares = delta.square().sum(dim=1)
+        rows.values.copy_(delta)
+        return squares
+
+
+@attrs.frozen
+class TableRequest:
+    """Which tables of a flow's steps are wanted."""
+
+    knots: int = 64
+    """K."""
+    share: float = 1.0
+    """Share of the directions: the first so many of each batch, and at least one."""
+    every: int = 1
+    """After a stage's first `FIRST` steps, which are all kept, one of so many is."""
+    dtype: torch.dtype = torch.float32
+    """The numbers that tables are rounded to."""
+
+    def wants(self, step: int) -> bool:
+        """Say whether the tables of a stage's step, counted from 0, are wanted."""
+        return step < FIRST or (step - FIRST) % self.every == 0
+
+    def kept(self, count: int) -> int:
+        """Return how many of a batch's directions have tables."""
+        return max(1, round(self.share * count))
+
+    def levels(self, like: Tensor) -> Tensor:
+        """Return the K levels, rising from 0 to 1 and closer to each other at both ends: tails matter."""
+        angle = torch.linspace(0, math.pi, self.knots, dtype=torch.float64, device=like.device)
+        return ((1 - angle.cos()) / 2).to(like.dtype)
+
+
+@attrs.frozen(eq=False)
+class StepTables:
+    """T_h of some of a step's directions, in the order in which these were drawn."""
+
+    positions: Tensor
+    """F_p⁻¹ at the levels: S×H'×K, S being 1 unless conditions keep strata apart."""
+    displacements: Tensor
+    """F_q⁻¹ − F_p⁻¹ there: S×H'×K."""
+
+
+class TableTransport:
+    """δ by tables of the maps, which are collected as the step's directions are worked on."""
+
+    def __init__(self, request: TableRequest, directions: int, together: int, by_cdf: CDFTransport) -> None:
+        """`directions` is H, and `together` how many of them have to be drawn at once."""
+        self._request = request
+        self._by_cdf = by_cdf
+        self._sizes = [count for _, count in batches(directions, together)]
+        kept = [request.kept(count) for count in self._sizes]
+        self._first = [sum(kept[:i]) for i in range(len(kept) + 1)]
+        self._tables: tuple[Tensor, Tensor] | None = None
+
+    def displace(self, rows: Rows, F_q: Fits, place: Place) -> Tensor:
+        """Replace the particles' rows p by δ, and keep the maps; return the sum of δ² of each: H."""
+        with self._by_cdf.clock.part("tables"):
+            grid = self._request.levels(rows.low).expand(rows.low.shape[0], -1)
+            positions = torch.stack([F_p.icdf(grid) for F_p in self._by_cdf.fit(rows)])
+            displacements = torch.stack([fit.icdf(grid) for fit in F_q]) - positions
+            maps = positions.to(self._request.dtype), displacements.to(self._request.dtype)
+            self._keep(maps, *self._chosen(place, rows.low.shape[0]))
+        return self._by_cdf.displace_by(rows, *maps)
+
+    def _keep(self, maps: tuple[Tensor, Tensor], cut: Tensor | slice | None, places: Tensor | slice) -> None:
+        """Put some of the maps (S×H×K) where they belong."""
+        if self._tables is None:
+            shape = (maps[0].shape[0], self._first[-1], self._request.knots)
+            self._tables = maps[0].new_empty(shape), maps[1].new_empty(shape)
+        if cut is not None:
+            for table, values in zip(self._tables, maps, strict=True):
+                table[:, places] = values[:, cut]
+
+    def _chosen(self, place: Place, count: int) -> tuple[Tensor | slice | None, Tensor | slice]:
+        """Return which of `count` rows have tables, and where these go; None if none of them has."""
+        batch, order = place.batch, place.order
+        kept, offset = self._first[batch + 1] - self._first[batch], self._first[batch]
+        if order is None:
+            last = min(count, kept - place.first)
+            first = offset + place.first
+            return (slice(0, last) if last > 0 else None), slice(first, first + last)
+        if kept == self._sizes[batch]:
+            return slice(0, count), order + offset
+        if count == self._sizes[batch]:  # of a size that is known beforehand, so that steps can be recorded
+            return order.argsort()[:kept], slice(offset, offset + kept)
+        chosen = (order < kept).nonzero()[:, 0]
+        return (chosen if len(chosen) else None), order[chosen] + offset
+
+    def tables(self) -> StepTables:
+        """Return the tables, once all directions have been worked on."""
+        assert self._tables is not None
+        return StepTables(*self._tables)
+
+
+def _bytes_of(things: Sequence[object]) -> float:
+    """Return the bytes of the tensors that attrs objects have as attributes."""
+    kinds: list[Any] = [type(thing) for thing in things]
+    values = [
+        getattr(thing, field.name)
+        for thing, kind in zip(things, kinds, strict=True)
+        if attrs.has(kind)
+        for field in attrs.fields(kind)
+    ]
+    return float(sum(value.numel() * value.element_size() for value in values if isinstance(value, Tensor)))
+
+
+def _reading(rows: Rows) -> Work:
+    """Return the work of reading the values once."""
+    moved = float(rows.values.numel() * rows.values.element_size())
+    return lambda: (moved, 0.0)
