@@ -16,8 +16,8 @@ from cswf_core.flow.tables import TableRequest
 from cswf_core.interfaces import Dataset, Key
 from cswf_core.online.counts import Sketch
 from cswf_core.online.incoming import joined, matched
-from cswf_core.recipe.merge import CHOICES
 from cswf_core.recipe.recipe import Choice, Recipe
+from cswf_core.recipe.sections import CHOICES
 
 
 def choose_device(name: str) -> torch.device:

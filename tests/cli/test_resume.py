@@ -17,7 +17,7 @@ import pytest
 
 from cswf_core import hookimpl, load_recipe
 from cswf_core.runs.folder import RunDirectory
-from cswf_core.session.launch import launch
+from cswf_core.session.run import launch
 
 SMALL = ("schedule.steps=60", "outputs.checkpoint_every=10", "evaluate.metrics=[]")
 

@@ -14,8 +14,8 @@ from sklearn.datasets import load_digits
 from cswf_core import hookimpl, load_recipe
 from cswf_core.runs.durable import fingerprint
 from cswf_core.runs.folder import RunDirectory
-from cswf_core.session.launch import launch
-from cswf_core.session.update import choose_data, read_earlier, with_arrival
+from cswf_core.session.run import launch
+from cswf_core.session.update import choose_data, read_predecessor, with_arrival
 
 SMALL = (
     "particles.count=40",
@@ -220,22 +220,22 @@ def test_a_run_that_stops_before_or_after_an_arrival_goes_on_as_if_it_had_not(cs
 def test_an_update_that_stops_goes_on_as_if_it_had_not(cswf, update, first, tmp_path):
     assert update("--data", NEW).status == 0
     stopped = tmp_path / "stopped"
-    earlier = read_earlier(RunDirectory(first))
+    earlier = read_predecessor(RunDirectory(first))
     recipe = load_recipe(first / "recipe.yaml")
     recipe = with_arrival(recipe, choose_data(NEW, recipe.registry, (1, 8, 8)), None)
     with pytest.raises(KeyboardInterrupt):
-        launch(recipe, RunDirectory(stopped), device="cpu", observers=[Stop(8)], earlier=earlier)
+        launch(recipe, RunDirectory(stopped), device="cpu", observers=[Stop(8)], predecessor=earlier)
     assert cswf("resume", stopped, "--device", "cpu", "--quiet").status == 0
     assert facts(stopped)["samples_sha256"] == facts(tmp_path / "out")["samples_sha256"]
     assert facts(stopped)["updates"]["run"] == "first"
 
 
 def test_an_update_without_a_good_checkpoint_is_not_begun_anew_from_nothing(cswf, first, tmp_path):
-    earlier = read_earlier(RunDirectory(first))
+    earlier = read_predecessor(RunDirectory(first))
     recipe = load_recipe(first / "recipe.yaml")
     recipe = with_arrival(recipe, choose_data(NEW, recipe.registry, (1, 8, 8)), None)
     with pytest.raises(KeyboardInterrupt):
-        launch(recipe, RunDirectory(tmp_path / "a"), device="cpu", observers=[Stop(8)], earlier=earlier)
+        launch(recipe, RunDirectory(tmp_path / "a"), device="cpu", observers=[Stop(8)], predecessor=earlier)
     for path in (tmp_path / "a/checkpoints").iterdir():
         path.unlink()
     outcome = cswf("resume", tmp_path / "a", "--device", "cpu")

@@ -12,7 +12,7 @@ from PIL import Image
 from cswf_core.interfaces import Key, Space
 from cswf_core.recipe import builtin_recipes, load_recipe
 from cswf_core.runs.folder import RunDirectory
-from cswf_core.session.launch import launch
+from cswf_core.session.run import launch
 from tests.conftest import skip_without
 
 ALL = sorted(builtin_recipes())

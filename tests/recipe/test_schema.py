@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from cswf_core.recipe import builtin_recipes, load_recipe
-from cswf_core.recipe.schema import recipe_schema
+from cswf_core.recipe.sections import recipe_schema
 
 
 @pytest.fixture(scope="module")
