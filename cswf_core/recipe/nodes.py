@@ -156,13 +156,13 @@ def from_value(value: Any, place: KeyLocation, problems: list[Problem]) -> Node:
     if len(place.keys) > DEEPEST:
         raise RecipeError([Problem(place, TOO_DEEP)])
     if isinstance(value, collections.abc.Mapping):
-        if not all(isinstance(key, str) for key in value):
-            problems.append(Problem(place, "a key must be a text"))
-        places = {str(key): place.below(key) for key in value}
-        nodes = [from_value(v, p, problems) for v, p in zip(value.values(), places.values(), strict=True)]
-        return Mapping(
-            place, {key: Entry(node.location, node) for key, node in zip(places, nodes, strict=True)}
-        )
+        entries: dict[str, Entry] = {}
+        for key, item in value.items():
+            below = place.below(key)
+            if not isinstance(key, str):
+                problems.append(Problem(below, "a key must be a text"))
+            entries[str(key)] = Entry(below, from_value(item, below, problems))
+        return Mapping(place, entries)
     if isinstance(value, (list, tuple)):
         return Items(place, tuple(from_value(v, place.below(i), problems) for i, v in enumerate(value)))
     if isinstance(value, (bool, int, float)):

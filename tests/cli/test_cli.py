@@ -274,7 +274,7 @@ def test_what_is_slow_to_import_is_imported_where_it_is_used():
         "import cswf_core.cli\n"
         "cswf_core.cli.cli.main(['--help'], standalone_mode=False)\n"
         "assert 'torch' not in sys.modules and 'yaml' not in sys.modules\n"
-        "import cswf_plugins, cswf_core.launch\n"
+        "import cswf_plugins, cswf_core.session.run\n"
         "for name in ('torchvision', 'cleanfid', 'sklearn', 'scipy'):\n"
         "    assert name not in sys.modules, name\n"
     )
