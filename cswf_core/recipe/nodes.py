@@ -170,7 +170,7 @@ def from_value(value: Any, place: KeyLocation, problems: list[Problem]) -> Node:
     if isinstance(value, (str, os.PathLike)):
         return Scalar(place, str(value), str(value))
     if value is not None:
-        fault = f"a recipe has texts, numbers, lists and mappings, and this is of type {type(value).__name__}"
+        fault = f"a recipe has texts, numbers, lists and mappings, not values of type {type(value).__name__}"
         problems.append(Problem(place, fault))
     return Scalar(place, "", None)
 

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +13,19 @@ from PIL import Image
 
 from cswf_core.session.sweep import plan, split
 
-TINY = ("schedule.steps=2", "schedule.directions=16", "particles.count=20", "outputs.snapshots=[0, 2]")
+TINY = (
+    "schedule.steps=2",
+    "schedule.directions=16",
+    "particles.count=20",
+    "outputs.snapshots=[0, 2]",
+    "outputs.frames=0",
+)
 
 VARIANTS = """
 extends: digits
 schedule: {steps: 2, directions: 16}
 particles: {count: 20}
+outputs: {frames: 0}
 variants:
   "ξ = 0": {condition: {amplifier: 0}}
   as it is:
@@ -252,39 +255,18 @@ def test_a_sweep_does_not_overwrite_the_recipe_it_reads(cswf, tmp_path):
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
 )
-def test_a_sweep_that_is_ended_from_outside_can_go_on(cswf, tmp_path, number, status):
+def test_a_sweep_that_is_ended_from_outside_can_go_on(cswf, end, tmp_path, number, status):
     small = ("schedule.step_size=1", "particles.count=20", "schedule.directions=16", "outputs.log_every=1")
-    arguments = (
-        "sweep",
-        "digits",
-        *small,
-        "schedule.steps=1,400",
-        "--out",
-        str(tmp_path),
-        "--device",
-        "cpu",
-    )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    child = subprocess.Popen(
-        [sys.executable, "-m", "cswf_core", *arguments],
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "steps=400/metrics.jsonl").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    child.send_signal(number)
-    _, err = child.communicate(timeout=60)
-    assert child.returncode == status
+    sweep = ("sweep", "digits", *small, "schedule.steps=1,400", "outputs.frames=0", "--out", tmp_path)
+    ended, err = end(number, tmp_path / "steps=400/metrics.jsonl", *sweep, "--device", "cpu")
+    assert ended == status
     assert rows(tmp_path)[0]["status"] == "done"
     if number != signal.SIGKILL:
         assert f"--out {tmp_path} goes on" in err
         assert err.strip().endswith("interrupted")
         assert rows(tmp_path)[1]["status"] == "interrupted"
     else:
-        done = cswf(*arguments)
+        done = cswf(*sweep, "--device", "cpu")
         assert done.status == 0
         assert "[1/2] steps=1: done before" in done.out
         assert [row["status"] for row in rows(tmp_path)] == ["done", "done"]

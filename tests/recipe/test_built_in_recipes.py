@@ -29,7 +29,7 @@ LAUNCHED = (
     "mnist-super-resolution",
     "cifar10-colorize",
     "celeba-inpainting",
-    "fid-cifar10-class",
+    "fid-mnist",
     "ablation-amplifier",
     "online-class",
     "online-digits",
@@ -88,7 +88,10 @@ def test_every_plugin_of_the_recipes_is_in_one_that_is_run(recipes):
         return {(key, getattr(recipe, key).name) for recipe in chosen for key in KEYS}
 
     run = [recipe for name, recipe in recipes.items() if name in LAUNCHED or on_small_data(recipe)]
-    assert plugins(list(recipes.values())) == plugins(run)
+    left_out = plugins(list(recipes.values())) - plugins(run)
+    assert left_out == {
+        ("projection", "high-pass")
+    }  # its longest step takes seconds to find; tests/plugins has it
 
 
 def shortened(recipe: Recipe) -> list[str]:
@@ -105,8 +108,6 @@ def shortened(recipe: Recipe) -> list[str]:
         overrides += ["evaluate.metrics=[{use: sliced-wasserstein, directions: 50}]"]
     else:
         overrides += [f"evaluate.metrics.{i}.directions=50" for i in range(len(recipe.metrics))]
-    if recipe.projection.name == "high-pass":  # finding the longest step for it takes seconds at each stage
-        overrides += ["projection={use: conv-stack, power: 2}"]
     if recipe.arrivals:
         overrides += ["online.sets=2", "online.steps=1"]
     if recipe.arrivals and recipe.data.name in PUBLISHED:
@@ -222,17 +223,17 @@ def test_the_ablations_vary_what_they_say(recipes):
 
 
 def test_a_short_pyramid_comes_nearer_to_held_out_images_than_the_baseline(tmp_path, registry):
-    """CIFAR-10, 400 particles, 500 directions at each of 109 steps; the distance is along uniform ones."""
+    """CIFAR-10, 150 particles, 100 directions at each of 38 steps; the distance is along uniform ones."""
     skip_without("cifar10")
-    shared = ["particles.count=400", "schedule.directions=500", "evaluate.against=[test]", "outputs.frames=0"]
+    shared = ["particles.count=150", "schedule.directions=100", "evaluate.against=[test]", "outputs.frames=0"]
     shared += ["outputs.checkpoint_every=never", "evaluate.metrics.0.directions=200"]
     ours = load_recipe(
-        "cifar10-unconditional", [*shared, "data.count=2000", "schedule.scale=0.05"], registry=registry
+        "cifar10-unconditional", [*shared, "data.count=300", "schedule.scale=0.02"], registry=registry
     )
     record = launch(ours, RunDirectory(tmp_path / "ours"), device="cpu")
     distance = record["metrics"]["sliced_wasserstein_test"]
-    # η = d diverges with so few directions; 400 is the largest round number that does not.
-    swf = ["data={use: cifar10, count: 2000, dequantise: once}", "schedule.step_size=400"]
+    # η = d diverges with so few directions; 80 does not.
+    swf = ["data={use: cifar10, count: 300, dequantise: once}", "schedule.step_size=80"]
     steps = f"schedule.steps={record['steps_done']}"
     for reuse in ("all", "1"):  # as published, and with fresh directions at every step
         baseline = load_recipe(
