@@ -133,7 +133,7 @@ class Tree:
     problems: list[Problem]
     """Mistakes on the way."""
     complete: bool
-    """Whether all it extends could be read; if not, a key that is not there may be in what is missing."""
+    """Whether all it extends could be read; if not, no key is known to be missing."""
 
 
 def resolve_tree(origin: str | Path | collections.abc.Mapping[str, Any], overrides: Sequence[str]) -> Tree:

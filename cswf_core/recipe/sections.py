@@ -48,7 +48,7 @@ KEYS = (
 
 @attrs.frozen(kw_only=True)
 class HeadSection:
-    """`name`, `description` and `seed`."""
+    """The top-level keys `name`, `description` and `seed`."""
 
     name: str = parameter("what the recipe is called; the file's name if left out", default="")
     description: str = parameter("what it is for, in a sentence", default="")
@@ -57,7 +57,7 @@ class HeadSection:
 
 @attrs.frozen(kw_only=True)
 class ParticlesSection:
-    """`particles:`."""
+    """The keys of `particles:`."""
 
     count: int | None = parameter(
         "M; as many as there are data if left out", default=None, at_least=1, at_most=2**40
@@ -74,7 +74,7 @@ class ParticlesSection:
 
 @attrs.frozen(kw_only=True)
 class ReuseSection:
-    """What `projection:` takes besides the plugin's own parameters."""
+    """The key of `projection:` besides the plugin's own parameters."""
 
     reuse: int | Literal["all"] = parameter(
         "for how many steps a set of directions is kept; 'all' keeps one for a whole stage",
@@ -85,7 +85,7 @@ class ReuseSection:
 
 @attrs.frozen(kw_only=True)
 class OutputsSection:
-    """`outputs:`."""
+    """The keys of `outputs:`."""
 
     log_every: int = parameter("steps between two rows of metrics.jsonl", default=10, at_least=1)
     columns: int = parameter("samples in a row of samples.png", default=10, at_least=1, at_most=100)
@@ -107,7 +107,7 @@ class OutputsSection:
 
 @attrs.frozen(kw_only=True)
 class EvaluateSection:
-    """What `evaluate:` takes besides its list of metrics."""
+    """The keys of `evaluate:` besides its list of metrics."""
 
     against: tuple[Literal["train", "test"], ...] = parameter(
         "real samples to compare with: those the flow saw, held-out ones (their scores end in _test), or both",
@@ -126,7 +126,7 @@ class EvaluateSection:
 
 @attrs.frozen(kw_only=True)
 class ModelSection:
-    """`model:`, the transport maps of all steps, from which samples can be drawn later."""
+    """The keys of `model:`, the transport maps of all steps, from which samples can be drawn later."""
 
     save: bool = parameter("whether the run writes a model, as it goes", default=False)
     knots: int = parameter(
@@ -145,7 +145,7 @@ class ModelSection:
 
 @attrs.frozen(kw_only=True)
 class OnlineSection:
-    """What `online:` takes besides its list of arrivals."""
+    """The keys of `online:` besides its list of arrivals."""
 
     sets: int = parameter(
         "sets of directions in each stage, used in turn; the data are counted along these and no others",
@@ -168,7 +168,10 @@ class OnlineSection:
 
 
 def recipe_schema(registry: Registry) -> dict[str, Any]:
-    """Return the schema for the plugins that are loaded. Nothing is required: a recipe may extend another."""
+    """Return the JSON Schema of recipes, for editors, with all plugins that are loaded.
+
+    Nothing is required: a recipe may extend another.
+    """
     head = object_schema(HeadSection)["properties"]
     names = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
     sections = {

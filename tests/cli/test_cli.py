@@ -14,13 +14,8 @@ import yaml
 
 from cswf_plugins.datasets.digits import Digits
 
-SMALL = (
-    "particles.count=20",
-    "schedule.steps=3",
-    "schedule.directions=10",
-    "outputs.snapshots=[0, 3]",
-    "outputs.frames=0",
-)
+OUTPUTS = "outputs={snapshots: [0, 3], frames: 0}"
+SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", OUTPUTS)
 
 
 def test_help_lists_the_commands_and_no_others(cswf):
