@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -14,7 +12,6 @@ from cswf_core.errors import DataError, RunError
 from cswf_core.interfaces import ProjectionSampler
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Recipe, load_recipe
-from cswf_core.recipe.render import to_yaml
 
 
 @attrs.frozen(kw_only=True)
@@ -55,7 +52,7 @@ class RandomData:
         return self._read(self._constant(), overrides, registry)
 
     def _read(self, schedule: dict[str, Any], overrides: Sequence[str], registry: Registry) -> Recipe:
-        """Write the recipe into a file and read it, as anybody's."""
+        """Return the recipe with a schedule and overrides."""
         data = {"use": "synthetic", "count": self.data, "shape": list(self.shape), "classes": self.classes}
         content = {
             "name": "random points" if len(self.shape) == 1 else "random images",
@@ -64,10 +61,7 @@ class RandomData:
             "condition": "one-hot" if self.classes else "none",
             "schedule": {**schedule, "directions": self.directions},
         }
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "bench.yaml"
-            path.write_text(to_yaml(content), encoding="utf-8")
-            return load_recipe(path, overrides, registry=registry)
+        return load_recipe(content, overrides, registry=registry)
 
     def _pyramid(self) -> dict[str, Any]:
         height, width = self.resolution or self.shape[1:]

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from cswf_core.errors import PluginError
 from cswf_core.plugins import Broken, Plugin, Registry
-from cswf_core.recipe.types import options, plain, words
+from cswf_core.recipe.fields import options, plain
 
 
 @click.command()
@@ -64,7 +64,7 @@ def _parameters(plugin: Plugin) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "type": words(option.type),
+            "type": option.kind.words(),
             "required": option.required,
             "default": None if option.required else plain(option.default),
             "help": option.help,

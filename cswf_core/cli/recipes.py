@@ -11,10 +11,10 @@ from rich.table import Table
 
 from cswf_core.plugins import Registry
 from cswf_core.recipe import RecipeError, builtin_recipes, load_recipe
+from cswf_core.recipe.merge import Source
 from cswf_core.recipe.nodes import Mapping, Problem, Scalar
 from cswf_core.recipe.render import origin_of_every_value, with_origins
-from cswf_core.recipe.schema import recipe_schema
-from cswf_core.recipe.sources import Source, read
+from cswf_core.recipe.sections import recipe_schema
 
 plugins_dir_option = click.option(
     "--plugins-dir", type=click.Path(path_type=Path), help="Also load the one-file plugins in this folder."
@@ -74,8 +74,8 @@ def schema(plugins_dir: Path | None) -> None:
 
 def _described(source: Source) -> dict[str, str]:
     problems: list[Problem] = []
-    tree = read(source, problems)
+    tree = source.read(problems)
     if not isinstance(tree, Mapping):
         raise RecipeError(problems)
     node = tree.get("description")
-    return {"description": node.raw if isinstance(node, Scalar) else "", "path": source.shown}
+    return {"description": node.raw if isinstance(node, Scalar) else "", "path": str(source)}

@@ -19,7 +19,7 @@ from cswf_core.errors import Terminated
 from cswf_core.recipe import Recipe
 from cswf_core.runs.folder import RunDirectory
 from cswf_core.runs.progress import BarProgress, EvaluationProgress, LineProgress, say
-from cswf_core.session.launch import launch, refuse_changes, resume
+from cswf_core.session.run import launch, require_recipe, resume
 
 device_option = click.option(
     "--device", default="auto", show_default=True, metavar="auto|cpu|cuda|cuda:N", help="Where to compute."
@@ -47,7 +47,7 @@ def run_in_sight(recipe: Recipe, directory: RunDirectory, *, device: str, force:
 def go_on_in_sight(recipe: Recipe, directory: RunDirectory, *, device: str, quiet: bool) -> None:
     """Go on with a recipe's run in the same way; of one that is done, say that."""
     if directory.done:
-        refuse_changes(recipe, directory)
+        require_recipe(directory, recipe)
         if not quiet:
             say(f"{directory.path} is done: there is nothing left to do")
         return
@@ -62,7 +62,7 @@ def go_on_in_sight(recipe: Recipe, directory: RunDirectory, *, device: str, quie
                 else "beginning anew: there is no checkpoint to go on from"
             )
 
-    in_sight(partial(resume, recipe, directory, device=device, found=found), directory, quiet=quiet)
+    in_sight(partial(resume, recipe, directory, device=device, announce=found), directory, quiet=quiet)
 
 
 def in_sight(work: Callable[..., dict[str, Any]], directory: RunDirectory, *, quiet: bool) -> None:

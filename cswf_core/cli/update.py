@@ -22,8 +22,8 @@ from cswf_core.errors import RoomError, RunError
 from cswf_core.recipe import Recipe, choose_device, load_recipe
 from cswf_core.runs.folder import RunDirectory
 from cswf_core.runs.progress import say
-from cswf_core.session.launch import launch
-from cswf_core.session.update import Earlier, choose_data, read_earlier, with_arrival, with_room
+from cswf_core.session.run import launch
+from cswf_core.session.update import Predecessor, choose_data, read_predecessor, with_arrival, with_room
 
 
 @click.command()
@@ -67,7 +67,7 @@ def update(
     if steps is not None and schedule is not None:
         raise RunError("--steps and --schedule are two ways to say the same; give one of them")
     before = RunDirectory(run)
-    earlier = read_earlier(before)
+    earlier = read_predecessor(before)
     recipe = load_recipe(before.file("recipe.yaml"), plugins_dir=plugins_dir)
     shape = before.read_json("run.json")["data"]["shape"]
     planned = _steps(schedule) if schedule is not None else steps
@@ -90,12 +90,12 @@ def update(
 
 
 def _launch(
-    recipe: Recipe, directory: RunDirectory, earlier: Earlier, *, device: str, force: bool, quiet: bool
+    recipe: Recipe, directory: RunDirectory, earlier: Predecessor, *, device: str, force: bool, quiet: bool
 ) -> None:
     """Run it; if there is no room for new classes, make some, and count all data along the new directions."""
     work = partial(launch, device=device, force=force)
     try:
-        in_sight(partial(work, recipe, directory, earlier=earlier), directory, quiet=quiet)
+        in_sight(partial(work, recipe, directory, predecessor=earlier), directory, quiet=quiet)
     except RoomError as error:
         roomy = with_room(recipe, error.needed)
         if roomy is None:
@@ -103,10 +103,10 @@ def _launch(
         if not quiet:
             say(f"no room for the new classes: condition.room becomes {error.needed}, and all data are counted")
         again = attrs.evolve(earlier, counts=None)
-        in_sight(partial(work, roomy, directory, earlier=again), directory, quiet=quiet)
+        in_sight(partial(work, roomy, directory, predecessor=again), directory, quiet=quiet)
 
 
-def _say_what(recipe: Recipe, updated: Recipe, earlier: Earlier, run: Path) -> None:
+def _say_what(recipe: Recipe, updated: Recipe, earlier: Predecessor, run: Path) -> None:
     assert updated.online is not None
     if earlier.counts is None:
         say(f"{run} has kept no counts of its data: these are counted once, along {updated.online.sets} sets")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
-
-import yaml
 
 from cswf_core.errors import RunError
 from cswf_core.model.header import NAME, Header
 from cswf_core.model.model import Model
 from cswf_core.model.shards import refuse_missing
 from cswf_core.recipe import Recipe, RecipeError, load_recipe
-from cswf_core.recipe.render import to_yaml
+from cswf_core.recipe.render import from_yaml
 
 UNUSED = ("cdf", "observers", "evaluate", "outputs", "model", "variants")
 """Sections of a recipe that sampling does without, so that their plugins need not be there."""
@@ -47,15 +44,12 @@ def load_model(path: str | Path, *, plugins_dir: str | Path | None = None) -> Mo
 def recipe_of(header: Header, file: Path, plugins_dir: str | Path | None = None) -> Recipe:
     """Return the recipe in a header, as far as sampling needs it."""
     try:
-        said = yaml.safe_load(header.recipe)
-        needed = {key: value for key, value in said.items() if key not in UNUSED}
-    except (yaml.YAMLError, AttributeError):
+        sections = from_yaml(header.recipe)
+        needed = {key: value for key, value in sections.items() if key not in UNUSED}
+    except (RecipeError, AttributeError):
         raise RunError(f"{file} is damaged: the recipe in it cannot be read") from None
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "recipe.yaml"
-        path.write_text(to_yaml(needed), encoding="utf-8")
-        try:
-            return load_recipe(path, plugins_dir=plugins_dir)
-        except RecipeError as error:
-            reasons = "; ".join(problem.message for problem in error.problems)
-            raise RunError(f"{file}: the model's recipe cannot be followed here: {reasons}") from None
+    try:
+        return load_recipe(needed, plugins_dir=plugins_dir)
+    except RecipeError as error:
+        reasons = "; ".join(problem.message for problem in error.problems)
+        raise RunError(f"{file}: the model's recipe cannot be followed here: {reasons}") from None

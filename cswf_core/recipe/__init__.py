@@ -1,9 +1,9 @@
-"""Recipes: YAML → located nodes → merged tree → typed recipe → a flow."""
+"""Recipes: YAML or a mapping → located nodes → merged tree → typed recipe → a flow."""
 
 from cswf_core.recipe.build import build_flow, choose_device
+from cswf_core.recipe.merge import builtin_recipes
 from cswf_core.recipe.nodes import Location, Problem, RecipeError
 from cswf_core.recipe.recipe import Choice, Recipe, choose, load_recipe
-from cswf_core.recipe.sources import builtin_recipes
 
 __all__ = [
     "Choice",

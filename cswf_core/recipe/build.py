@@ -1,4 +1,4 @@
-"""From a valid recipe to a flow that is ready to run."""
+"""A flow put together from a valid recipe, ready to run."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def choose_device(name: str) -> torch.device:
     ):
         raise RunError(f"there is no device '{name}': write auto, cpu, cuda or cuda:N")
     if kind == "cuda":
-        there = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if there == 0:
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if count == 0:
             raise RunError(f"device '{name}' was asked for, but PyTorch sees no CUDA device here")
-        if index and int(index) >= there:
-            raise RunError(f"device '{name}' was asked for, but there are {there} CUDA devices, counted from 0")
+        if index and int(index) >= count:
+            raise RunError(f"device '{name}' was asked for, but there are {count} CUDA devices, counted from 0")
     return torch.device(name)
 
 
 def load_data(recipe: Recipe, choice: Choice | None = None) -> Dataset:
-    """Load the recipe's data, or those that it chooses elsewhere, and check them."""
+    """Load and check the data that a recipe chooses: `data`, or another choice of a dataset in it."""
     choice = recipe.data if choice is None else choice
     with _data_fitting():
         data: Dataset = choice.checked.load(Key(recipe.seed, "data").open(dtype=_dtype(recipe)))
@@ -111,7 +111,7 @@ def load_everything(recipe: Recipe) -> Dataset:
 
 
 def _tables(recipe: Recipe) -> TableRequest | None:
-    """Return the tables that the recipe's model needs; None if it saves none."""
+    """Return the tables that the recipe's model needs; None if it saves no model."""
     model = recipe.model
     if not model.save:
         return None

@@ -1,4 +1,4 @@
-"""From a recipe's name to one tree of located nodes: `extends`, then the command line's overrides.
+"""From a recipe's name, path or mapping to one tree of nodes: `extends`, then the command line's overrides.
 
 Mappings merge, lists and single values replace. Where a plugin is chosen (`data`, `projection`, …), the name
 of another plugin replaces the whole section, since the parameters of one plugin mean nothing to another.
@@ -6,61 +6,150 @@ of another plugin replaces the whole section, since the parameters of one plugin
 
 from __future__ import annotations
 
+import collections.abc
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 
-from cswf_core.recipe.nodes import Entry, Items, Location, Mapping, Node, Problem, RecipeError, Scalar, parse
-from cswf_core.recipe.sources import Source, locate, read
+from cswf_core.errors import did_you_mean
+from cswf_core.recipe.nodes import (
+    Entry,
+    Items,
+    KeyLocation,
+    Location,
+    Mapping,
+    Node,
+    Problem,
+    RecipeError,
+    Scalar,
+    from_value,
+    parse,
+)
+from cswf_core.recipe.sections import CHOICES
 
-CHOICES = {
-    "data": "dataset",
-    "condition": "condition",
-    "projection": "projection",
-    "cdf": "cdf",
-    "schedule": "schedule",
-}
-"""Top-level keys that choose a plugin → the plugin's kind."""
+LARGEST = 256 * 1024
+"""Bytes a recipe may have."""
 
-OWN = ("name", "description", "extends", "variants")
-"""Keys that a recipe does not inherit."""
+NOT_INHERITED = ("name", "description", "extends", "variants")
+"""Keys that a recipe does not take from those it extends."""
 
 LONGEST_CHAIN = 32
 """How many recipes may extend each other."""
 
-Path_ = tuple[str, ...]
+KeyPath = tuple[str, ...]
+
+
+@attrs.frozen
+class Source:
+    """A recipe's file."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        """Return the path as people see it: from the current folder if it lies below."""
+        try:
+            return str(self.path.relative_to(Path.cwd()))
+        except ValueError:
+            return str(self.path)
+
+    @property
+    def top(self) -> Location:
+        """The file's first character. Paths in a built-in recipe count from the current folder."""
+        folder = Path.cwd() if self.path.parent == builtin_folder() else self.path.parent
+        return Location(str(self), 1, 1, folder)
+
+    def read(self, problems: list[Problem], named_at: Location | None = None) -> Mapping | None:
+        """Return the mapping in the file; None, with a problem, if there is none.
+
+        A file that cannot be opened is a mistake of the place that names it, `named_at`, if there is one.
+        """
+        try:
+            with self.path.open("rb") as file:
+                content = file.read(LARGEST + 1)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            subject = "the file" if named_at is None else f"extends: {self}"
+            problems.append(Problem(named_at or self.top, f"{subject} cannot be read: {reason}"))
+            return None
+        if len(content) > LARGEST:
+            fault = f"the file is larger than {LARGEST // 1024} KB, the most a recipe may have"
+            problems.append(Problem(self.top, fault))
+            return None
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            problems.append(Problem(attrs.evolve(self.top, line=line), "the text is not valid UTF-8"))
+            return None
+        node = parse(text, self.top, problems)
+        if isinstance(node, Mapping):
+            return node
+        if node is not None or not problems:
+            place = self.top if node is None else node.location
+            problems.append(Problem(place, "a recipe is a mapping of keys to values"))
+        return None
+
+
+def builtin_folder() -> Path:
+    """Return the folder of built-in recipes: in an installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "builtin_recipes"
+    return installed if installed.is_dir() else package.parent / "recipes"
+
+
+def builtin_recipes() -> dict[str, Source]:
+    """Return the built-in recipes by name."""
+    return {p.stem: Source(p) for p in sorted(builtin_folder().glob("*.yaml"), key=lambda p: p.stem)}
+
+
+def locate(name: str, folder: Path) -> Source | str:
+    """Return the source that a name means: a path counted from `folder`, or a built-in; else the fault."""
+    if "\0" in name:
+        return "a recipe's name has no null characters"
+    looks_like_path = "/" in name or name.endswith((".yaml", ".yml"))
+    if not looks_like_path:
+        known = builtin_recipes()
+        if name in known:
+            return known[name]
+        return f"there is no built-in recipe '{name}'{did_you_mean(name, known)} (a path ends in .yaml)"
+    try:
+        return Source((folder / Path(name).expanduser()).resolve())
+    except (OSError, RuntimeError) as error:  # no such user; links in a circle
+        return f"'{name}' is no usable path: {error}"
 
 
 @attrs.define
 class Tree:
     """A recipe merged with all it extends."""
 
-    source: Source
+    path: Path | None
+    """Its file; None for a mapping."""
     root: Mapping
     variants: dict[str, Mapping]
     """By label, the recipe with a variant's changes, and the overrides last."""
     problems: list[Problem]
-    """Mistakes found on the way."""
+    """Mistakes on the way."""
     complete: bool
-    """Whether all it extends was found; if not, a key that is missing proves nothing."""
+    """Whether all it extends could be read; if not, no key is known to be missing."""
 
 
-def resolve_tree(name: str | Path, overrides: Sequence[str]) -> Tree:
-    """Return a recipe laid over what it extends, with overrides; raise if there is nothing to go on with."""
-    source = locate(str(name), Path.cwd())
-    if isinstance(source, str):
-        raise RecipeError([Problem(Location(str(name), 1, 1), source)])
+def resolve_tree(origin: str | Path | collections.abc.Mapping[str, Any], overrides: Sequence[str]) -> Tree:
+    """Return a recipe, from its name, path or mapping, laid over what it extends, with overrides.
+
+    Raises `RecipeError` if there is nothing to go on with.
+    """
     loader = _Loader()
-    root = loader.load(source, ())
+    path, root = loader.begin(origin)
     if root is None:
         raise RecipeError(loader.problems)
     base = Mapping(root.location, {key: e for key, e in root.entries.items() if key != "variants"})
     trees = {"": base, **_variants(base, root.get("variants"), loader.problems)}
     for number, text in enumerate(overrides, start=1):
         trees = {label: _override(tree, text, number, loader.problems) for label, tree in trees.items()}
-    return Tree(source, trees.pop(""), trees, loader.problems, loader.complete)
+    return Tree(path, trees.pop(""), trees, loader.problems, loader.complete)
 
 
 def _variants(base: Mapping, node: Node | None, problems: list[Problem]) -> dict[str, Mapping]:
@@ -70,7 +159,7 @@ def _variants(base: Mapping, node: Node | None, problems: list[Problem]) -> dict
     if not isinstance(node, Mapping):
         problems.append(Problem(node.location, "variants must be a mapping from labels to changes"))
         return {}
-    found: dict[str, Mapping] = {}
+    variants: dict[str, Mapping] = {}
     for label, entry in node.entries.items():
         changes = entry.node
         if isinstance(changes, Scalar) and changes.value is None:
@@ -82,11 +171,11 @@ def _variants(base: Mapping, node: Node | None, problems: list[Problem]) -> dict
         else:
             whole = merge(base, changes)
             assert isinstance(whole, Mapping)
-            found[label] = whole
-    return found
+            variants[label] = whole
+    return variants
 
 
-def is_choice(path: Path_) -> bool:
+def is_choice(path: KeyPath) -> bool:
     """Say whether a plugin is chosen at a path, going by where it is."""
     return (
         (len(path) == 1 and path[0] in CHOICES)
@@ -95,7 +184,7 @@ def is_choice(path: Path_) -> bool:
     )
 
 
-def may_be_choice(path: Path_, node: Node) -> bool:
+def may_be_choice(path: KeyPath, node: Node) -> bool:
     """Say whether a node chooses a plugin: going by where it is, or a parameter that is a plugin itself.
 
     Inside a plugin's section a name that something is laid over, or a mapping with `use`, can be nothing else.
@@ -114,7 +203,7 @@ def as_choice(node: Node) -> Node:
     return node
 
 
-def merge(base: Node, over: Node, path: Path_ = ()) -> Node:
+def merge(base: Node, over: Node, path: KeyPath = ()) -> Node:
     """Return `base` with `over` laid on top."""
     if not isinstance(over, Mapping):
         return over
@@ -143,42 +232,59 @@ class _Loader:
         self.complete = True
         self._loaded: dict[Source, Mapping | None] = {}
 
-    def load(
+    def begin(
+        self, origin: str | Path | collections.abc.Mapping[str, Any]
+    ) -> tuple[Path | None, Mapping | None]:
+        """Return the file and the tree of the recipe that all begins with."""
+        if isinstance(origin, collections.abc.Mapping):
+            node = from_value(origin, KeyLocation(), self.problems)
+            assert isinstance(node, Mapping)
+            return None, self._extend(node, ())
+        source = locate(str(origin), Path.cwd())
+        if isinstance(source, str):
+            self.problems.append(Problem(Location(str(origin), 1, 1), source))
+            return None, None
+        return source.path, self._load(source, ())
+
+    def _load(
         self, source: Source, chain: tuple[Source, ...], named_at: Location | None = None
     ) -> Mapping | None:
         """Return a recipe laid over its bases; `chain` are the recipes that led here, by way of `extends`."""
-        tree = read(source, self.problems, named_at)
-        if tree is None:
-            return None
+        tree = source.read(self.problems, named_at)
+        return None if tree is None else self._extend(tree, (*chain, source))
+
+    def _extend(self, tree: Mapping, chain: tuple[Source, ...]) -> Mapping:
+        """Return a tree laid over the recipes that it extends."""
         merged: Node = Mapping(tree.location, {})
-        for name in self._extended(tree):
-            base = self._base(name, (*chain, source))
+        for name in self._bases(tree):
+            base = self._base(name, chain)
             if base is None:
                 self.complete = False
                 continue
-            inherited = {key: entry for key, entry in base.entries.items() if key not in OWN}
+            inherited = {key: entry for key, entry in base.entries.items() if key not in NOT_INHERITED}
             merged = merge(merged, Mapping(base.location, inherited))
         merged = merge(merged, tree)
         assert isinstance(merged, Mapping)
         return merged
 
     def _base(self, name: Scalar, chain: tuple[Source, ...]) -> Mapping | None:
-        found = locate(name.raw, name.location.folder)
-        if isinstance(found, str):
-            fault = f"extends: {found}"
-        elif found in chain:
-            circle = " → ".join(source.shown for source in (*chain[chain.index(found) :], found))
+        source = locate(name.raw, name.location.folder)
+        if isinstance(source, str):
+            fault = f"extends: {source}"
+        elif source in chain:
+            circle = " → ".join(map(str, (*chain[chain.index(source) :], source)))
             fault = f"extends goes in a circle: {circle}"
         elif len(chain) >= LONGEST_CHAIN:
             fault = f"more than {LONGEST_CHAIN} recipes extend each other"
         else:
-            if found not in self._loaded:
-                self._loaded[found] = self.load(found, chain, name.location)
-            return self._loaded[found]
+            if source not in self._loaded:
+                self._loaded[source] = self._load(source, chain, name.location)
+            return self._loaded[source]
         self.problems.append(Problem(name.location, fault))
         return None
 
-    def _extended(self, tree: Mapping) -> list[Scalar]:
+    def _bases(self, tree: Mapping) -> list[Scalar]:
+        """Return the names after `extends`."""
         node = tree.get("extends")
         nodes = node.items if isinstance(node, Items) else () if node is None else (node,)
         names = [n for n in nodes if isinstance(n, Scalar) and n.value is not None]
@@ -199,11 +305,11 @@ def _override(tree: Mapping, text: str, number: int, problems: list[Problem]) ->
     if head in ("extends", "variants"):
         problems.append(Problem(place, f"'{head}' cannot be changed here; name another recipe instead"))
         return tree
-    found: list[Problem] = []
-    node = parse(value, attrs.evolve(place, column=len(key) + 2), found)
-    if found:  # a mistake at the end of the text is reported on the line after it
+    mistakes: list[Problem] = []
+    node = parse(value, attrs.evolve(place, column=len(key) + 2), mistakes)
+    if mistakes:  # one at the end of the text is reported on the line after it
         end = attrs.evolve(place, column=len(text) + 1)
-        problems += [p if p.location.line == number else attrs.evolve(p, location=end) for p in found]
+        problems += [p if p.location.line == number else attrs.evolve(p, location=end) for p in mistakes]
         return tree
     if node is None:
         node = Scalar(place, "", None)
@@ -213,7 +319,7 @@ def _override(tree: Mapping, text: str, number: int, problems: list[Problem]) ->
 
 
 def _assign(
-    node: Node | None, path: Path_, done: Path_, value: Node, place: Location, problems: list[Problem]
+    node: Node | None, path: KeyPath, done: KeyPath, value: Node, place: Location, problems: list[Problem]
 ) -> Node:
     """Return `node`, which stands at path `done`, with `value` laid over what is at `path` below it."""
     if not path:

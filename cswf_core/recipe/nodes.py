@@ -1,12 +1,14 @@
-"""YAML with a place for everything: each value knows the file, line and column it was written at.
+"""Located nodes: the values of a YAML text or of a program's mapping, each with the place it was written at.
 
-The text is read event by event, never through PyYAML's constructors, so that its surprises stay outside:
+YAML is read event by event, never through PyYAML's constructors, so that its surprises stay outside:
 `no` is a text, `1e-3` is a number, a key written twice is a mistake, and nothing in a recipe can
 import or run code. Anchors, aliases and tags are refused.
 """
 
 from __future__ import annotations
 
+import collections.abc
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,8 @@ from cswf_core.errors import CswfError
 DEEPEST = 40
 """How deep mappings and lists may be nested."""
 
+TOO_DEEP = f"nested deeper than {DEEPEST} levels"
+
 LONGEST_NUMBER = 40
 """Characters of a number; a longer one is read as text."""
 
@@ -31,7 +35,7 @@ _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": Fals
 
 @attrs.frozen
 class Location:
-    """A place in a file, counted from 1; `folder` is what relative paths written there count from."""
+    """A place in a file: line and column, from 1; relative paths written there count from `folder`."""
 
     file: str
     line: int
@@ -40,6 +44,23 @@ class Location:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
+
+
+@attrs.frozen
+class KeyLocation(Location):
+    """A place in a mapping that a program handed over: its key path instead of lines and columns."""
+
+    file: str = "mapping"
+    line: int = 1
+    column: int = 1
+    keys: tuple[str, ...] = ()
+
+    def below(self, key: object) -> KeyLocation:
+        """Return the place of a value under a key, or of an item of a list."""
+        return attrs.evolve(self, keys=(*self.keys, str(key)))
+
+    def __str__(self) -> str:
+        return f"{self.file}:{'.'.join(self.keys)}" if self.keys else self.file
 
 
 def _one_line(text: str) -> str:
@@ -69,10 +90,11 @@ class RecipeError(CswfError):
 
 @attrs.frozen
 class Scalar:
-    """A text, number, truth value or nothing. `raw` is what was written."""
+    """A text, number, truth value or nothing."""
 
     location: Location
     raw: str
+    """The text as it was written."""
     value: str | int | float | bool | None
 
 
@@ -122,6 +144,37 @@ def resolve(raw: str) -> str | int | float | bool | None:
     return raw
 
 
+def value_of(node: Node) -> Any:
+    """Return a node as Python has it: dictionaries, lists, texts, numbers, truth values and None."""
+    if isinstance(node, Mapping):
+        return {key: value_of(entry.node) for key, entry in node.entries.items()}
+    return [value_of(item) for item in node.items] if isinstance(node, Items) else node.value
+
+
+def from_value(value: Any, place: KeyLocation, problems: list[Problem]) -> Node:
+    """Return a program's value as a node that means what it would mean in YAML; add mistakes to `problems`."""
+    if len(place.keys) > DEEPEST:
+        raise RecipeError([Problem(place, TOO_DEEP)])
+    if isinstance(value, collections.abc.Mapping):
+        entries: dict[str, Entry] = {}
+        for key, item in value.items():
+            below = place.below(key)
+            if not isinstance(key, str):
+                problems.append(Problem(below, "a key must be a text"))
+            entries[str(key)] = Entry(below, from_value(item, below, problems))
+        return Mapping(place, entries)
+    if isinstance(value, (list, tuple)):
+        return Items(place, tuple(from_value(v, place.below(i), problems) for i, v in enumerate(value)))
+    if isinstance(value, (bool, int, float)):
+        return Scalar(place, raw := str(value).lower(), resolve(raw))
+    if isinstance(value, (str, os.PathLike)):
+        return Scalar(place, str(value), str(value))
+    if value is not None:
+        fault = f"a recipe has texts, numbers, lists and mappings, not values of type {type(value).__name__}"
+        problems.append(Problem(place, fault))
+    return Scalar(place, "", None)
+
+
 def parse(text: str, origin: Location, problems: list[Problem]) -> Node | None:
     """Return the one document in `text`, whose first character stands at `origin`.
 
@@ -133,12 +186,12 @@ def parse(text: str, origin: Location, problems: list[Problem]) -> Node | None:
     except UnicodeEncodeError:
         problems.append(Problem(origin, "the text is not valid UTF-8"))
     except _TooDeepError as error:
-        problems.append(Problem(error.args[0], f"nested deeper than {DEEPEST} levels"))
+        problems.append(Problem(error.args[0], TOO_DEEP))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        what = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+        reason = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
         place = origin if mark is None else _place(origin, mark.line, mark.column)
-        problems.append(Problem(place, f"not valid YAML: {what}"))
+        problems.append(Problem(place, f"not valid YAML: {reason}"))
     return None
 
 
@@ -148,7 +201,7 @@ def _place(origin: Location, line: int, column: int) -> Location:
 
 
 class _TooDeepError(Exception):
-    """Nested deeper than DEEPEST, at a place."""
+    """Mappings or lists are nested deeper than DEEPEST at a place."""
 
 
 class _Reader:

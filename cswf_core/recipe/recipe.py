@@ -1,7 +1,8 @@
-"""The recipe: every key it may have, and the choice of plugins."""
+"""A valid recipe, read from a merged tree: typed sections, and plugins chosen by name with their parameters."""
 
 from __future__ import annotations
 
+import collections.abc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -11,8 +12,8 @@ import attrs
 from cswf_core.checks import checked
 from cswf_core.errors import PluginError
 from cswf_core.plugins import Plugin, Registry
-from cswf_core.recipe.convert import MISSING, Converter
-from cswf_core.recipe.merge import CHOICES, as_choice, resolve_tree
+from cswf_core.recipe.fields import MISSING, Reader, options, plain
+from cswf_core.recipe.merge import as_choice, resolve_tree
 from cswf_core.recipe.nodes import (
     Entry,
     Items,
@@ -25,6 +26,7 @@ from cswf_core.recipe.nodes import (
     parse,
 )
 from cswf_core.recipe.sections import (
+    CHOICES,
     DEFAULTS,
     KEYS,
     EvaluateSection,
@@ -35,7 +37,6 @@ from cswf_core.recipe.sections import (
     ParticlesSection,
     ReuseSection,
 )
-from cswf_core.recipe.types import options, plain
 
 
 @attrs.frozen
@@ -46,7 +47,7 @@ class Choice:
     """As written, perhaps with its distribution."""
     plugin: Plugin
     part: Any
-    within: dict[str, Choice] = attrs.field(factory=dict)
+    inner: dict[str, Choice] = attrs.field(factory=dict)
     """Parameters that are plugins themselves, by name."""
     checked: Any = attrs.field(init=False, repr=False, eq=False)
     """The object behind the checks of its contract (`cswf_core.checks`): what the engine calls."""
@@ -57,20 +58,20 @@ class Choice:
 
     def plain(self) -> dict[str, Any]:
         """Return the choice as YAML has it: `use` and all parameters."""
-        inner = {name: choice.plain() for name, choice in self.within.items()}
+        inner = {name: choice.plain() for name, choice in self.inner.items()}
         return {"use": self.name, **plain(self.part), **inner}
 
-    def all(self, path: str) -> dict[str, Choice]:
-        """Return this choice, found at `path`, and all those within it by their paths."""
-        found = {path: self}
-        for name, choice in self.within.items():
-            found |= choice.all(f"{path}.{name}")
-        return found
+    def by_path(self, path: str) -> dict[str, Choice]:
+        """Return this choice, made at a key path, and those inside it, by their key paths."""
+        choices = {path: self}
+        for name, choice in self.inner.items():
+            choices |= choice.by_path(f"{path}.{name}")
+        return choices
 
 
 @attrs.frozen(kw_only=True)
 class Recipe:
-    """A whole, valid recipe; `origins` says where each value was written (absent if defaulted)."""
+    """A whole, valid recipe."""
 
     name: str
     description: str
@@ -91,25 +92,28 @@ class Recipe:
     observers: tuple[Choice, ...]
     metrics: tuple[Choice, ...]
     evaluation: EvaluateSection
-    path: Path
-    """The file it was read from."""
+    path: Path | None
+    """The file it was read from; None if it was a mapping."""
     variants: dict[str, Recipe] = attrs.field(factory=dict, repr=False)
-    """What `cswf sweep` runs side by side: by label, the recipe with that variant's changes."""
+    """By label, the recipe with a variant's changes, which `cswf sweep` runs side by side."""
     registry: Registry = attrs.field(repr=False, eq=False)
     origins: dict[str, Location] = attrs.field(repr=False)
+    """Key path → the place where the value was written; defaults have none."""
 
     def choices(self) -> dict[str, Choice]:
         """Return every chosen plugin by its key path."""
-        chosen: dict[str, Choice] = {}
+        lists = {
+            "online.arrivals": self.arrivals,
+            "observers": self.observers,
+            "evaluate.metrics": self.metrics,
+        }
+        choices: dict[str, Choice] = {}
         for key in CHOICES:
-            chosen |= getattr(self, key).all(key)
-        for index, arrival in enumerate(self.arrivals):
-            chosen |= arrival.all(f"online.arrivals.{index}")
-        for index, observer in enumerate(self.observers):
-            chosen |= observer.all(f"observers.{index}")
-        for index, metric in enumerate(self.metrics):
-            chosen |= metric.all(f"evaluate.metrics.{index}")
-        return chosen
+            choices |= getattr(self, key).by_path(key)
+        for key, listed in lists.items():
+            for index, choice in enumerate(listed):
+                choices |= choice.by_path(f"{key}.{index}")
+        return choices
 
     def resolved(self) -> dict[str, Any]:
         """Return the recipe with every default filled in and nothing to extend."""
@@ -137,22 +141,26 @@ class Recipe:
 
 
 def load_recipe(
-    name: str | Path,
+    source: str | Path | collections.abc.Mapping[str, Any],
     overrides: Sequence[str] = (),
     *,
     registry: Registry | None = None,
     plugins_dir: str | Path | None = None,
 ) -> Recipe:
-    """Read, merge and validate a recipe; raise `RecipeError` with every mistake there is."""
+    """Read, merge and validate a recipe: a built-in by its name, a file by its path, or a mapping.
+
+    A mapping has what a file would have; relative paths in it count from the current folder. Raises
+    `RecipeError` with every mistake there is.
+    """
     if isinstance(overrides, (str, dict)):
         raise TypeError("overrides must be a list of 'key.path=value' texts")
-    tree = resolve_tree(name, overrides)
+    tree = resolve_tree(source, overrides)
     registry = Registry.discover(plugins_dir) if registry is None else registry
 
     def read(root: Mapping) -> Recipe | None:
-        found = _RecipeReader(registry, Converter([], complete=tree.complete))
-        recipe = found.read(root, tree.source.path)
-        tree.problems.extend(found.converter.problems)
+        reader = _RecipeReader(registry, [], complete=tree.complete)
+        recipe = reader.recipe(root, tree.path)
+        tree.problems.extend(reader.fields.problems)
         return recipe
 
     recipe = read(tree.root)
@@ -164,40 +172,41 @@ def load_recipe(
     return attrs.evolve(recipe, variants=complete)
 
 
-def choose(registry: Registry, kind: str, text: str, said: str = "command line") -> Choice:
-    """Return the plugin that a text names: `fid`, or with parameters `{use: fid, mode: clean}`."""
+def choose(registry: Registry, kind: str, text: str, origin: str = "command line") -> Choice:
+    """Return the plugin that a text names: `fid`, or with parameters `{use: fid, mode: clean}`.
+
+    `origin` is what errors call the place of the text.
+    """
     problems: list[Problem] = []
-    place = Location(said, 1, 1)
+    place = Location(origin, 1, 1)
     node = parse(text, place, problems)
-    reader = _RecipeReader(registry, Converter(problems))
-    choice = MISSING if node is None or problems else reader.plugin(node, kind, kind, ())
-    if problems or choice is MISSING:
-        raise RecipeError(problems or [Problem(place, f"a {kind} is missing")])
-    found: Choice = choice
-    return found
+    reader = _RecipeReader(registry, problems)
+    choice = MISSING if node is None or problems else reader.plugin(node, kind, kind)
+    if isinstance(choice, Choice) and not problems:
+        return choice
+    raise RecipeError(problems or [Problem(place, f"a {kind} is missing")])
 
 
 class _RecipeReader:
     """Turns a merged tree into a recipe."""
 
-    def __init__(self, registry: Registry, converter: Converter) -> None:
+    def __init__(self, registry: Registry, problems: list[Problem], *, complete: bool = True) -> None:
         self.registry = registry
-        self.converter = converter
-        self.converter.choose = self._within
+        self.fields = Reader(problems, self._inner_plugin, complete=complete)
         self._inner: dict[str, Choice] = {}
 
-    def read(self, tree: Mapping, path: Path) -> Recipe | None:
+    def recipe(self, tree: Mapping, path: Path | None) -> Recipe | None:
         """Return the recipe; None if anything was wrong."""
-        convert = self.converter
-        convert.unknown_keys(tree, KEYS, "")
-        head = convert.object(self._part(tree, *options(HeadSection)), HeadSection, "")
-        particles = convert.object(self._section(tree, "particles"), ParticlesSection, "particles")
-        outputs = convert.object(self._section(tree, "outputs"), OutputsSection, "outputs")
-        model = convert.object(self._section(tree, "model"), ModelSection, "model")
+        fields = self.fields
+        fields.unknown_keys(tree, KEYS, "")
+        head = fields.object(self._part(tree, *options(HeadSection)), HeadSection, "")
+        particles = fields.object(self._section(tree, "particles"), ParticlesSection, "particles")
+        outputs = fields.object(self._section(tree, "outputs"), OutputsSection, "outputs")
+        model = fields.object(self._section(tree, "model"), ModelSection, "model")
         online, arrivals = self._online(tree)
         if arrivals and model is not MISSING and model.save:
-            convert.problem(
-                convert.origins.get("model.save", tree.location),
+            fields.problem(
+                fields.origins.get("model.save", tree.location),
                 "model.save: a model's maps are of data that are all there from the start; leave out "
                 "online.arrivals, or do not save a model",
             )
@@ -205,10 +214,10 @@ class _RecipeReader:
         reuse = self._reuse(tree)
         observers = self._list(self._section(tree, "observers"), "observer", "observers")
         evaluation, metrics = self._listing(tree, "evaluate", EvaluateSection, "metrics", "metric")
-        if convert.problems:
+        if fields.problems:
             return None
         return Recipe(
-            name=head.name or path.stem,
+            name=head.name or ("recipe" if path is None else path.stem),
             path=path,
             description=head.description,
             seed=head.seed,
@@ -222,7 +231,7 @@ class _RecipeReader:
             metrics=metrics,
             evaluation=evaluation,
             registry=self.registry,
-            origins=convert.origins,
+            origins=fields.origins,
             **chosen,
         )
 
@@ -234,42 +243,38 @@ class _RecipeReader:
         if key in DEFAULTS:
             use = Entry(node.location, Scalar(node.location, DEFAULTS[key], DEFAULTS[key]))
             chosen = self.plugin(Mapping(node.location, {"use": use, **node.entries}), kind, key, extra)
-            self.converter.origins.pop(f"{key}.use", None)
+            self.fields.origins.pop(f"{key}.use", None)
             return chosen
-        return (
-            self.plugin(node, kind, key, extra) if node.entries else self.converter.missing(tree.location, key)
-        )
+        return self.plugin(node, kind, key, extra) if node.entries else self.fields.missing(tree.location, key)
 
-    def plugin(self, node: Node, kind: str, path: str, extra: tuple[str, ...]) -> Any:
+    def plugin(self, node: Node, kind: str, path: str, extra: tuple[str, ...] = ()) -> Any:
         """Return the choice that a section makes: a plugin's name, or a mapping with `use` and parameters."""
-        convert, node = self.converter, as_choice(node)
+        fields, node = self.fields, as_choice(node)
         if not isinstance(node, Mapping):
-            return convert.problem(
-                node.location, f"{path} must be the name of a {kind} or a mapping with 'use'"
-            )
+            return fields.problem(node.location, f"{path} must be the name of a {kind} or a mapping with 'use'")
         use = node.get("use")
         if not isinstance(use, Scalar) or use.value is None:
             place = node.location if use is None else use.location
             hint = f"{path} needs 'use', the name of a {kind}; known: {', '.join(self.registry.names(kind))}"
-            return convert.problem(place, hint)
-        convert.origins[f"{path}.use"] = use.location
+            return fields.problem(place, hint)
+        fields.origins[f"{path}.use"] = use.location
         try:
             plugin = self.registry.find(kind, use.raw)
-            part = convert.object(node, plugin.factory, path, of=f"{kind} '{use.raw}'", extra=("use", *extra))
+            part = fields.object(node, plugin.factory, path, f"{kind} '{use.raw}'", extra=("use", *extra))
         except PluginError as error:
-            return convert.problem(use.location, str(error))
+            return fields.problem(use.location, str(error))
         if part is MISSING:
             return MISSING
-        within = {
+        inner = {
             name: self._inner[f"{path}.{name}"]
             for name in options(plugin.factory)
             if f"{path}.{name}" in self._inner
         }
-        return Choice(use.raw, plugin, part, within)
+        return Choice(use.raw, plugin, part, inner)
 
-    def _within(self, node: Node, kind: str, path: str) -> Any:
+    def _inner_plugin(self, node: Node, kind: str, path: str) -> Any:
         """Return the object for a parameter that is a plugin itself."""
-        choice = self.plugin(node, kind, path, ())
+        choice = self.plugin(node, kind, path)
         if choice is MISSING:
             return MISSING
         self._inner[path] = choice
@@ -282,30 +287,30 @@ class _RecipeReader:
         return self._listing(tree, "online", OnlineSection, "arrivals", "dataset")
 
     def _listing(
-        self, tree: Mapping, key: str, kind: type[Any], name: str, of: str
+        self, tree: Mapping, key: str, cls: type[Any], name: str, kind: str
     ) -> tuple[Any, tuple[Choice, ...]]:
         """Return a section that has a list of plugins beside its own keys, and that list."""
-        section, convert = self._section(tree, key), self.converter
+        section, fields = self._section(tree, key), self.fields
         if not isinstance(section, Mapping):
-            return convert.problem(section.location, f"{key} must be a mapping with '{name}'"), ()
-        convert.unknown_keys(section, (name, *options(kind)), f"'{key}'")
-        chosen = self._list(self._section(section, name), of, f"{key}.{name}")
-        return convert.object(self._part(section, *options(kind)), kind, key), chosen
+            return fields.problem(section.location, f"{key} must be a mapping with '{name}'"), ()
+        fields.unknown_keys(section, (name, *options(cls)), f"'{key}'")
+        chosen = self._list(self._section(section, name), kind, f"{key}.{name}")
+        return fields.object(self._part(section, *options(cls)), cls, key), chosen
 
     def _list(self, node: Node, kind: str, path: str) -> tuple[Choice, ...]:
         """Return the choices of a list of plugins; none where the key is left out."""
         if isinstance(node, Mapping) and not node.entries:
             return ()
         if not isinstance(node, Items):
-            self.converter.problem(node.location, f"{path} must be a list of {kind}s")
+            self.fields.problem(node.location, f"{path} must be a list of {kind}s")
             return ()
-        return tuple(self.plugin(n, kind, f"{path}.{i}", ()) for i, n in enumerate(node.items))
+        return tuple(self.plugin(n, kind, f"{path}.{i}") for i, n in enumerate(node.items))
 
     def _reuse(self, tree: Mapping) -> Any:
         section = as_choice(self._section(tree, "projection"))
         if not isinstance(section, Mapping):
             return MISSING  # `_choice` has said so
-        return self.converter.object(self._part(section, *options(ReuseSection)), ReuseSection, "projection")
+        return self.fields.object(self._part(section, *options(ReuseSection)), ReuseSection, "projection")
 
     @staticmethod
     def _part(tree: Mapping, *keys: str) -> Mapping:

@@ -1,25 +1,48 @@
-"""Recipes written out: YAML that reads back as the same values, with or without where each came from."""
+"""Recipes as text: YAML that reads back as the same values, each with its origin if wanted, and flat lists."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from cswf_core.recipe.nodes import resolve
+from cswf_core.recipe.nodes import Location, Problem, RecipeError, parse, resolve, value_of
 from cswf_core.recipe.recipe import Recipe
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+(),-]+)*")
 _WIDTH = 100
 
 Comment = Callable[[str], str]
-"""Key path → what to write behind the value."""
+"""Key path → the comment behind the value."""
 
 
 def to_yaml(value: dict[str, Any], comment: Comment | None = None) -> str:
     """Return a mapping as YAML in block style."""
     return "".join(line + "\n" for line in _lines(value, 0, "", comment or (lambda _: "")))
+
+
+def from_yaml(text: str, file: str = "recipe.yaml") -> Any:
+    """Return the values in a YAML text by the rules of recipes; raise `RecipeError` if it cannot be read."""
+    problems: list[Problem] = []
+    node = parse(text, Location(file, 1, 1), problems)
+    if problems:
+        raise RecipeError(problems)
+    return None if node is None else value_of(node)
+
+
+def flattened(value: Any, path: str = "") -> dict[str, str]:
+    """Return key path → value, both as texts, for every single value of a resolved recipe."""
+    if isinstance(value, Mapping) and value:
+        items = list(value.items())
+    elif isinstance(value, list) and any(isinstance(item, (Mapping, list)) for item in value):
+        items = list(enumerate(value))
+    else:
+        return {path: _unquoted(value)}
+    values: dict[str, str] = {}
+    for key, item in items:
+        values |= flattened(item, f"{path}.{key}" if path else str(key))
+    return values
 
 
 def with_origins(recipe: Recipe) -> str:
@@ -37,16 +60,16 @@ def with_origins(recipe: Recipe) -> str:
 
 
 def origin_of_every_value(recipe: Recipe) -> dict[str, str]:
-    """Return key path → place for every single value of the resolved recipe."""
-    found: dict[str, str] = {}
+    """Return key path → place, or 'default', for every single value of the resolved recipe."""
+    origins: dict[str, str] = {}
 
     def walk(value: Any, path: str) -> None:
         if path and path in recipe.origins:
-            found[path] = str(recipe.origins[path])
+            origins[path] = str(recipe.origins[path])
         elif path and not isinstance(value, dict):
-            found[path] = "default"
+            origins[path] = "default"
         if isinstance(value, dict):
-            found.pop(path, None)
+            origins.pop(path, None)
             for key, item in value.items():
                 walk(item, f"{path}.{key}" if path else key)
         elif isinstance(value, list):
@@ -55,10 +78,10 @@ def origin_of_every_value(recipe: Recipe) -> dict[str, str]:
                 if isinstance(item, (dict, list)):
                     walk(item, below)
                 elif below in recipe.origins:
-                    found[below] = str(recipe.origins[below])
+                    origins[below] = str(recipe.origins[below])
 
     walk(recipe.resolved(), "")
-    return found
+    return origins
 
 
 def _lines(value: dict[str, Any], indent: int, path: str, comment: Comment) -> list[str]:
@@ -99,6 +122,12 @@ def _inline(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_scalar(key)}: {_inline(item)}" for key, item in value.items()) + "}"
     return _scalar(value)
+
+
+def _unquoted(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_unquoted, value)) + "]"
+    return value if isinstance(value, str) else _inline(value)
 
 
 def _scalar(value: Any) -> str:

@@ -1,14 +1,25 @@
-"""Every key that a recipe may have besides the plugins' own parameters."""
+"""Every key that a recipe may have besides the plugins' own parameters, and the JSON Schema of recipes."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 
 from cswf_core.interfaces import parameter
+from cswf_core.plugins import Plugin, Registry
+from cswf_core.recipe.fields import object_schema
 from cswf_core.runs.interval import Interval
+
+CHOICES = {
+    "data": "dataset",
+    "condition": "condition",
+    "projection": "projection",
+    "cdf": "cdf",
+    "schedule": "schedule",
+}
+"""Top-level keys that choose a plugin → the plugin's kind."""
 
 DEFAULTS = {"condition": "none", "projection": "uniform", "cdf": "histogram"}
 """Plugins of sections that a recipe leaves out."""
@@ -36,7 +47,7 @@ KEYS = (
 
 @attrs.frozen(kw_only=True)
 class HeadSection:
-    """`name`, `description` and `seed`."""
+    """The top-level keys `name`, `description` and `seed`."""
 
     name: str = parameter("what the recipe is called; the file's name if left out", default="")
     description: str = parameter("what it is for, in a sentence", default="")
@@ -45,7 +56,7 @@ class HeadSection:
 
 @attrs.frozen(kw_only=True)
 class ParticlesSection:
-    """`particles:`."""
+    """The keys of `particles:`."""
 
     count: int | None = parameter(
         "M; as many as there are data if left out", default=None, at_least=1, at_most=2**40
@@ -62,7 +73,7 @@ class ParticlesSection:
 
 @attrs.frozen(kw_only=True)
 class ReuseSection:
-    """What `projection:` takes besides the plugin's own parameters."""
+    """The key of `projection:` besides the plugin's own parameters."""
 
     reuse: int | Literal["all"] = parameter(
         "for how many steps a set of directions is kept; 'all' keeps one for a whole stage",
@@ -73,7 +84,7 @@ class ReuseSection:
 
 @attrs.frozen(kw_only=True)
 class OutputsSection:
-    """`outputs:`."""
+    """The keys of `outputs:`."""
 
     log_every: int = parameter("steps between two rows of metrics.jsonl", default=10, at_least=1)
     columns: int = parameter("samples in a row of samples.png", default=10, at_least=1, at_most=100)
@@ -95,7 +106,7 @@ class OutputsSection:
 
 @attrs.frozen(kw_only=True)
 class EvaluateSection:
-    """What `evaluate:` takes besides its list of metrics."""
+    """The keys of `evaluate:` besides its list of metrics."""
 
     against: tuple[Literal["train", "test"], ...] = parameter(
         "real samples to compare with: those the flow saw, held-out ones (their scores end in _test), or both",
@@ -114,7 +125,7 @@ class EvaluateSection:
 
 @attrs.frozen(kw_only=True)
 class ModelSection:
-    """`model:`, the transport maps of all steps, from which samples can be drawn later."""
+    """The keys of `model:`, the transport maps of all steps, from which samples can be drawn later."""
 
     save: bool = parameter("whether the run writes a model, as it goes", default=False)
     knots: int = parameter(
@@ -133,7 +144,7 @@ class ModelSection:
 
 @attrs.frozen(kw_only=True)
 class OnlineSection:
-    """What `online:` takes besides its list of arrivals."""
+    """The keys of `online:` besides its list of arrivals."""
 
     sets: int = parameter(
         "sets of directions in each stage, used in turn; the data are counted along these and no others",
@@ -153,3 +164,67 @@ class OnlineSection:
         if isinstance(self.steps, tuple):
             return self.steps[min(arrival, len(self.steps) - 1)] if self.steps else None
         return self.steps
+
+
+def recipe_schema(registry: Registry) -> dict[str, Any]:
+    """Return the JSON Schema of recipes, for editors, with all plugins that are loaded.
+
+    Nothing is required: a recipe may extend another.
+    """
+    head = object_schema(HeadSection)["properties"]
+    names = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+    sections = {
+        **head,
+        "extends": {**names, "description": "a built-in recipe or a path, or a list of them, to build on"},
+        "particles": _optional(object_schema(ParticlesSection)),
+        "outputs": _optional(object_schema(OutputsSection)),
+        "observers": _optional({"type": "array", "items": {"$ref": "#/$defs/observer"}}),
+        "model": _optional(object_schema(ModelSection)),
+        "online": _listing(OnlineSection, "arrivals", "dataset"),
+        "evaluate": _listing(EvaluateSection, "metrics", "metric"),
+        "variants": {
+            "type": "object",
+            "description": "changes to this recipe by label, run side by side by `cswf sweep`",
+            "additionalProperties": {"type": "object"},
+        },
+        **{key: {"$ref": f"#/$defs/{kind}"} for key, kind in CHOICES.items()},
+    }
+    for key, name in DEFAULTS.items():
+        sections[key] = {**sections[key], "default": name}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "cswf recipe",
+        "type": "object",
+        "properties": {key: sections[key] for key in KEYS},
+        "additionalProperties": False,
+        "$defs": {kind: _choice(registry, kind) for kind in (*CHOICES.values(), "metric", "observer")},
+    }
+
+
+def _listing(section: type[Any], name: str, kind: str) -> dict[str, Any]:
+    """Return the schema of a section that has a list of plugins beside its own keys."""
+    items = {name: {"type": "array", "items": {"$ref": f"#/$defs/{kind}"}}}
+    properties = {**items, **object_schema(section)["properties"]}
+    return _optional({"type": "object", "properties": properties, "additionalProperties": False})
+
+
+def _choice(registry: Registry, kind: str) -> dict[str, Any]:
+    """Return the schema of a section that chooses a plugin: a name, or a mapping with that plugin's keys."""
+    plugins = [p for p in registry.plugins if p.owner.kind == kind]
+    names = [name for p in plugins for name in (p.owner.name, f"{p.owner.distribution}:{p.owner.name}")]
+    whole = [_with_parameters(p, kind) for p in plugins]
+    return {"anyOf": [{"enum": names}, *whole, {"type": "null"}]}
+
+
+def _with_parameters(plugin: Plugin, kind: str) -> dict[str, Any]:
+    described = object_schema(plugin.factory)
+    extra = object_schema(ReuseSection)["properties"] if kind == "projection" else {}
+    names = [plugin.owner.name, f"{plugin.owner.distribution}:{plugin.owner.name}"]
+    described["properties"] = {"use": {"enum": names}, **described["properties"], **extra}
+    described["required"] = []
+    described["description"] = plugin.summary
+    return described
+
+
+def _optional(described: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [described, {"type": "null"}]}

@@ -1,1 +1,1 @@
-"""Runs from their start to their end: one, one that goes on, one that learns more, several side by side."""
+"""Runs from start to end: launched, resumed, updated with new data, or swept over several values."""

@@ -1,16 +1,15 @@
-"""One run: its flow, everything that watches it, and what it leaves in its folder."""
+"""A run of a recipe in its folder: from its start, from where another run has ended, or from a checkpoint."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
 import attrs
 import torch
-import yaml
 
 from cswf_core.checks import CheckedObserver
 from cswf_core.errors import CswfError, RunError
@@ -25,26 +24,122 @@ from cswf_core.pictures import completions
 from cswf_core.pictures import grid as pictures
 from cswf_core.pictures.flow_figure import FlowFigure
 from cswf_core.pictures.frames import Frames
-from cswf_core.recipe import Recipe, build_flow
-from cswf_core.recipe.render import to_yaml
+from cswf_core.recipe import Recipe, RecipeError, build_flow
+from cswf_core.recipe.render import flattened, from_yaml, to_yaml
 from cswf_core.report import write_report
-from cswf_core.report.words import flattened
 from cswf_core.runs import samples
 from cswf_core.runs.checkpoints import Checkpoint, CheckpointFolder, Checkpoints
-from cswf_core.runs.durable import write_tensors
+from cswf_core.runs.durable import remove_parts, write_tensors
 from cswf_core.runs.folder import RunDirectory
 from cswf_core.runs.log import MetricsLog
 from cswf_core.runs.record import Record, describe_device, versions
-from cswf_core.session.update import COUNTS
+from cswf_core.session.update import COUNTS, Predecessor
 
 log = logging.getLogger("cswf")
 
-UNIMPORTANT = ("name", "description")
-"""Keys of a recipe that change nothing about a run."""
+LABELS = ("name", "description")
+"""Keys of a recipe that a run's results do not depend on."""
+
+
+def launch(
+    recipe: Recipe,
+    directory: RunDirectory,
+    *,
+    device: str = "auto",
+    force: bool = False,
+    observers: Sequence[object] = (),
+    tell: Tell | None = None,
+    predecessor: Predecessor | None = None,
+) -> dict[str, Any]:
+    """Run a recipe to its end and return the facts in run.json; `tell` hears of the evaluation's progress.
+
+    Nothing is written before recipe, data and folder are known to be good. An interruption (Ctrl-C) or an
+    error is written into run.json and raised again. With a predecessor, the flow begins where that has ended.
+    """
+    directory.refuse_if_taken(force=force, reading=recipe.path)
+    with ExitStack() as closing:
+        counts = None if predecessor is None else predecessor.counts
+        run = Run(recipe, directory, device, observers, closing, counts)
+        if predecessor is not None:
+            run.flow.restore(predecessor.snapshot)
+        directory.make()
+        closing.enter_context(directory.held())
+        directory.create(force=force)
+        record = Record(directory, run.facts())
+        if predecessor is not None:
+            record.facts["updates"] = predecessor.facts
+            run.checkpoints.recall(Checkpoint(predecessor.snapshot.position.total, {}, {}))
+            run.checkpoints.save(run.flow)
+        return run.finish(record, tell)
+
+
+def resume(
+    recipe: Recipe,
+    directory: RunDirectory,
+    *,
+    device: str = "auto",
+    observers: Sequence[object] = (),
+    tell: Tell | None = None,
+    announce: Callable[[int, Sequence[str]], object] | None = None,
+) -> dict[str, Any]:
+    """Continue a run from its newest good checkpoint, or from the start if there is none.
+
+    `announce` is called with the step it continues from and a sentence for each file that could not be used.
+    The result is that of a run without a stop, to the bit, on the same type of device. Raises `RunError` if
+    recipe or data are not those of its beginning.
+    """
+    require_recipe(directory, recipe)
+    with ExitStack() as closing:
+        closing.enter_context(directory.held())
+        remove_parts(directory.path)
+        run = Run(recipe, directory, device, observers, closing)
+        record = Record.again(directory, run.facts())
+        run.require_data(record.began_with)
+        lost: list[str] = []
+        restored = run.restore(lost)
+        if restored is None and "updates" in record.facts:
+            raise RunError(
+                f"{directory.path} has gone on from another run, and none of its checkpoints is good "
+                f"({'; '.join(lost) or 'there are none'}): call cswf update again"
+            )
+        if restored is None:
+            run.checkpoints.recall(None)
+        step, seconds = restored or (0, 0.0)
+        if announce is not None:
+            announce(step, lost)
+        record.resumed(step, lost, seconds)
+        return run.finish(record, tell)
+
+
+def require_recipe(directory: RunDirectory, recipe: Recipe) -> None:
+    """Raise `RunError` with every difference if a folder's run has another recipe."""
+    file = directory.file("recipe.yaml")
+    try:
+        first = from_yaml(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecipeError):
+        first = None
+    if not isinstance(first, dict):
+        raise RunError(f"{file} cannot be read: there is no run here to go on with")
+    _require_same_recipe(directory, first, recipe)
+
+
+def _require_same_recipe(directory: RunDirectory, first: dict[str, Any], recipe: Recipe) -> None:
+    """Raise `RunError` with every difference from a run's first recipe: `seed: 1, was 0`."""
+    before, now = flattened(first), flattened(recipe.resolved())
+    differences = [
+        f"{path}: {now.get(path, 'not there')}, was {before.get(path, 'not there')}"
+        for path in {**before, **now}
+        if path not in LABELS and before.get(path) != now.get(path)
+    ]
+    if differences:
+        raise RunError(
+            f"{directory.path} was begun with another recipe, so it cannot go on with this one:\n  "
+            + "\n  ".join(differences)
+        )
 
 
 class Run:
-    """One run: its flow, and everything that watches it."""
+    """One run: its flow, the observers that watch it, and the files in its folder."""
 
     def __init__(
         self,
@@ -55,6 +150,7 @@ class Run:
         closing: ExitStack,
         counts: Counts | None = None,
     ) -> None:
+        """`closing` closes the recipe's observers in the end; `counts` are those of an earlier run's data."""
         self.recipe = recipe
         self.directory = directory
         self.closing = closing
@@ -82,52 +178,52 @@ class Run:
         like = attrs.evolve(self.flow.samples(torch.zeros(1, dtype=torch.long)), classes=data.classes)
         self.task.check(like)  # better now than after the flow
 
-    def go_back(self, lost: list[str]) -> tuple[int, float] | None:
-        """Restore the newest good checkpoint; return its step and the seconds until then; None: there is none.
+    def restore(self, lost: list[str]) -> tuple[int, float] | None:
+        """Restore the newest good checkpoint and return its step and the run's seconds until then.
 
-        `lost` is told of those that cannot be used, a sentence each.
+        Returns None if there is none. A sentence for each that cannot be used is added to `lost`.
         """
         self.folder.tidy()
-        for found in self.folder.newest_first(lost):
-            if not self._checkpoint_facts().keys() <= found.facts.keys():
-                lost.append(f"the checkpoint of step {found.step:,} is not that of a run")
+        for checkpoint in self.folder.newest_first(lost):
+            if not self._checkpoint_facts().keys() <= checkpoint.facts.keys():
+                lost.append(f"the checkpoint of step {checkpoint.step:,} is not that of a run")
                 continue
-            self._refuse_other(found)
+            self._require_same_run(checkpoint)
             try:
-                self.checkpoints.recall(found)
-            except RunError as error:  # what else belongs to this moment is damaged
+                self.checkpoints.recall(checkpoint)
+            except RunError as error:  # another file of that step is damaged
                 lost.append(str(error))
                 continue
-            self.flow.restore(Snapshot.of(found.part("flow"), found.facts))
-            return found.step, float(found.facts.get("seconds", 0.0))
+            self.flow.restore(Snapshot.of(checkpoint.part("flow"), checkpoint.facts))
+            return checkpoint.step, float(checkpoint.facts["seconds"])
         return None
 
-    def refuse_other_data(self, before: object) -> None:
-        """Raise `RunError` if the SHA-256 of the data is not what it was before."""
+    def require_data(self, digest: object) -> None:
+        """Raise `RunError` if the data do not have this SHA-256, the one at the run's beginning."""
         now = str(self.data_facts["sha256"])
-        if isinstance(before, str) and before != now:
+        if isinstance(digest, str) and digest != now:
             raise RunError(
                 f"the data are not those that {self.directory.path} was begun with: their SHA-256 is "
-                f"{now[:12]}…, was {before[:12]}…"
+                f"{now[:12]}…, was {digest[:12]}…"
             )
 
-    def _refuse_other(self, found: Checkpoint) -> None:
-        """Refuse to go on with other data or another recipe; warn if bits may differ."""
-        facts, now = found.facts, self._checkpoint_facts()
-        refuse_other_recipe(self.directory, yaml.safe_load(facts["recipe"]), self.recipe)
-        self.refuse_other_data(facts["data_sha256"])
-        differing = [
-            f"{what} {now['versions'].get(what)}, was {version}"
-            for what, version in facts["versions"].items()
-            if now["versions"].get(what) != version
+    def _require_same_run(self, checkpoint: Checkpoint) -> None:
+        """Raise `RunError` if a checkpoint has another recipe or other data; warn if bits may differ."""
+        facts, now = checkpoint.facts, self._checkpoint_facts()
+        _require_same_recipe(self.directory, from_yaml(facts["recipe"]), self.recipe)
+        self.require_data(facts["data_sha256"])
+        differences = [
+            f"{package} {now['versions'].get(package)}, was {version}"
+            for package, version in facts["versions"].items()
+            if now["versions"].get(package) != version
         ]
         if facts["device"] != now["device"]:
-            differing.append(f"device {now['device']}, was {facts['device']}")
-        if differing:
-            log.warning("the result may differ in its last digits: %s", "; ".join(differing))
+            differences.append(f"device {now['device']}, was {facts['device']}")
+        if differences:
+            log.warning("the result may differ in its last digits: %s", "; ".join(differences))
 
-    def work(self, record: Record, tell: Tell | None) -> dict[str, Any]:
-        """Do all that is left to do and return what run.json says."""
+    def finish(self, record: Record, tell: Tell | None) -> dict[str, Any]:
+        """Run the flow to its end, write and score its samples, and return the facts in run.json."""
         directory, flow = self.directory, self.flow
         self.record = record
         self.closing.callback(refresh_report, directory)
@@ -138,7 +234,7 @@ class Run:
                 generated = flow.run()
             self._write_results(generated)
             record.save("running", **self._progress(), samples_sha256=generated.digest())
-            found = evaluate(
+            evaluated = evaluate(
                 generated,
                 self.task,
                 source="samples.npz",
@@ -147,8 +243,8 @@ class Run:
                 tell=tell,
                 keep=partial(write_scores, directory),
             )
-            flow.notify("after_evaluation", scores=found.scores)
-            record.save("done", metrics=found.scores)
+            flow.notify("after_evaluation", scores=evaluated.scores)
+            record.save("done", metrics=evaluated.scores)
         except KeyboardInterrupt:
             record.save("interrupted", **self._progress())
             raise
@@ -161,7 +257,7 @@ class Run:
         return record.facts
 
     def facts(self) -> dict[str, Any]:
-        """Return what run.json says of the run from its beginning."""
+        """Return the facts that run.json has from the run's beginning."""
         recipe, flow = self.recipe, self.flow
         owners = {path: choice.plugin.owner for path, choice in recipe.choices().items()}
         return {
@@ -178,7 +274,7 @@ class Run:
         }
 
     def _checkpoint_facts(self) -> dict[str, Any]:
-        """Return what a checkpoint says besides the flow."""
+        """Return the facts that a checkpoint has besides those of the flow."""
         return {
             "recipe": to_yaml(self.recipe.resolved()),
             "data_sha256": self.data_facts["sha256"],
@@ -192,8 +288,8 @@ class Run:
         observation = None if flow.observation is None else flow.observation.to(torch.device("cpu"))
         directory.write("samples.npz", samples.archive(generated, observation))
         if observation is not None and generated.space.is_image:
-            shown = completions.figure(generated, flow.data, observation, columns)
-            directory.write("completions.png", pictures.png(shown))
+            completed = completions.figure(generated, flow.data, observation, columns)
+            directory.write("completions.png", pictures.png(completed))
         directory.write("samples.png", pictures.png(samples.picture(generated, flow.data, columns)))
         drawn = self.figure.draw(flow.data)
         if drawn is not None:
@@ -216,34 +312,19 @@ class Run:
         }
 
 
-def refuse_other_recipe(directory: RunDirectory, began: dict[str, Any], recipe: Recipe) -> None:
-    """Raise `RunError` with what differs if a run was begun with another recipe: `seed: 1, was 0`."""
-    before, now = flattened(began), flattened(yaml.safe_load(to_yaml(recipe.resolved())))
-    differing = [
-        f"{path}: {now.get(path, 'not there')}, was {before.get(path, 'not there')}"
-        for path in {**before, **now}
-        if path not in UNIMPORTANT and before.get(path) != now.get(path)
-    ]
-    if differing:
-        raise RunError(
-            f"{directory.path} was begun with another recipe, so it cannot go on with this one:\n  "
-            + "\n  ".join(differing)
-        )
-
-
-def write_scores(directory: RunDirectory, found: Evaluated) -> dict[str, Any]:
-    """Write metrics.json, with what it has from earlier evaluations, and the pictures; return what it says."""
-    while found.figures:
-        name, figure = found.figures.popitem()
+def write_scores(directory: RunDirectory, evaluated: Evaluated) -> dict[str, Any]:
+    """Add scores to those in metrics.json, draw their figures, and return the file's content."""
+    while evaluated.figures:
+        name, figure = evaluated.figures.popitem()
         rows = [[pictures.tile(image) for image in row] for row in figure.rows]
         directory.write(f"{name}.png", pictures.png(pictures.table(rows, top=list(figure.top))))
-    document = merged(directory.read_json("metrics.json"), found.document)
+    document = merged(directory.read_json("metrics.json"), evaluated.document)
     directory.write_json("metrics.json", document)
     return document
 
 
 def refresh_report(directory: RunDirectory) -> None:
-    """Write report.html; a report that cannot be made is a pity, and no reason for a run to fail."""
+    """Write report.html; if that fails, warn: it is no reason for a run to fail."""
     try:
         write_report(directory)
     except CswfError as error:
@@ -251,17 +332,17 @@ def refresh_report(directory: RunDirectory) -> None:
 
 
 def _watchers(recipe: Recipe, directory: RunDirectory, closing: ExitStack) -> list[object]:
-    """Return what the recipe's observers watch this run with; they are closed in the end."""
-    found = []
+    """Return the objects with which the recipe's observers watch this run; `closing` closes them."""
+    watchers = []
     for choice in recipe.observers:
         watcher = choice.checked.watch(directory.path)
-        found.append(watcher)
+        watchers.append(watcher)
         closing.callback(_close, choice.checked, watcher)
-    return found
+    return watchers
 
 
 def _close(observer: CheckedObserver, watcher: object) -> None:
-    """Close what has watched; if that fails, the run has been done all the same."""
+    """Close a watcher; if that fails, warn: the run is done all the same."""
     try:
         observer.close(watcher)
     except CswfError as error:

@@ -1,4 +1,4 @@
-"""Several runs of a recipe, side by side: which ones, into which folders, and what they have in common."""
+"""Sweeps: several runs of a recipe with different values, each in a folder of its own, compared at the end."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from cswf_core.pictures import compare as comparison
 from cswf_core.pictures import grid as pictures
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Location, Problem, Recipe, RecipeError, builtin_recipes, load_recipe
-from cswf_core.recipe.nodes import Mapping
 from cswf_core.recipe.render import to_yaml
-from cswf_core.recipe.sources import read
 from cswf_core.runs.folder import RunDirectory
 
 FILES = ("sweep.json", "sweep.png", "flow.png")
-"""What a sweep leaves beside the folders of its runs."""
+"""Files of a sweep, beside the folders of its runs."""
 
 MOST_RUNS = 256
+"""Runs that a sweep may have."""
+
 LONGEST_NAME = 80
 """Characters of a folder's name."""
 
@@ -32,6 +32,7 @@ _TOKEN = re.compile(r"""(?<![^\s,\[{:])(?:"(?:\\.|[^"\\])*"|'(?:''|[^'])*')|."""
 """A quoted text, which can begin only where a value begins; or a single character."""
 
 Launch = Callable[[Recipe, RunDirectory], object]
+"""Runs a recipe into a folder."""
 
 
 @attrs.frozen
@@ -49,7 +50,7 @@ class Trial:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What a trial has in common with the same one of an earlier call."""
+        """Label, folder and SHA-256 of the recipe, by which a later call recognises the trial."""
         return self.label, self.folder, hashlib.sha256(self.text.encode()).hexdigest()
 
 
@@ -63,10 +64,10 @@ def plan(name: str, overrides: Sequence[str], *, plugins_dir: Path | None = None
     choices = [_values(text, number) for number, text in enumerate(overrides, start=1)]
     swept = [i for i, values in enumerate(choices) if len(values) > 1]
     if not swept:
-        found = load_recipe(name, overrides, registry=registry).variants
-        if not found:
+        variants = load_recipe(name, overrides, registry=registry).variants
+        if not variants:
             raise RunError(f"'{name}' has no variants to run; give key=a,b,c{_recipes_with_variants(name)}")
-        return _trials(list(found.items()))
+        return _trials(list(variants.items()))
     keys = _short([overrides[i].partition("=")[0] for i in swept])
     loaded: list[tuple[str, Recipe]] = []
     problems: list[Problem] = []
@@ -105,18 +106,19 @@ def _values(text: str, number: int) -> list[str]:
     if "" in values or len(set(values)) < len(values):
         fault = "a value is missing between commas" if "" in values else "a value is there twice"
         raise RecipeError([Problem(Location("command line", number, len(key) + 2), f"'{text}': {fault}")])
-    return [f"{key}={one}" for one in values]
+    return [f"{key}={value}" for value in values]
 
 
 def _combinations(choices: list[list[str]]) -> list[tuple[str, ...]]:
+    """Return every combination of overrides, one from each list."""
     keys = [values[0].partition("=")[0] for values in choices if len(values) > 1]
     for key in keys:
         if keys.count(key) > 1:
             raise RunError(f"'{key}' has several values in two places; write them in one")
-    found = list(itertools.islice(itertools.product(*choices), MOST_RUNS + 1))
-    if len(found) > MOST_RUNS:
+    combinations = list(itertools.islice(itertools.product(*choices), MOST_RUNS + 1))
+    if len(combinations) > MOST_RUNS:
         raise RunError(f"these values have more than {MOST_RUNS} combinations, the most a sweep may have")
-    return found
+    return combinations
 
 
 def _short(keys: list[str]) -> list[str]:
@@ -135,12 +137,10 @@ def _short(keys: list[str]) -> list[str]:
 
 
 def _recipes_with_variants(name: str) -> str:
-    """Return what to say about built-in recipes that have variants."""
-    trees = {other: read(source, []) for other, source in builtin_recipes().items() if other != name}
-    found = [n for n, tree in trees.items() if isinstance(tree, Mapping) and tree.get("variants") is not None]
-    return (
-        f", or use a recipe with variants ({', '.join(found)})" if found else ", or use a recipe with variants"
-    )
+    """Return the end of a sentence that points to the built-in recipes with variants."""
+    trees = {other: source.read([]) for other, source in builtin_recipes().items() if other != name}
+    names = [n for n, tree in trees.items() if tree is not None and tree.get("variants") is not None]
+    return ", or use a recipe with variants" + (f" ({', '.join(names)})" if names else "")
 
 
 def _trials(labelled: list[tuple[str, Recipe]]) -> list[Trial]:
@@ -162,9 +162,9 @@ def _folder(label: str, taken: Collection[str]) -> str:
 
 
 class Sweep:
-    """Trials, run one after the other into the folders below one folder.
+    """Trials, run one after the other into folders below one folder.
 
-    What has been done is read from those folders alone, so a sweep that was killed can go on.
+    Which ones are done is read from those folders alone, so a sweep that was killed can go on.
     """
 
     def __init__(self, trials: Sequence[Trial], directory: RunDirectory) -> None:
@@ -172,7 +172,7 @@ class Sweep:
         self.directory = directory
 
     def prepare(self, *, force: bool) -> None:
-        """Claim a folder: a free one, or the same sweep's; with `force`, any, and remove an earlier sweep."""
+        """Claim the folder, free or with the same sweep in it; with `force`, remove an earlier sweep first."""
         self.directory.refuse_if_taken(force=True)
         earlier = self._earlier()
         again = {trial.identity for trial in self.trials} >= set(earlier)
@@ -191,7 +191,7 @@ class Sweep:
         self.save()
 
     def run(self, launch: Launch, tell: Callable[[str], object]) -> None:
-        """Run what is not done yet; `tell` is handed a line before each run. An error names its trial."""
+        """Run the trials that are not done; `tell` is handed a line before each. An error names its trial."""
         for number, trial in enumerate(self.trials, start=1):
             title = f"[{number}/{len(self.trials)}] {trial.label}"
             if self.is_done(trial):
@@ -217,13 +217,13 @@ class Sweep:
             self.directory.write("flow.png", pictures.png(flows))
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return what sweep.json says: a row for each run, in order."""
+        """Return the rows of sweep.json, one for each run, in order."""
         rows = []
         for trial in self.trials:
             label, folder, recipe = trial.identity
             facts = self._facts(trial)
-            found = {key: facts.get(key) for key in ("seconds", "metrics", "samples_sha256")}
-            row = {"label": label, "folder": folder, "status": facts.get("status", "planned"), **found}
+            results = {key: facts.get(key) for key in ("seconds", "metrics", "samples_sha256")}
+            row = {"label": label, "folder": folder, "status": facts.get("status", "planned"), **results}
             rows.append({**row, "recipe_sha256": recipe})
         return rows
 
@@ -245,7 +245,7 @@ class Sweep:
         return same and self._facts(trial).get("status") == "done" and directory.file("samples.npz").is_file()
 
     def is_begun(self) -> bool:
-        """Say whether any run has left something."""
+        """Say whether any run has been begun."""
         return any(self._facts(trial) for trial in self.trials)
 
     def _facts(self, trial: Trial) -> dict[str, Any]:
@@ -255,14 +255,11 @@ class Sweep:
     def _earlier(self) -> list[tuple[str, str, str]]:
         """Return the identities of the trials that the folder's sweep.json lists; none if it is no sweep's."""
         rows = self.directory.read_json("sweep.json")
-        keys = ("label", "folder", "recipe_sha256")
         try:
-            found = [(str(row[keys[0]]), str(row[keys[1]]), str(row[keys[2]])) for row in rows]
+            trials = [(str(row["label"]), str(row["folder"]), str(row["recipe_sha256"])) for row in rows]
         except (TypeError, KeyError):
             return []
-        return [
-            row for row in found if Path(row[1]).name == row[1] and row[1] not in ("", "..")
-        ]  # never outside
+        return [t for t in trials if Path(t[1]).name == t[1] and t[1] not in ("", "..")]  # never outside
 
     def _is_free(self) -> bool:
         return not self.directory.path.is_dir() or not any(self.directory.path.iterdir())

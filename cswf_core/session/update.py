@@ -1,4 +1,4 @@
-"""New data for a run that has ended: what it has left, and the recipe of the run that goes on from there."""
+"""Updates of a run that has ended with new data: its last state, and the recipe of the run that follows it."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ from cswf_core.runs.durable import read_tensors
 from cswf_core.runs.folder import RunDirectory
 
 COUNTS = "counts.safetensors"
-"""The file in a run's folder that has the counts of its data."""
+"""The file in a run's folder with the counts of its data."""
 
 
 @attrs.frozen(eq=False)
-class Earlier:
-    """A run that has ended, for another to go on from there."""
+class Predecessor:
+    """The end of a run, from which another run goes on."""
 
     snapshot: Snapshot
     counts: Counts | None
     """The counts of its data; None if they have to be counted."""
     facts: dict[str, Any]
-    """What the other's run.json says of it."""
+    """The entry about it in the other run's run.json."""
     lost: tuple[str, ...] = ()
-    """What it has and cannot be used, a sentence each."""
+    """A sentence for each of its files that cannot be used."""
 
 
-def read_earlier(directory: RunDirectory) -> Earlier:
-    """Return where a run has ended; raise `RunError` if it has not, or if it has left no checkpoint."""
+def read_predecessor(directory: RunDirectory) -> Predecessor:
+    """Return the end of the run in a folder; raise `RunError` if it is not done, or has no checkpoint."""
     record = directory.read_json("run.json")
     if not directory.begun or not isinstance(record, dict):
         raise RunError(f"{directory.path} has no run: it lacks recipe.yaml or run.json")
     if not directory.done:
         raise RunError(f"{directory.path} is not done; `cswf resume {directory.path}` brings it to its end")
     lost: list[str] = []
-    found = next(CheckpointFolder(directory.file("checkpoints")).newest_first(lost), None)
-    if found is None or found.step != record.get("steps_done"):
+    end = next(CheckpointFolder(directory.file("checkpoints")).newest_first(lost), None)
+    if end is None or end.step != record.get("steps_done"):
         reasons = "; ".join(lost) or "outputs.checkpoint_every may have been 'never'"
         raise RunError(
             f"{directory.path} has no checkpoint of its end, where its particles could go on: {reasons}"
         )
-    facts = {"run": directory.path.resolve().name, "steps_done": found.step}
+    facts = {"run": directory.path.resolve().name, "steps_done": end.step}
     facts |= {key: record[key] for key in ("samples_sha256", "particles") if key in record}
-    return Earlier(Snapshot.of(found.part("flow"), found.facts), _counts(directory, lost), facts, tuple(lost))
+    return Predecessor(Snapshot.of(end.part("flow"), end.facts), _counts(directory, lost), facts, tuple(lost))
 
 
 def _counts(directory: RunDirectory, lost: list[str]) -> Counts | None:
@@ -72,14 +72,13 @@ def with_arrival(recipe: Recipe, new: Choice, steps: int | Sequence[int] | None)
     The maps of the steps before are not those of this run, so it can save no model.
     """
     online = recipe.online if recipe.online is not None else OnlineSection()
-    before, count = online.steps, len(recipe.arrivals)
     if steps is not None:
         last = steps if isinstance(steps, int) else tuple(steps)
-        earlier = tuple(online.steps_after(number) for number in range(count))
-        before = (*earlier, last) if earlier or isinstance(last, tuple) else last
+        before = tuple(online.steps_after(number) for number in range(len(recipe.arrivals)))
+        online = attrs.evolve(online, steps=(*before, last) if before or isinstance(last, tuple) else last)
     return attrs.evolve(
         recipe,
-        online=attrs.evolve(online, steps=before),
+        online=online,
         arrivals=(*recipe.arrivals, new),
         model=attrs.evolve(recipe.model, save=False),
     )
@@ -102,11 +101,9 @@ def choose_data(text: str, registry: Registry, shape: Sequence[int]) -> Choice:
     path = Path(text).expanduser()
     if text in registry.names("dataset") or text.lstrip().startswith("{") or not path.exists():
         return choose(registry, "dataset", text, "--data")
-    where = {"path": str(path.resolve())}
+    section: dict[str, Any] = {"use": "npz", "path": str(path.resolve())}
     if path.is_dir():
         if len(shape) != 3:
             raise RunError(f"{path} is a folder of pictures, and the run's data are points")
-        form = {"use": "image-folder", **where, "size": shape[1], "channels": shape[0], "held_out": 0}
-    else:
-        form = {"use": "npz", **where}
-    return choose(registry, "dataset", json.dumps(form, ensure_ascii=False), "--data")
+        section |= {"use": "image-folder", "size": shape[1], "channels": shape[0], "held_out": 0}
+    return choose(registry, "dataset", json.dumps(section, ensure_ascii=False), "--data")

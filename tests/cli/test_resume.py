@@ -17,14 +17,14 @@ import pytest
 
 from cswf_core import hookimpl, load_recipe
 from cswf_core.runs.folder import RunDirectory
-from cswf_core.session.launch import launch
+from cswf_core.session.run import launch
 
 SMALL = ("schedule.steps=60", "outputs.checkpoint_every=10", "evaluate.metrics=[]")
 
 FORKING = """
 import os, signal, sys, time
 from cswf_core import cli
-import cswf_core.cli.run, cswf_core.launch, sklearn.datasets  # what takes long is imported once
+import cswf_core.cli.run, cswf_core.session.run, sklearn.datasets  # what takes long is imported once
 
 for line in sys.stdin:
     delay, *arguments = line.rstrip("\\n").split("\\t")

@@ -12,7 +12,7 @@ from PIL import Image
 from cswf_core.model import Model
 from cswf_core.recipe import load_recipe
 from cswf_core.runs.folder import RunDirectory
-from cswf_core.session.launch import launch
+from cswf_core.session.run import launch
 
 SMALL = ("model.save=true", "model.knots=12", "schedule.steps=10", "evaluate.metrics=[]", "outputs.frames=0")
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
+import shutil
 import signal
-import subprocess
-import sys
-import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +13,18 @@ import pytest
 import yaml
 from PIL import Image
 
-from cswf_core.session.sweep import plan, split
+from cswf_core.runs.folder import RunDirectory
+from cswf_core.session.run import launch
+from cswf_core.session.sweep import Sweep, plan, split
 
-TINY = ("schedule.steps=2", "schedule.directions=16", "particles.count=20", "outputs.snapshots=[0, 2]")
+OUTPUTS = "outputs={snapshots: [0, 2], frames: 0}"
+TINY = ("schedule.steps=2", "schedule.directions=16", "particles.count=20", OUTPUTS)
 
 VARIANTS = """
 extends: digits
 schedule: {steps: 2, directions: 16}
 particles: {count: 20}
+outputs: {frames: 0}
 variants:
   "ξ = 0": {condition: {amplifier: 0}}
   as it is:
@@ -34,6 +36,23 @@ def recipe(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(VARIANTS)
     return path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A sweep over two seeds that is done."""
+    folder = tmp_path_factory.mktemp("sweeps") / "finished"
+    sweep = Sweep(plan("digits", ["seed=1,2", *TINY]), RunDirectory(folder))
+    sweep.prepare(force=False)
+    sweep.run(partial(launch, device="cpu"), lambda _: None)
+    sweep.draw()
+    return folder
+
+
+@pytest.fixture
+def out(finished, tmp_path) -> Path:
+    """A copy of the finished sweep."""
+    return Path(shutil.copytree(finished, tmp_path / "out"))
 
 
 def rows(folder: Path) -> list[dict[str, object]]:
@@ -113,11 +132,10 @@ def test_a_swept_key_gives_a_complete_run_for_each_value(cswf, tmp_path):
         assert row["status"] == "done"
 
 
-def test_a_run_of_a_sweep_is_the_run_that_cswf_run_makes(cswf, tmp_path):
-    assert cswf("sweep", "digits", "seed=1,2", *TINY, "--out", tmp_path / "a", "--device", "cpu").status == 0
-    assert cswf("run", "digits", "seed=2", *TINY, "--out", tmp_path / "b", "--device", "cpu").status == 0
-    record = json.loads((tmp_path / "b/run.json").read_text())
-    assert rows(tmp_path / "a")[1]["samples_sha256"] == record["samples_sha256"]
+def test_a_run_of_a_sweep_is_the_run_that_cswf_run_makes(cswf, finished, tmp_path):
+    assert cswf("run", "digits", "seed=2", *TINY, "--out", tmp_path, "--device", "cpu").status == 0
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert rows(finished)[1]["samples_sha256"] == record["samples_sha256"]
 
 
 def test_without_a_swept_key_the_recipe_s_variants_are_run(cswf, tmp_path, recipe):
@@ -171,57 +189,50 @@ def test_quiet_prints_nothing_and_folders_are_numbered(cswf, tmp_path, monkeypat
     assert files == {"sweep.json", "sweep.png", "flow.png", "seed=1", "seed=3"}
 
 
-def test_an_interrupted_sweep_goes_on_and_keeps_what_was_done(cswf, tmp_path):
-    arguments = ("sweep", "digits", "seed=1,2,3", *TINY, "--out", tmp_path / "out", "--device", "cpu")
-    assert cswf(*arguments).status == 0
-    before = rows(tmp_path / "out")
-    record = tmp_path / "out/seed=2/run.json"
+def test_an_interrupted_sweep_goes_on_with_more_values_and_keeps_what_was_done(cswf, out):
+    before = rows(out)
+    record = out / "seed=2/run.json"
     record.write_text(json.dumps({**json.loads(record.read_text()), "status": "running"}))
-    (tmp_path / "out/seed=3/run.json").unlink()
-    kept = (tmp_path / "out/seed=1/run.json").stat().st_mtime_ns
-    (tmp_path / "out/sweep.png").unlink()
-    done = cswf(*arguments)
-    assert done.status == 0
-    lines = [line for line in done.out.splitlines() if line.startswith("[")]
-    assert lines == ["[1/3] seed=1: done before", "[2/3] seed=2", "[3/3] seed=3"]
-    assert (tmp_path / "out/seed=1/run.json").stat().st_mtime_ns == kept
-    assert (tmp_path / "out/sweep.png").exists()
-    hashes = [[row["samples_sha256"] for row in table] for table in (before, rows(tmp_path / "out"))]
-    assert hashes[0] == hashes[1]
-
-
-def test_a_finished_sweep_takes_more_values(cswf, tmp_path):
-    for values in ("1,2", "1,2,3"):
-        done = cswf("sweep", "digits", f"seed={values}", *TINY, "--out", tmp_path / "out", "--device", "cpu")
+    kept = (out / "seed=1/run.json").stat().st_mtime_ns
+    (out / "sweep.png").unlink()
+    for labels in (["[1/2] seed=1: done before", "[2/2] seed=2"],
+                   ["[1/3] seed=1: done before", "[2/3] seed=2", "[3/3] seed=3"]):  # fmt: skip
+        seeds = ",".join(map(str, range(1, len(labels) + 1)))
+        done = cswf("sweep", "digits", f"seed={seeds}", *TINY, "--out", out, "--device", "cpu")
         assert done.status == 0
-    assert "[2/3] seed=2: done before" in done.out
-    assert [row["status"] for row in rows(tmp_path / "out")] == ["done"] * 3
+        assert [line for line in done.out.splitlines() if line.startswith("[")] == labels
+        assert (out / "seed=1/run.json").stat().st_mtime_ns == kept
+        assert (out / "sweep.png").exists()
+        assert [row["samples_sha256"] for row in rows(out)][:2] == [row["samples_sha256"] for row in before]
+        assert [row["status"] for row in rows(out)] == ["done"] * len(labels)
+        record.unlink()
 
 
 def test_a_folder_with_something_else_is_refused(cswf, tmp_path):
-    arguments = ("sweep", "digits", "seed=1,2", *TINY, "--out", tmp_path / "out", "--quiet", "--device", "cpu")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/notes.txt").write_text("mine")
+    arguments = ("sweep", "digits", "seed=1,2", *TINY, "--out", tmp_path, "--quiet", "--device", "cpu")
+    (tmp_path / "notes.txt").write_text("mine")
     refused = cswf(*arguments)
     assert refused.status == 2
     assert "is not empty and has no sweep with these values to go on with" in refused.err
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     assert cswf(*arguments, "--force").status == 0
-    assert (tmp_path / "out/notes.txt").read_text() == "mine"
-    before = (tmp_path / "out/seed=1/run.json").read_text()
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_sweep_with_other_values_is_refused(cswf, out):
+    before = (out / "seed=1/run.json").read_text()
     for other in (("seed=1,2", "particles.count=21"), ("seed=1,4", *TINY[2:]), ("seed=1,2,4",)):
-        changed = ("sweep", "digits", *other, *TINY[:2], *arguments[7:])
+        changed = ("sweep", "digits", *other, *TINY[:2], "--out", out, "--quiet", "--device", "cpu")
         assert "has no sweep with these values" in cswf(*changed).err
-    assert (tmp_path / "out/seed=1/run.json").read_text() == before
+    assert (out / "seed=1/run.json").read_text() == before
 
 
-def test_a_run_that_is_in_the_way_is_refused_before_anything_runs(cswf, tmp_path):
-    assert cswf("sweep", "digits", "seed=1,2", *TINY, "--out", tmp_path, "--quiet").status == 0
-    assert cswf("run", "digits", *TINY, "--out", tmp_path / "seed=4", "--quiet").status == 0
-    done = cswf("sweep", "digits", "seed=1,2,3,4", *TINY, "--out", tmp_path, "--quiet")
+def test_a_run_that_is_in_the_way_is_refused_before_anything_runs(cswf, out):
+    shutil.copytree(out / "seed=1", out / "seed=4")
+    done = cswf("sweep", "digits", "seed=1,2,3,4", *TINY, "--out", out, "--quiet")
     assert done.status == 2
     assert "seed=4 is not empty" in done.err
-    assert not (tmp_path / "seed=3").exists()
+    assert not (out / "seed=3").exists()
 
 
 def test_an_error_in_a_run_names_it_and_what_was_done_stays(cswf, tmp_path):
@@ -239,11 +250,10 @@ def test_an_error_in_a_run_names_it_and_what_was_done_stays(cswf, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_sweep_does_not_overwrite_the_recipe_it_reads(cswf, tmp_path):
-    assert cswf("sweep", "digits", "seed=1,2", *TINY, "--out", tmp_path, "--quiet").status == 0
-    path = tmp_path / "seed=1/recipe.yaml"
+def test_a_sweep_does_not_overwrite_the_recipe_it_reads(cswf, out):
+    path = out / "seed=1/recipe.yaml"
     before = path.read_text()
-    done = cswf("sweep", path, "seed=1,2", "--out", tmp_path, "--quiet", "--force")
+    done = cswf("sweep", path, "seed=1,2", "--out", out, "--quiet", "--force")
     assert done.status == 2
     assert "is the recipe itself" in done.err
     assert path.read_text() == before
@@ -252,39 +262,18 @@ def test_a_sweep_does_not_overwrite_the_recipe_it_reads(cswf, tmp_path):
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
 )
-def test_a_sweep_that_is_ended_from_outside_can_go_on(cswf, tmp_path, number, status):
+def test_a_sweep_that_is_ended_from_outside_can_go_on(cswf, end, tmp_path, number, status):
     small = ("schedule.step_size=1", "particles.count=20", "schedule.directions=16", "outputs.log_every=1")
-    arguments = (
-        "sweep",
-        "digits",
-        *small,
-        "schedule.steps=1,400",
-        "--out",
-        str(tmp_path),
-        "--device",
-        "cpu",
-    )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    child = subprocess.Popen(
-        [sys.executable, "-m", "cswf_core", *arguments],
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "steps=400/metrics.jsonl").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    child.send_signal(number)
-    _, err = child.communicate(timeout=60)
-    assert child.returncode == status
+    sweep = ("sweep", "digits", *small, "schedule.steps=1,400", "outputs.frames=0", "--out", tmp_path)
+    ended, err = end(number, tmp_path / "steps=400/metrics.jsonl", *sweep, "--device", "cpu")
+    assert ended == status
     assert rows(tmp_path)[0]["status"] == "done"
     if number != signal.SIGKILL:
         assert f"--out {tmp_path} goes on" in err
         assert err.strip().endswith("interrupted")
         assert rows(tmp_path)[1]["status"] == "interrupted"
     else:
-        done = cswf(*arguments)
+        done = cswf(*sweep, "--device", "cpu")
         assert done.status == 0
         assert "[1/2] steps=1: done before" in done.out
         assert [row["status"] for row in rows(tmp_path)] == ["done", "done"]
@@ -301,11 +290,9 @@ def test_force_removes_nothing_outside_of_its_folder(tmp_path, cswf):
     assert (tmp_path / "recipe.yaml").read_text() == (tmp_path / "samples.npz").read_text() == "mine"
 
 
-def test_a_damaged_run_is_one_sentence(tmp_path, cswf):
-    arguments = ("sweep", "digits", "seed=1,2", *TINY, "--out", tmp_path / "a", "--quiet")
-    assert cswf(*arguments).status == 0
-    (tmp_path / "a/seed=1/samples.npz").write_text("bad")
-    done = cswf(*arguments)
+def test_a_damaged_run_is_one_sentence(cswf, out):
+    (out / "seed=1/samples.npz").write_text("bad")
+    done = cswf("sweep", "digits", "seed=1,2", *TINY, "--out", out, "--quiet")
     assert done.status == 2
     assert "samples.npz cannot be read" in done.err
     assert done.err.count("\n") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,11 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from cswf_core import hookimpl, load_recipe
+from cswf_core.recipe import Recipe
 from cswf_core.runs.durable import fingerprint
 from cswf_core.runs.folder import RunDirectory
-from cswf_core.session.launch import launch
-from cswf_core.session.update import choose_data, read_earlier, with_arrival
+from cswf_core.session.run import launch
+from cswf_core.session.update import choose_data, read_predecessor, with_arrival
 
 SMALL = (
     "particles.count=40",
@@ -25,7 +27,6 @@ SMALL = (
     "online.sets=3",
 )
 NEW = "{use: digits, classes: [5, 6, 7, 8, 9]}"
-FIRST = ("online-digits", *SMALL, "online.arrivals=[]")
 
 
 def facts(folder: Path) -> dict:
@@ -36,12 +37,54 @@ def contents(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): fingerprint(path) for path in folder.rglob("*") if path.is_file()}
 
 
+class Stop:
+    """Ends a run at a step, as Ctrl-C does; without one, when all is done but the record."""
+
+    def __init__(self, at: int | None) -> None:
+        self.at = at
+
+    @hookimpl
+    def after_evaluation(self) -> None:
+        if self.at is None:
+            raise KeyboardInterrupt
+
+    @hookimpl
+    def after_step(self, state) -> None:
+        if state.total_step == self.at:
+            raise KeyboardInterrupt
+
+
 @pytest.fixture(scope="module")
 def first(tmp_path_factory) -> Path:
     """A run of digits 0 to 4 that has kept counts."""
     folder = tmp_path_factory.mktemp("runs") / "first"
-    launch(load_recipe(FIRST[0], FIRST[1:]), RunDirectory(folder), device="cpu")
+    launch(load_recipe("online-digits", (*SMALL, "online.arrivals=[]")), RunDirectory(folder), device="cpu")
     return folder
+
+
+@pytest.fixture(scope="module")
+def stoppable() -> Recipe:
+    """A recipe with an arrival after six steps, and six steps after it."""
+    return load_recipe("online-digits", (*SMALL, "online.steps=6", "outputs.checkpoint_every=2"))
+
+
+@pytest.fixture(scope="module")
+def whole(stoppable, tmp_path_factory) -> Path:
+    """Its run without a stop."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    launch(stoppable, RunDirectory(folder), device="cpu")
+    return folder
+
+
+@pytest.fixture
+def stopped_update(first, tmp_path) -> Path:
+    """An update of the run that was stopped after two of its steps."""
+    recipe = load_recipe(first / "recipe.yaml")
+    recipe = with_arrival(recipe, choose_data(NEW, recipe.registry, (1, 8, 8)), None)
+    folder, before = RunDirectory(tmp_path / "stopped"), read_predecessor(RunDirectory(first))
+    with pytest.raises(KeyboardInterrupt):
+        launch(recipe, folder, device="cpu", observers=[Stop(8)], predecessor=before)
+    return folder.path
 
 
 @pytest.fixture
@@ -79,16 +122,8 @@ def test_an_update_can_be_updated_and_goes_beside_the_run(cswf, first):
     names = []
     run = first
     for classes, steps in (("[5, 6]", ("--steps", "2")), ("[7]", ("--schedule", "3")), ("[8]", ())):
-        ended = cswf(
-            "update",
-            run,
-            "--data",
-            f"{{use: digits, classes: {classes}}}",
-            *steps,
-            "--device",
-            "cpu",
-            "--quiet",
-        )
+        data = f"{{use: digits, classes: {classes}}}"
+        ended = cswf("update", run, "--data", data, *steps, "--device", "cpu", "--quiet")
         assert ended.status == 0, ended.err
         assert not ended.out
         run = max(first.parent.glob("first-updated*"), key=lambda path: path.stat().st_ctime_ns)
@@ -103,15 +138,8 @@ def test_an_update_can_be_updated_and_goes_beside_the_run(cswf, first):
 @pytest.mark.parametrize("room", [(), ("condition.room=2",)], ids=["no room given", "too little given"])
 def test_a_run_without_counts_is_counted_once_and_gets_room_for_new_classes(update, cswf, tmp_path, room):
     plain = tmp_path / "plain"
-    recipe = (
-        "digits",
-        "particles.count=40",
-        "schedule.steps=3",
-        "schedule.directions=150",
-        "data.classes=[3, 4]",
-        *room,
-    )
-    assert cswf("run", *recipe, "--out", plain, "--device", "cpu", "--quiet").status == 0
+    small = ("particles.count=40", "schedule.steps=3", "schedule.directions=150", "data.classes=[3, 4]")
+    assert cswf("run", "digits", *small, *room, "--out", plain, "--device", "cpu", "--quiet").status == 0
     ended = update("--data", "{use: digits, classes: [4, 5]}", run=plain)
     assert ended.status == 0, ended.err
     assert "has kept no counts of its data: these are counted once, along 64 sets" in ended.out
@@ -139,9 +167,8 @@ def test_pictures_and_arrays_can_be_learned(update, tmp_path, monkeypatch):
     assert facts(tmp_path / "out")["data"]["samples"] == 906
 
 
-def test_counts_that_are_damaged_are_said_to_be_and_counted_again(update, cswf, tmp_path):
-    run = tmp_path / "run"
-    assert cswf("run", *FIRST, "--out", run, "--device", "cpu", "--quiet").status == 0
+def test_counts_that_are_damaged_are_said_to_be_and_counted_again(update, first, tmp_path):
+    run = Path(shutil.copytree(first, tmp_path / "run"))
     counts = run / "counts.safetensors"
     counts.write_bytes(counts.read_bytes()[:1000])
     ended = update("--data", NEW, run=run)
@@ -186,58 +213,29 @@ def test_only_runs_that_are_done_can_be_updated(update, first, tmp_path):
     assert "has no checkpoint of its end" in update("--data", NEW, run=half).err
 
 
-class Stop:
-    """Ends a run at a step, as Ctrl-C does; without one, when all is done but the record."""
-
-    def __init__(self, at: int | None) -> None:
-        self.at = at
-
-    @hookimpl
-    def after_evaluation(self) -> None:
-        if self.at is None:
-            raise KeyboardInterrupt
-
-    @hookimpl
-    def after_step(self, state) -> None:
-        if state.total_step == self.at:
-            raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize("at", [5, 7, 10, None])
-def test_a_run_that_stops_before_or_after_an_arrival_goes_on_as_if_it_had_not(cswf, tmp_path, at):
-    recipe = load_recipe("online-digits", (*SMALL, "online.steps=6", "outputs.checkpoint_every=2"))
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    launch(recipe, RunDirectory(whole), device="cpu")
+def test_a_run_that_stops_before_or_after_an_arrival_goes_on_as_if_it_had_not(
+    cswf, stoppable, whole, tmp_path, at
+):
     with pytest.raises(KeyboardInterrupt):
-        launch(recipe, RunDirectory(stopped), device="cpu", observers=[Stop(at)])
-    ended = cswf("resume", stopped, "--device", "cpu", "--quiet")
+        launch(stoppable, RunDirectory(tmp_path), device="cpu", observers=[Stop(at)])
+    ended = cswf("resume", tmp_path, "--device", "cpu", "--quiet")
     assert ended.status == 0, ended.err
-    assert facts(stopped)["samples_sha256"] == facts(whole)["samples_sha256"]
+    assert facts(tmp_path)["samples_sha256"] == facts(whole)["samples_sha256"]
     for name in ("counts.safetensors", "samples.npz", "frames.npz", "flow.gif"):
-        assert fingerprint(stopped / name) == fingerprint(whole / name), name
+        assert fingerprint(tmp_path / name) == fingerprint(whole / name), name
 
 
-def test_an_update_that_stops_goes_on_as_if_it_had_not(cswf, update, first, tmp_path):
+def test_an_update_that_stops_goes_on_as_if_it_had_not(cswf, update, stopped_update, tmp_path):
     assert update("--data", NEW).status == 0
-    stopped = tmp_path / "stopped"
-    earlier = read_earlier(RunDirectory(first))
-    recipe = load_recipe(first / "recipe.yaml")
-    recipe = with_arrival(recipe, choose_data(NEW, recipe.registry, (1, 8, 8)), None)
-    with pytest.raises(KeyboardInterrupt):
-        launch(recipe, RunDirectory(stopped), device="cpu", observers=[Stop(8)], earlier=earlier)
-    assert cswf("resume", stopped, "--device", "cpu", "--quiet").status == 0
-    assert facts(stopped)["samples_sha256"] == facts(tmp_path / "out")["samples_sha256"]
-    assert facts(stopped)["updates"]["run"] == "first"
+    assert cswf("resume", stopped_update, "--device", "cpu", "--quiet").status == 0
+    assert facts(stopped_update)["samples_sha256"] == facts(tmp_path / "out")["samples_sha256"]
+    assert facts(stopped_update)["updates"]["run"] == "first"
 
 
-def test_an_update_without_a_good_checkpoint_is_not_begun_anew_from_nothing(cswf, first, tmp_path):
-    earlier = read_earlier(RunDirectory(first))
-    recipe = load_recipe(first / "recipe.yaml")
-    recipe = with_arrival(recipe, choose_data(NEW, recipe.registry, (1, 8, 8)), None)
-    with pytest.raises(KeyboardInterrupt):
-        launch(recipe, RunDirectory(tmp_path / "a"), device="cpu", observers=[Stop(8)], earlier=earlier)
-    for path in (tmp_path / "a/checkpoints").iterdir():
+def test_an_update_without_a_good_checkpoint_is_not_begun_anew_from_nothing(cswf, stopped_update):
+    for path in (stopped_update / "checkpoints").iterdir():
         path.unlink()
-    outcome = cswf("resume", tmp_path / "a", "--device", "cpu")
+    outcome = cswf("resume", stopped_update, "--device", "cpu")
     assert outcome.status == 2
     assert "has gone on from another run, and none of its checkpoints is good (there are none)" in outcome.err

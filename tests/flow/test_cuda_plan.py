@@ -45,9 +45,7 @@ def images(bin_width: float = 0.0) -> Dataset:
 ENTRIES = ("(4×4) [3]", "(8×8) [3]")
 
 
-def build(
-    kind, condition=None, cdf=None, *, bin_width=0.0, entropy=0.0, entries=ENTRIES, sets=None, **more
-):
+def build(kind, condition=None, cdf=None, *, bin_width=0.0, entropy=0.0, entries=ENTRIES, sets=None, **more):
     """A flow whose steps are computed by one plan or the other."""
     schedule = Pyramid(entries=tuple(map(Entry.from_text, entries)), steps=2, directions=70)
     parts = Parts(condition or NoCondition(), ConvStack(), cdf or Histogram(bins=256), schedule)

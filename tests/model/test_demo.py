@@ -22,7 +22,7 @@ from cswf_core.interfaces import Comparison, Dataset, Key
 from cswf_core.model import Model, load_model
 from cswf_core.recipe import load_recipe
 from cswf_core.runs.folder import RunDirectory
-from cswf_core.session.launch import launch
+from cswf_core.session.run import launch
 from cswf_plugins.metrics.sliced_wasserstein import SlicedWasserstein
 
 

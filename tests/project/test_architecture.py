@@ -17,8 +17,8 @@ import yaml
 from cswf_core import hookspecs
 from cswf_core.plugins import KINDS
 from cswf_core.recipe import RecipeError, builtin_recipes, load_recipe
+from cswf_core.recipe.fields import options
 from cswf_core.recipe.recipe import KEYS
-from cswf_core.recipe.types import options
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,7 +37,6 @@ FLOORS = {
     "cswf_core.evaluation": 4,
     "cswf_core.bench": 4,
     "cswf_core.session.run": 4,
-    "cswf_core.session.launch": 4,
     "cswf_core.session.update": 4,
     "cswf_core.session.sweep": 4,
     "cswf_core.cli": 4,

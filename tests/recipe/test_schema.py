@@ -6,8 +6,8 @@ import jsonschema
 import pytest
 import yaml
 
-from cswf_core.recipe import builtin_recipes, load_recipe
-from cswf_core.recipe.schema import recipe_schema
+from cswf_core.recipe import builtin_recipes
+from cswf_core.recipe.sections import recipe_schema
 
 
 @pytest.fixture(scope="module")
@@ -18,9 +18,9 @@ def validator(registry):
 
 
 @pytest.mark.parametrize("name", sorted(builtin_recipes()))
-def test_built_in_recipes_satisfy_the_schema_as_written_and_as_resolved(name, validator, registry):
+def test_built_in_recipes_satisfy_the_schema_as_written_and_as_resolved(name, validator, recipes):
     validator.validate(yaml.safe_load(builtin_recipes()[name].path.read_text(encoding="utf-8")))
-    validator.validate(load_recipe(name, registry=registry).resolved())
+    validator.validate(recipes[name].resolved())
 
 
 @pytest.mark.parametrize(
