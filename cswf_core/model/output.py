@@ -13,10 +13,10 @@ from torch import Tensor
 
 from cswf_core.errors import RunError
 from cswf_core.interfaces import BIN, Dataset, Masked, Observation, Space
-from cswf_core.pictures import completions
 from cswf_core.pictures import grid as pictures
-from cswf_core.runs import samples
+from cswf_core.pictures.samples import completions_picture, samples_picture
 from cswf_core.runs.durable import write_durably
+from cswf_core.runs.samples import archive
 
 COLUMNS = 10
 """Samples in a row of the picture, as in a run's samples.png."""
@@ -55,10 +55,10 @@ def write_samples(drawn: Dataset, target: Callable[[], Dataset], places: Sequenc
     labels = drawn.conditions.labels
     for place in places:
         if _ending(place) == ".npz":
-            save(place, samples.archive(drawn, None))
+            save(place, archive(drawn, None))
         elif _ending(place) == ".png":
             shown = drawn if drawn.space.is_image else target()
-            save(place, pictures.png(samples.picture(drawn, shown, COLUMNS)))
+            save(place, pictures.png(samples_picture(drawn, shown, COLUMNS)))
         else:
             names = ["sample" if labels is None else class_name(drawn, label) for label in _each(labels, drawn)]
             _one_by_one(drawn, names, place)
@@ -78,9 +78,9 @@ def write_completions(
     shown = attrs.evolve(completed, conditions=attrs.evolve(completed.conditions, origin=-1 - origin))
     for place in places:
         if _ending(place) == ".npz":
-            save(place, samples.archive(completed, each))
+            save(place, archive(completed, each))
         elif _ending(place) == ".png":
-            save(place, pictures.png(completions.figure(shown, data, each, MOST_ROWS)))
+            save(place, pictures.png(completions_picture(shown, data, each, MOST_ROWS)))
         else:
             _one_by_one(completed, [names[image] for image in origin.tolist()], place)
 

@@ -11,16 +11,19 @@ from pathlib import Path
 import pytest
 
 from cswf_core.report import compare, single
-from tests.report.conftest import make_run, score
+from tests.report.conftest import make_run, score_pair
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 from selenium.webdriver import ActionChains, Keys  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver on PATH (Debian: chromium-driver)"
-)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver on PATH (Debian: chromium-driver)"
+    ),
+]
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
@@ -32,7 +35,7 @@ NASTY = "</script><script>document.title='broken'</script><b id=injected>"
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with run.html, comparison.html and nasty.html."""
     folder = tmp_path_factory.mktemp("pages")
-    scores = [score("fid", 57.9, protocol="By the book."), score("fid_test", 61.0)]
+    scores = score_pair("fid", 57.9, 61.0, protocol="By the book.")
     cifar = {"data": {"use": "cifar10"}}
     one = make_run(folder / "one", scores=scores, recipe={"name": "first", **cifar}, notes=("Few samples.",))
     other = make_run(folder / "other", scores=scores, recipe={"name": "second", **cifar}, seed=1, steps=60)
@@ -50,9 +53,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chro
     for flag in (*FLAGS.split(), f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield driver
-    driver.quit()
+    with webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER)) as driver:
+        yield driver
 
 
 @pytest.fixture
