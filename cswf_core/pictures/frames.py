@@ -261,7 +261,8 @@ class FrameRecorder:
         self._recorded = []
         if kept:
             steps, counts = kept["steps"].tolist(), kept["counts"].tolist()
-            self._recorded = [(s, shown[:n]) for s, n, shown in zip(steps, counts, kept["shown"], strict=True)]
+            frames = zip(steps, counts, kept["shown"], strict=True)
+            self._recorded = [(step, particles[:count]) for step, count, particles in frames]
 
     @property
     def frames(self) -> Frames | None:

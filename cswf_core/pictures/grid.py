@@ -75,8 +75,8 @@ def table(
 def grid(images: Tensor, labels: Tensor | None, classes: Sequence[str], columns: int) -> Image.Image:
     """Draw n×C×H×W images: a row for each class, of the first MOST_ROWS; a square without classes."""
     if labels is None:
-        shown = [tile(image) for image in images[: columns * columns]]
-        return table([shown[i : i + columns] for i in range(0, len(shown), columns)])
+        tiles = [tile(image) for image in images[: columns * columns]]
+        return table([tiles[i : i + columns] for i in range(0, len(tiles), columns)])
     present = [c for c in torch.unique(labels).tolist() if c < len(classes)][:MOST_ROWS]
     rows = [[tile(image) for image in images[labels == c][:columns]] for c in present]
     return table(rows, left=[classes[c] for c in present])

@@ -24,7 +24,7 @@ from cswf_core.runs.folder import RunDirectory
 GENERATOR = "cswf report"
 """What a page says about its origin; a file with it may be replaced by another page."""
 
-SCRIPTS = ("start.js", "film.js", "scales.js", "curves.js")
+SCRIPTS = ("start.js", "film.js", "curves.js")
 
 NEIGHBOURS = "nearest-neighbours.png"
 
@@ -371,14 +371,14 @@ def _metrics_compared(runs: Sequence[Run], summaries: Sequence[Summary]) -> Sect
     """Return a row for each score and a column for each run, the best one marked where that can be told."""
     problems = [f"{run.label}: {text}" for run in runs for text in _problems(run, *COMPARED)]
     evaluated = [(run, run.evaluation) for run in runs if run.evaluation is not None]
-    keys = dict.fromkeys((score.row, score.held_out) for _, found in evaluated for score in found.scores)
-    computed = [(run.label, _computed(found)) for run, found in evaluated]
+    keys = dict.fromkeys((score.row, score.held_out) for _, result in evaluated for score in result.scores)
+    computed = [(run.label, _computed(result)) for run, result in evaluated]
     content = {
         "runs": summaries,
         "rows": [_compared_row(name, held_out, runs) for name, held_out in keys],
         "rivals": _rivals(runs),
-        "notes": [(run.label, note) for run, found in evaluated for note in found.notes],
-        "evaluations": [(label, found) for label, found in computed if any(found.values())],
+        "notes": [(run.label, note) for run, result in evaluated for note in result.notes],
+        "evaluations": [(label, result) for label, result in computed if any(result.values())],
     }
     return Section("metrics", "Scores", "metrics_compared", content if keys else None, problems)
 
