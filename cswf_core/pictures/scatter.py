@@ -68,7 +68,9 @@ def film(clouds: Sequence[Floats], labels: Labels | None, target: Floats) -> lis
     backdrop = Backdrop(target, clouds[0])
     pictures = []
     with _figure(SIDE, SIDE) as figure:
-        axes = figure.add_axes((0, 0, 1, 1))
+        axes = figure.add_axes(
+            (0, 1 / SIDE, 1 - 1 / SIDE, 1 - 1 / SIDE)
+        )  # its frame is on the outermost pixels
         backdrop.draw(axes)
         marks = _scatter(axes, max(clouds, key=len), labels)
         for points in clouds:

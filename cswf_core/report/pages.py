@@ -344,7 +344,7 @@ def _pace(before: list[float | None], after: list[float | None]) -> float | None
 def _metrics(run: Run) -> Section:
     """Return a run's scores, against training and held-out samples side by side, and published ones."""
     evaluation, problems = run.evaluation, _problems(run, "metrics.json")
-    if evaluation is None:
+    if evaluation is None or not evaluation.scores:
         return Section("metrics", "Metrics", "metrics", None, problems)
     splits = (False, True) if any(score.held_out for score in evaluation.scores) else (False,)
     rows = []
