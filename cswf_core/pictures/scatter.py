@@ -68,9 +68,7 @@ def film(clouds: Sequence[Floats], labels: Labels | None, target: Floats) -> lis
     backdrop = Backdrop(target, clouds[0])
     pictures = []
     with _figure(SIDE, SIDE) as figure:
-        axes = figure.add_axes(
-            (0, 1 / SIDE, 1 - 1 / SIDE, 1 - 1 / SIDE)
-        )  # its frame is on the outermost pixels
+        axes = figure.add_axes((0, 1 / SIDE, 1 - 1 / SIDE, 1 - 1 / SIDE))  # its frame is within
         backdrop.draw(axes)
         marks = _scatter(axes, max(clouds, key=len), labels)
         for points in clouds:

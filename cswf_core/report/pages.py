@@ -26,6 +26,8 @@ GENERATOR = "cswf report"
 
 SCRIPTS = ("start.js", "film.js", "curves.js")
 
+OFFLINE = "From new noise through the saved maps, without the data."
+
 NEIGHBOURS = "nearest-neighbours.png"
 
 CUSTOMARY = 50_000
@@ -110,14 +112,16 @@ def _made(make: Callable[[], str], folders: str) -> str:
 
 
 def _run_page(run: Run) -> str:
+    offline = {"samples-offline.png": f"Samples that the model of {run.label} has made later"}
+    completed = {"completions.png": "What was seen, completions, and the original, row by row"}
     sections = [
         _samples(run),
-        _offline(run),
+        _drawings(run, "offline", "New samples from its model", offline, note=OFFLINE),
         _flow(run),
         _curves([run]),
         _metrics(run),
         _neighbours(run),
-        _completions(run),
+        _drawings(run, "completions", "Completions", completed),
         _recipe(run),
         _versions(run),
     ]
@@ -127,16 +131,27 @@ def _run_page(run: Run) -> str:
 def _comparison_page(runs: Sequence[Run]) -> str:
     summaries = [_summary(run, i) for i, run in enumerate(runs)]
     names = list(dict.fromkeys(name for run in summaries for name in run.facts if name != "started"))
+    sample_bytes, frame_bytes = (
+        images.SAMPLE_BYTES * 2 // (len(runs) + 1),
+        images.FRAME_BYTES * 4 // (3 * len(runs)),
+    )
+    galleries = [images.samples(run, sample_bytes, columns=8) for run in runs]
+    films = [images.film(run, frame_bytes) for run in runs]
     sections = [
         Section("runs", "Runs", "overview", {"runs": summaries, "facts": names}),
         _metrics_compared(runs, summaries),
-        _samples_compared(runs, summaries),
-        _flow_compared(runs, summaries),
+        Section("samples", "Samples", "samples_compared", _pairs(summaries, galleries)),
+        Section("flow", "Flow", "flow_compared", _pairs(summaries, films)),
         _curves(runs),
         _differences(runs, summaries),
     ]
     title = f"{len(runs)} runs: {', '.join(run.label for run in runs)}"
     return _page(title, sections, runs)
+
+
+def _pairs(summaries: Sequence[Summary], contents: Sequence[Content]) -> list[tuple[Summary, Content]]:
+    """Return what each run has, without those that have nothing."""
+    return [pair for pair in zip(summaries, contents, strict=True) if pair[1] is not None]
 
 
 def _page(title: str, sections: Sequence[Section], runs: Sequence[Run], run: Summary | None = None) -> str:
@@ -149,20 +164,17 @@ def _page(title: str, sections: Sequence[Section], runs: Sequence[Run], run: Sum
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
         f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     )
-    return (
-        _templates()
-        .get_template("page.html")
-        .render(
-            title=title,
-            generator=GENERATOR,
-            policy=policy,
-            style=style,
-            script=script,
-            sections=[section for section in sections if section.content or section.problems],
-            curves=_curve_data(runs),
-            run=run,
-            heading=f"{len(runs)} runs compared",
-        )
+    template = _templates().get_template("page.html")
+    return template.render(
+        title=title,
+        generator=GENERATOR,
+        policy=policy,
+        style=style,
+        script=script,
+        sections=[section for section in sections if section.content or section.problems],
+        curves=_curve_data(runs),
+        run=run,
+        heading=f"{len(runs)} runs compared",
     )
 
 
@@ -249,20 +261,6 @@ def _samples(run: Run) -> Section:
     return Section("samples", "Samples", "samples", gallery, _problems(run, "samples.npz", "samples.png"))
 
 
-def _samples_compared(runs: Sequence[Run], summaries: Sequence[Summary]) -> Section:
-    budget = images.SAMPLE_BYTES * 2 // (len(runs) + 1)
-    return Section(
-        "samples",
-        "Samples",
-        "samples_compared",
-        [
-            (summary, gallery)
-            for run, summary in zip(runs, summaries, strict=True)
-            if (gallery := images.samples(run, budget, columns=8)) is not None
-        ],
-    )
-
-
 def _drawings(
     run: Run, name: str, title: str, alts: Mapping[str, str], lead: str = "", note: str = ""
 ) -> Section:
@@ -274,22 +272,11 @@ def _drawings(
     return Section(name, title, "drawings", content, _problems(run, *alts))
 
 
-def _offline(run: Run) -> Section:
-    alts = {"samples-offline.png": f"Samples that the model of {run.label} has made later"}
-    note = "From new noise through the saved maps, without the data."
-    return _drawings(run, "offline", "New samples from its model", alts, note=note)
-
-
 def _neighbours(run: Run) -> Section:
     names = dict.fromkeys((NEIGHBOURS, *(run.evaluation.figures if run.evaluation is not None else ())))
     alts = {name: f"{name.removesuffix('.png')} of {run.label}" for name in names}
     lead = "Generated samples beside the training images nearest to them: what was copied would look the same."
     return _drawings(run, "neighbours", "Nearest neighbours", alts, lead)
-
-
-def _completions(run: Run) -> Section:
-    alts = {"completions.png": "What was seen, completions, and the original, row by row"}
-    return _drawings(run, "completions", "Completions", alts)
 
 
 def _flow(run: Run) -> Section:
@@ -302,16 +289,6 @@ def _flow(run: Run) -> Section:
     }
     problems = _problems(run, "frames.npz", "flow.png", "flow.gif")
     return Section("flow", "Flow", "flow", content if any(content.values()) else None, problems)
-
-
-def _flow_compared(runs: Sequence[Run], summaries: Sequence[Summary]) -> Section:
-    budget = images.FRAME_BYTES * 4 // (3 * len(runs))
-    films = [
-        (summary, film)
-        for run, summary in zip(runs, summaries, strict=True)
-        if (film := images.film(run, budget)) is not None
-    ]
-    return Section("flow", "Flow", "flow_compared", films)
 
 
 def _curves(runs: Sequence[Run]) -> Section:
@@ -418,10 +395,9 @@ def _rivals(runs: Sequence[Run]) -> list[dict[str, Any]]:
         ours = [(run, score) for run in runs if run.data_name == data and (score := _fid(run)) is not None]
         if known is None or not ours:
             continue
-        bars = [_published_bar(entry) for entry in known["fid"]]
-        bars += [
-            _our_bar(run, score, index if len(ours) > 1 else None) for index, (run, score) in enumerate(ours)
-        ]
+        colours = [f" run-{i % COLOURS}" for i in range(len(ours))] if len(ours) > 1 else [""]
+        bars = [_their_bar(entry) for entry in known["fid"]]
+        bars += [_our_bar(*pair, colour) for pair, colour in zip(ours, colours, strict=True)]
         bars.sort(key=lambda bar: float(bar["value"]))
         widest = max(bars[-1]["value"], 1e-12)
         for bar in bars:
@@ -444,17 +420,7 @@ def _fid(run: Run) -> Score | None:
     return score if fits else None
 
 
-def _published_bar(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "value": entry["value"],
-        "name": entry["method"],
-        "remark": ", ".join(filter(None, (entry["group"], entry.get("remark")))),
-        "text": f"{entry.get('bound', '')}{entry['value']:g}",
-        "kind": "peer" if entry["group"] == "nonparametric" else "other",
-    }
-
-
-def _our_bar(run: Run, score: Score, index: int | None) -> dict[str, Any]:
+def _our_bar(run: Run, score: Score, colour: str) -> dict[str, Any]:
     """Return the bar of a run; where its number is of fewer images than is customary, it says so."""
     few = min(score.samples or 0, score.count or 0) < CUSTOMARY
     counts = f", of {words.count(score.samples)} samples against {words.count(score.count)}" if few else ""
@@ -463,7 +429,17 @@ def _our_bar(run: Run, score: Score, index: int | None) -> dict[str, Any]:
         "name": run.label,
         "remark": f"ours{counts}",
         "text": words.number(score.value),
-        "kind": "ours" if index is None else f"ours run-{index % COLOURS}",
+        "kind": f"ours{colour}",
+    }
+
+
+def _their_bar(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "value": entry["value"],
+        "name": entry["method"],
+        "remark": ", ".join(filter(None, (entry["group"], entry.get("remark")))),
+        "text": f"{entry.get('bound', '')}{entry['value']:g}",
+        "kind": "peer" if entry["group"] == "nonparametric" else "other",
     }
 
 
