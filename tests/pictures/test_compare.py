@@ -144,12 +144,9 @@ def test_a_run_without_such_frames_is_shown_as_it_drew_itself(make, recorded):
     assert comparison.flows([run]) is None
     Image.new("L", (80, 60), 151).save(run.folder / "flow.png")
     assert Box.of(151, comparison.flows([run])).size == (80, 60)
-
-
-def test_points_without_frames_are_shown_as_the_run_drew_them(tmp_path):
-    (tmp_path / "samples.npz").write_bytes(archive(Dataset(x=torch.randn(2, 40), space=Space((2,))), None))
-    Image.new("L", (80, 60), 151).save(tmp_path / "samples.png")
-    assert Box.of(151, comparison.samples([Run("a", tmp_path)], columns=10)).size == (80, 60)
+    np.savez(run.folder / "samples.npz", points=np.zeros((40, 2)))
+    Image.new("L", (70, 50), 151).save(run.folder / "samples.png")
+    assert Box.of(151, comparison.samples([run], columns=10)).size == (70, 50)
 
 
 @pytest.mark.parametrize("name", ["samples.npz", "frames.npz"])
