@@ -10,8 +10,8 @@ from cswf_core.cli.recipes import plugins_dir_option
 from cswf_core.cli.running import device_option, get_ready, quiet_option
 from cswf_core.cli.sample import force_option, seed_option
 from cswf_core.model import load_model
-from cswf_core.model.images import read_images, read_mask
 from cswf_core.model.output import destinations, write_completions
+from cswf_core.pictures.read import read_images, read_mask
 from cswf_core.runs.progress import EvaluationProgress, say
 
 

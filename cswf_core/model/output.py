@@ -1,4 +1,4 @@
-"""Where samples of a model go: a picture, an .npz file, or a folder with a PNG for each."""
+"""Samples of a saved model, written as a picture, as an .npz file, or as a folder with a PNG for each."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from torch import Tensor
 
 from cswf_core.errors import RunError
 from cswf_core.interfaces import BIN, Dataset, Masked, Observation, Space
-from cswf_core.pictures import completions
 from cswf_core.pictures import grid as pictures
-from cswf_core.runs import samples
+from cswf_core.pictures.samples import completions_picture, samples_picture
 from cswf_core.runs.durable import write_durably
+from cswf_core.runs.samples import archive
 
 COLUMNS = 10
 """Samples in a row of the picture, as in a run's samples.png."""
 
 MOST_ROWS = 50
-"""Completed images that a picture shows."""
+"""Completed images in a picture."""
 
 OTHERS = (".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".npy", ".pt")
 """Endings that are no folder's, and that nothing is written as."""
@@ -50,18 +50,18 @@ def destinations(out: Path | None, usual: Sequence[Path], space: Space, *, force
     return places
 
 
-def write_samples(drawn: Dataset, target: Callable[[], Dataset], places: Sequence[Path]) -> None:
-    """Write samples; `target` gives what points are drawn on."""
-    labels = drawn.conditions.labels
+def write_samples(samples: Dataset, target: Callable[[], Dataset], places: Sequence[Path]) -> None:
+    """Write samples; `target` loads what points are drawn on."""
+    labels = samples.conditions.labels
     for place in places:
         if _ending(place) == ".npz":
-            save(place, samples.archive(drawn, None))
+            save(place, archive(samples, None))
         elif _ending(place) == ".png":
-            shown = drawn if drawn.space.is_image else target()
-            save(place, pictures.png(samples.picture(drawn, shown, COLUMNS)))
+            backdrop = samples if samples.space.is_image else target()
+            save(place, pictures.png(samples_picture(samples, backdrop, COLUMNS)))
         else:
-            names = ["sample" if labels is None else class_name(drawn, label) for label in _each(labels, drawn)]
-            _one_by_one(drawn, names, place)
+            classes = None if labels is None else [class_name(samples, label) for label in labels.tolist()]
+            _one_by_one(samples, classes or ["sample"] * len(samples), place)
 
 
 def write_completions(
@@ -73,14 +73,14 @@ def write_completions(
     each = observed if observed.shared or not isinstance(observed, Masked) else Masked(observed.mask[:, origin])
     each = each.to(torch.device("cpu"))
     flat = images.reshape(len(images), -1).T.to(completed.x.dtype) * BIN - 1
-    held_out = attrs.evolve(completed, x=flat)
-    data = attrs.evolve(completed, x=flat[:, :0], held_out=held_out)
-    shown = attrs.evolve(completed, conditions=attrs.evolve(completed.conditions, origin=-1 - origin))
+    originals = attrs.evolve(completed, x=flat)
+    data = attrs.evolve(completed, x=flat[:, :0], held_out=originals)
+    held_out = attrs.evolve(completed, conditions=attrs.evolve(completed.conditions, origin=-1 - origin))
     for place in places:
         if _ending(place) == ".npz":
-            save(place, samples.archive(completed, each))
+            save(place, archive(completed, each))
         elif _ending(place) == ".png":
-            save(place, pictures.png(completions.figure(shown, data, each, MOST_ROWS)))
+            save(place, pictures.png(completions_picture(held_out, data, each, MOST_ROWS)))
         else:
             _one_by_one(completed, [names[image] for image in origin.tolist()], place)
 
@@ -91,21 +91,16 @@ def save(place: Path, content: bytes) -> None:
     write_durably(place, content)
 
 
-def class_name(drawn: Dataset, label: int) -> str:
+def class_name(samples: Dataset, label: int) -> str:
     """Return a class's name as a file can have it."""
-    name = drawn.classes[label] if label < len(drawn.classes) else f"class{label}"
+    name = samples.classes[label] if label < len(samples.classes) else f"class{label}"
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or f"class{label}"
 
 
-def _each(labels: Tensor | None, drawn: Dataset) -> list[int]:
-    found: list[int] = [0] * len(drawn) if labels is None else labels.tolist()
-    return found
-
-
-def _one_by_one(drawn: Dataset, names: Sequence[str], folder: Path) -> None:
+def _one_by_one(samples: Dataset, names: Sequence[str], folder: Path) -> None:
     """Write a PNG for each image, of its own size."""
     _make(folder)
-    for number, (name, image) in enumerate(zip(names, drawn.images(), strict=True)):
+    for number, (name, image) in enumerate(zip(names, samples.images(), strict=True)):
         pixels = image.permute(1, 2, 0).numpy()
         picture = Image.fromarray(pixels if len(image) == 3 else pixels[:, :, 0])
         target = folder / f"{name}-{number:05}.png"

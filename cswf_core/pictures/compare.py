@@ -1,23 +1,28 @@
 """Pictures of several runs: their samples side by side, their flows one below the other.
 
-They are made from the files in the runs' folders, so a run of long ago is shown like one of today.
+They are drawn from `samples.npz` and `frames.npz` in the runs' folders; a run that has not what is needed, such
+as one of an earlier version, is shown by its own samples.png and flow.png.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-import unicodedata
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import attrs
 import numpy as np
 import torch
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
 from cswf_core.errors import CswfError, RunError
-from cswf_core.pictures import grid as pictures
-from cswf_core.pictures.grid import BACKGROUND, GAP, INK
+from cswf_core.pictures import grid, scatter
+from cswf_core.pictures.frames import Frames
+from cswf_core.pictures.grid import BACKGROUND, HEADER, INK
+from cswf_core.pictures.read import read_picture
 
 COLUMNS = 8
 ROWS = 10
@@ -29,7 +34,7 @@ FLOW_ROWS = 3
 WIDEST = 2000
 """Pixels of a row of runs; what does not fit goes into the next row, but for a single run."""
 
-LETTERS = 16
+LETTERS = 14
 LINE = 20
 """Size of a label's letters and of its lines."""
 
@@ -40,23 +45,34 @@ LABEL = 220
 SPACE = 20
 """Pixels around the runs."""
 
-HEADER = 16
-"""Pixels above the images of a run's flow.png, where `pictures.table` writes the steps."""
 
-_ASCII = {"×": "x", "·": "*", "−": "-", "–": "-", "—": "-", "…": "...", "√": "sqrt", "∞": "inf"}
+@attrs.frozen
+class Run:
+    """A finished run to be compared."""
 
-Run = tuple[str, Path]
-"""A label and the folder of a finished run."""
+    label: str
+    folder: Path
+    snapshots: Collection[int] = ()
+    """Steps of its flow.png."""
+
+
+@attrs.frozen(eq=False)
+class Strip:
+    """The flow of one run: rows of images, with a column for each step; of points one row with one picture."""
+
+    label: str
+    rows: list[list[Image.Image]]
+    steps: tuple[int, ...] = ()
 
 
 def samples(runs: Sequence[Run], columns: int) -> Image.Image:
     """Draw the samples of all runs, side by side with the labels above."""
-    drawn = [_samples(folder, min(columns, COLUMNS)) for _, folder in runs]
+    drawn = [_samples(run.folder, min(columns, COLUMNS)) for run in runs]
     width = max(NARROWEST, *(picture.width for picture in drawn))
-    shown = [(_wrapped(label, width), picture) for (label, _), picture in zip(runs, drawn, strict=True)]
+    cells = [(_lines(run.label, width), picture) for run, picture in zip(runs, drawn, strict=True)]
     across = max(1, (WIDEST - SPACE) // (width + SPACE))
-    across = math.ceil(len(shown) / math.ceil(len(shown) / across))  # rows of about one length
-    bands = [shown[i : i + across] for i in range(0, len(shown), across)]
+    across = math.ceil(len(cells) / math.ceil(len(cells) / across))  # rows of about one length
+    bands = [cells[i : i + across] for i in range(0, len(cells), across)]
     heads = [max(len(lines) for lines, _ in band) * LINE + 6 for band in bands]
     heights = [max(picture.height for _, picture in band) for band in bands]
     size = (SPACE + across * (width + SPACE), SPACE + sum(heads) + sum(heights) + SPACE * len(bands))
@@ -73,87 +89,92 @@ def samples(runs: Sequence[Run], columns: int) -> Image.Image:
 
 
 def flows(runs: Sequence[Run]) -> Image.Image | None:
-    """Draw the flows of all runs that have a flow.png, labels to the left; None if none has.
+    """Draw the flows of all runs that have snapshots, labels to the left; None if none has.
 
     Of images the first few particles are shown, and the steps once, above all runs, where they are the same.
     """
-    found = [(label, *_flow(folder)) for label, folder in runs if (folder / "flow.png").is_file()]
-    if not found:
+    strips = [strip for run in runs if run.snapshots and (strip := _strip(run)) is not None]
+    if not strips:
         return None
-    heads = [head for _, head, _ in found]
-    steps = max(heads, key=lambda head: head.width)
-    if not all(_begins(steps, head) for head in heads):
-        found = [(label, head, _below(head, rows)) for label, head, rows in found]
-        steps = Image.new("RGB", (1, 0))
-    margin = math.ceil(min(max(_width(label) for label, _, _ in found), LABEL))
-    bands = [(_wrapped(label, margin), rows) for label, _, rows in found]
-    heights = [max(rows.height, LINE * len(lines)) + SPACE // 2 for lines, rows in bands]
-    x, y = SPACE + margin + SPACE // 2, SPACE + steps.height
-    size = (x + max(rows.width for _, rows in bands) + SPACE, y + sum(heights) + SPACE // 2)
+    longest = max((strip.steps for strip in strips), key=len)
+    if all(strip.steps == longest[: len(strip.steps)] for strip in strips):
+        headed = [longest] + [()] * (len(strips) - 1)
+    else:
+        headed = [strip.steps for strip in strips]
+    tables = [_table(strip, steps) for strip, steps in zip(strips, headed, strict=True)]
+    margin = math.ceil(min(max(_width(strip.label) for strip in strips), LABEL))
+    labels = [_lines(strip.label, margin) for strip in strips]
+    x = SPACE + margin + SPACE // 2
+    heights = [
+        max(table.height, LINE * len(lines)) + SPACE // 2 for table, lines in zip(tables, labels, strict=True)
+    ]
+    size = (x + max(table.width for table in tables) + SPACE, SPACE + sum(heights) + SPACE // 2)
     canvas = Image.new("RGB", size, BACKGROUND)
     pen = ImageDraw.Draw(canvas)
-    canvas.paste(steps, (x, SPACE))
-    for (lines, rows), height in zip(bands, heights, strict=True):
-        middle = y + (height - SPACE // 2) // 2
-        canvas.paste(rows, (x, middle - rows.height // 2))
-        _write(pen, lines, SPACE + margin, middle - LINE * len(lines) // 2, "rm")
+    y = SPACE
+    for table, lines, steps, height in zip(tables, labels, headed, heights, strict=True):
+        canvas.paste(table, (x, y))
+        middle = y + (HEADER if steps else 0) + (table.height - (HEADER if steps else 0)) // 2
+        _write(pen, lines, SPACE + margin, max(y, middle - LINE * len(lines) // 2), "rm")
         y += height
     return canvas
 
 
-def spelled(text: str) -> str:
-    """Return a text in letters that Pillow's font has: Greek ones by name, others without their accents."""
-    return "".join(c if c.isascii() and c.isprintable() else _spelled(c) for c in text)
-
-
-def _spelled(character: str) -> str:
-    name = unicodedata.name(character, "")
-    if name.startswith("GREEK"):
-        letter = name.partition("LETTER ")[2].split(" ")[0]
-        return letter.capitalize() if "CAPITAL" in name else letter.lower()
-    plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
-    return _ASCII.get(character, plain or ("" if unicodedata.combining(character) else "?"))
-
-
 def _samples(folder: Path, columns: int) -> Image.Image:
-    """Draw a run's images without the names of classes, which are the same in all runs; or open its scatter."""
-    with _reading(folder / "samples.npz") as file, np.load(file) as arrays:
-        if "images" not in arrays:
-            return _open(folder / "samples.png")
-        images = torch.from_numpy(arrays["images"])
-        labels = torch.from_numpy(arrays["labels"]) if "labels" in arrays else None
+    """Draw a run's images without the names of classes, which are the same in all runs; or its points."""
+    with _reading(folder / "samples.npz") as file, np.load(file) as npz:
+        arrays = {name: npz[name] for name in ("images", "points", "labels") if name in npz}
+    labels = arrays.get("labels")
+    if "images" not in arrays:
+        frames = _frames(folder)
+        if frames is None or frames.target is None:
+            return _own(folder / "samples.png")
+        points = arrays["points"]
+        return scatter.panels([("samples", points)], labels, frames.target, points.shape[1])
+    images = arrays["images"]
     if labels is None:
         groups = [images[i : i + columns] for i in range(0, min(len(images), columns * COLUMNS), columns)]
     else:
-        groups = [images[labels == c][:columns] for c in torch.unique(labels)[:ROWS]]
-    return pictures.table([[pictures.tile(image) for image in group] for group in groups])
+        groups = [images[labels == c][:columns] for c in np.unique(labels)[:ROWS]]
+    return grid.table([[grid.tile(torch.from_numpy(image)) for image in group] for group in groups])
 
 
-def _flow(folder: Path) -> tuple[Image.Image, Image.Image]:
-    """Return the steps above a run's flow.png and its first rows; of a scatter nothing and the whole."""
-    whole = _open(folder / "flow.png")
-    nothing = whole.crop((0, 0, whole.width, 0))
-    with _reading(folder / "samples.npz") as file, np.load(file) as arrays:
-        if "images" not in arrays:
-            return nothing, whole
-        width, height = pictures.tile(torch.from_numpy(arrays["images"][0])).size
-    rows, rest = divmod(whole.height - HEADER - GAP, height + GAP)
-    if rest or (whole.width - GAP) % (width + GAP):  # drawn by another version: show it as it is
-        return nothing, whole
-    bottom = HEADER + GAP + min(rows, FLOW_ROWS) * (height + GAP)
-    return whole.crop((0, 0, whole.width, HEADER)), whole.crop((0, HEADER, whole.width, bottom))
+def _strip(run: Run) -> Strip | None:
+    """Return a run's flow, from its frames or as it has drawn it; None if it has neither."""
+    frames, own = _frames(run.folder), run.folder / "flow.png"
+    chosen = None if frames is None else frames.at(run.snapshots)
+    if frames is None or chosen is None or not _has_all(chosen, run.snapshots, frames.steps[-1]):
+        return Strip(run.label, [[_own(own)]]) if own.is_file() else None
+    if chosen.images is None:
+        return Strip(run.label, [[chosen.strip()]])
+    return Strip(run.label, chosen.tiles(FLOW_ROWS), chosen.steps)
 
 
-def _below(head: Image.Image, rows: Image.Image) -> Image.Image:
-    joined = Image.new("RGB", (rows.width, head.height + rows.height), BACKGROUND)
-    joined.paste(head, (0, 0))
-    joined.paste(rows, (0, head.height))
-    return joined
+def _has_all(frames: Frames, snapshots: Collection[int], last: int) -> bool:
+    """Say whether all snapshots up to the last step were recorded; earlier versions had other frames."""
+    return set(frames.steps) == {step for step in snapshots if step <= last}
 
 
-def _open(path: Path) -> Image.Image:
-    with _reading(path) as file, Image.open(file) as picture:
-        return picture.convert("RGB")
+def _table(strip: Strip, steps: Sequence[int]) -> Image.Image:
+    """Draw a strip under as many steps as there are, which may be more than its own."""
+    if not steps:
+        return grid.table(strip.rows)
+    blank = Image.new("RGB", strip.rows[0][0].size, BACKGROUND)
+    rows = [[*row, *[blank] * (len(steps) - len(row))] for row in strip.rows]
+    return grid.table(rows, top=[str(step) for step in steps])
+
+
+def _frames(folder: Path) -> Frames | None:
+    if not (folder / "frames.npz").is_file():
+        return None
+    with _reading(folder / "frames.npz") as file:
+        return Frames.read(file)
+
+
+def _own(path: Path) -> Image.Image:
+    """Return what a run has drawn itself."""
+    with _reading(path) as file:
+        return read_picture(file, "RGB")
 
 
 @contextmanager
@@ -161,39 +182,30 @@ def _reading(path: Path) -> Iterator[Path]:
     """Turn whatever a damaged file makes its reader raise into one sentence."""
     try:
         yield path
-    except CswfError:
-        raise
     except Exception as error:
-        raise RunError(f"{path} cannot be read ({error}); remove its folder to run it again") from error
+        reason = error if not isinstance(error, CswfError) else "it is no picture"
+        raise RunError(f"{path} cannot be read ({reason}); remove its folder to run it again") from error
 
 
-def _begins(long: Image.Image, short: Image.Image) -> bool:
-    """Say whether a picture has another at its left: the steps of a run that was over sooner."""
-    return long.height == short.height and long.crop((0, 0, *short.size)).tobytes() == short.tobytes()
+@functools.cache
+def _font() -> ImageFont.FreeTypeFont:
+    """Return a font that has Greek letters, as labels do."""
+    import matplotlib
+
+    return ImageFont.truetype(Path(matplotlib.get_data_path(), "fonts/ttf/DejaVuSans.ttf"), LETTERS)
 
 
 def _width(text: str) -> float:
-    return pictures.font(LETTERS).getlength(spelled(text))
+    return _font().getlength(text)
 
 
-def _wrapped(label: str, width: int) -> list[str]:
+def _lines(label: str, width: int) -> list[str]:
     """Break a label into lines of at most `width` pixels: between words, or within one that is too long."""
-    lines = [""]
-    for word in spelled(label).split():
-        joined = f"{lines[-1]} {word}".strip()
-        if _width(joined) <= width:
-            lines[-1] = joined
-            continue
-        if lines[-1]:
-            lines.append("")
-        for letter in word:
-            if lines[-1] and _width(lines[-1] + letter) > width:
-                lines.append("")
-            lines[-1] += letter
-    return lines
+    wrapped = (textwrap.wrap(label, letters) for letters in range(len(label), 0, -1))
+    return next((lines for lines in wrapped if max(map(_width, lines), default=0) <= width), [label])
 
 
 def _write(pen: ImageDraw.ImageDraw, lines: Sequence[str], x: int, y: int, anchor: str) -> None:
     """Write lines below each other, the first one's upper edge at y."""
     for i, line in enumerate(lines):
-        pen.text((x, y + i * LINE + LINE // 2), line, INK, pictures.font(LETTERS), anchor=anchor)
+        pen.text((x, y + i * LINE + LINE // 2), line, INK, _font(), anchor=anchor)

@@ -1,128 +1,330 @@
-"""`frames.npz` and `flow.gif`: a few particles at many moments, from the start to the end of a flow."""
+"""Frames of a flow: a few fixed particles at chosen steps, for `frames.npz`, `flow.gif` and `flow.png`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import io
+import math
+from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import attrs
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from cswf_core.hookspecs import hookimpl
-from cswf_core.pictures import scatter
-from cswf_core.pictures.album import Album
-from cswf_core.pictures.moments import Moments, evenly
+from cswf_core.pictures import grid, scatter
+from cswf_core.pictures.grid import BACKGROUND, INK, Bytes, font
 
 if TYPE_CHECKING:
     from cswf_core.flow.flow import Flow, State
 
 FRAMES = 24
-"""Moments that are kept if not said otherwise."""
+"""Frames of a flow if not said otherwise."""
 
 PER_CLASS = 5
 CLASSES = 20
 IMAGES = 48
-"""Images that are kept: of a class; classes of which there are some; altogether where there are no classes."""
+"""Images in a frame: of a class; classes of which there are some; altogether where there are no classes."""
 
 MOST_BYTES = 600_000
-"""Bytes of a moment's images; where they are large, fewer are kept."""
+"""Bytes of a frame's images; where they are large, there are fewer."""
 
 POINTS = 1500
 TARGET = 4000
-"""Points that are kept: particles at each moment, and data."""
+"""Points in a frame, and of the data that they are drawn on."""
+
+ROWS = 10
+"""Particles in flow.png."""
+
+GIF_PIXELS = 64_000
+GIF_SIDE = 300
+"""Pixels of an animation's frame before images are enlarged; pixels that its longer side has at least."""
+
+BRISK, LAST = 140, 2500
+"""Milliseconds that a frame of an animation stays, and its last one."""
 
 
+@attrs.frozen(eq=False)
 class Frames:
-    """Keeps a few fixed particles at about `count` moments, more of them early on; with 0, none.
+    """The same n particles after T numbers of steps, as frames.npz has them: either images or points."""
 
-    The moments are chosen before the first step and only the particles to be shown leave the device, so a
-    flow of fast steps is hardly held up. When particles arrive, some of them are shown from then on, and
-    each round has as many moments.
+    steps: tuple[int, ...]
+    """T numbers of steps done, rising."""
+    images: Bytes | None = None
+    """T×n×C×H×W."""
+    points: NDArray[np.float32] | None = None
+    """T×n×2."""
+    labels: NDArray[np.int64] | None = None
+    """n, the class of each; images are in the order of their classes."""
+    classes: tuple[str, ...] = ()
+    """Name of each class."""
+    target: NDArray[np.float32] | None = None
+    """m×2, some of the data that points flow to."""
+    since: NDArray[np.int64] | None = None
+    """n, the number of the frame at which each has come; None: all have been there from the first."""
+    dimension: int = 2
+    """Coordinates that the points have in their own space, of which two are kept."""
+
+    @classmethod
+    def read(cls, file: Path | io.BytesIO) -> Frames:
+        """Read what `archive` has written; raise ValueError or KeyError if it is something else."""
+        with np.load(file) as npz:
+            arrays = {name: npz[name] for name in npz.files}
+        frames = cls(
+            steps=tuple(int(step) for step in arrays["steps"]),
+            images=arrays.get("images"),
+            points=arrays.get("points"),
+            labels=arrays.get("labels"),
+            classes=tuple(str(name) for name in arrays.get("classes", ())),
+            target=arrays.get("target"),
+            since=arrays.get("since"),
+            dimension=int(arrays.get("dimension", 2)),
+        )
+        particles = frames.points if frames.images is None else frames.images
+        rank = 3 if frames.images is None else 5
+        if particles is None or particles.ndim != rank or len(particles) != len(frames.steps):
+            raise ValueError("it has no frames")
+        if not particles.size:
+            raise ValueError("its frames are empty")
+        if frames.images is not None and frames.images.dtype != np.uint8:
+            raise ValueError("its images are not bytes")
+        for numbers in (frames.labels, frames.since):
+            if numbers is not None and len(numbers) != particles.shape[1]:
+                raise ValueError("it has not a number for each particle")
+        return frames
+
+    def archive(self) -> bytes:
+        """Return the content of frames.npz."""
+        arrays: dict[str, Any] = {"steps": np.array(self.steps, dtype=np.int64)}
+        for name in ("images", "points", "labels", "target", "since"):
+            if getattr(self, name) is not None:
+                arrays[name] = getattr(self, name)
+        if self.classes:
+            arrays["classes"] = np.array(self.classes)
+        if self.dimension > 2:
+            arrays["dimension"] = np.array(self.dimension)
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **arrays)
+        return buffer.getvalue()
+
+    def at(self, steps: Collection[int]) -> Frames | None:
+        """Return the frames of those of the steps that were recorded; None if none was."""
+        index = [t for t, step in enumerate(self.steps) if step in steps]
+        if not index:
+            return None
+        return attrs.evolve(
+            self,
+            steps=tuple(self.steps[t] for t in index),
+            images=None if self.images is None else self.images[index],
+            points=None if self.points is None else self.points[index],
+            since=None if self.since is None else np.searchsorted(index, self.since),
+        )
+
+    def fewer(self, most: int) -> Frames:
+        """Return the frames with at most `most` images (at least one), as many of each class; points all."""
+        if self.images is None or self.images.shape[1] <= most:
+            return self
+        if self.labels is None:
+            index = evenly(self.images.shape[1], max(1, most)).numpy()
+        else:
+            present = np.unique(self.labels)[: max(1, most)]
+            each = max(1, most // len(present))
+            index = np.concatenate([np.flatnonzero(self.labels == c)[:each] for c in present])
+        labels, since = (None if part is None else part[index] for part in (self.labels, self.since))
+        return attrs.evolve(self, images=self.images[:, index], labels=labels, since=since)
+
+    def pictures(self) -> list[Image.Image]:
+        """Draw each frame: images in their own pixels with clear gaps, or points over their target."""
+        if self.images is not None:
+            places = grid.arrangement(self.labels, self.images.shape[1])
+            return [grid.mosaic(images, self._come(places, t)) for t, images in enumerate(self.images)]
+        return scatter.film(self._clouds(), self.labels, self._target())
+
+    def tiles(self, rows: int = ROWS) -> list[list[Image.Image]]:
+        """Return images one by one, a row for each particle: the first of each class, or the first of all."""
+        assert self.images is not None
+        chosen = np.arange(self.images.shape[1])[:rows]
+        if self.labels is not None:
+            chosen = np.unique(self.labels, return_index=True)[1][:rows]
+        blank = torch.full(self.images.shape[2:], 255, dtype=torch.uint8)  # of a class that is still to come
+        since = np.zeros(self.images.shape[1]) if self.since is None else self.since
+        return [
+            [
+                grid.tile(torch.from_numpy(images[i]) if since[i] <= t else blank)
+                for t, images in enumerate(self.images)
+            ]
+            for i in chosen
+        ]
+
+    def strip(self) -> Image.Image:
+        """Draw flow.png: all frames side by side, with their steps."""
+        if self.images is not None:
+            return grid.table(self.tiles(), top=[str(step) for step in self.steps])
+        titled = list(zip([f"step {step}" for step in self.steps], self._clouds(), strict=True))
+        return scatter.panels(titled, self.labels, self._target(), self.dimension)
+
+    def gif(self) -> bytes:
+        """Return an animation of all frames, the number of steps below; the last one stays longer."""
+        frames = self
+        if self.images is not None:
+            height, width = self.images.shape[-2:]
+            frames = self.fewer(GIF_PIXELS // ((height + 1) * (width + 1)))
+        drawn = frames.pictures()
+        factor = max(1, math.ceil(GIF_SIDE / max(drawn[0].size)))
+        titled = [
+            _titled(picture, factor, f"step {step:,}") for step, picture in zip(self.steps, drawn, strict=True)
+        ]
+        buffer = io.BytesIO()
+        durations = [BRISK] * (len(titled) - 1) + [LAST]
+        titled[0].save(
+            buffer, "GIF", save_all=True, append_images=titled[1:], duration=durations, loop=0, disposal=1
+        )
+        return buffer.getvalue()
+
+    def _come(self, places: NDArray[np.int64], frame: int) -> NDArray[np.int64]:
+        """Return where images go in a frame: gaps for those that are still to come."""
+        if self.since is None:
+            return places
+        there: NDArray[np.int64] = np.where((places >= 0) & (self.since[places] <= frame), places, -1)
+        return there
+
+    def _clouds(self) -> list[NDArray[np.float32]]:
+        """Return the points of each frame; those that come later are the last."""
+        assert self.points is not None
+        if self.since is None:
+            return list(self.points)
+        return [points[: int((self.since <= t).sum())] for t, points in enumerate(self.points)]
+
+    def _target(self) -> NDArray[np.float32]:
+        assert self.points is not None
+        return self.points[-1] if self.target is None else self.target
+
+
+class FrameRecorder:
+    """Keeps a few fixed particles at about `count` steps, more of them early on, and at `snapshots`.
+
+    The steps are chosen before the first one and only the particles to be shown leave the device, so a flow
+    of fast steps is hardly held up. When particles arrive, some of them are shown from then on, and each
+    round has as many frames.
     """
 
     remembered = "frames"
 
-    def __init__(self, count: int = FRAMES) -> None:
+    def __init__(self, count: int = FRAMES, snapshots: Collection[int] = ()) -> None:
         self.count = count
+        self.snapshots = snapshots
         self._steps: frozenset[int] = frozenset()
+        """Steps of the animation."""
         self._chosen: Tensor | None = None
-        self._seen = 0
-        """Arrivals of which some were chosen."""
-        self._album = Album()
+        self._cohorts = 0
+        """Arrivals of which some particles were chosen."""
+        self._recorded: list[tuple[int, Tensor]] = []
+        """Steps done, and the chosen particles then: n×C×H×W bytes, or n×2 numbers. Who comes later is last."""
         self._done = 0
         self._flow: Flow | None = None
 
     @hookimpl
     def before_stage(self, flow: Flow) -> None:
-        """Choose steps and particles, and keep the beginning."""
+        """Choose steps and particles, and record the beginning."""
         self._prepare(flow)
-        if self._chosen is not None and not self._album.moments:
-            self._keep(flow)
+        if self._chosen is not None and not self._recorded:
+            self._record(flow)
+
+    @hookimpl
+    def after_step(self, flow: Flow, state: State) -> None:
+        """Record the particles if this is one of the steps."""
+        self._done = state.total_step
+        if self._done in self._steps or self._done in self.snapshots:
+            self._record(flow)
+
+    @hookimpl
+    def after_run(self, flow: Flow) -> None:
+        """Record the end, also if a schedule has come to it early."""
+        self._prepare(flow)  # a run may go on after its last stage
+        if self._chosen is not None and self._recorded[-1][0] != self._done:
+            self._record(flow)
+
+    def keep(self) -> dict[str, Tensor]:
+        """Return what belongs into a checkpoint: `steps` and `counts` (T), and `shown` (T×n×…)."""
+        if not self._recorded:
+            return {}
+        steps = torch.tensor([step for step, _ in self._recorded])
+        return {"steps": steps, "counts": self._counts(), "shown": self._padded()}
+
+    def recall(self, kept: Mapping[str, Tensor], total_step: int) -> None:
+        """Go back to what a checkpoint has."""
+        self._done = total_step
+        self._recorded = []
+        if kept:
+            steps, counts = kept["steps"].tolist(), kept["counts"].tolist()
+            frames = zip(steps, counts, kept["shown"], strict=True)
+            self._recorded = [(step, particles[:count]) for step, count, particles in frames]
+
+    @property
+    def frames(self) -> Frames | None:
+        """What has been recorded so far; None if nothing has."""
+        if not self._recorded or self._flow is None or self._chosen is None:
+            return None
+        steps = tuple(step for step, _ in self._recorded)
+        particles = self._padded()
+        since = (self._counts()[:, None] <= torch.arange(particles.shape[1])).sum(dim=0)
+        come = since.numpy() if int(since.max()) else None
+        labels = self._flow.particles.conditions.labels
+        numbers = None if labels is None else labels[self._chosen[: len(since)]].cpu().numpy()
+        data = self._flow.target
+        if data.space.is_image:
+            return Frames(steps, images=particles.numpy(), labels=numbers, classes=data.classes, since=come)
+        target = data.take(evenly(len(data), TARGET)).points().cpu().numpy()
+        return Frames(
+            steps,
+            points=particles.numpy(),
+            labels=numbers,
+            classes=data.classes,
+            target=scatter.plane(target).astype(np.float32),
+            since=come,
+            dimension=target.shape[1],
+        )
+
+    @property
+    def film(self) -> Frames | None:
+        """The frames of the animation: those recorded, without what only snapshots wanted."""
+        return None if self.frames is None else self.frames.at({0, *self._steps, self._done})
 
     def _prepare(self, flow: Flow) -> None:
         self._flow = flow
-        if not self.count:
-            return
-        self._steps = frozenset(_moments(flow, self.count))
-        self._choose(flow)
+        if self.count or self.snapshots:
+            self._steps = frozenset(_frame_steps(flow, self.count))
+            self._choose(flow)
 
     def _choose(self, flow: Flow) -> None:
         """Choose some of the particles that have come."""
         cohorts = (0, *flow.cohorts)
-        for first, last in pairwise(cohorts[self._seen :]):
+        for first, last in pairwise(cohorts[self._cohorts :]):
             new = choose(flow, first, last)
             self._chosen = new if self._chosen is None else torch.cat([self._chosen, new])
-        self._seen = len(flow.cohorts)
+        self._cohorts = len(flow.cohorts)
 
-    @hookimpl
-    def after_step(self, flow: Flow, state: State) -> None:
-        """Keep the particles if this is one of the steps."""
-        self._done = state.total_step
-        if self._done in self._steps:
-            self._keep(flow)
-
-    @hookimpl
-    def after_run(self, flow: Flow) -> None:
-        """Keep the end, also if a schedule has come to it early."""
-        self._prepare(flow)  # a run may go on after its last stage
-        if self._chosen is not None and self._album.moments[-1][0] != self._done:
-            self._keep(flow)
-
-    def keep(self) -> dict[str, Tensor]:
-        """Return the moments kept so far."""
-        return self._album.keep()
-
-    def recall(self, kept: Mapping[str, Tensor], total_step: int) -> None:
-        """Go back to what had been kept."""
-        self._done = total_step
-        self._album.recall(kept, total_step)
-
-    @property
-    def moments(self) -> Moments | None:
-        """What has been kept so far; None if nothing has."""
-        if not self._album.moments or self._flow is None or self._chosen is None:
-            return None
-        steps = tuple(step for step, _ in self._album.moments)
-        shown, since = self._album.filled()
-        come = since.numpy() if int(since.max()) else None
-        labels = self._flow.particles.conditions.labels
-        numbers = None if labels is None else labels[self._chosen[: len(since)]].cpu().numpy()
-        data, images = self._flow.target, shown.numpy()
-        if data.space.is_image:
-            return Moments(steps, images=images, labels=numbers, classes=data.classes, since=come)
-        target = scatter.plane(data.take(evenly(len(data), TARGET)).points().cpu().numpy()).astype(np.float32)
-        return Moments(steps, points=images, labels=numbers, classes=data.classes, target=target, since=come)
-
-    def _keep(self, flow: Flow) -> None:
+    def _record(self, flow: Flow) -> None:
         self._choose(flow)
-        kept = flow.samples(self._chosen)
-        if kept.space.is_image:
-            self._album.moments.append((self._done, kept.images()))
+        samples = flow.samples(self._chosen)
+        if samples.space.is_image:
+            self._recorded.append((self._done, samples.images()))
         else:
-            points = scatter.plane(kept.points().numpy()).astype(np.float32)
-            self._album.moments.append((self._done, torch.from_numpy(points)))
+            points = scatter.plane(samples.points().numpy()).astype(np.float32)
+            self._recorded.append((self._done, torch.from_numpy(points)))
+
+    def _counts(self) -> Tensor:
+        """Return how many particles each frame has (T)."""
+        return torch.tensor([len(particles) for _, particles in self._recorded])
+
+    def _padded(self) -> Tensor:
+        """Return all frames (T×n×…), with 0 where a particle has not come yet."""
+        return torch.nn.utils.rnn.pad_sequence([particles for _, particles in self._recorded], batch_first=True)
 
 
 def spread(total: int, count: int) -> list[int]:
@@ -134,17 +336,8 @@ def spread(total: int, count: int) -> list[int]:
     return sorted({min(step, total) for step in steps})
 
 
-def _moments(flow: Flow, count: int) -> Iterator[int]:
-    """Yield about `count` of a flow's steps, as many of each round."""
-    size, done = len(flow.stages) // flow.rounds, 0
-    for first in range(0, len(flow.stages), size):
-        total = sum(stage.steps for stage in flow.stages[first : first + size])
-        yield from (done + step for step in spread(total, count // flow.rounds))
-        done += total
-
-
 def choose(flow: Flow, first: int, last: int) -> Tensor:
-    """Return which of the particles from `first` up to `last`, an arrival, to keep, on the flow's device.
+    """Return which of the particles from `first` up to `last`, an arrival, to record, on the flow's device.
 
     Of images some of each class in order, or some of all.
     """
@@ -158,5 +351,34 @@ def choose(flow: Flow, first: int, last: int) -> Tensor:
     labels = labels[first:last]
     present = torch.unique(labels)[: min(CLASSES, most)]
     each = max(1, min(PER_CLASS, most // max(1, len(present))))
-    found = [(labels == c).nonzero()[:each, 0] for c in present]
-    return first + torch.cat([torch.arange(0, device=flow.device), *found]).to(flow.device)
+    chosen = [(labels == c).nonzero()[:each, 0] for c in present]
+    return first + torch.cat([torch.arange(0, device=flow.device), *chosen]).to(flow.device)
+
+
+def evenly(count: int, most: int) -> Tensor:
+    """Return at most `most` of the numbers 0 … count − 1, evenly spaced."""
+    return torch.linspace(0, count - 1, min(count, most)).round().long()
+
+
+def _frame_steps(flow: Flow, count: int) -> Iterator[int]:
+    """Yield about `count` of a flow's steps, as many of each round."""
+    size, done = len(flow.stages) // flow.rounds, 0
+    for first in range(0, len(flow.stages), size):
+        total = sum(stage.steps for stage in flow.stages[first : first + size])
+        yield from (done + step for step in spread(total, count // flow.rounds))
+        done += total
+
+
+def _titled(picture: Image.Image, factor: int, title: str) -> Image.Image:
+    """Return a picture enlarged by a whole factor, a title below, in 128 colours of its own."""
+    size = (picture.width * factor, picture.height * factor)
+    enlarged = picture.resize(size, Image.Resampling.NEAREST)
+    edge, line = 6, 26
+    canvas = Image.new("RGB", (size[0] + 2 * edge, size[1] + 2 * edge + line), BACKGROUND)
+    mask = enlarged.getchannel("A") if "A" in enlarged.getbands() else None
+    canvas.paste(enlarged.convert("RGB"), (edge, edge), mask)
+    pen = ImageDraw.Draw(canvas)
+    pen.text((canvas.width // 2, canvas.height - line // 2 - 2), title, INK, font(15), anchor="mm")
+    some = canvas.resize((canvas.width // 3, canvas.height // 3), Image.Resampling.NEAREST)
+    palette = some.quantize(128)  # colours of a ninth of the pixels: ten times faster, and hardly worse
+    return canvas.quantize(palette=palette, dither=Image.Dither.NONE)

@@ -1,4 +1,4 @@
-"""Pictures of images: a grid with a row per class, drawn with Pillow."""
+"""Pictures of images, pixel for pixel: grids with a row per class, and mosaics, drawn with Pillow."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import io
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+Bytes = NDArray[np.uint8]
+
 GAP = 2
+HEADER = 16
+"""Pixels between images, and above columns that have a text."""
+
 SMALLEST_TILE = 40
 """Pixels that an image's longer side has at least; smaller images are enlarged by a whole factor."""
 
@@ -49,7 +56,7 @@ def table(
     width, height = next((picture.size for row in rows for picture in row), (1, 1))
     letters = font(max(11, height // 3)) if left else font(11)
     margin = math.ceil(max((letters.getlength(text) for text in left), default=-8)) + 8
-    header = 16 if top else 0
+    header = HEADER if top else 0
     columns = max((len(row) for row in rows), default=1)
     size = (margin + columns * (width + GAP) + GAP, header + len(rows) * (height + GAP) + GAP)
     canvas = Image.new("RGB", size, BACKGROUND)
@@ -68,8 +75,43 @@ def table(
 def grid(images: Tensor, labels: Tensor | None, classes: Sequence[str], columns: int) -> Image.Image:
     """Draw n×C×H×W images: a row for each class, of the first MOST_ROWS; a square without classes."""
     if labels is None:
-        shown = [tile(image) for image in images[: columns * columns]]
-        return table([shown[i : i + columns] for i in range(0, len(shown), columns)])
+        tiles = [tile(image) for image in images[: columns * columns]]
+        return table([tiles[i : i + columns] for i in range(0, len(tiles), columns)])
     present = [c for c in torch.unique(labels).tolist() if c < len(classes)][:MOST_ROWS]
     rows = [[tile(image) for image in images[labels == c][:columns]] for c in present]
     return table(rows, left=[classes[c] for c in present])
+
+
+def arrangement(labels: NDArray[np.int64] | None, count: int) -> NDArray[np.int64]:
+    """Return where n images go, as rows × columns of their numbers, −1 for a gap; classes have their own lines.
+
+    A class is a column if there are more classes than images of one, else a row.
+    """
+    if labels is None:
+        side = math.isqrt(max(1, count - 1)) + 1
+        widths = range(min(count, side), min(count, 2 * side) + 1)
+        columns = min(widths, key=lambda c: (-count % c, abs(c / math.ceil(count / c) - 1.6)))
+        filled = np.full(math.ceil(count / columns) * columns, -1)
+        filled[:count] = np.arange(count)
+        return filled.reshape(-1, columns)
+    lines = [np.flatnonzero(labels == c) for c in np.unique(labels)]
+    longest = max(len(line) for line in lines)
+    rows = np.array([np.pad(line, (0, longest - len(line)), constant_values=-1) for line in lines])
+    return rows.T if len(lines) > longest else rows
+
+
+def mosaic(images: Bytes, places: NDArray[np.int64]) -> Image.Image:
+    """Lay n×C×H×W images out as `arrangement` says, pixel for pixel, with clear gaps of a pixel.
+
+    Unless C = 3, the first channel is shown, in grey.
+    """
+    channels, height, width = images.shape[1:]
+    colours = 3 if channels == 3 else 1
+    rows, columns = places.shape
+    canvas = np.zeros((rows * (height + 1) - 1, columns * (width + 1) - 1, colours + 1), dtype=np.uint8)
+    for (r, c), number in np.ndenumerate(places):
+        if number >= 0:
+            y, x = r * (height + 1), c * (width + 1)
+            canvas[y : y + height, x : x + width, :colours] = images[number, :colours].transpose(1, 2, 0)
+            canvas[y : y + height, x : x + width, colours] = 255
+    return Image.fromarray(canvas)

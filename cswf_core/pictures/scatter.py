@@ -1,104 +1,80 @@
-"""Pictures of points in the plane: particles on the contours of their target, panel by panel."""
+"""Pictures of points in the plane: particles on the contours of their target, drawn with matplotlib."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
+from PIL import Image
 
-from cswf_core.pictures.grid import BACKGROUND, INK, font
+if TYPE_CHECKING:  # matplotlib takes half a second to import, and pictures of images do without it
+    from matplotlib.axes import Axes
+    from matplotlib.collections import PathCollection
+    from matplotlib.figure import Figure
 
 Floats = NDArray[np.floating[Any]]
+Labels = NDArray[np.int64]
 
-SIDE = 300
-"""Pixels of a panel's side."""
+SIDE, GAP, HEADER = 300, 8, 20
+"""Pixels of a panel's side, between panels, and of the line above them that has their titles."""
 
-FINE = 2
-"""Panels are drawn this many times larger and shrunk, for smooth edges."""
+BINS = 150
+"""Cells of a histogram's side; contours are drawn between them."""
 
 SHARES = (0.95, 0.8, 0.5, 0.2)
 """Contours enclose these shares of the target's mass."""
 
-BLUES = ((226, 236, 247), (196, 216, 238), (158, 190, 224), (118, 160, 207))
-RED = (205, 92, 92)
-INKS = ((20, 20, 20), (178, 84, 0), (0, 110, 80), (110, 60, 160), (150, 30, 70), (70, 90, 20))
+BLUES = ("#e2ecf7", "#c4d8ee", "#9ebee0", "#76a0cf")
+RED = "#cd5c5c"
+GREY = "#aaaaaa"
+INKS = ("#141414", "#b25400", "#006e50", "#6e3ca0", "#961e46", "#465a14")
 """Colours of particles, by label."""
 
+INK = "#282828"
 
-class Window:
-    """The part of the plane that panels show."""
-
-    def __init__(self, *clouds: Floats) -> None:
-        points = np.concatenate([cloud for cloud in clouds if len(cloud)])
-        low, high = np.percentile(points, 0.2, axis=0), np.percentile(points, 99.8, axis=0)
-        margin = 0.12 * np.maximum(high - low, 1e-9)
-        self.low, self.high = low - margin, high + margin
-
-    def pixels(self, points: Floats, side: int) -> Floats:
-        """Return points (n×2) in pixels of a side×side panel, y upwards."""
-        unit = (points - self.low) / (self.high - self.low)
-        return np.stack([unit[:, 0], 1 - unit[:, 1]], axis=1) * side
-
-    def density(self, points: Floats, side: int) -> Floats:
-        """Return a smoothed histogram of points on side×side pixels, with sum 1."""
-        places = self.pixels(points, side)
-        counts, _, _ = np.histogram2d(places[:, 1], places[:, 0], bins=side, range=[[0, side], [0, side]])
-        reach = np.arange(-3 * (side // 36), 3 * (side // 36) + 1)
-        kernel = np.exp(-0.5 * (reach / (side / 36)) ** 2)
-        for axis in (0, 1):
-            counts = np.apply_along_axis(np.convolve, axis, counts, kernel, mode="same")
-        density: Floats = counts / max(counts.sum(), 1e-300)
-        return density
-
-
-def level_sets(density: Floats) -> list[NDArray[np.bool_]]:
-    """Return, for each of SHARES, the smallest region that holds that share of the mass."""
-    ordered = np.sort(density.ravel())[::-1]
-    held = np.cumsum(ordered)
-    thresholds = [ordered[min(int(np.searchsorted(held, share)), len(ordered) - 1)] for share in SHARES]
-    return [density >= threshold for threshold in thresholds]
-
-
-def outline(region: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the pixels of a region that touch its outside."""
-    inner: NDArray[np.bool_] = region.copy()
-    for axis in (0, 1):
-        for shift in (-1, 1):
-            inner &= np.roll(region, shift, axis)
-    edge: NDArray[np.bool_] = region & ~inner
-    return edge
+DPI = 128
+"""A power of two, so that pixels / DPI × DPI are the same number of pixels."""
 
 
 def panels(
-    moments: Sequence[tuple[str, Floats]], labels: NDArray[np.int64] | None, target: Floats
+    titled: Sequence[tuple[str, Floats]], labels: Labels | None, target: Floats, dimension: int
 ) -> Image.Image:
-    """Draw particles (n×2 each) at several moments, over the target in blue and their own beginning in red."""
-    if target.shape[1] > 2:
-        moments = [(f"{title} (2 of {target.shape[1]} coordinates)", points) for title, points in moments]
-    moments = [(title, plane(points)) for title, points in moments]
-    target = plane(target)
-    window = Window(target, moments[0][1])
-    side = SIDE * FINE
-    background = np.full((side, side, 3), BACKGROUND, dtype=np.uint8)
-    for region, blue in zip(level_sets(window.density(target, side)), BLUES, strict=True):
-        background[region] = blue
-    for region in level_sets(window.density(moments[0][1], side)):
-        edge = outline(region)
-        for axis in (0, 1):  # two pixels wide, one after shrinking
-            edge |= np.roll(edge, 1, axis)
-        background[edge] = RED
-    gap, header = 8, 20
-    canvas = Image.new("RGB", (len(moments) * (SIDE + gap) + gap, SIDE + header + gap), BACKGROUND)
-    pen = ImageDraw.Draw(canvas)
-    for i, (title, points) in enumerate(moments):
-        x = gap + i * (SIDE + gap)
-        canvas.paste(_panel(background, window.pixels(points, side), labels), (x, header))
-        pen.rectangle((x, header, x + SIDE - 1, header + SIDE - 1), outline=(170, 170, 170))
-        pen.text((x + SIDE // 2, header // 2), title, INK, font(13), anchor="mm")
-    return canvas
+    """Draw titled clouds of particles side by side, over the target in blue and the first cloud in red.
+
+    The first two coordinates of each cloud (n×d) are drawn; titles say so where the `dimension` is larger.
+    """
+    if dimension > 2:
+        titled = [(f"{title} (2 of {dimension} coordinates)", points) for title, points in titled]
+    clouds = [plane(points) for _, points in titled]
+    backdrop = Backdrop(plane(target), clouds[0])
+    width, height = len(titled) * (SIDE + GAP) + GAP, HEADER + SIDE + GAP
+    with _figure(width, height) as figure:
+        for i, ((title, _), points) in enumerate(zip(titled, clouds, strict=True)):
+            left = GAP + i * (SIDE + GAP)
+            axes = figure.add_axes((left / width, GAP / height, SIDE / width, SIDE / height))
+            backdrop.draw(axes)
+            _scatter(axes, points, labels)
+            middle = ((left + SIDE / 2) / width, 1 - HEADER / 2 / height)
+            figure.text(*middle, title, ha="center", va="center", color=INK, fontsize=_points(13))
+        return _rendered(figure)
+
+
+def film(clouds: Sequence[Floats], labels: Labels | None, target: Floats) -> list[Image.Image]:
+    """Draw clouds of particles (n×2) one by one, without titles; all clouds begin with the same particles."""
+    backdrop = Backdrop(target, clouds[0])
+    pictures = []
+    with _figure(SIDE, SIDE) as figure:
+        axes = figure.add_axes((0, 1 / SIDE, 1 - 1 / SIDE, 1 - 1 / SIDE))  # its frame is within
+        backdrop.draw(axes)
+        marks = _scatter(axes, max(clouds, key=len), labels)
+        for points in clouds:
+            marks.set_offsets(points)
+            pictures.append(_rendered(figure))
+    return pictures
 
 
 def plane(points: Floats) -> Floats:
@@ -107,11 +83,68 @@ def plane(points: Floats) -> Floats:
     return np.pad(flat, ((0, 0), (0, 2 - flat.shape[1])))
 
 
-def _panel(background: NDArray[np.uint8], places: Floats, labels: NDArray[np.int64] | None) -> Image.Image:
-    panel = Image.fromarray(background.copy())
-    pen = ImageDraw.Draw(panel)
-    radius = FINE * (1.6 if len(places) <= 1000 else 1.1)
-    for i, (x, y) in enumerate(places):
-        ink = INKS[0] if labels is None else INKS[int(labels[i]) % len(INKS)]
-        pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=ink)
-    return panel.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+class Backdrop:
+    """What particles are drawn on: the density of their target and that of their beginning."""
+
+    def __init__(self, target: Floats, start: Floats) -> None:
+        points = np.concatenate([target, start])
+        low, high = np.percentile(points, 0.2, axis=0), np.percentile(points, 99.8, axis=0)
+        margin = 0.12 * np.maximum(high - low, 1e-9)
+        self.low, self.high = low - margin, high + margin
+        self.target, self.start = self.density(target), self.density(start)
+
+    def density(self, points: Floats) -> Floats:
+        """Return a smoothed histogram of points, BINS×BINS with sum 1; rows go up."""
+        edges = [np.linspace(self.low[axis], self.high[axis], BINS + 1) for axis in (1, 0)]
+        counts, _, _ = np.histogram2d(points[:, 1], points[:, 0], bins=edges)
+        cells = np.arange(BINS)
+        kernel = np.exp(-0.5 * ((cells[:, None] - cells) / (BINS / 36)) ** 2)
+        smooth = kernel @ counts @ kernel
+        density: Floats = smooth / max(smooth.sum(), 1e-300)
+        return density
+
+    def draw(self, axes: Axes) -> None:
+        """Draw both densities, and no numbers on the axes: only the shape matters."""
+        extent = (self.low[0], self.high[0], self.low[1], self.high[1])
+        blues = dict(zip(levels(self.target), BLUES, strict=True))  # of equal levels, the last colour
+        axes.contourf(self.target, [*blues, np.inf], colors=[*blues.values()], extent=extent, origin="lower")
+        lines = sorted(set(levels(self.start)))
+        axes.contour(self.start, lines, colors=RED, linewidths=_points(1), extent=extent, origin="lower")
+        axes.set(xlim=extent[:2], ylim=extent[2:], xticks=[], yticks=[])
+        for spine in axes.spines.values():
+            spine.set(color=GREY, linewidth=_points(1))
+
+
+def levels(density: Floats) -> list[float]:
+    """Return, for each of SHARES, the density above which that share of the mass lies."""
+    ordered = np.sort(density.ravel())[::-1]
+    mass = np.cumsum(ordered)
+    return [float(ordered[min(int(np.searchsorted(mass, share)), len(ordered) - 1)]) for share in SHARES]
+
+
+def _scatter(axes: Axes, points: Floats, labels: Labels | None) -> PathCollection:
+    colours = INKS[0] if labels is None else [INKS[int(label) % len(INKS)] for label in labels[: len(points)]]
+    diameter = _points(3.8 if len(points) <= 1000 else 2.8)
+    return axes.scatter(points[:, 0], points[:, 1], s=diameter**2, c=colours, linewidths=0, zorder=3)
+
+
+def _points(pixels: float) -> float:
+    """Return a length in typographic points, which matplotlib measures in."""
+    return pixels * 72 / DPI
+
+
+@contextmanager
+def _figure(width: int, height: int) -> Iterator[Figure]:
+    """Make a white figure of some pixels; a user's own settings of matplotlib change nothing about it."""
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    with style.context(["default", {"text.parse_math": False}]):
+        yield Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor="white")
+
+
+def _rendered(figure: Figure) -> Image.Image:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="rgba")
+    size = (round(figure.bbox.width), round(figure.bbox.height))
+    return Image.frombytes("RGBA", size, buffer.getvalue()).convert("RGB")

@@ -1,4 +1,4 @@
-"""What is in a run's folder, as far as it can be read: nothing that is missing or damaged stops a report."""
+"""Runs read from their folders, as far as that goes: nothing that is missing or damaged stops a report."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cswf_core.errors import RunError
-from cswf_core.pictures.moments import Moments
-from cswf_core.report.scores import Evaluation, flat, parsed
+from cswf_core.pictures.frames import Frames
 
 MOST_ROWS = 3000
 """Logged steps that curves are drawn from; of a longer log, evenly spaced ones and the ends of stages."""
@@ -27,6 +26,9 @@ MOST_OF_A_CLASS = 12
 """Samples that are kept to be shown: without classes, and of each class."""
 
 COLUMNS = ("step", "stage", "sliced_distance", "displacement", "seconds")
+
+TEST = "_test"
+"""How the names of scores against a test split end."""
 
 T = TypeVar("T")
 
@@ -41,6 +43,60 @@ class Samples:
     """How many samples the run has made."""
 
 
+@attrs.frozen
+class Score:
+    """A number that says something about a run's samples."""
+
+    name: str
+    value: float
+    better: str = ""
+    """`lower`, `higher`, or nothing."""
+    data: str = ""
+    """Name of the data set that it compares with, where that is known."""
+    split: str = ""
+    """The split of it: `train`, `test`, or nothing."""
+    count: int | None = None
+    """How many real samples it is against."""
+    digest: str = ""
+    """Their SHA-256."""
+    samples: int | None = None
+    protocol: str = ""
+    parameters: dict[str, Any] = attrs.field(factory=dict)
+    seconds: float | None = None
+
+    @property
+    def held_out(self) -> bool:
+        """Whether it is against held-out samples."""
+        return self.split == "test"
+
+    @property
+    def row(self) -> str:
+        """The name that it shares with the same score against the training samples."""
+        return self.name.removesuffix(TEST) if self.held_out else self.name
+
+    @property
+    def against(self) -> str:
+        """What it compares with, in words."""
+        real = "" if self.count is None else f"({self.count:,})"
+        return " ".join(filter(None, (self.data, self.split, real)))
+
+
+@attrs.frozen
+class Evaluation:
+    """All scores of a run, with what a reader has to know about them."""
+
+    scores: tuple[Score, ...]
+    notes: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+    """Files of the run's folder that belong to the scores."""
+    facts: dict[str, str] = attrs.field(factory=dict)
+    """What was evaluated, on which device, with which weights and versions: name → words."""
+
+    def find(self, name: str) -> Score | None:
+        """Return the score of a name; None if there is none."""
+        return next((score for score in self.scores if score.name == name), None)
+
+
 @attrs.define(eq=False)
 class Run:
     """One run, read from its folder. What is not there is None or empty, what is damaged has a sentence."""
@@ -53,7 +109,7 @@ class Run:
     rows: list[list[float | None]] = attrs.field(factory=list)
     """A list of COLUMNS per logged step."""
     samples: Samples | None = None
-    moments: Moments | None = None
+    frames: Frames | None = None
     evaluation: Evaluation | None = None
     problems: dict[str, str] = attrs.field(factory=dict)
     """File → a sentence on what is wrong with it."""
@@ -65,7 +121,7 @@ class Run:
 
     @property
     def description(self) -> str:
-        """What the recipe says it is for."""
+        """The recipe's own words on what it is for."""
         return str(self.recipe.get("description") or "")
 
     @property
@@ -80,11 +136,11 @@ class Run:
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes, where the run has kept them."""
-        return self.moments.classes if self.moments is not None else ()
+        return self.frames.classes if self.frames is not None else ()
 
     def picture(self, name: str) -> tuple[bytes, tuple[int, int]] | None:
         """Return a PNG of the folder with its width and height; None if it is not there or damaged."""
-        return self._read(name, _checked_png)
+        return self._read(name, _png)
 
     def file(self, name: str) -> bytes | None:
         """Return a file's content; None if there is none."""
@@ -110,13 +166,11 @@ def read_run(folder: Path) -> Run:
     run = Run(folder, label="")
     run.facts = run._read("run.json", _mapping) or {}
     run.recipe_text = run._read("recipe.yaml", lambda path: path.read_text(encoding="utf-8")) or ""
-    run.recipe = run._read("recipe.yaml", _recipe) or {}
+    run.recipe = run._read("recipe.yaml", lambda path: _checked(yaml.safe_load(path.read_bytes()))) or {}
     run.rows = run._read("metrics.jsonl", _rows) or []
     run.samples = run._read("samples.npz", _samples)
-    run.moments = run._read("frames.npz", Moments.read)
-    run.evaluation = run._read("metrics.json", lambda path: parsed(_mapping(path)))
-    if run.evaluation is None:
-        run.evaluation = flat(run.facts.get("metrics"))
+    run.frames = run._read("frames.npz", Frames.read)
+    run.evaluation = run._read("metrics.json", _evaluation) or _bare_scores(run.facts.get("metrics"))
     run.label = run.name
     return run
 
@@ -141,14 +195,10 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
 
 
 def _mapping(path: Path) -> dict[str, Any]:
-    value = json.loads(path.read_bytes())
-    if not isinstance(value, dict):
-        raise ValueError("it is not a mapping")
-    return value
+    return _checked(json.loads(path.read_bytes()))
 
 
-def _recipe(path: Path) -> dict[str, Any]:
-    value = yaml.safe_load(path.read_bytes())
+def _checked(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("it is not a mapping")
     return value
@@ -178,18 +228,19 @@ def _rows(path: Path) -> list[list[float | None]]:
 
 
 def _finite(value: Any) -> float | None:
-    """Return a number with five digits; None for what is none."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    """Return a number with six digits; None for what is none."""
+    if not _is_number(value):
         return None
     return value if isinstance(value, int) else float(f"{value:.6g}")
 
 
 def _samples(path: Path) -> Samples:
     with np.load(path) as arrays:
-        found = {name: arrays[name] for name in ("images", "points", "labels") if name in arrays.files}
-    images, labels = found.get("images"), found.get("labels")
+        images, points, labels = (arrays.get(name) for name in ("images", "points", "labels"))
     if images is None:
-        return Samples(None, None, len(found["points"]))
+        if points is None:
+            raise ValueError("it has neither images nor points")
+        return Samples(None, None, len(points))
     if images.ndim != 4 or images.dtype != np.uint8 or not len(images):
         raise ValueError("its images are not n×C×H×W bytes")
     if labels is None:
@@ -200,10 +251,84 @@ def _samples(path: Path) -> Samples:
     return Samples(images[chosen], labels[chosen], len(images))
 
 
-def _checked_png(path: Path) -> tuple[bytes, tuple[int, int]]:
+def _png(path: Path) -> tuple[bytes, tuple[int, int]]:
     content = path.read_bytes()
-    with Image.open(io.BytesIO(content)) as picture:
-        if picture.format != "PNG":
-            raise ValueError("it is not a PNG")
+    with Image.open(io.BytesIO(content), formats=["PNG"]) as picture:
         picture.load()
         return content, picture.size
+
+
+def _bare_scores(metrics: Any) -> Evaluation | None:
+    """Return the scores of run.json, a mapping from name to number: all that runs of long ago have."""
+    numbers = _part(metrics)
+    scores = [Score(str(name), float(value)) for name, value in numbers.items() if _is_number(value)]
+    return Evaluation(tuple(scores)) if scores else None
+
+
+def _evaluation(path: Path) -> Evaluation:
+    """Return what metrics.json says; raise ValueError if it is not made like one."""
+    content = _mapping(path)
+    entries = content.get("scores")
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError("it has no list of scores")
+    return Evaluation(
+        scores=tuple(_score(entry) for entry in entries),
+        notes=_texts(content.get("notes")),
+        figures=tuple(name for name in _texts(content.get("figures")) if _is_plain(name)),
+        facts=_evaluation_facts(content),
+    )
+
+
+def _score(entry: dict[str, Any]) -> Score:
+    name, value = entry.get("name"), entry.get("value")
+    if not isinstance(name, str) or not isinstance(value, (int, float)):
+        raise ValueError("a score has no name or no value")
+    against = _part(entry.get("against"))
+    count, samples, seconds = against.get("count"), entry.get("samples"), entry.get("seconds")
+    return Score(
+        name=name,
+        value=float(value),
+        better=entry["better"] if entry.get("better") in ("lower", "higher") else "",
+        data=str(against.get("data") or ""),
+        split=str(against.get("split") or ""),
+        count=count if isinstance(count, int) else None,
+        digest=str(against.get("sha256") or ""),
+        samples=samples if isinstance(samples, int) else None,
+        protocol=str(entry.get("protocol") or ""),
+        parameters=_part(entry.get("parameters")),
+        seconds=float(seconds) if isinstance(seconds, (int, float)) else None,
+    )
+
+
+def _evaluation_facts(content: dict[str, Any]) -> dict[str, str]:
+    """Return what stands beside the scores, in words."""
+    generated, weights, device = (_part(content.get(key)) for key in ("generated", "weights", "device"))
+    evaluated, available = generated.get("count"), generated.get("available")
+    of = f" of {available:,}" if _is_number(available) and available != evaluated else ""
+    facts = {
+        "samples evaluated": f"{evaluated:,}{of}" if _is_number(evaluated) else "",
+        "SHA-256 of these samples": generated.get("sha256"),
+        "weights": weights.get("file"),
+        "SHA-256 of the weights": weights.get("sha256"),
+        "evaluated on": device.get("name") or device.get("type"),
+        "evaluated at": content.get("finished"),
+    }
+    versions = {f"{name} (evaluation)": version for name, version in _part(content.get("versions")).items()}
+    return {name: str(value) for name, value in {**facts, **versions}.items() if value}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _part(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(str(item) for item in value) if isinstance(value, list) else ()
+
+
+def _is_plain(name: str) -> bool:
+    """Say whether a name is that of a picture in the folder itself, and not a way out of it."""
+    return name.endswith(".png") and not set(name) & set("/\\") and not name.startswith(".")

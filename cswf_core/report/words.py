@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from cswf_core.report.read import Run
-
 SHORT = {"fid": "FID", "kid": "KID", "wasserstein": "Wasserstein"}
 """Parts of scores' names that are written otherwise."""
 
@@ -51,57 +49,10 @@ def flattened(value: Any, path: str = "") -> dict[str, str]:
         items = list(enumerate(value))
     else:
         return {path: _plain(value)}
-    found: dict[str, str] = {}
+    flat: dict[str, str] = {}
     for key, item in items:
-        found |= flattened(item, f"{path}.{key}" if path else str(key))
-    return found
-
-
-def facts(run: Run) -> dict[str, str]:
-    """Return what was run, name → words; what is not known is left out."""
-    known = run.facts
-    data, device = _mapping(known.get("data")), _mapping(known.get("device"))
-    shape = data.get("shape")
-    size = "×".join(map(str, shape)) if isinstance(shape, list) else ""
-    samples = f"{count(data['samples'])} samples" if data.get("samples") is not None else ""
-    done, planned = known.get("steps_done"), known.get("steps_planned")
-    steps = count(done if done is not None else planned)
-    if isinstance(planned, int) and isinstance(done, int) and done != planned:
-        steps = f"{done:,} of {planned:,}"
-    found = {
-        "data": ", ".join(filter(None, (run.data_name, samples, size))),
-        "particles": count(known.get("particles")),
-        "steps": steps,
-        "time": seconds(known.get("seconds")),
-        "device": _device(device),
-        "seed": "" if known.get("seed") is None else str(known["seed"]),
-        "started": str(known.get("started") or "").replace("T", " ").replace("+00:00", " UTC"),
-    }
-    return {name: words for name, words in found.items() if words}
-
-
-def status(run: Run) -> tuple[str, str]:
-    """Return a run's status, and a sentence where it is not simply done."""
-    said = str(run.facts.get("status") or "unknown")
-    sentences = {
-        "done": "",
-        "failed": str(run.facts.get("error") or "It has left no reason."),
-        "interrupted": "It was stopped before its end, and cswf resume goes on; what it had is shown.",
-        "running": "It had not ended when this page was written; run cswf report again to refresh it.",
-    }
-    return said, sentences.get(said, "How it ended is not known.")
-
-
-def _device(device: Mapping[str, Any]) -> str:
-    name = str(device.get("name") or "")
-    if device.get("type") == "cpu":
-        threads = device.get("threads")
-        return f"CPU {name}".rstrip() + (f", {threads} thread{'s'[: threads != 1]}" if threads else "")
-    return name or str(device.get("type") or "")
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+        flat |= flattened(item, f"{path}.{key}" if path else str(key))
+    return flat
 
 
 def _plain(value: Any) -> str:

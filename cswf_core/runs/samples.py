@@ -1,4 +1,4 @@
-"""`samples.npz` and `samples.png`: what a run has generated."""
+"""`samples.npz`: what a run or a saved model has generated, as arrays."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 
 from cswf_core.interfaces import Masked
-from cswf_core.pictures import completions, scatter
-from cswf_core.pictures import grid as pictures
+from cswf_core.pictures.samples import seen_images
 
 if TYPE_CHECKING:
     from cswf_core.interfaces import Dataset, Observation
@@ -27,10 +25,9 @@ def archive(samples: Dataset, observation: Observation | None) -> bytes:
     """
     arrays: dict[str, Any] = {}
     if samples.space.is_image:
-        images = samples.images().numpy()
-        arrays["images"] = images
+        arrays["images"] = samples.images().numpy()
         if observation is not None:
-            arrays["observed"] = completions.seen_images(samples, observation).numpy()
+            arrays["observed"] = seen_images(samples, observation).numpy()
         if isinstance(observation, Masked):
             arrays["mask"] = observation.mask.T.reshape(-1, *samples.space.shape).cpu().numpy()
     else:
@@ -44,12 +41,3 @@ def archive(samples: Dataset, observation: Observation | None) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # photographs hardly compress, and trying takes seconds
     return buffer.getvalue()
-
-
-def picture(samples: Dataset, target: Dataset, columns: int) -> Image.Image:
-    """Draw samples: a grid of images, or points on the contours of their target."""
-    labels = samples.conditions.labels
-    if samples.space.is_image:
-        return pictures.grid(samples.images(), labels, samples.classes, columns)
-    numbers = None if labels is None else labels.numpy()
-    return scatter.panels([("samples", samples.points().numpy())], numbers, target.points().numpy())

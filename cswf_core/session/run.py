@@ -20,10 +20,9 @@ from cswf_core.interfaces import Dataset
 from cswf_core.interfaces.metric import Tell
 from cswf_core.model.writer import ModelWriter
 from cswf_core.online import Counts, OnlineLearner
-from cswf_core.pictures import completions
 from cswf_core.pictures import grid as pictures
-from cswf_core.pictures.flow_figure import FlowFigure
-from cswf_core.pictures.frames import Frames
+from cswf_core.pictures.frames import FrameRecorder
+from cswf_core.pictures.samples import completions_picture, samples_picture
 from cswf_core.recipe import Recipe, RecipeError, build_flow
 from cswf_core.recipe.render import flattened, from_yaml, to_yaml
 from cswf_core.report import write_report
@@ -154,9 +153,9 @@ class Run:
         self.recipe = recipe
         self.directory = directory
         self.closing = closing
-        self.figure, self.frames = FlowFigure(recipe.outputs.snapshots), Frames(recipe.outputs.frames)
+        self.recorder = FrameRecorder(recipe.outputs.frames, recipe.outputs.snapshots)
         self.steps = MetricsLog(directory, recipe.outputs.log_every)
-        watchers: list[object] = [self.steps, self.figure, self.frames, *_watchers(recipe, directory, closing)]
+        watchers: list[object] = [self.steps, self.recorder, *_watchers(recipe, directory, closing)]
         writer = ModelWriter(directory.file("model"), recipe) if recipe.model.save else None
         watchers += [] if writer is None else [writer]
         self.folder = CheckpointFolder(directory.file("checkpoints"))
@@ -288,16 +287,17 @@ class Run:
         observation = None if flow.observation is None else flow.observation.to(torch.device("cpu"))
         directory.write("samples.npz", samples.archive(generated, observation))
         if observation is not None and generated.space.is_image:
-            completed = completions.figure(generated, flow.data, observation, columns)
+            completed = completions_picture(generated, flow.data, observation, columns)
             directory.write("completions.png", pictures.png(completed))
-        directory.write("samples.png", pictures.png(samples.picture(generated, flow.data, columns)))
-        drawn = self.figure.draw(flow.data)
-        if drawn is not None:
-            directory.write("flow.png", pictures.png(drawn))
-        moments = self.frames.moments
-        if moments is not None:
-            directory.write("frames.npz", moments.archive())
-            directory.write("flow.gif", moments.gif())
+        directory.write("samples.png", pictures.png(samples_picture(generated, flow.data, columns)))
+        frames = self.recorder.frames
+        snapshots = None if frames is None else frames.at(self.recipe.outputs.snapshots)
+        if snapshots is not None:
+            directory.write("flow.png", pictures.png(snapshots.strip()))
+        film = self.recorder.film
+        if frames is not None and film is not None and self.recipe.outputs.frames:
+            directory.write("frames.npz", frames.archive())
+            directory.write("flow.gif", film.gif())
         if isinstance(flow.online, OnlineLearner):
             with flow.working():
                 counts = flow.online.count(flow.sampler_of_round)

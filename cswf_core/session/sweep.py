@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import attrs
 
 from cswf_core.errors import CswfError, RunError
-from cswf_core.pictures import compare as comparison
+from cswf_core.pictures import compare
 from cswf_core.pictures import grid as pictures
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Location, Problem, Recipe, RecipeError, builtin_recipes, load_recipe
@@ -27,6 +28,9 @@ MOST_RUNS = 256
 
 LONGEST_NAME = 80
 """Characters of a folder's name."""
+
+SIGNS = {"×": "x", "·": "*", "−": "-", "–": "-", "—": "-", "…": "...", "√": "sqrt", "∞": "inf"}
+"""Signs in labels as names of folders have them."""
 
 _TOKEN = re.compile(r"""(?<![^\s,\[{:])(?:"(?:\\.|[^"\\])*"|'(?:''|[^'])*')|.""", re.DOTALL)
 """A quoted text, which can begin only where a value begins; or a single character."""
@@ -155,10 +159,20 @@ def _trials(labelled: list[tuple[str, Recipe]]) -> list[Trial]:
 
 def _folder(label: str, taken: Collection[str]) -> str:
     """Return a label as a folder's name that is free, also where large and small letters are the same."""
-    plain = re.sub(r"\s*=\s*", "=", comparison.spelled(label))
+    plain = re.sub(r"\s*=\s*", "=", "".join(map(_ascii, label)))
     name = re.sub(r"[^A-Za-z0-9._=+-]+", "-", plain)[:LONGEST_NAME].strip("-.=") or "run"
     numbered = (name if n == 1 else f"{name}-{n}" for n in itertools.count(1))
     return next(free for free in numbered if free.lower() not in taken)
+
+
+def _ascii(character: str) -> str:
+    """Return a character in letters that every file system has: Greek ones by name, others without accents."""
+    name = unicodedata.name(character, "")
+    if name.startswith("GREEK"):
+        letter = name.partition("LETTER ")[2].split(" ")[0]
+        return letter.capitalize() if "CAPITAL" in name else letter.lower()
+    plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
+    return SIGNS.get(character, plain or ("" if unicodedata.combining(character) else "?"))
 
 
 class Sweep:
@@ -210,9 +224,12 @@ class Sweep:
     def draw(self) -> None:
         """Draw sweep.png, and flow.png if there are runs with one."""
         columns = min(trial.recipe.outputs.columns for trial in self.trials)
-        runs = [(trial.label, self.directory.path / trial.folder) for trial in self.trials]
-        self.directory.write("sweep.png", pictures.png(comparison.samples(runs, columns)))
-        flows = comparison.flows(runs)
+        runs = [
+            compare.Run(trial.label, self.directory.path / trial.folder, trial.recipe.outputs.snapshots)
+            for trial in self.trials
+        ]
+        self.directory.write("sweep.png", pictures.png(compare.samples(runs, columns)))
+        flows = compare.flows(runs)
         if flows is not None:
             self.directory.write("flow.png", pictures.png(flows))
 

@@ -16,12 +16,13 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import attrs
 import numpy as np
+from PIL import Image
 
 from cswf_core.errors import DataError
+from cswf_core.pictures.read import read_picture
 from cswf_plugins.cache import write_whole
 from cswf_plugins.datasets.images import Bytes, data_root
 
@@ -103,18 +104,7 @@ def _decode(files: Sequence[Path], cut: Cut, shape: tuple[int, ...]) -> Bytes:
 
 def _picture(path: Path, cut: Cut) -> Bytes:
     """Return one picture as channels×size×size."""
-    from PIL import Image, ImageOps
-
-    try:
-        with Image.open(path) as opened:
-            deep = opened.mode.startswith(("I", "F"))
-            picture: Any = None if deep else ImageOps.exif_transpose(opened)
-            picture = None if deep else picture.convert("RGB" if cut.channels == 3 else "L")
-    except Exception as error:  # Pillow's decoders raise many kinds for damaged files
-        reason = " ".join(str(error).split())
-        raise DataError(f"{path} cannot be read as an image ({reason}); replace or remove it") from None
-    if picture is None:
-        raise DataError(f"{path} has more than 8 bits per value; convert it to an 8-bit image")
+    picture = read_picture(path, "RGB" if cut.channels == 3 else "L")
     width, height = picture.size
     side = cut.crop or min(width, height)
     if side > min(width, height):

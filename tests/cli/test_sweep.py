@@ -98,9 +98,11 @@ def test_labels_have_as_much_of_a_key_as_tells_it_apart():
 
 def test_folders_are_safe_and_unique(tmp_path):
     path = tmp_path / "r.yaml"
-    path.write_text("extends: digits\nvariants: {a/b: , a b: , A?B: , ..: , sweep.json: , 'ξ = 1': }\n")
+    path.write_text(
+        "extends: digits\nvariants: {a/b: , a b: , A?B: , ..: , sweep.json: , ξ = 1: , 3×2 Γέ é 字: }\n"
+    )
     folders = [trial.folder for trial in plan(str(path), [])]
-    assert folders == ["a-b", "a-b-2", "A-B-3", "run", "sweep.json-2", "xi=1"]
+    assert folders == ["a-b", "a-b-2", "A-B-3", "run", "sweep.json-2", "xi=1", "3x2-Gammaepsilon-e"]
 
 
 def test_a_swept_key_gives_a_complete_run_for_each_value(cswf, tmp_path):

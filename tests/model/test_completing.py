@@ -12,7 +12,7 @@ from PIL import Image
 from cswf_core.errors import DataError, RunError
 from cswf_core.interfaces import Space
 from cswf_core.model import load_model
-from cswf_core.model.images import read_images, read_mask
+from cswf_core.pictures.read import read_images, read_mask
 from tests.model.conftest import saving
 
 BOTTOM = "condition={use: mask, hidden: bottom}"

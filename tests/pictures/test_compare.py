@@ -8,16 +8,19 @@ import pytest
 import torch
 from PIL import Image
 
+from cswf_core.errors import RunError
 from cswf_core.interfaces import Conditions, Dataset, Space
 from cswf_core.pictures import compare as comparison
 from cswf_core.pictures import grid as pictures
-from cswf_core.pictures.flow_figure import FlowFigure
-from cswf_core.runs import samples
+from cswf_core.pictures.compare import Run
+from cswf_core.pictures.frames import Frames
+from cswf_core.pictures.samples import samples_picture
+from cswf_core.runs.samples import archive
 
 
 @pytest.fixture
 def make(tmp_path):
-    """Make the folder of a run whose images are all of one grey, with a flow.png for some steps."""
+    """Make the folder of a run whose images are all of one grey, with frames of some steps."""
 
     def make(name: str, grey: int, steps: tuple[int, ...] = (0, 5), labelled: bool = True):
         folder = tmp_path / name
@@ -31,13 +34,11 @@ def make(tmp_path):
             classes=tuple(map(str, range(12))) if labelled else (),
         )
         assert (data.images() == grey).all()
-        (folder / "samples.npz").write_bytes(samples.archive(data, None))
-        figure = FlowFigure(steps)
-        figure.moments = [(step, data.take(torch.arange(5)).images()) for step in steps]
-        drawn = figure.draw(data)
-        if drawn is not None:
-            drawn.save(folder / "flow.png")
-        return name, folder
+        (folder / "samples.npz").write_bytes(archive(data, None))
+        images = np.full((len(steps) + 1, 5, 1, 10, 10), grey, np.uint8)
+        frames = Frames((*steps, 9), images=images, labels=np.arange(5) if labelled else None)
+        (folder / "frames.npz").write_bytes(frames.archive())
+        return Run(name, folder, steps)
 
     return make
 
@@ -87,14 +88,14 @@ def test_many_runs_go_into_several_rows(make):
 
 
 def test_long_labels_are_broken_and_stay_clear_of_the_pictures(make):
-    _, folder = make("a", 101, steps=(0,))
+    run = make("a", 101, steps=(0,))
     label = "a label of many words and aVeryLongWordThatHasNoPlaceToBreakItInTwo, no more"
-    drawn = comparison.samples([(label, folder), ("b", folder)], columns=2)
+    drawn = comparison.samples([attrs.evolve(run, label=label), run], columns=2)
     images, letters = Box.of(101, drawn), ink(drawn)
     assert comparison.SPACE <= letters.top < letters.bottom < images.top
     assert letters.left >= comparison.SPACE
     assert images.top > comparison.SPACE + 3 * comparison.LINE
-    drawn = comparison.flows([(label, folder)])
+    drawn = comparison.flows([attrs.evolve(run, label=label)])
     below = drawn.crop((0, comparison.SPACE + comparison.HEADER, *drawn.size))
     assert comparison.SPACE <= ink(below).left < ink(below).right < Box.of(101, drawn).left
 
@@ -119,20 +120,44 @@ def test_no_flow_is_no_picture(make):
     assert comparison.flows([make("a", 101, steps=())]) is None
 
 
-def test_points_are_shown_as_the_run_drew_them(tmp_path):
+def test_points_are_drawn_as_the_run_drew_them(tmp_path):
     data = Dataset(x=torch.randn(2, 40), space=Space((2,)))
-    (tmp_path / "samples.npz").write_bytes(samples.archive(data, None))
-    own = samples.picture(data, data, columns=10)
-    own.save(tmp_path / "samples.png")
-    own.save(tmp_path / "flow.png")
-    drawn = comparison.samples([("a", tmp_path), ("b", tmp_path)], columns=10)
-    assert drawn.width >= 2 * own.width
-    assert comparison.flows([("a", tmp_path)]).height >= own.height
+    points = data.points().numpy()
+    (tmp_path / "samples.npz").write_bytes(archive(data, None))
+    frames = Frames((0, 5), points=np.stack([points / 2, points]), target=points)
+    (tmp_path / "frames.npz").write_bytes(frames.archive())
+    own = samples_picture(data, data, columns=10)
+    drawn = comparison.samples([Run("a", tmp_path), Run("b", tmp_path)], columns=10)
+    left, top = comparison.SPACE, drawn.height - own.height - comparison.SPACE
+    assert drawn.crop((left, top, left + own.width, top + own.height)) == own
+    assert comparison.flows([Run("a", tmp_path, snapshots=(0, 5, 20))]).height >= frames.strip().height
 
 
-@pytest.mark.parametrize(
-    ("text", "plain"),
-    [("ξ = 10", "xi = 10"), ("Γ", "Gamma"), ("é", "e"), ("3×2", "3x2"), ("έ", "epsilon"), ("字", "?")],
-)
-def test_letters_that_the_font_lacks_are_spelled_out(text, plain):
-    assert comparison.spelled(text) == plain
+@pytest.mark.parametrize("recorded", [(0, 9), None])
+def test_a_run_without_such_frames_is_shown_as_it_drew_itself(make, recorded):
+    """As runs of earlier versions, whose frames are of other steps, or with `outputs.frames: 0`."""
+    run = make("a", 101, steps=(0, 5))
+    (run.folder / "frames.npz").unlink()
+    if recorded is not None:
+        frames = Frames(recorded, images=np.zeros((2, 5, 1, 10, 10), np.uint8))
+        (run.folder / "frames.npz").write_bytes(frames.archive())
+    assert comparison.flows([run]) is None
+    Image.new("L", (80, 60), 151).save(run.folder / "flow.png")
+    assert Box.of(151, comparison.flows([run])).size == (80, 60)
+    np.savez(run.folder / "samples.npz", points=np.zeros((40, 2)))
+    Image.new("L", (70, 50), 151).save(run.folder / "samples.png")
+    assert Box.of(151, comparison.samples([run], columns=10)).size == (70, 50)
+
+
+@pytest.mark.parametrize("name", ["samples.npz", "frames.npz"])
+def test_a_damaged_file_is_a_sentence(make, name):
+    run = make("a", 101)
+    (run.folder / name).write_bytes(b"nonsense")
+    with pytest.raises(RunError, match=f"{name} cannot be read .*; remove its folder to run it again"):
+        comparison.samples([run], 10), comparison.flows([run])
+
+
+def test_labels_keep_their_greek_letters(make):
+    """A letter that a font lacks is drawn as a box; those of one font differ."""
+    drawn = [comparison.samples([attrs.evolve(make(c, 101), label=c)], columns=2) for c in "ξΓ×"]
+    assert len({picture.tobytes() for picture in drawn}) == 3

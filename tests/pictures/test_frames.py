@@ -12,9 +12,9 @@ from PIL import Image, ImageSequence
 
 from cswf_core.flow.flow import Flow
 from cswf_core.interfaces import Conditions, Dataset, Key, Space
-from cswf_core.pictures import frames
-from cswf_core.pictures.frames import Frames, spread
-from cswf_core.pictures.moments import Moments, arrangement, mosaic
+from cswf_core.pictures import frames as module
+from cswf_core.pictures.frames import FrameRecorder, Frames, spread
+from cswf_core.pictures.grid import arrangement, mosaic
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.schedules.constant import Constant
@@ -28,9 +28,9 @@ def image_data(n: int = 60, classes: int = 3, labelled: bool = True) -> Dataset:
     return Dataset(x, Space((1, 4, 4)), Conditions(labels=labels if labelled else None), names)
 
 
-def run(kept: Frames, data: Dataset | None = None, steps: int = 30, **options: object) -> Dataset:
+def run(recorder: FrameRecorder, data: Dataset | None = None, steps: int = 30, **options: object) -> Dataset:
     schedule = options.pop("schedule", None) or Constant(steps=steps, directions=20)
-    return small_flow(data, observers=(kept,), schedule=schedule, **options).run()
+    return small_flow(data, observers=(recorder,), schedule=schedule, **options).run()
 
 
 @pytest.mark.parametrize(
@@ -47,19 +47,19 @@ def test_steps_rise_from_the_first_to_the_last_and_thin_out(total, count):
 
 
 def test_the_start_and_the_end_are_the_particles_themselves():
-    kept = Frames(6)
+    recorder = FrameRecorder(6)
     data = image_data()
-    generated = run(kept, data, count=60)
-    moments = Moments.read(io.BytesIO(kept.moments.archive()))
-    assert moments.steps == tuple(spread(30, 6))
-    assert moments.images.shape == (6, 15, 1, 4, 4)
-    assert moments.images.dtype == np.uint8
-    assert moments.classes == data.classes
+    generated = run(recorder, data, count=60)
+    frames = Frames.read(io.BytesIO(recorder.frames.archive()))
+    assert frames.steps == tuple(spread(30, 6))
+    assert frames.images.shape == (6, 15, 1, 4, 4)
+    assert frames.images.dtype == np.uint8
+    assert frames.classes == data.classes
     labels = generated.conditions.labels
     chosen = torch.cat([(labels == c).nonzero()[:5, 0] for c in range(3)])
-    assert (moments.labels == labels[chosen].numpy()).all()
-    assert (moments.images[-1] == generated.take(chosen).images().numpy()).all()
-    assert (moments.images[0] != moments.images[-1]).any()
+    assert (frames.labels == labels[chosen].numpy()).all()
+    assert (frames.images[-1] == generated.take(chosen).images().numpy()).all()
+    assert (frames.images[0] != frames.images[-1]).any()
 
 
 def test_a_flow_that_ends_early_still_has_its_end():
@@ -70,16 +70,41 @@ def test_a_flow_that_ends_early_still_has_its_end():
         def stop(self, stage, distances):
             return len(distances) == 7
 
-    kept = Frames(4)
-    generated = run(kept, image_data(labelled=False), schedule=Impatient(steps=30, directions=20))
-    assert kept.moments.steps[-1] == 7
-    assert (kept.moments.images[-1] == generated.images().numpy()).all()
+    recorder = FrameRecorder(4)
+    generated = run(recorder, image_data(labelled=False), schedule=Impatient(steps=30, directions=20))
+    assert recorder.frames.steps[-1] == 7
+    assert (recorder.frames.images[-1] == generated.images().numpy()).all()
 
 
-def test_none_are_kept_if_none_are_wanted():
-    kept = Frames(0)
-    run(kept, steps=2)
-    assert kept.moments is None
+def test_none_are_recorded_if_none_are_wanted():
+    recorder = FrameRecorder(0)
+    run(recorder, steps=2)
+    assert recorder.frames is None
+
+
+@pytest.mark.parametrize("count", [0, 3])
+@pytest.mark.parametrize("labelled", [True, False])
+def test_snapshots_are_recorded_besides_and_steps_never_reached_left_out(labelled, count):
+    recorder = FrameRecorder(count, snapshots=(2, 5, 29, 100))
+    run(recorder, image_data(labelled=labelled))
+    frames = recorder.frames
+    snapshots = frames.at(recorder.snapshots)
+    assert set(spread(30, count)) | {2, 5, 29} == set(frames.steps)
+    assert snapshots.steps == (2, 5, 29)
+    rows = 3 if labelled else module.ROWS  # the first of each class, or the first of all
+    assert snapshots.strip().size == (3 * 42 + 2, rows * 42 + 2 + 16)
+    assert np.asarray(snapshots.tiles()[0][2])[0, 0, 0] == frames.images[frames.steps.index(29)][0, 0, 0, 0]
+    assert frames.at((1,)) is None
+
+
+def test_a_checkpoint_has_what_was_recorded():
+    recorder = FrameRecorder(6)
+    run(recorder, image_data())
+    again = FrameRecorder(6)
+    again.recall(recorder.keep(), 30)
+    assert all(torch.equal(a, b) for a, b in zip(recorder.keep().values(), again.keep().values(), strict=True))
+    again.recall({}, 0)
+    assert again.keep() == {}
 
 
 def test_only_the_particles_that_are_shown_leave_the_device_and_only_at_chosen_steps(monkeypatch):
@@ -91,25 +116,25 @@ def test_only_the_particles_that_are_shown_leave_the_device_and_only_at_chosen_s
         return whole(flow, index)
 
     monkeypatch.setattr(Flow, "samples", samples)
-    run(Frames(5), image_data(200, labelled=False), steps=40, count=200)
+    run(FrameRecorder(5), image_data(200, labelled=False), steps=40, count=200)
     assert fetched == [48] * 5 + [200]  # the last one is what run() returns
 
 
-def test_points_are_kept_in_the_plane_with_some_of_their_target():
-    kept = Frames(3)
-    run(kept, random_data(d=5, n=40), count=30)
-    moments = Moments.read(io.BytesIO(kept.moments.archive()))
-    assert moments.points.shape == (3, 30, 2)
-    assert moments.points.dtype == np.float32
-    assert moments.target.shape == (40, 2)
-    assert len(moments.pictures()) == 3
+def test_points_are_recorded_in_the_plane_with_some_of_their_target():
+    recorder = FrameRecorder(3)
+    run(recorder, random_data(d=5, n=40), count=30)
+    frames = Frames.read(io.BytesIO(recorder.frames.archive()))
+    assert frames.points.shape == (3, 30, 2)
+    assert frames.points.dtype == np.float32
+    assert frames.target.shape == (40, 2)
+    assert len(frames.pictures()) == 3
 
 
 def test_large_images_are_fewer(monkeypatch):
-    monkeypatch.setattr(frames, "MOST_BYTES", 16 * 7)
-    kept = Frames(2)
-    run(kept, image_data(), steps=2)
-    assert kept.moments.images.shape[1] == 6  # two of each class
+    monkeypatch.setattr(module, "MOST_BYTES", 16 * 7)
+    recorder = FrameRecorder(2)
+    run(recorder, image_data(), steps=2)
+    assert recorder.frames.images.shape[1] == 6  # two of each class
 
 
 @pytest.mark.parametrize("labelled", [True, False])
@@ -117,7 +142,7 @@ def test_large_images_are_fewer(monkeypatch):
 def test_an_animation_has_all_frames_and_holds_its_last(labelled, channels):
     images = np.random.default_rng(0).integers(0, 256, (4, 12, channels, 5, 6), dtype=np.uint8)
     labels = np.repeat(np.arange(3), 4) if labelled else None
-    with Image.open(io.BytesIO(Moments((0, 1, 5, 20), images=images, labels=labels).gif())) as animation:
+    with Image.open(io.BytesIO(Frames((0, 1, 5, 20), images=images, labels=labels).gif())) as animation:
         durations = [frame.info["duration"] for frame in ImageSequence.Iterator(animation)]
         assert len(durations) == 4
         assert durations[-1] > 5 * durations[0]
@@ -126,16 +151,16 @@ def test_an_animation_has_all_frames_and_holds_its_last(labelled, channels):
 
 def test_points_are_animated_too():
     points = np.random.default_rng(0).normal(size=(3, 20, 2)).astype(np.float32)
-    with Image.open(io.BytesIO(Moments((0, 1, 2), points=points, target=points[-1]).gif())) as animation:
+    with Image.open(io.BytesIO(Frames((0, 1, 2), points=points, target=points[-1]).gif())) as animation:
         assert animation.n_frames == 3
 
 
 def test_few_takes_as_many_of_each_class():
     images = np.zeros((2, 15, 1, 2, 2), dtype=np.uint8)
-    moments = Moments((0, 1), images=images, labels=np.repeat(np.arange(3), 5))
-    assert moments.few(7).labels.tolist() == [0, 0, 1, 1, 2, 2]
-    assert moments.few(2).labels.tolist() == [0, 1]
-    assert moments.few(100) is moments
+    frames = Frames((0, 1), images=images, labels=np.repeat(np.arange(3), 5))
+    assert frames.fewer(7).labels.tolist() == [0, 0, 1, 1, 2, 2]
+    assert frames.fewer(2).labels.tolist() == [0, 1]
+    assert frames.fewer(100) is frames
 
 
 def test_classes_are_columns_if_there_are_more_of_them_than_images_of_each():
@@ -173,41 +198,45 @@ def test_an_archive_that_is_something_else_is_refused(arrays):
     np.savez(buffer, **arrays)
     buffer.seek(0)
     with pytest.raises((ValueError, KeyError)):
-        Moments.read(buffer)
+        Frames.read(buffer)
 
 
 @pytest.mark.parametrize("labelled", [True, False])
 def test_particles_that_arrive_are_shown_from_then_on(labelled):
     data, new = image_data(labelled=labelled), image_data(classes=5, labelled=labelled)
     condition = OneHot(room=5) if labelled else None
-    kept = Frames(10)
+    recorder = FrameRecorder(10)
     options = {"schedule": Constant(steps=4, directions=20), "cdf": Histogram(bins=16), "sets": 2, "count": 60}
-    flow = small_flow(data, observers=(kept,), condition=condition, **options)
+    flow = small_flow(data, observers=(recorder,), condition=condition, **options)
     flow.again(4, arriving=new)
     end = flow.run()
-    moments = Moments.read(io.BytesIO(kept.moments.archive()))
-    assert moments.steps == tuple(range(9))
+    frames = Frames.read(io.BytesIO(recorder.frames.archive()))
+    assert frames.steps == tuple(range(9))
     founders = 15 if labelled else 24
-    assert (moments.since[:founders] == 0).all()
-    assert (moments.since[founders:] == 5).all()  # step 5 is the first after the arrival
-    assert len(moments.since) == moments.images.shape[1] > founders
-    pictures = [np.asarray(picture) for picture in moments.pictures()]
+    assert (frames.since[:founders] == 0).all()
+    assert (frames.since[founders:] == 5).all()  # step 5 is the first after the arrival
+    assert len(frames.since) == frames.images.shape[1] > founders
+    pictures = [np.asarray(picture) for picture in frames.pictures()]
     shown = [(picture[..., -1] > 0).sum() // 16 for picture in pictures]
-    assert shown == [founders] * 5 + [len(moments.since)] * 4
-    few = moments.few(10)
+    assert shown == [founders] * 5 + [len(frames.since)] * 4
+    assert [
+        [picture.getpixel((0, 0)) == (255, 255, 255) for picture in row]
+        for row in frames.at((4, 5)).tiles()[3:]
+    ] == ([[True, False]] * 2 if labelled else [[False, False]] * 7)
+    few = frames.fewer(10)
     assert few.since.shape == few.images.shape[1:2]
     if labelled:
-        assert set(moments.labels) == {0, 1, 2, 3, 4}
-        assert moments.classes == end.classes
-    assert kept.moments.gif()
+        assert set(frames.labels) == {0, 1, 2, 3, 4}
+        assert frames.classes == end.classes
+    assert recorder.frames.gif()
 
 
 def test_points_that_arrive_are_shown_from_then_on():
-    kept = Frames(10)
+    recorder = FrameRecorder(10)
     options = {"schedule": Constant(steps=4, directions=20), "cdf": Histogram(bins=16), "sets": 2}
-    flow = small_flow(random_data(), observers=(kept,), **options)
+    flow = small_flow(random_data(), observers=(recorder,), **options)
     flow.again(4, arriving=random_data(seed=5))
     flow.run()
-    assert kept.moments.points.shape == (9, 60, 2)
-    assert (kept.moments.since == np.repeat([0, 5], 30)).all()
-    assert len(kept.moments.pictures()) == 9
+    assert recorder.frames.points.shape == (9, 60, 2)
+    assert (recorder.frames.since == np.repeat([0, 5], 30)).all()
+    assert len(recorder.frames.pictures()) == 9

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import io
 
 import numpy as np
 import pytest
@@ -11,7 +11,8 @@ import torch
 from cswf_core.interfaces import Conditions, Dataset, Masked, Space
 from cswf_core.pictures import grid as pictures
 from cswf_core.pictures import scatter
-from cswf_core.runs import samples
+from cswf_core.pictures.samples import completions_picture, samples_picture
+from cswf_core.runs.samples import archive
 
 
 def test_small_images_are_enlarged_by_a_whole_factor():
@@ -46,20 +47,19 @@ def test_images_of_any_number_of_channels_can_be_drawn(channels):
     assert pictures.grid(images, None, (), columns=2).size == (2 * 46 + 2, 2 * 38 + 2)
 
 
-def test_level_sets_are_nested_and_hold_their_share():
+def test_levels_enclose_their_share_of_the_mass():
     density = np.random.default_rng(0).random((50, 50))
     density /= density.sum()
-    sets = scatter.level_sets(density)
-    for share, region in zip(scatter.SHARES, sets, strict=True):
-        assert density[region].sum() == pytest.approx(share, abs=0.01)
-    for larger, smaller in itertools.pairwise(sets):
-        assert (larger | ~smaller).all()
+    levels = scatter.levels(density)
+    assert levels == sorted(levels)
+    for share, level in zip(scatter.SHARES, levels, strict=True):
+        assert density[density >= level].sum() == pytest.approx(share, abs=0.01)
 
 
 def test_particles_are_drawn_where_they_are():
     rng = np.random.default_rng(0)
     target = rng.normal(size=(500, 2))
-    drawn = np.asarray(scatter.panels([("here", np.full((50, 2), 1.5))], None, target)).astype(int)
+    drawn = np.asarray(scatter.panels([("$", np.full((50, 2), 1.5))], None, target, 2)).astype(int)
     dark = np.argwhere(drawn[22:-10, 10:-10].sum(axis=2) < 200)
     assert len(dark)
     assert (dark[:, 0] < scatter.SIDE / 2).all()
@@ -69,15 +69,15 @@ def test_particles_are_drawn_where_they_are():
 @pytest.mark.parametrize("d", [1, 2, 5])
 def test_points_of_any_dimension_can_be_drawn(d):
     data = Dataset(x=torch.randn(d, 40), space=Space((d,)))
-    assert samples.picture(data, data, columns=10).size[0] > scatter.SIDE
+    drawn = samples_picture(data, data, columns=10)
+    assert drawn.size == (scatter.SIDE + 2 * scatter.GAP, scatter.SIDE + scatter.GAP + scatter.HEADER)
+    assert drawn == samples_picture(data, data, columns=10)  # to the pixel
 
 
 def test_an_archive_has_the_observed_part_and_its_mask():
-    import io
-
     data = Dataset(x=torch.zeros(4, 3), space=Space((1, 2, 2)), conditions=Conditions(torch.tensor([0, 1, 0])))
     mask = torch.tensor([True, False, False, True])
-    arrays = np.load(io.BytesIO(samples.archive(data, Masked(mask))))
+    arrays = np.load(io.BytesIO(archive(data, Masked(mask))))
     assert arrays["images"].shape == (3, 1, 2, 2)
     assert arrays["mask"].tolist() == [[[[True, False], [False, True]]]]
     assert arrays["observed"][0].tolist() == [[[128, 0], [0, 128]]]
@@ -85,14 +85,12 @@ def test_an_archive_has_the_observed_part_and_its_mask():
 
 
 def test_completions_show_what_was_seen_several_completions_and_the_original():
-    from cswf_core.runs import completions
-
     space = Space((1, 2, 2))
     data = Dataset(x=torch.zeros(4, 5), space=space, held_out=Dataset(x=torch.full((4, 2), 0.5), space=space))
     origin = torch.tensor([-1, -1, -1, -2, -2, -2, 4])
     generated = Dataset(x=torch.full((4, 7), -0.5), space=space, conditions=Conditions(origin=origin))
     seen = Masked(torch.tensor([True, False, False, False]))
-    drawn = np.asarray(completions.figure(generated, data, seen, rows=10).convert("L"))
+    drawn = np.asarray(completions_picture(generated, data, seen, rows=10).convert("L"))
     tile = 40
     left, top = pictures.GAP, 16 + pictures.GAP
     assert drawn.shape == (top + 2 * (tile + pictures.GAP), left + 5 * (tile + pictures.GAP))

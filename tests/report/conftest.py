@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cswf_core.pictures.frames import Frames
 from cswf_core.pictures.grid import png
-from cswf_core.pictures.moments import Moments
 from cswf_core.recipe.render import to_yaml
 
 MakeRun = Callable[..., Path]
@@ -20,6 +20,12 @@ MakeRun = Callable[..., Path]
 
 def score(name: str, value: float, better: str = "lower", **facts: Any) -> dict[str, Any]:
     return {"name": name, "value": value, "better": better, "metric": name, "parameters": {}, **facts}
+
+
+def score_pair(name: str, train: float, test: float, **facts: Any) -> list[dict[str, Any]]:
+    """A score against both splits, as an evaluation writes it."""
+    splits = {"train": (name, train), "test": (f"{name}_test", test)}
+    return [score(*pair, against={"split": split}, **facts) for split, pair in splits.items()]
 
 
 def make_run(
@@ -71,10 +77,10 @@ def make_run(
     images = rng.integers(0, 256, (60, *shape), dtype=np.uint8)
     np.savez(folder / "samples.npz", images=images, labels=labels)
     chosen = np.repeat(np.arange(3), 5)
-    frames = rng.integers(0, 256, (6, 15, *shape), dtype=np.uint8)
-    moments = Moments((0, 1, 4, 9, 20, steps), images=frames, labels=chosen, classes=("zero", "one", "two"))
-    (folder / "frames.npz").write_bytes(moments.archive())
-    (folder / "flow.gif").write_bytes(moments.gif())
+    moving = rng.integers(0, 256, (6, 15, *shape), dtype=np.uint8)
+    frames = Frames((0, 1, 4, 9, 20, steps), images=moving, labels=chosen, classes=("zero", "one", "two"))
+    (folder / "frames.npz").write_bytes(frames.archive())
+    (folder / "flow.gif").write_bytes(frames.gif())
     picture = png(Image.new("RGB", (120, 90), (120, 140, 160)))
     drawn = ("samples.png", "samples-offline.png", "flow.png", "completions.png", "nearest-neighbours.png")
     for name in drawn:

@@ -17,7 +17,10 @@ def rows(page: str, section: str) -> list[list[str]]:
     found = re.search(rf'<section id="{section}">.*?</table>', page, re.DOTALL)[0]
     lines = re.findall(r"<tr>(.*?)</tr>", found, re.DOTALL)
     return [
-        [re.sub("<[^>]+>", "", cell).strip() for cell in re.findall(r"<t[hd].*?</t[hd]>", line)]
+        [
+            " ".join(re.sub("<[^>]+>", "", cell).split())
+            for cell in re.findall(r"<t[hd].*?</t[hd]>", line, re.DOTALL)
+        ]
         for line in lines
     ]
 

@@ -11,16 +11,19 @@ from pathlib import Path
 import pytest
 
 from cswf_core.report import compare, single
-from tests.report.conftest import make_run, score
+from tests.report.conftest import make_run, score_pair
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 from selenium.webdriver import ActionChains, Keys  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver on PATH (Debian: chromium-driver)"
-)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver on PATH (Debian: chromium-driver)"
+    ),
+]
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
@@ -32,7 +35,7 @@ NASTY = "</script><script>document.title='broken'</script><b id=injected>"
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with run.html, comparison.html and nasty.html."""
     folder = tmp_path_factory.mktemp("pages")
-    scores = [score("fid", 57.9, protocol="By the book."), score("fid_test", 61.0)]
+    scores = score_pair("fid", 57.9, 61.0, protocol="By the book.")
     cifar = {"data": {"use": "cifar10"}}
     one = make_run(folder / "one", scores=scores, recipe={"name": "first", **cifar}, notes=("Few samples.",))
     other = make_run(folder / "other", scores=scores, recipe={"name": "second", **cifar}, seed=1, steps=60)
@@ -50,9 +53,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chro
     for flag in (*FLAGS.split(), f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield driver
-    driver.quit()
+    with webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER)) as driver:
+        yield driver
 
 
 @pytest.fixture
@@ -119,27 +121,17 @@ def test_a_name_full_of_html_stays_a_name(show):
     assert NASTY in page.find_element(By.CSS_SELECTOR, ".legend button").text
 
 
-def test_the_slider_shows_another_frame(show):
+def test_the_slider_shows_another_frame_by_mouse_and_by_keys(show):
     page = show("run.html")
-    assert shown_steps(page) == ["40"]
     slider, output = (page.find_element(By.CSS_SELECTOR, f".controls {name}") for name in ("input", "output"))
+    assert shown_steps(page) == ["40"]
     page.execute_script(
         "arguments[0].value = 2; arguments[0].dispatchEvent(new Event('input', {bubbles: true}))", slider
     )
-    assert shown_steps(page) == ["4"]
-    assert output.text == "step 4"
-    assert page.find_element(By.CSS_SELECTOR, ".frame.now img").is_displayed()
-
-
-def test_arrow_keys_move_the_slider(show):
-    page = show("run.html")
-    slider = page.find_element(By.CSS_SELECTOR, ".controls input")
-    slider.send_keys(Keys.ARROW_LEFT)
-    assert shown_steps(page) == ["20"]
-    slider.send_keys(Keys.HOME)
-    assert shown_steps(page) == ["0"]
-    slider.send_keys(Keys.ARROW_RIGHT)
-    assert shown_steps(page) == ["1"]
+    assert (shown_steps(page), output.text) == (["4"], "step 4")
+    for key, step in ((Keys.ARROW_LEFT, "1"), (Keys.HOME, "0"), (Keys.ARROW_RIGHT, "1")):
+        slider.send_keys(key)
+        assert shown_steps(page) == [step]
     assert slider.get_attribute("aria-valuetext") == "step 1"
 
 
