@@ -23,7 +23,7 @@ from cswf_core.interfaces import Dataset
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose, choose_device, load_recipe
 from cswf_core.runs.folder import RunDirectory
-from cswf_core.runs.progress import EvaluationProgress, say
+from cswf_core.runs.progress import WorkProgress, say
 from cswf_core.session.run import refresh_report, write_scores
 
 
@@ -89,7 +89,7 @@ def eval(
     )
     subject = attrs.evolve(found, samples=_fitted(found, task))
     task.check(subject.samples)
-    progress = EvaluationProgress(silent=quiet)
+    progress = WorkProgress(silent=quiet)
     try:
         evaluated = evaluate(
             subject.samples,

@@ -12,7 +12,7 @@ from cswf_core.cli.sample import force_option, seed_option
 from cswf_core.model import load_model
 from cswf_core.model.images import read_images, read_mask
 from cswf_core.model.output import destinations, write_completions
-from cswf_core.runs.progress import EvaluationProgress, say
+from cswf_core.runs.progress import WorkProgress, say
 
 
 @click.command()
@@ -62,7 +62,7 @@ def inpaint(
     seen = None if mask is None else read_mask(mask, model.space, resize=resize)
     places = destinations(out, [Path("completions.npz"), Path("completions.png")], model.space, force=force)
     observed = model.observation(given, mask=seen, seed=seed)
-    progress = EvaluationProgress(silent=quiet)
+    progress = WorkProgress(silent=quiet)
     try:
         completed = model.complete(given, mask=seen, count=count, seed=seed, device=device, tell=progress.tell)
     finally:

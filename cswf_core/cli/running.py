@@ -18,7 +18,7 @@ from cswf_core.cli.scores import show_scores
 from cswf_core.errors import Terminated
 from cswf_core.recipe import Recipe
 from cswf_core.runs.folder import RunDirectory
-from cswf_core.runs.progress import BarProgress, EvaluationProgress, LineProgress, say
+from cswf_core.runs.progress import BarProgress, LineProgress, WorkProgress, say
 from cswf_core.session.launch import launch, refuse_changes, resume
 
 device_option = click.option(
@@ -67,7 +67,7 @@ def go_on_in_sight(recipe: Recipe, directory: RunDirectory, *, device: str, quie
 
 def in_sight(work: Callable[..., dict[str, Any]], directory: RunDirectory, *, quiet: bool) -> None:
     """Do the work of a run, which takes `observers` and `tell`, in the same way."""
-    watching, evaluating = None if quiet else _progress(), EvaluationProgress(silent=quiet)
+    watching, evaluating = None if quiet else _progress(), WorkProgress(silent=quiet)
     try:
         facts = work(observers=[] if watching is None else [watching], tell=evaluating.tell)
     except KeyboardInterrupt:

@@ -15,7 +15,7 @@ from cswf_core.model import Model, load_model
 from cswf_core.model.output import destinations, write_samples
 from cswf_core.model.requests import Label
 from cswf_core.runs.folder import RunDirectory
-from cswf_core.runs.progress import EvaluationProgress, say
+from cswf_core.runs.progress import WorkProgress, say
 from cswf_core.session.run import refresh_report
 
 seed_option = click.option(
@@ -70,7 +70,7 @@ def sample(
     stem = Path("samples") if run is None else run / "samples-offline"
     usual = [stem.with_suffix(ending) for ending in (".npz", ".png")]
     places = destinations(out, usual, model.space, force=force or (out is None and run is not None))
-    progress = EvaluationProgress(silent=quiet)
+    progress = WorkProgress(silent=quiet)
     try:
         drawn = model.sample(
             total,

@@ -8,7 +8,7 @@ from typing import Literal
 import attrs
 
 from cswf_core.interfaces import parameter
-from cswf_core.runs.interval import Interval
+from cswf_core.runs.checkpoints import Interval
 
 DEFAULTS = {"condition": "none", "projection": "uniform", "cdf": "histogram"}
 """Plugins of sections that a recipe leaves out."""

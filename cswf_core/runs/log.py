@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: a row per logged step."""
+"""The log of a run, `metrics.jsonl`: a row for each logged step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Row = dict[str, float | None]
 
 
 class MetricsLog:
-    """Writes sliced distance, displacement and seconds every so many steps, and at the first and last."""
+    """Observer that logs distance, displacement and seconds: every so many steps, at the first and the last."""
 
     remembered = "metrics"
 
@@ -48,14 +48,14 @@ class MetricsLog:
             self._write(self._unwritten)
 
     def keep(self) -> dict[str, Tensor]:
-        """Return the row that may still have to be written: rows before it are in the file."""
+        """Return the row that is not in the file yet, for a checkpoint."""
         if self._unwritten is None:
             return {}
         numbers = [math.nan if value is None else value for value in _row(self._unwritten).values()]
         return {"unwritten": torch.tensor(numbers, dtype=torch.float64)}
 
     def recall(self, kept: Mapping[str, Tensor], total_step: int) -> None:
-        """Drop the rows of later steps."""
+        """Remove the rows of later steps, and take back the row that was not in the file yet."""
         self.steps_done, self._unwritten = total_step, None
         if "unwritten" in kept:
             step, stage, *others = kept["unwritten"].tolist()
@@ -72,7 +72,7 @@ class MetricsLog:
 
 
 def _row(state: State | Row) -> Row:
-    """Return what is written of a state."""
+    """Return the row of a state."""
     if isinstance(state, dict):
         return state
     return {
@@ -85,5 +85,5 @@ def _row(state: State | Row) -> Row:
 
 
 def _number(value: float) -> float | None:
-    """JSON has no NaN: None where a flow has run away."""
+    """Return a finite value, or None, as JSON has no NaN for a flow that has run away."""
     return value if math.isfinite(value) else None

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
-from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,15 +14,13 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset
 from cswf_core.kernels.frechet import Moments, moments
-from cswf_plugins.cache import write_whole
+from cswf_plugins.cache import write_cached
 from cswf_plugins.datasets.images import data_root
 from cswf_plugins.inception import weights
 from cswf_plugins.inception.network import WIDTH, Mode, Network
 
 VERSION = 1
 """To be raised when the same images and weights give other features."""
-
-log = logging.getLogger("cswf")
 
 
 def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
@@ -48,7 +44,7 @@ def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
         computed = network.features(bench.images(samples), mode, what, bench.tell)
         if place is not None:
             rows = computed.cpu().numpy()
-            _keep(place, lambda file: np.save(file, rows, allow_pickle=False))
+            write_cached(place, lambda file: np.save(file, rows, allow_pickle=False))
         return computed
 
     return bench.keep(("features", samples, mode), compute)
@@ -78,7 +74,7 @@ def feature_moments(comparison: Comparison, samples: Dataset, mode: Mode) -> Mom
         if place is not None:
             mu, sigma = computed.mean.cpu().numpy(), computed.covariance.cpu().numpy()
             key = json.dumps(_key(comparison, samples, mode))
-            _keep(place, lambda file: np.savez(file, mu=mu, sigma=sigma, count=computed.count, key=key))
+            write_cached(place, lambda file: np.savez(file, mu=mu, sigma=sigma, count=computed.count, key=key))
         return computed
 
     return comparison.bench.keep(("moments", samples, mode), compute)
@@ -123,11 +119,3 @@ def _stored_moments(path: Path) -> Moments | None:
         if mean.shape == (WIDTH,) and covariance.shape == (WIDTH, WIDTH):
             return Moments(mean.double(), covariance.double(), int(arrays["count"]))
     return None
-
-
-def _keep(path: Path, save: Callable[[IO[bytes]], object]) -> None:
-    """Leave a file in the cache, or say why not."""
-    try:
-        write_whole(path, save)
-    except OSError as error:
-        log.warning("%s cannot be kept in the cache (%s)", path, error.strerror or error)

@@ -249,7 +249,7 @@ def test_several_references_are_brought_into_one_form(cswf, run, folder, tmp_pat
 
 def test_scores_come_before_a_folder_that_cannot_be_written(cswf, run):
     (run / "metrics.json").unlink()
-    (run / ".metrics.json.part").mkdir()
+    (run / "metrics.json").mkdir()
     done = cswf("eval", run, *SLICED)
     assert done.status != 0
     assert "sliced_wasserstein_8bit" in done.out

@@ -10,9 +10,8 @@ import torch
 
 from cswf_core.errors import OtherFormatError, RunError
 from cswf_core.runs import durable
-from cswf_core.runs.checkpoints import CheckpointFolder, Checkpoints
+from cswf_core.runs.checkpoints import CheckpointFolder, Checkpoints, Interval
 from cswf_core.runs.durable import write_tensors
-from cswf_core.runs.interval import Interval
 from tests.conftest import small_flow
 
 FACTS = {"position": {}, "habits": {}}
