@@ -12,9 +12,8 @@ import yaml
 
 from cswf_core.cli.recipes import json_option
 from cswf_core.errors import RunError
-from cswf_core.model.header import Header
+from cswf_core.model.format import Header, find_damage
 from cswf_core.model.loading import header_file
-from cswf_core.model.shards import damaged
 
 MOST_NAMES = 12
 """Classes that are listed."""
@@ -36,7 +35,7 @@ def inspect(path: Path, as_json: bool, check: bool) -> None:
         for name, text in rows.items():
             click.echo(f"{name:<{width}}  {text}")
     if check:
-        wrong = damaged(file.parent, header.shards)
+        wrong = find_damage(file.parent, header.shards)
         if wrong:
             raise RunError("\n".join(wrong))
         if not as_json:
