@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from cswf_core.cli.options import json_option, plugins_dir_option
 from cswf_core.errors import PluginError
 from cswf_core.offers import Plugin
 from cswf_core.plugins import Broken, Registry
@@ -17,10 +18,8 @@ from cswf_core.recipe.types import options, plain, words
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option(
-    "--plugins-dir", type=click.Path(path_type=Path), help="Also load the one-file plugins in this folder."
-)
+@json_option
+@plugins_dir_option
 def plugins(as_json: bool, plugins_dir: Path | None) -> None:
     """List the plugins: what they are, whose, and which are broken.
 

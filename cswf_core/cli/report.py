@@ -28,7 +28,7 @@ def report(runs: tuple[Path, ...], out: Path | None, force: bool) -> None:
     RUN is the folder of a run, or of a sweep for all of its runs. The page is one file that needs no network,
     only a browser.
     """
-    runs = tuple(folder for run in runs for folder in (_swept(run) or (run,)))
+    runs = tuple(folder for run in runs for folder in (_runs_of_sweep(run) or (run,)))
     alone = len(runs) == 1
     page = out if out is not None else runs[0] / NAME if alone else Path(NAME)
     content = single(runs[0]) if alone else compare(runs)
@@ -40,8 +40,8 @@ def report(runs: tuple[Path, ...], out: Path | None, force: bool) -> None:
     say(f"see {page}")
 
 
-def _swept(folder: Path) -> tuple[Path, ...]:
-    """Return the folders of a sweep's runs; nothing if it is no sweep's."""
+def _runs_of_sweep(folder: Path) -> tuple[Path, ...]:
+    """Return the folders of a sweep's runs; none if the folder is not a sweep's."""
     if not (folder / "sweep.json").is_file():
         return ()
     return tuple(sorted(path.parent for path in folder.glob("*/run.json")))

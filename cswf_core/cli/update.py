@@ -9,15 +9,8 @@ from pathlib import Path
 import attrs
 import click
 
-from cswf_core.cli.recipes import plugins_dir_option
-from cswf_core.cli.running import (
-    device_option,
-    get_ready,
-    in_sight,
-    introduce,
-    point_to_results,
-    quiet_option,
-)
+from cswf_core.cli.options import device_option, plugins_dir_option, quiet_option
+from cswf_core.cli.terminal import introduce, point_to_results, prepare, show_run
 from cswf_core.errors import RoomError, RunError
 from cswf_core.recipe import Recipe, choose_device, load_recipe
 from cswf_core.runs.folder import RunDirectory
@@ -73,29 +66,29 @@ def update(
     planned = _steps(schedule) if schedule is not None else steps
     updated = with_arrival(recipe, choose_data(data, recipe.registry, shape), planned)
     choose_device(device)
-    directory = _folder(run, out)
-    get_ready(quiet=quiet)
+    folder = _folder(run, out)
+    prepare(quiet=quiet)
     for sentence in earlier.lost:
         click.echo(f"lost: {sentence}", err=True)
     try:
         if not quiet:
             introduce(updated)
-            _say_what(recipe, updated, earlier, run)
-        _launch(updated, directory, earlier, device=device, force=force, quiet=quiet)
+            _introduce_update(recipe, updated, earlier, run)
+        _launch(updated, folder, earlier, device=device, force=force, quiet=quiet)
     finally:
         if out is None:
-            directory.remove_if_empty()
+            folder.remove_if_empty()
     if not quiet:
-        point_to_results(directory)
+        point_to_results(folder)
 
 
 def _launch(
-    recipe: Recipe, directory: RunDirectory, earlier: Earlier, *, device: str, force: bool, quiet: bool
+    recipe: Recipe, folder: RunDirectory, earlier: Earlier, *, device: str, force: bool, quiet: bool
 ) -> None:
     """Run it; if there is no room for new classes, make some, and count all data along the new directions."""
     work = partial(launch, device=device, force=force)
     try:
-        in_sight(partial(work, recipe, directory, earlier=earlier), directory, quiet=quiet)
+        show_run(partial(work, recipe, folder, earlier=earlier), folder, quiet=quiet)
     except RoomError as error:
         roomy = with_room(recipe, error.needed)
         if roomy is None:
@@ -103,10 +96,11 @@ def _launch(
         if not quiet:
             say(f"no room for the new classes: condition.room becomes {error.needed}, and all data are counted")
         again = attrs.evolve(earlier, sketch=None)
-        in_sight(partial(work, roomy, directory, earlier=again), directory, quiet=quiet)
+        show_run(partial(work, roomy, folder, earlier=again), folder, quiet=quiet)
 
 
-def _say_what(recipe: Recipe, updated: Recipe, earlier: Earlier, run: Path) -> None:
+def _introduce_update(recipe: Recipe, updated: Recipe, earlier: Earlier, run: Path) -> None:
+    """Print where the update begins, and what it cannot do."""
     assert updated.online is not None
     if earlier.sketch is None:
         say(f"{run} has kept no counts of its data: these are counted once, along {updated.online.sets} sets")
@@ -118,7 +112,7 @@ def _say_what(recipe: Recipe, updated: Recipe, earlier: Earlier, run: Path) -> N
 
 
 def _folder(run: Path, out: Path | None) -> RunDirectory:
-    """Return where the results go: beside the run, if not said otherwise."""
+    """Return the folder for the results: `out`, or a new one beside the run."""
     if out is not None:
         return RunDirectory(out)
     where = run if run.name else run.resolve()
@@ -127,6 +121,7 @@ def _folder(run: Path, out: Path | None) -> RunDirectory:
 
 
 def _steps(schedule: str) -> tuple[int, ...]:
+    """Return the numbers of `0,100,100`."""
     parts = [part.strip() for part in schedule.split(",")]
     if not all(part.isdecimal() for part in parts):
         raise RunError(f"--schedule takes numbers of steps, such as 0,100,100, got '{schedule}'")

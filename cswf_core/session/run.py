@@ -13,7 +13,7 @@ import torch
 import yaml
 
 from cswf_core.errors import CswfError, RunError
-from cswf_core.evaluation.evaluate import Evaluated, evaluate, merged
+from cswf_core.evaluation.evaluate import Evaluation, evaluate, merge_documents
 from cswf_core.evaluation.task import Task
 from cswf_core.flow import boundary
 from cswf_core.flow.state import Snapshot
@@ -230,13 +230,13 @@ def refuse_other_recipe(directory: RunDirectory, began: dict[str, Any], recipe: 
         )
 
 
-def write_scores(directory: RunDirectory, found: Evaluated) -> dict[str, Any]:
+def write_scores(directory: RunDirectory, found: Evaluation) -> dict[str, Any]:
     """Write metrics.json, with what it has from earlier evaluations, and the pictures; return what it says."""
     while found.figures:
         name, figure = found.figures.popitem()
         rows = [[pictures.tile(image) for image in row] for row in figure.rows]
         directory.write(f"{name}.png", pictures.png(pictures.table(rows, top=list(figure.top))))
-    document = merged(directory.read_json("metrics.json"), found.document)
+    document = merge_documents(directory.read_json("metrics.json"), found.document)
     directory.write_json("metrics.json", document)
     return document
 
