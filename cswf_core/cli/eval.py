@@ -19,7 +19,7 @@ from cswf_core.evaluation.samples import Generated, conform, read, read_real
 from cswf_core.evaluation.task import Task
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose, choose_device, load_recipe
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import WorkProgress, say
 from cswf_core.session.run import refresh_report, write_scores
 
@@ -101,7 +101,7 @@ def eval(
         )
     _print(evaluation.document, quiet=quiet, as_json=as_json)
     if generated.run is not None:
-        _save(evaluation, RunDirectory(generated.run), quiet=quiet or as_json)
+        _save(evaluation, RunFolder(generated.run), quiet=quiet or as_json)
 
 
 def _task(
@@ -119,7 +119,7 @@ def _task(
     return Task.of_run(load_recipe(generated.run / "recipe.yaml", registry=registry), real, chosen)
 
 
-def _save(evaluation: Evaluation, folder: RunDirectory, *, quiet: bool) -> None:
+def _save(evaluation: Evaluation, folder: RunFolder, *, quiet: bool) -> None:
     """Write the scores into the run's folder, and say which do not replace those of more samples."""
     document = write_scores(folder, evaluation)
     refresh_report(folder)

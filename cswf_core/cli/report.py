@@ -8,7 +8,7 @@ import click
 
 from cswf_core.errors import RunError
 from cswf_core.report import compare, is_report, single
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import say
 
 NAME = "report.html"
@@ -36,7 +36,7 @@ def report(runs: tuple[Path, ...], out: Path | None, force: bool) -> None:
         raise RunError(f"{page} is {'a folder' if page.is_dir() else 'no plain file'}; --out names a file")
     if page.exists() and not force and not is_report(page):
         raise RunError(f"{page} is not a page of cswf report; give another --out, or --force to replace it")
-    RunDirectory(page.parent).write(page.name, content)
+    RunFolder(page.parent).write(page.name, content)
     say(f"see {page}")
 
 

@@ -10,7 +10,7 @@ from cswf_core.cli.options import device_option, plugins_dir_option, quiet_optio
 from cswf_core.cli.terminal import introduce, point_to_results, prepare, resume_run
 from cswf_core.errors import RunError
 from cswf_core.recipe import choose_device, load_recipe
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 
 
 @click.command()
@@ -24,7 +24,7 @@ def resume(run: Path, device: str, quiet: bool, plugins_dir: Path | None) -> Non
     The result is the same, bit for bit, as if it had never stopped. What a run does is in its recipe.yaml; if
     that has been changed, or the data have, this says what and does nothing.
     """
-    folder = RunDirectory(run)
+    folder = RunFolder(run)
     if not folder.begun:
         raise RunError(f"{run} has no run that was begun: it lacks recipe.yaml or run.json")
     loaded = load_recipe(folder.file("recipe.yaml"), plugins_dir=plugins_dir)

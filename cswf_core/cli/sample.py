@@ -15,7 +15,7 @@ from cswf_core.interfaces import Dataset
 from cswf_core.model import Model, load_model
 from cswf_core.model.output import destinations, write_samples
 from cswf_core.model.requests import Label
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import WorkProgress, say
 from cswf_core.session.run import refresh_report
 
@@ -77,7 +77,7 @@ def sample(
         )
     write_samples(drawn, partial(_target, model, drawn), places)
     if run is not None and out is None:
-        refresh_report(RunDirectory(run))
+        refresh_report(RunFolder(run))
     if not quiet:
         say(f"{len(drawn):,} samples: see {', '.join(map(str, places))}")
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from cswf_core.cli.options import device_option, plugins_dir_option, quiet_option
 from cswf_core.cli.terminal import folder_name, introduce, prepare, results_folder, resume_run, run_recipe
 from cswf_core.recipe import Recipe, choose_device
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import say
 from cswf_core.session.sweep import Sweep, plan
 
@@ -73,7 +73,7 @@ def sweep(
         say(f"see {folder.file('sweep.png')}")
 
 
-def _run(recipe: Recipe, folder: RunDirectory, *, device: str, quiet: bool) -> None:
+def _run(recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool) -> None:
     """Run one recipe, or go on with it where it was stopped."""
     if folder.begun:
         resume_run(recipe, folder, device=device, quiet=quiet)

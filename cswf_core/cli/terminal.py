@@ -18,7 +18,7 @@ from rich.text import Text
 from cswf_core.cli.allocator import keep_freed_memory
 from cswf_core.errors import Terminated
 from cswf_core.recipe import Recipe
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import BarProgress, LineProgress, WorkProgress, say
 from cswf_core.session.launch import launch, refuse_changes, resume
 
@@ -35,12 +35,12 @@ def introduce(recipe: Recipe) -> None:
     say(f"{recipe.name}: {recipe.description}".rstrip(": "))
 
 
-def run_recipe(recipe: Recipe, folder: RunDirectory, *, device: str, force: bool, quiet: bool) -> None:
+def run_recipe(recipe: Recipe, folder: RunFolder, *, device: str, force: bool, quiet: bool) -> None:
     """Run a recipe with its progress and its scores on the terminal."""
     show_run(partial(launch, recipe, folder, device=device, force=force), folder, quiet=quiet)
 
 
-def resume_run(recipe: Recipe, folder: RunDirectory, *, device: str, quiet: bool) -> None:
+def resume_run(recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool) -> None:
     """Resume a recipe's run with its progress and its scores on the terminal; leave one that is done."""
     if folder.done:
         refuse_changes(recipe, folder)
@@ -61,7 +61,7 @@ def resume_run(recipe: Recipe, folder: RunDirectory, *, device: str, quiet: bool
     show_run(partial(resume, recipe, folder, device=device, found=tell_start), folder, quiet=quiet)
 
 
-def show_run(work: Callable[..., dict[str, Any]], folder: RunDirectory, *, quiet: bool) -> None:
+def show_run(work: Callable[..., dict[str, Any]], folder: RunFolder, *, quiet: bool) -> None:
     """Call `work(observers=…, tell=…)`, a run, with its progress and its scores on the terminal."""
     flowing, evaluating = [] if quiet else [_progress()], WorkProgress(silent=quiet)
     try:
@@ -123,13 +123,13 @@ def _against(score: dict[str, Any]) -> str:
     return f"{against['data']}:{against['split']}" if against["split"] else str(against["data"])
 
 
-def point_to_results(folder: RunDirectory) -> None:
+def point_to_results(folder: RunFolder) -> None:
     """Say where the page and the pictures of a run are."""
     made = [folder.file(name) for name in ("report.html", "samples.png", "completions.png")]
     say(f"see {', '.join(str(path) for path in made if path.exists())}")
 
 
-def _say_how_to_go_on(folder: RunDirectory) -> None:
+def _say_how_to_go_on(folder: RunFolder) -> None:
     """Say what an interrupted run has left."""
     if not folder.begun:
         return
@@ -144,11 +144,11 @@ def folder_name(recipe: Recipe) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", recipe.name).strip("-.") or "run"
 
 
-def results_folder(name: str, out: Path | None, *, force: bool) -> RunDirectory:
+def results_folder(name: str, out: Path | None, *, force: bool) -> RunFolder:
     """Return the folder for the results: `out`, or below runs/ a new one, or with `force` the first one."""
     if out is None and not force:
-        return RunDirectory.fresh(Path("runs"), name)
-    return RunDirectory(out if out is not None else Path("runs") / name)
+        return RunFolder.fresh(Path("runs"), name)
+    return RunFolder(out if out is not None else Path("runs") / name)
 
 
 def _progress() -> BarProgress | LineProgress:

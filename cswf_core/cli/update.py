@@ -13,7 +13,7 @@ from cswf_core.cli.options import device_option, plugins_dir_option, quiet_optio
 from cswf_core.cli.terminal import introduce, point_to_results, prepare, show_run
 from cswf_core.errors import RoomError, RunError
 from cswf_core.recipe import Recipe, choose_device, load_recipe
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import say
 from cswf_core.session.launch import launch
 from cswf_core.session.update import Earlier, choose_data, read_earlier, with_arrival, with_room
@@ -59,7 +59,7 @@ def update(
     """
     if steps is not None and schedule is not None:
         raise RunError("--steps and --schedule are two ways to say the same; give one of them")
-    before = RunDirectory(run)
+    before = RunFolder(run)
     earlier = read_earlier(before)
     recipe = load_recipe(before.file("recipe.yaml"), plugins_dir=plugins_dir)
     shape = before.read_json("run.json")["data"]["shape"]
@@ -83,7 +83,7 @@ def update(
 
 
 def _launch(
-    recipe: Recipe, folder: RunDirectory, earlier: Earlier, *, device: str, force: bool, quiet: bool
+    recipe: Recipe, folder: RunFolder, earlier: Earlier, *, device: str, force: bool, quiet: bool
 ) -> None:
     """Run it; if there is no room for new classes, make some, and count all data along the new directions."""
     work = partial(launch, device=device, force=force)
@@ -111,13 +111,13 @@ def _introduce_update(recipe: Recipe, updated: Recipe, earlier: Earlier, run: Pa
         say("no model is saved: the maps of the steps before are in that of the earlier run")
 
 
-def _folder(run: Path, out: Path | None) -> RunDirectory:
+def _folder(run: Path, out: Path | None) -> RunFolder:
     """Return the folder for the results: `out`, or a new one beside the run."""
     if out is not None:
-        return RunDirectory(out)
+        return RunFolder(out)
     where = run if run.name else run.resolve()
     name = re.sub(r"-updated(-\d+)?$", "", where.name)
-    return RunDirectory.fresh(where.parent, f"{name}-updated")
+    return RunFolder.fresh(where.parent, f"{name}-updated")
 
 
 def _steps(schedule: str) -> tuple[int, ...]:

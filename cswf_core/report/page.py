@@ -10,12 +10,12 @@ from cswf_core.errors import CswfError, RunError
 from cswf_core.report import comparison, sections
 from cswf_core.report.html import GENERATOR, Html, document, tag
 from cswf_core.report.read import Run, read_run, read_runs
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 
 _SECTION = re.compile(r'<section id="([a-z]+)"><h2>([^<]+)</h2>')
 
 
-def write_report(directory: RunDirectory) -> None:
+def write_report(directory: RunFolder) -> None:
     """Write a run's report.html from the files in its folder; raises `CswfError` if that cannot be done."""
     directory.write("report.html", single(directory.path))
 

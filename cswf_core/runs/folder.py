@@ -43,14 +43,14 @@ FIRST_FILES = r"(run\.json|recipe\.yaml)|\.(run\.json|recipe\.yaml)\..*part"
 """Names of the two files that a run writes first, whole or unfinished."""
 
 
-class RunDirectory:
+class RunFolder:
     """A folder for one run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
-    def fresh(cls, parent: Path, name: str) -> RunDirectory:
+    def fresh(cls, parent: Path, name: str) -> RunFolder:
         """Make and return the first of parent/name, parent/name-2, parent/name-3, … that is free.
 
         Making it at once keeps it from another run that starts at the same moment.

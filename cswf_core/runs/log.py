@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.hookspecs import hookimpl
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from cswf_core.flow.flow import State
@@ -26,8 +26,8 @@ class MetricsLog:
 
     remembered = "metrics"
 
-    def __init__(self, directory: RunDirectory, every: int) -> None:
-        self.directory = directory
+    def __init__(self, folder: RunFolder, every: int) -> None:
+        self.folder = folder
         self.every = every
         self.steps_done = 0
         self._unwritten: State | Row | None = None
@@ -62,13 +62,13 @@ class MetricsLog:
             names = ("sliced_distance", "displacement", "seconds")
             numbers = zip(names, map(_number, others), strict=True)
             self._unwritten = {"step": int(step), "stage": int(stage), **dict(numbers)}
-        rows = self.directory.read_rows("metrics.jsonl")
+        rows = self.folder.read_rows("metrics.jsonl")
         before = [row for row in rows if row.get("step", total_step + 1) <= total_step]
-        self.directory.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in before))
+        self.folder.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in before))
 
     def _write(self, unwritten: State | Row) -> None:
         self._unwritten = None
-        self.directory.append("metrics.jsonl", json.dumps(_row(unwritten)) + "\n")
+        self.folder.append("metrics.jsonl", json.dumps(_row(unwritten)) + "\n")
 
 
 def _row(state: State | Row) -> Row:

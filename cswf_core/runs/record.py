@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 
 Status = Literal["running", "done", "interrupted", "failed"]
 
@@ -39,17 +39,17 @@ PACKAGES = (
 class Record:
     """The facts in run.json, written when a run begins, goes on and ends."""
 
-    def __init__(self, directory: RunDirectory, facts: dict[str, Any]) -> None:
-        self.directory = directory
+    def __init__(self, folder: RunFolder, facts: dict[str, Any]) -> None:
+        self.folder = folder
         self.facts = {"format": 1, "status": "running", **facts, "started": _now(), "versions": versions()}
         self.began_with: str | None = None
         """SHA-256 of the data, as the record of a run that goes on has it."""
         self._began = time.perf_counter()
 
     @classmethod
-    def again(cls, directory: RunDirectory, facts: dict[str, Any]) -> Record:
+    def again(cls, folder: RunFolder, facts: dict[str, Any]) -> Record:
         """Return the record of a run that goes on: when it began, and whether it has gone on before, stay."""
-        record, earlier = cls(directory, facts), directory.read_json("run.json")
+        record, earlier = cls(folder, facts), folder.read_json("run.json")
         if isinstance(earlier, dict):
             data = earlier.get("data")
             record.began_with = data.get("sha256") if isinstance(data, dict) else None
@@ -72,7 +72,7 @@ class Record:
         self.facts.update(status=status, seconds=round(self.seconds, 3), **facts)
         if status != "running":
             self.facts["finished"] = _now()
-        self.directory.write_json("run.json", self.facts)
+        self.folder.write_json("run.json", self.facts)
 
 
 def versions() -> dict[str, str]:

@@ -13,7 +13,7 @@ from cswf_core.interfaces.metric import Tell
 from cswf_core.recipe import Recipe
 from cswf_core.runs.checkpoints import Checkpoint
 from cswf_core.runs.durable import remove_parts
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.record import Record
 from cswf_core.session.run import Run, refuse_other_recipe
 from cswf_core.session.update import Earlier
@@ -21,7 +21,7 @@ from cswf_core.session.update import Earlier
 
 def launch(
     recipe: Recipe,
-    directory: RunDirectory,
+    directory: RunFolder,
     *,
     device: str = "auto",
     force: bool = False,
@@ -52,7 +52,7 @@ def launch(
 
 def resume(
     recipe: Recipe,
-    directory: RunDirectory,
+    directory: RunFolder,
     *,
     device: str = "auto",
     observers: Sequence[object] = (),
@@ -87,7 +87,7 @@ def resume(
         return run.work(record, tell)
 
 
-def refuse_changes(recipe: Recipe, directory: RunDirectory) -> None:
+def refuse_changes(recipe: Recipe, directory: RunFolder) -> None:
     """Raise `RunError` with what differs if a folder's run has another recipe."""
     try:
         began = yaml.safe_load(directory.file("recipe.yaml").read_text(encoding="utf-8"))

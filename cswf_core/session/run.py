@@ -32,7 +32,7 @@ from cswf_core.report.words import flattened
 from cswf_core.runs import samples
 from cswf_core.runs.checkpoints import Checkpoint, CheckpointFolder, Checkpoints
 from cswf_core.runs.durable import write_tensors
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.log import MetricsLog
 from cswf_core.runs.record import Record, describe_device, versions
 from cswf_core.session.update import COUNTS
@@ -49,7 +49,7 @@ class Run:
     def __init__(
         self,
         recipe: Recipe,
-        directory: RunDirectory,
+        directory: RunFolder,
         device: str,
         observers: Sequence[object],
         closing: ExitStack,
@@ -215,7 +215,7 @@ class Run:
         }
 
 
-def refuse_other_recipe(directory: RunDirectory, began: dict[str, Any], recipe: Recipe) -> None:
+def refuse_other_recipe(directory: RunFolder, began: dict[str, Any], recipe: Recipe) -> None:
     """Raise `RunError` with what differs if a run was begun with another recipe: `seed: 1, was 0`."""
     before, now = flattened(began), flattened(yaml.safe_load(to_yaml(recipe.resolved())))
     differing = [
@@ -230,7 +230,7 @@ def refuse_other_recipe(directory: RunDirectory, began: dict[str, Any], recipe: 
         )
 
 
-def write_scores(directory: RunDirectory, found: Evaluation) -> dict[str, Any]:
+def write_scores(directory: RunFolder, found: Evaluation) -> dict[str, Any]:
     """Write metrics.json, with what it has from earlier evaluations, and the pictures; return what it says."""
     while found.figures:
         name, figure = found.figures.popitem()
@@ -241,7 +241,7 @@ def write_scores(directory: RunDirectory, found: Evaluation) -> dict[str, Any]:
     return document
 
 
-def refresh_report(directory: RunDirectory) -> None:
+def refresh_report(directory: RunFolder) -> None:
     """Write report.html; a report that cannot be made is a pity, and no reason for a run to fail."""
     try:
         write_report(directory)
@@ -249,7 +249,7 @@ def refresh_report(directory: RunDirectory) -> None:
         log.warning("the report could not be written: %s", error)
 
 
-def _watchers(recipe: Recipe, directory: RunDirectory, closing: ExitStack) -> list[object]:
+def _watchers(recipe: Recipe, directory: RunFolder, closing: ExitStack) -> list[object]:
     """Return what the recipe's observers watch this run with; they are closed in the end."""
     found = []
     for choice in recipe.observers:

@@ -17,7 +17,7 @@ from cswf_core.recipe import Choice, Recipe, choose
 from cswf_core.recipe.sections import OnlineSection
 from cswf_core.runs.checkpoints import CheckpointFolder
 from cswf_core.runs.durable import read_tensors
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 
 COUNTS = "counts.safetensors"
 """The file in a run's folder that has the counts of its data."""
@@ -36,7 +36,7 @@ class Earlier:
     """What it has and cannot be used, a sentence each."""
 
 
-def read_earlier(directory: RunDirectory) -> Earlier:
+def read_earlier(directory: RunFolder) -> Earlier:
     """Return where a run has ended; raise `RunError` if it has not, or if it has left no checkpoint."""
     record = directory.read_json("run.json")
     if not directory.begun or not isinstance(record, dict):
@@ -55,7 +55,7 @@ def read_earlier(directory: RunDirectory) -> Earlier:
     return Earlier(Snapshot.of(found.part("flow"), found.facts), _counts(directory, lost), facts, tuple(lost))
 
 
-def _counts(directory: RunDirectory, lost: list[str]) -> Sketch | None:
+def _counts(directory: RunFolder, lost: list[str]) -> Sketch | None:
     path = directory.file(COUNTS)
     if not path.exists():
         return None

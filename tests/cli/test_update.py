@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 
 from cswf_core import hookimpl, load_recipe
 from cswf_core.runs.durable import fingerprint
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.session.launch import launch
 from cswf_core.session.update import choose_data, read_earlier, with_arrival
 
@@ -40,7 +40,7 @@ def contents(folder: Path) -> dict[str, str]:
 def first(tmp_path_factory) -> Path:
     """A run of digits 0 to 4 that has kept counts."""
     folder = tmp_path_factory.mktemp("runs") / "first"
-    launch(load_recipe(FIRST[0], FIRST[1:]), RunDirectory(folder), device="cpu")
+    launch(load_recipe(FIRST[0], FIRST[1:]), RunFolder(folder), device="cpu")
     return folder
 
 
@@ -207,9 +207,9 @@ class Stop:
 def test_a_run_that_stops_before_or_after_an_arrival_goes_on_as_if_it_had_not(cswf, tmp_path, at):
     recipe = load_recipe("online-digits", (*SMALL, "online.steps=6", "outputs.checkpoint_every=2"))
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    launch(recipe, RunDirectory(whole), device="cpu")
+    launch(recipe, RunFolder(whole), device="cpu")
     with pytest.raises(KeyboardInterrupt):
-        launch(recipe, RunDirectory(stopped), device="cpu", observers=[Stop(at)])
+        launch(recipe, RunFolder(stopped), device="cpu", observers=[Stop(at)])
     ended = cswf("resume", stopped, "--device", "cpu", "--quiet")
     assert ended.status == 0, ended.err
     assert facts(stopped)["samples_sha256"] == facts(whole)["samples_sha256"]
@@ -220,22 +220,22 @@ def test_a_run_that_stops_before_or_after_an_arrival_goes_on_as_if_it_had_not(cs
 def test_an_update_that_stops_goes_on_as_if_it_had_not(cswf, update, first, tmp_path):
     assert update("--data", NEW).status == 0
     stopped = tmp_path / "stopped"
-    earlier = read_earlier(RunDirectory(first))
+    earlier = read_earlier(RunFolder(first))
     recipe = load_recipe(first / "recipe.yaml")
     recipe = with_arrival(recipe, choose_data(NEW, recipe.registry, (1, 8, 8)), None)
     with pytest.raises(KeyboardInterrupt):
-        launch(recipe, RunDirectory(stopped), device="cpu", observers=[Stop(8)], earlier=earlier)
+        launch(recipe, RunFolder(stopped), device="cpu", observers=[Stop(8)], earlier=earlier)
     assert cswf("resume", stopped, "--device", "cpu", "--quiet").status == 0
     assert facts(stopped)["samples_sha256"] == facts(tmp_path / "out")["samples_sha256"]
     assert facts(stopped)["updates"]["run"] == "first"
 
 
 def test_an_update_without_a_good_checkpoint_is_not_begun_anew_from_nothing(cswf, first, tmp_path):
-    earlier = read_earlier(RunDirectory(first))
+    earlier = read_earlier(RunFolder(first))
     recipe = load_recipe(first / "recipe.yaml")
     recipe = with_arrival(recipe, choose_data(NEW, recipe.registry, (1, 8, 8)), None)
     with pytest.raises(KeyboardInterrupt):
-        launch(recipe, RunDirectory(tmp_path / "a"), device="cpu", observers=[Stop(8)], earlier=earlier)
+        launch(recipe, RunFolder(tmp_path / "a"), device="cpu", observers=[Stop(8)], earlier=earlier)
     for path in (tmp_path / "a/checkpoints").iterdir():
         path.unlink()
     outcome = cswf("resume", tmp_path / "a", "--device", "cpu")

@@ -11,7 +11,7 @@ from PIL import Image
 
 from cswf_core.interfaces import Key, Space
 from cswf_core.recipe import builtin_recipes, load_recipe
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.session.launch import launch
 from tests.conftest import skip_without
 
@@ -60,7 +60,7 @@ def test_every_recipe_runs_to_its_end(name, tmp_path, registry, request, monkeyp
         some = [{**plain.arrivals[i].plain(), "count": 15} for i in (0, -1)]  # of the many rounds, two
         overrides += [f"online.arrivals={json.dumps(some)}"]
     recipe = load_recipe(name, overrides, registry=registry)
-    record = launch(recipe, RunDirectory(tmp_path / "run"), device="cpu")
+    record = launch(recipe, RunFolder(tmp_path / "run"), device="cpu")
     assert record["status"] == "done"
     count = record["particles"]
     assert count == 200 if not plain.arrivals else count > 200
@@ -87,7 +87,7 @@ def test_recipes_on_small_data_come_nearer_to_them(name, tmp_path, registry):
     recipe = load_recipe(
         name, ["particles.count=400", "schedule.steps=60", "outputs.log_every=1"], registry=registry
     )
-    launch(recipe, RunDirectory(tmp_path / "run"), device="cpu")
+    launch(recipe, RunFolder(tmp_path / "run"), device="cpu")
     rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert len(rows) == 60
     assert rows[-1]["sliced_distance"] < rows[0]["sliced_distance"] / 2
@@ -98,7 +98,7 @@ def test_recipes_on_small_data_come_nearer_to_them(name, tmp_path, registry):
 def test_a_recipe_runs_shortened_on_all_of_its_data(name, tmp_path, registry):
     skip_without(load_recipe(name, registry=registry).data.name)
     recipe = load_recipe(name, ["schedule.scale=0.01", "particles.count=200"], registry=registry)
-    assert launch(recipe, RunDirectory(tmp_path / "run"), device="cpu")["status"] == "done"
+    assert launch(recipe, RunFolder(tmp_path / "run"), device="cpu")["status"] == "done"
 
 
 def test_all_experiments_of_the_paper_have_their_recipes():
@@ -177,7 +177,7 @@ def test_a_short_pyramid_comes_nearer_to_held_out_images_than_the_baseline(tmp_p
     ours = load_recipe(
         "cifar10-unconditional", [*shared, "data.count=2000", "schedule.scale=0.05"], registry=registry
     )
-    record = launch(ours, RunDirectory(tmp_path / "ours"), device="cpu")
+    record = launch(ours, RunFolder(tmp_path / "ours"), device="cpu")
     distance = record["metrics"]["sliced_wasserstein_test"]
     # η = d diverges with so few directions; 400 is the largest round number that does not.
     swf = ["data={use: cifar10, count: 2000, dequantise: once}", "schedule.step_size=400"]
@@ -186,7 +186,7 @@ def test_a_short_pyramid_comes_nearer_to_held_out_images_than_the_baseline(tmp_p
         baseline = load_recipe(
             "swf-baseline", [*swf, *shared, steps, f"projection.reuse={reuse}"], registry=registry
         )
-        scores = launch(baseline, RunDirectory(tmp_path / reuse), device="cpu")["metrics"]
+        scores = launch(baseline, RunFolder(tmp_path / reuse), device="cpu")["metrics"]
         assert distance < 0.9 * scores["sliced_wasserstein_test"]
 
 
