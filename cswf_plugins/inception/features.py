@@ -33,15 +33,15 @@ def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
     def compute() -> Tensor:
         if not samples.space.is_image:
             raise DataError(f"features are of images; these are samples in {samples.space} dimensions")
-        found = weights.find(bench)
-        bench.used["weights"] = {"file": found.kind.name, "sha256": found.kind.sha256}
-        what = f"features of {bench.names.get(samples, 'generated')}"
+        file = weights.find(bench)
+        bench.used["weights"] = {"file": file.kind.name, "sha256": file.kind.sha256}
+        title = f"features of {bench.names.get(samples, 'generated')}"
         place = _place(comparison, samples, mode, ".features.npy")
         stored = None if place is None else _stored(place, len(samples))
         if stored is not None:
             return stored.to(comparison.draw.device)
-        network = bench.keep(("inception", found.path), lambda: Network(found, comparison.draw.device))
-        computed = network.features(bench.images(samples), mode, what, bench.tell)
+        network = bench.keep(("inception", file.path), lambda: Network(file, comparison.draw.device))
+        computed = network.features(bench.images(samples), mode, title, bench.tell)
         if place is not None:
             rows = computed.cpu().numpy()
             write_cached(place, lambda file: np.save(file, rows, allow_pickle=False))

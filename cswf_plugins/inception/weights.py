@@ -1,4 +1,4 @@
-"""The feature network's file: where it may lie, whether it is the right one, and how to get it."""
+"""The feature network's file: the places it may be in, its checksum, and its download."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Trained:
     accuracy: float
     """The share of real images it has not seen that it gets right."""
     words: str
-    """What it has learnt from, and which images those are."""
+    """The training of the network, in words for the protocol."""
 
 
 @attrs.frozen(kw_only=True)
@@ -195,8 +195,8 @@ class Classifier(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return a number for each class, the larger the likelier; images are n×C×H×W within about ±2."""
-        found: Tensor = self.last(self.layers(images).amax(dim=(2, 3)))
-        return found
+        logits: Tensor = self.last(self.layers(images).amax(dim=(2, 3)))
+        return logits
 
     def learn(
         self, images: Tensor, labels: Tensor, varied: Variation, steps: int, batch: int, draw: Draw
