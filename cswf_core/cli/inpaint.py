@@ -7,7 +7,14 @@ from pathlib import Path
 
 import click
 
-from cswf_core.cli.options import device_option, plugins_dir_option, quiet_option, replace_option, seed_option
+from cswf_core.cli.options import (
+    device_option,
+    out_option,
+    plugins_dir_option,
+    quiet_option,
+    replace_option,
+    seed_option,
+)
 from cswf_core.cli.terminal import prepare
 from cswf_core.model import load_model
 from cswf_core.model.images import read_images, read_mask
@@ -28,11 +35,7 @@ from cswf_core.runs.progress import WorkProgress, say
 )
 @click.option("--resize", is_flag=True, help="Bring images of another size to the model's.")
 @seed_option
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="FILE.png, FILE.npz, or a folder for one PNG each.  [default: completions.npz and .png here]",
-)
+@out_option("FILE.png, FILE.npz, or a folder for one PNG each.  [default: completions.npz and .png here]")
 @replace_option
 @device_option
 @quiet_option

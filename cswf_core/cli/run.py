@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cswf_core.cli.options import device_option, plugins_dir_option, quiet_option
+from cswf_core.cli.options import device_option, out_option, plugins_dir_option, quiet_option
 from cswf_core.cli.terminal import (
     folder_name,
     introduce,
@@ -24,11 +24,7 @@ from cswf_core.runs.progress import say
 @click.command()
 @click.argument("recipe")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="Folder for the results.  [default: runs/NAME, or runs/NAME-2 and so on if that is taken]",
-)
+@out_option("Folder for the results.  [default: runs/NAME, or runs/NAME-2 and so on if that is taken]")
 @device_option
 @quiet_option
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder, runs/NAME without --out.")

@@ -36,15 +36,15 @@ def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
         file = weights.find(bench)
         bench.used["weights"] = {"file": file.kind.name, "sha256": file.kind.sha256}
         title = f"features of {bench.names.get(samples, 'generated')}"
-        place = _place(comparison, samples, mode, ".features.npy")
-        stored = None if place is None else _stored(place, len(samples))
+        path = cache_file(comparison, samples, mode, ".features.npy")
+        stored = None if path is None else _stored(path, len(samples))
         if stored is not None:
             return stored.to(comparison.draw.device)
         network = bench.keep(("inception", file.path), lambda: Network(file, comparison.draw.device))
         computed = network.features(bench.images(samples), mode, title, bench.tell)
-        if place is not None:
+        if path is not None:
             rows = computed.cpu().numpy()
-            write_cached(place, lambda file: np.save(file, rows, allow_pickle=False))
+            write_cached(path, lambda file: np.save(file, rows, allow_pickle=False))
         return computed
 
     return bench.keep(("features", samples, mode), compute)
@@ -53,8 +53,8 @@ def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
 def some_features(comparison: Comparison, samples: Dataset, mode: Mode, index: Tensor) -> Tensor:
     """Return the features of the samples that `index` (m) names: m×2,048; if none are known, only theirs."""
     bench = comparison.bench
-    place = _place(comparison, samples, mode, ".features.npy")
-    known = bench.has(("features", samples, mode)) or (place is not None and place.is_file())
+    path = cache_file(comparison, samples, mode, ".features.npy")
+    known = bench.has(("features", samples, mode)) or (path is not None and path.is_file())
     if known or len(index) == len(samples):
         rows = features(comparison, samples, mode)
         return rows[index.to(rows.device)]
@@ -66,15 +66,15 @@ def feature_moments(comparison: Comparison, samples: Dataset, mode: Mode) -> Mom
     """Return mean and covariance of a set's features; for named real images, from the cache if it has them."""
 
     def compute() -> Moments:
-        place = _place(comparison, samples, mode, ".npz")
-        stored = None if place is None else _stored_moments(place)
+        path = cache_file(comparison, samples, mode, ".npz")
+        stored = None if path is None else _stored_moments(path)
         if stored is not None:
             return stored.to(comparison.draw.device)
         computed = moments(features(comparison, samples, mode))
-        if place is not None:
+        if path is not None:
             mu, sigma = computed.mean.cpu().numpy(), computed.covariance.cpu().numpy()
             key = json.dumps(_key(comparison, samples, mode))
-            write_cached(place, lambda file: np.savez(file, mu=mu, sigma=sigma, count=computed.count, key=key))
+            write_cached(path, lambda file: np.savez(file, mu=mu, sigma=sigma, count=computed.count, key=key))
         return computed
 
     return comparison.bench.keep(("moments", samples, mode), compute)
@@ -93,7 +93,7 @@ def _key(comparison: Comparison, samples: Dataset, mode: Mode) -> dict[str, Any]
     }
 
 
-def _place(comparison: Comparison, samples: Dataset, mode: Mode, ending: str) -> Path | None:
+def cache_file(comparison: Comparison, samples: Dataset, mode: Mode, ending: str) -> Path | None:
     """Return the cache file of a named set; None for others."""
     if samples not in comparison.bench.names:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import attrs
@@ -12,16 +13,26 @@ from PIL import Image
 
 from cswf_core.evaluation.evaluate import merge_documents
 from cswf_core.evaluation.samples import conform, read_archive, read_folder
+from cswf_core.recipe import load_recipe
+from cswf_core.runs.folder import RunFolder
+from cswf_core.session.launch import launch
 
 SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", "outputs.snapshots=[0, 3]")
 SLICED = ("--metric", "sliced-wasserstein", "--device", "cpu")
 
 
-@pytest.fixture
-def run(cswf, tmp_path) -> Path:
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
     """A small run of the demo."""
-    assert cswf("run", "digits", *SMALL, "--out", tmp_path / "run", "--device", "cpu", "--quiet").status == 0
-    return tmp_path / "run"
+    folder = tmp_path_factory.mktemp("eval") / "run"
+    launch(load_recipe("digits", SMALL), RunFolder(folder), device="cpu")
+    return folder
+
+
+@pytest.fixture
+def run(finished, tmp_path) -> Path:
+    """A copy of the run, to be written to."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ def test_statistics_of_named_real_images_are_kept_and_used_again(
 def test_other_images_of_the_same_name_have_statistics_of_their_own(network, photographs):
     one, other = (photographs.take(torch.arange(first, first + 3)) for first in (0, 3))
     places = [
-        store._place(compare(x, x, bench=Workbench(names={x: "cifar10:train"})), x, "clean", ".npz")
+        store.cache_file(compare(x, x, bench=Workbench(names={x: "cifar10:train"})), x, "clean", ".npz")
         for x in (one, other)
     ]
     assert places[0] != places[1]
@@ -100,7 +100,7 @@ def test_a_damaged_cache_is_computed_again(network, photographs):
     first = compare(some, some, bench=Workbench(names={some: "damaged:train"}))
     expected = store.feature_moments(first, some, "legacy_tensorflow")
     for ending in (".npz", ".features.npy"):
-        store._place(first, some, "legacy_tensorflow", ending).write_bytes(b"junk")
+        store.cache_file(first, some, "legacy_tensorflow", ending).write_bytes(b"junk")
     second = compare(some, some, bench=Workbench(names={some: "damaged:train"}))
     found = store.feature_moments(second, some, "legacy_tensorflow")
     torch.testing.assert_close(found.mean, expected.mean)
