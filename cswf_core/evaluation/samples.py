@@ -251,8 +251,8 @@ def read_archive(path: Path) -> Dataset:
     if name is None:
         held = ", ".join(arrays) or "nothing"
         raise DataError(f"{path} has no 'images' (or 'arr_0') and no 'points'; it holds {held}")
-    found = _dataset(_bytes(path, name, arrays[name]), labels, ())
-    return attrs.evolve(found, conditions=attrs.evolve(found.conditions, origin=origin))
+    samples = _dataset(_bytes(path, name, arrays[name]), labels, ())
+    return attrs.evolve(samples, conditions=attrs.evolve(samples.conditions, origin=origin))
 
 
 def _bytes(path: Path, name: str, images: Array) -> NDArray[np.uint8]:

@@ -76,13 +76,13 @@ class ClassAccuracy(Metric):
     def compute(self, comparison: Comparison) -> Result:
         """Return `class_accuracy` and, for real images, `class_accuracy_real`."""
         generated, training, bench = comparison.generated, comparison.training, comparison.bench
-        asked = labels_of(generated, "class-accuracy", "the generated samples")
+        wanted = labels_of(generated, "class-accuracy", "the generated samples")
         if training is None:
             raise DataError("metric 'class-accuracy' needs the training images, and they are not known")
         self.check(training, bench)
         key = ("classifier", training, comparison.held_out, self, comparison.draw.key)
         trained = bench.keep(key, lambda: self._trained(comparison, training))
-        score = trained.network.accuracy(bench.images(generated), asked)
+        score = trained.network.accuracy(bench.images(generated), wanted)
         protocol = (
             f"share of {len(generated):,} generated images that a small convolutional network takes for the "
             f"class that was asked for; {trained.words} is class_accuracy_real, the ceiling"
