@@ -1,27 +1,23 @@
-"""Files that can be made again: what was decoded, what was computed from real images."""
+"""The cache below the data's root: decoded pictures, features of real images."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
+from cswf_core.errors import RunError
+from cswf_core.runs.durable import make_folder, replacing
 
-def write_whole(path: Path, save: Callable[[IO[bytes]], object]) -> None:
-    """Let `save` write a file under another name first, so that one with the right name is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-", suffix=path.suffix)
+log = logging.getLogger("cswf")
+
+
+def write_cached(path: Path, save: Callable[[IO[bytes]], object]) -> None:
+    """Let `save` write a file of the cache; one that cannot be written is a warning."""
     try:
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(handle, 0o644)  # mkstemp lets nobody else read, and a data folder may be shared
+        make_folder(path.parent)
+        with replacing(path) as temporary, temporary.open("wb") as file:
             save(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+    except RunError as error:
+        log.warning("the cache stays as it is: %s", error)

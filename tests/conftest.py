@@ -62,11 +62,11 @@ def registry() -> Registry:
 def digits_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the demo leaves: `cswf run digits`, once for all tests."""
     from cswf_core.recipe import load_recipe
-    from cswf_core.runs.folder import RunDirectory
+    from cswf_core.runs.folder import RunFolder
     from cswf_core.session.run import launch
 
     folder = tmp_path_factory.mktemp("demo") / "digits"
-    launch(load_recipe("digits"), RunDirectory(folder), device="cpu")
+    launch(load_recipe("digits"), RunFolder(folder), device="cpu")
     return folder
 
 

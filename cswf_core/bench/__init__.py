@@ -1,1 +1,1 @@
-"""How fast a step is: what is measured, against what, and how it is shown."""
+"""Benchmarks of a step: the measurement, a naive step to compare with, and the report."""

@@ -1,24 +1,28 @@
-"""One measurement: a flow built from a recipe, some of its steps timed whole, some part by part."""
+"""Measurements: steps timed whole and part by part, a naive step beside them, and the device's own limits."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import itertools
 import math
-import platform
-from collections.abc import Iterator
+import resource
+import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import attrs
 import torch
+from torch import Tensor
 
-from cswf_core.bench.ceilings import Ceilings
-from cswf_core.bench.naive import NaiveTimes, time_naive
-from cswf_core.bench.single_stage import only_stage
-from cswf_core.bench.timing import durations, forget_peak, peak, reserved
+from cswf_core.bench.naive import ROWS, full_float32, naive_step, random_directions
+from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock, Share, Stopwatch
 from cswf_core.flow.flow import Flow, State
+from cswf_core.interfaces import ProjectionSampler, Schedule, Space, Stage
 from cswf_core.kernels.memory import is_out_of_memory
 from cswf_core.recipe import Recipe, build_flow
 from cswf_core.runs.record import describe_device
@@ -29,10 +33,23 @@ WARMUP_PARTS = 2
 PART_STEPS = 5
 """Steps that are timed part by part, at least."""
 
+CEILING_REPEATS = 9
+COPIED = {"cuda": 2**30, "cpu": 2**27}
+"""Bytes of the buffer that is copied: far more than the caches hold."""
+SIDE = {"cuda": 8192, "cpu": 1024}
+"""n of the n×n matrices that are multiplied."""
+
+NAIVE_REPEATS = 3
+ENOUGH = 5_000.0
+"""Milliseconds after which one naive step is enough."""
+
+RESET_PEAK = "5"
+"""The number that makes Linux count a process's peak memory afresh."""
+
 
 @attrs.frozen
 class Effort:
-    """How many steps to take."""
+    """Numbers of steps to take."""
 
     steps: int = 10
     """Timed whole."""
@@ -40,9 +57,36 @@ class Effort:
     """Before those: kernels are compiled, memory is claimed."""
 
 
+@attrs.frozen
+class Ceilings:
+    """The two rates of a device that no step can exceed, as measured."""
+
+    copy_bandwidth: float
+    """Bytes per second of a copy from device memory to device memory, read and written ones together."""
+    matrix_rate: float
+    """Floating-point operations per second of a large product: float16 summed in float32 on a GPU, float32
+    on a CPU."""
+
+    def bandwidth_fraction(self, moved: float, milliseconds: float) -> float:
+        """Return the share of the copy bandwidth at which so many bytes were moved in that time."""
+        return _rate(moved, milliseconds) / self.copy_bandwidth
+
+    def matrix_fraction(self, flops: float, milliseconds: float) -> float:
+        """Return the share of the matrix rate at which so many operations were done in that time."""
+        return _rate(flops, milliseconds) / self.matrix_rate
+
+
+@attrs.frozen
+class NaiveTimes:
+    """Times and memory of the naive step."""
+
+    milliseconds: list[float]
+    peak_memory_bytes: int
+
+
 @attrs.frozen(kw_only=True)
 class Result:
-    """What a step costs."""
+    """The cost of a step."""
 
     name: str
     """The recipe's."""
@@ -118,10 +162,10 @@ def measure(
 
 def with_naive(result: Result, device: torch.device) -> Result:
     """Return the result with the time of a naive step of the same sizes, if that fits into memory."""
-    found = result.sizes
-    d = found["stage_dimension"] + found["condition_length"]
+    sizes = result.sizes
+    d = sizes["stage_dimension"] + sizes["condition_length"]
     try:
-        times = time_naive(d, found["particles"], found["data"], found["directions"], device)
+        times = time_naive(d, sizes["particles"], sizes["data"], sizes["directions"], device)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
@@ -129,8 +173,26 @@ def with_naive(result: Result, device: torch.device) -> Result:
     return attrs.evolve(result, naive=times)
 
 
+def time_naive(d: int, M: int, N: int, H: int, device: torch.device) -> NaiveTimes:
+    """Time the naive step, its draw of directions included, on random particles and data of these sizes."""
+    forget_peak(device)
+    generator = torch.Generator(device).manual_seed(0)
+    z = torch.randn(d, M, generator=generator, device=device)
+    data = torch.randn(d, N, generator=generator, device=device)
+
+    def step(count: int) -> Tensor:
+        return naive_step(z, data, random_directions(count, d, generator), 0.1)
+
+    with full_float32():
+        durations(device, partial(step, min(H, ROWS)), 1)
+        taken = durations(device, partial(step, H), 1)
+        if taken[0] < ENOUGH:
+            taken += durations(device, partial(step, H), NAIVE_REPEATS - 1)
+    return NaiveTimes(taken, peak(device))
+
+
 def parts(flow: Flow, evolution: Iterator[State], steps: int, reuse: int) -> dict[str, Share]:
-    """Return what each part of a step takes, by steps with a stopwatch in the flow."""
+    """Return each part's share of a step, by steps with a stopwatch in the flow."""
     flow.clock = Stopwatch(flow.device)
     for _ in range(WARMUP_PARTS * reuse):  # parts that are one kernel otherwise are compiled on their own
         next(evolution)
@@ -156,26 +218,121 @@ def sizes(flow: Flow, recipe: Recipe) -> dict[str, Any]:
         "dimension": flow.data.space.dimension,
         "resolution": list(grid.shape[1:]) if grid.is_image else None,
         "stage_dimension": grid.dimension,
-        "patch": getattr(stage.sampler or recipe.projection.part, "patch", None),
+        "patch": getattr(getattr(stage.sampler, "plugin", stage.sampler), "patch", None),
         "classes": len(flow.data.classes),
         "condition_length": flow.condition_length,
         "reuse": recipe.reuse,
     }
 
 
-def versions() -> dict[str, str | None]:
-    """Return the versions that a time depends on."""
-    return {
-        "python": platform.python_version(),
-        "cswf": _version("cswf"),
-        "torch": torch.__version__,
-        "triton": _version("triton"),
-        "cuda": torch.version.cuda,
-    }
+@attrs.frozen
+class SingleStage(Schedule):
+    """A schedule with one stage of another, which takes all its steps whatever the other's `stop` says."""
+
+    schedule: Schedule
+    number: int | None
+    """The stage's number, counted from 1 as in the progress of a run; None is the last."""
+    steps: int
+
+    def stages(self, space: Space, projection: ProjectionSampler) -> Sequence[Stage]:
+        """Return the stage, with one step size throughout: its first, unless so few directions cannot bear it.
+
+        A step takes as long whatever its size, and a flow that runs away would end the measurement.
+        """
+        every = list(self.schedule.stages(space, projection))
+        number = len(every) if self.number is None else self.number
+        if not 1 <= number <= len(every):
+            raise RunError(f"there is no stage {number}: the schedule has {len(every)}, counted from 1")
+        stage = every[number - 1]
+        fields = {field.name: getattr(stage, field.name) for field in attrs.fields(Stage)}
+        eta = min(stage.eta(0), stage.directions / 2)
+        return [Stage(**{**fields, "steps": self.steps, "step_size": eta})]
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def only_stage(recipe: Recipe, number: int | None, steps: int) -> Recipe:
+    """Return the recipe with one stage of its schedule (None: the last), `steps` long."""
+    single = SingleStage(recipe.schedule.part, number, steps)
+    return attrs.evolve(recipe, schedule=attrs.evolve(recipe.schedule, part=single))
+
+
+def measure_ceilings(device: torch.device) -> Ceilings:
+    """Measure both, in a second or so."""
+    return Ceilings(copy_bandwidth(device), matrix_rate(device))
+
+
+def copy_bandwidth(device: torch.device) -> float:
+    """Return bytes per second, counting each byte that is read and each that is written."""
+    size = COPIED[device.type]
+    source = torch.zeros(size // 4, device=device)
+    target = torch.empty_like(source)
+    return 2 * size / _seconds(device, partial(target.copy_, source))
+
+
+def matrix_rate(device: torch.device) -> float:
+    """Return floating-point operations per second. Entries are random: zeros save power, and go faster."""
+    n = SIDE[device.type]
+    dtype = torch.float16 if device.type == "cuda" else torch.float32
+    a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
+    product = torch.empty_like(a)
+    return 2 * n**3 / _seconds(device, partial(torch.mm, a, b, out=product))
+
+
+def _seconds(device: torch.device, work: Callable[[], object]) -> float:
+    durations(device, work, 2)  # libraries are loaded and caches filled the first time
+    return median(durations(device, work, CEILING_REPEATS)) / 1e3
+
+
+def durations(device: torch.device, work: Callable[[], object], times: int) -> list[float]:
+    """Return the milliseconds of each of `times` calls in a row.
+
+    On a GPU the calls follow each other as in a run: nobody waits in between, and marks in the queue of work
+    tell the times apart.
+    """
+    if device.type == "cuda":
+        return _on_gpu(device, work, times)
+    taken = []
+    for _ in range(times):
+        began = time.perf_counter()
+        work()
+        taken.append((time.perf_counter() - began) * 1e3)
+    return taken
+
+
+def _on_gpu(device: torch.device, work: Callable[[], object], times: int) -> list[float]:
+    with torch.cuda.device(device):
+        event: Any = torch.cuda.Event
+        marks = [event(enable_timing=True) for _ in range(times + 1)]
+        torch.cuda.synchronize()
+        marks[0].record()
+        for mark in marks[1:]:
+            work()
+            mark.record()
+        torch.cuda.synchronize()
+    return [float(a.elapsed_time(b)) for a, b in itertools.pairwise(marks)]
+
+
+def forget_peak(device: torch.device) -> None:
+    """Give back what is not used any more, and count the peak of memory from here on."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        with contextlib.suppress(OSError):  # elsewhere the peak is that of the whole process
+            Path("/proc/self/clear_refs").write_text(RESET_PEAK, encoding="ascii")
+
+
+def peak(device: torch.device) -> int:
+    """Return the most bytes in use since `forget_peak`: of tensors on a GPU, of the whole process on a CPU."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def reserved(device: torch.device) -> int | None:
+    """Return the most bytes that PyTorch held on a GPU since `forget_peak`, in use or not; None on a CPU."""
+    return int(torch.cuda.max_memory_reserved(device)) if device.type == "cuda" else None
+
+
+def _rate(amount: float, milliseconds: float) -> float:
+    return amount / milliseconds * 1e3 if milliseconds > 0 else 0.0

@@ -9,27 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
-import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.bench.timing import durations, forget_peak, peak
-
 ROWS = 512
 """Directions at a time."""
-REPEATS = 3
-ENOUGH = 5_000.0
-"""Milliseconds after which one repetition is enough."""
-
-
-@attrs.frozen
-class NaiveTimes:
-    """How the naive step did."""
-
-    milliseconds: list[float]
-    peak_memory_bytes: int
 
 
 def naive_step(z: Tensor, data: Tensor, thetas: Iterable[Tensor], eta: float) -> Tensor:
@@ -59,24 +44,6 @@ def random_directions(count: int, d: int, generator: torch.Generator, rows: int 
         size = min(rows, count - first), d
         theta = torch.randn(size, generator=generator, device=generator.device)
         yield theta / torch.linalg.vector_norm(theta, dim=1, keepdim=True)
-
-
-def time_naive(d: int, M: int, N: int, H: int, device: torch.device) -> NaiveTimes:
-    """Time the naive step, its draw of directions included, on random particles and data of these sizes."""
-    forget_peak(device)
-    generator = torch.Generator(device).manual_seed(0)
-    z = torch.randn(d, M, generator=generator, device=device)
-    data = torch.randn(d, N, generator=generator, device=device)
-
-    def step(count: int) -> Tensor:
-        return naive_step(z, data, random_directions(count, d, generator), 0.1)
-
-    with full_float32():
-        durations(device, partial(step, min(H, ROWS)), 1)
-        taken = durations(device, partial(step, H), 1)
-        if taken[0] < ENOUGH:
-            taken += durations(device, partial(step, H), REPEATS - 1)
-    return NaiveTimes(taken, peak(device))
 
 
 @contextmanager

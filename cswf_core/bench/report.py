@@ -1,4 +1,4 @@
-"""Measurements as tables for people and as JSON for programs."""
+"""The report of a measurement: a table for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
+import torch
 from rich.console import Console
 from rich.table import Table
 
-from cswf_core.bench.ceilings import Ceilings
-from cswf_core.bench.measure import Result, versions
-from cswf_core.bench.random_data import times
+from cswf_core.bench.measure import Ceilings, Result
+from cswf_core.bench.request import times
 from cswf_core.flow.clock import PARTS, Share
+from cswf_core.runs.record import versions
 
 UNITS = ("", "k", "M", "G", "T", "P")
 
 
 @attrs.frozen(kw_only=True)
 class Row:
-    """One value of a sweep, and what came of it."""
+    """One value of a sweep, and its measurement."""
 
     key: str
     value: str
@@ -65,7 +66,7 @@ def as_json(result: Result, command: str) -> dict[str, Any]:
         **result.choices,
         "sizes": result.sizes,
         "device": result.device,
-        "versions": versions(),
+        "versions": {"triton": None, "cuda": None, **versions(), "torch": torch.__version__},
         "step_ms": result.step_ms,
         "step_ms_mean": math.fsum(result.step_ms_all) / len(result.step_ms_all),
         "step_ms_all": result.step_ms_all,
@@ -102,7 +103,7 @@ def sweep_as_json(rows: Sequence[Row], command: str) -> list[dict[str, Any]]:
 
 
 def ordered(parts: dict[str, Share]) -> list[str]:
-    """Return the names of parts in the order of a step; parts that we do not know come last."""
+    """Return the names of parts in the order of a step; unknown ones come last."""
     return sorted(parts, key=lambda name: PARTS.index(name) if name in PARTS else len(PARTS))
 
 
@@ -134,21 +135,21 @@ def sweep_as_text(rows: Sequence[Row]) -> str:
     table = _table((rows[0].key, "step", "growth", "per added", "memory", "naive", "speedup"))
     for before, row in itertools.pairwise([None, *rows]):
         assert row is not None
-        found, growth, slope = row.result, row.growth(rows[0]), row.slope(before)
-        if found is None:
+        result, growth, slope = row.result, row.growth(rows[0]), row.slope(before)
+        if result is None:
             table.add_row(row.value, "out of memory")
             continue
         table.add_row(
             row.value,
-            _ms(found.step_ms),
+            _ms(result.step_ms),
             "" if growth is None else f"{growth:.2f}",
             "" if slope is None else _each(slope),
-            f"{_unit(found.peak_memory_bytes)}B",
-            "" if found.naive_ms is None else _ms(found.naive_ms),
-            "" if found.speedup is None else f"{found.speedup:.2f}",
+            f"{_unit(result.peak_memory_bytes)}B",
+            "" if result.naive_ms is None else _ms(result.naive_ms),
+            "" if result.speedup is None else f"{result.speedup:.2f}",
         )
     first = next((row.result for row in rows if row.result is not None), None)
-    return "\n".join([*([] if first is None else [_title(first), *first.notes, ""]), _drawn(table)])
+    return "\n".join([*([] if first is None else [_title(first), *first.notes, ""]), _render(table)])
 
 
 def _title(result: Result) -> str:
@@ -167,7 +168,7 @@ def _parts_table(result: Result) -> str:
         )
     whole = result.work()
     table.add_row("whole step", _ms(whole.milliseconds), "", *_work(whole, result))
-    return _drawn(table)
+    return _render(table)
 
 
 def _work(share: Share, result: Result) -> tuple[str, str, str, str]:
@@ -195,7 +196,7 @@ def _table(headings: Sequence[str]) -> Table:
     return table
 
 
-def _drawn(table: Table) -> str:
+def _render(table: Table) -> str:
     console = Console(width=200, highlight=False)
     with console.capture() as captured:
         console.print(table)

@@ -1,16 +1,17 @@
-"""What is to be timed: sizes and names that were asked for, one measurement or several."""
+"""Requests of `cswf bench`: a recipe, or random data of some sizes, and the values of a sweep."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 import torch
 
-from cswf_core.bench.random_data import RandomData, times
-from cswf_core.errors import CswfError, RunError, did_you_mean
+from cswf_core.errors import CswfError, DataError, RunError, did_you_mean
+from cswf_core.interfaces import ProjectionSampler
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Recipe, load_recipe
 
@@ -21,7 +22,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 """Sizes of random data on each type of device; those on a CPU take seconds."""
 
 NAMES = {"cdf": "histogram", "precision": "auto"}
-"""What random data are timed with unless something else is asked for."""
+"""Plugins and precision that random data are timed with by default."""
 
 SIZES = {"particles": "particles.count", "data": "data.count", "directions": "schedule.directions"}
 CHOICES = {
@@ -31,15 +32,74 @@ CHOICES = {
     "precision": "particles.precision",
     "seed": "seed",
 }
-"""Where a recipe has what an option changes."""
+"""The keys of a recipe that the options change."""
 
 RANDOM_ONLY = ("shape", "resolution", "patch", "classes")
 """Sizes that a recipe's data and stages have already."""
 
 
 @attrs.frozen(kw_only=True)
+class RandomData:
+    """The sizes of random data and of the stage that they are used in."""
+
+    particles: int
+    data: int
+    directions: int
+    shape: tuple[int, ...]
+    """(C, H, W), or (d,) for points."""
+    resolution: tuple[int, int] | None
+    """The grid of the stage; None is that of the images."""
+    patch: int
+    classes: int
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse a grid that the data cannot have."""
+        if self.resolution is None:
+            return
+        if len(self.shape) == 1:
+            raise RunError(f"points in {self.shape[0]} dimensions have no resolution; leave --resolution out")
+        if any(k > side for k, side in zip(self.resolution, self.shape[1:], strict=True)):
+            raise RunError(
+                f"a resolution of {times(self.resolution)} is larger than the images, {times(self.shape)}"
+            )
+
+    def load(self, overrides: Sequence[str], registry: Registry) -> Recipe:
+        """Return the recipe, changed by `key=value` overrides, of which one names the projection."""
+        recipe = self._read(self._constant() if len(self.shape) == 1 else self._pyramid(), overrides, registry)
+        if len(self.shape) == 1 or has_patches(recipe.projection.part, self.patch):
+            return recipe
+        if self.resolution not in (None, self.shape[1:]):
+            raise RunError(
+                f"projection '{recipe.projection.name}' has no patches, so that it is timed at the images' own "
+                f"resolution, {times(self.shape[1:])}; leave --resolution out"
+            )
+        return self._read(self._constant(), overrides, registry)
+
+    def _read(self, schedule: dict[str, Any], overrides: Sequence[str], registry: Registry) -> Recipe:
+        """Return the recipe with a schedule and overrides."""
+        data = {"use": "synthetic", "count": self.data, "shape": list(self.shape), "classes": self.classes}
+        content = {
+            "name": "random points" if len(self.shape) == 1 else "random images",
+            "data": data,
+            "particles": {"count": self.particles},
+            "condition": "one-hot" if self.classes else "none",
+            "schedule": {**schedule, "directions": self.directions},
+        }
+        return load_recipe(content, overrides, registry=registry)
+
+    def _pyramid(self) -> dict[str, Any]:
+        height, width = self.resolution or self.shape[1:]
+        return {"use": "pyramid", "entries": [f"({height}×{width}) [{self.patch}]"]}
+
+    def _constant(self) -> dict[str, Any]:
+        """Return a schedule for points, or for a projection that sees whole images; η as in a pyramid."""
+        step_size = min(math.prod(self.shape), self.directions / 2)
+        return {"use": "constant", "steps": 1, "step_size": step_size}
+
+
+@attrs.frozen(kw_only=True)
 class Request:
-    """What somebody asked for; None leaves the choice to us, or to the recipe."""
+    """The options of a measurement; None is the default, or the recipe's own value."""
 
     recipe: str | None = None
     """A built-in name or a path; None is random data."""
@@ -68,7 +128,7 @@ class Request:
         return load_recipe(self.recipe, [*changes, *self.overrides], registry=registry)
 
     def note(self, device: torch.device) -> str:
-        """Return what has to be said about sizes that nobody asked for, if anything."""
+        """Return a note about sizes that are smaller by default, if there are any."""
         if self.recipe is not None or device.type != "cpu":
             return ""
         smaller = {k: v for k, v in DEFAULTS[device.type].items() if getattr(self, k) is None}
@@ -84,9 +144,9 @@ class Request:
         return RandomData(**sizes).load([*named._changes(CHOICES), *self.overrides], registry)
 
     def _changes(self, places: dict[str, str]) -> list[str]:
-        """Return what was asked for as `key=value` overrides of a recipe."""
-        given = {place: getattr(self, option) for option, place in places.items()}
-        return [f"{place}={value}" for place, value in given.items() if value is not None]
+        """Return the options as `key=value` overrides of a recipe."""
+        values = {place: getattr(self, option) for option, place in places.items()}
+        return [f"{place}={value}" for place, value in values.items() if value is not None]
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
@@ -113,7 +173,7 @@ def parse_count(text: str) -> int:
     return sizes[0]
 
 
-SWEPT: dict[str, Callable[[str], Any]] = {
+VARIABLE: dict[str, Callable[[str], Any]] = {
     "particles": parse_count,
     "data": parse_count,
     "directions": parse_count,
@@ -121,7 +181,7 @@ SWEPT: dict[str, Callable[[str], Any]] = {
     "patch": parse_count,
     "shape": parse_shape,
 }
-"""What a sweep can vary, and how its values are read."""
+"""Options that a sweep can vary, each with the function that reads its values."""
 
 
 def sweep(request: Request, text: str) -> tuple[str, dict[str, Request]]:
@@ -129,17 +189,17 @@ def sweep(request: Request, text: str) -> tuple[str, dict[str, Request]]:
     key, equals, values = (part.strip() for part in text.partition("="))
     if not equals:
         raise RunError(f"--sweep '{text}' must be KEY=A,B,C as in particles=10000,50000")
-    if key not in SWEPT:
-        raise RunError(f"--sweep cannot vary '{key}'{did_you_mean(key, SWEPT)}")
+    if key not in VARIABLE:
+        raise RunError(f"--sweep cannot vary '{key}'{did_you_mean(key, VARIABLE)}")
     if getattr(request, key) is not None:
         raise RunError(f"--{key} and --sweep both say what '{key}' is; leave one out")
-    found: dict[str, Request] = {}
+    requests: dict[str, Request] = {}
     for value in (part.strip() for part in values.split(",")):
         try:
-            found[value] = attrs.evolve(request, **{key: SWEPT[key](value)})
+            requests[value] = attrs.evolve(request, **{key: VARIABLE[key](value)})
         except CswfError as error:
             raise RunError(f"--sweep {key}: {error}") from None
-    return key, found
+    return key, requests
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -148,3 +208,17 @@ def _numbers(text: str) -> tuple[int, ...]:
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         return ()
     return tuple(int(part) for part in parts)
+
+
+def has_patches(projection: ProjectionSampler, patch: int) -> bool:
+    """Say whether a schedule can set the patches of a projection."""
+    try:
+        projection.patched(patch)
+    except DataError:
+        return False
+    return True
+
+
+def times(sizes: Sequence[int]) -> str:
+    """Return sizes as one writes them: 3×32×32."""
+    return "×".join(map(str, sizes))

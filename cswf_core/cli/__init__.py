@@ -1,4 +1,4 @@
-"""The command `cswf`. Command modules are imported when their command is called, so `--help` is quick."""
+"""The command `cswf`. Each of its commands is a file, imported when it is called, so that `--help` is quick."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ import click
 from cswf_core.errors import CswfError, Terminated
 
 COMMANDS = {
-    "run": ("cswf_core.cli.run", "Run a recipe and leave its samples in a folder."),
-    "resume": ("cswf_core.cli.resume", "Go on with a run that was stopped or killed, bit for bit."),
-    "update": ("cswf_core.cli.update", "Teach a run that is done new data; its particles flow on."),
-    "sample": ("cswf_core.cli.sample", "Draw new samples from the model that a run has saved."),
-    "inpaint": ("cswf_core.cli.inpaint", "Complete pictures with a saved model."),
-    "inspect": ("cswf_core.cli.inspect", "Say what a saved model is, and what it cost."),
-    "sweep": ("cswf_core.cli.sweep", "Run a recipe with several values of a key, and compare the results."),
-    "eval": ("cswf_core.cli.eval", "Score a run, or a folder or file of images that any program made."),
-    "report": ("cswf_core.cli.report", "Write a run's page anew, or one page that compares several runs."),
-    "bench": ("cswf_core.cli.bench", "Time a step, part by part, beside a naive PyTorch step."),
-    "check": ("cswf_core.cli.recipes", "Validate a recipe without running it."),
-    "show": ("cswf_core.cli.recipes", "Print a recipe as it will run, and where every value came from."),
-    "recipes": ("cswf_core.cli.recipes", "List the built-in recipes."),
-    "schema": ("cswf_core.cli.recipes", "Print the JSON Schema of recipes, for editors."),
-    "plugins": ("cswf_core.cli.plugins", "List the plugins: what they are, whose, and which are broken."),
+    "run": "Run a recipe and leave its samples in a folder.",
+    "resume": "Go on with a run that was stopped or killed, bit for bit.",
+    "update": "Teach a run that is done new data; its particles flow on.",
+    "sample": "Draw new samples from the model that a run has saved.",
+    "inpaint": "Complete pictures with a saved model.",
+    "inspect": "Say what a saved model is, and what it cost.",
+    "sweep": "Run a recipe with several values of a key, and compare the results.",
+    "eval": "Score a run, or a folder or file of images that any program made.",
+    "report": "Write a run's page anew, or one page that compares several runs.",
+    "bench": "Time a step, part by part, beside a naive PyTorch step.",
+    "check": "Validate a recipe without running it.",
+    "show": "Print a recipe as it will run, and where every value came from.",
+    "recipes": "List the built-in recipes.",
+    "schema": "Print the JSON Schema of recipes, for editors.",
+    "plugins": "List the plugins: what they are, whose, and which are broken.",
 }
+"""Each command with its help; its file has its name."""
 
 
 class LazyGroup(click.Group):
@@ -43,15 +44,14 @@ class LazyGroup(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(COMMANDS[cmd_name][0])
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(importlib.import_module(f"cswf_core.cli.{cmd_name}"), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing any."""
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

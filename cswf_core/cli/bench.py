@@ -15,11 +15,10 @@ from rich.console import Console
 from rich.status import Status
 
 from cswf_core.bench import report
-from cswf_core.bench.ceilings import Ceilings, measure_ceilings
-from cswf_core.bench.measure import Effort, Result, measure, with_naive
+from cswf_core.bench.measure import Ceilings, Effort, Result, measure, measure_ceilings, with_naive
 from cswf_core.bench.request import Request, parse_resolution, parse_shape, sweep
-from cswf_core.cli.recipes import plugins_dir_option
-from cswf_core.cli.running import device_option, get_ready
+from cswf_core.cli.options import device_option, json_option, plugins_dir_option
+from cswf_core.cli.terminal import prepare
 from cswf_core.errors import OutOfMemoryError, RunError
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Recipe, choose_device
@@ -49,7 +48,7 @@ whole = click.IntRange(min=1)
 @click.option("--warmup", type=click.IntRange(min=0), default=3, show_default=True, help="Steps before those.")
 @click.option("--sweep", "swept", metavar="KEY=A,B,C", help="Time each value, as particles=10000,50000,200000.")
 @click.option("--naive/--no-naive", default=True, help="Whether to time a naive PyTorch step beside it.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the JSON into a file.")
 @device_option
 @plugins_dir_option
@@ -91,18 +90,18 @@ def bench(
     registry = Registry.discover(plugins_dir)
     recipes = {value: one.load(chosen, registry) for value, one in requests.items()}
     _refuse(out)
-    get_ready(quiet=as_json)
-    found: Any
+    prepare(quiet=as_json)
+    document: Any
     # Drawn by a thread beside what is timed: seldom.
-    with Console(stderr=True).status("measuring what the device can do", refresh_per_second=2) as sight:
-        measuring = _Measuring(chosen, measure_ceilings(chosen), Effort(steps, warmup), stage, naive, sight)
+    with Console(stderr=True).status("measuring what the device can do", refresh_per_second=2) as status:
+        measuring = _Measuring(chosen, measure_ceilings(chosen), Effort(steps, warmup), stage, naive, status)
         if swept is None:
             result = measuring.result(recipes[""], request)
-            found, text = report.as_json(result, command), report.as_text(result)
+            document, text = report.as_json(result, command), report.as_text(result)
         else:
             rows = [measuring.row(key, value, recipe, requests[value]) for value, recipe in recipes.items()]
-            found, text = report.sweep_as_json(rows, command), report.sweep_as_text(rows)
-    written = json.dumps(found, indent=2, ensure_ascii=False)
+            document, text = report.sweep_as_json(rows, command), report.sweep_as_text(rows)
+    written = json.dumps(document, indent=2, ensure_ascii=False)
     if out is not None:
         out.write_text(written + "\n", encoding="utf-8")
     say(written if as_json else text)
@@ -110,26 +109,26 @@ def bench(
 
 @attrs.frozen
 class _Measuring:
-    """What all measurements of a command have in common."""
+    """The device, the effort and the options of all measurements of a command."""
 
     device: torch.device
     ceilings: Ceilings
     effort: Effort
     stage: int | None
     naive: bool
-    sight: Status
-    """What a terminal shows meanwhile."""
+    status: Status
+    """The line that a terminal shows meanwhile."""
 
-    def result(self, recipe: Recipe, request: Request, which: str = "") -> Result:
+    def result(self, recipe: Recipe, request: Request, title: str = "") -> Result:
         """Measure a recipe."""
         note = request.note(self.device)
-        self.sight.update(f"timing steps{which}")
-        found = measure(recipe, self.stage, self.effort, self.device, self.ceilings)
-        found = attrs.evolve(found, notes=(note,) if note else ())
+        self.status.update(f"timing steps{title}")
+        result = measure(recipe, self.stage, self.effort, self.device, self.ceilings)
+        result = attrs.evolve(result, notes=(note,) if note else ())
         if not self.naive:
-            return found
-        self.sight.update(f"timing naive steps{which}")
-        return with_naive(found, self.device)
+            return result
+        self.status.update(f"timing naive steps{title}")
+        return with_naive(result, self.device)
 
     def row(self, key: str, value: str, recipe: Recipe, request: Request) -> report.Row:
         """Measure one value of a sweep; what does not fit into memory is a row, too."""
@@ -140,6 +139,6 @@ class _Measuring:
 
 
 def _refuse(out: Path | None) -> None:
-    """Refuse a file that cannot be written, before minutes of measurement."""
+    """Raise `RunError` for a file that cannot be written, before minutes of measurement."""
     if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
         raise RunError(f"--out {out} cannot be written: it must be a file in a folder that exists")

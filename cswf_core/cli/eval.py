@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +11,16 @@ import attrs
 import click
 from rich.console import Console
 
-from cswf_core.cli.recipes import json_option, plugins_dir_option
-from cswf_core.cli.running import device_option, get_ready, quiet_option
-from cswf_core.cli.scores import show_protocols, show_scores
+from cswf_core.cli.options import device_option, json_option, plugins_dir_option, quiet_option
+from cswf_core.cli.terminal import prepare, show_protocols, show_scores
 from cswf_core.errors import DataError
-from cswf_core.evaluation import against as real_samples
-from cswf_core.evaluation.evaluate import Evaluated, evaluate
-from cswf_core.evaluation.form import like
-from cswf_core.evaluation.samples import Subject, read
+from cswf_core.evaluation.evaluate import Evaluation, evaluate
+from cswf_core.evaluation.samples import Generated, conform, read, read_real
 from cswf_core.evaluation.task import Task
-from cswf_core.interfaces import Dataset
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose, choose_device, load_recipe
-from cswf_core.runs.folder import RunDirectory
-from cswf_core.runs.progress import EvaluationProgress, say
+from cswf_core.runs.folder import RunFolder
+from cswf_core.runs.progress import WorkProgress, say
 from cswf_core.session.run import refresh_report, write_scores
 
 
@@ -46,7 +43,7 @@ from cswf_core.session.run import refresh_report, write_scores
 )
 @click.option(
     "--samples",
-    "which",
+    "kind",
     type=click.Choice(["batched", "offline"]),
     default="batched",
     show_default=True,
@@ -63,7 +60,7 @@ def eval(
     path: Path,
     against: tuple[str, ...],
     metrics: tuple[str, ...],
-    which: str,
+    kind: str,
     count: int | None,
     weights: Path | None,
     no_download: bool,
@@ -78,68 +75,61 @@ def eval(
     size; folders in it are classes.
     """
     chosen_device = choose_device(device)
-    get_ready(quiet=quiet)
-    found = read(path, which)
-    task = _task(found, against, metrics, plugins_dir)
+    prepare(quiet=quiet)
+    generated = read(path, kind)
+    task = _task(generated, against, metrics, plugins_dir)
     task = attrs.evolve(
         task,
         samples=task.samples if count is None else count,
         weights=task.weights if weights is None else weights,
         download=task.download and not no_download,
     )
-    subject = attrs.evolve(found, samples=_fitted(found, task))
-    task.check(subject.samples)
-    progress = EvaluationProgress(silent=quiet)
-    try:
-        evaluated = evaluate(
-            subject.samples,
-            task,
-            source=subject.source,
-            device=chosen_device,
-            ending="_offline" if which == "offline" else "",
-            tell=progress.tell,
-        )
-    finally:
-        progress.close()
-    _print(evaluated.document, quiet=quiet, as_json=as_json)
-    _keep(subject, evaluated, quiet=quiet or as_json)
-
-
-def _task(found: Subject, against: tuple[str, ...], metrics: tuple[str, ...], plugins_dir: Path | None) -> Task:
-    registry = Registry.discover(plugins_dir)
-    chosen = [choose(registry, "metric", text, "--metric") for text in metrics]
-    if found.run is None and not against:
-        raise DataError(f"{found.path} is not a run's folder; say what to compare with: --against cifar10, say")
-    real = [real_samples.load(text, registry) for text in against]
-    if found.run is None:
-        return real_samples.task_of_images(real, chosen, registry)
-    recipe = load_recipe(found.run / "recipe.yaml", registry=registry)
-    return real_samples.task_of_run(recipe, real, chosen)
-
-
-def _fitted(found: Subject, task: Task) -> Dataset:
-    """Return samples in the form of the data that they are compared with."""
-    real = task.references[0].samples if task.data is None else task.data
-    samples = found.samples
+    samples = generated.samples
     if task.data is not None:  # a run's labels count its own classes
         samples = attrs.evolve(samples, classes=task.data.classes)
-    return like(samples, real, str(found.path))
+    real = task.references[0].samples if task.data is None else task.data
+    samples = conform(samples, real, str(path))
+    task.check(samples)
+    with closing(WorkProgress(silent=quiet)) as progress:
+        evaluation = evaluate(
+            samples,
+            task,
+            source=generated.source,
+            device=chosen_device,
+            ending="_offline" if kind == "offline" else "",
+            tell=progress.tell,
+        )
+    _print(evaluation.document, quiet=quiet, as_json=as_json)
+    if generated.run is not None:
+        _save(evaluation, RunFolder(generated.run), quiet=quiet or as_json)
 
 
-def _keep(subject: Subject, evaluated: Evaluated, *, quiet: bool) -> None:
-    """Write the scores into the run's folder, if it is one's, and say which were not kept."""
-    if subject.run is None:
-        return
-    directory = RunDirectory(subject.run)
-    document = write_scores(directory, evaluated)
-    refresh_report(directory)
+def _task(
+    generated: Generated, against: tuple[str, ...], metrics: tuple[str, ...], plugins_dir: Path | None
+) -> Task:
+    registry = Registry.discover(plugins_dir)
+    chosen = [choose(registry, "metric", text, "--metric") for text in metrics]
+    if generated.run is None and not against:
+        raise DataError(
+            f"{generated.path} is not a run's folder; say what to compare with: --against cifar10, say"
+        )
+    real = [read_real(text, registry) for text in against]
+    if generated.run is None:
+        return Task.of_images(real, chosen, registry)
+    return Task.of_run(load_recipe(generated.run / "recipe.yaml", registry=registry), real, chosen)
+
+
+def _save(evaluation: Evaluation, folder: RunFolder, *, quiet: bool) -> None:
+    """Write the scores into the run's folder, and say which do not replace those of more samples."""
+    document = write_scores(folder, evaluation)
+    refresh_report(folder)
     if quiet:
         return
     counts = {score["name"]: score["samples"] for score in document["scores"]}
-    kept = [s["name"] for s in evaluated.document["scores"] if counts[s["name"]] > s["samples"]]
-    if kept:
-        say(f"metrics.json keeps its scores of more samples: {', '.join(kept)}")
-    say(f"see {directory.file('report.html')}")
+    smaller = [s["name"] for s in evaluation.document["scores"] if counts[s["name"]] > s["samples"]]
+    if smaller:
+        say(f"metrics.json keeps its scores of more samples: {', '.join(smaller)}")
+    say(f"see {folder.file('report.html')}")
 
 
 def _print(document: dict[str, Any], *, quiet: bool, as_json: bool) -> None:

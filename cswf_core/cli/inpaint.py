@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import click
 
-from cswf_core.cli.recipes import plugins_dir_option
-from cswf_core.cli.running import device_option, get_ready, quiet_option
-from cswf_core.cli.sample import force_option, seed_option
+from cswf_core.cli.options import (
+    device_option,
+    out_option,
+    plugins_dir_option,
+    quiet_option,
+    replace_option,
+    seed_option,
+)
+from cswf_core.cli.terminal import prepare
 from cswf_core.model import load_model
 from cswf_core.model.output import destinations, write_completions
 from cswf_core.pictures.read import read_images, read_mask
-from cswf_core.runs.progress import EvaluationProgress, say
+from cswf_core.runs.progress import WorkProgress, say
 
 
 @click.command()
@@ -28,12 +35,8 @@ from cswf_core.runs.progress import EvaluationProgress, say
 )
 @click.option("--resize", is_flag=True, help="Bring images of another size to the model's.")
 @seed_option
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="FILE.png, FILE.npz, or a folder for one PNG each.  [default: completions.npz and .png here]",
-)
-@force_option
+@out_option("FILE.png, FILE.npz, or a folder for one PNG each.  [default: completions.npz and .png here]")
+@replace_option
 @device_option
 @quiet_option
 @plugins_dir_option
@@ -55,18 +58,17 @@ def inpaint(
     What is seen is what the model's recipe says: some of the pixels, a small version, the luminance. The
     picture shows what is seen, the completions and the original, a row for each image.
     """
-    get_ready(quiet=quiet)
+    prepare(quiet=quiet)
     model = load_model(path, plugins_dir=plugins_dir)
     model.refuse_unless_completing()
-    given = read_images(images, model.space, resize=resize)
-    seen = None if mask is None else read_mask(mask, model.space, resize=resize)
+    pixels = read_images(images, model.space, resize=resize)
+    observable = None if mask is None else read_mask(mask, model.space, resize=resize)
     places = destinations(out, [Path("completions.npz"), Path("completions.png")], model.space, force=force)
-    observed = model.observation(given, mask=seen, seed=seed)
-    progress = EvaluationProgress(silent=quiet)
-    try:
-        completed = model.complete(given, mask=seen, count=count, seed=seed, device=device, tell=progress.tell)
-    finally:
-        progress.close()
-    write_completions(completed, given, observed, [image.stem for image in images], places)
+    observed = model.observation(pixels, mask=observable, seed=seed)
+    with closing(WorkProgress(silent=quiet)) as progress:
+        completed = model.complete(
+            pixels, mask=observable, count=count, seed=seed, device=device, tell=progress.tell
+        )
+    write_completions(completed, pixels, observed, [image.stem for image in images], places)
     if not quiet:
         say(f"{len(completed):,} completions: see {', '.join(map(str, places))}")

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import attrs
 import click
 import yaml
 
-from cswf_core.cli.recipes import json_option
+from cswf_core.cli.options import json_option
 from cswf_core.errors import RunError
-from cswf_core.model.header import Header
+from cswf_core.model.format import Header, find_damage
 from cswf_core.model.loading import header_file
-from cswf_core.model.shards import damaged
 
 MOST_NAMES = 12
 """Classes that are listed."""
@@ -31,23 +29,23 @@ def inspect(path: Path, as_json: bool, check: bool) -> None:
     if as_json:
         click.echo(json.dumps(attrs.asdict(header), indent=2, ensure_ascii=False))
     else:
-        rows = described(header, path)
+        rows = _describe(header, path)
         width = max(len(name) for name in rows)
         for name, text in rows.items():
             click.echo(f"{name:<{width}}  {text}")
     if check:
-        wrong = damaged(file.parent, header.shards)
+        wrong = find_damage(file.parent, header.shards)
         if wrong:
             raise RunError("\n".join(wrong))
         if not as_json:
             click.echo(f"checked: all {len(header.shards)} shards are as they were written")
 
 
-def described(header: Header, path: Path) -> dict[str, str]:
-    """Return what a header says, in words."""
+def _describe(header: Header, path: Path) -> dict[str, str]:
+    """Return the lines to print about a model, by their names."""
     data, tables, cost = header.data, header.tables, header.cost
     shape, stages = "×".join(map(str, data.shape)), header.stages
-    kept = sum(shard.steps for shard in header.shards)
+    saved = sum(shard.steps for shard in header.shards)
     planned = sum(stage.steps for stage in stages)
     directions = sorted({stage.directions for stage in stages})
     span = f"{directions[0]:,}" if len(directions) == 1 else f"{directions[0]:,} to {directions[-1]:,}"
@@ -58,9 +56,9 @@ def described(header: Header, path: Path) -> dict[str, str]:
         "model of": f"{header.name} (cswf {header.cswf}, format {header.format})",
         "complete": "yes" if header.complete else "no: its run was stopped, `cswf resume` goes on with it",
         "data": f"{_plugin(header, 'data')}, {data.samples:,} samples of {shape}, SHA-256 {data.sha256[:12]}…",
-        "condition": f"{_plugin(header, 'condition')}: {_asks(header)}",
+        "condition": f"{_plugin(header, 'condition')}: {_requests(header)}",
         "flow": f"{header.particles:,} particles, {planned:,} steps in {len(stages)} stages, {span} directions",
-        "tables": f"of {kept:,} steps, {numbers}{share}{every}",
+        "tables": f"of {saved:,} steps, {numbers}{share}{every}",
         "size": f"{cost.bytes / 1e6:,.1f} MB in {len(header.shards)} shards",
         "cost": f"{cost.seconds:,.1f} s to write, {cost.share:.1%} of the time of all steps",
         "try": _try(header, path),
@@ -75,23 +73,24 @@ def _plugin(header: Header, key: str) -> str:
         return "unknown"
 
 
-def _asks(header: Header) -> str:
-    """Say what can be asked for."""
+def _requests(header: Header) -> str:
+    """Return what can be asked of a model, in words."""
     asks, classes = header.condition.asks, header.data.classes
-    said: list[Any] = []
+    kinds: list[str] = []
     if "labels" in asks:
         more = f", … {len(classes)} in all" if len(classes) > MOST_NAMES else ""
-        said.append(f"classes {', '.join(classes[:MOST_NAMES])}{more}")
+        kinds.append(f"classes {', '.join(classes[:MOST_NAMES])}{more}")
     if "vectors" in asks:
-        said.append(f"vectors of {header.condition.length} numbers")
+        kinds.append(f"vectors of {header.condition.length} numbers")
     if "image" in asks:
-        said.append(
+        kinds.append(
             "an image of which a part is seen" + ("" if header.condition.shared else ", another of each")
         )
-    return " and ".join(said) or "nothing can be asked for"
+    return " and ".join(kinds) or "nothing can be asked for"
 
 
 def _try(header: Header, path: Path) -> str:
+    """Return a command to try on a model."""
     if "image" in header.condition.asks:
         return f"cswf inpaint {path} IMAGE.png"
     more = ""

@@ -10,16 +10,15 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from cswf_core.cli.options import json_option, plugins_dir_option
 from cswf_core.errors import PluginError
 from cswf_core.plugins import Broken, Plugin, Registry
 from cswf_core.recipe.fields import options, plain
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option(
-    "--plugins-dir", type=click.Path(path_type=Path), help="Also load the one-file plugins in this folder."
-)
+@json_option
+@plugins_dir_option
 def plugins(as_json: bool, plugins_dir: Path | None) -> None:
     """List the plugins: what they are, whose, and which are broken.
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
+from cswf_core.cli.options import out_option
 from cswf_core.errors import RunError
 from cswf_core.report import compare, is_report, single
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import say
 
 NAME = "report.html"
@@ -16,11 +17,7 @@ NAME = "report.html"
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help=f"The page to write.  [default: RUN/{NAME} for one run, {NAME} for several]",
-)
+@out_option(f"The page to write.  [default: RUN/{NAME} for one run, {NAME} for several]")
 @click.option("--force", is_flag=True, help="Replace a file that is not a page of cswf report.")
 def report(runs: tuple[Path, ...], out: Path | None, force: bool) -> None:
     """Write the page of a RUN anew, or one page that compares several.
@@ -28,7 +25,7 @@ def report(runs: tuple[Path, ...], out: Path | None, force: bool) -> None:
     RUN is the folder of a run, or of a sweep for all of its runs. The page is one file that needs no network,
     only a browser.
     """
-    runs = tuple(folder for run in runs for folder in (_swept(run) or (run,)))
+    runs = tuple(folder for run in runs for folder in (_runs_of_sweep(run) or (run,)))
     alone = len(runs) == 1
     page = out if out is not None else runs[0] / NAME if alone else Path(NAME)
     content = single(runs[0]) if alone else compare(runs)
@@ -36,12 +33,12 @@ def report(runs: tuple[Path, ...], out: Path | None, force: bool) -> None:
         raise RunError(f"{page} is {'a folder' if page.is_dir() else 'no plain file'}; --out names a file")
     if page.exists() and not force and not is_report(page):
         raise RunError(f"{page} is not a page of cswf report; give another --out, or --force to replace it")
-    RunDirectory(page.parent).write(page.name, content)
+    RunFolder(page.parent).write(page.name, content)
     say(f"see {page}")
 
 
-def _swept(folder: Path) -> tuple[Path, ...]:
-    """Return the folders of a sweep's runs; nothing if it is no sweep's."""
+def _runs_of_sweep(folder: Path) -> tuple[Path, ...]:
+    """Return the folders of a sweep's runs; none if the folder is not a sweep's."""
     if not (folder / "sweep.json").is_file():
         return ()
     return tuple(sorted(path.parent for path in folder.glob("*/run.json")))

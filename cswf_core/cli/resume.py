@@ -6,18 +6,11 @@ from pathlib import Path
 
 import click
 
-from cswf_core.cli.recipes import plugins_dir_option
-from cswf_core.cli.running import (
-    device_option,
-    get_ready,
-    go_on_in_sight,
-    introduce,
-    point_to_results,
-    quiet_option,
-)
+from cswf_core.cli.options import device_option, plugins_dir_option, quiet_option
+from cswf_core.cli.terminal import introduce, point_to_results, prepare, resume_run
 from cswf_core.errors import RunError
 from cswf_core.recipe import choose_device, load_recipe
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 
 
 @click.command()
@@ -31,14 +24,14 @@ def resume(run: Path, device: str, quiet: bool, plugins_dir: Path | None) -> Non
     The result is the same, bit for bit, as if it had never stopped. What a run does is in its recipe.yaml; if
     that has been changed, or the data have, this says what and does nothing.
     """
-    directory = RunDirectory(run)
-    if not directory.begun:
+    folder = RunFolder(run)
+    if not folder.begun:
         raise RunError(f"{run} has no run that was begun: it lacks recipe.yaml or run.json")
-    loaded = load_recipe(directory.file("recipe.yaml"), plugins_dir=plugins_dir)
+    loaded = load_recipe(folder.file("recipe.yaml"), plugins_dir=plugins_dir)
     choose_device(device)
-    get_ready(quiet=quiet)
+    prepare(quiet=quiet)
     if not quiet:
         introduce(loaded)
-    go_on_in_sight(loaded, directory, device=device, quiet=quiet)
+    resume_run(loaded, folder, device=device, quiet=quiet)
     if not quiet:
-        point_to_results(directory)
+        point_to_results(folder)

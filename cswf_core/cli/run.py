@@ -6,17 +6,15 @@ from pathlib import Path
 
 import click
 
-from cswf_core.cli.recipes import plugins_dir_option
-from cswf_core.cli.running import (
-    device_option,
+from cswf_core.cli.options import device_option, out_option, plugins_dir_option, quiet_option
+from cswf_core.cli.terminal import (
     folder_name,
-    get_ready,
-    go_on_in_sight,
     introduce,
     point_to_results,
-    quiet_option,
+    prepare,
     results_folder,
-    run_in_sight,
+    resume_run,
+    run_recipe,
 )
 from cswf_core.errors import RunError
 from cswf_core.recipe import choose_device, load_recipe
@@ -26,11 +24,7 @@ from cswf_core.runs.progress import say
 @click.command()
 @click.argument("recipe")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="Folder for the results.  [default: runs/NAME, or runs/NAME-2 and so on if that is taken]",
-)
+@out_option("Folder for the results.  [default: runs/NAME, or runs/NAME-2 and so on if that is taken]")
 @device_option
 @quiet_option
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder, runs/NAME without --out.")
@@ -56,21 +50,21 @@ def run(
     choose_device(device)
     if resume and (out is None or force):
         raise RunError("--resume goes on with the run in a folder: give its --out, and no --force")
-    directory = results_folder(folder_name(loaded), out, force=force)
-    going_on = resume and (directory.begun or directory.only_touched)
-    directory.refuse_if_taken(force=force or going_on, reading=loaded.path)
-    get_ready(quiet=quiet)
+    folder = results_folder(folder_name(loaded), out, force=force)
+    going_on = resume and (folder.begun or folder.only_touched)
+    folder.refuse_if_taken(force=force or going_on, reading=loaded.path)
+    prepare(quiet=quiet)
     if not quiet:
         introduce(loaded)
         if loaded.variants:
             say(f"this runs the recipe itself; `cswf sweep {recipe}` runs its {len(loaded.variants)} variants")
     try:
-        if resume and directory.begun:
-            go_on_in_sight(loaded, directory, device=device, quiet=quiet)
+        if resume and folder.begun:
+            resume_run(loaded, folder, device=device, quiet=quiet)
         else:
-            run_in_sight(loaded, directory, device=device, force=force or resume, quiet=quiet)
+            run_recipe(loaded, folder, device=device, force=force or resume, quiet=quiet)
     finally:
         if out is None:
-            directory.remove_if_empty()
+            folder.remove_if_empty()
     if not quiet:
-        point_to_results(directory)
+        point_to_results(folder)

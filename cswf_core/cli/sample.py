@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import click
 
-from cswf_core.cli.recipes import plugins_dir_option
-from cswf_core.cli.running import device_option, get_ready, quiet_option
+from cswf_core.cli.options import (
+    device_option,
+    out_option,
+    plugins_dir_option,
+    quiet_option,
+    replace_option,
+    seed_option,
+)
+from cswf_core.cli.terminal import prepare
 from cswf_core.errors import CswfError, RunError
 from cswf_core.interfaces import Dataset
 from cswf_core.model import Model, load_model
 from cswf_core.model.output import destinations, write_samples
 from cswf_core.model.requests import Label
-from cswf_core.runs.folder import RunDirectory
-from cswf_core.runs.progress import EvaluationProgress, say
+from cswf_core.runs.folder import RunFolder
+from cswf_core.runs.progress import WorkProgress, say
 from cswf_core.session.run import refresh_report
-
-seed_option = click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another one, other samples."
-)
-force_option = click.option("--force", is_flag=True, help="Replace files that are there.")
 
 
 @click.command()
@@ -31,13 +34,11 @@ force_option = click.option("--force", is_flag=True, help="Replace files that ar
 @click.option("--labels", metavar="CLASS:N,…", help="So many of each class: 0:100,7:50.")
 @click.option("--vector", metavar="Y,…", help="Of one condition vector, any numbers: 0.3,0.7.")
 @seed_option
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="FILE.png, FILE.npz, or a folder for one PNG each.  [default: samples-offline.npz and .png in RUN; "
-    "samples.npz and .png here for a MODEL]",
+@out_option(
+    "FILE.png, FILE.npz, or a folder for one PNG each.  [default: samples-offline.npz and .png in RUN; "
+    "samples.npz and .png here for a MODEL]"
 )
-@force_option
+@replace_option
 @device_option
 @quiet_option
 @plugins_dir_option
@@ -59,48 +60,45 @@ def sample(
     Without --label or --labels, classes come in the data's proportions. The same seed gives the same samples,
     and the first of many are those of few. `cswf eval RUN --samples offline` scores those of a run.
     """
-    many = None if labels is None else _parsed_labels(labels)
-    if many is not None and (label is not None or count not in (None, sum(many.values()))):
+    counts = None if labels is None else _parse_labels(labels)
+    if counts is not None and (label is not None or count not in (None, sum(counts.values()))):
         raise RunError("--labels says how many of each class: leave out --label and --count")
-    total = sum(many.values()) if many is not None else 100 if count is None else count
-    numbers = None if vector is None else _parsed_vector(vector)
-    get_ready(quiet=quiet)
+    total = sum(counts.values()) if counts is not None else 100 if count is None else count
+    numbers = None if vector is None else _parse_vector(vector)
+    prepare(quiet=quiet)
     model = load_model(path, plugins_dir=plugins_dir)
     run = path if (path / "run.json").is_file() else None
     stem = Path("samples") if run is None else run / "samples-offline"
     usual = [stem.with_suffix(ending) for ending in (".npz", ".png")]
     places = destinations(out, usual, model.space, force=force or (out is None and run is not None))
-    progress = EvaluationProgress(silent=quiet)
-    try:
+    with closing(WorkProgress(silent=quiet)) as progress:
         drawn = model.sample(
             total,
-            labels=label if many is None else many,
+            labels=label if counts is None else counts,
             vectors=numbers,
             seed=seed,
             device=device,
             tell=progress.tell,
         )
-    finally:
-        progress.close()
     write_samples(drawn, partial(_target, model, drawn), places)
     if run is not None and out is None:
-        refresh_report(RunDirectory(run))
+        refresh_report(RunFolder(run))
     if not quiet:
         say(f"{len(drawn):,} samples: see {', '.join(map(str, places))}")
 
 
-def _parsed_labels(text: str) -> dict[Label, int]:
-    """Return how many of each class `0:100,7:50` asks for."""
-    found: dict[Label, int] = {}
+def _parse_labels(text: str) -> dict[Label, int]:
+    """Return the number of samples of each class in `0:100,7:50`."""
+    counts: dict[Label, int] = {}
     for part in text.split(","):
         name, _, number = part.rpartition(":")
         if not name.strip() or not number.strip().isdecimal() or int(number) == 0:
             raise RunError(f"--labels takes CLASS:N, separated by commas, such as 0:100,7:50; got '{part}'")
-        found[name.strip()] = found.get(name.strip(), 0) + int(number)
-    return found
+        counts[name.strip()] = counts.get(name.strip(), 0) + int(number)
+    return counts
 
 
-def _parsed_vector(text: str) -> list[float]:
+def _parse_vector(text: str) -> list[float]:
     """Return the numbers of `0.3,0.7`."""
     try:
         return [float(part) for part in text.split(",")]
@@ -109,7 +107,7 @@ def _parsed_vector(text: str) -> list[float]:
 
 
 def _target(model: Model, drawn: Dataset) -> Dataset:
-    """Return what points are drawn on: the data, if they are at hand."""
+    """Return the data that points are drawn on; the points themselves if the data are not at hand."""
     try:
         return model.data()
     except CswfError:

@@ -11,19 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cswf_core.cli.recipes import plugins_dir_option
-from cswf_core.cli.running import (
-    device_option,
-    folder_name,
-    get_ready,
-    go_on_in_sight,
-    introduce,
-    quiet_option,
-    results_folder,
-    run_in_sight,
-)
+from cswf_core.cli.options import device_option, out_option, plugins_dir_option, quiet_option
+from cswf_core.cli.terminal import folder_name, introduce, prepare, results_folder, resume_run, run_recipe
 from cswf_core.recipe import Recipe, choose_device
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import say
 from cswf_core.session.sweep import Sweep, plan
 
@@ -31,11 +22,9 @@ from cswf_core.session.sweep import Sweep, plan
 @click.command()
 @click.argument("recipe")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]... [KEY=A,B,C]...")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="Folder for the results; if it has this sweep already, what is missing is run."
-    "  [default: runs/NAME-sweep, or runs/NAME-sweep-2 and so on if that is taken]",
+@out_option(
+    "Folder for the results; if it has this sweep already, what is missing is run."
+    "  [default: runs/NAME-sweep, or runs/NAME-sweep-2 and so on if that is taken]"
 )
 @device_option
 @quiet_option
@@ -60,36 +49,34 @@ def sweep(
     trials = plan(recipe, overrides, plugins_dir=plugins_dir)
     choose_device(device)
     is_new = out is None or not out.exists()
-    directory = results_folder(f"{folder_name(trials[0].recipe)}-sweep", out, force=force)
-    found = Sweep(trials, directory)
-    get_ready(quiet=quiet)
+    folder = results_folder(f"{folder_name(trials[0].recipe)}-sweep", out, force=force)
+    runs = Sweep(trials, folder)
+    prepare(quiet=quiet)
     try:
-        found.prepare(force=force)
+        runs.prepare(force=force)
         if not quiet:
             introduce(trials[0].recipe)
-        found.run(partial(_run, device=device, quiet=quiet), (lambda _: None) if quiet else say)
+        runs.run(partial(_run, device=device, quiet=quiet), (lambda _: None) if quiet else say)
     except KeyboardInterrupt:
-        if found.is_begun():
-            click.echo(
-                f"{directory.path} has the runs done until then; --out {directory.path} goes on", err=True
-            )
+        if runs.is_begun():
+            click.echo(f"{folder.path} has the runs done until then; --out {folder.path} goes on", err=True)
         raise
     finally:
-        if is_new and not found.is_begun():
-            directory.clear(("sweep.json",))
-            directory.remove_if_empty()
-    found.draw()
+        if is_new and not runs.is_begun():
+            folder.clear(("sweep.json",))
+            folder.remove_if_empty()
+    runs.draw()
     if not quiet:
-        say(_table(found.rows()))
-        say(f"see {directory.file('sweep.png')}")
+        say(_table(runs.rows()))
+        say(f"see {folder.file('sweep.png')}")
 
 
-def _run(recipe: Recipe, directory: RunDirectory, *, device: str, quiet: bool) -> None:
+def _run(recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool) -> None:
     """Run one recipe, or go on with it where it was stopped."""
-    if directory.begun:
-        go_on_in_sight(recipe, directory, device=device, quiet=quiet)
+    if folder.begun:
+        resume_run(recipe, folder, device=device, quiet=quiet)
     else:
-        run_in_sight(recipe, directory, device=device, force=True, quiet=quiet)
+        run_recipe(recipe, folder, device=device, force=True, quiet=quiet)
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

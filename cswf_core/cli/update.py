@@ -9,18 +9,11 @@ from pathlib import Path
 import attrs
 import click
 
-from cswf_core.cli.recipes import plugins_dir_option
-from cswf_core.cli.running import (
-    device_option,
-    get_ready,
-    in_sight,
-    introduce,
-    point_to_results,
-    quiet_option,
-)
+from cswf_core.cli.options import device_option, out_option, plugins_dir_option, quiet_option
+from cswf_core.cli.terminal import introduce, point_to_results, prepare, show_run
 from cswf_core.errors import RoomError, RunError
 from cswf_core.recipe import Recipe, choose_device, load_recipe
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import say
 from cswf_core.session.run import launch
 from cswf_core.session.update import Predecessor, choose_data, read_predecessor, with_arrival, with_room
@@ -39,11 +32,7 @@ from cswf_core.session.update import Predecessor, choose_data, read_predecessor,
 @click.option(
     "--schedule", metavar="K,K,…", help="Steps of each stage one by one; 0 passes it over: 0,0,100,100."
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="Folder for the results.  [default: RUN-updated, or RUN-updated-2 and so on if that is taken]",
-)
+@out_option("Folder for the results.  [default: RUN-updated, or RUN-updated-2 and so on if that is taken]")
 @device_option
 @quiet_option
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder that --out names.")
@@ -66,36 +55,36 @@ def update(
     """
     if steps is not None and schedule is not None:
         raise RunError("--steps and --schedule are two ways to say the same; give one of them")
-    before = RunDirectory(run)
+    before = RunFolder(run)
     earlier = read_predecessor(before)
     recipe = load_recipe(before.file("recipe.yaml"), plugins_dir=plugins_dir)
     shape = before.read_json("run.json")["data"]["shape"]
     planned = _steps(schedule) if schedule is not None else steps
     updated = with_arrival(recipe, choose_data(data, recipe.registry, shape), planned)
     choose_device(device)
-    directory = _folder(run, out)
-    get_ready(quiet=quiet)
+    folder = _folder(run, out)
+    prepare(quiet=quiet)
     for sentence in earlier.lost:
         click.echo(f"lost: {sentence}", err=True)
     try:
         if not quiet:
             introduce(updated)
-            _say_what(recipe, updated, earlier, run)
-        _launch(updated, directory, earlier, device=device, force=force, quiet=quiet)
+            _introduce_update(recipe, updated, earlier, run)
+        _launch(updated, folder, earlier, device=device, force=force, quiet=quiet)
     finally:
         if out is None:
-            directory.remove_if_empty()
+            folder.remove_if_empty()
     if not quiet:
-        point_to_results(directory)
+        point_to_results(folder)
 
 
 def _launch(
-    recipe: Recipe, directory: RunDirectory, earlier: Predecessor, *, device: str, force: bool, quiet: bool
+    recipe: Recipe, folder: RunFolder, earlier: Predecessor, *, device: str, force: bool, quiet: bool
 ) -> None:
     """Run it; if there is no room for new classes, make some, and count all data along the new directions."""
     work = partial(launch, device=device, force=force)
     try:
-        in_sight(partial(work, recipe, directory, predecessor=earlier), directory, quiet=quiet)
+        show_run(partial(work, recipe, folder, predecessor=earlier), folder, quiet=quiet)
     except RoomError as error:
         roomy = with_room(recipe, error.needed)
         if roomy is None:
@@ -103,10 +92,11 @@ def _launch(
         if not quiet:
             say(f"no room for the new classes: condition.room becomes {error.needed}, and all data are counted")
         again = attrs.evolve(earlier, counts=None)
-        in_sight(partial(work, roomy, directory, predecessor=again), directory, quiet=quiet)
+        show_run(partial(work, roomy, folder, predecessor=again), folder, quiet=quiet)
 
 
-def _say_what(recipe: Recipe, updated: Recipe, earlier: Predecessor, run: Path) -> None:
+def _introduce_update(recipe: Recipe, updated: Recipe, earlier: Predecessor, run: Path) -> None:
+    """Print where the update begins, and what it cannot do."""
     assert updated.online is not None
     if earlier.counts is None:
         say(f"{run} has kept no counts of its data: these are counted once, along {updated.online.sets} sets")
@@ -117,16 +107,17 @@ def _say_what(recipe: Recipe, updated: Recipe, earlier: Predecessor, run: Path) 
         say("no model is saved: the maps of the steps before are in that of the earlier run")
 
 
-def _folder(run: Path, out: Path | None) -> RunDirectory:
-    """Return where the results go: beside the run, if not said otherwise."""
+def _folder(run: Path, out: Path | None) -> RunFolder:
+    """Return the folder for the results: `out`, or a new one beside the run."""
     if out is not None:
-        return RunDirectory(out)
+        return RunFolder(out)
     where = run if run.name else run.resolve()
     name = re.sub(r"-updated(-\d+)?$", "", where.name)
-    return RunDirectory.fresh(where.parent, f"{name}-updated")
+    return RunFolder.fresh(where.parent, f"{name}-updated")
 
 
 def _steps(schedule: str) -> tuple[int, ...]:
+    """Return the numbers of `0,100,100`."""
     parts = [part.strip() for part in schedule.split(",")]
     if not all(part.isdecimal() for part in parts):
         raise RunError(f"--schedule takes numbers of steps, such as 0,100,100, got '{schedule}'")

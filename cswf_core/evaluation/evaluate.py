@@ -1,4 +1,4 @@
-"""The metrics, one after the other, and the document that says what they found and how."""
+"""The evaluation: metrics computed one after the other, and the document with their scores, `metrics.json`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 import attrs
 import torch
-from torch import Tensor
 
 from cswf_core.errors import OutOfMemoryError
-from cswf_core.evaluation.task import Reference, Task
+from cswf_core.evaluation.samples import Reference
+from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Comparison, Dataset, Figure, Key, Workbench
 from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels.memory import is_out_of_memory
@@ -24,21 +24,21 @@ from cswf_core.runs.record import describe_device, versions
 
 
 @attrs.define(eq=False)
-class Evaluated:
-    """What an evaluation has found so far."""
+class Evaluation:
+    """Scores so far, and figures to draw."""
 
     document: dict[str, Any]
-    """What metrics.json says."""
+    """The content of metrics.json."""
     figures: dict[str, Figure] = attrs.field(factory=dict, repr=False)
-    """Pictures by name that nobody has drawn yet."""
+    """Figures by name that are not drawn yet."""
 
     @property
     def scores(self) -> dict[str, float]:
-        """The numbers by name, without details."""
+        """Scores by name, without details."""
         return {score["name"]: score["value"] for score in self.document["scores"] if not score["detail"]}
 
 
-Keep = Callable[[Evaluated], object]
+Keep = Callable[[Evaluation], object]
 
 
 def evaluate(
@@ -51,25 +51,25 @@ def evaluate(
     ending: str = "",
     tell: Tell | None = None,
     keep: Keep | None = None,
-) -> Evaluated:
+) -> Evaluation:
     """Compute all metrics of a task.
 
-    `source` says where samples come from, and `ending` is put behind the names of scores and figures. `keep` is
-    handed what has been found, at first and after every metric, so that it is not lost if a later one fails.
+    `source` is where the samples come from, and `ending` is put behind the names of scores and figures. `keep`
+    gets the scores so far, at first and after every metric, so that they are not lost if a later one fails.
     """
     bench = task.bench(tell)
     available = len(generated)
-    generated = generated.take(_chosen(generated, task)) if available > task.samples else generated
+    generated = generated.take(task.subset(generated)) if available > task.samples else generated
     about = {
         "source": source,
         "count": len(generated),
         "available": available,
         "sha256": bench.sha256(generated),
     }
-    evaluated = Evaluated({"format": 1, "generated": about, "scores": [], "figures": []})
-    _sign(evaluated, bench, device)
+    evaluation = Evaluation({"format": 1, "generated": about, "scores": [], "figures": []})
+    _describe(evaluation, bench, device)
     if keep is not None:
-        keep(evaluated)
+        keep(evaluation)
     for metric in task.metrics:
         name = json.dumps(metric.plain(), sort_keys=True, default=str)
         for reference in task.references[:1] if metric.part.once else task.references:
@@ -83,27 +83,17 @@ def evaluate(
                 bench=bench,
             )
             against = None if metric.part.once else reference
-            _compute(metric, comparison, against, ending, evaluated)
-        _sign(evaluated, bench, device)
+            _compute(metric, comparison, against, ending, evaluation)
+        _describe(evaluation, bench, device)
         if keep is not None:
-            keep(evaluated)
-    return evaluated
+            keep(evaluation)
+    return evaluation
 
 
-def _chosen(generated: Dataset, task: Task) -> Tensor:
-    """Return which samples to score of too many: completions of held-out images, then others at random."""
-    order = torch.from_numpy(Key(task.seed, "evaluated").open().host.permutation(len(generated)))
-    origin = generated.conditions.origin
-    if origin is not None:
-        held_out = origin[order] < 0
-        order = torch.cat([order[held_out], order[~held_out]])
-    return order[: task.samples].sort().values
-
-
-def _sign(evaluated: Evaluated, bench: Workbench, device: torch.device) -> None:
-    """Write down what the scores so far depend on."""
-    evaluated.document |= {
-        "notes": _notes(evaluated.document["scores"]),
+def _describe(evaluation: Evaluation, bench: Workbench, device: torch.device) -> None:
+    """Add to the document what the scores so far depend on."""
+    evaluation.document |= {
+        "notes": _notes(evaluation.document["scores"]),
         **bench.used,
         "device": describe_device(device),
         "versions": versions(),
@@ -111,22 +101,28 @@ def _sign(evaluated: Evaluated, bench: Workbench, device: torch.device) -> None:
     }
 
 
-def merged(earlier: Any, later: dict[str, Any]) -> dict[str, Any]:
-    """Return what metrics.json says after another evaluation: a score stays that was of more samples.
+def merge_documents(earlier: Any, later: dict[str, Any]) -> dict[str, Any]:
+    """Return the document after another evaluation: of two scores of one name, that of more samples stays.
 
-    An earlier document that is none is left out.
+    An earlier document that is damaged is left out.
     """
     try:
-        scores = {score["name"]: score for score in earlier["scores"]}
+        scores = {score["name"]: _with_row(score) for score in earlier["scores"]}
         for score in later["scores"]:
             if score["samples"] >= scores.get(score["name"], score)["samples"]:
                 scores[score["name"]] = score
         figures = list(dict.fromkeys([*earlier["figures"], *later["figures"]]))
         notes = _notes(scores.values())
         weights = {key: earlier[key] for key in ("weights",) if key in earlier}
-    except (TypeError, KeyError):
+    except (TypeError, KeyError, AttributeError):
         return later
     return {**weights, **later, "scores": list(scores.values()), "notes": notes, "figures": figures}
+
+
+def _with_row(score: dict[str, Any]) -> dict[str, Any]:
+    """Return a score with its row, which earlier files do not have."""
+    is_test = (score.get("against") or {}).get("split") == "test"
+    return {"row": score["name"].removesuffix("_test") if is_test else score["name"], **score}
 
 
 def _notes(scores: Iterable[dict[str, Any]]) -> list[str]:
@@ -135,22 +131,23 @@ def _notes(scores: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def _compute(
-    metric: Choice, comparison: Comparison, reference: Reference | None, ending: str, found: Evaluated
+    metric: Choice, comparison: Comparison, reference: Reference | None, ending: str, evaluation: Evaluation
 ) -> None:
-    """Compute one metric and enter its scores."""
+    """Compute one metric and enter its scores; without a reference, these are against nothing."""
     owner, began = metric.plugin.owner, time.perf_counter()
     with _fitting(owner.name):
         result = metric.checked.compute(comparison)
     seconds = round(time.perf_counter() - began, 3)
     count = len(comparison.generated) if result.samples is None else result.samples
-    endings = ending + ("" if reference is None else reference.ending)
-    scores = found.document["scores"]
-    values = {**result.scores, **result.details}
-    names = _free(list(values), endings, {score["name"] for score in scores})
-    notes = [*_few(metric, count, names[: len(result.scores)]), *result.notes]
-    for name, (plain, value) in zip(names, values.items(), strict=True):
+    scores, values = evaluation.document["scores"], {**result.scores, **result.details}
+    data, split = ("", "") if reference is None else (reference.data_suffix, reference.split_suffix)
+    rows = _free_rows(list(values), ending + data, split, {score["name"] for score in scores})
+    names = [row + split for row in rows]
+    notes = [*_too_few(metric, count, names[: len(result.scores)]), *result.notes]
+    for name, row, (plain, value) in zip(names, rows, values.items(), strict=True):
         entry = {
             "name": name,
+            "row": row,
             "value": value,
             "detail": plain not in result.scores,
             "better": metric.part.better,
@@ -158,21 +155,20 @@ def _compute(
             "parameters": metric.plain(),
             "against": None if reference is None else _described(reference, comparison.bench),
             "samples": count,
-            "samples_sha256": found.document["generated"]["sha256"],
+            "samples_sha256": evaluation.document["generated"]["sha256"],
             "protocol": result.protocol,
             "notes": notes,
             "seconds": seconds,
         }
         scores.append(entry)
     figures = {f"{name}{ending.replace('_', '-')}": figure for name, figure in result.figures.items()}
-    found.figures |= figures
-    found.document["figures"] += [
-        f"{name}.png" for name in figures if f"{name}.png" not in found.document["figures"]
-    ]
+    evaluation.figures |= figures
+    files = [*evaluation.document["figures"], *(f"{name}.png" for name in figures)]
+    evaluation.document["figures"] = list(dict.fromkeys(files))
 
 
-def _few(metric: Choice, count: int, names: Sequence[str]) -> list[str]:
-    """Say where numbers cannot be compared with usual ones, which are of more samples."""
+def _too_few(metric: Choice, count: int, names: Sequence[str]) -> list[str]:
+    """Return a note for scores of fewer samples than published ones."""
     if count >= metric.part.customary:
         return []
     return [
@@ -190,17 +186,18 @@ def _described(reference: Reference, bench: Workbench) -> dict[str, Any]:
     }
 
 
-def _free(names: Sequence[str], ending: str, taken: Collection[str]) -> list[str]:
-    """Return the names of scores with their ending, and with a number if another metric has one of them."""
+def _free_rows(names: Sequence[str], ending: str, split: str, taken: Collection[str]) -> list[str]:
+    """Return the scores' names without their split, numbered if another metric has one of them already."""
     for number in itertools.count(1):
-        found = [f"{name}{'' if number == 1 else f'_{number}'}{ending}" for name in names]
-        if not set(found) & set(taken):
-            return found
+        rows = [f"{name}{'' if number == 1 else f'_{number}'}{ending}" for name in names]
+        if not {row + split for row in rows} & set(taken):
+            return rows
     raise AssertionError("numbers do not end")
 
 
 @contextmanager
 def _fitting(metric: str) -> Iterator[None]:
+    """Name the metric that does not fit into memory."""
     try:
         yield
     except Exception as error:

@@ -1,9 +1,14 @@
-"""Samples from a disk: a run's folder, a folder of pictures, or an .npz file, whichever program made them."""
+"""Samples that are scored, and real ones that they are compared with.
+
+Both may come from a run, a folder of pictures or an .npz file, whichever program made them; real ones mostly
+come from a data set. All get the same channels and classes.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +20,11 @@ from PIL import Image
 from torch import Tensor
 
 from cswf_core.errors import DataError, RunError
-from cswf_core.interfaces import BIN, Conditions, Dataset, Space
+from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Space
+from cswf_core.plugins import Registry
+from cswf_core.recipe import choose
+
+SPLITS = ("train", "test")
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 
@@ -26,7 +35,7 @@ Array = NDArray[Any]
 
 
 @attrs.frozen(eq=False)
-class Subject:
+class Generated:
     """Samples to be scored, and where they come from."""
 
     path: Path
@@ -36,37 +45,125 @@ class Subject:
     """The folder of the run they are from."""
 
 
+@attrs.frozen(eq=False)
+class Reference:
+    """Real samples to compare with."""
+
+    data: str
+    """Name of the data set, folder or file."""
+    split: str
+    """`train`, `test`, or nothing where there are no splits."""
+    samples: Dataset = attrs.field(repr=False)
+    foreign: bool = False
+    """Whether these are other data than those of the run that is scored."""
+
+    @property
+    def name(self) -> str:
+        """Data and split, as `--against` takes them."""
+        return f"{self.data}:{self.split}" if self.split else self.data
+
+    @property
+    def data_suffix(self) -> str:
+        """The end of a score's name that tells the data, where they are not the run's own."""
+        return "_" + re.sub(r"\W+", "_", self.data).strip("_") if self.foreign else ""
+
+    @property
+    def split_suffix(self) -> str:
+        """The end of a score's name that tells the split."""
+        return "_test" if self.split == "test" else ""
+
+    def like(self, data: Dataset) -> Reference:
+        """Return the real samples with the channels and classes of others that they stand beside."""
+        if self.samples.space == data.space:
+            return self
+        return attrs.evolve(self, samples=conform(self.samples, data, self.name))
+
+
+@attrs.frozen(eq=False)
+class RealSamples:
+    """Real samples of one name: the references, the data that may have been copied, and held-out ones."""
+
+    references: tuple[Reference, ...]
+    training: Dataset | None = None
+    held_out: Dataset | None = None
+
+
+def read_real(text: str, registry: Registry) -> RealSamples:
+    """Return what `--against` names: a data set and its split, a folder of pictures, or an .npz file.
+
+    Without a split, a data set's training split and its test split. A data set's name comes before a folder of
+    the same name, which can be written with `./`.
+    """
+    if not text.strip():
+        raise DataError("--against needs a data set, a folder of pictures or an .npz file")
+    written = text.startswith("{")
+    path = Path(text).expanduser()
+    if not written and text.split(":")[0] not in registry.names("dataset"):
+        if path.exists():
+            samples = read(path).samples
+            return RealSamples((Reference(path.resolve().name, "", samples),), training=samples)
+        if "/" in text or text.lower().endswith(".npz"):
+            hint = "--against takes a data set, a folder of pictures or an .npz file"
+            raise DataError(f"{path} does not exist; {hint}")
+    name, split = (text, "") if written else _split(text)
+    choice = choose(registry, "dataset", name, "--against")
+    owner = choice.plugin.owner
+    data: Dataset = choice.checked.load(Key(0, "data").open())
+    splits = (split,) if split else SPLITS if data.held_out is not None else SPLITS[:1]
+    return RealSamples(references(owner.name, data, splits), training=data, held_out=data.held_out)
+
+
+def references(name: str, data: Dataset, splits: Sequence[str]) -> tuple[Reference, ...]:
+    """Return splits of a data set, without mirror images."""
+    each = []
+    for split in splits:
+        samples = data.genuine() if split == "train" else data.held_out
+        if samples is None:
+            raise DataError(f"scores against 'test' are asked for, and dataset '{name}' holds nothing out")
+        each.append(Reference(name, data.split if split == "train" else split, samples))
+    return tuple(each)
+
+
+def _split(text: str) -> tuple[str, str]:
+    name, colon, split = text.rpartition(":")
+    if not colon:
+        return text, ""
+    if split not in SPLITS:
+        raise DataError(f"--against {text}: there is no split '{split}'; write {name}:train or {name}:test")
+    return name, split
+
+
 def is_run(path: Path) -> bool:
-    """Say whether a folder is a run's."""
+    """Return whether a folder is a run's."""
     return (path / "run.json").is_file() and (path / "recipe.yaml").is_file()
 
 
-def read(path: Path, which: str = "batched") -> Subject:
-    """Return what a path holds: a run's samples (batched or offline ones), pictures, or arrays."""
+def read(path: Path, kind: str = "batched") -> Generated:
+    """Return the samples at a path: a run's (of a kind in `FILES`), a folder of pictures, or an .npz file."""
     if (path / "sweep.json").is_file():
         inside = next((sub.name for sub in sorted(path.iterdir()) if is_run(sub)), None)
         hint = f", such as {path / inside}" if inside else ""
         raise DataError(f"{path} is the folder of a sweep; give one of its runs{hint}")
     if path.is_dir() and is_run(path):
-        return _run(path, which)
+        return _read_run(path, kind)
     if path.is_dir():
-        return Subject(path, str(path), folder(path))
+        return Generated(path, str(path), read_folder(path))
     if path.is_file() and path.suffix.lower() == ".npz":
-        return Subject(path, str(path), archive(path))
-    what = "is neither a folder nor an .npz file" if path.exists() else "does not exist"
-    raise DataError(f"{path} {what}; give a run's folder, a folder of pictures, or an .npz file of images")
+        return Generated(path, str(path), read_archive(path))
+    reason = "is neither a folder nor an .npz file" if path.exists() else "does not exist"
+    raise DataError(f"{path} {reason}; give a run's folder, a folder of pictures, or an .npz file of images")
 
 
-def _run(path: Path, which: str) -> Subject:
-    file = path / FILES[which]
+def _read_run(path: Path, kind: str) -> Generated:
+    file = path / FILES[kind]
     if not file.is_file():
-        if which == "offline":
+        if kind == "offline":
             raise RunError(
                 f"{path} has no offline samples ({file.name}): `cswf sample {path}` draws some if the run has "
                 "saved a model; leave out --samples for its particles"
             )
         raise RunError(f"{path} has no samples: its status is '{_status(path)}'")
-    return Subject(path, file.name, archive(file), run=path)
+    return Generated(path, file.name, read_archive(file), run=path)
 
 
 def _status(path: Path) -> str:
@@ -76,7 +173,7 @@ def _status(path: Path) -> str:
         return "unknown"
 
 
-def folder(path: Path) -> Dataset:
+def read_folder(path: Path) -> Dataset:
     """Return the pictures of a folder, all of one size; folders within are classes, if there are any."""
     files = _pictures(path)
     within = {sub.name: _pictures(sub) for sub in sorted(path.iterdir()) if sub.is_dir() and sub.name[0] != "."}
@@ -125,11 +222,11 @@ def _size(picture: NDArray[np.uint8]) -> str:
     return f"{width}×{height} pixels in {'colour' if channels == 3 else 'grey'}"
 
 
-def archive(path: Path) -> Dataset:
+def read_archive(path: Path) -> Dataset:
     """Return the samples of an .npz file: `images` or `arr_0` (bytes; n×C×H×W, n×H×W×C or n×H×W), or `points`.
 
     `labels` or `arr_1` are their classes, `origin` says what they complete, as a run leaves it. What stands
-    behind a point's own coordinates, its condition, is told apart by `form.like`.
+    behind a point's own coordinates, its condition, is told apart by `conform`.
     """
     try:
         opened = np.load(path, allow_pickle=False)
@@ -152,8 +249,8 @@ def archive(path: Path) -> Dataset:
     if name is None:
         held = ", ".join(arrays) or "nothing"
         raise DataError(f"{path} has no 'images' (or 'arr_0') and no 'points'; it holds {held}")
-    found = _dataset(_bytes(path, name, arrays[name]), labels, ())
-    return attrs.evolve(found, conditions=attrs.evolve(found.conditions, origin=origin))
+    samples = _dataset(_bytes(path, name, arrays[name]), labels, ())
+    return attrs.evolve(samples, conditions=attrs.evolve(samples.conditions, origin=origin))
 
 
 def _bytes(path: Path, name: str, images: Array) -> NDArray[np.uint8]:
@@ -188,3 +285,77 @@ def _dataset(pixels: NDArray[np.uint8], labels: Tensor | None, classes: tuple[st
     flat = torch.from_numpy(pixels.reshape(len(pixels), -1))
     x = flat.T.to(torch.float32).mul_(BIN).sub_(1)
     return Dataset(x, Space(pixels.shape[1:]), Conditions(labels=labels), classes, bin_width=BIN)
+
+
+def conform(samples: Dataset, real: Dataset, name: str) -> Dataset:
+    """Return samples with the channels, classes and conditions of the real ones they are compared with.
+
+    Grey pictures are repeated where the real ones have colours, and colour ones made grey where all their
+    channels are the same; names of classes become the real ones' numbers; numbers behind a point's own
+    coordinates become its condition. `name` is the samples' in sentences about a mismatch.
+    """
+    if real.space.is_image != samples.space.is_image:
+        kinds = ("images", "points") if samples.space.is_image else ("points", "images")
+        raise DataError(f"{name} are {kinds[0]}, and what they are compared with are {kinds[1]}")
+    if not real.space.is_image:
+        return _points_like(samples, real, name)
+    samples = _channels_like(samples, real.space.shape[0])
+    if samples.space != real.space:
+        ours, theirs = ("×".join(map(str, space.shape)) for space in (samples.space, real.space))
+        raise DataError(f"{name} are images of {ours}, and what they are compared with are of {theirs}")
+    return _classes_like(samples, real, name)
+
+
+def _points_like(samples: Dataset, real: Dataset, name: str) -> Dataset:
+    d = real.space.dimension
+    vectors = real.conditions.vectors
+    expected = d + (0 if vectors is None else vectors.shape[0])
+    if samples.space.dimension != expected:
+        raise DataError(f"{name} are points of {samples.space.dimension} numbers, and {expected} are expected")
+    conditions = attrs.evolve(samples.conditions, vectors=None if vectors is None else samples.x[d:])
+    return attrs.evolve(samples, x=samples.x[:d], space=real.space, conditions=conditions, classes=real.classes)
+
+
+def _channels_like(samples: Dataset, channels: int) -> Dataset:
+    ours, *grid = samples.space.shape
+    planes = samples.x.view(ours, -1, len(samples))
+    if ours == 1 and channels == 3:
+        planes = planes.expand(3, -1, -1)
+    elif ours == 3 and channels == 1 and bool((planes == planes[:1]).all()):
+        planes = planes[:1]
+    else:
+        return samples
+    x = planes.reshape(-1, len(samples))
+    return attrs.evolve(samples, x=x, space=Space((channels, *grid)))
+
+
+def _classes_like(samples: Dataset, real: Dataset, name: str) -> Dataset:
+    labels = samples.conditions.labels
+    if labels is None or not real.classes:
+        return attrs.evolve(samples, classes=real.classes)
+    if samples.classes:  # names of folders
+        numbers = _numbers(samples.classes, real.classes)
+        if numbers is None:  # they are not classes of these data
+            return attrs.evolve(
+                samples, classes=real.classes, conditions=attrs.evolve(samples.conditions, labels=None)
+            )
+        labels = torch.tensor(numbers)[labels]
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(real.classes):
+        beyond = int(labels.max()) if int(labels.min()) >= 0 else int(labels.min())
+        raise DataError(f"{name} have the label {beyond}, and there are {len(real.classes)} classes")
+    return attrs.evolve(
+        samples, classes=real.classes, conditions=attrs.evolve(samples.conditions, labels=labels)
+    )
+
+
+def _numbers(names: Sequence[str], classes: Sequence[str]) -> list[int] | None:
+    """Return the number of each class by its name, or by a number as its name; None if one is unknown."""
+    rules: tuple[Callable[[str], int], ...] = (list(classes).index, int)
+    for rule in rules:
+        try:
+            numbers = [rule(name) for name in names]
+        except ValueError:
+            continue
+        if all(0 <= number < len(classes) for number in numbers):
+            return numbers
+    return None

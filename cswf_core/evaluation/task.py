@@ -1,47 +1,24 @@
-"""What is to be computed: which metrics, against which real samples."""
+"""The task of an evaluation: its metrics, and the real samples to compare with."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
+import torch
 from torch import Tensor
 
-from cswf_core.errors import DataError
+from cswf_core.evaluation.samples import SPLITS, RealSamples, Reference, references
 from cswf_core.flow.particles import balanced
-from cswf_core.interfaces import Dataset, Workbench
+from cswf_core.interfaces import Dataset, Key, Workbench
 from cswf_core.interfaces.metric import Tell
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Choice, Recipe, choose
+from cswf_core.recipe.build import load_everything
 
 COPYING = "nearest-neighbours"
 """The metric that is computed beside all others of images: a method without a network could copy its data."""
-
-
-@attrs.frozen(eq=False)
-class Reference:
-    """Real samples to compare with."""
-
-    data: str
-    """What they are called: a data set, a folder, a file."""
-    split: str
-    """`train`, `test`, or nothing where there are no splits."""
-    samples: Dataset = attrs.field(repr=False)
-    foreign: bool = False
-    """Whether these are other data than those of the run that is scored."""
-
-    @property
-    def name(self) -> str:
-        """Data and split, as `--against` takes them."""
-        return f"{self.data}:{self.split}" if self.split else self.data
-
-    @property
-    def ending(self) -> str:
-        """What is put behind the names of scores: of which data, if of others, and whether of a test split."""
-        other = "_" + re.sub(r"\W+", "_", self.data).strip("_") if self.foreign else ""
-        return other + ("_test" if self.split == "test" else "")
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -51,26 +28,27 @@ class Task:
     metrics: tuple[Choice, ...]
     references: tuple[Reference, ...]
     training: Dataset | None = attrs.field(default=None, repr=False)
-    """What may have been copied, mirror images included."""
+    """Data that may have been copied, mirror images included."""
     held_out: Dataset | None = attrs.field(default=None, repr=False)
     data: Dataset | None = attrs.field(default=None, repr=False)
-    """What completed images were taken from."""
+    """Data whose images the samples complete."""
     seed: int = 0
     samples: int = 50_000
+    """Generated samples to score, at most."""
     weights: Path | None = None
     download: bool = True
 
     @classmethod
     def of_recipe(cls, recipe: Recipe, data: Dataset) -> Task:
-        """Return what a recipe's `evaluate:` asks for; `data` are the recipe's.
+        """Return the task that a recipe's `evaluate:` describes; `data` are the recipe's.
 
-        Against `train` is against what the particles flowed to: the data, or what the condition took of them.
+        Scores against `train` are against the target of the flow: the data, or what the condition took of them.
         """
         section = recipe.evaluation
         splits = section.against if recipe.metrics else ()
         return cls(
             metrics=with_copying(recipe.metrics, data, recipe.registry),
-            references=references_of(recipe, data, splits),
+            references=_own_references(recipe, data, splits),
             training=data,
             held_out=data.held_out,
             data=data,
@@ -80,8 +58,40 @@ class Task:
             download=section.download,
         )
 
+    @classmethod
+    def of_run(cls, recipe: Recipe, real: Sequence[RealSamples], metrics: Sequence[Choice]) -> Task:
+        """Return the task for a run's samples: its recipe's data and metrics, where none are given."""
+        data = load_everything(recipe)
+        splits = [split for split in SPLITS if split == "train" or data.held_out is not None]
+        own = _own_references(recipe, data, splits)
+        digests = {reference.samples.shown_digest() for reference in own} if real else set()
+        others = tuple(
+            attrs.evolve(reference, foreign=reference.samples.shown_digest() not in digests).like(data)
+            for each in real
+            for reference in each.references
+        )
+        chosen = tuple(metrics) or recipe.metrics or _default_metrics(recipe.registry, data)
+        return attrs.evolve(
+            cls.of_recipe(recipe, data),
+            metrics=with_copying(chosen, data, recipe.registry),
+            references=others or own,
+        )
+
+    @classmethod
+    def of_images(cls, real: Sequence[RealSamples], metrics: Sequence[Choice], registry: Registry) -> Task:
+        """Return the task for images of any program; copies are looked for in the first real samples."""
+        first = real[0]
+        data = first.references[0].samples
+        chosen = tuple(metrics) or _default_metrics(registry, data)
+        return cls(
+            metrics=with_copying(chosen, data, registry),
+            references=tuple(reference.like(data) for each in real for reference in each.references),
+            training=first.training,
+            held_out=first.held_out,
+        )
+
     def bench(self, tell: Tell | None = None) -> Workbench:
-        """Return what the metrics share."""
+        """Return the workbench that the metrics share."""
         names = {reference.samples: reference.name for reference in self.references}
         first = next(iter(self.references), None)
         if first is not None:  # real samples that no score is taken against are cached by name as well
@@ -92,37 +102,40 @@ class Task:
         return bench if tell is None else attrs.evolve(bench, tell=tell)
 
     def check(self, like: Dataset) -> None:
-        """Raise what is already certain to go wrong for samples like these, before anything is computed."""
+        """Let each metric refuse samples like these before anything is computed."""
         bench = self.bench()
         for metric in self.metrics:
             metric.checked.check(like, bench)
 
     def originals(self, generated: Dataset) -> Tensor | None:
-        """Return what generated samples are completions of: d×n; None if they are none."""
+        """Return the images that generated samples complete: d×n; None if they complete none."""
         if self.data is None or generated.conditions.origin is None:
             return None
         return self.data.originals(generated.conditions)
 
+    def subset(self, generated: Dataset) -> Tensor:
+        """Return which samples to score: completions of held-out images first, then others at random."""
+        order = torch.from_numpy(Key(self.seed, "evaluated").open().host.permutation(len(generated)))
+        origin = generated.conditions.origin
+        if origin is not None:
+            held_out = origin[order] < 0
+            order = torch.cat([order[held_out], order[~held_out]])
+        return order[: self.samples].sort().values
 
-def references_of(recipe: Recipe, data: Dataset, splits: Sequence[str]) -> tuple[Reference, ...]:
-    """Return splits of a recipe's data to compare with."""
+
+def _own_references(recipe: Recipe, data: Dataset, splits: Sequence[str]) -> tuple[Reference, ...]:
+    """Return splits of a recipe's data."""
     target = balanced(data.genuine(), recipe.condition.checked, recipe.seed)
     return references(recipe.data.name, target, splits)
 
 
-def references(name: str, data: Dataset, splits: Sequence[str]) -> tuple[Reference, ...]:
-    """Return the splits of a data set that are asked for; mirror images are left out."""
-    found = []
-    for split in splits:
-        samples = data.genuine() if split == "train" else data.held_out
-        if samples is None:
-            raise DataError(f"scores against 'test' are asked for, and dataset '{name}' holds nothing out")
-        found.append(Reference(name, data.split if split == "train" else split, samples))
-    return tuple(found)
+def _default_metrics(registry: Registry, data: Dataset) -> tuple[Choice, ...]:
+    """Return the metric where none is named."""
+    return (choose(registry, "metric", "fid" if data.space.is_image else "sliced-wasserstein"),)
 
 
 def with_copying(metrics: Sequence[Choice], data: Dataset, registry: Registry) -> tuple[Choice, ...]:
-    """Return metrics with the one that tells copies, by pixels, where images are scored and it is not there."""
+    """Return metrics of images with one that finds copies, by their pixels, unless it is among them."""
     there = any(metric.plugin.owner.name == COPYING for metric in metrics)
     if not metrics or there or not data.space.is_image or len(data) < 2:
         return tuple(metrics)

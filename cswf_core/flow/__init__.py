@@ -1,1 +1,1 @@
-"""The engine: the loop, a stage's coordinates, a step, memory, and the checks at the plugins' boundary."""
+"""The engine: the flow, its stages and steps, and how they are computed."""

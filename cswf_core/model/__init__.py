@@ -1,7 +1,7 @@
 """The saved model: the maps of a run's steps on disk, and samples drawn from them later.
 
-`header` and `shards` are the format, `writer` makes it as a run goes, `offline` takes new particles through
-it, and `model` is what people load, through `loading`.
+`format` has the files, `writer` saves them during a run, and `loading` finds and checks them; a `Model` answers
+`requests` for labels or vectors by `sampling`, which takes new particles through the saved maps.
 """
 
 from cswf_core.model.loading import load_model

@@ -1,13 +1,12 @@
-"""From a path to a model, or to a sentence that says why there is none."""
+"""Loading of a saved model from a run's folder, a model's folder or a header."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from cswf_core.errors import RunError
-from cswf_core.model.header import NAME, Header
+from cswf_core.model.format import NAME, Header, refuse_missing
 from cswf_core.model.model import Model
-from cswf_core.model.shards import refuse_missing
 from cswf_core.recipe import Recipe, RecipeError, load_recipe
 from cswf_core.recipe.render import from_yaml
 

@@ -24,10 +24,9 @@ from cswf_core.interfaces import (
     Space,
 )
 from cswf_core.interfaces.metric import Tell
-from cswf_core.model.header import Header, unpacked
+from cswf_core.model.format import Header, SavedStep, saved_steps, unpack_mask
 from cswf_core.model.requests import Labels, Vectors, labels_for, vectors_for
 from cswf_core.model.sampling import Originals, Request, SavedFlow, new_particles
-from cswf_core.model.shards import SavedStep, saved_steps
 from cswf_core.recipe import Recipe, choose_device
 from cswf_core.recipe.build import load_everything, parts_of
 
@@ -132,7 +131,7 @@ class Model:
                 log.warning("the model has learned to complete something else than this mask leaves out")
             return Masked(self._columns(mask, len(images)).to(like.device))
         if facts.mask is not None:
-            return Masked(unpacked(facts.mask, d)[:, None].to(like.device))
+            return Masked(unpack_mask(facts.mask, d)[:, None].to(like.device))
         flat = images.reshape(len(images), -1).T.to(like.dtype).mul_(BIN).sub_(1)
         data = Dataset(flat, self.space, bin_width=BIN)
         if facts.shared:

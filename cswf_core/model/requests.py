@@ -1,4 +1,4 @@
-"""What is asked of a model: labels by name or number, vectors, or the data's own proportions."""
+"""Requests to a model: labels by name or number, vectors, or the data's own proportions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cswf_core.errors import RunError, did_you_mean
 from cswf_core.interfaces import Key
-from cswf_core.model.header import Header
+from cswf_core.model.format import Header
 from cswf_core.online.learner import native
 
 Label: TypeAlias = int | str
@@ -22,39 +22,40 @@ Vectors: TypeAlias = Sequence[float] | Sequence[Sequence[float]] | Tensor
 """One vector for all, or one for each."""
 
 GOLDEN = (math.sqrt(5) - 1) / 2
+"""The golden ratio's fractional part: its multiples modulo 1 are spread evenly, however many there are."""
 
 log = logging.getLogger("cswf")
 
 
-def labels_for(header: Header, count: int, asked: Labels | None, seed: int) -> Tensor:
+def labels_for(header: Header, count: int, labels: Labels | None, seed: int) -> Tensor:
     """Return the class of each of `count` samples, as numbers; raise `RunError` for one the model cannot make.
 
-    If none are asked for, classes come in the data's proportions, as evenly as can be for any count.
+    Without `labels`, classes come in the data's proportions, as evenly as can be for any count.
     """
     if "labels" not in header.condition.asks:
         raise RunError(f"the model is not conditioned on classes{_instead(header)}: it takes no labels")
-    if asked is None:
+    if labels is None:
         return _in_proportion(header, count, seed)
-    if isinstance(asked, Mapping):
-        shares = _counted(asked, count)
-        numbers = [class_number(header, label) for label in asked]
+    if isinstance(labels, Mapping):
+        shares = _shares(labels, count)
+        numbers = [class_number(header, label) for label in labels]
         return torch.repeat_interleave(torch.tensor(numbers), torch.tensor(shares))
-    plain: Any = native(asked)
+    plain: Any = native(labels)
     if isinstance(plain, str) or not isinstance(plain, Iterable):
         return torch.full((count,), class_number(header, plain))
-    listed = [native(label) for label in plain]
-    if len(listed) != count:
-        raise RunError(f"{len(listed):,} labels are given, and {count:,} samples are asked for")
-    for strange in (label for label in listed if type(label) not in (int, str)):
+    each = [native(label) for label in plain]
+    if len(each) != count:
+        raise RunError(f"{len(each):,} labels are given, and {count:,} samples are asked for")
+    for strange in (label for label in each if type(label) not in (int, str)):
         class_number(header, strange)  # raises; as a key, True would be 1
-    known = {label: class_number(header, label) for label in dict.fromkeys(listed)}
-    return torch.tensor([known[label] for label in listed])
+    known = {label: class_number(header, label) for label in dict.fromkeys(each)}
+    return torch.tensor([known[label] for label in each])
 
 
-def _counted(asked: Mapping[Label, int], count: int) -> list[int]:
-    """Return how many of each label are asked for; raise `RunError` if these are not `count` together."""
-    shares: list[int] = [native(share) for share in asked.values()]
-    for label, share in zip(asked, shares, strict=True):
+def _shares(labels: Mapping[Label, int], count: int) -> list[int]:
+    """Return the number of samples of each label; raise `RunError` if these are not `count` together."""
+    shares: list[int] = [native(share) for share in labels.values()]
+    for label, share in zip(labels, shares, strict=True):
         if type(share) is not int or share < 1:
             raise RunError(f"labels must say how many of each class, 1 or more; got {share!r} of {label!r}")
     if sum(shares) != count:
@@ -63,7 +64,7 @@ def _counted(asked: Mapping[Label, int], count: int) -> list[int]:
 
 
 def class_number(header: Header, label: Label) -> int:
-    """Return the number of a class that a name or number means; warn if the model never saw it."""
+    """Return the number of a class, given by its name or number; warn if the data had none of it."""
     classes, condition, label = header.data.classes, header.condition, native(label)
     if isinstance(label, str) and label in classes:
         number = classes.index(label)
@@ -74,7 +75,7 @@ def class_number(header: Header, label: Label) -> int:
     elif isinstance(label, str) and label.isdecimal() and int(label) >= len(classes):
         number = int(label)  # one beyond those of the data, if there is room for it
     else:
-        raise RunError(f"there is no class {label!r}{_listed(classes) or did_you_mean(str(label), classes)}")
+        raise RunError(f"there is no class {label!r}{_names(classes) or did_you_mean(str(label), classes)}")
     room = max(len(classes), condition.length)
     counts = (*header.data.counts, *[0] * room)
     if condition.strata is not None and number not in condition.strata:
@@ -82,7 +83,7 @@ def class_number(header: Header, label: Label) -> int:
         raise RunError(f"the model has no flow of its own for class {label!r}; it has {', '.join(able)}")
     if not 0 <= number < room:
         raise RunError(
-            f"there is no class {label!r}: the model has room for {room}, numbered from 0{_listed(classes)}"
+            f"there is no class {label!r}: the model has room for {room}, numbered from 0{_names(classes)}"
         )
     if counts[number] == 0:
         named = f"'{classes[number]}'" if number < len(classes) else str(number)
@@ -92,19 +93,19 @@ def class_number(header: Header, label: Label) -> int:
     return number
 
 
-def vectors_for(header: Header, count: int, asked: Vectors, dtype: torch.dtype) -> Tensor:
+def vectors_for(header: Header, count: int, vectors: Vectors, dtype: torch.dtype) -> Tensor:
     """Return the vector Y of each of `count` samples: l×count."""
     length = header.condition.length
     if "vectors" not in header.condition.asks:
         raise RunError(f"the model is not conditioned on vectors{_instead(header)}: it takes none")
     try:
-        rows = torch.as_tensor(asked, dtype=dtype).cpu()
+        rows = torch.as_tensor(vectors, dtype=dtype).cpu()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise RunError(f"vectors must be numbers ({' '.join(str(error).split())})") from None
     rows = rows.expand(count, -1) if rows.ndim == 1 else rows
     if rows.shape != (count, length):
-        given = "×".join(map(str, rows.shape)) or "one number"
-        raise RunError(f"vectors have {length} numbers each, for {count:,} samples; got {given}")
+        got = "×".join(map(str, rows.shape)) or "one number"
+        raise RunError(f"vectors have {length} numbers each, for {count:,} samples; got {got}")
     if not bool(torch.isfinite(rows).all()):
         raise RunError("vectors must be finite numbers")
     return rows.T.contiguous()
@@ -125,12 +126,13 @@ def _in_proportion(header: Header, count: int, seed: int) -> Tensor:
 
 
 def _instead(header: Header) -> str:
-    """Say what a model is conditioned on."""
+    """Return what a model is conditioned on instead, for a sentence."""
     asks = header.condition.asks
     if "image" in asks:
         return ", it completes images"
     return f", but on {' and '.join(asks)}" if asks else ""
 
 
-def _listed(classes: Sequence[str]) -> str:
+def _names(classes: Sequence[str]) -> str:
+    """Return the names of a few classes, for the end of a sentence."""
     return f"; the classes are {', '.join(classes)}" if classes and len(classes) <= 20 else ""

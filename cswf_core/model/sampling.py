@@ -26,7 +26,7 @@ from cswf_core.flow.target import FitsOfRows
 from cswf_core.flow.transport import Fits, Place, StepTables
 from cswf_core.interfaces import Conditions, Key, Masked, Observation, Rows, Space, Stage
 from cswf_core.kernels.tables import Lookup
-from cswf_core.model.shards import SavedStep
+from cswf_core.model.format import SavedStep
 
 GROUP = {"cpu": 256, "cuda": 4096}
 """Particles of a group, by the type of device."""

@@ -1,4 +1,4 @@
-"""The observer that saves a model while its run goes on."""
+"""The observer that saves a model during its run."""
 
 from __future__ import annotations
 
@@ -16,157 +16,163 @@ from cswf_core.flow.flow import Flow, State
 from cswf_core.flow.transport import StepTables
 from cswf_core.hookspecs import hookimpl
 from cswf_core.interfaces import Key, Masked
-from cswf_core.model.header import (
+from cswf_core.model.format import (
     FORMAT,
     NAME,
+    PATTERN,
     ConditionFacts,
     Cost,
     DataFacts,
     Header,
     Shard,
     StageFacts,
+    Steps,
     TableFacts,
-    packed,
+    pack_mask,
+    shard_entry,
+    shard_file,
 )
-from cswf_core.model.shards import PATTERN, Steps, listed, shard_file
 from cswf_core.recipe import Recipe
 from cswf_core.recipe.render import to_yaml
-from cswf_core.runs.durable import fingerprint, remove_parts, write_durably
+from cswf_core.runs.durable import fingerprint, make_folder, remove_parts, write_durably
 from cswf_core.runs.record import versions
 
 
 class ModelWriter:
-    """Writes the tables of a flow's steps, shard by shard; never more than one shard is in memory."""
+    """Writes the tables of a flow's steps, shard by shard, with at most one shard in memory."""
 
     remembered = "model"
 
     def __init__(self, folder: Path, recipe: Recipe) -> None:
-        """`folder` is the model's own; it is made with the first thing that is written."""
+        """`folder` is the model's own; it is made when the first file is written."""
         self.folder = folder
         self.recipe = recipe
         self.data_digest: str | None = None
-        """SHA-256 of the data, if somebody knows it; it takes a while for many."""
+        """SHA-256 of the data; computed if None, which takes a while for many."""
         self._facts: dict[str, Any] = {}
         self._complete = False
         self._forget()
 
     def _forget(self) -> None:
-        self._closed: list[Shard] = []
-        self._tail = Steps()
-        self._written: Shard | None = None
-        """The tail as it is on the disk; None if it is not there, or has grown since."""
+        self._full: list[Shard] = []
+        """Shards that are complete."""
+        self._open = Steps()
+        """Steps of the shard that is not yet complete."""
+        self._open_entry: Shard | None = None
+        """The open shard as it is on the disk; None if it is not there, or has grown since."""
         self._seconds = 0.0
+        """Time spent on saving."""
         self._total = 0.0
         """Time of all steps so far."""
 
     @hookimpl
     def before_stage(self, flow: Flow) -> None:
-        """Say on the disk that a model is being made, and of what."""
+        """Write the header of a model that is not complete."""
         self._complete = False
         self._describe(flow)
         self._write_header()
 
     @hookimpl
     def after_step(self, flow: Flow, state: State) -> None:
-        """Take the step's tables in, and write a shard if that fills it."""
+        """Add the step's tables to the open shard, and write it if that completes it."""
         self._total = state.seconds
         if state.tables is None:
             return
         if flow.device.type == "cuda":
             torch.cuda.synchronize(flow.device)  # the step's own time is not the model's
         began = time.perf_counter()
-        if self._tail.stage != state.stage_index:
+        if self._open.stage != state.stage_index:
             self._close()
-            self._tail.stage = state.stage_index
-        self._tail.add(state.step - 1, state.eta, _brought(state.tables))
-        self._written = None
-        if len(self._tail) == self._tail.most:
+            self._open.stage = state.stage_index
+        self._open.add(state.step - 1, state.eta, _on_cpu(state.tables))
+        self._open_entry = None
+        if len(self._open) == self._open.most:
             self._close()
         self._seconds += time.perf_counter() - began
 
     @hookimpl
     def after_stage(self) -> None:
-        """End the shard: each has steps of one stage."""
+        """Complete the open shard, as each has steps of one stage."""
         self._close()
 
     @hookimpl
     def after_run(self, flow: Flow) -> None:
-        """Say that the model is complete."""
+        """Write the header of the complete model."""
         self._complete = True
         self._describe(flow)
         self._write_header()
 
     def keep(self) -> dict[str, Tensor]:
-        """Write what is in memory; return what tells whether the files are those of this moment."""
-        self._write_tail()
+        """Write the open shard and the header; return the shards' checksums, for a checkpoint."""
+        self._write_open()
         self._write_header()
-        digests = b"".join(bytes.fromhex(shard.sha256) for shard in self._closed)
+        digests = b"".join(bytes.fromhex(shard.sha256) for shard in self._full)
         return {
             "closed": torch.tensor(list(digests), dtype=torch.uint8).reshape(-1, 32),
-            "tail": torch.tensor([len(self._tail)]),
-            "tail_sha256": torch.tensor(list(_digest(self._tail)), dtype=torch.uint8),
+            "tail": torch.tensor([len(self._open)]),
+            "tail_sha256": torch.tensor(list(_digest(self._open)), dtype=torch.uint8),
             "seconds": torch.tensor([self._seconds], dtype=torch.float64),
             "total": torch.tensor([self._total], dtype=torch.float64),
         }
 
     def recall(self, kept: Mapping[str, Tensor], total_step: int) -> None:
-        """Go back to a checkpoint: what was written after it is removed, and the last shard read back.
+        """Go back to a checkpoint: remove later shards and read the open one back.
 
-        Nothing is removed before all that the checkpoint needs has been found to be good.
+        Nothing is removed before all shards of the checkpoint are known to be good.
         """
         self._forget()
         if total_step and not kept:
             raise RunError(f"the checkpoint of step {total_step:,} knows nothing of a model")
-        closed = [] if not kept else [bytes(row.tolist()).hex() for row in kept["closed"]]
+        digests = [] if not kept else [bytes(row.tolist()).hex() for row in kept["closed"]]
         count = 0 if not kept else int(kept["tail"])
-        shards = [self._found(number, sha256) for number, sha256 in enumerate(closed)]
+        shards = [self._checked(number, sha256) for number, sha256 in enumerate(digests)]
         if count:
-            path = shard_file(self.folder, len(closed))
-            self._tail = Steps.read(path, count)
-            if _digest(self._tail) != bytes(kept["tail_sha256"].tolist()):
-                self._tail = Steps()
+            path = shard_file(self.folder, len(shards))
+            steps = Steps.read(path, count)
+            if _digest(steps) != bytes(kept["tail_sha256"].tolist()):
                 raise RunError(f"{path} is not what was written: its checksum differs")
-        self._closed = shards
+            self._open = steps
+        self._full = shards
         self._seconds = float(kept["seconds"]) if kept else 0.0
         self._total = float(kept["total"]) if "total" in kept else 0.0
-        self._remove_after(len(closed) + (1 if count else 0))
+        self._remove_after(len(shards) + (1 if count else 0))
 
-    def _found(self, number: int, sha256: str) -> Shard:
-        """Return what the header says of a shard that is on the disk, if it is as it was written."""
+    def _checked(self, number: int, sha256: str) -> Shard:
+        """Return the header's entry for a shard on the disk; raise `RunError` if it is missing or damaged."""
         path = shard_file(self.folder, number)
         if not path.is_file():
             raise RunError(f"{path} is missing")
         if fingerprint(path) != sha256:
             raise RunError(f"{path} is not what was written: its checksum differs")
-        return listed(path, sha256)
+        return shard_entry(path, sha256)
 
     def _remove_after(self, count: int) -> None:
         """Remove all shards but the first `count`, and with them a header that knows of more."""
         if not self.folder.is_dir():
             return
         remove_parts(self.folder)
-        kept = {shard_file(self.folder, number).name for number in range(count)}
+        first = {shard_file(self.folder, number).name for number in range(count)}
         for path in self.folder.glob(PATTERN):
-            if path.name not in kept:
+            if path.name not in first:
                 path.unlink(missing_ok=True)
         (self.folder / NAME).unlink(missing_ok=True)
 
     def _close(self) -> None:
-        """Write the shard at hand, and begin the next."""
-        written = self._write_tail()
-        if written is not None:
-            self._closed.append(written)
-        self._tail, self._written = Steps(), None
+        """Write the open shard, and begin the next."""
+        entry = self._write_open()
+        if entry is not None:
+            self._full.append(entry)
+        self._open, self._open_entry = Steps(), None
 
-    def _write_tail(self) -> Shard | None:
-        """Write the shard at hand as far as it goes; the whole one will take its place."""
-        if len(self._tail) and self._written is None:
-            self._make_folder()
-            self._written = self._tail.write(shard_file(self.folder, len(self._closed)))
-        return self._written
+    def _write_open(self) -> Shard | None:
+        """Write the open shard as far as it goes; the complete one will take its place."""
+        if len(self._open) and self._open_entry is None:
+            make_folder(self.folder)
+            self._open_entry = self._open.write(shard_file(self.folder, len(self._full)))
+        return self._open_entry
 
     def _write_header(self) -> None:
-        shards = (*self._closed, *([self._written] if self._written is not None else []))
+        shards = (*self._full, *([self._open_entry] if self._open_entry is not None else []))
         size = sum(shard.bytes for shard in shards)
         cost = Cost(
             bytes=size,
@@ -181,17 +187,11 @@ class ModelWriter:
             shards=shards,
             **self._facts,
         )
-        self._make_folder()
+        make_folder(self.folder)
         write_durably(self.folder / NAME, header.text())
 
-    def _make_folder(self) -> None:
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"{self.folder} cannot be made: {error.strerror or error}") from None
-
     def _describe(self, flow: Flow) -> None:
-        """Take down what the header says of a flow."""
+        """Set the header's facts about a flow."""
         if flow.rounds > 1 or len(flow.cohorts) > 1:
             raise RunError("a model's maps are of one round, to data that are all there from the start")
         if self.data_digest is None:
@@ -215,8 +215,8 @@ class ModelWriter:
         }
 
 
-def _brought(tables: StepTables) -> StepTables:
-    """Return tables on the CPU; raise `RunError` if their numbers are no numbers there."""
+def _on_cpu(tables: StepTables) -> StepTables:
+    """Return tables on the CPU; raise `RunError` if a number in them is not finite."""
     positions, displacements = tables.positions.cpu(), tables.displacements.cpu()
     if not bool(torch.isfinite(positions).all() and torch.isfinite(displacements).all()):
         raise RunError(
@@ -241,7 +241,7 @@ def _data_facts(flow: Flow, digest: str) -> DataFacts:
 
 
 def _condition_facts(flow: Flow) -> ConditionFacts:
-    """Say what the condition draws for a particle, and what of its image is given."""
+    """Return the header's facts about the condition: what it draws for a particle, what it observes."""
     seen, draw = flow.observation, Key(flow.settings.seed, "labels").open()
     carried = flow.parts.condition.draw(flow.data, len(flow.particles), draw)
     kinds = {"labels": carried.labels, "vectors": carried.vectors, "image": seen}
@@ -251,7 +251,7 @@ def _condition_facts(flow: Flow) -> ConditionFacts:
         asks=[name for name, kind in kinds.items() if kind is not None],
         strata=_strata(flow),
         shared=shared,
-        mask=packed(seen.mask[:, 0]) if isinstance(seen, Masked) and shared else None,
+        mask=pack_mask(seen.mask[:, 0]) if isinstance(seen, Masked) and shared else None,
     )
 
 
@@ -265,13 +265,13 @@ def _strata(flow: Flow) -> list[int] | None:
     if strata is None:
         return None
     labels = carried.labels
-    found: list[int] = []
+    classes: list[int] = []
     for particles, _ in strata:
         own = [] if labels is None else torch.unique(labels[particles]).tolist()
         if len(own) != 1:
             raise RunError("a model is saved of strata that are classes, and the condition has others")
-        found += own
-    return found
+        classes += own
+    return classes
 
 
 def _digest(steps: Steps) -> bytes:

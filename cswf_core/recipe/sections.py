@@ -10,7 +10,7 @@ import attrs
 from cswf_core.interfaces import parameter
 from cswf_core.plugins import Plugin, Registry
 from cswf_core.recipe.fields import object_schema
-from cswf_core.runs.interval import Interval
+from cswf_core.runs.checkpoints import Interval
 
 CHOICES = {
     "data": "dataset",

@@ -19,7 +19,7 @@ import yaml
 from cswf_core.errors import CswfError, RunError
 from cswf_core.report import images, words
 from cswf_core.report.read import COLUMNS, Evaluation, Run, Score, read_run, read_runs
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 
 GENERATOR = "cswf report"
 """What a page says about its origin; a file with it may be replaced by another page."""
@@ -76,7 +76,7 @@ class Summary:
     problems: Sequence[str] = ()
 
 
-def write_report(directory: RunDirectory) -> None:
+def write_report(directory: RunFolder) -> None:
     """Write a run's report.html from the files in its folder; raises `CswfError` if that cannot be done."""
     directory.write("report.html", single(directory.path))
 

@@ -1,1 +1,1 @@
-"""A run's folder on disk: its files, the observers that fill it, and its pictures."""
+"""Runs on the disk: their folder, checkpoints, record and log, and their progress on a terminal."""

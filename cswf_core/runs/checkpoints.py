@@ -1,7 +1,7 @@
-"""`checkpoints/`: the newest states of a run, from which it goes on after a kill.
+"""Checkpoints of a run, two kept, each with its checksum: from the newest good one it goes on after a kill.
 
-A checkpoint is one file; the manifest, written after it, names those that are complete, newest first, with
-their checksums. Two are kept: should the newest turn out to be damaged, there is one before it.
+A checkpoint is one file in `checkpoints/`; the manifest, written after it, lists the complete ones, newest
+first. They are written at intervals, where stages end, at the end, and when a signal stops the run.
 """
 
 from __future__ import annotations
@@ -9,19 +9,29 @@ from __future__ import annotations
 import json
 import logging
 import re
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 from torch import Tensor
 
-from cswf_core.errors import OtherFormatError, RunError
+from cswf_core.errors import OtherFormatError, RunError, Terminated
 from cswf_core.hookspecs import hookimpl
-from cswf_core.runs.durable import fingerprint, read_tensors, remove_parts, write_durably, write_tensors
-from cswf_core.runs.interval import Interval
-from cswf_core.runs.stopping import Stopping
+from cswf_core.interfaces import Written
+from cswf_core.runs.durable import (
+    fingerprint,
+    make_folder,
+    read_tensors,
+    remove_parts,
+    write_durably,
+    write_tensors,
+)
 
 if TYPE_CHECKING:
     from cswf_core.flow.flow import Flow
@@ -30,48 +40,78 @@ FORMAT = 1
 """Version of the files' format."""
 
 FACTS = {"format", "position", "habits"}
-"""What a checkpoint says at least."""
+"""Facts that every checkpoint has."""
 
-KEPT = 2
-"""Checkpoints that stay."""
+COUNT = 2
+"""Checkpoints on the disk at most."""
 
 SHARE = 0.05
 """Share of a run's time that checkpoints at the ends of stages may take."""
 
+UNITS = {"s": 1, "min": 60, "h": 3600}
+"""Seconds of each unit that a recipe may write."""
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Signals that wait for the end of a step."""
+
 log = logging.getLogger("cswf")
+
+
+@attrs.frozen
+class Interval(Written):
+    """An interval of steps or of seconds; with neither, never."""
+
+    steps: int | None = None
+    seconds: float | None = None
+    text: str = attrs.field(default="never", eq=False, repr=False)
+    """As it was written."""
+
+    form: ClassVar[str] = "a number of steps such as 500, a time such as 30s, 10min or 2h, or never"
+
+    @classmethod
+    def from_text(cls, text: str) -> Interval:
+        """Return the interval that `500`, `30s`, `10min`, `1.5h` or `never` means."""
+        if text.strip() == "never":
+            return cls()
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|min|h)?\s*", text)
+        if match is None or not float(match[1]) or not (match[2] or match[1].isdigit()):
+            raise ValueError(f"'{text}' is not {cls.form}")
+        if match[2] is None:
+            return cls(steps=int(match[1]), text=match[1])
+        return cls(seconds=float(match[1]) * UNITS[match[2]], text=match[1] + match[2])
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @attrs.frozen(eq=False)
 class Checkpoint:
-    """A state of a run, as it was read."""
+    """A state of a run, read from a file."""
 
     step: int
-    """Steps that were done."""
+    """Steps done."""
     tensors: dict[str, Tensor]
     facts: dict[str, Any]
 
     def part(self, name: str) -> dict[str, Tensor]:
         """Return the tensors that were written as `name/…`."""
-        start = f"{name}/"
-        return {k.removeprefix(start): tensor for k, tensor in self.tensors.items() if k.startswith(start)}
+        prefix = f"{name}/"
+        return {k.removeprefix(prefix): tensor for k, tensor in self.tensors.items() if k.startswith(prefix)}
 
 
 class CheckpointFolder:
-    """The folder with a run's checkpoints."""
+    """The folder of a run's checkpoints and their manifest."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def write(self, place: tuple[int, int], tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Add a checkpoint; those before it stay until it is complete, and one after that.
+        """Write a checkpoint, then remove all earlier ones but the last.
 
         `place` is how many steps and stages are done: a stage's last step may be, and the stage not yet.
         """
         step, stages = place
-        try:
-            self.path.mkdir(exist_ok=True)
-        except OSError as error:
-            raise RunError(f"{self.path} cannot be made: {error.strerror or error}") from None
+        make_folder(self.path)
         target = self.path / f"step-{step:08}-stage-{stages:04}.safetensors"
         write_tensors(target, tensors, {"format": FORMAT, **facts})
         entry = {
@@ -80,16 +120,16 @@ class CheckpointFolder:
             "bytes": target.stat().st_size,
             "sha256": fingerprint(target),
         }
-        others = [e for e in self._listed() if e["file"] < target.name]
-        self._keep([entry, *others[: KEPT - 1]])
+        earlier = [e for e in self._manifest() if e["file"] < target.name]
+        self._list([entry, *earlier[: COUNT - 1]])
 
     def keep_newest(self) -> None:
-        """Let go of all but the newest: for a run that is done."""
-        listed = self._listed()
-        if len(listed) > 1:
-            self._keep(listed[:1])
+        """Remove all but the newest, as one is enough for a run that is done."""
+        entries = self._manifest()
+        if len(entries) > 1:
+            self._list(entries[:1])
 
-    def _keep(self, entries: Sequence[Mapping[str, Any]]) -> None:
+    def _list(self, entries: Sequence[Mapping[str, Any]]) -> None:
         """Write the manifest, and remove the files that it does not list."""
         manifest = {"format": FORMAT, "checkpoints": entries}
         write_durably(self.path / "manifest.json", json.dumps(manifest, indent=2) + "\n")
@@ -99,16 +139,16 @@ class CheckpointFolder:
                 path.unlink(missing_ok=True)
 
     def tidy(self) -> None:
-        """Remove what a kill has left of files that were being written."""
+        """Remove the unfinished files that a kill has left."""
         if self.path.is_dir():
             remove_parts(self.path)
 
     def newest_first(self, lost: list[str]) -> Iterator[Checkpoint]:
-        """Yield the checkpoints that can be read; `lost` is told of the others, a sentence each.
+        """Yield the checkpoints that can be read; `lost` gets a sentence for each of the others.
 
         Raises `OtherFormatError` for one of another version: it is not lost, and must not be written over.
         """
-        for entry in self._listed() or self._unlisted(lost):
+        for entry in self._manifest() or self._files(lost):
             try:
                 yield self._read(entry)
             except OtherFormatError:
@@ -136,8 +176,8 @@ class CheckpointFolder:
             )
         return Checkpoint(int(entry["step"]), tensors, facts)
 
-    def _listed(self) -> list[dict[str, Any]]:
-        """Return what the manifest lists, newest first; nothing if it is not there or makes no sense."""
+    def _manifest(self) -> list[dict[str, Any]]:
+        """Return the manifest's entries, newest first; none if it is missing or damaged."""
         try:
             manifest = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
             entries = [{**e, "step": int(e["step"]), "bytes": int(e["bytes"])} for e in manifest["checkpoints"]]
@@ -146,11 +186,11 @@ class CheckpointFolder:
             return []
         return entries if safe else []
 
-    def _unlisted(self, lost: list[str]) -> list[dict[str, Any]]:
-        """Return the checkpoints that are there, newest first, where no manifest says which ones are good."""
-        found = sorted(self.path.glob("step-*.safetensors"), reverse=True) if self.path.is_dir() else []
-        named = [(path, re.fullmatch(r"step-(\d+)-stage-\d+", path.stem)) for path in found]
-        entries = [{"file": path.name, "step": name[1]} for path, name in named if name is not None]
+    def _files(self, lost: list[str]) -> list[dict[str, Any]]:
+        """Return an entry for each checkpoint's file, newest first, where there is no manifest."""
+        paths = sorted(self.path.glob("step-*.safetensors"), reverse=True) if self.path.is_dir() else []
+        names = [(path, re.fullmatch(r"step-(\d+)-stage-\d+", path.stem)) for path in paths]
+        entries = [{"file": path.name, "step": name[1]} for path, name in names if name is not None]
         if entries:
             lost.append(
                 f"{self.path / 'manifest.json'} cannot be read; checkpoints are taken without checksums"
@@ -158,8 +198,43 @@ class CheckpointFolder:
         return entries
 
 
+class Stopping:
+    """Holds back Ctrl-C and SIGTERM until a step has ended and the run is saved; a second one does not wait."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        """The signal that has arrived; None: none."""
+        self._before: dict[int, Any] = {}
+
+    @contextmanager
+    def patient(self) -> Iterator[None]:
+        """Note signals instead of ending at once; in threads, which get none, do nothing."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        # A signal without a handler of Python's, such as SIGTERM by default, ends the process: that stays so.
+        handled = [n for n in SIGNALS if signal.getsignal(n) not in (signal.SIG_IGN, signal.SIG_DFL, None)]
+        self._before = {number: signal.signal(number, self._note) for number in handled}
+        try:
+            yield
+        finally:
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+        if self.signal is not None:  # it came too late for another step to end
+            self.stop()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None:
+            self._before[number](number, frame)
+        self.signal = number
+
+    def stop(self) -> None:
+        """End as the signal that has arrived would have."""
+        raise Terminated if self.signal == signal.SIGTERM else KeyboardInterrupt
+
+
 class Checkpoints:
-    """Saves a flow, and what watches it, when it is time, where stages end, and at the end."""
+    """Observer that saves a flow and its other observers: at intervals, where stages end, and at the end."""
 
     def __init__(
         self,
@@ -168,26 +243,26 @@ class Checkpoints:
         watchers: Sequence[Any],
         facts: Callable[[], Mapping[str, Any]],
     ) -> None:
-        """`watchers` with `keep` and `recall` are saved with the flow; `facts` says what else belongs there."""
+        """`watchers` with `keep` and `recall` are saved with the flow, and so is what `facts` returns."""
         self.folder = folder
         self.interval = interval
         self.watchers = {w.remembered: w for w in watchers if hasattr(w, "keep") and hasattr(w, "recall")}
         self.facts = facts
         self.stopping = Stopping()
         self.step: int | None = None
-        """Steps that were done at the newest checkpoint; None: there is none."""
+        """Steps done at the newest checkpoint; None: there is none."""
         self._place = (-1, -1)
         self._began = self._last = time.monotonic()
         self._spent = 0.0
 
-    @hookimpl(trylast=True)  # after those that are saved with it
+    @hookimpl(trylast=True)  # after the observers that are saved with it
     def after_step(self, flow: Flow) -> None:
-        """Save if it is time, or if a signal says that the run has to stop."""
+        """Save if it is time, or if a signal stops the run."""
         stopping = self.stopping.signal is not None
         steps, seconds = self.interval.steps, self.interval.seconds
         due = steps is not None and flow.position.total % steps == 0
         due = due or (seconds is not None and time.monotonic() - self._last >= seconds)
-        if due or (stopping and self._wanted):
+        if due or (stopping and self._enabled):
             self.save(flow)
         if stopping:
             self.stopping.stop()
@@ -195,21 +270,21 @@ class Checkpoints:
     @hookimpl(trylast=True)
     def after_stage(self, flow: Flow) -> None:
         """Save, unless that would take too much of the run's time."""
-        if self._wanted and self._spent <= SHARE * (time.monotonic() - self._began):
+        if self._enabled and self._spent <= SHARE * (time.monotonic() - self._began):
             self.save(flow)
 
     @hookimpl(trylast=True)
     def after_run(self, flow: Flow) -> None:
-        """Save the end: what is left to do does not need the flow, and new data may arrive."""
-        if self._wanted and self._place != (flow.position.stage, flow.position.step):
+        """Save the end, from which `cswf update` goes on when new data arrive."""
+        if self._enabled and self._place != (flow.position.stage, flow.position.step):
             self.save(flow)
 
     @property
-    def _wanted(self) -> bool:
+    def _enabled(self) -> bool:
         return self.interval.steps is not None or self.interval.seconds is not None
 
     def save(self, flow: Flow) -> None:
-        """Save now; if that cannot be done, say so and let the flow go on."""
+        """Save now; a failure is a warning, and the flow goes on."""
         began = time.monotonic()
         snapshot = flow.snapshot()
         at = snapshot.position
@@ -226,7 +301,7 @@ class Checkpoints:
         self._spent += self._last - began
 
     def recall(self, checkpoint: Checkpoint | None) -> None:
-        """Let everything that watches go back to a checkpoint; None is the beginning."""
+        """Take all observers back to a checkpoint; None is the beginning."""
         step = 0 if checkpoint is None else checkpoint.step
         for name, watcher in self.watchers.items():
             watcher.recall({} if checkpoint is None else checkpoint.part(name), step)

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -19,19 +20,20 @@ from torch import Tensor
 from cswf_core.errors import RunError
 
 BLOCK = 1 << 20
-"""Bytes that are read at a time."""
+"""Bytes read at a time."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a path beside `path`; what is written there takes its place at the end, or is removed on an error.
 
-    The file is on the disk before it gets its name, and its name before this ends.
+    The content is on the disk before it gets its name, and the name before this ends. Each writer has a path of
+    its own, so that two processes may write the same file: one of them is last, and both are whole.
     """
-    temporary = part_of(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         yield temporary
-        temporary.chmod(0o666 & ~_umask())  # safetensors has its own idea of who may read
+        temporary.chmod(0o666 & ~_umask())  # safetensors gives permissions of its own
         _sync(temporary)
         temporary.replace(path)
         _sync(path.parent)
@@ -44,17 +46,17 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_durably(path: Path, content: str | bytes) -> None:
-    """Replace a file as a whole: after a crash it is the old one or the new one, never half of either."""
+    """Replace a file as a whole; after a crash it is the old one or the new one, never half of either."""
     with replacing(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Any = None) -> None:
     """Write tensors, and facts that JSON can hold, as one safetensors file; see `replacing`."""
-    held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with replacing(path) as temporary:
         try:
-            save_file(held, temporary, {"facts": json.dumps(facts, ensure_ascii=False)})
+            save_file(on_cpu, temporary, {"facts": json.dumps(facts, ensure_ascii=False)})
         except SafetensorError as error:  # a full disk has this class too
             raise OSError(str(error)) from None
 
@@ -70,15 +72,18 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
         raise RunError(f"{path} cannot be read ({' '.join(str(error).split())})") from None
 
 
-def part_of(path: Path) -> Path:
-    """Return where a file is while it is written."""
-    return path.with_name(f".{path.name}.part")
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, if it is not there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{path} cannot be made: {error.strerror or error}") from None
 
 
-def remove_parts(folder: Path) -> None:
-    """Remove what a kill has left of files that were being written."""
-    for left in folder.glob(".*.part"):
-        left.unlink(missing_ok=True)
+def remove_parts(folder: Path, name: str = "") -> None:
+    """Remove the unfinished files that a kill has left in a folder, or those of one file."""
+    for unfinished in folder.glob(f".{name}*.part"):
+        unfinished.unlink(missing_ok=True)
 
 
 def fingerprint(path: Path) -> str:
@@ -92,7 +97,7 @@ def fingerprint(path: Path) -> str:
 
 @lru_cache
 def _umask() -> int:
-    """Return which rights new files do not have; to ask for it is to set it."""
+    """Return the permissions that new files do not get. It can be read only by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

@@ -1,4 +1,4 @@
-"""The folder of a run: made with care, written atomically."""
+"""The folder of a run: its files, written atomically, and the lock that keeps other processes out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cswf_core.errors import RunError
-from cswf_core.runs.durable import part_of, write_durably
+from cswf_core.runs.durable import remove_parts, write_durably
 
 FILES = (
     "recipe.yaml",
@@ -31,23 +31,26 @@ FILES = (
     "samples-offline.png",
     "counts.safetensors",
 )
-"""What a run leaves, beside the figures that metrics.json lists; `--force` removes these and nothing else."""
+"""Files that a run writes, beside the figures that metrics.json lists; `--force` removes no others."""
 
 FOLDERS = {
     "checkpoints": ("manifest.json", "step-*.safetensors", ".*.part"),
     "model": ("model.json", "tables-*.safetensors", ".*.part"),
 }
-"""Folders that a run leaves, and what it writes there."""
+"""Folders that a run makes, with the names of the files in them."""
+
+FIRST_FILES = r"(run\.json|recipe\.yaml)|\.(run\.json|recipe\.yaml)\..*part"
+"""Names of the two files that a run writes first, whole or unfinished."""
 
 
-class RunDirectory:
+class RunFolder:
     """A folder for one run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
-    def fresh(cls, parent: Path, name: str) -> RunDirectory:
+    def fresh(cls, parent: Path, name: str) -> RunFolder:
         """Make and return the first of parent/name, parent/name-2, parent/name-3, … that is free.
 
         Making it at once keeps it from another run that starts at the same moment.
@@ -112,7 +115,7 @@ class RunDirectory:
         try:
             for name in (*self.figures(), *FILES) if names is None else names:
                 self.file(name).unlink(missing_ok=True)
-                part_of(self.file(name)).unlink(missing_ok=True)
+                remove_parts(self.path, name)
             for folder, patterns in FOLDERS.items() if names is None else ():
                 for path in [path for pattern in patterns for path in self.file(folder).glob(pattern)]:
                     path.unlink(missing_ok=True)
@@ -172,14 +175,12 @@ class RunDirectory:
         except OSError as error:
             raise self._unwritable(error) from None
         try:
-            with contextlib.suppress(
-                OSError
-            ):  # a file system may know no locks; one that is held is told apart
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    sentence = f"{self.path} is in use: another process is running there"
-                    raise RunError(sentence) from None
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(f"{self.path} is in use: another process is running there") from None
+            except OSError:
+                pass  # a file system without locks
             yield
         finally:
             os.close(descriptor)
@@ -192,8 +193,8 @@ class RunDirectory:
     @property
     def only_touched(self) -> bool:
         """Whether a run was killed here before it had written its recipe: there is nothing to lose."""
-        names = {path.name for path in self.path.iterdir()} if self.path.is_dir() else set()
-        return bool(names) and names <= {"run.json", ".run.json.part", "recipe.yaml", ".recipe.yaml.part"}
+        names = [path.name for path in self.path.iterdir()] if self.path.is_dir() else []
+        return bool(names) and all(map(re.compile(FIRST_FILES).fullmatch, names))
 
     @property
     def done(self) -> bool:

@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: a row per logged step."""
+"""The log of a run, `metrics.jsonl`: a row for each logged step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.hookspecs import hookimpl
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from cswf_core.flow.flow import State
@@ -22,12 +22,12 @@ Row = dict[str, float | None]
 
 
 class MetricsLog:
-    """Writes sliced distance, displacement and seconds every so many steps, and at the first and last."""
+    """Observer that logs distance, displacement and seconds: every so many steps, at the first and the last."""
 
     remembered = "metrics"
 
-    def __init__(self, directory: RunDirectory, every: int) -> None:
-        self.directory = directory
+    def __init__(self, folder: RunFolder, every: int) -> None:
+        self.folder = folder
         self.every = every
         self.steps_done = 0
         self._unwritten: State | Row | None = None
@@ -48,31 +48,31 @@ class MetricsLog:
             self._write(self._unwritten)
 
     def keep(self) -> dict[str, Tensor]:
-        """Return the row that may still have to be written: rows before it are in the file."""
+        """Return the row that is not in the file yet, for a checkpoint."""
         if self._unwritten is None:
             return {}
         numbers = [math.nan if value is None else value for value in _row(self._unwritten).values()]
         return {"unwritten": torch.tensor(numbers, dtype=torch.float64)}
 
     def recall(self, kept: Mapping[str, Tensor], total_step: int) -> None:
-        """Drop the rows of later steps."""
+        """Remove the rows of later steps, and take back the row that was not in the file yet."""
         self.steps_done, self._unwritten = total_step, None
         if "unwritten" in kept:
             step, stage, *others = kept["unwritten"].tolist()
             names = ("sliced_distance", "displacement", "seconds")
             numbers = zip(names, map(_number, others), strict=True)
             self._unwritten = {"step": int(step), "stage": int(stage), **dict(numbers)}
-        rows = self.directory.read_rows("metrics.jsonl")
+        rows = self.folder.read_rows("metrics.jsonl")
         before = [row for row in rows if row.get("step", total_step + 1) <= total_step]
-        self.directory.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in before))
+        self.folder.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in before))
 
     def _write(self, unwritten: State | Row) -> None:
         self._unwritten = None
-        self.directory.append("metrics.jsonl", json.dumps(_row(unwritten)) + "\n")
+        self.folder.append("metrics.jsonl", json.dumps(_row(unwritten)) + "\n")
 
 
 def _row(state: State | Row) -> Row:
-    """Return what is written of a state."""
+    """Return the row of a state."""
     if isinstance(state, dict):
         return state
     return {
@@ -85,5 +85,5 @@ def _row(state: State | Row) -> Row:
 
 
 def _number(value: float) -> float | None:
-    """JSON has no NaN: None where a flow has run away."""
+    """Return a finite value, or None, as JSON has no NaN for a flow that has run away."""
     return value if math.isfinite(value) else None

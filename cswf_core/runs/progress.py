@@ -1,4 +1,4 @@
-"""Where a run is and when it will be done: a bar on a terminal, lines elsewhere."""
+"""Progress of a run: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -7,54 +7,17 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import attrs
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cswf_core.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from cswf_core.flow.flow import State
 
-
-class Forecast:
-    """Tells when a flow will be done, by its pace after the first step: in that, kernels may be compiled."""
-
-    def __init__(self) -> None:
-        self._begin = (0, 0.0)
-
-    def left(self, state: State) -> str:
-        """Return what the steps still to come will take, as `  left minutes:seconds`; nothing if unknown."""
-        if state.total_step == 1:
-            self._begin = (1, state.seconds)
-        steps, seconds = self._begin
-        to_come = state.total_steps - state.total_step
-        if to_come and state.total_step == steps:
-            return ""
-        pace = (state.seconds - seconds) / max(1, state.total_step - steps)
-        return f"  left {_clock(pace * to_come)}"
-
-
-def _clock(seconds: float) -> str:
-    """Return a time as minutes:seconds, or hours:minutes:seconds."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-class _Pace:
-    """Says when to speak: at most once in so many seconds, so that a fast flow is not slowed down."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._next = 0.0
-
-    def due(self, state: State) -> bool:
-        """Return whether it is time, as it always is after the first and the last step."""
-        now = time.monotonic()
-        if now < self._next and state.total_step != state.total_steps:
-            return False
-        self._next = now + self.seconds
-        return True
+MEMORY_S = 600.0
+"""Seconds over which a bar takes the mean pace: long, as a step may take minutes."""
 
 
 def say(text: str) -> None:
@@ -65,19 +28,56 @@ def say(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+@attrs.frozen
+class Forecast:
+    """The time that work will still take, by its pace since a beginning."""
+
+    done: int = 0
+    """Parts of the work done at the beginning."""
+    seconds: float = 0.0
+    """Time of the beginning."""
+
+    def left(self, done: int, total: int, seconds: float) -> str:
+        """Return `  left minutes:seconds`; nothing while no pace is known."""
+        if done == self.done < total:
+            return ""
+        pace = (seconds - self.seconds) / max(1, done - self.done)
+        minutes, rest = divmod(round(pace * (total - done)), 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"  left {hours}:{minutes:02}:{rest:02}" if hours else f"  left {minutes}:{rest:02}"
+
+
+class _Pause:
+    """The least time between two messages, so that a fast flow is not slowed down."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._next = 0.0
+
+    def over(self, state: State) -> bool:
+        """Return whether it is time for a message, as it always is after the first and the last step."""
+        now = time.monotonic()
+        if now < self._next and state.total_step != state.total_steps:
+            return False
+        self._next = now + self.seconds
+        return True
+
+
 class LineProgress:
-    """Plain lines, for logs and pipes."""
+    """Observer that prints plain lines, for logs and pipes."""
 
     def __init__(self, seconds: float = 5.0) -> None:
-        self._pace = _Pace(seconds)
+        self._pause = _Pause(seconds)
         self._forecast = Forecast()
 
     @hookimpl
     def after_step(self, state: State) -> None:
         """Print a line if it is time: stage, step, mean displacement, time left."""
-        left = self._forecast.left(state)
-        if self._pace.due(state):
+        if state.total_step == 1:  # kernels are compiled in it, so that its pace says nothing
+            self._forecast = Forecast(1, state.seconds)
+        if self._pause.over(state):
             stage = f"stage {state.stage_index + 1}/{state.stage_count} {state.stage.name}".rstrip()
+            left = self._forecast.left(state.total_step, state.total_steps, state.seconds)
             say(f"{stage}  step {state.step}/{state.stage.steps}  moved {state.displacement:.4f}{left}")
 
     def close(self) -> None:
@@ -85,29 +85,26 @@ class LineProgress:
 
 
 class BarProgress:
-    """A live bar, for terminals."""
+    """Observer that moves a bar, for terminals."""
 
     def __init__(self, console: Console) -> None:
-        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-        self._bar = Progress(*columns, console=console)
+        self._bar = _bar(console, transient=False)
         self._task = self._bar.add_task("starting", total=None)
-        self._pace = _Pace(0.1)
-        self._forecast = Forecast()
+        self._pause = _Pause(0.1)
         self._bar.start()
 
     @hookimpl
     def after_step(self, state: State) -> None:
         """Move the bar if it is time."""
-        left = self._forecast.left(state)
-        if self._pace.due(state):
-            text = f"stage {state.stage_index + 1}/{state.stage_count}  moved {state.displacement:.4f}{left}"
+        if self._pause.over(state):
+            text = f"stage {state.stage_index + 1}/{state.stage_count}  moved {state.displacement:.4f}"
             self._bar.update(self._task, completed=state.total_step, total=state.total_steps, description=text)
 
     @hookimpl
     def after_run(self) -> None:
         """Fill the bar, also if the schedule has left a stage early."""
-        task = self._bar.tasks[0]
-        self._bar.update(self._task, completed=task.completed, total=task.completed or None)
+        done = self._bar.tasks[0].completed
+        self._bar.update(self._task, completed=done, total=done or None)
         self._bar.stop()  # the evaluation has a bar of its own
 
     def close(self) -> None:
@@ -115,37 +112,41 @@ class BarProgress:
         self._bar.stop()
 
 
-class EvaluationProgress:
-    """Where an evaluation is: a bar on a terminal, lines elsewhere; on stderr, as stdout has the scores."""
+class WorkProgress:
+    """Progress of metrics, samples and completions: on stderr, as stdout has the scores."""
 
     def __init__(self, *, silent: bool = False, seconds: float = 5.0) -> None:
         self._console = Console(stderr=True, quiet=silent)
-        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-        self._bar = Progress(*columns, console=self._console, transient=True)
+        self._bar = _bar(self._console, transient=True)
         self._task = self._bar.add_task("starting", total=None)
         self._seconds = seconds
         self._next = time.monotonic() + seconds
-        self._what = ""
-        self._started = False
-        self._began = (0, 0.0)
+        self._work = ""
+        self._forecast = Forecast()
 
-    def tell(self, what: str, done: int, total: int) -> None:
-        """Show how much of something is done, and when the rest will be, by the pace so far."""
-        now = time.monotonic()
-        if what != self._what:
-            self._what, self._began = what, (done, now)
-        before, began = self._began
-        pace = (now - began) / (done - before) if done > before else 0.0
-        text = f"{what}  left {_clock(pace * (total - done))}" if pace else what
+    def tell(self, work: str, done: int, total: int) -> None:
+        """Show how much of some work is done, and when the rest will be, by its pace so far."""
+        now, begins = time.monotonic(), work != self._work
+        if begins:
+            self._work, self._forecast = work, Forecast(done, now)
         if self._console.is_terminal:
-            self._started = True
             self._bar.start()
-            self._bar.update(self._task, completed=done, total=total, description=text)
+            if begins:
+                self._bar.reset(self._task, description=work)
+            self._bar.update(self._task, completed=done, total=total)
         elif now >= self._next and total > 1:
             self._next = now + self._seconds
-            self._console.print(f"{done:,}/{total:,} {text}", highlight=False, soft_wrap=True)
+            left = "" if begins else self._forecast.left(done, total, now)
+            self._console.print(f"{done:,}/{total:,} {work}{left}", highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Leave the terminal as it was."""
-        if self._started:  # one that was not would print an empty line
+        if self._work and self._console.is_terminal:  # a bar that was never drawn would print an empty line
             self._bar.stop()
+
+
+def _bar(console: Console, *, transient: bool) -> Progress:
+    """Return a bar with the numbers done and in all, a text and the time left."""
+    text = TextColumn("{task.description}")
+    columns = (BarColumn(), MofNCompleteColumn(), text, TextColumn("left"), TimeRemainingColumn(compact=True))
+    return Progress(*columns, console=console, transient=transient, speed_estimate_period=MEMORY_S)

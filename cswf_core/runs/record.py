@@ -1,4 +1,4 @@
-"""`run.json`: what ran, with which versions, where, for how long, and how it ended."""
+"""The record of a run, `run.json`: recipe, versions, device, times, and how it ended."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import datetime
 import platform
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 import torch
 
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 
 Status = Literal["running", "done", "interrupted", "failed"]
 
@@ -30,23 +31,25 @@ PACKAGES = (
     "scikit-learn",
     "pillow",
     "scipy",
+    "triton",
 )
+"""Distributions whose versions are recorded, where they are installed."""
 
 
 class Record:
-    """Keeps run.json true from the first moment of a run to its end."""
+    """The facts in run.json, written when a run begins, goes on and ends."""
 
-    def __init__(self, directory: RunDirectory, facts: dict[str, Any]) -> None:
-        self.directory = directory
+    def __init__(self, folder: RunFolder, facts: dict[str, Any]) -> None:
+        self.folder = folder
         self.facts = {"format": 1, "status": "running", **facts, "started": _now(), "versions": versions()}
         self.began_with: str | None = None
         """SHA-256 of the data, as the record of a run that goes on has it."""
         self._began = time.perf_counter()
 
     @classmethod
-    def again(cls, directory: RunDirectory, facts: dict[str, Any]) -> Record:
+    def again(cls, folder: RunFolder, facts: dict[str, Any]) -> Record:
         """Return the record of a run that goes on: when it began, and whether it has gone on before, stay."""
-        record, earlier = cls(directory, facts), directory.read_json("run.json")
+        record, earlier = cls(folder, facts), folder.read_json("run.json")
         if isinstance(earlier, dict):
             data = earlier.get("data")
             record.began_with = data.get("sha256") if isinstance(data, dict) else None
@@ -54,35 +57,33 @@ class Record:
         return record
 
     def resumed(self, step: int, lost: Sequence[str], seconds: float) -> None:
-        """Note that the run goes on from a step, what of it was lost, and the seconds it took until then."""
+        """Add that the run goes on from a step after some seconds of work, with a sentence for each loss."""
         self._began -= seconds
         stop = {"step": step, "at": _now(), "lost": list(lost)}
         self.facts["resumed"] = [*self.facts.get("resumed", []), stop]
 
     @property
     def seconds(self) -> float:
-        """Time that the run has taken so far, without that between a stop and going on."""
+        """Seconds of work so far, without the time between a stop and going on."""
         return time.perf_counter() - self._began
 
     def save(self, status: Status, **facts: Any) -> None:
-        """Write the file with a status and whatever else has become known."""
+        """Write the file with a status and more facts."""
         self.facts.update(status=status, seconds=round(self.seconds, 3), **facts)
         if status != "running":
             self.facts["finished"] = _now()
-        self.directory.write_json("run.json", self.facts)
+        self.folder.write_json("run.json", self.facts)
 
 
 def versions() -> dict[str, str]:
     """Return the version of Python and of every package that a result may depend on."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in PACKAGES:
-        try:
-            found[package.lower()] = version(package)
-        except PackageNotFoundError:
-            continue
+        with suppress(PackageNotFoundError):
+            versions[package.lower()] = version(package)
     if torch.version.cuda:
-        found["cuda"] = torch.version.cuda
-    return found
+        versions["cuda"] = torch.version.cuda
+    return versions
 
 
 def describe_device(device: torch.device) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import torch
 
 from cswf_core.checks import CheckedObserver
 from cswf_core.errors import CswfError, RunError
-from cswf_core.evaluation.evaluate import Evaluated, evaluate, merged
+from cswf_core.evaluation.evaluate import Evaluation, evaluate, merge_documents
 from cswf_core.evaluation.task import Task
 from cswf_core.flow.state import Snapshot
 from cswf_core.interfaces import Dataset
@@ -29,7 +29,7 @@ from cswf_core.report import write_report
 from cswf_core.runs import samples
 from cswf_core.runs.checkpoints import Checkpoint, CheckpointFolder, Checkpoints
 from cswf_core.runs.durable import remove_parts, write_tensors
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.log import MetricsLog
 from cswf_core.runs.record import Record, describe_device, versions
 from cswf_core.session.update import COUNTS, Predecessor
@@ -42,7 +42,7 @@ LABELS = ("name", "description")
 
 def launch(
     recipe: Recipe,
-    directory: RunDirectory,
+    directory: RunFolder,
     *,
     device: str = "auto",
     force: bool = False,
@@ -74,7 +74,7 @@ def launch(
 
 def resume(
     recipe: Recipe,
-    directory: RunDirectory,
+    directory: RunFolder,
     *,
     device: str = "auto",
     observers: Sequence[object] = (),
@@ -110,7 +110,7 @@ def resume(
         return run.finish(record, tell)
 
 
-def require_recipe(directory: RunDirectory, recipe: Recipe) -> None:
+def require_recipe(directory: RunFolder, recipe: Recipe) -> None:
     """Raise `RunError` with every difference if a folder's run has another recipe."""
     file = directory.file("recipe.yaml")
     try:
@@ -122,7 +122,7 @@ def require_recipe(directory: RunDirectory, recipe: Recipe) -> None:
     _require_same_recipe(directory, first, recipe)
 
 
-def _require_same_recipe(directory: RunDirectory, first: dict[str, Any], recipe: Recipe) -> None:
+def _require_same_recipe(directory: RunFolder, first: dict[str, Any], recipe: Recipe) -> None:
     """Raise `RunError` with every difference from a run's first recipe: `seed: 1, was 0`."""
     before, now = flattened(first), flattened(recipe.resolved())
     differences = [
@@ -143,7 +143,7 @@ class Run:
     def __init__(
         self,
         recipe: Recipe,
-        directory: RunDirectory,
+        directory: RunFolder,
         device: str,
         observers: Sequence[object],
         closing: ExitStack,
@@ -312,18 +312,18 @@ class Run:
         }
 
 
-def write_scores(directory: RunDirectory, evaluated: Evaluated) -> dict[str, Any]:
+def write_scores(directory: RunFolder, evaluated: Evaluation) -> dict[str, Any]:
     """Add scores to those in metrics.json, draw their figures, and return the file's content."""
     while evaluated.figures:
         name, figure = evaluated.figures.popitem()
         rows = [[pictures.tile(image) for image in row] for row in figure.rows]
         directory.write(f"{name}.png", pictures.png(pictures.table(rows, top=list(figure.top))))
-    document = merged(directory.read_json("metrics.json"), evaluated.document)
+    document = merge_documents(directory.read_json("metrics.json"), evaluated.document)
     directory.write_json("metrics.json", document)
     return document
 
 
-def refresh_report(directory: RunDirectory) -> None:
+def refresh_report(directory: RunFolder) -> None:
     """Write report.html; if that fails, warn: it is no reason for a run to fail."""
     try:
         write_report(directory)
@@ -331,7 +331,7 @@ def refresh_report(directory: RunDirectory) -> None:
         log.warning("the report could not be written: %s", error)
 
 
-def _watchers(recipe: Recipe, directory: RunDirectory, closing: ExitStack) -> list[object]:
+def _watchers(recipe: Recipe, directory: RunFolder, closing: ExitStack) -> list[object]:
     """Return the objects with which the recipe's observers watch this run; `closing` closes them."""
     watchers = []
     for choice in recipe.observers:

@@ -18,7 +18,7 @@ from cswf_core.pictures import grid as pictures
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Location, Problem, Recipe, RecipeError, builtin_recipes, load_recipe
 from cswf_core.recipe.render import to_yaml
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 
 FILES = ("sweep.json", "sweep.png", "flow.png")
 """Files of a sweep, beside the folders of its runs."""
@@ -35,7 +35,7 @@ SIGNS = {"×": "x", "·": "*", "−": "-", "–": "-", "—": "-", "…": "...",
 _TOKEN = re.compile(r"""(?<![^\s,\[{:])(?:"(?:\\.|[^"\\])*"|'(?:''|[^'])*')|.""", re.DOTALL)
 """A quoted text, which can begin only where a value begins; or a single character."""
 
-Launch = Callable[[Recipe, RunDirectory], object]
+Launch = Callable[[Recipe, RunFolder], object]
 """Runs a recipe into a folder."""
 
 
@@ -181,7 +181,7 @@ class Sweep:
     Which ones are done is read from those folders alone, so a sweep that was killed can go on.
     """
 
-    def __init__(self, trials: Sequence[Trial], directory: RunDirectory) -> None:
+    def __init__(self, trials: Sequence[Trial], directory: RunFolder) -> None:
         self.trials = trials
         self.directory = directory
 
@@ -248,9 +248,9 @@ class Sweep:
         """Write sweep.json."""
         self.directory.write_json("sweep.json", self.rows())
 
-    def run_directory(self, folder: str) -> RunDirectory:
+    def run_directory(self, folder: str) -> RunFolder:
         """Return the folder of one run."""
-        return RunDirectory(self.directory.path / folder)
+        return RunFolder(self.directory.path / folder)
 
     def is_done(self, trial: Trial) -> bool:
         """Say whether this very recipe has been run to its end before."""

@@ -17,7 +17,7 @@ from cswf_core.recipe import Choice, Recipe, choose
 from cswf_core.recipe.sections import OnlineSection
 from cswf_core.runs.checkpoints import CheckpointFolder
 from cswf_core.runs.durable import read_tensors
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 
 COUNTS = "counts.safetensors"
 """The file in a run's folder with the counts of its data."""
@@ -36,7 +36,7 @@ class Predecessor:
     """A sentence for each of its files that cannot be used."""
 
 
-def read_predecessor(directory: RunDirectory) -> Predecessor:
+def read_predecessor(directory: RunFolder) -> Predecessor:
     """Return the end of the run in a folder; raise `RunError` if it is not done, or has no checkpoint."""
     record = directory.read_json("run.json")
     if not directory.begun or not isinstance(record, dict):
@@ -55,7 +55,7 @@ def read_predecessor(directory: RunDirectory) -> Predecessor:
     return Predecessor(Snapshot.of(end.part("flow"), end.facts), _counts(directory, lost), facts, tuple(lost))
 
 
-def _counts(directory: RunDirectory, lost: list[str]) -> Counts | None:
+def _counts(directory: RunFolder, lost: list[str]) -> Counts | None:
     path = directory.file(COUNTS)
     if not path.exists():
         return None

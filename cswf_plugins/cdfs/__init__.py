@@ -1,1 +1,1 @@
-"""How one-dimensional distributions are estimated, one plugin per file."""
+"""Estimators of one-dimensional distributions, one plugin per file."""

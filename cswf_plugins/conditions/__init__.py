@@ -1,1 +1,1 @@
-"""What a flow is conditioned on, one plugin per file."""
+"""Conditions of a flow, one plugin per file."""

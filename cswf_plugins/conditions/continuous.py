@@ -26,7 +26,7 @@ class Continuous(JointDirections):
         return int(data.conditions.vectors.shape[0])
 
     def draw(self, data: Dataset, count: int, draw: Draw) -> Conditions:
-        """Return the vectors of random data, with replacement; a label was not asked for."""
+        """Return the vectors of random data, with replacement, and no labels."""
         return Conditions(vectors=super().draw(data, count, draw).vectors)
 
     def project(self, theta_y: Tensor, conditions: Conditions) -> Tensor:

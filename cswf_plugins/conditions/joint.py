@@ -1,4 +1,4 @@
-"""How θ_x and θ_y share a direction: the three rules in use, for every encoder with a vector Y."""
+"""Base of conditions with a vector Y: three rules for the lengths of θ_x and θ_y in a joint direction."""
 
 from __future__ import annotations
 

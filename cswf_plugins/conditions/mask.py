@@ -62,9 +62,9 @@ class Mask(Observing):
         channels, height, width = data.space.grid("condition 'mask'")
         hidden = self._hidden(height, width, count, draw)
         if bool(hidden.all(dim=0).any()) or not bool(hidden.any()):
-            what = "everything" if bool(hidden.any()) else "nothing"
+            extent = "everything" if bool(hidden.any()) else "nothing"
             raise DataError(
-                f"condition 'mask' hides {what} of a {height}×{width} image; change share or picture"
+                f"condition 'mask' hides {extent} of a {height}×{width} image; change share or picture"
             )
         seen = ~hidden.to(draw.device)
         if count > 1:  # completions of one held-out image all fill in the same pixels
@@ -107,7 +107,7 @@ class Mask(Observing):
 
 
 def _from_picture(path: Any, height: int, width: int) -> Tensor:
-    """Read a picture: what is darker than half grey is hidden."""
+    """Return the pixels of a picture that are darker than half grey, which are hidden: H·W × 1."""
     import numpy as np
     from PIL import Image
 

@@ -25,7 +25,7 @@ class NoCondition(ConditionEncoder):
         return 0
 
     def draw(self, data: Dataset, count: int, draw: Draw) -> Conditions:
-        """Nothing is asked for, so nothing is drawn."""
+        """Return no labels and no vectors."""
         del data, count, draw
         return Conditions()
 

@@ -1,4 +1,4 @@
-"""What conditions share whose Y is a part of the image itself: where Y comes from, and ξ."""
+"""Base of conditions whose Y is a part of the image itself: where Y comes from, and ξ."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class Observing(ConditionEncoder):
         raise NotImplementedError("what is seen is projected with x itself")
 
     def draw(self, data: Dataset, count: int, draw: Draw) -> Conditions:
-        """Return whom each particle sees: held-out images first, then random ones of the data."""
-        passengers = self.held_out * self.completions
+        """Return the image that each particle completes: held-out ones first, then random ones of the data."""
+        completing = self.held_out * self.completions
         available = 0 if data.held_out is None else len(data.held_out)
         if self.held_out > available:
             raise DataError(
                 f"condition.held_out asks for {self.held_out:,} images, and only {available:,} are held out"
             )
-        if passengers > count:
+        if completing > count:
             raise DataError(
                 f"{self.held_out:,} held-out images with {self.completions:,} completions each need "
-                f"{passengers:,} particles, and there are {count:,}; raise particles.count, or lower "
+                f"{completing:,} particles, and there are {count:,}; raise particles.count, or lower "
                 "condition.held_out"
             )
         held_out = torch.repeat_interleave(-1 - torch.arange(self.held_out), self.completions)
-        return Conditions(origin=torch.cat([held_out, draw.integers(len(data), count - passengers)]))
+        return Conditions(origin=torch.cat([held_out, draw.integers(len(data), count - completing)]))

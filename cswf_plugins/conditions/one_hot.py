@@ -124,7 +124,7 @@ class OneHot(JointDirections):
         return torch.bincount(data.conditions.labels, minlength=len(data.classes))
 
     def groups(self, conditions: Conditions) -> tuple[Tensor, Conditions]:
-        """Return the classes that are there, and which one each sample has."""
+        """Return each sample's index among the classes that occur, and those classes."""
         assert conditions.labels is not None
         present, index = torch.unique(conditions.labels, return_inverse=True)
         return index, Conditions(labels=present)

@@ -1,1 +1,1 @@
-"""Where data come from, one plugin per file."""
+"""Sources of data, one plugin per file."""

@@ -83,7 +83,7 @@ def _by_number(files: list[Path]) -> Whole:
 
 def _by_partition(partition: Path, files: list[Path]) -> Whole:
     """Return each file's split from lines such as `000001.jpg 0`."""
-    said = {}
+    splits = {}
     for number, line in enumerate(
         partition.read_text(encoding="utf-8", errors="replace").splitlines(), start=1
     ):
@@ -95,8 +95,8 @@ def _by_partition(partition: Path, files: list[Path]) -> Whole:
                 f"{partition}, line {number}, should be a file name and 0, 1 or 2, got {line[:60]!r}; "
                 f"replace or remove the file"
             )
-        said[words[0]] = int(words[1])
-    unknown = next((path for path in files if path.name not in said), None)
+        splits[words[0]] = int(words[1])
+    unknown = next((path for path in files if path.name not in splits), None)
     if unknown is not None:
         raise DataError(f"{partition} does not say which split {unknown.name} belongs to; replace or remove it")
-    return np.array([said[path.name] for path in files], np.int64)
+    return np.array([splits[path.name] for path in files], np.int64)

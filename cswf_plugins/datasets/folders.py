@@ -23,7 +23,7 @@ from PIL import Image
 
 from cswf_core.errors import DataError
 from cswf_core.pictures.read import read_picture
-from cswf_plugins.cache import write_whole
+from cswf_plugins.cache import write_cached
 from cswf_plugins.datasets.images import Bytes, data_root
 
 VERSION = 1
@@ -60,10 +60,7 @@ def decoded(folder: Path, files: Sequence[Path], cut: Cut, root: Path | None = N
         return cached
     log.warning("decoding %s images of %s once; the result is cached in %s", f"{len(files):,}", folder, cache)
     pixels = _decode(files, cut, shape)
-    try:
-        write_whole(cache, lambda file: np.save(file, pixels, allow_pickle=False))
-    except OSError as error:
-        log.warning("the decoded images cannot be cached in %s (%s)", cache, error.strerror or error)
+    write_cached(cache, lambda file: np.save(file, pixels, allow_pickle=False))
     return pixels
 
 

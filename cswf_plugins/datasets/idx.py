@@ -72,5 +72,5 @@ def read_idx(path: Path, dimensions: int) -> Bytes:
 
 
 def damaged(path: Path, reason: str) -> DataError:
-    """Return the sentence for a file that is not what its name says."""
+    """Return the error for a file that is not what its name says."""
     return DataError(f"{path} is damaged: {reason}; replace or remove it")

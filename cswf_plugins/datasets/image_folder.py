@@ -50,7 +50,7 @@ class ImageFolder(ImageSource):
 
     def _pictures(self, draw: Draw) -> tuple[Pictures, Pictures | None]:
         folder = self.path.expanduser().absolute()
-        files, labels, classes = _listed(folder)
+        files, labels, classes = _find_pictures(folder)
         if classes:
             class_numbers(self.classes, classes)  # a wrong name is said before decoding, not after
         # Chosen before classes are, so that a class's share is the same whichever others are taken.
@@ -70,12 +70,12 @@ class ImageFolder(ImageSource):
         return held
 
 
-def _listed(folder: Path) -> tuple[list[Path], Whole, tuple[str, ...]]:
+def _find_pictures(folder: Path) -> tuple[list[Path], Whole, tuple[str, ...]]:
     """Return the pictures, the class of each, and the names of the classes, which may be none."""
     kinds = ", ".join(ending[1:] for ending in ENDINGS)
     if not folder.is_dir():
-        what = "is not a folder" if folder.exists() else "does not exist"
-        raise DataError(f"{folder} {what}; path must name a folder of pictures ({kinds})")
+        reason = "is not a folder" if folder.exists() else "does not exist"
+        raise DataError(f"{folder} {reason}; path must name a folder of pictures ({kinds})")
     with os.scandir(folder) as entries:
         names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
     inside = {name: files_in(folder / name, ENDINGS) for name in names}

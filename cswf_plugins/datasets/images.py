@@ -1,6 +1,6 @@
-"""From 8-bit images to a data set: what every source of images lets one choose.
+"""Base of the sources of 8-bit images, with the parameters that all of them have.
 
-What it is: the base of the plugins that read images; one value of a pixel is a byte v, and x = v/128 − 1.
+What it is: images of an array as a data set; a value of a pixel is a byte v, and x = v/128 − 1.
 Cost: the bytes stay where they are (in memory or in a file) and only what is taken becomes numbers.
 When not to use it: for images that are not bytes; `npz` reads those.
 """
@@ -53,7 +53,7 @@ class Pictures:
     pixels: Bytes
     """m×C×H×W, in memory or mapped from a file."""
     rows: Whole
-    """The n images that are meant."""
+    """The rows of the n images."""
     labels: Whole | None = None
     """The class of each of the n."""
     classes: tuple[str, ...] = ()
@@ -73,11 +73,11 @@ class Pictures:
         if self.labels is None:
             raise DataError(f"there are no classes to choose {wanted[0]!r} from")
         numbers = class_numbers(wanted, self.classes)
-        found = self.take(np.flatnonzero(np.isin(self.labels, numbers)))
-        assert found.labels is not None
+        members = self.take(np.flatnonzero(np.isin(self.labels, numbers)))
+        assert members.labels is not None
         return attrs.evolve(
-            found,
-            labels=np.searchsorted(numbers, found.labels).astype(np.int64),
+            members,
+            labels=np.searchsorted(numbers, members.labels).astype(np.int64),
             classes=tuple(self.classes[c] for c in numbers),
         )
 
@@ -87,7 +87,7 @@ class ImageSource(DatasetSource):
     """Images from files, and the parameters that all of them have."""
 
     NAME: ClassVar[str]
-    """What recipes call the plugin."""
+    """The plugin's name in recipes."""
 
     count: int | None = parameter(COUNT_HELP, default=None, at_least=1)
     flips: bool = parameter(FLIPS_HELP, default=False)
@@ -109,7 +109,7 @@ class ImageSource(DatasetSource):
 
     @abc.abstractmethod
     def _pictures(self, draw: Draw) -> tuple[Pictures, Pictures | None]:
-        """Return what the flow may see and what is held out, of the classes asked for."""
+        """Return the images that the flow may see and the held-out ones, of the classes that are chosen."""
 
     def _dataset(self, pictures: Pictures, flips: bool, draw: Draw) -> Dataset:
         if not len(pictures):
@@ -141,13 +141,13 @@ def class_numbers(wanted: tuple[str, ...], classes: tuple[str, ...]) -> list[int
     folded = {name.casefold(): c for c, name in enumerate(classes)}
     numbers = {} if all(name.isdecimal() for name in classes) else {str(c): c for c in range(len(classes))}
     known = {**numbers, **folded, **exact}
-    found = set()
+    chosen = set()
     for name in wanted:
         number = known.get(name, known.get(name.casefold()))
         if number is None:
             raise DataError(f"there is no class {name!r}{did_you_mean(name, classes)}")
-        found.add(number)
-    return sorted(found)
+        chosen.add(number)
+    return sorted(chosen)
 
 
 def subset(available: int, count: int | None, draw: Draw) -> Whole:

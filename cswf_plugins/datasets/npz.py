@@ -57,12 +57,12 @@ class Npz(DatasetSource):
             bin_width=bin_width,
         )
         try:
-            return self._varied(self._chosen(data, draw), draw)
+            return self._augmented(self._subset(data, draw), draw)
         except DataError as error:
             raise DataError(f"dataset 'npz': {self.path}: {error}") from None
 
-    def _chosen(self, data: Dataset, draw: Draw) -> Dataset:
-        """Return the samples of the classes wanted, renumbered from 0, and as many as wanted."""
+    def _subset(self, data: Dataset, draw: Draw) -> Dataset:
+        """Return the samples of the chosen classes, renumbered from 0, or a random subset of them."""
         if self.classes:
             labels = data.conditions.labels
             if labels is None:
@@ -80,8 +80,8 @@ class Npz(DatasetSource):
             data = data.take(torch.from_numpy(subset(len(data), self.count, draw)))
         return data
 
-    def _varied(self, data: Dataset, draw: Draw) -> Dataset:
-        """Return the data with mirror images after the others and with noise, where these are wanted."""
+    def _augmented(self, data: Dataset, draw: Draw) -> Dataset:
+        """Return the data with mirror images behind the others and with noise, if it should have them."""
         if self.flips:
             if not data.space.is_image:
                 raise DataError("flips needs 'images'; 'points' have no mirror image")

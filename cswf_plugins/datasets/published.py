@@ -41,10 +41,10 @@ class PublishedImages(ImageSource):
     """Labelled images with a train and a test split; a subclass says what the files are and reads them."""
 
     FOLDERS: ClassVar[tuple[str, ...]]
-    """Where files may lie under the root, which is looked at last itself; the first is what errors name."""
+    """Folders under the root that may have the files, before the root itself; errors name the first."""
     FILES: ClassVar[dict[Split, tuple[str, ...]]]
     SUFFIXES: ClassVar[tuple[str, ...]]
-    """What a file's name may end with, the best first."""
+    """Endings of the files' names, the preferred one first."""
     TORCHVISION: ClassVar[tuple[str, str]]
     """The class that downloads, and where under the root it puts the files."""
     CLASSES: ClassVar[tuple[str, ...]]
@@ -61,14 +61,14 @@ class PublishedImages(ImageSource):
     def _pictures(self, draw: Draw) -> tuple[Pictures, Pictures | None]:
         del draw
         splits: tuple[Split, ...] = ("train", "test") if self.split == "train" else ("test",)
-        found = self._find(splits)
-        if found is None:
+        paths = self._find(splits)
+        if paths is None:
             self._fetch(splits)
-            found = self._find(splits)
-            if found is None:
+            paths = self._find(splits)
+            if paths is None:
                 raise self._missing(splits, "and the download did not bring them")
         pictures = []
-        for files in found:
+        for files in paths:
             pixels, labels = self._read(files)
             every = Pictures(pixels, np.arange(len(pixels)), labels, self.CLASSES)
             pictures.append(every.of_classes(self.classes))

@@ -1,1 +1,1 @@
-"""The Inception network that FID and its kin look through: its file, its input, what is kept of its output."""
+"""The Inception network of FID and its kin: its file, the resizing of images, and the features it gives."""

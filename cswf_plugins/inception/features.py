@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
-from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,15 +14,13 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset
 from cswf_core.kernels.frechet import Moments, moments
-from cswf_plugins.cache import write_whole
+from cswf_plugins.cache import write_cached
 from cswf_plugins.datasets.images import data_root
 from cswf_plugins.inception import weights
 from cswf_plugins.inception.network import WIDTH, Mode, Network
 
 VERSION = 1
 """To be raised when the same images and weights give other features."""
-
-log = logging.getLogger("cswf")
 
 
 def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
@@ -37,18 +33,18 @@ def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
     def compute() -> Tensor:
         if not samples.space.is_image:
             raise DataError(f"features are of images; these are samples in {samples.space} dimensions")
-        found = weights.find(bench)
-        bench.used["weights"] = {"file": found.kind.name, "sha256": found.kind.sha256}
-        what = f"features of {bench.names.get(samples, 'generated')}"
-        place = _place(comparison, samples, mode, ".features.npy")
-        stored = None if place is None else _stored(place, len(samples))
+        file = weights.find(bench)
+        bench.used["weights"] = {"file": file.kind.name, "sha256": file.kind.sha256}
+        title = f"features of {bench.names.get(samples, 'generated')}"
+        path = cache_file(comparison, samples, mode, ".features.npy")
+        stored = None if path is None else _stored(path, len(samples))
         if stored is not None:
             return stored.to(comparison.draw.device)
-        network = bench.keep(("inception", found.path), lambda: Network(found, comparison.draw.device))
-        computed = network.features(bench.images(samples), mode, what, bench.tell)
-        if place is not None:
+        network = bench.keep(("inception", file.path), lambda: Network(file, comparison.draw.device))
+        computed = network.features(bench.images(samples), mode, title, bench.tell)
+        if path is not None:
             rows = computed.cpu().numpy()
-            _keep(place, lambda file: np.save(file, rows, allow_pickle=False))
+            write_cached(path, lambda file: np.save(file, rows, allow_pickle=False))
         return computed
 
     return bench.keep(("features", samples, mode), compute)
@@ -57,8 +53,8 @@ def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
 def some_features(comparison: Comparison, samples: Dataset, mode: Mode, index: Tensor) -> Tensor:
     """Return the features of the samples that `index` (m) names: m×2,048; if none are known, only theirs."""
     bench = comparison.bench
-    place = _place(comparison, samples, mode, ".features.npy")
-    known = bench.has(("features", samples, mode)) or (place is not None and place.is_file())
+    path = cache_file(comparison, samples, mode, ".features.npy")
+    known = bench.has(("features", samples, mode)) or (path is not None and path.is_file())
     if known or len(index) == len(samples):
         rows = features(comparison, samples, mode)
         return rows[index.to(rows.device)]
@@ -70,15 +66,15 @@ def feature_moments(comparison: Comparison, samples: Dataset, mode: Mode) -> Mom
     """Return mean and covariance of a set's features; for named real images, from the cache if it has them."""
 
     def compute() -> Moments:
-        place = _place(comparison, samples, mode, ".npz")
-        stored = None if place is None else _stored_moments(place)
+        path = cache_file(comparison, samples, mode, ".npz")
+        stored = None if path is None else _stored_moments(path)
         if stored is not None:
             return stored.to(comparison.draw.device)
         computed = moments(features(comparison, samples, mode))
-        if place is not None:
+        if path is not None:
             mu, sigma = computed.mean.cpu().numpy(), computed.covariance.cpu().numpy()
             key = json.dumps(_key(comparison, samples, mode))
-            _keep(place, lambda file: np.savez(file, mu=mu, sigma=sigma, count=computed.count, key=key))
+            write_cached(path, lambda file: np.savez(file, mu=mu, sigma=sigma, count=computed.count, key=key))
         return computed
 
     return comparison.bench.keep(("moments", samples, mode), compute)
@@ -97,7 +93,7 @@ def _key(comparison: Comparison, samples: Dataset, mode: Mode) -> dict[str, Any]
     }
 
 
-def _place(comparison: Comparison, samples: Dataset, mode: Mode, ending: str) -> Path | None:
+def cache_file(comparison: Comparison, samples: Dataset, mode: Mode, ending: str) -> Path | None:
     """Return the cache file of a named set; None for others."""
     if samples not in comparison.bench.names:
         return None
@@ -123,11 +119,3 @@ def _stored_moments(path: Path) -> Moments | None:
         if mean.shape == (WIDTH,) and covariance.shape == (WIDTH, WIDTH):
             return Moments(mean.double(), covariance.double(), int(arrays["count"]))
     return None
-
-
-def _keep(path: Path, save: Callable[[IO[bytes]], object]) -> None:
-    """Leave a file in the cache, or say why not."""
-    try:
-        write_whole(path, save)
-    except OSError as error:
-        log.warning("%s cannot be kept in the cache (%s)", path, error.strerror or error)

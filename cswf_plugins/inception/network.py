@@ -1,4 +1,4 @@
-"""From bytes to features: clean-fid's way of resizing and scaling, then the network, on any device.
+"""The feature network on any device, with clean-fid's way of resizing and scaling images.
 
 Both of clean-fid's modes resize rows and columns separately and linearly, so each is two matrices, and images
 are resized on the device where the network is.
@@ -45,13 +45,13 @@ class Network:
         self._module = module.layers if weights.kind is WHOLE else module
 
     @torch.no_grad()
-    def features(self, images: Tensor, mode: Mode, what: str, tell: Tell) -> Tensor:
+    def features(self, images: Tensor, mode: Mode, title: str, tell: Tell) -> Tensor:
         """Return the features of images (n×C×H×W bytes; C = 1 is repeated) on the device: n×2,048.
 
         An image gives the same features in whichever batch of a large set it comes: batches have one size, the
         last is filled up, and convolutions are those of plain float32.
         """
-        found = torch.empty(len(images), WIDTH, device=self.device)
+        features = torch.empty(len(images), WIDTH, device=self.device)
         exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
         with exact, jit.optimized_execution(False):
             for first in range(0, len(images), self.batch):
@@ -60,13 +60,13 @@ class Network:
                 short = self.batch - count if first else 0
                 if short:
                     batch = torch.cat([batch, batch[:1].expand(short, -1, -1, -1)])
-                ready = prepared(batch.to(self.device), mode)
-                found[first : first + count] = self._module(ready).reshape(len(batch), WIDTH)[:count]
-                tell(what, first + count, len(images))
-        return found
+                ready = prepare(batch.to(self.device), mode)
+                features[first : first + count] = self._module(ready).reshape(len(batch), WIDTH)[:count]
+                tell(title, first + count, len(images))
+        return features
 
 
-def prepared(images: Tensor, mode: Mode) -> Tensor:
+def prepare(images: Tensor, mode: Mode) -> Tensor:
     """Return images (n×C×H×W bytes) as the network takes them: n×3×299×299, (v − 128)/128."""
     _, channels, height, width = images.shape
     if channels not in (1, 3):
@@ -79,6 +79,6 @@ def prepared(images: Tensor, mode: Mode) -> Tensor:
 
 
 def _matrix(size: int, mode: Mode, device: torch.device) -> Tensor:
-    """Return what brings a line of pixels to the network's size: 299 × size."""
+    """Return the matrix that resizes a line of pixels to the network's size: 299 × size."""
     matrix = resizing(size, SIDE, "bicubic") if mode == "clean" else pinned_bilinear(size, SIDE)
     return torch.from_numpy(matrix).to(device, torch.float32)

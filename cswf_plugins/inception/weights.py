@@ -1,4 +1,4 @@
-"""The feature network's file: where it may lie, whether it is the right one, and how to get it."""
+"""The feature network's file: the places it may be in, its checksum, and its download."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import attrs
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Workbench
-from cswf_plugins.cache import write_whole
+from cswf_core.runs.durable import fingerprint, make_folder, replacing
 from cswf_plugins.datasets.images import data_root
 
 FOLDER = "inception"
@@ -82,14 +82,11 @@ def _named(path: Path) -> Weights:
 
 def _kind(path: Path) -> Published | None:
     """Return which of the published files this is."""
-    sha = hashlib.sha256()
     try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                sha.update(block)
+        sha256 = fingerprint(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error})") from None
-    return next((kind for kind in (WHOLE, FEATURES) if kind.sha256 == sha.hexdigest()), None)
+    return next((kind for kind in (WHOLE, FEATURES) if kind.sha256 == sha256), None)
 
 
 def _fetched(folder: Path) -> Path:
@@ -99,7 +96,9 @@ def _fetched(folder: Path) -> Path:
     log.error("downloading the feature network, %s (96 MB), to %s", WHOLE.name, folder)
     try:
         address = importlib.import_module("cleanfid.downloads_helper").inception_url
-        write_whole(target, lambda file: _receive(address, file))
+        make_folder(folder)
+        with replacing(target) as temporary, temporary.open("wb") as file:
+            _receive(address, file)
     except Exception as error:  # urllib, ssl and sockets each raise their own
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise _missing(f"and could not be downloaded ({reason})") from None

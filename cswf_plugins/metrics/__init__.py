@@ -1,1 +1,1 @@
-"""Scores of generated samples, one plugin per file."""
+"""Metrics of generated samples, one plugin per file."""

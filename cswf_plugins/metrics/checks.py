@@ -1,4 +1,4 @@
-"""What metrics ask of samples before they compute anything; where it is lacking, one sentence."""
+"""Checks of samples that metrics make before they compute anything."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def check_images(data: Dataset, bench: Workbench, metric: str) -> None:
     weights.find(bench)
 
 
-def check_count(samples: Dataset, metric: str, what: str) -> None:
+def check_count(samples: Dataset, metric: str, kind: str) -> None:
     """Raise where there are too few samples for a covariance."""
     if len(samples) < 2:
-        raise DataError(f"metric '{metric}' needs at least two {what} images, and there is {len(samples)}")
+        raise DataError(f"metric '{metric}' needs at least two {kind} images, and there is {len(samples)}")
 
 
-def labels_of(samples: Dataset, metric: str, what: str) -> Tensor:
+def labels_of(samples: Dataset, metric: str, name: str) -> Tensor:
     """Return the labels of samples, n on the CPU; raise where they have none."""
     if samples.conditions.labels is None:
-        raise DataError(f"metric '{metric}' needs labels, and {what} have none")
+        raise DataError(f"metric '{metric}' needs labels, and {name} have none")
     return samples.conditions.labels.cpu()

@@ -48,7 +48,7 @@ class Trained:
     accuracy: float
     """The share of real images it has not seen that it gets right."""
     words: str
-    """What it has learnt from, and which images those are."""
+    """The training of the network, in words for the protocol."""
 
 
 @attrs.frozen(kw_only=True)
@@ -76,13 +76,13 @@ class ClassAccuracy(Metric):
     def compute(self, comparison: Comparison) -> Result:
         """Return `class_accuracy` and, for real images, `class_accuracy_real`."""
         generated, training, bench = comparison.generated, comparison.training, comparison.bench
-        asked = labels_of(generated, "class-accuracy", "the generated samples")
+        wanted = labels_of(generated, "class-accuracy", "the generated samples")
         if training is None:
             raise DataError("metric 'class-accuracy' needs the training images, and they are not known")
         self.check(training, bench)
         key = ("classifier", training, comparison.held_out, self, comparison.draw.key)
         trained = bench.keep(key, lambda: self._trained(comparison, training))
-        score = trained.network.accuracy(bench.images(generated), asked)
+        score = trained.network.accuracy(bench.images(generated), wanted)
         protocol = (
             f"share of {len(generated):,} generated images that a small convolutional network takes for the "
             f"class that was asked for; {trained.words} is class_accuracy_real, the ceiling"
@@ -195,8 +195,8 @@ class Classifier(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return a number for each class, the larger the likelier; images are n×C×H×W within about ±2."""
-        found: Tensor = self.last(self.layers(images).amax(dim=(2, 3)))
-        return found
+        logits: Tensor = self.last(self.layers(images).amax(dim=(2, 3)))
+        return logits
 
     def learn(
         self, images: Tensor, labels: Tensor, varied: Variation, steps: int, batch: int, draw: Draw

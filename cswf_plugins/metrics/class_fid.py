@@ -37,14 +37,14 @@ class ClassFid(Metric):
 
     def compute(self, comparison: Comparison) -> Result:
         """Return `class_fid`, the mean, and `class_fid.NAME` for each class that was asked for."""
-        asked = labels_of(comparison.generated, "class-fid", "the generated samples")
+        wanted = labels_of(comparison.generated, "class-fid", "the generated samples")
         labelled = labels_of(comparison.real, "class-fid", "the real samples")
         p, q = (features(comparison, samples, self.mode) for samples in (comparison.generated, comparison.real))
         name, scores = named("class_fid", self.mode), {}
-        present = torch.unique(asked).tolist()
+        present = torch.unique(wanted).tolist()
         for done, c in enumerate(present):
             called, theirs = _same_class(c, comparison.generated.classes, comparison.real.classes)
-            chosen = ((p, asked == c), (q, labelled == theirs))
+            chosen = ((p, wanted == c), (q, labelled == theirs))
             parts = [rows[which.to(rows.device)] for rows, which in chosen]
             if min(map(len, parts)) < 2:
                 counts = f"there are {len(parts[0])} generated and {len(parts[1])} real"

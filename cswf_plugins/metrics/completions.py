@@ -1,4 +1,4 @@
-"""Which completions are scored, and what they complete: the same for every metric of completions."""
+"""The completions that metrics score, beside the images that they complete."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from cswf_plugins.metrics.checks import check_images
 Where = Literal["pixels", "features"]
 
 NEAR = 0.01
-"""The share of held-out images that are nearest to a training image: what is as near as those may be a copy."""
+"""Share of held-out images, the nearest to training images; a sample as near as these may be a copy."""
 FLAGGED = 0.05
 """Share of such samples that is too many, beyond chance."""
 CHANCE = 1e-3
@@ -73,25 +73,25 @@ class Distances:
         return float((beyond + level / 2).double().mean() / len(ordered))
 
     def warnings(self, control: str) -> list[str]:
-        """Say what cannot be chance: too many samples nearer than any real image, or as near as few of them."""
+        """Return a sentence for each sign of copying that cannot be chance: too many samples too near."""
         n, m = len(self.samples), len(self.real)
         spread = (FLAGGED * (1 - FLAGGED) / n) ** 0.5
-        found = []
+        sentences = []
         if (n / (n + m)) ** self.copied < CHANCE:  # the k smallest of n + m numbers in any order, all of the n
-            found.append(
+            sentences.append(
                 f"copying: {self.copied:,} of {n:,} samples are nearer to a training image, in {self.where}, "
                 f"than any of {m:,} {control} images is"
             )
         if self.near > FLAGGED + 3 * spread:
-            found.append(
+            sentences.append(
                 f"copying: {self.near:.1%} of the samples are as near to a training image, in {self.where}, as "
                 f"{NEAR:.0%} of {control} images are"
             )
-        return found
+        return sentences
 
     @property
     def ending(self) -> str:
-        """What the names of numbers in this space end with."""
+        """The end of the names of scores in this space."""
         return "l2" if self.where == "pixels" else "features"
 
     def details(self) -> dict[str, float]:
@@ -138,18 +138,18 @@ class NearestNeighbours(Metric):
         scores: dict[str, float] = {}
         details: dict[str, float] = {}
         notes: list[str] = []
-        found: list[Distances] = []
+        spaces: list[Distances] = []
         for where in dict.fromkeys(self.spaces):
-            comparison.bench.tell(f"nearest training images, in {where}", len(found), len(self.spaces))
+            comparison.bench.tell(f"nearest training images, in {where}", len(spaces), len(self.spaces))
             distances = self._distances(comparison, where, queries, controls)
-            found.append(distances)
+            spaces.append(distances)
             scores[f"copied_{distances.ending}"] = distances.copied / len(queries)
             details |= distances.details()
             notes += distances.warnings(control)
         images = comparison.bench.images
-        closest = found[0].samples.argsort()
+        closest = spaces[0].samples.argsort()
         figures = {
-            name: _figure(images(comparison.generated)[queries], images(training), found, rows[:ROWS].cpu())
+            name: _figure(images(comparison.generated)[queries], images(training), spaces, rows[:ROWS].cpu())
             for name, rows in (("nearest-neighbours", torch.arange(len(queries))), ("nearest-of-all", closest))
         }
         protocol = (
@@ -184,19 +184,19 @@ class NearestNeighbours(Metric):
 
 
 def _some(count: int, most: int, comparison: Comparison) -> Tensor:
-    """Choose at most so many of `count` samples, at random where there are more."""
+    """Return the indices of at most `most` of `count` samples, at random where there are more."""
     chosen = torch.from_numpy(comparison.draw.host.permutation(count)[:most])
     return torch.arange(count) if count <= most else chosen
 
 
-def _figure(samples: Tensor, training: Tensor, found: list[Distances], rows: Tensor) -> Figure:
+def _figure(samples: Tensor, training: Tensor, spaces: list[Distances], rows: Tensor) -> Figure:
     """Return rows of a sample and its nearest training images, in each space."""
-    nearest_of = [distances.neighbours.cpu() for distances in found]
-    shown = [
+    nearest_of = [distances.neighbours.cpu() for distances in spaces]
+    images = [
         torch.cat([samples[r, None], *(training[index[r]] for index in nearest_of)]) for r in rows.tolist()
     ]
     top = ["sample"]
-    for distances, index in zip(found, nearest_of, strict=True):
+    for distances, index in zip(spaces, nearest_of, strict=True):
         width = index.shape[1]
         top += [f"by {distances.where}" if c == width // 2 else "" for c in range(width)]
-    return Figure(shown, top)
+    return Figure(images, top)

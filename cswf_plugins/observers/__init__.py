@@ -1,1 +1,1 @@
-"""Things that watch a run because a recipe asks for them, one plugin per file."""
+"""Observers of a run that a recipe can name, one plugin per file."""

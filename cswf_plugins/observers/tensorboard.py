@@ -1,4 +1,4 @@
-"""Observer `tensorboard`: a run's numbers and pictures, to be looked at in TensorBoard.
+"""Observer `tensorboard`: a run's numbers and pictures, shown by TensorBoard.
 
 What it is: event files in the run's folder with sliced distance, displacement, step size and seconds of a step,
 a grid of samples after every stage, and the scores; `tensorboard --logdir` shows them while the flow goes on.
@@ -45,7 +45,7 @@ class TensorBoard(Observer):
     )
 
     def watch(self, folder: Path) -> Watcher:
-        """Return what writes one run's events; nothing is written before the first point."""
+        """Return the writer of one run's events; nothing is written before the first point."""
         try:
             module = importlib.import_module("torch.utils.tensorboard")
         except ImportError:
@@ -95,7 +95,7 @@ class Watcher:
 
     @hookimpl
     def after_run(self) -> None:
-        """See to it that everything is on the disk."""
+        """Flush the points to the disk."""
         if self._open is not None:
             self._open.flush()
 
@@ -109,17 +109,17 @@ class Watcher:
     remembered = "tensorboard"
 
     def keep(self) -> dict[str, Tensor]:
-        """See to it that the points so far are on the disk; a checkpoint needs nothing else of them."""
+        """Flush the points so far to the disk; a checkpoint needs nothing else of them."""
         self.after_run()
         return {}
 
     def recall(self, kept: Mapping[str, Tensor], total_step: int) -> None:
-        """Hide what was written of later steps."""
+        """Hide the points of later steps."""
         del kept
         self._purge = total_step + 1
 
     def close(self) -> None:
-        """Write what is left and let go of the file; may be called at any time, and twice."""
+        """Flush and close the file; may be called at any time, and twice."""
         if self._open is not None:
             self._open.close()
             self._open = None
@@ -158,10 +158,10 @@ def _grid(flow: Flow) -> Any:
     """Draw some of the particles, with a row for each class if they have any: height × width × 3 bytes."""
     labels = flow.particles.conditions.labels
     if labels is None or not flow.data.classes:
-        shown = flow.samples(torch.arange(min(len(flow.particles), MOST_IMAGES)))
-        return np.array(pictures.grid(shown.images(), None, (), COLUMNS))
+        samples = flow.samples(torch.arange(min(len(flow.particles), MOST_IMAGES)))
+        return np.array(pictures.grid(samples.images(), None, (), COLUMNS))
     labels = labels.cpu()
     present = torch.unique(labels)[: pictures.MOST_ROWS]
     each = min(COLUMNS, MOST_IMAGES // len(present))
-    shown = flow.samples(torch.cat([(labels == c).nonzero()[:each, 0] for c in present]))
-    return np.array(pictures.grid(shown.images(), shown.conditions.labels, shown.classes, each))
+    samples = flow.samples(torch.cat([(labels == c).nonzero()[:each, 0] for c in present]))
+    return np.array(pictures.grid(samples.images(), samples.conditions.labels, samples.classes, each))

@@ -1,1 +1,1 @@
-"""Where directions come from, one plugin per file."""
+"""Samplers of directions, one plugin per file."""

@@ -1,7 +1,7 @@
-"""Projection `conv-stack`: filters as one unit at the end of a stack of random 3×3 convolutions has them.
+"""Projection `conv-stack`: the filters of one unit at the end of a stack of random 3×3 convolutions.
 
-What it is: what the authors' released code draws, L = (S−1)/2 layers for a patch of S×S. The weights that
-lead from an input pixel to the unit are sums over paths of products of independent weights: nearly
+What it is: the directions of the authors' released code, L = (S−1)/2 layers for a patch of S×S. The weights
+that lead from an input pixel to the unit are sums over paths of products of independent weights: nearly
 Gaussian, with a variance in proportion to the number of paths. Along a row or a column that number is what
 (1, 1, 1) convolved with itself, L factors in all, has there. So the filter is drawn directly, through the
 square root of that as a window, and no network is built. Filters fade out towards their rim instead of
@@ -31,8 +31,8 @@ def window(layers: int, power: float) -> NDArray[np.float64]:
     paths = np.ones(1)
     for _ in range(layers):
         paths = np.convolve(paths, np.ones(3))
-    found: NDArray[np.float64] = (paths / paths.max()) ** power
-    return found
+    deviations: NDArray[np.float64] = (paths / paths.max()) ** power
+    return deviations
 
 
 @lru_cache

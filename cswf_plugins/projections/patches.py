@@ -1,4 +1,4 @@
-"""Small filters on a large grid: what the samplers with patches share."""
+"""Small filters placed on a large grid, for the samplers with patches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cswf_core.interfaces import Draw, Space
 
 
 def covers(patch: int, height: int, width: int) -> bool:
-    """Say whether a patch is as large as the grid: then it *is* the grid, and there is no place to choose."""
+    """Return whether a patch is as large as the grid; then it *is* the grid, and has no place to choose."""
     return patch >= height and patch >= width
 
 

@@ -1,1 +1,1 @@
-"""Plans of a flow, one plugin per file."""
+"""Schedules of a flow, one plugin per file."""

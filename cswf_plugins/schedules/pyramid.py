@@ -40,10 +40,10 @@ class Entry(Written):
     @classmethod
     def from_text(cls, text: str) -> Entry:
         """Read `(H×W) [S₁, S₂, …]`, with `steps=…` or `dilation=…` behind it."""
-        found = _ENTRY.fullmatch(text.strip())
-        if found is None:
+        match = _ENTRY.fullmatch(text.strip())
+        if match is None:
             raise ValueError(f"must be {cls.form}, got '{text}'")
-        height, width, sizes, behind = found.groups()
+        height, width, sizes, behind = match.groups()
         try:
             patches = tuple(int(size) for size in sizes.split(","))
         except ValueError:
@@ -94,7 +94,7 @@ class FadingStage(Stage):
     planned: int = 1
     """Steps of the whole plan."""
     fading: int = 0
-    """Over how many steps at the end η falls."""
+    """Steps at the end over which η falls."""
 
     def eta(self, step: int) -> float:
         """Return η, and from `fading` steps before the end less and less of it."""
@@ -102,7 +102,7 @@ class FadingStage(Stage):
         return self.step_size * (min(1.0, left / self.fading) if self.fading else 1.0)
 
 
-def _some(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+def _not_empty(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     del instance
     if not value:
         raise ValueError(f"{attribute.name} must have at least one entry")
@@ -113,7 +113,7 @@ class Pyramid(Schedule):
     """Coarse grids first, then finer ones."""
 
     entries: tuple[Entry, ...] = parameter(
-        "the stages as in the paper's table, in order: (8×8) [8, 7, 5, 3]", validator=_some
+        "the stages as in the paper's table, in order: (8×8) [8, 7, 5, 3]", validator=_not_empty
     )
     steps: int = parameter("K for each patch size of an entry that does not say", default=200, at_least=1)
     directions: int | PerDimension = parameter(
@@ -140,7 +140,7 @@ class Pyramid(Schedule):
         channels, height, width = space.grid("schedule 'pyramid'")
         plan = [(entry, patch, self._steps(entry)) for entry in self.entries for patch in entry.patches]
         planned = sum(steps for _, _, steps in plan)
-        found: list[Stage] = []
+        stages: list[Stage] = []
         before = 0
         for entry, patch, steps in plan:
             if entry.height > height or entry.width > width:
@@ -159,14 +159,14 @@ class Pyramid(Schedule):
                 planned=planned,
                 fading=round(self.decay * planned),
             )
-            found.append(stage)
+            stages.append(stage)
             before += steps
-        return found
+        return stages
 
     def _is_uneven(self, grid: Space, space: Space) -> bool:
-        """Say whether enlarged filters weigh some pixels several times more than others.
+        """Return whether enlarged filters weigh some pixels several times more than others.
 
-        So they do where whole pixels are repeated, some more often than others: at 21 of 28, twice or once.
+        They do where whole pixels are repeated, some more often than others: at 21 of 28, twice or once.
         """
         divides = all(fine % coarse == 0 for coarse, fine in zip(grid.shape, space.shape, strict=True))
         return self.upsample == "nearest" and not divides

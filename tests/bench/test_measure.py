@@ -7,12 +7,17 @@ import pytest
 import torch
 
 from cswf_core.bench import measure as measuring
-from cswf_core.bench.ceilings import Ceilings, measure_ceilings
-from cswf_core.bench.measure import Effort, measure, with_naive
+from cswf_core.bench.measure import (
+    Ceilings,
+    Effort,
+    durations,
+    measure,
+    measure_ceilings,
+    only_stage,
+    with_naive,
+)
 from cswf_core.bench.report import Row, as_json, as_text, ordered, sweep_as_json, sweep_as_text
 from cswf_core.bench.request import Request, parse_resolution, parse_shape, sweep
-from cswf_core.bench.single_stage import only_stage
-from cswf_core.bench.timing import durations
 from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock, Share
 from cswf_core.interfaces import Space

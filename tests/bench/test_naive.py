@@ -6,7 +6,8 @@ import attrs
 import pytest
 import torch
 
-from cswf_core.bench.naive import full_float32, naive_step, random_directions, time_naive
+from cswf_core.bench.measure import time_naive
+from cswf_core.bench.naive import full_float32, naive_step, random_directions
 from cswf_core.interfaces import Dataset, Draw, Key, ProjectionSampler, Space
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.schedules.constant import Constant

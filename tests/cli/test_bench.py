@@ -10,10 +10,18 @@ import sys
 
 import pytest
 
+from cswf_core.bench.measure import Ceilings
+
 SIZES = ("--particles", "30", "--data", "40", "--directions", "20", "--shape", "1x8x8", "--patch", "3")
 EXACT = ("--cdf", "sorted", "--precision", "float32")
 QUICK = ("--steps", "2", "--warmup", "1", "--device", "cpu")
 SMALL = ("bench", *SIZES, *EXACT, *QUICK)
+
+
+@pytest.fixture(autouse=True)
+def _known_device(monkeypatch):
+    """Not to measure the device anew for every command; tests of `measure_ceilings` do."""
+    monkeypatch.setattr("cswf_core.cli.bench.measure_ceilings", lambda _: Ceilings(1e9, 1e9))
 
 
 def test_it_prints_a_table_of_parts_and_the_speedup(cswf):
@@ -32,11 +40,13 @@ def test_a_terminal_shows_what_is_being_timed_and_a_pipe_does_not(cswf):
     assert cswf(*SMALL).err == ""
     master, terminal = pty.openpty()
     command = [sys.executable, "-m", "cswf_core", *SMALL]
-    there = {**os.environ, "TERM": "xterm"}
-    done = subprocess.run(command, env=there, stdout=subprocess.PIPE, stderr=terminal, text=True, check=True)
-    shown = os.read(master, 1 << 16).decode()
-    os.close(master)
-    os.close(terminal)
+    options = {"env": {**os.environ, "TERM": "xterm"}, "text": True, "check": True, "timeout": 120}
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, **options)
+        shown = os.read(master, 1 << 16).decode()
+    finally:
+        os.close(master)
+        os.close(terminal)
     assert "timing naive steps" in shown
     assert done.stdout.startswith("random images on ")
 

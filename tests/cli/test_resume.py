@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from cswf_core import hookimpl, load_recipe
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 
 SMALL = ("schedule.steps=60", "outputs.checkpoint_every=10", "evaluate.metrics=[]")
@@ -140,7 +140,7 @@ def run(folder: Path, *overrides: str, bomb: Bomb | None = None) -> str:
     """Run the small recipe; return its SHA-256, or nothing if it did not come to its end."""
     recipe = load_recipe("digits", [*SMALL, *overrides])
     try:
-        launch(recipe, RunDirectory(folder), device="cpu", observers=[] if bomb is None else [bomb])
+        launch(recipe, RunFolder(folder), device="cpu", observers=[] if bomb is None else [bomb])
     except KeyboardInterrupt:
         return ""
     return str(facts(folder)["samples_sha256"])
@@ -285,7 +285,7 @@ def test_what_is_no_run_cannot_go_on(cswf, tmp_path):
 
 
 def test_a_folder_in_use_is_left_alone(cswf, halted):
-    with RunDirectory(halted).held():
+    with RunFolder(halted).held():
         outcome = cswf("resume", halted)
     assert outcome.status == 2
     assert "is in use: another process is running there" in outcome.err

@@ -11,14 +11,14 @@ from PIL import Image
 
 from cswf_core.model import Model
 from cswf_core.recipe import load_recipe
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 
 SMALL = ("model.save=true", "model.knots=12", "schedule.steps=10", "evaluate.metrics=[]", "outputs.frames=0")
 
 
 def made(folder: Path, *overrides: str) -> Path:
-    launch(load_recipe("digits", [*SMALL, *overrides]), RunDirectory(folder), device="cpu")
+    launch(load_recipe("digits", [*SMALL, *overrides]), RunFolder(folder), device="cpu")
     return folder
 
 
@@ -109,7 +109,7 @@ def test_mistakes_are_sentences_and_leave_nothing(options, said, run, cswf):
 
 def test_points_go_to_a_file_and_never_to_a_folder(cswf, monkeypatch):
     toy = ("model.save=true", "schedule.steps=2", "evaluate.metrics=[]", "outputs.frames=0")
-    launch(load_recipe("toy-cswf", toy), RunDirectory(Path("toy")), device="cpu")
+    launch(load_recipe("toy-cswf", toy), RunFolder(Path("toy")), device="cpu")
     assert cswf("sample", "toy", "--out", "a.npz", "--count", "3", "--quiet", "--device", "cpu").status == 0
     monkeypatch.setattr(Model, "sample", lambda *_, **__: pytest.fail("sampled"))
     done = cswf("sample", "toy", "--out", "points", "--quiet")

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from cswf_core.session.sweep import Sweep, plan, split
 
@@ -42,7 +42,7 @@ def recipe(tmp_path):
 def finished(tmp_path_factory) -> Path:
     """A sweep over two seeds that is done."""
     folder = tmp_path_factory.mktemp("sweeps") / "finished"
-    sweep = Sweep(plan("digits", ["seed=1,2", *TINY]), RunDirectory(folder))
+    sweep = Sweep(plan("digits", ["seed=1,2", *TINY]), RunFolder(folder))
     sweep.prepare(force=False)
     sweep.run(partial(launch, device="cpu"), lambda _: None)
     sweep.draw()

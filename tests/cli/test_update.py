@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from cswf_core import hookimpl, load_recipe
 from cswf_core.recipe import Recipe
 from cswf_core.runs.durable import fingerprint
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from cswf_core.session.update import choose_data, read_predecessor, with_arrival
 
@@ -58,7 +58,7 @@ class Stop:
 def first(tmp_path_factory) -> Path:
     """A run of digits 0 to 4 that has kept counts."""
     folder = tmp_path_factory.mktemp("runs") / "first"
-    launch(load_recipe("online-digits", (*SMALL, "online.arrivals=[]")), RunDirectory(folder), device="cpu")
+    launch(load_recipe("online-digits", (*SMALL, "online.arrivals=[]")), RunFolder(folder), device="cpu")
     return folder
 
 
@@ -72,7 +72,7 @@ def stoppable() -> Recipe:
 def whole(stoppable, tmp_path_factory) -> Path:
     """Its run without a stop."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    launch(stoppable, RunDirectory(folder), device="cpu")
+    launch(stoppable, RunFolder(folder), device="cpu")
     return folder
 
 
@@ -81,7 +81,7 @@ def stopped_update(first, tmp_path) -> Path:
     """An update of the run that was stopped after two of its steps."""
     recipe = load_recipe(first / "recipe.yaml")
     recipe = with_arrival(recipe, choose_data(NEW, recipe.registry, (1, 8, 8)), None)
-    folder, before = RunDirectory(tmp_path / "stopped"), read_predecessor(RunDirectory(first))
+    folder, before = RunFolder(tmp_path / "stopped"), read_predecessor(RunFolder(first))
     with pytest.raises(KeyboardInterrupt):
         launch(recipe, folder, device="cpu", observers=[Stop(8)], predecessor=before)
     return folder.path
@@ -218,7 +218,7 @@ def test_a_run_that_stops_before_or_after_an_arrival_goes_on_as_if_it_had_not(
     cswf, stoppable, whole, tmp_path, at
 ):
     with pytest.raises(KeyboardInterrupt):
-        launch(stoppable, RunDirectory(tmp_path), device="cpu", observers=[Stop(at)])
+        launch(stoppable, RunFolder(tmp_path), device="cpu", observers=[Stop(at)])
     ended = cswf("resume", tmp_path, "--device", "cpu", "--quiet")
     assert ended.status == 0, ended.err
     assert facts(tmp_path)["samples_sha256"] == facts(whole)["samples_sha256"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import attrs
@@ -10,19 +11,28 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cswf_core.evaluation import form
-from cswf_core.evaluation import samples as subject
-from cswf_core.evaluation.evaluate import merged
+from cswf_core.evaluation.evaluate import merge_documents
+from cswf_core.evaluation.samples import conform, read_archive, read_folder
+from cswf_core.recipe import load_recipe
+from cswf_core.runs.folder import RunFolder
+from cswf_core.session.run import launch
 
 SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", "outputs.snapshots=[0, 3]")
 SLICED = ("--metric", "sliced-wasserstein", "--device", "cpu")
 
 
-@pytest.fixture
-def run(cswf, tmp_path) -> Path:
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
     """A small run of the demo."""
-    assert cswf("run", "digits", *SMALL, "--out", tmp_path / "run", "--device", "cpu", "--quiet").status == 0
-    return tmp_path / "run"
+    folder = tmp_path_factory.mktemp("eval") / "run"
+    launch(load_recipe("digits", SMALL), RunFolder(folder), device="cpu")
+    return folder
+
+
+@pytest.fixture
+def run(finished, tmp_path) -> Path:
+    """A copy of the run, to be written to."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
 @pytest.fixture
@@ -157,12 +167,12 @@ def test_images_of_another_program_are_read_whichever_way_round_they_are(tmp_pat
     np.savez(tmp_path / "a.npz", images=grey[:, None], labels=np.arange(6))
     np.savez(tmp_path / "b.npz", arr_0=grey[..., None], arr_1=np.arange(6))
     np.savez(tmp_path / "c.npz", arr_0=np.repeat(grey[..., None], 3, axis=3))
-    a, b, c = (subject.archive(tmp_path / f"{name}.npz") for name in "abc")
+    a, b, c = (read_archive(tmp_path / f"{name}.npz") for name in "abc")
     assert (a.images() == b.images()).all()
     assert (a.images() == grey[:, None]).all()
     assert a.conditions.labels.tolist() == b.conditions.labels.tolist() == [0, 1, 2, 3, 4, 5]
-    assert (form.like(c, a, "c").images() == a.images()).all()  # grey in three channels
-    assert (form.like(a, c, "a").images() == c.images()).all()
+    assert (conform(c, a, "c").images() == a.images()).all()  # grey in three channels
+    assert (conform(a, c, "a").images() == c.images()).all()
 
 
 @pytest.mark.parametrize(
@@ -188,11 +198,11 @@ def test_folders_in_a_folder_are_classes(cswf, run, tmp_path):
         for i, (image, label) in enumerate(zip(arrays["images"], arrays["labels"], strict=True)):
             (tmp_path / f"sorted/{label}").mkdir(parents=True, exist_ok=True)
             Image.fromarray(image[0]).save(tmp_path / f"sorted/{label}/{i}.png")
-    found = subject.folder(tmp_path / "sorted")
+    found = read_folder(tmp_path / "sorted")
     assert found.classes == tuple(map(str, range(10)))
     (tmp_path / "sorted/8").rename(tmp_path / "sorted/eight")
-    real = attrs.evolve(subject.archive(run / "samples.npz"), classes=found.classes)
-    unknown = form.like(subject.folder(tmp_path / "sorted"), real, "these")
+    real = attrs.evolve(read_archive(run / "samples.npz"), classes=found.classes)
+    unknown = conform(read_folder(tmp_path / "sorted"), real, "these")
     assert unknown.conditions.labels is None
 
 
@@ -202,12 +212,12 @@ def test_documents_merge_and_a_damaged_one_is_left_out():
         return {"scores": [score], "notes": [note], "figures": [f"{note}.png"]}
 
     many, few = document(1.0, 50, "many"), document(2.0, 5, "few")
-    assert merged(many, few)["scores"][0]["value"] == 1.0
-    assert merged(many, few)["notes"] == ["many"]
-    assert merged(few, many)["scores"][0]["value"] == 1.0
-    assert merged(few, many)["figures"] == ["few.png", "many.png"]
+    assert merge_documents(many, few)["scores"][0]["value"] == 1.0
+    assert merge_documents(many, few)["notes"] == ["many"]
+    assert merge_documents(few, many)["scores"][0]["value"] == 1.0
+    assert merge_documents(few, many)["figures"] == ["few.png", "many.png"]
     for damaged in (None, [], {"scores": 3}, {"scores": [{}]}):
-        assert merged(damaged, few) == few
+        assert merge_documents(damaged, few) == few
 
 
 def test_scores_against_other_data_have_names_of_their_own(cswf, run, folder):
@@ -249,7 +259,7 @@ def test_several_references_are_brought_into_one_form(cswf, run, folder, tmp_pat
 
 def test_scores_come_before_a_folder_that_cannot_be_written(cswf, run):
     (run / "metrics.json").unlink()
-    (run / ".metrics.json.part").mkdir()
+    (run / "metrics.json").mkdir()
     done = cswf("eval", run, *SLICED)
     assert done.status != 0
     assert "sliced_wasserstein_8bit" in done.out

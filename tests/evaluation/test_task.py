@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import attrs
 import torch
+from rich.console import Console
 
-from cswf_core.evaluation.against import load
-from cswf_core.evaluation.evaluate import _chosen, evaluate, merged
-from cswf_core.evaluation.form import like
-from cswf_core.evaluation.samples import read
+from cswf_core.cli.terminal import show_scores
+from cswf_core.evaluation.evaluate import evaluate, merge_documents
+from cswf_core.evaluation.samples import SPLITS, conform, read, read_real, references
 from cswf_core.evaluation.task import Task, with_copying
 from cswf_core.interfaces import Conditions
 from cswf_core.recipe import choose, load_recipe
@@ -32,7 +30,7 @@ def test_a_test_split_is_called_one():
     assert [r.name for r in task("mnist-unconditional", *FEW).references] == ["mnist:train", "mnist:test"]
     seen = task("mnist-unconditional", *FEW, "data.split=test", "evaluate.against=[train]")
     assert [r.name for r in seen.references] == ["mnist:test"]
-    assert seen.references[0].ending == "_test"
+    assert seen.references[0].split_suffix == "_test"
 
 
 def test_mirror_images_are_not_compared_with_also_where_classes_are_balanced(registry):
@@ -42,7 +40,7 @@ def test_mirror_images_are_not_compared_with_also_where_classes_are_balanced(reg
     prior = "condition.prior=[1,1,1,1,1,1,1,1,1,1]"
     balanced = task("mnist-class", *FEW, flips, prior).references[0].samples
     originals = {
-        bytes(image) for image in load("{use: mnist, download: false}", registry).training.images().numpy()
+        bytes(image) for image in read_real("{use: mnist, download: false}", registry).training.images().numpy()
     }
     assert all(bytes(image) in originals for image in balanced.images().numpy())
 
@@ -53,8 +51,8 @@ def test_labels_of_a_run_of_some_classes_mean_those_classes(cswf, tmp_path, regi
     done = cswf("eval", tmp_path / "run", "--against", "digits", *SLICED)
     assert done.status == 0, done.err
     run = attrs.evolve(read(tmp_path / "run").samples, classes=("3", "8"))
-    every = load("digits", registry).references[0].samples
-    assert set(like(run, every, "the run").conditions.labels.tolist()) == {3, 8}
+    every = read_real("digits", registry).references[0].samples
+    assert set(conform(run, every, "the run").conditions.labels.tolist()) == {3, 8}
 
 
 def test_a_metric_s_numbers_do_not_depend_on_the_others(registry):
@@ -78,10 +76,10 @@ def test_completions_of_held_out_images_are_all_scored(registry):
     origin[::3] = -1 - origin[::3]
     samples = attrs.evolve(data, conditions=Conditions(origin=origin), held_out=data)
     whole = Task(metrics=(), references=(), samples=12)
-    chosen = _chosen(samples, whole)
+    chosen = whole.subset(samples)
     assert len(chosen) == 12
     assert set(range(0, 30, 3)) <= set(chosen.tolist())
-    few = _chosen(samples, attrs.evolve(whole, samples=5))
+    few = attrs.evolve(whole, samples=5).subset(samples)
     assert (origin[few] < 0).all()
 
 
@@ -97,11 +95,32 @@ def test_copying_is_looked_for_beside_any_metric_of_images_and_never_twice(regis
 def test_the_network_s_file_stays_written_down_beside_scores_that_depend_on_it():
     earlier = {"scores": [], "figures": [], "notes": [], "weights": {"sha256": "a"}}
     later = {"scores": [], "figures": [], "notes": []}
-    assert merged(earlier, later)["weights"] == {"sha256": "a"}
-    assert (
-        json.loads(json.dumps(merged(earlier, {**later, "weights": {"sha256": "b"}})))["weights"]["sha256"]
-        == "b"
-    )
+    assert merge_documents(earlier, later)["weights"] == {"sha256": "a"}
+    assert merge_documents(earlier, {**later, "weights": {"sha256": "b"}})["weights"] == {"sha256": "b"}
+
+
+def test_scores_of_earlier_files_get_the_row_they_were_shown_in():
+    def score(name, against):
+        return {"name": name, "against": against, "samples": 1, "notes": []}
+
+    test = {"data": "digits", "split": "test"}
+    earlier = {"scores": [score("fid_test", test), score("taste_test", None)], "figures": []}
+    merged = merge_documents(earlier, {"scores": [], "figures": [], "notes": []})
+    assert [score["row"] for score in merged["scores"]] == ["fid", "taste_test"]
+
+
+def test_a_split_is_a_column_and_no_row(registry, capsys):
+    points = read_real("{use: synthetic, shape: [4], count: 40}", registry).training
+    data = attrs.evolve(points, held_out=points.take(torch.arange(20)))
+    metric = choose(registry, "metric", "{use: sliced-wasserstein, directions: 5}")
+    task = Task(metrics=(metric,), references=references("random", data, SPLITS))
+    document = evaluate(points, task, source="", device=CPU).document
+    assert [score["name"] for score in document["scores"]] == ["sliced_wasserstein", "sliced_wasserstein_test"]
+    show_scores(document, Console(width=200))
+    header, row = capsys.readouterr().out.splitlines()
+    assert header.split() == ["score", "against", "random:train", "against", "random:test", "samples"]
+    assert row.split()[0] == "sliced_wasserstein"
+    assert len(row.split()) == 4
 
 
 def test_more_samples_than_asked_for_are_chosen_at_random_and_the_same_again(registry):

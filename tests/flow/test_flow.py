@@ -14,7 +14,7 @@ import cswf_core
 from cswf_core import hookimpl
 from cswf_core.errors import PluginError, RunError
 from cswf_core.interfaces import Dataset, Key, Schedule, Space, Stage
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.log import MetricsLog
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.none import NoCondition
@@ -157,7 +157,7 @@ def test_an_early_end_of_a_stage_is_logged(tmp_path):
         def stop(self, stage, distances):
             return len(distances) == 3
 
-    log = MetricsLog(RunDirectory(tmp_path), every=10)
+    log = MetricsLog(RunFolder(tmp_path), every=10)
     small_flow(schedule=Impatient(), observers=(log,)).run()
     steps = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert steps == [1, 3]

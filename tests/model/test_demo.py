@@ -21,7 +21,7 @@ from cswf_core.hookspecs import hookimpl
 from cswf_core.interfaces import Comparison, Dataset, Key
 from cswf_core.model import Model, load_model
 from cswf_core.recipe import load_recipe
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from cswf_plugins.metrics.sliced_wasserstein import SlicedWasserstein
 
@@ -56,7 +56,7 @@ def demo(tmp_path_factory) -> Demo:
     off = ["outputs.frames=0", "outputs.snapshots=[]", "outputs.checkpoint_every=never", "evaluate.metrics=[]"]
     ends = Ends()
     recipe = load_recipe("digits", ["model.save=true", *off])
-    launch(recipe, RunDirectory(folder), device="cpu", observers=[ends])
+    launch(recipe, RunFolder(folder), device="cpu", observers=[ends])
     model = load_model(folder)
     drawn = model.sample(1000, device="cpu")
     return Demo(

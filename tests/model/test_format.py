@@ -10,11 +10,10 @@ import torch
 import yaml
 from safetensors import safe_open
 
-import cswf_core.model.shards
+import cswf_core.model.format
 from cswf_core.errors import RunError
 from cswf_core.model import load_model
-from cswf_core.model.header import FORMAT, Header, packed, unpacked
-from cswf_core.model.shards import damaged
+from cswf_core.model.format import FORMAT, Header, find_damage, pack_mask, unpack_mask
 from tests.model.conftest import saving
 
 
@@ -55,7 +54,7 @@ def test_a_shard_holds_positions_displacements_step_sizes_and_numbers_of_steps(d
 
 
 def test_shards_end_where_they_are_full_and_where_stages_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(cswf_core.model.shards, "SIZE", 3 * 2 * 40 * 12 * 2)
+    monkeypatch.setattr(cswf_core.model.format, "SIZE", 3 * 2 * 40 * 12 * 2)
     grids = "schedule={use: pyramid, entries: ['(2×2) [2]', '(8×8) [8]'], steps: 4, directions: 40}"
     saving(tmp_path, "digits", grids, "projection={use: locally-connected, patch: 8}").run()
     header = Header.read(tmp_path / "model.json")
@@ -122,13 +121,13 @@ def test_a_shard_outside_of_the_folder_is_not_read(digits_model, copy_of):
 def test_a_changed_bit_is_found_by_its_checksum(digits_model, copy_of):
     folder = copy_of(digits_model)
     shards = Header.read(folder / "model.json").shards
-    assert damaged(folder, shards) == []
+    assert find_damage(folder, shards) == []
     path = folder / "tables-00000.safetensors"
     content = bytearray(path.read_bytes())
     content[-100] ^= 1
     path.write_bytes(content)
     load_model(folder)  # of the right size; reading all of it would take long for a large one
-    assert "its checksum differs" in damaged(folder, shards)[0]
+    assert "its checksum differs" in find_damage(folder, shards)[0]
 
 
 def test_a_plugin_that_is_not_there_is_named(digits_model, copy_of):
@@ -153,5 +152,5 @@ def test_plugins_that_sampling_does_without_need_not_be_there(digits_model, copy
 
 def test_a_mask_survives_as_text():
     mask = torch.tensor([False, True, True, False, False, True, False])
-    assert torch.equal(unpacked(packed(mask), 7), mask)
-    assert packed(torch.zeros(9, dtype=torch.bool)) == "000"
+    assert torch.equal(unpack_mask(pack_mask(mask), 7), mask)
+    assert pack_mask(torch.zeros(9, dtype=torch.bool)) == "000"

@@ -12,7 +12,7 @@ from PIL import Image
 
 from cswf_core.interfaces import Key, Space
 from cswf_core.recipe import Recipe, build_flow, builtin_recipes, choose, load_recipe
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from tests.conftest import skip_without
 
@@ -124,7 +124,7 @@ def test_a_recipe_of_each_kind_runs_to_its_end(name, recipes, tmp_path, registry
     if "celeba" in needed:
         monkeypatch.setenv("CSWF_DATA", str(request.getfixturevalue("faces")))
     recipe = load_recipe(name, shortened(recipes[name]), registry=registry)
-    record = launch(recipe, RunDirectory(tmp_path), device="cpu")
+    record = launch(recipe, RunFolder(tmp_path), device="cpu")
     assert record["status"] == "done"
     count = record["particles"]
     assert count == 60 if not recipe.arrivals else count > 60
@@ -141,7 +141,7 @@ def test_recipes_on_small_data_come_nearer_to_them(name, tmp_path, registry):
     overrides = ["particles.count=400", "schedule.steps=60", "outputs.log_every=1", "outputs.frames=0"]
     recipe = load_recipe(name, [*overrides, "evaluate.metrics=[]"], registry=registry)
     assert on_small_data(recipe)
-    record = launch(recipe, RunDirectory(tmp_path), device="cpu")
+    record = launch(recipe, RunFolder(tmp_path), device="cpu")
     assert (record["status"], record["steps_done"], record["particles"]) == ("done", 60, 400)
     assert len(rows(tmp_path)) == 60
     assert rows(tmp_path)[-1]["sliced_distance"] < rows(tmp_path)[0]["sliced_distance"] / 2
@@ -152,7 +152,7 @@ def test_recipes_on_small_data_come_nearer_to_them(name, tmp_path, registry):
 def test_a_recipe_runs_shortened_on_all_of_its_data(name, tmp_path, registry):
     skip_without(load_recipe(name, registry=registry).data.name)
     recipe = load_recipe(name, ["schedule.scale=0.01", "particles.count=200"], registry=registry)
-    assert launch(recipe, RunDirectory(tmp_path / "run"), device="cpu")["status"] == "done"
+    assert launch(recipe, RunFolder(tmp_path / "run"), device="cpu")["status"] == "done"
 
 
 def test_all_experiments_of_the_paper_have_their_recipes():
@@ -230,7 +230,7 @@ def test_a_short_pyramid_comes_nearer_to_held_out_images_than_the_baseline(tmp_p
     ours = load_recipe(
         "cifar10-unconditional", [*shared, "data.count=300", "schedule.scale=0.02"], registry=registry
     )
-    record = launch(ours, RunDirectory(tmp_path / "ours"), device="cpu")
+    record = launch(ours, RunFolder(tmp_path / "ours"), device="cpu")
     distance = record["metrics"]["sliced_wasserstein_test"]
     # η = d diverges with so few directions; 80 does not.
     swf = ["data={use: cifar10, count: 300, dequantise: once}", "schedule.step_size=80"]
@@ -239,7 +239,7 @@ def test_a_short_pyramid_comes_nearer_to_held_out_images_than_the_baseline(tmp_p
         baseline = load_recipe(
             "swf-baseline", [*swf, *shared, steps, f"projection.reuse={reuse}"], registry=registry
         )
-        scores = launch(baseline, RunDirectory(tmp_path / reuse), device="cpu")["metrics"]
+        scores = launch(baseline, RunFolder(tmp_path / reuse), device="cpu")["metrics"]
         assert distance < 0.9 * scores["sliced_wasserstein_test"]
 
 

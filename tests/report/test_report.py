@@ -13,7 +13,7 @@ import yaml
 
 from cswf_core.pictures.frames import Frames
 from cswf_core.report import is_report, single, write_report
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 from tests.report.conftest import score, score_pair
 
 VOID = {"img", "input", "meta", "br"}  # elements that have no content
@@ -267,7 +267,7 @@ def test_points_are_drawn_over_their_target(make):
 
 def test_a_report_is_written_into_the_run_s_folder_and_known_as_one(make):
     folder = make()
-    write_report(RunDirectory(folder))
+    write_report(RunFolder(folder))
     assert is_report(folder / "report.html")
     assert not is_report(folder / "recipe.yaml")
     assert not list(folder.glob(".*"))

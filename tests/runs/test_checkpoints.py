@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from cswf_core.errors import OtherFormatError, RunError
-from cswf_core.runs import durable
-from cswf_core.runs.checkpoints import CheckpointFolder, Checkpoints
+from cswf_core.runs import checkpoints, durable
+from cswf_core.runs.checkpoints import CheckpointFolder, Checkpoints, Interval
 from cswf_core.runs.durable import write_tensors
-from cswf_core.runs.interval import Interval
 from tests.conftest import small_flow
 
 FACTS = {"position": {}, "habits": {}}
@@ -39,11 +38,7 @@ def names(folder: CheckpointFolder) -> list[str]:
 
 
 def test_two_are_kept_and_the_newest_comes_first(folder):
-    assert names(folder) == [
-        "manifest.json",
-        STEP.format(20),
-        STEP.format(30),
-    ]
+    assert names(folder) == ["manifest.json", STEP.format(20), STEP.format(30)]
     found = next(folder.newest_first([]))
     assert (found.step, found.facts["word"]) == (30, "after 30")
     assert torch.equal(found.part("flow")["x"], torch.full((3, 4), 30.0))
@@ -105,7 +100,7 @@ def test_a_folder_without_checkpoints_has_none(tmp_path):
 
 
 def test_another_format_is_refused_with_both_versions(folder, monkeypatch):
-    monkeypatch.setattr("cswf_core.runs.checkpoints.FORMAT", 2)
+    monkeypatch.setattr(checkpoints, "FORMAT", 2)
     with pytest.raises(OtherFormatError, match="has format 1, and this version of cswf reads format 2: go on"):
         newest(folder)
 
@@ -141,11 +136,7 @@ def test_what_a_kill_leaves_of_a_file_is_removed(folder):
 
 def test_going_on_from_an_earlier_one_drops_the_later(folder):
     folder.write((25, 0), {"flow/x": torch.zeros(1)}, FACTS)
-    assert names(folder) == [
-        "manifest.json",
-        STEP.format(20),
-        STEP.format(25),
-    ]
+    assert names(folder) == ["manifest.json", STEP.format(20), STEP.format(25)]
 
 
 @pytest.mark.parametrize("when", ["write", "sync", "manifest"])
@@ -157,7 +148,7 @@ def test_a_full_disk_leaves_the_checkpoints_before(folder, when, monkeypatch):
 
     patched = {"write": (durable, "save_file"), "sync": (durable, "_sync")}
     if when == "manifest":
-        monkeypatch.setattr("cswf_core.runs.checkpoints.write_durably", full_manifest(full))
+        monkeypatch.setattr(checkpoints, "write_durably", full_manifest(full))
     else:
         monkeypatch.setattr(*patched[when], full)
     with pytest.raises(RunError, match="No space left on device"):
@@ -211,13 +202,13 @@ def test_never_is_never(tmp_path):
     assert not (tmp_path / "c").exists()
 
 
-def test_stage_ends_are_saved_only_while_that_is_cheap(tmp_path):
+def test_stage_ends_are_saved_only_while_that_is_cheap(tmp_path, monkeypatch):
     watching = Checkpoints(CheckpointFolder(tmp_path / "c"), Interval(seconds=1e9), (), dict)
     flow = small_flow(observers=(watching,))
-    watching._spent = 1e9
+    monkeypatch.setattr(checkpoints, "SHARE", -1.0)
     watching.after_stage(flow)
     assert not (tmp_path / "c").exists()
-    watching._spent = 0.0
+    monkeypatch.undo()
     watching.after_stage(flow)
     assert json.loads((tmp_path / "c/manifest.json").read_text())["checkpoints"][0]["step"] == 0
 

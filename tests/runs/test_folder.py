@@ -5,28 +5,28 @@ from __future__ import annotations
 import pytest
 
 from cswf_core.errors import RunError
-from cswf_core.runs.folder import RunDirectory
+from cswf_core.runs.folder import RunFolder
 
 
 def test_a_folder_with_something_in_it_is_refused_unless_forced(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "run.json").write_text("{}")
-    directory = RunDirectory(tmp_path)
+    folder = RunFolder(tmp_path)
     with pytest.raises(RunError, match="is not empty; give another --out, or --force"):
-        directory.refuse_if_taken(force=False)
-    directory.refuse_if_taken(force=True)
-    directory.create(force=True)
+        folder.refuse_if_taken(force=False)
+    folder.refuse_if_taken(force=True)
+    folder.create(force=True)
     assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "run.json"}
     with pytest.raises(RunError, match="has been taken by another run"):
-        directory.create(force=False)
+        folder.create(force=False)
 
 
 def test_a_file_or_a_place_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="is a file"):
-        RunDirectory(tmp_path / "file").refuse_if_taken(force=True)
+        RunFolder(tmp_path / "file").refuse_if_taken(force=True)
     with pytest.raises(RunError, match="cannot be written"):
-        RunDirectory(tmp_path / "file/below").create(force=False)
+        RunFolder(tmp_path / "file/below").create(force=False)
 
 
 @pytest.mark.parametrize(
@@ -34,21 +34,21 @@ def test_a_file_or_a_place_that_cannot_be_written_is_one_sentence(tmp_path):
     [(OSError(28, "No space left on device"), RunError), (KeyboardInterrupt(), KeyboardInterrupt)],
 )
 def test_a_write_that_breaks_off_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, error, seen):
-    directory = RunDirectory(tmp_path)
-    directory.write("run.json", "old")
+    folder = RunFolder(tmp_path)
+    folder.write("run.json", "old")
 
     def broken(*arguments):
         raise error
 
     monkeypatch.setattr("os.fsync", broken)
     with pytest.raises(seen):
-        directory.write("run.json", "new")
+        folder.write("run.json", "new")
     assert (tmp_path / "run.json").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
 def test_names_are_numbered_and_no_two_runs_get_one(tmp_path):
-    names = [RunDirectory.fresh(tmp_path / "runs", "digits").path.name for _ in range(3)]
+    names = [RunFolder.fresh(tmp_path / "runs", "digits").path.name for _ in range(3)]
     assert names == ["digits", "digits-2", "digits-3"]
-    RunDirectory(tmp_path / "runs/digits-2").remove_if_empty()
-    assert RunDirectory.fresh(tmp_path / "runs", "digits").path.name == "digits-2"
+    RunFolder(tmp_path / "runs/digits-2").remove_if_empty()
+    assert RunFolder.fresh(tmp_path / "runs", "digits").path.name == "digits-2"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 import torch
+from rich.console import Console
 
 from cswf_core.flow.flow import State
 from cswf_core.interfaces import Stage
-from cswf_core.runs.progress import Forecast, LineProgress
+from cswf_core.runs.progress import BarProgress, Forecast, LineProgress, WorkProgress
 
 
 def state(total_step: int, total_steps: int, seconds: float) -> State:
@@ -26,17 +29,14 @@ def state(total_step: int, total_steps: int, seconds: float) -> State:
     )
 
 
-def test_the_first_step_does_not_count_as_the_others_will():
-    forecast = Forecast()
-    assert forecast.left(state(1, 101, 100.0)) == ""  # kernels were compiled
-    assert forecast.left(state(2, 101, 102.0)) == "  left 3:18"
-    assert forecast.left(state(3, 101, 102.0)) == "  left 1:38"
-    assert forecast.left(state(101, 101, 200.0)) == "  left 0:00"
+def left(forecast: Forecast, total: int, *progress: tuple[int, float]) -> list[str]:
+    return [forecast.left(done, total, seconds) for done, seconds in progress]
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(37.0, "  left 1:01:40"), (1.0, "  left 1:40")])
-def test_a_flow_that_was_joined_later_is_judged_by_all_its_steps(seconds, text):
-    assert Forecast().left(state(10, 110, 10 * seconds)) == text
+def test_time_left_goes_by_the_pace_since_the_beginning():
+    later = left(Forecast(1, 100.0), 101, (1, 100.0), (2, 102.0), (3, 102.0), (101, 200.0))
+    assert later == ["", "  left 3:18", "  left 1:38", "  left 0:00"]
+    assert left(Forecast(), 110, (10, 370.0), (10, 10.0)) == ["  left 1:01:40", "  left 1:40"]
 
 
 def test_a_line_tells_where_a_run_is(capsys):
@@ -49,3 +49,32 @@ def test_a_line_tells_where_a_run_is(capsys):
         "stage 1/1 (4×4) [4]  step 2/3  moved 0.5000  left 0:01",
         "stage 1/1 (4×4) [4]  step 3/3  moved 0.5000  left 0:00",
     ]
+
+
+def test_the_first_step_says_nothing_of_the_pace_unless_a_flow_goes_on(capsys):
+    for first in (1, 10):
+        progress = LineProgress(seconds=0)
+        progress.after_step(state(first, 110, 100.0))
+        progress.after_step(state(first + 1, 110, 110.0))
+    ends = [line.partition("moved 0.5000")[2] for line in capsys.readouterr().out.splitlines()]
+    assert ends == ["", "  left 18:00", "  left 16:40", "  left 16:30"]
+
+
+def test_work_beside_the_flow_tells_its_pace_on_stderr(capsys):
+    progress = WorkProgress(seconds=0)
+    progress.tell("features", 0, 1000)
+    progress.tell("features", 500, 1000)
+    progress.tell("a single thing", 0, 1)
+    progress.close()
+    assert capsys.readouterr().err.splitlines() == ["0/1,000 features", "500/1,000 features  left 0:00"]
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_bar_is_full_in_the_end_also_if_a_stage_was_left_early(early):
+    drawn = io.StringIO()
+    progress = BarProgress(Console(file=drawn, force_terminal=True, width=100))
+    progress.after_step(state(3, 9 if early else 3, 1.0))
+    progress.after_run()
+    progress.close()
+    assert "3/3" in drawn.getvalue()
+    assert "stage 1/1  moved 0.5000 left" in drawn.getvalue()

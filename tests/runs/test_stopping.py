@@ -9,9 +9,7 @@ import threading
 import pytest
 
 from cswf_core.errors import Terminated
-from cswf_core.runs.checkpoints import CheckpointFolder, Checkpoints
-from cswf_core.runs.interval import Interval
-from cswf_core.runs.stopping import Stopping
+from cswf_core.runs.checkpoints import CheckpointFolder, Checkpoints, Interval, Stopping
 from tests.conftest import small_flow
 
 

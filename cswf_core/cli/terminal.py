@@ -1,0 +1,163 @@
+"""What commands print on a terminal: the progress of a run, its scores, where its results are."""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cswf_core.cli.allocator import keep_freed_memory
+from cswf_core.errors import Terminated
+from cswf_core.recipe import Recipe
+from cswf_core.runs.folder import RunFolder
+from cswf_core.runs.progress import BarProgress, LineProgress, WorkProgress, say
+from cswf_core.session.run import launch, refresh_report, require_recipe, resume
+
+
+def prepare(*, quiet: bool) -> None:
+    """Prepare the process: warnings on the terminal, SIGTERM as Ctrl-C, freed memory for the next step."""
+    logging.basicConfig(format="%(message)s", level=logging.ERROR if quiet else logging.WARNING)
+    signal.signal(signal.SIGTERM, _terminate)
+    keep_freed_memory()
+
+
+def introduce(recipe: Recipe) -> None:
+    """Print what a recipe is for."""
+    say(f"{recipe.name}: {recipe.description}".rstrip(": "))
+
+
+def run_recipe(recipe: Recipe, folder: RunFolder, *, device: str, force: bool, quiet: bool) -> None:
+    """Run a recipe with its progress and its scores on the terminal."""
+    show_run(partial(launch, recipe, folder, device=device, force=force), folder, quiet=quiet)
+
+
+def resume_run(recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool) -> None:
+    """Resume a recipe's run with its progress and its scores on the terminal; leave one that is done."""
+    if folder.done:
+        require_recipe(folder, recipe)
+        if not folder.file("report.html").exists():  # a kill may come between the last score and the page
+            refresh_report(folder)
+        if not quiet:
+            say(f"{folder.path} is done: there is nothing left to do")
+        return
+
+    def tell_start(step: int, lost: Sequence[str]) -> None:
+        for sentence in lost:
+            click.echo(f"lost: {sentence}", err=True)
+        if not quiet:
+            say(
+                f"going on from step {step:,}"
+                if step
+                else "beginning anew: there is no checkpoint to go on from"
+            )
+
+    show_run(partial(resume, recipe, folder, device=device, announce=tell_start), folder, quiet=quiet)
+
+
+def show_run(work: Callable[..., dict[str, Any]], folder: RunFolder, *, quiet: bool) -> None:
+    """Call `work(observers=…, tell=…)`, a run, with its progress and its scores on the terminal."""
+    flowing, evaluating = [] if quiet else [_progress()], WorkProgress(silent=quiet)
+    try:
+        facts = work(observers=flowing, tell=evaluating.tell)
+    except KeyboardInterrupt:
+        _say_how_to_go_on(folder)
+        raise
+    finally:
+        for progress in (evaluating, *flowing):
+            progress.close()
+    if not quiet:
+        say(f"done in {facts['seconds']:.1f} s  sha256 {facts['samples_sha256'][:12]}")
+        show_scores(folder.read_json("metrics.json"), Console())
+
+
+def show_scores(document: Mapping[str, Any], console: Console) -> None:
+    """Print the scores of metrics.json: those against real samples, a column for each set; then the others."""
+    compared = [score for score in document["scores"] if score["against"]]
+    others = [score for score in document["scores"] if not score["against"]]
+    for scores in filter(None, (compared, others)):
+        columns = list(dict.fromkeys(map(_against, scores)))
+        table = Table(box=None, pad_edge=False)
+        table.add_column("score", overflow="fold")
+        for column in columns:
+            table.add_column(f"against {column}" if column else "value", justify="right", overflow="fold")
+        table.add_column("samples", justify="right")
+        for (name, count), values in _rows(scores).items():
+            table.add_row(Text(name), *(values.get(column, "") for column in columns), f"{count:,}")
+        console.print(table)
+    for note in document["notes"]:
+        console.print(Text(f"note: {note}", style="bold"), soft_wrap=True)
+
+
+def show_protocols(document: Mapping[str, Any], console: Console) -> None:
+    """Print how scores were computed, a line for each metric."""
+    protocols: dict[str, list[str]] = {}
+    for score in document["scores"]:
+        protocols.setdefault(score["protocol"], []).append(score["name"])
+    for protocol, names in protocols.items():
+        first = names[0] if len(names) == 1 else f"{names[0]}, …"
+        if protocol:
+            console.print(Text(f"{first}: {protocol}", style="dim"), soft_wrap=True)
+
+
+def _rows(scores: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, str]]:
+    """Return values by reference in each row; a row is a name without its split, and a number of samples."""
+    rows: dict[tuple[str, int], dict[str, str]] = {}
+    for score in scores:
+        values = rows.setdefault((score["row"], score["samples"]), {})
+        values[_against(score)] = f"{score['value']:.4g}"
+    return rows
+
+
+def _against(score: dict[str, Any]) -> str:
+    """Return the name of a score's reference."""
+    against = score["against"]
+    if not against:
+        return ""
+    return f"{against['data']}:{against['split']}" if against["split"] else str(against["data"])
+
+
+def point_to_results(folder: RunFolder) -> None:
+    """Say where the page and the pictures of a run are."""
+    made = [folder.file(name) for name in ("report.html", "samples.png", "completions.png")]
+    say(f"see {', '.join(str(path) for path in made if path.exists())}")
+
+
+def _say_how_to_go_on(folder: RunFolder) -> None:
+    """Say what an interrupted run has left."""
+    if not folder.begun:
+        return
+    saved = folder.read_json("checkpoints/manifest.json")
+    steps = [entry["step"] for entry in saved["checkpoints"]] if isinstance(saved, dict) else []
+    start = f"from step {max(steps):,}" if steps else "from its beginning, as it had no checkpoint yet"
+    click.echo(f"`cswf resume {folder.path}` goes on {start}", err=True)
+
+
+def folder_name(recipe: Recipe) -> str:
+    """Return a recipe's name in letters that are good for a folder."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", recipe.name).strip("-.") or "run"
+
+
+def results_folder(name: str, out: Path | None, *, force: bool) -> RunFolder:
+    """Return the folder for the results: `out`, or below runs/ a new one, or with `force` the first one."""
+    if out is None and not force:
+        return RunFolder.fresh(Path("runs"), name)
+    return RunFolder(out if out is not None else Path("runs") / name)
+
+
+def _progress() -> BarProgress | LineProgress:
+    console = Console()
+    return BarProgress(console) if console.is_terminal else LineProgress()
+
+
+def _terminate(*_: object) -> None:
+    """End as Ctrl-C does when a scheduler or `timeout` says so."""
+    raise Terminated
