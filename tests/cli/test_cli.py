@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
 from cswf_plugins.datasets.digits import Digits
+from tests.processes import CSWF, PYTHON, completed, launched, wait_until
 
 SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", "outputs.snapshots=[0, 3]")
 
@@ -192,20 +189,13 @@ def test_toy_recipes_draw_their_figure(cswf, tmp_path):
         assert np.load(tmp_path / name / "samples.npz")["points"].shape == (50, 2)
 
 
-def _child(*arguments: str | Path, **options: object) -> subprocess.Popen[str]:
-    program = [sys.executable, "-m", "cswf_core", *map(str, arguments)]
-    return subprocess.Popen(program, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
-
-
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_ctrl_c_and_sigterm_end_with_their_status_and_the_record_says_interrupted(tmp_path, number, status):
-    child = _child("run", "digits", "schedule.steps=100000", "--out", tmp_path / "a", "--device", "cpu")
-    log = tmp_path / "a/metrics.jsonl"
-    deadline = time.monotonic() + 60
-    while not log.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    child.send_signal(number)
-    _, err = child.communicate(timeout=60)
+    run = ("run", "digits", "schedule.steps=100000", "--out", tmp_path / "a", "--device", "cpu")
+    with launched(*CSWF, *run) as child:
+        wait_until((tmp_path / "a/metrics.jsonl").exists)
+        child.send_signal(number)
+        _, err = child.communicate()
     assert child.returncode == status
     assert err.strip().endswith("interrupted")
     assert f"`cswf resume {tmp_path / 'a'}` goes on from step " in err
@@ -226,10 +216,10 @@ def test_a_folder_of_one_s_own_stays_when_a_run_cannot_start(cswf, tmp_path, mon
 
 
 def test_a_run_goes_on_when_nobody_reads_its_progress(tmp_path):
-    child = _child("run", "digits", *SMALL, "--out", tmp_path / "a", "--device", "cpu")
-    child.stdout.close()
-    assert child.wait(timeout=60) == 0
-    assert child.stderr.read() == ""
+    with launched(*CSWF, "run", "digits", *SMALL, "--out", tmp_path / "a", "--device", "cpu") as child:
+        child.stdout.close()
+        assert child.wait() == 0
+        assert child.stderr.read() == ""
     assert json.loads((tmp_path / "a/run.json").read_text())["status"] == "done"
 
 
@@ -244,25 +234,25 @@ def test_too_much_data_for_the_machine_is_one_sentence(cswf, tmp_path, monkeypat
 
 
 def test_output_that_cannot_show_greek_still_comes(tmp_path):
-    child = _child("plugins", env={**os.environ, "PYTHONIOENCODING": "ascii"})
-    out, err = child.communicate(timeout=60)
-    assert (child.returncode, err) == (0, "")
-    assert "sliced-wasserstein" in out
+    done = completed(*CSWF, "plugins", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "sliced-wasserstein" in done.stdout
 
 
 def test_a_closed_pipe_is_no_traceback():
-    child = _child("schema")
-    child.stdout.close()
-    assert "Traceback" not in child.stderr.read()
-    child.wait(timeout=60)
+    with launched(*CSWF, "schema") as child:
+        child.stdout.close()
+        assert "Traceback" not in child.stderr.read()
+        child.wait()
 
 
 def test_hashes_do_not_depend_on_what_else_runs(tmp_path):
     """Two runs at once on two cores, and one alone: the same bits."""
-    overrides = ("particles.count=300", "schedule.steps=10", "--device", "cpu")
-    together = [_child("run", "digits", *overrides, "--out", tmp_path / str(i)) for i in range(2)]
-    assert [child.wait(timeout=300) for child in together] == [0, 0]
-    assert _child("run", "digits", *overrides, "--out", tmp_path / "2").wait(timeout=300) == 0
+    run = (*CSWF, "run", "digits", "particles.count=300", "schedule.steps=10", "--device", "cpu", "--out")
+    threads = {"env": {**os.environ, "OMP_NUM_THREADS": "2"}}
+    with launched(*run, tmp_path / "0", **threads) as one, launched(*run, tmp_path / "1", **threads) as other:
+        assert (one.wait(), other.wait()) == (0, 0)
+    assert completed(*run, tmp_path / "2", **threads).returncode == 0
     hashes = {json.loads((tmp_path / str(i) / "run.json").read_text())["samples_sha256"] for i in range(3)}
     assert len(hashes) == 1
 
@@ -274,12 +264,13 @@ def test_what_is_slow_to_import_is_imported_where_it_is_used():
         "import cswf_core.cli\n"
         "cswf_core.cli.cli.main(['--help'], standalone_mode=False)\n"
         "assert 'torch' not in sys.modules and 'yaml' not in sys.modules\n"
-        "import cswf_plugins, cswf_core.launch\n"
-        "for name in ('torchvision', 'cleanfid', 'sklearn', 'scipy'):\n"
+        "import cswf_plugins.observers.tensorboard, cswf_core.session.launch\n"
+        "for name in ('torchvision', 'cleanfid', 'sklearn', 'scipy', 'tensorboard'):\n"
         "    assert name not in sys.modules, name\n"
     )
     environment = {**os.environ, "CSWF_LOAD_PLUGINS": ""}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment, stdout=subprocess.DEVNULL)
+    done = completed(PYTHON, "-c", code, env=environment)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_run_that_completes_images_names_that_picture_too(cswf, tmp_path):

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +12,7 @@ import yaml
 from PIL import Image
 
 from cswf_core.session.sweep import plan, split
+from tests.processes import CSWF, launched, wait_until
 
 TINY = ("schedule.steps=2", "schedule.directions=16", "particles.count=20", "outputs.snapshots=[0, 2]")
 
@@ -254,29 +251,11 @@ def test_a_sweep_does_not_overwrite_the_recipe_it_reads(cswf, tmp_path):
 )
 def test_a_sweep_that_is_ended_from_outside_can_go_on(cswf, tmp_path, number, status):
     small = ("schedule.step_size=1", "particles.count=20", "schedule.directions=16", "outputs.log_every=1")
-    arguments = (
-        "sweep",
-        "digits",
-        *small,
-        "schedule.steps=1,400",
-        "--out",
-        str(tmp_path),
-        "--device",
-        "cpu",
-    )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    child = subprocess.Popen(
-        [sys.executable, "-m", "cswf_core", *arguments],
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "steps=400/metrics.jsonl").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    child.send_signal(number)
-    _, err = child.communicate(timeout=60)
+    arguments = ("sweep", "digits", *small, "schedule.steps=1,400", "--out", tmp_path, "--device", "cpu")
+    with launched(*CSWF, *arguments) as child:
+        wait_until((tmp_path / "steps=400/metrics.jsonl").exists)
+        child.send_signal(number)
+        _, err = child.communicate()
     assert child.returncode == status
     assert rows(tmp_path)[0]["status"] == "done"
     if number != signal.SIGKILL:
