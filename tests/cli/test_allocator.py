@@ -4,37 +4,42 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
-import sys
 
 import pytest
 
+from tests.processes import PYTHON, completed
+
 FAULTS = """
+import ctypes
 import resource
 import sys
-import torch
 from cswf_core.cli.allocator import keep_freed_memory
 
+library = ctypes.CDLL(None)  # PyTorch for arm64 has an allocator of its own, which keeps memory anyway
+library.malloc.restype = library.memset.restype = ctypes.c_void_p
+library.malloc.argtypes = [ctypes.c_size_t]
+library.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+library.free.argtypes = [ctypes.c_void_p]
+
+def fill(size=48_000_000):  # glibc never keeps that of its own accord
+    piece = library.malloc(size)
+    library.memset(piece, 1, size)
+    library.free(piece)
+
 print(keep_freed_memory() if sys.argv[1] == "keep" else False)
-for _ in range(20):
-    torch.ones(12_000_000)  # 48 MB: glibc never keeps that of its own accord
+for _ in range(5):
+    fill()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(20):
-    torch.ones(12_000_000)
+for _ in range(5):
+    fill()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
 def faults(how: str, **environment: str) -> tuple[str, int]:
-    """Return whether memory is kept, and the page faults of a process that asks for 48 MB twenty times."""
+    """Return whether memory is kept, and the page faults of a process that asks for 48 MB five times."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("MALLOC_", "GLIBC_"))}
-    done = subprocess.run(
-        [sys.executable, "-c", FAULTS, how],
-        env={**clean, **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = completed(PYTHON, "-c", FAULTS, how, env={**clean, **environment})
     kept, count = done.stdout.split()
     return kept, int(count)
 
