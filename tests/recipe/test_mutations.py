@@ -104,11 +104,7 @@ def read(text: str, path: Path, registry: Registry) -> None:
         assert to_yaml(load_recipe(again, registry=registry).resolved()) == to_yaml(recipe.resolved())
 
 
-relaxed = settings(
-    max_examples=300,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+relaxed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @relaxed
@@ -140,5 +136,6 @@ def test_mutations_reach_both_outcomes(valid, registry, tmp_path):
         return False
 
     unmutated = set(RECIPES.values())
-    found = find(mutated(), lambda text: text not in unmutated and is_valid(text) == valid, settings=relaxed)
+    persistent = settings(relaxed, max_examples=300)
+    found = find(mutated(), lambda text: text not in unmutated and is_valid(text) == valid, settings=persistent)
     assert is_valid(found) == valid

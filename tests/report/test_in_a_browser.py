@@ -18,9 +18,12 @@ from selenium.webdriver import ActionChains, Keys  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver on PATH (Debian: chromium-driver)"
-)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver on PATH (Debian: chromium-driver)"
+    ),
+]
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
