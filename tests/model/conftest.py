@@ -23,7 +23,10 @@ def saving(folder: Path, recipe: str = "digits", *overrides: str) -> Flow:
 @pytest.fixture(scope="session")
 def digits_model(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """The model of a short run of the demo, by class."""
-    return made_once("digits-model", lambda folder: saving(folder, "digits", "schedule.steps=40").run())
+    steps = "schedule.steps=40"
+    return (
+        made_once("digits-with-model", lambda folder: saving(folder / "model", "digits", steps).run()) / "model"
+    )
 
 
 @pytest.fixture
