@@ -1,4 +1,4 @@
-"""`cswf inspect`."""
+"""`cswf inspect`: say what a saved model is, and what it cost."""
 
 from __future__ import annotations
 
