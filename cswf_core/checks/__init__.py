@@ -10,22 +10,12 @@ back from the device, which takes time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from cswf_core.checks.adapter import Adapter, calling, short, undeclared
 from cswf_core.checks.data import CheckedSource, check_dataset, check_start
-from cswf_core.checks.parts import (
-    CheckedCDF,
-    CheckedCondition,
-    CheckedMap,
-    CheckedSampler,
-    CheckedSchedule,
-    checked_cdf,
-    checked_condition,
-    checked_sampler,
-    checked_schedule,
-)
+from cswf_core.checks.parts import CheckedCDF, CheckedCondition, CheckedMap, CheckedSampler, CheckedSchedule
 from cswf_core.checks.scores import CheckedMetric, CheckedObserver
 from cswf_core.interfaces import (
     CDFEstimator,
@@ -37,23 +27,6 @@ from cswf_core.interfaces import (
     ProjectionSampler,
     Schedule,
 )
-
-ADAPTERS: Mapping[type[Any], Callable[[Any, Owner], Any]] = {
-    ProjectionSampler: CheckedSampler,
-    CDFEstimator: CheckedCDF,
-    ConditionEncoder: CheckedCondition,
-    Schedule: CheckedSchedule,
-    DatasetSource: CheckedSource,
-    Metric: CheckedMetric,
-    Observer: CheckedObserver,
-}
-"""Contract → its adapter."""
-
-
-def checked(plugin: object, owner: Owner) -> Any:
-    """Return a plugin behind the checks of its contract."""
-    return next(adapter(plugin, owner) for kind, adapter in ADAPTERS.items() if isinstance(plugin, kind))
-
 
 __all__ = [
     "Adapter",
@@ -69,10 +42,30 @@ __all__ = [
     "check_dataset",
     "check_start",
     "checked",
-    "checked_cdf",
-    "checked_condition",
-    "checked_sampler",
-    "checked_schedule",
     "short",
     "undeclared",
 ]
+
+ADAPTERS: tuple[tuple[str, type[Any], Callable[[Any, Owner], Any]], ...] = (
+    ("projection", ProjectionSampler, CheckedSampler),
+    ("cdf", CDFEstimator, CheckedCDF),
+    ("condition", ConditionEncoder, CheckedCondition),
+    ("schedule", Schedule, CheckedSchedule),
+    ("dataset", DatasetSource, CheckedSource),
+    ("metric", Metric, CheckedMetric),
+    ("observer", Observer, CheckedObserver),
+)
+"""Kind of plugin, its contract, and the adapter of that."""
+
+
+def checked(plugin: object, owner: Owner | None = None) -> Any:
+    """Return a plugin behind the checks of its contract; one that is there already stays as it is.
+
+    Without an owner it is named by its class and module.
+    """
+    if isinstance(plugin, Adapter):
+        return plugin
+    kind, adapter = next(
+        (kind, adapter) for kind, contract, adapter in ADAPTERS if isinstance(plugin, contract)
+    )
+    return adapter(plugin, owner if owner is not None else Owner.of(kind, plugin))

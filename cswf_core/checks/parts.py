@@ -288,13 +288,13 @@ class CheckedSchedule(Adapter, Schedule):
 
     def stages(self, space: Space, projection: ProjectionSampler) -> tuple[Stage, ...]:
         """Return the stages for data in `space`, in order."""
-        sampler = projection if isinstance(projection, CheckedSampler) else checked_sampler(projection)
-        stages = self._call("stages", space, sampler.plugin)
+        assert isinstance(projection, CheckedSampler)
+        stages = self._call("stages", space, projection.plugin)
         if not isinstance(stages, (list, tuple)) or not all(isinstance(stage, Stage) for stage in stages):
             raise self._fault("stages", "a list of Stage", type(stages).__name__)
         if not stages:
             raise self._fault("stages", "at least one Stage", "an empty list")
-        return tuple(self._stage(stage, index, sampler) for index, stage in enumerate(stages))
+        return tuple(self._stage(stage, index, projection) for index, stage in enumerate(stages))
 
     def _stage(self, stage: Stage, index: int, projection: CheckedSampler) -> Stage:
         whole = isinstance(stage.steps, int) and isinstance(stage.directions, int)
@@ -306,34 +306,9 @@ class CheckedSchedule(Adapter, Schedule):
         if stage.sampler is None:
             return attrs.evolve(stage, sampler=projection)
         same = type(stage.sampler) is type(projection.plugin)
-        return attrs.evolve(stage, sampler=checked_sampler(stage.sampler, projection.owner if same else None))
+        owner = projection.owner if same else Owner.of("projection", stage.sampler)
+        return attrs.evolve(stage, sampler=CheckedSampler(stage.sampler, owner))
 
     def stop(self, stage: Stage, distances: Sequence[float]) -> bool:
         """Say whether to leave the stage early."""
         return bool(self._call("stop", stage, distances))
-
-
-def checked_sampler(plugin: ProjectionSampler, owner: Owner | None = None) -> CheckedSampler:
-    """Return a projection sampler behind its checks; one that is there already stays as it is."""
-    if isinstance(plugin, CheckedSampler):
-        return plugin
-    return CheckedSampler(plugin, owner or Owner.of("projection", plugin))
-
-
-def checked_cdf(plugin: CDFEstimator, owner: Owner | None = None) -> CheckedCDF:
-    """Return a CDF estimator behind its checks; one that is there already stays as it is."""
-    return plugin if isinstance(plugin, CheckedCDF) else CheckedCDF(plugin, owner or Owner.of("cdf", plugin))
-
-
-def checked_condition(plugin: ConditionEncoder, owner: Owner | None = None) -> CheckedCondition:
-    """Return a condition encoder behind its checks; one that is there already stays as it is."""
-    if isinstance(plugin, CheckedCondition):
-        return plugin
-    return CheckedCondition(plugin, owner or Owner.of("condition", plugin))
-
-
-def checked_schedule(plugin: Schedule, owner: Owner | None = None) -> CheckedSchedule:
-    """Return a schedule behind its checks; one that is there already stays as it is."""
-    if isinstance(plugin, CheckedSchedule):
-        return plugin
-    return CheckedSchedule(plugin, owner or Owner.of("schedule", plugin))

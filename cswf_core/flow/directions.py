@@ -8,7 +8,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.checks import CheckedCondition, CheckedSampler, checked_sampler
+from cswf_core.checks import CheckedCondition, CheckedSampler, checked
 from cswf_core.flow.block_projection import PAYS_BELOW, BlockProjection, places
 from cswf_core.flow.coordinates import Cloud, Coordinates, stretched
 from cswf_core.flow.memory import batches
@@ -127,7 +127,7 @@ class DirectionSampler:
         cls, stage: Stage, coordinates: Coordinates, parts: Parts, length: int, data_x: Tensor
     ) -> DirectionSampler:
         """Return the sampler of a stage; its projection may look at the data (d×N) first."""
-        sampler = parts.projection if stage.sampler is None else checked_sampler(stage.sampler)
+        sampler: CheckedSampler = parts.projection if stage.sampler is None else checked(stage.sampler)
         if sampler.sees_data:
             sampler = sampler.fitted(coordinates.space, coordinates.enter_data(data_x))
         return cls(stage, coordinates, sampler, parts.condition, length, data_x)

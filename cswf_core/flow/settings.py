@@ -7,16 +7,7 @@ from collections.abc import Mapping
 import attrs
 import torch
 
-from cswf_core.checks import (
-    CheckedCDF,
-    CheckedCondition,
-    CheckedSampler,
-    CheckedSchedule,
-    checked_cdf,
-    checked_condition,
-    checked_sampler,
-    checked_schedule,
-)
+from cswf_core.checks import CheckedCDF, CheckedCondition, CheckedSampler, CheckedSchedule, checked
 from cswf_core.flow.transport import TableRequest
 
 
@@ -24,10 +15,10 @@ from cswf_core.flow.transport import TableRequest
 class Parts:
     """The four plugins that make a flow, each behind its checks; plain plugins are put there."""
 
-    condition: CheckedCondition = attrs.field(converter=checked_condition)
-    projection: CheckedSampler = attrs.field(converter=checked_sampler)
-    cdf: CheckedCDF = attrs.field(converter=checked_cdf)
-    schedule: CheckedSchedule = attrs.field(converter=checked_schedule)
+    condition: CheckedCondition = attrs.field(converter=checked)
+    projection: CheckedSampler = attrs.field(converter=checked)
+    cdf: CheckedCDF = attrs.field(converter=checked)
+    schedule: CheckedSchedule = attrs.field(converter=checked)
 
 
 @attrs.frozen
