@@ -20,7 +20,7 @@ from cswf_core.errors import Terminated
 from cswf_core.recipe import Recipe
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import BarProgress, LineProgress, WorkProgress, say
-from cswf_core.session.run import launch, refresh_report, require_recipe, resume
+from cswf_core.session.run import launch, require_recipe, resume, settle
 
 
 def prepare(*, quiet: bool) -> None:
@@ -44,8 +44,7 @@ def resume_run(recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool) -
     """Resume a recipe's run with its progress and its scores on the terminal; leave one that is done."""
     if folder.done:
         require_recipe(folder, recipe)
-        if not folder.file("report.html").exists():  # a kill may come between the last score and the page
-            refresh_report(folder)
+        settle(folder)
         if not quiet:
             say(f"{folder.path} is done: there is nothing left to do")
         return

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import attrs
 import torch
@@ -47,6 +47,19 @@ SamplerOfStage = Callable[[int], DirectionSampler]
 """The number of a stage → what draws its directions."""
 
 
+class DataCounts(Protocol):
+    """Counts of all data along the directions of a flow, to be kept in a file."""
+
+    samples: int
+    """How many samples have been counted."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the counts by name."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return a few numbers that belong to them."""
+
+
 class Learner(Protocol):
     """The part of a flow that learns from data as they come: it counts them, and refuses others."""
 
@@ -61,6 +74,9 @@ class Learner(Protocol):
 
     def take_in(self, data: Dataset) -> None:
         """Have data counted before the next step."""
+
+    def count(self, samplers: SamplerOfStage) -> DataCounts:
+        """Count the data that wait for it, and return the counts of all data."""
 
     def stage(self, index: int, sampler: DirectionSampler, samplers: SamplerOfStage) -> StageCounts:
         """Return the counts of all data along a stage's directions."""
@@ -335,6 +351,11 @@ class Flow:
         `samples` are a `Dataset`; or images or points, with labels if there are classes.
         """
         self._insert(self.learner.admit(self.learner.dataset(samples, labels, self.data)))
+
+    def counts(self) -> DataCounts:
+        """Return the counts of all data so far, counting those that have just come."""
+        with self.working():
+            return self.learner.count(self.sampler_of_round)
 
     def everything(self) -> Dataset:
         """Return the data together with those that are still to arrive."""

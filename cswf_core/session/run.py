@@ -19,7 +19,7 @@ from cswf_core.flow.state import Snapshot
 from cswf_core.interfaces import Dataset
 from cswf_core.interfaces.metric import Tell
 from cswf_core.model.writer import ModelWriter
-from cswf_core.online import Counts, OnlineLearner
+from cswf_core.online import Counts
 from cswf_core.pictures import grid as pictures
 from cswf_core.pictures.frames import FrameRecorder
 from cswf_core.pictures.samples import completions_picture, samples_picture
@@ -298,9 +298,8 @@ class Run:
         if frames is not None and film is not None and self.recipe.outputs.frames:
             directory.write("frames.npz", frames.archive())
             directory.write("flow.gif", film.gif())
-        if isinstance(flow.online, OnlineLearner):
-            with flow.working():
-                counts = flow.online.count(flow.sampler_of_round)
+        if flow.online is not None:
+            counts = flow.counts()
             write_tensors(directory.file(COUNTS), counts.tensors(), counts.facts())
 
     def _progress(self) -> dict[str, Any]:
@@ -321,6 +320,14 @@ def write_scores(directory: RunFolder, evaluated: Evaluation) -> dict[str, Any]:
     document = merge_documents(directory.read_json("metrics.json"), evaluated.document)
     directory.write_json("metrics.json", document)
     return document
+
+
+def settle(folder: RunFolder) -> None:
+    """Do what a kill right after a run's end has left undone: one checkpoint instead of two, and the page."""
+    with suppress(RunError):
+        CheckpointFolder(folder.file("checkpoints")).keep_newest()
+    if not folder.file("report.html").exists():
+        refresh_report(folder)
 
 
 def refresh_report(directory: RunFolder) -> None:

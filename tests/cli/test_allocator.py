@@ -48,11 +48,10 @@ def faults(how: str, **environment: str) -> tuple[str, int]:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library here is not glibc")
 def test_pages_are_asked_for_once():
     """By the C library's own blocks: on arm64, PyTorch keeps the memory of tensors by itself from 2.10 on."""
-    kept, *few = faults("keep")
+    kept, few = faults("keep")
     given_back, many = faults("as usual")
     assert (kept, given_back) == ("True", "False")
-    assert len(few) == 2
-    assert 2 * max(map(int, few)) < int(many)  # 48 MB are 11,700 pages of 4 kB, fewer where pages are larger
+    assert 2 * few < many  # 48 MB are 11,700 pages of 4 kB, fewer where pages are larger
 
 
 def test_what_the_environment_says_stays(monkeypatch):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cswf_core.recipe.types import options
+from cswf_core.recipe.fields import options
 
 from cswf_core import hookspecs
 from cswf_core.plugins import KINDS
