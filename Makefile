@@ -1,6 +1,7 @@
 # make demo   digits from noise, by class, into runs/
 # make accuracy   the demo again, scored by nearest neighbours
-# make test   lint, types and tests; `make test-all` adds the slow ones
+# make test   lint, types and tests; `make test-ci` adds packaging, browser, compiler and larger budgets,
+#             `make test-all` the slow ones too
 # Each makes .venv first if it is not there. PYTHON=python3.12 chooses another interpreter.
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo accuracy test test-all lint format lock clean
+.PHONY: demo accuracy test test-ci test-all lint types units-test units-test-ci units-test-all format lock clean
 
 demo: $(STAMP)
 	$(BIN)/cswf run digits
@@ -16,15 +17,26 @@ demo: $(STAMP)
 accuracy: $(STAMP)
 	$(BIN)/python examples/score_digits.py
 
-test: $(STAMP) lint
-	$(BIN)/pytest
+# One thread a worker (tests/conftest.py), one worker a core; types are checked meanwhile.
+UNITS := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
-test-all: $(STAMP) lint
-	$(BIN)/pytest -m ""
+test test-ci test-all: $(STAMP) lint
+	+$(MAKE) --no-print-directory --jobs 2 types units-$@
+
+units-test:
+	$(UNITS)
+
+units-test-ci:
+	HYPOTHESIS_PROFILE=thorough $(UNITS) -m "not slow"
+
+units-test-all:
+	HYPOTHESIS_PROFILE=thorough $(UNITS) -m ""
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(STAMP)
 	$(BIN)/mypy
 
 format: $(STAMP)

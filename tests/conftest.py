@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+os.environ["OMP_NUM_THREADS"] = "1"  # read when PyTorch is imported, here and in children: one core a worker
+
 import attrs
+import hypothesis
 import pytest
 import torch
+from filelock import FileLock
 
 from cswf_core import checks, cli
 from cswf_core.errors import DataError
@@ -26,6 +31,10 @@ from cswf_plugins.datasets.fashion_mnist import FashionMnist
 from cswf_plugins.datasets.mnist import Mnist
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
+
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=300)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 @attrs.frozen
@@ -59,15 +68,30 @@ def registry() -> Registry:
 
 
 @pytest.fixture(scope="session")
-def digits_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Let a function fill a folder, once for all workers of pytest-xdist; the others wait for it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def make(name: str, fill: Callable[[Path], object]) -> Path:
+        folder, done = shared / name, shared / f"{name}.done"
+        with FileLock(shared / f"{name}.lock"):
+            if not done.exists():
+                fill(folder)
+                done.touch()
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def digits_run(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """The folder that the demo leaves: `cswf run digits`, once for all tests."""
     from cswf_core.recipe import load_recipe
     from cswf_core.runs.folder import RunFolder
     from cswf_core.session.run import launch
 
-    folder = tmp_path_factory.mktemp("demo") / "digits"
-    launch(load_recipe("digits"), RunFolder(folder), device="cpu")
-    return folder
+    return made_once("digits", lambda folder: launch(load_recipe("digits"), RunFolder(folder), device="cpu"))
 
 
 def skip_without(name: str) -> None:

@@ -212,7 +212,7 @@ def sizes(flow: Flow, recipe: Recipe) -> dict[str, Any]:
     grid = (stage.upsampling or flow.data).space
     return {
         "particles": len(flow.particles),
-        "data": len(flow.target),
+        "data": len(flow.balanced_data),
         "directions": stage.directions,
         "shape": list(flow.data.space.shape),
         "dimension": flow.data.space.dimension,

@@ -4,7 +4,7 @@ An adapter is made once, when a plugin is chosen, and stands in for it: the engi
 plugin, and gets answers that fit the contract or an error. The error names the plugin, its distribution and
 version, what the contract expects and what came. So the engine knows no owner and checks nothing itself.
 
-Shapes, types and devices are checked at every call. Numbers are checked where `values` asks for it: that reads
+Shapes, types and devices are checked at every call. Numbers are checked where `check` says so: that reads
 back from the device, which takes time.
 """
 

@@ -43,8 +43,8 @@ class CheckedSampler(Adapter, ProjectionSampler):
         self._adapt(plugin, owner)
         self.tempered, self.sees_data = plugin.tempered, plugin.sees_data
 
-    def sample(self, space: Space, count: int, draw: Draw, *, values: bool = True) -> Projection:
-        """Return `count` directions as an operator; `values` checks lengths, and an operator's products."""
+    def sample(self, space: Space, count: int, draw: Draw, *, check: bool = True) -> Projection:
+        """Return `count` directions as an operator; `check` checks lengths, and an operator's products."""
         answer, shape = self._call("sample", space, count, draw), (count, space.dimension)
         if isinstance(answer, Tensor):
             self._tensor(answer, "sample", shape, draw.dtype, draw.device)
@@ -55,7 +55,7 @@ class CheckedSampler(Adapter, ProjectionSampler):
             raise self._fault("sample", f"a {sizes(shape)} operator", f"shape {tuple(answer.shape)}")
         else:
             projection = answer
-        if values:
+        if check:
             with calling(self.owner, "dense"):
                 theta = projection.dense()
             self._unit(self._tensor(theta, "dense", shape, draw.dtype, draw.device), "sample")
@@ -112,10 +112,10 @@ class CheckedCDF(Adapter, CDFEstimator):
         """Return the distributions of counted values."""
         return self._fitted(self._call("of_counts", below, count, low, high), "of_counts")
 
-    def transport(self, p: Tensor, data: FittedCDF, *, values: bool = True) -> Tensor:
+    def transport(self, p: Tensor, data: FittedCDF, *, check: bool = True) -> Tensor:
         """Return F_q⁻¹(F_p(p)): H×M → H×M."""
         image = self._like(self._call("transport", p, data), "transport", p)
-        return self._finite(image, "transport") if values else image
+        return self._finite(image, "transport") if check else image
 
     def between(self, p: FittedCDF, data: FittedCDF) -> CheckedMap | None:
         """Return T_h = F_q⁻¹∘F_p, checked where it is applied; None if the estimator composes no maps."""
@@ -124,14 +124,14 @@ class CheckedCDF(Adapter, CDFEstimator):
             raise self._fault("between", "a TransportMap", type(answer).__name__)
         return None if answer is None else CheckedMap(answer, self)
 
-    def displace(self, rows: Rows, data: FittedCDF, *, values: bool = True) -> Tensor:
+    def displace(self, rows: Rows, data: FittedCDF, *, check: bool = True) -> Tensor:
         """Replace p by δ = F_q⁻¹(F_p(p)) − p, in place, and return the sum of δ² of each row: H."""
-        return self.sums(self._call("displace", rows, data), rows, values=values)
+        return self.sums(self._call("displace", rows, data), rows, check=check)
 
-    def sums(self, squares: object, rows: Rows, *, values: bool) -> Tensor:
+    def sums(self, squares: object, rows: Rows, *, check: bool) -> Tensor:
         """Return the sums of δ² that displacing rows has given: H."""
         found = self._like(squares, "displace", rows.low)
-        return self._finite(found, "displace") if values else found
+        return self._finite(found, "displace") if check else found
 
     def _fitted(self, answer: object, method: str) -> FittedCDF:
         if not isinstance(answer, FittedCDF):
@@ -145,11 +145,11 @@ class CheckedMap(TransportMap):
     def __init__(self, plugin: TransportMap, cdf: CheckedCDF) -> None:
         self.plugin, self._cdf = plugin, cdf
 
-    def displace(self, rows: Rows, *, values: bool = True) -> Tensor:
+    def displace(self, rows: Rows, *, check: bool = True) -> Tensor:
         """Replace the values p by δ = T(p) − p, in place, and return the sum of δ² of each row: H."""
         with calling(self._cdf.owner, "displace"):
             squares = self.plugin.displace(rows)
-        return self._cdf.sums(squares, rows, values=values)
+        return self._cdf.sums(squares, rows, check=check)
 
 
 class CheckedCondition(Adapter, ConditionEncoder):
@@ -167,28 +167,28 @@ class CheckedCondition(Adapter, ConditionEncoder):
         answer: int = self._call("length", data)
         return answer
 
-    def project(self, theta_y: Tensor, conditions: Conditions, *, values: bool = True) -> Tensor:
+    def project(self, theta_y: Tensor, conditions: Conditions, *, check: bool = True) -> Tensor:
         """Return θ_y·y for every direction and every sample: (H×l, n samples) → H×n."""
         answer, shape = self._call("project", theta_y, conditions), (theta_y.shape[0], len(conditions))
         products = self._tensor(answer, "project", shape, theta_y.dtype, theta_y.device)
-        return self._finite(products, "project") if values else products
+        return self._finite(products, "project") if check else products
 
     def draw(self, data: Dataset, count: int, draw: Draw) -> Conditions:
         """Return Y₀ of `count` particles, from q(y)."""
         answer = self._call("draw", data, count, draw)
         return check_conditions(answer, self.owner, "draw", count, len(data.classes))
 
-    def directions(self, length: int, count: int, draw: Draw, *, values: bool = True) -> Tensor:
+    def directions(self, length: int, count: int, draw: Draw, *, check: bool = True) -> Tensor:
         """Return `count` vectors θ_y of unit length: count × l."""
         answer = self._call("directions", length, count, draw)
         theta_y = self._tensor(answer, "directions", (count, length), draw.dtype, draw.device)
-        return self._unit(theta_y, "directions") if values else theta_y
+        return self._unit(theta_y, "directions") if check else theta_y
 
-    def weights(self, dimension: int, length: int, count: int, draw: Draw, *, values: bool = True) -> Tensor:
+    def weights(self, dimension: int, length: int, count: int, draw: Draw, *, check: bool = True) -> Tensor:
         """Return a, the length of the θ_x part of each direction, in [0, 1]: `count` numbers."""
         answer = self._call("weights", dimension, length, count, draw)
         a = self._tensor(answer, "weights", (count,), draw.dtype, draw.device)
-        if values and not bool(((a >= 0) & (a <= 1)).all()):
+        if check and not bool(((a >= 0) & (a <= 1)).all()):
             raise self._fault("weights", "lengths in [0, 1]", f"{float(a.min())} … {float(a.max())}")
         return a
 

@@ -1,4 +1,4 @@
-"""`cswf check`."""
+"""`cswf check`: validate a recipe without running it."""
 
 from __future__ import annotations
 

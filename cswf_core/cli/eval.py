@@ -1,4 +1,4 @@
-"""`cswf eval`."""
+"""`cswf eval`: score a run, or a folder or file of images that any program made."""
 
 from __future__ import annotations
 

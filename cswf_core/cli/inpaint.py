@@ -1,4 +1,4 @@
-"""`cswf inpaint`."""
+"""`cswf inpaint`: complete pictures with a saved model."""
 
 from __future__ import annotations
 

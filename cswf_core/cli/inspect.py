@@ -1,4 +1,4 @@
-"""`cswf inspect`."""
+"""`cswf inspect`: say what a saved model is, and what it cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 from cswf_core.cli.options import json_option
 from cswf_core.errors import RunError
 from cswf_core.model.format import Header, find_damage
-from cswf_core.model.loading import header_file
+from cswf_core.model.model import header_file
 
 MOST_NAMES = 12
 """Classes that are listed."""

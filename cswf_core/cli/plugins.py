@@ -1,4 +1,4 @@
-"""`cswf plugins`."""
+"""`cswf plugins`: list the plugins: what they are, whose, and which are broken."""
 
 from __future__ import annotations
 

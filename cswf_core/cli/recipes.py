@@ -1,4 +1,4 @@
-"""`cswf recipes`."""
+"""`cswf recipes`: list the built-in recipes."""
 
 from __future__ import annotations
 

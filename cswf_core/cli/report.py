@@ -1,4 +1,4 @@
-"""`cswf report`."""
+"""`cswf report`: write a run's page anew, or one page that compares several runs."""
 
 from __future__ import annotations
 

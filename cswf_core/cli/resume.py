@@ -1,4 +1,4 @@
-"""`cswf resume`."""
+"""`cswf resume`: go on with a run that was stopped or killed, bit for bit."""
 
 from __future__ import annotations
 

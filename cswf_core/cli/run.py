@@ -1,4 +1,4 @@
-"""`cswf run`."""
+"""`cswf run`: run a recipe and leave its samples in a folder."""
 
 from __future__ import annotations
 

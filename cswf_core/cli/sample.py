@@ -1,4 +1,4 @@
-"""`cswf sample`."""
+"""`cswf sample`: draw new samples from the model that a run has saved."""
 
 from __future__ import annotations
 

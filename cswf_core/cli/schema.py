@@ -1,4 +1,4 @@
-"""`cswf schema`."""
+"""`cswf schema`: print the JSON Schema of recipes, for editors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cswf show`."""
+"""`cswf show`: print a recipe as it will run, and where every value came from."""
 
 from __future__ import annotations
 

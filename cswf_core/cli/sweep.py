@@ -1,4 +1,4 @@
-"""`cswf sweep`."""
+"""`cswf sweep`: run a recipe with several values of a key, and compare the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cswf update`."""
+"""`cswf update`: teach a run that is done new data; its particles flow on."""
 
 from __future__ import annotations
 

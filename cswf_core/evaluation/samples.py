@@ -16,11 +16,11 @@ import attrs
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from cswf_core.errors import DataError, RunError
 from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Space
+from cswf_core.pictures.read import read_picture
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose
 
@@ -204,16 +204,7 @@ def _pictures(path: Path) -> list[Path]:
 
 def _picture(path: Path) -> NDArray[np.uint8]:
     """Return one picture as C×H×W bytes, as it is: nothing is cut or resized."""
-    try:
-        with Image.open(path) as opened:
-            if opened.mode.startswith(("I", "F")):
-                raise DataError(f"{path} has more than 8 bits per value; convert it to an 8-bit image")
-            pixels = np.asarray(opened.convert("L" if opened.mode in ("1", "L", "LA") else "RGB"), np.uint8)
-    except DataError:
-        raise
-    except Exception as error:  # Pillow's decoders raise many kinds for damaged files
-        reason = " ".join(str(error).split())
-        raise DataError(f"{path} cannot be read as an image ({reason}); replace or remove it") from None
+    pixels = np.asarray(read_picture(path), np.uint8)
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from cswf_core.checks import CheckedCondition, CheckedSampler, checked_sampler
+from cswf_core.flow.block_projection import PAYS_BELOW, BlockProjection, places
 from cswf_core.flow.coordinates import Cloud, Coordinates, stretched
 from cswf_core.flow.memory import batches
 from cswf_core.flow.settings import Parts
-from cswf_core.flow.structured import PAYS_BELOW, BlockProjection, places
 from cswf_core.flow.transport import Place
 from cswf_core.interfaces import Conditions, DenseProjection, Key, Projection, Stage
 from cswf_core.kernels.blocks import arrange
@@ -20,7 +20,7 @@ from cswf_core.kernels.blocks import arrange
 
 @attrs.frozen(eq=False)
 class Directions:
-    """Some directions of a step, θ_h = [s_h t_h, θ_y], with unit length at full resolution."""
+    """Some directions of a step, θ_h = [s_h t_h, √(1−a²) θ_y], with unit length at full resolution."""
 
     projection: Projection
     """The filters t_h, T×d_k."""
@@ -29,13 +29,13 @@ class Directions:
     scale: Tensor | None = None
     """s_h, T×1; None is 1."""
     theta_y: Tensor | None = None
-    """ξ θ_y, T×l; None where there is no condition."""
+    """ξ √(1−a²) θ_y, with θ_y of unit length: T×l; None where there is no condition."""
     condition: CheckedCondition | None = None
-    """The plugin that multiplies ξ θ_y by conditions."""
-    values: bool = False
+    """The plugin that multiplies θ_y by conditions."""
+    check: bool = False
     """Whether the numbers that it returns are checked."""
     length: Tensor | None = None
-    """|θ_x| of each direction, T×1; None is 1."""
+    """a = |θ_x| of each direction, T×1; None is 1."""
     noise: Tensor | None = None
     """The width of the noise that data get along each direction when they are counted: T; None is none."""
 
@@ -64,11 +64,11 @@ class Directions:
         )
 
     def project(self, cloud: Cloud) -> Tensor:
-        """Return θ_h·(z, ξy) = s_h t_h·z + ξ θ_y·y: T×n."""
+        """Return θ_h·(z, ξy) = s_h t_h·z + ξ √(1−a²) θ_y·y: T×n."""
         values = self.projection.project(cloud.z)
         if self.theta_y is None or self.condition is None:
             return values if self.scale is None else values * self.scale
-        offset = self.condition.project(self.theta_y, cloud.conditions, values=self.values)
+        offset = self.condition.project(self.theta_y, cloud.conditions, check=self.check)
         return values + offset if self.scale is None else torch.addcmul(offset, values, self.scale)
 
     def adjoint(self, a: Tensor) -> Tensor:
@@ -132,15 +132,15 @@ class DirectionSampler:
             sampler = sampler.fitted(coordinates.space, coordinates.enter_data(data_x))
         return cls(stage, coordinates, sampler, parts.condition, length, data_x)
 
-    def batches(self, seed: int, stage: int, step: int, *, values: bool) -> Iterator[Directions]:
-        """Yield the H directions of a step, batch by batch; `values` checks numbers and not only shapes."""
+    def batches(self, seed: int, stage: int, step: int, *, check: bool) -> Iterator[Directions]:
+        """Yield the H directions of a step, batch by batch; `check` checks numbers and not only shapes."""
         for number, count in batches(self.stage.directions, self.together):
-            yield self._batch(Key(seed, "directions", stage, step, number), count, values)
+            yield self._batch(Key(seed, "directions", stage, step, number), count, check)
 
-    def filters(self, key: Key, count: int, *, values: bool) -> tuple[Projection, Tensor | None]:
+    def filters(self, key: Key, count: int, *, check: bool) -> tuple[Projection, Tensor | None]:
         """Return `count` filters t_h on the stage's grid, and 1/‖U t_h‖ (T×1; None is 1)."""
         draw = key.open(self.like.device, self.like.dtype)
-        projection = self.sampler.sample(self.coordinates.space, count, draw, values=values)
+        projection = self.sampler.sample(self.coordinates.space, count, draw, check=check)
         return projection, self.coordinates.scale(projection)
 
     def groups(self, conditions: Conditions) -> tuple[Tensor, Conditions] | None:
@@ -169,28 +169,34 @@ class DirectionSampler:
             length=length,
         )
 
-    def _batch(self, key: Key, count: int, values: bool) -> Directions:
-        projection, scale = self.filters(key, count, values=values)
+    def _batch(self, key: Key, count: int, check: bool) -> Directions:
+        projection, scale = self.filters(key, count, check=check)
         place = Place(key.index)
         if self.length == 0:
             return Directions(projection, place, scale)
-        a, theta_y = self._condition_part(attrs.evolve(key, role="theta_y"), count, values)
+        a, theta_y = self._condition_part(attrs.evolve(key, role="theta_y"), count, check)
         return Directions(
-            projection, place, a if scale is None else a * scale, theta_y, self.condition, values, length=a
+            projection,
+            place,
+            a if scale is None else a * scale,
+            theta_y,
+            self.condition,
+            check,
+            length=a,
         )
 
-    def _condition_part(self, key: Key, count: int, values: bool) -> tuple[Tensor, Tensor]:
+    def _condition_part(self, key: Key, count: int, check: bool) -> tuple[Tensor, Tensor]:
         """Return a_h (T×1) and ξ √(1−a_h²) θ_y (T×l)."""
         draw, d = key.open(self.like.device, self.like.dtype), self.coordinates.space.dimension
-        theta_y = self.condition.directions(self.length, count, draw, values=values)
-        a = self.condition.weights(d, self.length, count, draw, values=values)[:, None]
+        theta_y = self.condition.directions(self.length, count, draw, check=check)
+        a = self.condition.weights(d, self.length, count, draw, check=check)[:, None]
         return a, theta_y * (1 - a.square()).clamp_min(0).sqrt() * self.condition.amplifier
 
 
-def step_key(step: int, reuse: int | None, sets: int | None = None) -> int:
-    """Return the step whose directions a step uses: the first of every `reuse` steps; None: of the stage.
+def draw_number(step: int, reuse: int | None, sets: int | None = None) -> int:
+    """Return the number of the draw whose directions a step uses: that of the first of every `reuse` steps.
 
-    With `sets`, there are only so many, numbered from 0 and used in turn.
+    With `reuse` None a stage has one draw; with `sets` there are only so many, numbered from 0, used in turn.
     """
     if reuse is None:
         return 0

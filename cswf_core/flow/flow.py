@@ -1,8 +1,13 @@
 """The flow: Algorithm 1 of the paper, as a loop over stages and steps.
 
 Each stage has coordinates of its own (`coordinates`) and a plan (`plan`), which draws directions (`directions`)
-and takes the steps (`step`): project, transport (`transport`) towards the data (`target`), back-project. Files,
-screens and recipes are not known here: observers and the rooms above see to them.
+and takes the steps (`step`): project, transport (`transport`) towards the data's distributions F_q (`target`),
+back-project. A condition Y enters as θ_y·y, stretched by ξ, beside θ_x·x; it never moves. `settings` has the
+numbers that are no plugin's: M, the seed, precision, for how many steps directions are kept.
+
+A flow that learns online has counts of its data, along directions that come again, in place of the data.
+Plugins that these cannot serve are refused when the flow begins. Files, screens and recipes are not known here:
+observers and the rooms above see to them.
 """
 
 from __future__ import annotations
@@ -43,10 +48,10 @@ SamplerOfStage = Callable[[int], DirectionSampler]
 
 
 class Learner(Protocol):
-    """What a flow needs to learn from data as they come: counts of them, and rules for what may come."""
+    """The part of a flow that learns from data as they come: it counts them, and refuses others."""
 
     cohorts: list[int]
-    """M after each of the data sets that have come."""
+    """How many particles there are after each data set that has come."""
 
     def dataset(self, samples: object, labels: object, like: Dataset) -> Dataset:
         """Return samples as a data set of the kind of `like`: they may be one, or images, or points."""
@@ -127,11 +132,11 @@ class Flow:
         """l."""
         with self.working():
             self.particles, self.observation = first_particles(data, parts, self.settings, start, self.device)
-            self.target = balanced(data, parts.condition, self.settings.seed)
+            self.balanced_data = balanced(data, parts.condition, self.settings.seed)
             """The data that particles flow to."""
-            self._data_x = self.target.x.to(self.device, self.settings.dtype).contiguous()
-            self._data_conditions = self.target.conditions.to(self.device, self.settings.dtype)
-        self._size = max(mean_length(self._data_x), mean_length(self.particles.x))
+            self._data_x = self.balanced_data.x.to(self.device, self.settings.dtype).contiguous()
+            self._data_conditions = self.balanced_data.conditions.to(self.device, self.settings.dtype)
+        self._typical_length = max(mean_length(self._data_x), mean_length(self.particles.x))
         self.strata = parts.condition.strata(self.particles.conditions, self._data_conditions)
         """Groups that flow apart from each other; None: there are none."""
         self.online = None if online is None else online.begin(self)
@@ -162,7 +167,7 @@ class Flow:
     ) -> Flow:
         """Build the flow that a recipe describes: a built-in name or a path, and `key.path=value` overrides."""
         if cls.builder is None:
-            raise RunError("flows are built from recipes by cswf_core.recipe: import it, or use cswf_core.Flow")
+            raise RunError("`import cswf_core.recipe` first: it builds flows from recipes")
         return cls.builder(recipe, overrides, device=device, observers=observers, plugins_dir=plugins_dir)
 
     def __iter__(self) -> Iterator[State]:
@@ -181,10 +186,10 @@ class Flow:
 
         `index` names some of them, which takes less time than all.
         """
-        whole = self.observation is not None and self.parts.condition.amplifier != 1
-        if index is None or whole:
+        stretched = self.observation is not None and self.parts.condition.amplifier != 1
+        if index is None or stretched:
             x = self.particles.x
-            if self.observation is not None and whole:
+            if self.observation is not None and stretched:
                 x = self.observation.free(x) + self.observation.seen(self.originals())
             x = x if index is None else x[:, index.to(self.device)]
         else:
@@ -245,6 +250,7 @@ class Flow:
             move = plan.step(step, eta, self.clock)
         at.step, at.total = step + 1, at.total + 1
         adaptive = self.parts.schedule.adaptive
+        # On a GPU, reading numbers makes the host wait: there they are read at a stage's ends only.
         if self.device.type == "cpu" or step == 0 or adaptive or at.step == stage.steps:
             self._check(move.length, move.squares, step, eta, plan)
         at.seconds = time.perf_counter() - began
@@ -271,7 +277,7 @@ class Flow:
         if not (math.isfinite(moved) and math.isfinite(distance)):
             plan.examine(step)  # directions may be at fault, and would be named
             raise overflow(done, self.settings)
-        refuse_runaway(moved, self._size, eta, done, plan.setup.sampler, self.settings)
+        refuse_runaway(moved, self._typical_length, eta, done, plan.setup.sampler, self.settings)
 
     def _may_leave(self, stage: Stage) -> bool:
         """Ask the schedule whether to leave a stage early, given its distances so far."""
@@ -360,7 +366,7 @@ class Flow:
     def _take_in(self, new: Dataset) -> None:
         """Join data that have been admitted to the others."""
         self.learner.take_in(new)
-        self.data = self.target = self.data.joined(new)
+        self.data = self.balanced_data = self.data.joined(new)
 
     def _insert(self, new: Dataset) -> None:
         """Take in data that have been admitted, and the particles that come with them."""
@@ -394,7 +400,7 @@ class Flow:
             drawn_as=drawn_as,
             settings=self.settings,
             particles=self.particles,
-            data=self.target,
+            data=self.balanced_data,
             data_x=self._data_x,
             conditions=self._data_conditions,
             sampler=sampler,

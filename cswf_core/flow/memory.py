@@ -27,7 +27,7 @@ BATCH = 16384
 of work take as long to start as to do."""
 
 SHARE = 8
-"""Projected values that are worked on at once may take this part of a device's memory."""
+"""Projected values that are worked on at once may take one part in so many of a device's memory."""
 
 TEMPORARIES = 12
 """Numbers that a transport keeps at once for each projected value, indices counted double."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from cswf_core.checks import CheckedCDF
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.coordinates import Cloud
-from cswf_core.flow.directions import Directions, DirectionSampler, step_key
+from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
 from cswf_core.flow.memory import Budget
 from cswf_core.flow.particles import Particles, dequantised, gaussian
 from cswf_core.flow.settings import Settings
@@ -28,7 +28,7 @@ from cswf_core.interfaces import Conditions, Dataset, Key, Stratum
 from cswf_core.kernels.memory import total_memory
 
 SETS_SHARE = 16
-"""Directions that come again may take this part of a device's memory."""
+"""Directions that come again may take one part in so many of a device's memory."""
 
 
 @attrs.frozen(eq=False)
@@ -106,11 +106,11 @@ class Plan(abc.ABC):
         self.setup.budget.slab, self.setup.budget.rows = numerics["slab"], numerics["rows"]
         self.setup.sampler.dense = bool(numerics["dense"])
 
-    def draw(self, key: int, clock: Clock, *, values: bool) -> Iterator[Directions]:
-        """Draw the directions of the step `key`, batch by batch; `values` checks numbers, not only shapes."""
+    def draw(self, key: int, clock: Clock, *, check: bool) -> Iterator[Directions]:
+        """Draw the directions of the step `key`, batch by batch; `check` checks numbers, not only shapes."""
         setup = self.setup
-        values = values or setup.data_x.device.type == "cpu"
-        drawn = setup.sampler.batches(setup.settings.seed, setup.drawn_as, key, values=values)
+        check = check or setup.data_x.device.type == "cpu"
+        drawn = setup.sampler.batches(setup.settings.seed, setup.drawn_as, key, check=check)
         size = setup.data_x.element_size()
         theta: Directions | None = None
 
@@ -126,16 +126,16 @@ class Plan(abc.ABC):
 
     def examine(self, step: int) -> None:
         """Check the numbers of a step's directions, as most steps do not; raise if they are at fault."""
-        for _ in self.draw(self.key(step), Clock(), values=True):
+        for _ in self.draw(self.draw_number(step), Clock(), check=True):
             pass
 
-    def key(self, step: int) -> int:
-        """Return the step whose directions a step uses."""
-        return step_key(step, self.setup.settings.reuse, self.setup.sets)
+    def draw_number(self, step: int) -> int:
+        """Return the number of the draw whose directions a step uses."""
+        return draw_number(step, self.setup.settings.reuse, self.setup.sets)
 
     def transport(self, step: int, clock: Clock) -> CDFTransport:
         """Return the transport by the CDF plugin, whose numbers are checked at each stage's first step."""
-        return CDFTransport(self.setup.cdf, self.setup.strata, clock, values=step == 0)
+        return CDFTransport(self.setup.cdf, self.setup.strata, clock, check=step == 0)
 
     def table_transport(self, by_cdf: CDFTransport) -> TableTransport | None:
         """Return the transport by tables, which collects these; None if they are not wanted."""
@@ -159,7 +159,11 @@ class Plan(abc.ABC):
 
 
 class ExactPlan(Plan):
-    """Float32 or float64; noise in the data's bins is drawn at every step, or added when they are counted."""
+    """Float32 or float64 on any device.
+
+    The noise in the data's bins is drawn at every step. Where speed is wanted (`settings.half`), it is added as
+    projected values are counted, in even steps (`kernels.rows`): the same distribution, and no draw.
+    """
 
     def __init__(self, setup: StageSetup) -> None:
         super().__init__(setup)
@@ -190,7 +194,7 @@ class ExactPlan(Plan):
             setup.budget,
             clock,
         )
-        update = found.velocity
+        update = found.mean
         kept_up = 1 if particles.sum is None else 2  # x, or z and S: read and written
         with clock.part("move", lambda: (float((1 + 2 * kept_up) * update.nbytes), 0.0)):
             length = particles.move(update.mul_(eta))
@@ -199,12 +203,12 @@ class ExactPlan(Plan):
 
     def _along(self, step: int, clock: Clock) -> Iterable[Directions]:
         """Return the directions of a step; those that serve more than one step are kept."""
-        key = self.key(step)
+        key = self.draw_number(step)
         if key != self._key:
             self._directions, self._kept, self._key = self._sets.get(key), {}, key
         if self._directions is not None:
             return self._directions
-        drawn = map(self._ready, self.draw(key, clock, values=step == 0))
+        drawn = map(self._ready, self.draw(key, clock, check=step == 0))
         if self.setup.settings.reuse == 1 and not self.keeps_sets:
             return drawn
         self._directions = list(drawn)
@@ -224,10 +228,10 @@ class ExactPlan(Plan):
         """Return F_q: from counts where there are counts, kept where directions stay, else fitted now."""
         setup = self.setup
         if setup.counts is not None:
-            return setup.counts.of(self.key(step))
+            return setup.counts.of(self.draw_number(step))
         kept = setup.settings.reuse != 1 and setup.cdf.compact
         # What is kept was fitted with the noise of the first step; a flow that goes on later does the same.
-        noise = self.key(step) if kept else step
+        noise = self.draw_number(step) if kept else step
         data = lru_cache(lambda: Cloud(self._noisy(noise, clock), setup.conditions))
         fitted = FittedTarget(data, by_cdf.fit_data, clock)
         return KeptTarget(fitted, self._kept) if kept else fitted

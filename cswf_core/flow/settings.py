@@ -1,4 +1,4 @@
-"""The parts of a flow: four plugins, and the numbers that are no plugin's."""
+"""`Parts`, the four plugins of a flow, and `Settings`, the numbers that are no plugin's."""
 
 from __future__ import annotations
 

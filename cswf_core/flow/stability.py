@@ -60,7 +60,7 @@ def _round(sampler: DirectionSampler, key: Key, v: Tensor) -> tuple[Tensor, Tens
     total, squares = torch.zeros_like(v), torch.zeros((), dtype=v.dtype, device=v.device)
     count = min(max(PER_DIMENSION * d, FEWEST), MOST)
     for index, size in batches(count, sampler.together):
-        filters, scale = sampler.filters(attrs.evolve(key, index=index), size, values=False)
+        filters, scale = sampler.filters(attrs.evolve(key, index=index), size, check=False)
         meets = filters.project(Gv)
         meets = meets if scale is None else meets * scale
         total += filters.adjoint(meets if scale is None else meets * scale)

@@ -1,7 +1,8 @@
 """One step of Algorithm 1: project, transport, back-project.
 
 Particles X move by η/H Σ_h δ_h θ_h, with δ_h = F_q⁻¹(F_p(p_h)) − p_h and p_h = θ_h·(X, ξY). A flow takes F_q
-from its data; a saved model has it in its tables. Both take their steps with the function below.
+from its data; a saved model has it in its tables. Both compute their displacements with the function below; the
+plan of a stage (`plan`) draws θ, calls it, and moves the particles.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Displacements:
     """H."""
 
     @property
-    def velocity(self) -> Tensor:
-        """−v̂, the mean over directions of δ_h θ_h: d_k×M."""
+    def mean(self) -> Tensor:
+        """1/H Σ_h δ_h θ_h, which is −v̂ in the paper's letters: d_k×M."""
         return self.update / self.directions
 
     @property
@@ -67,14 +68,15 @@ def displacements(
         squares = torch.empty(theta.count, dtype=torch.float64, device=p.device)
 
         def displace(rows: slice) -> None:
-            own = F_q(rows)
+            data_fits = F_q(rows)
             with clock.part("count"):
-                mine = Rows.of(p[rows])
-            squares[rows] = transport.displace(mine, own, theta.place.rows(rows))  # p becomes δ
+                p_rows = Rows.of(p[rows])
+            squares[rows] = transport.displace(p_rows, data_fits, theta.place.rows(rows))
 
         budget.over_rows(theta.count, displace)
+        delta = p  # which was overwritten
         with clock.part("back-project", lambda: theta.work(M)):
-            return theta.adjoint(p), (squares / M).sum()
+            return theta.adjoint(delta), (squares / M).sum()
 
     for theta in directions:
         for update, squares in budget.over_slabs(theta.count, partial(slab, theta)):

@@ -6,8 +6,8 @@ T_h = F_q⁻¹∘F_p first, for a model to save, and moves the particles by them
 Such a table holds, at K levels a_1 … a_K, the position F_p⁻¹(a_k) and the displacement F_q⁻¹(a_k) − F_p⁻¹(a_k);
 between two of these knots the map is nearly a line. Where a model is saved, particles move by these very
 tables, rounding and all: what is saved then is what has happened, and the steps that follow see its errors and
-mend them. Maps that are merely written down lead astray: with 1,000 particles their errors grow from step to
-step.
+mend them. Maps that the particles have not followed would be of little use: with 1,000 particles their errors
+grow from step to step.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class CDFTransport:
     cdf: CheckedCDF
     strata: Sequence[Stratum] | None = None
     clock: Clock = attrs.field(factory=Clock)
-    values: bool = True
+    check: bool = True
     """Whether the plugin's numbers are checked, and not only their shapes: that reads back from the device."""
 
     def fit(self, rows: Rows) -> Fits:
@@ -116,7 +116,7 @@ class CDFTransport:
             if squares is not None:
                 return squares
         with clock.part("lookup", read):
-            return self.cdf.displace(rows, F_q, values=self.values)
+            return self.cdf.displace(rows, F_q, check=self.check)
 
     def _displace_in_parts(self, rows: Rows, F_q: FittedCDF) -> Tensor | None:
         """Fit, compose and look up one after the other, each timed; None if the plugin composes no maps."""
@@ -130,11 +130,11 @@ class CDFTransport:
         if through is None:
             return None
         with clock.part("lookup", lambda: (2 * read()[0], 0.0)):
-            return through.displace(rows, values=self.values)
+            return through.displace(rows, check=self.check)
 
     def _transport(self, rows: Rows, F_q: FittedCDF) -> Tensor:
         p = rows.read()
-        delta = self.cdf.transport(p, F_q, values=self.values) - p
+        delta = self.cdf.transport(p, F_q, check=self.check) - p
         squares = delta.square().sum(dim=1)
         rows.values.copy_(delta)
         return squares
@@ -209,7 +209,10 @@ class TableTransport:
                 table[:, places] = values[:, cut]
 
     def _chosen(self, place: Place, count: int) -> tuple[Tensor | slice | None, Tensor | slice]:
-        """Return which of `count` rows have tables, and where these go; None if none of them has."""
+        """Return which of `count` rows have tables, and where these go; None if none of them has.
+
+        Tables are those of the first so many directions of each batch, in the order of the draw.
+        """
         batch, order = place.batch, place.order
         kept, offset = self._first[batch + 1] - self._first[batch], self._first[batch]
         if order is None:

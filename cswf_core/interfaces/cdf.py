@@ -34,15 +34,15 @@ class CDFEstimator(abc.ABC):
 
     Only `fit` has no default. `fit_rows`, `between` and `displace` are for estimators that can read values as
     they leave the projection, in half precision and with the offsets of labels beside them; such an estimator
-    declares `displaces`. On CUDA its work may be recorded and repeated, so it must not look at numbers on the
-    host.
+    declares `displaces`. On CUDA its work may be captured as a CUDA graph, so it must not look at
+    numbers on the host.
     """
 
     displaces: bool = False
-    """Whether `displace`, or `between` behind it, is its own: then rows are displaced where they are, and no
+    """Whether `displace` or `between` is overridden: then rows are displaced where they are, and no
     memory of their size is needed. Otherwise the engine calls `transport`."""
     compact: bool = False
-    """Whether a fit is much smaller than the values: then the data's is kept while directions are."""
+    """Whether a fit is much smaller than the values: then F_q is kept as long as its directions."""
     bins: int | None = None
     """B, if distributions can be made of counts in B equal bins, as online learning needs; see `of_counts`."""
 

@@ -29,7 +29,7 @@ class ConditionEncoder(abc.ABC):
 
     @abc.abstractmethod
     def length(self, data: Dataset) -> int:
-        """Return l, the dimension of Y; 0 means no condition.
+        """Return l, the dimension of Y beside x; 0 where nothing stands beside x.
 
         Raise `DataError` if data lack what Y needs, `RoomError` if they have more classes than Y may have.
         """
@@ -49,8 +49,8 @@ class ConditionEncoder(abc.ABC):
     def weights(self, dimension: int, length: int, count: int, draw: Draw) -> Tensor:
         """Return a, the length of the θ_x part of each direction, in [0, 1] (`count` numbers).
 
-        By default a² ~ Beta(d/2, l/2): then [a θ_x, √(1−a²) θ_y] is uniform on the sphere of
-        ℝ^(d+l) whenever θ_x and θ_y are uniform on theirs, which is line 4 of Algorithm 1.
+        `dimension` is d, that of the stage's grid. By default a² ~ Beta(d/2, l/2): then [a θ_x, √(1−a²) θ_y] is
+        uniform on the sphere of ℝ^(d+l) whenever θ_x and θ_y are uniform on theirs: line 4 of Algorithm 1.
         """
         return draw.beta(dimension / 2, length / 2, count).sqrt()
 
@@ -64,9 +64,9 @@ class ConditionEncoder(abc.ABC):
         return None
 
     def balance(self, data: Dataset, draw: Draw) -> Tensor | None:
-        """Return which data to flow to, with repeats, so that q(y) is p₀(y); None, the usual: all of them.
+        """Return the data to flow to, by index, with repeats; None, the usual: each of them once.
 
-        For a condition that draws Y₀ from another distribution than the data's.
+        For a condition that draws Y₀ from another distribution than the data's: q(y) has to be p₀(y).
         """
         del data, draw
         return None
@@ -81,6 +81,6 @@ class ConditionEncoder(abc.ABC):
         return None
 
     def strata(self, particles: Conditions, data: Conditions) -> list[Stratum] | None:
-        """Return groups that flow apart from each other; None, the usual, is one flow for all."""
+        """Return subsets that are transported apart from each other; None, the usual: all are one."""
         del particles, data
         return None

@@ -178,7 +178,7 @@ class DatasetSource(abc.ABC):
     """Loads or makes a data set. Subclasses are attrs classes whose fields are the parameters."""
 
     starts: bool = False
-    """Whether `start` is its own: then it says where particles begin."""
+    """Whether `start` is overridden: then it says where particles begin."""
 
     @abc.abstractmethod
     def load(self, draw: Draw) -> Dataset:

@@ -69,7 +69,7 @@ class ProjectionSampler(abc.ABC):
     """Whether E[θθᵀ] is far from even: then the engine estimates its largest eigenvalue λ at each stage and
     takes no step longer than 1/λ, so that the flow cannot run away along the directions drawn most."""
     sees_data: bool = False
-    """Whether `fitted` is its own: then directions depend on the data, and the engine shows it these."""
+    """Whether `fitted` is overridden: then directions depend on the data, and the engine shows it these."""
 
     @abc.abstractmethod
     def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:

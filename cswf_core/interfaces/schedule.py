@@ -47,7 +47,7 @@ class Stage:
     upsampling: Upsampling | None = None
     """The coordinates the stage runs in; None is the data's own."""
     tempered: bool = False
-    """Whether the coordinates make even directions uneven; see `ProjectionSampler.tempered`."""
+    """Whether E[θθᵀ] is far from even because of the coordinates; see `ProjectionSampler.tempered`."""
     entropy: float = 0.0
     """λ: every step adds √(2λη) ε, ε ~ N(0, I), to the particles."""
 
@@ -61,7 +61,7 @@ class Schedule(abc.ABC):
     """Plans a flow. Subclasses are attrs classes whose fields are the parameters."""
 
     adaptive: bool = False
-    """Whether `stop` is its own: then it is asked after every step, with a number read from the device."""
+    """Whether `stop` is overridden: then it is asked after every step, with a number read from the device."""
 
     @abc.abstractmethod
     def stages(self, space: Space, projection: ProjectionSampler) -> Sequence[Stage]:
@@ -71,7 +71,7 @@ class Schedule(abc.ABC):
         """
 
     def stop(self, stage: Stage, distances: Sequence[float]) -> bool:
-        """Say whether to leave the stage early, given the sliced distance before each of its steps so far.
+        """Say whether to leave the stage early, given SW₂ to the data before each of its steps so far.
 
         Only schedules that are `adaptive` are asked.
         """

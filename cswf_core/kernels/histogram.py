@@ -7,28 +7,11 @@ Counts are whole numbers, the same in any order and on any device. On CUDA, Trit
 
 from __future__ import annotations
 
-import attrs
 import torch
 from torch import Tensor
 
 from cswf_core.kernels import gpu
-from cswf_core.kernels.rows import Rows
-
-
-@attrs.frozen(eq=False)
-class Counted:
-    """How many of n values lie below each edge of B equal bins, for H rows."""
-
-    below: Tensor
-    """H×(B+1) whole numbers, from 0 to n."""
-    count: int
-    """n."""
-    low: Tensor
-    """The first edge of each row: H."""
-    high: Tensor
-    """The last edge of each row: H."""
-    half: bool = False
-    """Whether the values were in half precision, so that what is made of them need not be better."""
+from cswf_core.kernels.rows import Counted, Rows
 
 
 def counted(rows: Rows, bins: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Projected values as the one-dimensional transport meets them: one row per direction.
+"""Projected values as the one-dimensional transport meets them, one row per direction, and their counts.
 
 Values may be in half precision, and what is added to each of them stands beside: the offset of its group, which
 is ξ θ_y·y for a label, and a uniform noise, the data's dequantisation. So neither is written for every value.
@@ -68,6 +68,22 @@ class Rows:
         low, high = (end.to(self.low.dtype) for end in (values.amin(dim=1), values.amax(dim=1)))
         reach = 0 if self.noise is None else self.noise / 2
         return attrs.evolve(self, values=values, low=low - reach, high=high + reach)
+
+
+@attrs.frozen(eq=False)
+class Counted:
+    """How many of n values lie below each edge of B equal bins, for H rows."""
+
+    below: Tensor
+    """H×(B+1) whole numbers, from 0 to n."""
+    count: int
+    """n."""
+    low: Tensor
+    """The first edge of each row: H."""
+    high: Tensor
+    """The last edge of each row: H."""
+    half: bool = False
+    """Whether the values were in half precision, so that what is made of them need not be better."""
 
 
 def circle(first: int, like: Tensor) -> Tensor:

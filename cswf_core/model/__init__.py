@@ -1,10 +1,9 @@
 """The saved model: the maps of a run's steps on disk, and samples drawn from them later.
 
-`format` has the files, `writer` saves them during a run, and `loading` finds and checks them; a `Model` answers
-`requests` for labels or vectors by `sampling`, which takes new particles through the saved maps.
+`format` has the files, `writer` saves them during a run, and `model` loads them; a `Model` answers `requests`
+for labels or vectors by `sampling`, which takes new particles through the saved maps.
 """
 
-from cswf_core.model.loading import load_model
-from cswf_core.model.model import Model
+from cswf_core.model.model import Model, load_model
 
 __all__ = ["Model", "load_model"]

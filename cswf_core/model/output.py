@@ -15,7 +15,7 @@ from cswf_core.errors import RunError
 from cswf_core.interfaces import BIN, Dataset, Masked, Observation, Space
 from cswf_core.pictures import grid as pictures
 from cswf_core.pictures.samples import completions_picture, samples_picture
-from cswf_core.runs.durable import write_durably
+from cswf_core.runs.durable import make_folder, write_durably
 from cswf_core.runs.samples import archive
 
 COLUMNS = 10
@@ -87,7 +87,7 @@ def write_completions(
 
 def save(place: Path, content: bytes) -> None:
     """Write a file, and make its folder if it is not there."""
-    _make(place.parent)
+    make_folder(place.parent)
     write_durably(place, content)
 
 
@@ -99,7 +99,7 @@ def class_name(samples: Dataset, label: int) -> str:
 
 def _one_by_one(samples: Dataset, names: Sequence[str], folder: Path) -> None:
     """Write a PNG for each image, of its own size."""
-    _make(folder)
+    make_folder(folder)
     for number, (name, image) in enumerate(zip(names, samples.images(), strict=True)):
         pixels = image.permute(1, 2, 0).numpy()
         picture = Image.fromarray(pixels if len(image) == 3 else pixels[:, :, 0])
@@ -108,13 +108,6 @@ def _one_by_one(samples: Dataset, names: Sequence[str], folder: Path) -> None:
             target.write_bytes(pictures.png(picture))
         except OSError as error:
             raise RunError(f"{target} cannot be written: {error.strerror or error}") from None
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"{folder} cannot be made: {error.strerror or error}") from None
 
 
 def _ending(place: Path) -> str:

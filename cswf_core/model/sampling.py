@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.coordinates import Coordinates
-from cswf_core.flow.directions import Directions, DirectionSampler, step_key
+from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
 from cswf_core.flow.memory import Budget
 from cswf_core.flow.particles import INSIDE, Particles
 from cswf_core.flow.settings import Parts, Settings
@@ -196,7 +196,7 @@ class SavedFlow:
                     _leave(groups)
                 stage, key = saved.stage, -1
                 sampler = self._enter(groups, self.stages[stage])
-            own = step_key(saved.number, self.settings.reuse, self.sets)
+            own = draw_number(saved.number, self.settings.reuse, self.sets)
             if own != key:
                 directions, key = self._directions(sampler, stage, own), own
             maps = self._maps(directions, saved.tables)
@@ -223,7 +223,7 @@ class SavedFlow:
         """Return those directions of a step that have tables."""
         assert self.settings.tables is not None
         kept = self.settings.tables.kept
-        drawn = sampler.batches(self.settings.seed, stage, key, values=False)
+        drawn = sampler.batches(self.settings.seed, stage, key, check=False)
         return [sampler.in_blocks(theta.rows(slice(0, kept(theta.count)))) for theta in drawn]
 
     def _maps(self, directions: Sequence[Directions], tables: StepTables) -> list[list[Lookup]]:

@@ -228,7 +228,7 @@ def _on_cpu(tables: StepTables) -> StepTables:
 
 
 def _data_facts(flow: Flow, digest: str) -> DataFacts:
-    data, labels = flow.data, flow.target.conditions.labels
+    data, labels = flow.data, flow.balanced_data.conditions.labels
     counts = [] if labels is None else torch.bincount(labels.cpu(), minlength=len(data.classes)).tolist()
     return DataFacts(
         sha256=digest,
@@ -259,7 +259,7 @@ def _strata(flow: Flow) -> list[int] | None:
     """Return the label of each stratum; None if there are none."""
     cpu = torch.device("cpu")
     carried, data = (
-        c.to(cpu, flow.settings.dtype) for c in (flow.particles.conditions, flow.target.conditions)
+        c.to(cpu, flow.settings.dtype) for c in (flow.particles.conditions, flow.balanced_data.conditions)
     )
     strata = flow.parts.condition.strata(carried, data)
     if strata is None:

@@ -30,7 +30,7 @@ FORMAT = 1
 """Version of what `tensors` and `facts` say."""
 
 SHARE = 16
-"""Counts of all stages, or data that are being counted, may take this part of a device's memory."""
+"""Counts of all stages, or data that are being counted, may take one part in so many of the memory."""
 
 COLUMNS = 8192
 """Samples that are counted at a time."""
@@ -89,7 +89,7 @@ class Counts:
                     pieces = list(pieces)
             there = tally.to(device)
             for number in range(self.sets):
-                drawn = sampler.batches(seed, index, number, values=number == 0)
+                drawn = sampler.batches(seed, index, number, check=number == 0)
                 fixed = (self.fixed_point.directions(batch, sampler, data.bin_width) for batch in drawn)
                 self._count(there, number * sampler.stage.directions, fixed, pieces)
             if there.counts is not tally.counts:

@@ -50,7 +50,7 @@ class FixedDirections:
     theta_y: Tensor | None
     """ξ θ_y: T×l, float64."""
     condition: CheckedCondition | None
-    values: bool
+    check: bool
     """Whether the numbers that it returns are checked."""
     noise: Tensor | None
     """Width of the noise along each: T, float64."""
@@ -118,7 +118,7 @@ class FixedPoint:
             theta_y = _rounded(batch.theta_y.double(), THETA + stretch)
         noise = batch.noise_widths(coordinates, width)
         noise = None if noise is None else noise.double()
-        return FixedDirections(_rounded(theta, THETA), theta_y, batch.condition, batch.values, noise)
+        return FixedDirections(_rounded(theta, THETA), theta_y, batch.condition, batch.check, noise)
 
     def values(self, directions: FixedDirections, rows: slice, samples: Samples) -> Tensor:
         """Return the values of samples along some directions, in multiples of `unit`: H×n, int64.
@@ -128,7 +128,7 @@ class FixedPoint:
         values = directions.theta[rows] @ samples.x
         if directions.theta_y is not None and directions.condition is not None:
             theta_y = directions.theta_y[rows]
-            values += directions.condition.project(theta_y, samples.conditions, values=directions.values)
+            values += directions.condition.project(theta_y, samples.conditions, check=directions.check)
         if directions.noise is not None and samples.places is not None:
             noise = circle_from(samples.places, rows.start, len(values), torch.float64)
             values += noise.mul_(directions.noise[rows, None])

@@ -133,7 +133,7 @@ def refuse_unfit(flow: Flow) -> None:
     reasons = {
         "shows particles a part of what they are to be": flow.observation is not None,
         "has a flow for each class": flow.strata is not None,
-        f"takes some of the data several times{_named(flow, 'prior')}": flow.target is not flow.data,
+        f"takes some of the data several times{_named(flow, 'prior')}": flow.balanced_data is not flow.data,
     }
     for reason, holds in reasons.items():
         if holds:

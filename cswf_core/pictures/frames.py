@@ -276,7 +276,7 @@ class FrameRecorder:
         come = since.numpy() if int(since.max()) else None
         labels = self._flow.particles.conditions.labels
         numbers = None if labels is None else labels[self._chosen[: len(since)]].cpu().numpy()
-        data = self._flow.target
+        data = self._flow.balanced_data
         if data.space.is_image:
             return Frames(steps, images=particles.numpy(), labels=numbers, classes=data.classes, since=come)
         target = data.take(evenly(len(data), TARGET)).points().cpu().numpy()

@@ -17,6 +17,7 @@ import jinja2
 import yaml
 
 from cswf_core.errors import CswfError, RunError
+from cswf_core.recipe.render import flattened
 from cswf_core.report import images, words
 from cswf_core.report.read import COLUMNS, Evaluation, Run, Score, read_run, read_runs
 from cswf_core.runs.folder import RunFolder
@@ -458,7 +459,7 @@ def _split_line(line: str) -> tuple[str, str, str]:
 
 def _differences(runs: Sequence[Run], summaries: Sequence[Summary]) -> Section:
     """Return the keys of the recipes that are not the same in all runs, with the value of each run."""
-    flat = [words.flattened(run.recipe) for run in runs]
+    flat = [flattened(run.recipe) for run in runs]
     keys = dict.fromkeys(key for recipe in flat for key in recipe if key not in UNCOMPARED)
     values = {key: [recipe.get(key, "–") for recipe in flat] for key in keys}
     rows = [(key, row) for key, row in values.items() if len(set(row)) > 1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 SHORT = {"fid": "FID", "kid": "KID", "wasserstein": "Wasserstein"}
@@ -39,25 +38,3 @@ def count(value: Any) -> str:
 def score(name: str) -> str:
     """Return a score's name in words."""
     return " ".join(SHORT.get(part, part) for part in name.split("_"))
-
-
-def flattened(value: Any, path: str = "") -> dict[str, str]:
-    """Return key path → value for every single value of a recipe."""
-    if isinstance(value, Mapping) and value:
-        items = list(value.items())
-    elif isinstance(value, list) and any(isinstance(item, (Mapping, list)) for item in value):
-        items = list(enumerate(value))
-    else:
-        return {path: _plain(value)}
-    flat: dict[str, str] = {}
-    for key, item in items:
-        flat |= flattened(item, f"{path}.{key}" if path else str(key))
-    return flat
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, (list, Mapping)):
-        return "[" + ", ".join(map(_plain, value)) + "]" if isinstance(value, list) else "{}"
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return str(value)

@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
@@ -75,6 +76,7 @@ class Record:
         self.folder.write_json("run.json", self.facts)
 
 
+@cache
 def versions() -> dict[str, str]:
     """Return the version of Python and of every package that a result may depend on."""
     versions = {"python": platform.python_version()}

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from cswf_core.interfaces import CDFEstimator, FittedCDF, Rows, TransportMap, parameter
 from cswf_core.kernels.histogram import (
-    Counted,
     composed,
     counted,
     displaced,
@@ -27,6 +26,7 @@ from cswf_core.kernels.histogram import (
     looked_up,
     positions,
 )
+from cswf_core.kernels.rows import Counted
 
 
 def _power_of_two(instance: Any, attribute: attrs.Attribute[Any], value: int) -> None:

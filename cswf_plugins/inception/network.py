@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces.metric import Tell
-from cswf_core.kernels.resampling import pinned_bilinear, resizing
+from cswf_core.kernels.resizing import pinned_bilinear, resizing
 from cswf_plugins.inception.weights import WHOLE, Weights
 
 Mode = Literal["legacy_tensorflow", "clean"]

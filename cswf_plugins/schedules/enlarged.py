@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.interfaces import Space, Upsampling
-from cswf_core.kernels.resampling import resizing
+from cswf_core.kernels.resizing import resizing
 
 
 class Enlarged(Upsampling):

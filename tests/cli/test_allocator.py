@@ -4,52 +4,45 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
-import sys
 
 import pytest
 
 from cswf_core.cli.allocator import keep_freed_memory
+from tests.processes import PYTHON, completed
 
 FAULTS = """
-import ctypes, resource, sys
+import ctypes
+import resource
+import sys
 from cswf_core.cli.allocator import keep_freed_memory
 
-SIZE = 48_000_000  # bytes: glibc never keeps that of its own accord
-malloc = ctypes.CDLL(None).malloc
-malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-free = ctypes.CDLL(None).free
-free.argtypes = [ctypes.c_void_p]
+library = ctypes.CDLL(None)  # PyTorch for arm64 has an allocator of its own, which keeps memory anyway
+library.malloc.restype = library.memset.restype = ctypes.c_void_p
+library.malloc.argtypes = [ctypes.c_size_t]
+library.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+library.free.argtypes = [ctypes.c_void_p]
 
-def block():
-    memory = malloc(SIZE)
-    ctypes.memset(memory, 1, SIZE)
-    free(memory)
+def fill(size=48_000_000):  # glibc never keeps that of its own accord
+    piece = library.malloc(size)
+    library.memset(piece, 1, size)
+    library.free(piece)
 
-def faults(allocate):
-    for _ in range(20):
-        allocate()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(20):
-        allocate()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-keep = sys.argv[1] == "keep"
-print(keep_freed_memory() if keep else False, faults(block))
-if keep:
-    import torch
-    print(faults(lambda: torch.ones(SIZE // 4)))
+print(keep_freed_memory() if sys.argv[1] == "keep" else False)
+for _ in range(5):
+    fill()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(5):
+    fill()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def faults(how: str, **environment: str) -> list[str]:
-    """Return whether memory is kept, then the page faults of 20 blocks of 48 MB, and of tensors if it is."""
+def faults(how: str, **environment: str) -> tuple[str, int]:
+    """Return whether memory is kept, and the page faults of a process that asks for 48 MB five times."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("MALLOC_", "GLIBC_"))}
-    command = [sys.executable, "-c", FAULTS, how]
-    done = subprocess.run(
-        command, env={**clean, **environment}, capture_output=True, text=True, check=True, timeout=120
-    )
-    return done.stdout.split()
+    done = completed(PYTHON, "-c", FAULTS, how, env={**clean, **environment})
+    kept, count = done.stdout.split()
+    return kept, int(count)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library here is not glibc")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pty
-import subprocess
-import sys
 
 import pytest
 
 from cswf_core.bench.measure import Ceilings
+from tests.processes import CSWF, completed
 
 SIZES = ("--particles", "30", "--data", "40", "--directions", "20", "--shape", "1x8x8", "--patch", "3")
 EXACT = ("--cdf", "sorted", "--precision", "float32")
@@ -39,10 +38,8 @@ def test_it_prints_a_table_of_parts_and_the_speedup(cswf):
 def test_a_terminal_shows_what_is_being_timed_and_a_pipe_does_not(cswf):
     assert cswf(*SMALL).err == ""
     master, terminal = pty.openpty()
-    command = [sys.executable, "-m", "cswf_core", *SMALL]
-    options = {"env": {**os.environ, "TERM": "xterm"}, "text": True, "check": True, "timeout": 120}
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, **options)
+        done = completed(*CSWF, *SMALL, env={**os.environ, "TERM": "xterm"}, stderr=terminal)
         shown = os.read(master, 1 << 16).decode()
     finally:
         os.close(master)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import yaml
 
 from cswf_plugins.datasets.digits import Digits
+from tests.processes import CSWF, PYTHON, completed, launched, wait_until
 
 OUTPUTS = "outputs={snapshots: [0, 3], frames: 0}"
 SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", OUTPUTS)
@@ -185,17 +184,17 @@ def test_toy_recipes_draw_their_figure(cswf, tmp_path):
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_ctrl_c_and_sigterm_end_with_their_status_and_the_record_says_interrupted(
-    end, tmp_path, number, status
-):
-    out = tmp_path / "a"
-    run = ("run", "digits", "schedule.steps=100000", "--out", out, "--device", "cpu")
-    ended, err = end(number, out / "metrics.jsonl", *run)
-    assert ended == status
+def test_ctrl_c_and_sigterm_end_with_their_status_and_the_record_says_interrupted(tmp_path, number, status):
+    run = ("run", "digits", "schedule.steps=100000", "--out", tmp_path / "a", "--device", "cpu")
+    with launched(*CSWF, *run) as child:
+        wait_until((tmp_path / "a/metrics.jsonl").exists)
+        child.send_signal(number)
+        _, err = child.communicate()
+    assert child.returncode == status
     assert err.strip().endswith("interrupted")
-    assert f"`cswf resume {out}` goes on from step " in err
+    assert f"`cswf resume {tmp_path / 'a'}` goes on from step " in err
     assert "Traceback" not in err
-    record = json.loads((out / "run.json").read_text())
+    record = json.loads((tmp_path / "a/run.json").read_text())
     assert record["status"] == "interrupted"
     assert 0 < record["steps_done"] < record["steps_planned"]
 
@@ -210,11 +209,11 @@ def test_a_folder_of_one_s_own_stays_when_a_run_cannot_start(cswf, tmp_path, mon
     assert not (tmp_path / "runs/digits").exists()
 
 
-def test_a_run_goes_on_when_nobody_reads_its_progress(start, tmp_path):
-    child = start("run", "digits", *SMALL, "--out", tmp_path / "a", "--device", "cpu")
-    child.stdout.close()
-    assert child.wait(timeout=60) == 0
-    assert child.stderr.read() == ""
+def test_a_run_goes_on_when_nobody_reads_its_progress(tmp_path):
+    with launched(*CSWF, "run", "digits", *SMALL, "--out", tmp_path / "a", "--device", "cpu") as child:
+        child.stdout.close()
+        assert child.wait() == 0
+        assert child.stderr.read() == ""
     assert json.loads((tmp_path / "a/run.json").read_text())["status"] == "done"
 
 
@@ -228,25 +227,26 @@ def test_too_much_data_for_the_machine_is_one_sentence(cswf, tmp_path, monkeypat
     assert done.err == "the data do not fit into this machine's memory; take fewer\n"
 
 
-def test_output_that_cannot_show_greek_still_comes(start):
-    child = start("plugins", env={**os.environ, "PYTHONIOENCODING": "ascii"})
-    out, err = child.communicate(timeout=60)
-    assert (child.returncode, err) == (0, "")
-    assert "sliced-wasserstein" in out
+def test_output_that_cannot_show_greek_still_comes(tmp_path):
+    done = completed(*CSWF, "plugins", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "sliced-wasserstein" in done.stdout
 
 
-def test_a_closed_pipe_is_no_traceback(start):
-    child = start("schema")
-    child.stdout.close()
-    assert "Traceback" not in child.stderr.read()
+def test_a_closed_pipe_is_no_traceback():
+    with launched(*CSWF, "schema") as child:
+        child.stdout.close()
+        assert "Traceback" not in child.stderr.read()
+        child.wait()
 
 
-def test_hashes_do_not_depend_on_what_else_runs(cswf, start, tmp_path):
+def test_hashes_do_not_depend_on_what_else_runs(tmp_path):
     """Two runs at once on two cores, and one alone: the same bits."""
-    run = ("run", "digits", "particles.count=300", "schedule.steps=10", "outputs.frames=0", "--device", "cpu")
-    together = [start(*run, "--out", tmp_path / str(i)) for i in range(2)]
-    assert [child.wait(timeout=300) for child in together] == [0, 0]
-    assert cswf(*run, "--out", tmp_path / "2").status == 0
+    run = (*CSWF, "run", "digits", "particles.count=300", "schedule.steps=10", "--device", "cpu", "--out")
+    threads = {"env": {**os.environ, "OMP_NUM_THREADS": "2"}}
+    with launched(*run, tmp_path / "0", **threads) as one, launched(*run, tmp_path / "1", **threads) as other:
+        assert (one.wait(), other.wait()) == (0, 0)
+    assert completed(*run, tmp_path / "2", **threads).returncode == 0
     hashes = {json.loads((tmp_path / str(i) / "run.json").read_text())["samples_sha256"] for i in range(3)}
     assert len(hashes) == 1
 
@@ -258,12 +258,13 @@ def test_what_is_slow_to_import_is_imported_where_it_is_used():
         "import cswf_core.cli\n"
         "cswf_core.cli.cli.main(['--help'], standalone_mode=False)\n"
         "assert 'torch' not in sys.modules and 'yaml' not in sys.modules\n"
-        "import cswf_plugins, cswf_core.session.run\n"
-        "for name in ('torchvision', 'cleanfid', 'sklearn', 'scipy'):\n"
+        "import cswf_plugins.observers.tensorboard, cswf_core.session.run\n"
+        "for name in ('torchvision', 'cleanfid', 'sklearn', 'scipy', 'tensorboard', 'matplotlib'):\n"
         "    assert name not in sys.modules, name\n"
     )
     environment = {**os.environ, "CSWF_LOAD_PLUGINS": ""}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment, stdout=subprocess.DEVNULL)
+    done = completed(PYTHON, "-c", code, env=environment)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_run_that_completes_images_names_that_picture_too(cswf, tmp_path):

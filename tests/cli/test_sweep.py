@@ -16,6 +16,7 @@ from PIL import Image
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from cswf_core.session.sweep import Sweep, plan, split
+from tests.processes import CSWF, launched, wait_until
 
 OUTPUTS = "outputs={snapshots: [0, 2], frames: 0}"
 TINY = ("schedule.steps=2", "schedule.directions=16", "particles.count=20", OUTPUTS)
@@ -264,18 +265,21 @@ def test_a_sweep_does_not_overwrite_the_recipe_it_reads(cswf, out):
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
 )
-def test_a_sweep_that_is_ended_from_outside_can_go_on(cswf, end, tmp_path, number, status):
+def test_a_sweep_that_is_ended_from_outside_can_go_on(cswf, tmp_path, number, status):
     small = ("schedule.step_size=1", "particles.count=20", "schedule.directions=16", "outputs.log_every=1")
-    sweep = ("sweep", "digits", *small, "schedule.steps=1,400", "outputs.frames=0", "--out", tmp_path)
-    ended, err = end(number, tmp_path / "steps=400/metrics.jsonl", *sweep, "--device", "cpu")
-    assert ended == status
+    arguments = ("sweep", "digits", *small, "schedule.steps=1,400", "--out", tmp_path, "--device", "cpu")
+    with launched(*CSWF, *arguments) as child:
+        wait_until((tmp_path / "steps=400/metrics.jsonl").exists)
+        child.send_signal(number)
+        _, err = child.communicate()
+    assert child.returncode == status
     assert rows(tmp_path)[0]["status"] == "done"
     if number != signal.SIGKILL:
         assert f"--out {tmp_path} goes on" in err
         assert err.strip().endswith("interrupted")
         assert rows(tmp_path)[1]["status"] == "interrupted"
     else:
-        done = cswf(*sweep, "--device", "cpu")
+        done = cswf(*arguments)
         assert done.status == 0
         assert "[1/2] steps=1: done before" in done.out
         assert [row["status"] for row in rows(tmp_path)] == ["done", "done"]

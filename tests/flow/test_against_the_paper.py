@@ -66,7 +66,7 @@ def reference_run(flow, steps: int) -> np.ndarray:
     xi = flow.parts.condition.amplifier
     for step in range(steps):
         thetas_x, thetas_y = [], []
-        for theta in sampler.batches(flow.settings.seed, 0, step, values=True):
+        for theta in sampler.batches(flow.settings.seed, 0, step, check=True):
             scale = 1 if theta.scale is None else theta.scale
             theta_x = (theta.projection.dense() * scale).double().numpy()
             thetas_x += list(theta_x)

@@ -144,8 +144,8 @@ def test_a_round_that_was_planned_beforehand_is_the_one_that_was_planned_later()
 
 
 def test_sets_of_directions_come_round_again():
-    from cswf_core.flow.directions import step_key
+    from cswf_core.flow.directions import draw_number
 
-    assert [step_key(step, 1, 3) for step in range(7)] == [0, 1, 2, 0, 1, 2, 0]
-    assert [step_key(step, 2, 2) for step in range(7)] == [0, 0, 1, 1, 0, 0, 1]
-    assert [step_key(step, 1) for step in range(4)] == [0, 1, 2, 3]
+    assert [draw_number(step, 1, 3) for step in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+    assert [draw_number(step, 2, 2) for step in range(7)] == [0, 0, 1, 1, 0, 0, 1]
+    assert [draw_number(step, 1) for step in range(4)] == [0, 1, 2, 3]

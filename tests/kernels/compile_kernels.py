@@ -1,4 +1,4 @@
-"""Compile every Triton kernel for a card that need not be here: `python -m tests.kernels.compile_kernels 90`.
+"""Compile Triton kernels for a card that need not be here: `python -m tests.kernels.compile_kernels 90 every`.
 
 Run in a process of its own: kernels that were defined for the interpreter cannot be compiled.
 """
@@ -76,10 +76,18 @@ def kernels():
         yield products._halve, halving, {"ADDS": flag, "PLACED": flag, "BM": 16, "BN": 128}
 
 
+def simplest_and_fullest():
+    """Yield the first form of each kernel, in which it does least, and the last, in which it does most."""
+    for _, forms in itertools.groupby(kernels(), key=lambda form: form[0].__name__):
+        first, *others = forms
+        yield from (first, *others[-1:])
+
+
 def main() -> None:
-    """Compile for the compute capability that is asked for, and print one line per kernel."""
+    """Compile for a compute capability, `every` form or the `outer` ones, and print a line for each."""
     target = GPUTarget("cuda", int(sys.argv[1]), 32)
-    for kernel, types, constants, *stages in kernels():
+    forms = {"every": kernels, "outer": simplest_and_fullest}[sys.argv[2]]
+    for kernel, types, constants, *stages in forms():
         signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
         options = {"num_warps": constants.get("THREADS", 128) // 32}
         if stages:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cswf_core.flow.structured import BlockProjection, places
+from cswf_core.flow.block_projection import BlockProjection, places
 from cswf_core.interfaces import Key, Space
 from cswf_core.kernels import blocks
 from cswf_core.kernels.hilbert import along_hilbert

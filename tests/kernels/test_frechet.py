@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cswf_core.kernels.frechet import Moments, frechet_distance, moments
@@ -27,7 +27,6 @@ def test_moments_are_numpy_s_in_float64():
     assert found.count == 20_000
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.integers(1, 12), st.integers(0, 1000))
 def test_of_gaussians_with_common_axes_it_is_the_known_sum(width, seed):
     generator = torch.Generator().manual_seed(seed)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
 
 from tests.kernels.interpreted import DEVICE
+from tests.processes import PYTHON, completed
 
 from cswf_core.kernels import blocks, philox  # isort: skip
 from cswf_core.kernels import histogram as plain
@@ -199,10 +198,20 @@ def test_products_agree_with_dense_ones(problem):
         assert torch.equal(unhalved, moved)
 
 
+@pytest.mark.compile
 @pytest.mark.skipif(torch.cuda.is_available(), reason="they are compiled for this GPU anyway")
-@pytest.mark.parametrize("capability", ["80", "90", "120"])
-def test_every_kernel_compiles_for_cards_that_are_not_here(capability):
+@pytest.mark.parametrize(
+    ("capability", "forms"),
+    [
+        ("90", "every"),
+        ("80", "outer"),
+        ("120", "outer"),
+        pytest.param("80", "every", marks=pytest.mark.slow),
+        pytest.param("120", "every", marks=pytest.mark.slow),
+    ],
+)
+def test_every_kernel_compiles_for_cards_that_are_not_here(capability, forms):
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.kernels.compile_kernels", capability]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    command = (PYTHON, "-m", "tests.kernels.compile_kernels", capability, forms)
+    done = completed(*command, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cswf_core.interfaces import Key
@@ -32,7 +32,6 @@ def test_cdf_and_inverse_follow_the_paper_s_formulas():
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
-@settings(deadline=None, max_examples=50)
 @given(n=st.integers(2, 40), m=st.integers(1, 40), seed=st.integers(0, 1000))
 def test_a_cdf_rises_from_0_to_1_and_its_inverse_undoes_it(shift, n, m, seed):
     ordered = rows(3, n, seed).sort(dim=1).values
@@ -56,7 +55,6 @@ def test_a_value_beyond_every_particle_goes_to_an_extreme_of_the_data(rank):
 
 
 @pytest.mark.parametrize("rank", ["paper", "half"])
-@settings(deadline=None, max_examples=50)
 @given(M=st.integers(1, 50), N=st.integers(1, 50), seed=st.integers(0, 1000))
 def test_transport_by_ranks_equals_the_composition(rank, M, N, seed):
     p, q = rows(3, M, seed), rows(3, N, seed + 1)
@@ -65,7 +63,6 @@ def test_transport_by_ranks_equals_the_composition(rank, M, N, seed):
     torch.testing.assert_close(estimator.transport(p, estimator.fit(q)), composed)
 
 
-@settings(deadline=None, max_examples=30)
 @given(n=st.integers(1, 50), seed=st.integers(0, 1000))
 def test_transport_keeps_mass_when_there_are_as_many_of_both(n, seed):
     p, q = rows(3, n, seed), rows(3, n, seed + 1)

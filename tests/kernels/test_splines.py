@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cswf_core.interfaces import Key
@@ -60,7 +60,6 @@ def test_the_spline_goes_through_its_knots(dtype):
     torch.testing.assert_close(inverse(values, at), values)
 
 
-@settings(deadline=None, max_examples=100)
 @given(n=st.integers(2, 40), seed=st.integers(0, 1000), grid=st.sampled_from([None, 0.1, 1.0]))
 def test_a_cdf_rises_from_0_to_1_and_so_does_its_inverse(n, seed, grid):
     values = sorted_rows(3, n, seed, grid)
@@ -72,7 +71,6 @@ def test_a_cdf_rises_from_0_to_1_and_so_does_its_inverse(n, seed, grid):
     assert torch.equal(back[:, [0, -1]], values[:, [0, -1]])
 
 
-@settings(deadline=None, max_examples=100)
 @given(n=st.integers(2, 40), seed=st.integers(0, 1000))
 def test_inverse_undoes_the_cdf_and_the_cdf_its_inverse(n, seed):
     values = sorted_rows(3, n, seed)
@@ -83,7 +81,6 @@ def test_inverse_undoes_the_cdf_and_the_cdf_its_inverse(n, seed):
     torch.testing.assert_close(F(values, inverse(values, a)), a, atol=1e-10, rtol=0)
 
 
-@settings(deadline=None, max_examples=50)
 @given(n=st.integers(2, 40), seed=st.integers(0, 1000), grid=st.sampled_from([0.1, 0.5, 2.0]))
 def test_among_coinciding_values_the_inverse_still_undoes_the_cdf(n, seed, grid):
     values = sorted_rows(3, n, seed, grid)

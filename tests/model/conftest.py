@@ -21,11 +21,12 @@ def saving(folder: Path, recipe: str = "digits", *overrides: str) -> Flow:
 
 
 @pytest.fixture(scope="session")
-def digits_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def digits_model(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """The model of a short run of the demo, by class."""
-    folder = tmp_path_factory.mktemp("digits") / "model"
-    saving(folder, "digits", "schedule.steps=40").run()
-    return folder
+    steps = "schedule.steps=40"
+    return (
+        made_once("digits-with-model", lambda folder: saving(folder / "model", "digits", steps).run()) / "model"
+    )
 
 
 @pytest.fixture

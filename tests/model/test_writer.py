@@ -7,10 +7,10 @@ import json
 import attrs
 import pytest
 import torch
-from cswf_core.flow.tables import StepTables
 
 import cswf_core.model.format
 from cswf_core.errors import RunError
+from cswf_core.flow.transport import StepTables
 from cswf_core.model.format import Header, Steps, shard_entry
 from cswf_core.model.writer import ModelWriter
 from cswf_core.recipe import build_flow, load_recipe

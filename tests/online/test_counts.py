@@ -98,7 +98,7 @@ def test_counts_are_those_of_the_projected_values():
     counts = counted(flow, data, [torch.arange(N)])
     for index, stage in enumerate(flow.stages):
         sampler = flow.sampler(stage)
-        theta = next(sampler.batches(flow.settings.seed, index, 1, values=True))
+        theta = next(sampler.batches(flow.settings.seed, index, 1, check=True))
         z = sampler.coordinates.enter_data(data.x.double())
         values = theta.project(Cloud(z, data.conditions))
         (fit,) = counts.stage(index, sampler, flow.parts.cdf).of(1).along(theta)(slice(0, len(values)))
@@ -111,7 +111,7 @@ def test_projections_are_sums_without_rounding():
     data = images()
     flow = learner(data, condition=OneHot(), schedule=PYRAMID, projection=ConvStack())
     fixed, sampler = flow.online.counts.fixed_point, flow.sampler(flow.stages[1])
-    drawn = next(sampler.batches(0, 1, 0, values=True))
+    drawn = next(sampler.batches(0, 1, 0, check=True))
     directions = fixed.directions(drawn, sampler, data.bin_width)
     samples = fixed.samples(data, slice(0, N), torch.device("cpu"))
     theta, x = (directions.theta * 2**26).long(), (samples.x * 2 ** (24 - fixed.x)).long()

@@ -184,7 +184,7 @@ def test_the_largest_eigenvalue_counts_the_upsampling():
     flow = small_flow(noise_images(space), projection=ConvStack(), schedule=schedule)
     directions = _directions(flow)
     theta = torch.cat(
-        [t.scale * t.projection.dense() for i in range(300) for t in directions.batches(0, 0, i, values=False)]
+        [t.scale * t.projection.dense() for i in range(300) for t in directions.batches(0, 0, i, check=False)]
     )
     full = directions.coordinates.upsampling.up(theta.T)
     torch.testing.assert_close(full.norm(dim=0), torch.ones(full.shape[1]).double())
@@ -238,10 +238,10 @@ def test_orthogonal_directions_are_a_basis(patch):
 
 
 def test_a_step_draws_whole_bases(monkeypatch):
-    monkeypatch.setattr("cswf_core.flow.memory.TILE", 1024)
+    monkeypatch.setattr("cswf_core.flow.memory.BATCH", 1024)
     d = GRID.dimension
     flow = small_flow(noise_images(), projection=Orthogonal(), schedule=Constant(steps=1, directions=1500))
-    tiles = [tile.projection.dense() for tile in _directions(flow).batches(0, 0, 0, values=True)]
+    tiles = [tile.projection.dense() for tile in _directions(flow).batches(0, 0, 0, check=True)]
     assert [len(tile) for tile in tiles] == [9 * d, 1500 - 9 * d]  # nine bases are the first with 1,024 or more
     for first in range(0, 9 * d, d):
         block = tiles[0][first : first + d]

@@ -44,10 +44,10 @@ class Slab:
     place: Place
     """Which of the step's directions they are."""
     theta_y: Tensor | None
-    """ξ θ_y, in the order of the blocks: H×l."""
+    """ξ √(1−a²) θ_y, in the order of the blocks: H×l."""
     condition: CheckedCondition | None
-    """The plugin that multiplies ξ θ_y by conditions."""
-    values: bool
+    """The plugin that multiplies θ_y by conditions."""
+    check: bool
     """Whether the numbers that it returns are checked."""
     noise: Tensor | None
     """Width of the data's noise along each direction: H."""
@@ -67,7 +67,7 @@ def slabs_of(theta: Directions, places: Places | None, most: int) -> list[Slab]:
         rows = slice(first, min(first + most, directions.shape[0]))
         theta_y, noise = (None if part is None else part[rows] for part in parts)
         slab = directions.part(rows)
-        slabs.append(Slab(slab, whole.rows(rows), theta_y, theta.condition, theta.values, noise))
+        slabs.append(Slab(slab, whole.rows(rows), theta_y, theta.condition, theta.check, noise))
     return slabs
 
 
@@ -80,11 +80,11 @@ def project(slab: Slab, cloud: HalfCloud, noise: Tensor | None) -> tuple[Rows, T
     theta_y, condition = slab.theta_y, slab.condition
     if theta_y is not None and condition is not None:
         if cloud.groups is None:
-            offset = condition.project(theta_y, cloud.conditions, values=slab.values)
+            offset = condition.project(theta_y, cloud.conditions, check=slab.check)
             rows = Rows.of(rows.values.float() + offset)
         else:
             index, classes = cloud.groups
-            offsets = condition.project(theta_y, classes, values=slab.values)
+            offsets = condition.project(theta_y, classes, check=slab.check)
             low, high = rows.low + offsets.amin(dim=1), rows.high + offsets.amax(dim=1)
             rows = Rows(rows.values, low, high, offsets, index)
     if noise is not None:

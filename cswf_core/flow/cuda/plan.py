@@ -15,6 +15,7 @@ import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.flow.block_projection import places
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.cuda.graph import StepGraph, recorded
 from cswf_core.flow.cuda.layout import (
@@ -31,7 +32,6 @@ from cswf_core.flow.cuda.layout import (
 )
 from cswf_core.flow.memory import SHARE
 from cswf_core.flow.plan import Move, Plan, StageSetup
-from cswf_core.flow.structured import places
 from cswf_core.flow.transport import CDFTransport, Fits, StepTables, Transport
 from cswf_core.interfaces import Conditions
 from cswf_core.kernels.blocks import TILE, Places, padded
@@ -132,12 +132,12 @@ class HalfPlan(Plan):
         self._tried, clock = True, Clock()
 
         def prepare() -> list[Slab]:
-            return self._prepared(step + 1, clock, values=False)
+            return self._prepared(step + 1, clock, check=False)
 
         def move(slabs: list[Slab]) -> tuple[Tensor, ...]:
             return self._moved(slabs, self.transport(step, clock))
 
-        if self._attempted(lambda: self._draw(step, clock, values=False)):
+        if self._attempted(lambda: self._draw(step, clock, check=False)):
             self._graph = recorded(step + 1, prepare, self._slabs, move)
             self.setup.budget.recordable = self._graph is not None
 
@@ -146,7 +146,7 @@ class HalfPlan(Plan):
         found: list[tuple[Tensor, ...]] = []
 
         def move() -> None:
-            self._draw(self.key(step), clock, values=step == 0)
+            self._draw(self.draw_number(step), clock, check=step == 0)
             found.append(self._moved(self._slabs, self.transport(step, clock)))
 
         return found[0] if self._attempted(move) else None
@@ -165,27 +165,27 @@ class HalfPlan(Plan):
         self.setup.budget.warn(f"{self._most} directions at a time; results may differ in the last digits")
         return False
 
-    def _draw(self, key: int, clock: Clock, *, values: bool) -> None:
+    def _draw(self, key: int, clock: Clock, *, check: bool) -> None:
         """Have the directions of the step `key` at hand."""
         if key != self._key:
             self._slabs = []  # those of the last step may take much memory
-            self._slabs, self._key = self._prepared(key, clock, values=values), key
+            self._slabs, self._key = self._prepared(key, clock, check=check), key
             if self._graph is not None:  # it works on the others
                 self._graph, self._tried = None, False
 
-    def _prepared(self, key: int, clock: Clock, *, values: bool) -> list[Slab]:
+    def _prepared(self, key: int, clock: Clock, *, check: bool) -> list[Slab]:
         """Draw the directions of the step `key` and, where fits are small, fit F_q along them."""
         if key in self._sets:
             return self._sets[key]
         slabs: list[Slab] = []
-        for theta in self.draw(key, clock, values=values):
+        for theta in self.draw(key, clock, check=check):
             with clock.part("draw", partial(packing, theta)):
                 if self._mine is None:
                     self._place(theta.projection.dense())
                 noise = theta.noise_widths(self.setup.sampler.coordinates, self.setup.data.bin_width)
                 slabs += slabs_of(attrs.evolve(theta, noise=noise), self._places, self._most)
         if self.setup.cdf.compact or self.setup.counts is not None:
-            by_cdf = CDFTransport(self.setup.cdf, self.setup.strata, clock, values)
+            by_cdf = CDFTransport(self.setup.cdf, self.setup.strata, clock, check)
             for slab in slabs:
                 slab.F_q = self._target(slab, key, by_cdf)
         if self.keeps_sets:

@@ -12,8 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from cswf_core.kernels.histogram import Counted
-from cswf_core.kernels.rows import STRIDES, Rows
+from cswf_core.kernels.rows import STRIDES, Counted, Rows
 
 MOST_AT_ONCE = 4096
 """Values that a program works on at a time."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cswf_core.kernels.resampling import KERNELS, pinned_bilinear, resizing
+from cswf_core.kernels.resizing import KERNELS, pinned_bilinear, resizing
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -1,0 +1,63 @@
+"""Processes that tests start: each ends with its test, also when that fails, and so do its own children."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Timer
+
+PYTHON = sys.executable
+CSWF = (PYTHON, "-m", "cswf_core")
+
+
+@contextmanager
+def launched(
+    *command: str | Path, timeout: float = 120.0, **options: object
+) -> Iterator[subprocess.Popen[str]]:
+    """A process in a session of its own, with both outputs piped; killed at the end, or after some seconds.
+
+    Jobs in the background ignore Ctrl-C, and so would their children: here a child reacts to it as one that was
+    started in a terminal.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    try:
+        child = subprocess.Popen([*map(str, command)], start_new_session=True, **{**piped, **options})
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+    def end() -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+
+    watchdog = Timer(timeout, end)
+    watchdog.start()
+    try:
+        with child:  # closes its pipes and waits
+            try:
+                yield child
+            finally:
+                end()
+    finally:
+        watchdog.cancel()
+
+
+def completed(*command: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+    """Start a process, wait for it to end, and return its status and what it has written."""
+    with launched(*command, **options) as child:
+        out, err = child.communicate()
+        return subprocess.CompletedProcess(child.args, child.returncode, out, err)
+
+
+def wait_until(happened: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Wait for what another process does, and fail if it does not."""
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, f"it has not happened within {seconds:g} seconds"
+        time.sleep(0.02)
