@@ -1,7 +1,7 @@
 """A step as one writes it first in PyTorch, to measure the engine against.
 
 Directions are a dense matrix of float32, every row of projections is sorted, and ranks are searched for: no
-half precision, no patches, no kernel of our own. Directions come in chunks only so that projections fit into
+half precision, no patches, no kernel of our own. Directions come some at a time, so that projections fit into
 memory.
 """
 

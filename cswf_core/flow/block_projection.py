@@ -22,7 +22,7 @@ def places(space: Space, device: torch.device) -> Places | None:
 
 
 class BlockProjection(Projection):
-    """H directions s_h t_h, sorted by where they look; the rest of their tile has to be sorted alike."""
+    """H directions s_h t_h, sorted by where they look; the rest of their batch has to be sorted alike."""
 
     def __init__(self, directions: Blocks, where: Places) -> None:
         self.directions = directions

@@ -36,7 +36,7 @@ POOR = 0.7
 """Accuracy on real images below which the scores come with a warning."""
 PASSES = 30
 """How often an image is shown at most: small sets need fewer steps."""
-TILE = 1000
+BATCH = 1000
 """Images that are classified at once."""
 
 
@@ -224,9 +224,9 @@ class Classifier(nn.Module):
         """Return the share of images, n×C×H×W bytes, that are taken for what their labels say."""
         device, right = self.last.weight.device, 0
         with torch.no_grad(), _repeatable():
-            for first in range(0, len(images), TILE):
-                guessed = self(_scaled(images[first : first + TILE].to(device)))
-                right += int((guessed.argmax(dim=1).cpu() == labels[first : first + TILE]).sum())
+            for first in range(0, len(images), BATCH):
+                guessed = self(_scaled(images[first : first + BATCH].to(device)))
+                right += int((guessed.argmax(dim=1).cpu() == labels[first : first + BATCH]).sum())
         return right / len(images)
 
 

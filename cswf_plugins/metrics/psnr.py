@@ -20,7 +20,7 @@ from cswf_plugins.metrics.completions import check_completions, scored_completio
 
 PERFECT = 100.0
 """Decibels of a completion without a fault."""
-TILE = 4096
+BATCH = 4096
 """Images that are compared at once."""
 
 
@@ -41,7 +41,7 @@ class Psnr(Metric):
         """Return `psnr` and `psnr_best`."""
         scored, bench = scored_completions(comparison, "psnr"), comparison.bench
         completed, images = bench.images(scored.completed), bench.images(scored.images)
-        tiles = [slice(first, first + TILE) for first in range(0, len(completed), TILE)]
+        tiles = [slice(first, first + BATCH) for first in range(0, len(completed), BATCH)]
         values = torch.cat([decibels(completed[tile], images[scored.which[tile]]) for tile in tiles])
         scores = {"psnr": float(values.mean()), "psnr_best": float(scored.largest(values).mean())}
         protocol = (

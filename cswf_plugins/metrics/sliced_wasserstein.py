@@ -27,7 +27,7 @@ from cswf_core.interfaces import (
 )
 from cswf_core.kernels.sorting import at_positions
 
-TILE = 512
+BATCH = 512
 
 
 @attrs.frozen(kw_only=True)
@@ -50,8 +50,8 @@ class SlicedWasserstein(Metric):
         target = real.x.to(draw.device, draw.dtype) + noise
         sampler = None if self.along is None else self.along.fitted(real.space, target)
         squares = 0.0
-        for first in range(0, self.directions, TILE):
-            theta = _directions(sampler, real.space, min(TILE, self.directions - first), draw)
+        for first in range(0, self.directions, BATCH):
+            theta = _directions(sampler, real.space, min(BATCH, self.directions - first), draw)
             squares += float(_squared_w2(theta @ x, theta @ target).sum())
         along = "uniform directions" if self.along is None else "directions of its own sampler"
         protocol = f"SW₂ in the units of x along {self.directions:,} {along}"

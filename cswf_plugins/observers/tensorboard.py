@@ -51,7 +51,7 @@ class TensorBoard(Observer):
         except ImportError:
             raise RunError(
                 "observer 'tensorboard' needs the package tensorboard, which is not installed: "
-                "pip install tensorboard"
+                "pip install tensorboard, or cswf[tensorboard]"
             ) from None
         place = folder / "tensorboard"
         if self.folder is not None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cswf_core.recipe.fields import options
 
 from cswf_core import hookspecs
 from cswf_core.plugins import KINDS
 from cswf_core.recipe import RecipeError, builtin_recipes, load_recipe
+from cswf_core.recipe.fields import options
 from cswf_core.recipe.recipe import KEYS
 from tests.project.sources import ROOT, blocks, read
 
