@@ -5,7 +5,7 @@ and takes the steps (`step`): project, transport (`transport`) towards the data'
 back-project. A condition Y enters as θ_y·y, stretched by ξ, beside θ_x·x; it never moves. `settings` has the
 numbers that are no plugin's: M, the seed, precision, for how many steps directions are kept.
 
-A flow that learns online has counts of its data, along directions that come again, in place of the data.
+A flow that learns online has counts of its data, along sets of directions used in turn, in place of the data.
 Plugins that these cannot serve are refused when the flow begins. Files, screens and recipes are not known here:
 observers and the rooms above see to them.
 """
@@ -155,8 +155,8 @@ class Flow:
         self._typical_length = max(mean_length(self._data_x), mean_length(self.particles.x))
         self.strata = parts.condition.strata(self.particles.conditions, self._data_conditions)
         """Groups that flow apart from each other; None: there are none."""
-        self.online = None if online is None else online.begin(self)
-        if self.online is not None:
+        self._learner = None if online is None else online.begin(self)
+        if self._learner is not None:
             self._data_x = self._data_x[:, :0].clone()  # counts take the place of the data
         self._plan_of = plan if plan is not None else plan_for(self.settings, self.device)
         self._own_budget = budget
@@ -289,8 +289,8 @@ class Flow:
 
     def _check(self, length: Tensor, squares: Tensor, step: int, eta: float, plan: Plan) -> None:
         """Raise `RunError` if a step's numbers show that the flow cannot go on; reads two from the device."""
-        moved, distance, done = float(length), float(squares), self._at.total
-        if not (math.isfinite(moved) and math.isfinite(distance)):
+        moved, done = float(length), self._at.total
+        if not (math.isfinite(moved) and math.isfinite(float(squares))):
             plan.examine(step)  # directions may be at fault, and would be named
             raise overflow(done, self.settings)
         refuse_runaway(moved, self._typical_length, eta, done, plan.setup.sampler, self.settings)
@@ -372,17 +372,22 @@ class Flow:
     @property
     def cohorts(self) -> tuple[int, ...]:
         """M at the beginning, and after each arrival so far."""
-        return (len(self.particles),) if self.online is None else tuple(self.online.cohorts)
+        return (len(self.particles),) if self._learner is None else tuple(self._learner.cohorts)
+
+    @property
+    def learns(self) -> bool:
+        """Whether the flow keeps counts of its data, so that more can come."""
+        return self._learner is not None
 
     @property
     def learner(self) -> Learner:
         """The part that learns from data as they come; raises `RunError` if there is none."""
-        if self.online is None:
+        if self._learner is None:
             raise RunError(
                 "this flow keeps no counts of its data, and cannot take in more: give it "
                 f"{self.settings.called('sets')} of directions"
             )
-        return self.online
+        return self._learner
 
     def _take_in(self, new: Dataset) -> None:
         """Join data that have been admitted to the others."""
@@ -412,13 +417,13 @@ class Flow:
 
     def _make_plan(self, sampler: DirectionSampler) -> Plan:
         """Return the plan of the steps of the stage that the flow is in."""
-        index, drawn_as, counts = self._at.stage, self._at.stage, None
-        if self.online is not None:
-            drawn_as = index % len(self._round)
-            counts = self.online.stage(drawn_as, sampler, self.sampler_of_round)
+        index, direction_stage, counts = self._at.stage, self._at.stage, None
+        if self._learner is not None:
+            direction_stage = index % len(self._round)
+            counts = self._learner.stage(direction_stage, sampler, self.sampler_of_round)
         setup = StageSetup(
             index=index,
-            drawn_as=drawn_as,
+            direction_stage=direction_stage,
             settings=self.settings,
             particles=self.particles,
             data=self.balanced_data,
@@ -466,12 +471,12 @@ def plan_for(settings: Settings, device: torch.device) -> type[Plan]:
 
 @attrs.frozen(eq=False)
 class Retimed(Stage):
-    """A stage with another number of steps, over which its step size goes the same way."""
+    """A stage with another number of steps, over which the curve of its step size is stretched."""
 
     of: Stage | None = None
 
     def eta(self, step: int) -> float:
-        """Return η where the other stage is as far."""
+        """Return η at the same fraction of the other stage."""
         return self.step_size if self.of is None else self.of.eta(step * self.of.steps // self.steps)
 
 

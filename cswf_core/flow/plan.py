@@ -49,7 +49,7 @@ class StageSetup:
 
     index: int
     """The number of the stage."""
-    drawn_as: int
+    direction_stage: int
     """The number of the stage whose directions these are: its own, unless stages are run through again."""
     settings: Settings
     particles: Particles
@@ -110,7 +110,7 @@ class Plan(abc.ABC):
         """Draw the directions of the step `key`, batch by batch; `check` checks numbers, not only shapes."""
         setup = self.setup
         check = check or setup.data_x.device.type == "cpu"
-        drawn = setup.sampler.batches(setup.settings.seed, setup.drawn_as, key, check=check)
+        drawn = setup.sampler.batches(setup.settings.seed, setup.direction_stage, key, check=check)
         size = setup.data_x.element_size()
         theta: Directions | None = None
 
@@ -199,7 +199,7 @@ class ExactPlan(Plan):
         with clock.part("move", lambda: (float((1 + 2 * kept_up) * update.nbytes), 0.0)):
             length = particles.move(update.mul_(eta))
         tables = None if by_tables is None or not self.wants_tables(step) else by_tables.tables()
-        return Move(length, found.distance, tables)
+        return Move(length, found.squared_distance, tables)
 
     def _along(self, step: int, clock: Clock) -> Iterable[Directions]:
         """Return the directions of a step; those that serve more than one step are kept."""

@@ -40,7 +40,7 @@ class Displacements:
         return self.update / self.directions
 
     @property
-    def distance(self) -> Tensor:
+    def squared_distance(self) -> Tensor:
         """SW₂² from particles to data, ξy included: a scalar."""
         return self.squares / self.directions
 
@@ -69,7 +69,7 @@ def displacements(
 
         def displace(rows: slice) -> None:
             data_fits = F_q(rows)
-            with clock.part("count"):
+            with clock.part("count"):  # their ends are found
                 p_rows = Rows.of(p[rows])
             squares[rows] = transport.displace(p_rows, data_fits, theta.place.rows(rows))
 
@@ -78,9 +78,9 @@ def displacements(
         with clock.part("back-project", lambda: theta.work(M)):
             return theta.adjoint(delta), (squares / M).sum()
 
-    for theta in directions:
-        for update, squares in budget.over_slabs(theta.count, partial(slab, theta)):
+    for batch in directions:
+        for update, squares in budget.over_slabs(batch.count, partial(slab, batch)):
             total.update += update
             total.squares += squares
-        total.directions += theta.count
+        total.directions += batch.count
     return total

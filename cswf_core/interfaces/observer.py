@@ -17,8 +17,8 @@ class Observer(abc.ABC):
         folder is there from the first of them on. If it has a method `close()`, that is called at the end,
         however the run ends. Where it cannot work, raise `cswf_core.errors.RunError` with one sentence.
 
-        If what it knows has to survive a kill, it has a name of its own, `remembered`, and two methods:
-        `keep() -> dict[str, Tensor]`, called when a checkpoint is made, makes what it has written durable and
-        returns what the checkpoint is to hold; `recall(kept, total_step)` is called before the first step of a
-        run that goes on, with that, or with nothing and 0 if the run begins anew.
+        If its state has to survive a kill, it has an attribute `remembered`, the name of that state in
+        checkpoints, and two methods. `keep() -> dict[str, Tensor]` is called when a checkpoint is made: it makes
+        durable what was written, and returns the state. `recall(state, total_step)` is called before the first
+        step of a run that goes on, with that state, or with nothing and 0 if the run begins anew.
         """

@@ -298,7 +298,7 @@ class Run:
         if frames is not None and film is not None and self.recipe.outputs.frames:
             directory.write("frames.npz", frames.archive())
             directory.write("flow.gif", film.gif())
-        if flow.online is not None:
+        if flow.learns:
             counts = flow.counts()
             write_tensors(directory.file(COUNTS), counts.tensors(), counts.facts())
 

@@ -59,7 +59,7 @@ def learner(data, **parts):
 
 def counted(flow, data, pieces) -> Counts:
     """The counts of data that come in pieces, each a tensor of the samples' numbers."""
-    whole = flow.online.counts
+    whole = flow.learner.counts
     tallies = [Tally.empty(*tally.counts.shape) for tally in whole.tallies]
     counts = Counts(tallies, whole.fixed_point, whole.sets)
     for piece in pieces:
@@ -110,7 +110,7 @@ def test_counts_are_those_of_the_projected_values():
 def test_projections_are_sums_without_rounding():
     data = images()
     flow = learner(data, condition=OneHot(), schedule=PYRAMID, projection=ConvStack())
-    fixed, sampler = flow.online.counts.fixed_point, flow.sampler(flow.stages[1])
+    fixed, sampler = flow.learner.counts.fixed_point, flow.sampler(flow.stages[1])
     drawn = next(sampler.batches(0, 1, 0, check=True))
     directions = fixed.directions(drawn, sampler, data.bin_width)
     samples = fixed.samples(data, slice(0, N), torch.device("cpu"))
@@ -171,7 +171,7 @@ def test_counts_can_be_kept_and_taken_up_again():
 
 def test_counts_of_another_version_or_another_flow_are_refused():
     flow = learner(images())
-    counts = flow.online.counts
+    counts = flow.learner.counts
     with pytest.raises(RunError, match="format 7, and this version of cswf reads 1"):
         Counts.of_tensors(counts.tensors(), {**counts.facts(), "format": 7})
     with pytest.raises(RunError, match="no counts of data"):

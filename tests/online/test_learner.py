@@ -125,7 +125,7 @@ def test_counts_that_were_kept_are_not_counted_again(monkeypatch):
     flow, planned = learner(data), learner(data)
     planned.again(2, arriving=new)
     flow.run()
-    kept = flow.online.counts
+    kept = flow.learner.counts
     tensors = {name: tensor.clone() for name, tensor in kept.tensors().items()}
     online = Online(kept.sets, Counts.of_tensors(tensors, kept.facts()))
     later = Flow(data, flow.parts, flow.settings, online=online)
@@ -154,7 +154,7 @@ def test_data_can_come_between_any_two_steps(inside):
     after = flow.samples()
     torch.testing.assert_close(after.x[:, : len(before)], before.x, atol=1e-6, rtol=0)
     assert torch.equal(flow.particles.conditions.labels[: len(labels)], labels)
-    assert flow.online.counts.samples == len(data) + len(new)
+    assert flow.learner.counts.samples == len(data) + len(new)
     assert len(flow.run()) == len(after) == round(30 * (len(data) + len(new)) / len(data))
 
 
