@@ -18,7 +18,7 @@ class Observer(abc.ABC):
         however the run ends. Where it cannot work, raise `cswf_core.errors.RunError` with one sentence.
 
         If its state has to survive a kill, it has an attribute `remembered`, the name of that state in
-        checkpoints, and two methods. `keep() -> dict[str, Tensor]` is called when a checkpoint is made: it makes
-        durable what was written, and returns the state. `recall(state, total_step)` is called before the first
+        checkpoints, and two methods. `keep() -> dict[str, Tensor]`, called when a checkpoint is made, makes
+        durable what was written and returns the state; `recall(state, total_step)` is called before the first
         step of a run that goes on, with that state, or with nothing and 0 if the run begins anew.
         """
