@@ -25,18 +25,9 @@ import attrs
 import pluggy
 
 from cswf_core import hookspecs
-from cswf_core.checks import undeclared
+from cswf_core.checks import ADAPTERS, undeclared
 from cswf_core.errors import CswfError, PluginError, did_you_mean
-from cswf_core.interfaces import (
-    CDFEstimator,
-    ConditionEncoder,
-    DatasetSource,
-    Metric,
-    Observer,
-    Owner,
-    ProjectionSampler,
-    Schedule,
-)
+from cswf_core.interfaces import Owner
 
 BUILTIN = "cswf"
 """The distribution whose plugins are always loaded."""
@@ -44,13 +35,7 @@ BUILTIN = "cswf"
 LOAD_ONLY = "CSWF_LOAD_PLUGINS"
 
 KINDS: Mapping[str, tuple[str, type[Any]]] = {
-    "projection": ("register_projections", ProjectionSampler),
-    "cdf": ("register_cdfs", CDFEstimator),
-    "condition": ("register_conditions", ConditionEncoder),
-    "schedule": ("register_schedules", Schedule),
-    "dataset": ("register_datasets", DatasetSource),
-    "metric": ("register_metrics", Metric),
-    "observer": ("register_observers", Observer),
+    kind: (f"register_{kind}s", contract) for kind, contract, _ in ADAPTERS
 }
 """Kind → (hook that offers it, contract it implements)."""
 

@@ -29,6 +29,7 @@ from cswf_core.interfaces import (
 )
 
 __all__ = [
+    "ADAPTERS",
     "Adapter",
     "CheckedCDF",
     "CheckedCondition",

@@ -92,21 +92,6 @@ class Online(Protocol):
         """Return the learner of a flow that has its particles; raise `RunError` if it cannot learn so."""
 
 
-class Builder(Protocol):
-    """Builds flows from recipes; `cswf_core.recipe` has it, and tells `Flow` when it is imported."""
-
-    def __call__(
-        self,
-        recipe: str | Path,
-        overrides: Sequence[str] = (),
-        *,
-        device: str = "auto",
-        observers: Sequence[object] = (),
-        plugins_dir: str | Path | None = None,
-    ) -> Flow:
-        """Return the flow that a recipe describes."""
-
-
 class Flow:
     """M particles on their way from noise to the data.
 
@@ -114,7 +99,8 @@ class Flow:
     `run()`; `samples()` gives the particles at any moment.
     """
 
-    builder: ClassVar[Builder | None] = None
+    builder: ClassVar[Callable[..., Flow] | None] = None
+    """Builds the flow of a recipe; `cswf_core.recipe` puts itself here when it is imported."""
 
     def __init__(
         self,

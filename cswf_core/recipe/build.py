@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -133,18 +134,11 @@ def _data_fitting() -> Iterator[None]:
         raise OutOfMemoryError("the data do not fit into this machine's memory; take fewer") from error
 
 
-def flow_from_recipe(
-    recipe: str | Path,
-    overrides: Sequence[str] = (),
-    *,
-    device: str = "auto",
-    observers: Sequence[object] = (),
-    plugins_dir: str | Path | None = None,
+def _flow_of(
+    recipe: str | Path, overrides: Sequence[str], *, plugins_dir: str | Path | None, **options: Any
 ) -> Flow:
-    """Return the flow that a recipe describes: a built-in name or a path, and `key.path=value` overrides."""
-    return build_flow(
-        load_recipe(recipe, overrides, plugins_dir=plugins_dir), device=device, observers=observers
-    )
+    """Build the flow of a recipe by its name or path, for `Flow.from_recipe`."""
+    return build_flow(load_recipe(recipe, overrides, plugins_dir=plugins_dir), **options)
 
 
-Flow.builder = staticmethod(flow_from_recipe)
+Flow.builder = staticmethod(_flow_of)
