@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Draw, Metric, Result, Workbench, parameter
-from cswf_plugins.metrics.checks import labels_of
+from cswf_plugins.metrics.inception import labels_of
 
 SMALLEST_SIDE = 4
 LONGEST_SIDE = 32

@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import BIN, Comparison, Dataset, Figure, Metric, Result, Workbench, parameter
+from cswf_core.interfaces import BIN, Comparison, Dataset, Figure, Result, Workbench, parameter
 from cswf_core.kernels.neighbours import nearest
 from cswf_plugins.inception.features import some_features
-from cswf_plugins.inception.network import MODE_HELP, Mode
-from cswf_plugins.metrics.checks import check_images
+from cswf_plugins.metrics.inception import InceptionMetric
 
 Where = Literal["pixels", "features"]
 
@@ -106,9 +105,10 @@ class Distances:
 
 
 @attrs.frozen(kw_only=True)
-class NearestNeighbours(Metric):
+class NearestNeighbours(InceptionMetric):
     """Distances to the nearest training images, and a warning of copies."""
 
+    NAME = "nearest-neighbours"
     once = True
 
     spaces: tuple[Where, ...] = parameter(
@@ -117,12 +117,11 @@ class NearestNeighbours(Metric):
     samples: int = parameter(
         "how many samples and held-out images are looked at, at most", default=10_000, at_least=1
     )
-    mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
 
     def check(self, data: Dataset, bench: Workbench) -> None:
         """Look for the network's file if features are wanted."""
         if "features" in self.spaces:
-            check_images(data, bench, "nearest-neighbours")
+            super().check(data, bench)
         elif not data.space.is_image:
             raise DataError("metric 'nearest-neighbours' compares images, and these are points")
 
