@@ -6,7 +6,6 @@ come from a data set. All get the same channels and classes.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Space
 from cswf_core.pictures.read import read_picture
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose
+from cswf_core.runs.folder import RunFolder
 
 SPLITS = ("train", "test")
 
@@ -162,15 +162,10 @@ def _read_run(path: Path, kind: str) -> Generated:
                 f"{path} has no offline samples ({file.name}): `cswf sample {path}` draws some if the run has "
                 "saved a model; leave out --samples for its particles"
             )
-        raise RunError(f"{path} has no samples: its status is '{_status(path)}'")
+        facts = RunFolder(path).read_json("run.json")
+        status = facts.get("status", "unknown") if isinstance(facts, dict) else "unknown"
+        raise RunError(f"{path} has no samples: its status is '{status}'")
     return Generated(path, file.name, read_archive(file), run=path)
-
-
-def _status(path: Path) -> str:
-    try:
-        return str(json.loads((path / "run.json").read_text(encoding="utf-8"))["status"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return "unknown"
 
 
 def read_folder(path: Path) -> Dataset:
@@ -326,17 +321,16 @@ def _classes_like(samples: Dataset, real: Dataset, name: str) -> Dataset:
         return attrs.evolve(samples, classes=real.classes)
     if samples.classes:  # names of folders
         numbers = _numbers(samples.classes, real.classes)
-        if numbers is None:  # they are not classes of these data
-            return attrs.evolve(
-                samples, classes=real.classes, conditions=attrs.evolve(samples.conditions, labels=None)
-            )
-        labels = torch.tensor(numbers)[labels]
-    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(real.classes):
+        labels = None if numbers is None else torch.tensor(numbers)[labels]  # None: no classes of these data
+    if (
+        labels is not None
+        and len(labels)
+        and not 0 <= int(labels.min()) <= int(labels.max()) < len(real.classes)
+    ):
         beyond = int(labels.max()) if int(labels.min()) >= 0 else int(labels.min())
         raise DataError(f"{name} have the label {beyond}, and there are {len(real.classes)} classes")
-    return attrs.evolve(
-        samples, classes=real.classes, conditions=attrs.evolve(samples.conditions, labels=labels)
-    )
+    conditions = attrs.evolve(samples.conditions, labels=labels)
+    return attrs.evolve(samples, classes=real.classes, conditions=conditions)
 
 
 def _numbers(names: Sequence[str], classes: Sequence[str]) -> list[int] | None:

@@ -9,7 +9,6 @@ When not to use it: where there are no files yet; they cannot be downloaded auto
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
 
 import attrs
 import numpy as np
@@ -31,7 +30,7 @@ LAST = (162_770, 182_637)
 class CelebA(ImageSource):
     """Faces of celebrities, cropped and resized."""
 
-    NAME: ClassVar[str] = "celeba"
+    NAME = "celeba"
 
     root: Path | None = parameter(ROOT_HELP, default=None)
     split: Split = parameter(SPLIT_HELP, default="train")

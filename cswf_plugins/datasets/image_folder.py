@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import attrs
 import numpy as np
@@ -23,8 +23,7 @@ from cswf_plugins.datasets.images import CLASSES_HELP, ImageSource, Pictures, Wh
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 
 
-def _a_share(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    del instance
+def _a_share(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if not 0 <= value < 1:
         raise ValueError(f"{attribute.name} must be at least 0 and below 1, got {value!r}")
 
@@ -33,7 +32,7 @@ def _a_share(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None
 class ImageFolder(ImageSource):
     """Your own pictures from a folder."""
 
-    NAME: ClassVar[str] = "image-folder"
+    NAME = "image-folder"
 
     path: Path = parameter("the folder; a relative path counts from the recipe that names it")
     size: int = parameter("side of the images, in pixels", at_least=1)
