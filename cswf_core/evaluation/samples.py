@@ -322,13 +322,11 @@ def _classes_like(samples: Dataset, real: Dataset, name: str) -> Dataset:
     if samples.classes:  # names of folders
         numbers = _numbers(samples.classes, real.classes)
         labels = None if numbers is None else torch.tensor(numbers)[labels]  # None: no classes of these data
-    if (
-        labels is not None
-        and len(labels)
-        and not 0 <= int(labels.min()) <= int(labels.max()) < len(real.classes)
-    ):
-        beyond = int(labels.max()) if int(labels.min()) >= 0 else int(labels.min())
-        raise DataError(f"{name} have the label {beyond}, and there are {len(real.classes)} classes")
+    if labels is not None and len(labels):
+        least, most = int(labels.min()), int(labels.max())
+        if least < 0 or most >= len(real.classes):
+            beyond = most if least >= 0 else least
+            raise DataError(f"{name} have the label {beyond}, and there are {len(real.classes)} classes")
     conditions = attrs.evolve(samples.conditions, labels=labels)
     return attrs.evolve(samples, classes=real.classes, conditions=conditions)
 

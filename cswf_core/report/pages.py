@@ -216,7 +216,7 @@ def _samples(run: Run) -> Section:
     if gallery is not None and run.samples is not None and run.samples.images is not None:
         notes = (gallery.note, f"Some of {run.samples.count:,} samples.")
         gallery = attrs.evolve(gallery, note=" ".join(filter(None, notes)))
-    return Section("samples", "Samples", "samples", gallery, _problems(run, "samples.npz", "samples.png"))
+    return Section("samples", "Samples", "gallery", gallery, _problems(run, "samples.npz", "samples.png"))
 
 
 def _drawings(

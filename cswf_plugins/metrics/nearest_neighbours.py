@@ -65,11 +65,8 @@ class Distances:
     def closer(self) -> float:
         """Chance that a sample is nearer than a real image; one half for samples that are as far as those."""
         ordered = self.real.sort().values
-        beyond = len(ordered) - torch.searchsorted(ordered, self.samples, right=True)
-        level = torch.searchsorted(ordered, self.samples, right=True) - torch.searchsorted(
-            ordered, self.samples
-        )
-        return float((beyond + level / 2).double().mean() / len(ordered))
+        below, up_to = (torch.searchsorted(ordered, self.samples, right=right) for right in (False, True))
+        return float((len(ordered) - (below + up_to) / 2).double().mean() / len(ordered))
 
     def warnings(self, control: str) -> list[str]:
         """Return a sentence for each sign of copying that cannot be chance: too many samples too near."""
