@@ -231,7 +231,7 @@ def _drawings(
 
 
 def _neighbours(run: Run) -> Section:
-    names = dict.fromkeys((NEIGHBOURS, *(run.evaluation.figures if run.evaluation is not None else ())))
+    names = dict.fromkeys((NEIGHBOURS, *run.evaluation.figures))
     alts = {name: f"{name.removesuffix('.png')} of {run.label}" for name in names}
     lead = "Generated samples beside the training images nearest to them: what was copied would look the same."
     return _drawings(run, "neighbours", "Nearest neighbours", alts, lead)
@@ -279,7 +279,7 @@ def _pace(before: list[float | None], after: list[float | None]) -> float | None
 def _metrics(run: Run) -> Section:
     """Return a run's scores, against training and held-out samples side by side, and published ones."""
     evaluation, problems = run.evaluation, _problems(run, "metrics.json")
-    if evaluation is None or not evaluation.scores:
+    if not evaluation.scores:
         return Section("metrics", "Metrics", "metrics", None, problems)
     splits = (False, True) if any(score.held_out for score in evaluation.scores) else (False,)
     rows = []
@@ -301,21 +301,20 @@ def _metrics(run: Run) -> Section:
 def _metrics_compared(runs: Sequence[Run]) -> Section:
     """Return a row for each score and a column for each run, the best one marked where that can be told."""
     problems = [f"{run.label}: {text}" for run in runs for text in _problems(run, *COMPARED)]
-    evaluated = [(run, run.evaluation) for run in runs if run.evaluation is not None]
-    keys = dict.fromkeys((score.row, score.held_out) for _, result in evaluated for score in result.scores)
-    computed = [(run.label, _computed(result)) for run, result in evaluated]
+    keys = dict.fromkeys((score.row, score.held_out) for run in runs for score in run.evaluation.scores)
+    computed = [(run.label, _computed(run.evaluation)) for run in runs]
     content = {
         "runs": runs,
         "rows": [_compared_row(name, held_out, runs) for name, held_out in keys],
         "rivals": _rivals(runs),
-        "notes": [(run.label, note) for run, result in evaluated for note in result.notes],
+        "notes": [(run.label, note) for run in runs for note in run.evaluation.notes],
         "evaluations": [(label, result) for label, result in computed if any(result.values())],
     }
     return Section("metrics", "Scores", "metrics_compared", content if keys else None, problems)
 
 
 def _compared_row(name: str, held_out: bool, runs: Sequence[Run]) -> dict[str, Any]:
-    pairs = [(r, r.evaluation.find(name, held_out=held_out) if r.evaluation else None) for r in runs]
+    pairs = [(run, run.evaluation.find(name, held_out=held_out)) for run in runs]
     scores = [(run, score) for run, score in pairs if score is not None]
     ways = {score.better for _, score in scores}
     better = ways.pop() if len(ways) == 1 else ""
@@ -365,7 +364,7 @@ def _published() -> dict[str, Any]:
 
 
 def _fid(run: Run) -> Score | None:
-    score = run.evaluation.find("fid") if run.evaluation is not None else None
+    score = run.evaluation.find("fid")
     fits = score is not None and score.value == score.value and score.data in ("", run.data_name)
     return score if fits else None
 

@@ -88,7 +88,7 @@ class Score:
 class Evaluation:
     """All scores of a run, with what a reader has to know about them."""
 
-    scores: tuple[Score, ...]
+    scores: tuple[Score, ...] = ()
     notes: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
     """Files of the run's folder that belong to the scores."""
@@ -117,7 +117,7 @@ class Run:
     """A list of COLUMNS per logged step."""
     samples: Samples | None = None
     frames: Frames | None = None
-    evaluation: Evaluation | None = None
+    evaluation: Evaluation = Evaluation()
     problems: dict[str, str] = attrs.field(factory=dict)
     """File → a sentence on what is wrong with it."""
 
@@ -256,10 +256,10 @@ def _png(path: Path) -> tuple[bytes, tuple[int, int]]:
         return content, picture.size
 
 
-def _bare_scores(metrics: Any) -> Evaluation | None:
+def _bare_scores(metrics: Any) -> Evaluation:
     """Return the scores of run.json, a mapping from name to number: all that runs of long ago have."""
     scores = [Score(str(name), float(value)) for name, value in mapping(metrics).items() if _is_number(value)]
-    return Evaluation(tuple(scores)) if scores else None
+    return Evaluation(tuple(scores))
 
 
 def _evaluation(path: Path) -> Evaluation:
