@@ -48,10 +48,8 @@ def read_images(paths: Sequence[Path], space: Space, *, resize: bool) -> Tensor:
     if channels not in (1, 3):
         raise DataError(f"the model's images have {channels} channels, and pictures have 1 or 3")
     mode: Literal["L", "RGB"] = "RGB" if channels == 3 else "L"
-    cubic = Image.Resampling.BICUBIC
-    pictures = [
-        _fitted(read_picture(path, mode), path, (width, height), cubic, resize=resize) for path in paths
-    ]
+    size, cubic = (width, height), Image.Resampling.BICUBIC
+    pictures = [_fitted(path, mode, size, cubic, resize=resize) for path in paths]
     pixels = np.stack([np.asarray(picture, np.uint8).reshape(height, width, channels) for picture in pictures])
     return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()
 
@@ -59,15 +57,15 @@ def read_images(paths: Sequence[Path], space: Space, *, resize: bool) -> Tensor:
 def read_mask(path: Path, space: Space, *, resize: bool) -> Tensor:
     """Return which pixels are known: H×W, true where the picture is not black; black is to be filled in."""
     _, height, width = space.grid("a mask")
-    nearest = Image.Resampling.NEAREST
-    picture = _fitted(read_picture(path, "L"), path, (width, height), nearest, resize=resize)
+    picture = _fitted(path, "L", (width, height), Image.Resampling.NEAREST, resize=resize)
     return torch.from_numpy(np.asarray(picture, np.uint8) >= HALF)
 
 
 def _fitted(
-    picture: Image.Image, path: Path, size: tuple[int, int], method: Image.Resampling, *, resize: bool
+    path: Path, mode: Literal["L", "RGB"], size: tuple[int, int], method: Image.Resampling, *, resize: bool
 ) -> Image.Image:
     """Return a picture in the model's size; raise `DataError` if it has another one that may not change."""
+    picture = read_picture(path, mode)
     if picture.size == size:
         return picture
     if not resize:

@@ -213,7 +213,7 @@ def _problems(run: Run, *names: str) -> list[str]:
 
 def _samples(run: Run) -> Section:
     gallery = images.samples(run)
-    if gallery is not None and run.samples is not None and run.samples.images is not None:
+    if gallery is not None and run.samples is not None:
         notes = (gallery.note, f"Some of {run.samples.count:,} samples.")
         gallery = attrs.evolve(gallery, note=" ".join(filter(None, notes)))
     return Section("samples", "Samples", "gallery", gallery, _problems(run, "samples.npz", "samples.png"))

@@ -38,9 +38,9 @@ T = TypeVar("T")
 
 @attrs.frozen(eq=False)
 class Samples:
-    """Some of the images in samples.npz (n×C×H×W bytes), with their labels (n) if they have any; no points."""
+    """Some of the images in samples.npz (n×C×H×W bytes), with their labels (n) if they have any."""
 
-    images: NDArray[np.uint8] | None
+    images: NDArray[np.uint8]
     labels: NDArray[np.int64] | None
     count: int
     """How many samples the run has made."""
@@ -232,13 +232,14 @@ def _finite(value: Any) -> float | None:
     return value if isinstance(value, int) else float(f"{value:.6g}")
 
 
-def _samples(path: Path) -> Samples:
+def _samples(path: Path) -> Samples | None:
+    """Return some of a run's images; None if it has made points."""
     with np.load(path) as arrays:
         images, points, labels = (arrays.get(name) for name in ("images", "points", "labels"))
     if images is None:
         if points is None:
             raise ValueError("it has neither images nor points")
-        return Samples(None, None, len(points))
+        return None
     if images.ndim != 4 or images.dtype != np.uint8 or not len(images):
         raise ValueError("its images are not n×C×H×W bytes")
     if labels is None:

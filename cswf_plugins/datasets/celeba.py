@@ -83,9 +83,8 @@ def _by_number(files: list[Path]) -> Whole:
 def _by_partition(partition: Path, files: list[Path]) -> Whole:
     """Return each file's split from lines such as `000001.jpg 0`."""
     splits = {}
-    for number, line in enumerate(
-        partition.read_text(encoding="utf-8", errors="replace").splitlines(), start=1
-    ):
+    lines = partition.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines, start=1):
         words = line.split()
         if not words:
             continue
