@@ -19,14 +19,12 @@ from torch import Tensor
 
 from cswf_core.errors import DataError, RunError
 from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Space
-from cswf_core.pictures.read import read_picture
+from cswf_core.pictures.read import find_pictures, read_picture
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose
 from cswf_core.runs.folder import RunFolder
 
 SPLITS = ("train", "test")
-
-ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 
 FILES = {"batched": "samples.npz", "offline": "samples-offline.npz"}
 """A run's samples: the particles that flowed with the data, and those sampled from the saved model later."""
@@ -170,18 +168,7 @@ def _read_run(path: Path, kind: str) -> Generated:
 
 def read_folder(path: Path) -> Dataset:
     """Return the pictures of a folder, all of one size; folders within are classes, if there are any."""
-    files = _pictures(path)
-    within = {sub.name: _pictures(sub) for sub in sorted(path.iterdir()) if sub.is_dir() and sub.name[0] != "."}
-    within = {name: paths for name, paths in within.items() if paths}
-    if files and within:
-        first = next(iter(within))
-        raise DataError(f"{path} has pictures of its own beside folders of them, such as {first}; keep either")
-    labels: Tensor | None = None
-    if within:
-        files = [file for paths in within.values() for file in paths]
-        labels = torch.repeat_interleave(torch.arange(len(within)), torch.tensor([*map(len, within.values())]))
-    if not files:
-        raise DataError(f"{path} has no pictures ({', '.join(ending[1:] for ending in ENDINGS)})")
+    files, labels, classes = find_pictures(path)
     example = _picture(files[0])
     pixels = np.empty((len(files), *example.shape), np.uint8)
     for i, file in enumerate(files):
@@ -190,11 +177,7 @@ def read_folder(path: Path) -> Dataset:
             sizes = f"{files[0].name} has {_size(example)} and {file.name} {_size(picture)}"
             raise DataError(f"the pictures in {path} must be of one size and kind, and {sizes}")
         pixels[i] = picture
-    return _dataset(pixels, labels, tuple(within))
-
-
-def _pictures(path: Path) -> list[Path]:
-    return [file for file in sorted(path.iterdir()) if file.suffix.lower() in ENDINGS and file.name[0] != "."]
+    return _dataset(pixels, torch.from_numpy(labels) if classes else None, classes)
 
 
 def _picture(path: Path) -> NDArray[np.uint8]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
@@ -16,6 +18,11 @@ from cswf_core.interfaces import Space
 
 HALF = 128
 """Grey levels below this one are black, in a mask."""
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+"""Endings of the files that are taken for pictures, in small letters."""
+
+KINDS = ", ".join(ending[1:] for ending in ENDINGS)
 
 GREY_MODES = ("1", "L", "LA")
 """Pillow's names for pictures without colours."""
@@ -37,6 +44,34 @@ def read_picture(path: Path, mode: Literal["L", "RGB"] | None = None) -> Image.I
     if picture is None:
         raise DataError(f"{path} has more than 8 bits per value; convert it to an 8-bit image")
     return picture
+
+
+def find_pictures(folder: Path) -> tuple[list[Path], NDArray[np.int64], tuple[str, ...]]:
+    """Return a folder's pictures, the class of each, and the names of the classes.
+
+    The folders within are classes; without any, there are no names, and the class of each picture is 0.
+    """
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    within = {name: files for name in names if (files := files_in(folder / name))}
+    beside = files_in(folder)
+    if within and beside:
+        raise DataError(
+            f"{folder} has pictures of its own, such as {beside[0].name}, beside folders of them, such as "
+            f"{next(iter(within))}; keep either, as each folder is a class"
+        )
+    if not within and not beside:
+        raise DataError(f"{folder} has no pictures ({KINDS}), neither in it nor in its folders")
+    groups = [*within.values()] or [beside]
+    labels = np.repeat(np.arange(len(groups)), [len(files) for files in groups]).astype(np.int64)
+    return [file for files in groups for file in files], labels, tuple(within)
+
+
+def files_in(folder: Path, endings: tuple[str, ...] = ENDINGS) -> list[Path]:
+    """Return the files of a folder with one of these endings (in small letters), sorted by name."""
+    with os.scandir(folder) as entries:
+        names = [e.name for e in entries if not e.name.startswith(".") and e.is_file()]
+    return [folder / name for name in sorted(names) if name.lower().endswith(endings)]
 
 
 def read_images(paths: Sequence[Path], space: Space, *, resize: bool) -> Tensor:
