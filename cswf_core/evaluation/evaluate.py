@@ -6,8 +6,7 @@ import datetime
 import itertools
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -135,8 +134,13 @@ def _compute(
 ) -> None:
     """Compute one metric and enter its scores; without a reference, these are against nothing."""
     owner, began = metric.plugin.owner, time.perf_counter()
-    with _fitting(owner.name):
+    try:
         result = metric.checked.compute(comparison)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        hint = "score fewer samples (evaluate.samples, --count), or use another device"
+        raise OutOfMemoryError(f"metric '{owner.name}' does not fit into memory; {hint}") from error
     seconds = round(time.perf_counter() - began, 3)
     count = len(comparison.generated) if result.samples is None else result.samples
     scores, values = evaluation.document["scores"], {**result.scores, **result.details}
@@ -193,15 +197,3 @@ def _free_rows(names: Sequence[str], ending: str, split: str, taken: Collection[
         if not {row + split for row in rows} & set(taken):
             return rows
     raise AssertionError("numbers do not end")
-
-
-@contextmanager
-def _fitting(metric: str) -> Iterator[None]:
-    """Name the metric that does not fit into memory."""
-    try:
-        yield
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        hint = "score fewer samples (evaluate.samples, --count), or use another device"
-        raise OutOfMemoryError(f"metric '{metric}' does not fit into memory; {hint}") from error

@@ -6,7 +6,6 @@ come from a data set. All get the same channels and classes.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,13 +19,12 @@ from torch import Tensor
 
 from cswf_core.errors import DataError, RunError
 from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Space
-from cswf_core.pictures.read import read_picture
+from cswf_core.pictures.read import find_pictures, read_picture
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose
+from cswf_core.runs.folder import RunFolder
 
 SPLITS = ("train", "test")
-
-ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 
 FILES = {"batched": "samples.npz", "offline": "samples-offline.npz"}
 """A run's samples: the particles that flowed with the data, and those sampled from the saved model later."""
@@ -162,31 +160,15 @@ def _read_run(path: Path, kind: str) -> Generated:
                 f"{path} has no offline samples ({file.name}): `cswf sample {path}` draws some if the run has "
                 "saved a model; leave out --samples for its particles"
             )
-        raise RunError(f"{path} has no samples: its status is '{_status(path)}'")
+        facts = RunFolder(path).read_json("run.json")
+        status = facts.get("status", "unknown") if isinstance(facts, dict) else "unknown"
+        raise RunError(f"{path} has no samples: its status is '{status}'")
     return Generated(path, file.name, read_archive(file), run=path)
-
-
-def _status(path: Path) -> str:
-    try:
-        return str(json.loads((path / "run.json").read_text(encoding="utf-8"))["status"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return "unknown"
 
 
 def read_folder(path: Path) -> Dataset:
     """Return the pictures of a folder, all of one size; folders within are classes, if there are any."""
-    files = _pictures(path)
-    within = {sub.name: _pictures(sub) for sub in sorted(path.iterdir()) if sub.is_dir() and sub.name[0] != "."}
-    within = {name: paths for name, paths in within.items() if paths}
-    if files and within:
-        first = next(iter(within))
-        raise DataError(f"{path} has pictures of its own beside folders of them, such as {first}; keep either")
-    labels: Tensor | None = None
-    if within:
-        files = [file for paths in within.values() for file in paths]
-        labels = torch.repeat_interleave(torch.arange(len(within)), torch.tensor([*map(len, within.values())]))
-    if not files:
-        raise DataError(f"{path} has no pictures ({', '.join(ending[1:] for ending in ENDINGS)})")
+    files, labels, classes = find_pictures(path)
     example = _picture(files[0])
     pixels = np.empty((len(files), *example.shape), np.uint8)
     for i, file in enumerate(files):
@@ -195,11 +177,7 @@ def read_folder(path: Path) -> Dataset:
             sizes = f"{files[0].name} has {_size(example)} and {file.name} {_size(picture)}"
             raise DataError(f"the pictures in {path} must be of one size and kind, and {sizes}")
         pixels[i] = picture
-    return _dataset(pixels, labels, tuple(within))
-
-
-def _pictures(path: Path) -> list[Path]:
-    return [file for file in sorted(path.iterdir()) if file.suffix.lower() in ENDINGS and file.name[0] != "."]
+    return _dataset(pixels, torch.from_numpy(labels) if classes else None, classes)
 
 
 def _picture(path: Path) -> NDArray[np.uint8]:
@@ -326,17 +304,14 @@ def _classes_like(samples: Dataset, real: Dataset, name: str) -> Dataset:
         return attrs.evolve(samples, classes=real.classes)
     if samples.classes:  # names of folders
         numbers = _numbers(samples.classes, real.classes)
-        if numbers is None:  # they are not classes of these data
-            return attrs.evolve(
-                samples, classes=real.classes, conditions=attrs.evolve(samples.conditions, labels=None)
-            )
-        labels = torch.tensor(numbers)[labels]
-    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(real.classes):
-        beyond = int(labels.max()) if int(labels.min()) >= 0 else int(labels.min())
-        raise DataError(f"{name} have the label {beyond}, and there are {len(real.classes)} classes")
-    return attrs.evolve(
-        samples, classes=real.classes, conditions=attrs.evolve(samples.conditions, labels=labels)
-    )
+        labels = None if numbers is None else torch.tensor(numbers)[labels]  # None: no classes of these data
+    if labels is not None and len(labels):
+        least, most = int(labels.min()), int(labels.max())
+        if least < 0 or most >= len(real.classes):
+            beyond = most if least >= 0 else least
+            raise DataError(f"{name} have the label {beyond}, and there are {len(real.classes)} classes")
+    conditions = attrs.evolve(samples.conditions, labels=labels)
+    return attrs.evolve(samples, classes=real.classes, conditions=conditions)
 
 
 def _numbers(names: Sequence[str], classes: Sequence[str]) -> list[int] | None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cswf_core.errors import RunError
 from cswf_core.flow.transport import StepTables
-from cswf_core.runs.durable import fingerprint, read_tensors, write_tensors
+from cswf_core.runs.durable import fingerprint, read_tensors, refuse_changed, write_tensors
 
 NAME = "model.json"
 PATTERN = "tables-*.safetensors"
@@ -228,18 +228,15 @@ class Steps:
         self.eta.append(eta)
         self.tables.append(tables)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors of the file: n steps, n×S×H'×K."""
-        return {
+    def write(self, path: Path) -> Shard:
+        """Write the file durably, n steps as n×S×H'×K numbers, and return its entry in the header."""
+        tensors = {
             "positions": torch.stack([tables.positions for tables in self.tables]),
             "displacements": torch.stack([tables.displacements for tables in self.tables]),
             "eta": torch.tensor(self.eta, dtype=torch.float64),
             "steps": torch.tensor(self.numbers, dtype=torch.int64),
         }
-
-    def write(self, path: Path) -> Shard:
-        """Write the file durably, and return its entry in the header."""
-        write_tensors(path, self.tensors(), {"stage": self.stage})
+        write_tensors(path, tensors, {"stage": self.stage})
         return shard_entry(path, fingerprint(path))
 
     @classmethod
@@ -311,8 +308,7 @@ def find_damage(folder: Path, shards: tuple[Shard, ...]) -> list[str]:
     for shard in shards:
         try:
             refuse_missing(folder, (shard,))
-            if fingerprint(folder / shard.file) != shard.sha256:
-                sentences.append(f"{folder / shard.file} is not what was written: its checksum differs")
+            refuse_changed(folder / shard.file, shard.sha256)
         except RunError as error:
             sentences.append(str(error))
     return sentences

@@ -14,15 +14,7 @@ from cswf_core.errors import CswfError, RunError
 from cswf_core.flow.particles import balanced, first_particles, originals
 from cswf_core.flow.settings import Settings
 from cswf_core.flow.transport import TableRequest
-from cswf_core.interfaces import (
-    BIN,
-    Conditions,
-    Dataset,
-    Key,
-    Masked,
-    Observation,
-    Space,
-)
+from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Masked, Observation, Space
 from cswf_core.interfaces.metric import Tell
 from cswf_core.model.format import NAME, Header, SavedStep, refuse_missing, saved_steps, unpack_mask
 from cswf_core.model.requests import Labels, Vectors, labels_for, vectors_for
@@ -205,7 +197,8 @@ class Model:
         own = start.conditions if start is not None else Conditions()
         if vectors is None and "vectors" in asks and own.vectors is None:
             data = self._needed(f"'{self.header.name}' needs vectors")
-            own = attrs.evolve(own, vectors=self._drawn(data, count, seed).vectors)
+            drawn = self.recipe.condition.checked.draw(data, count, Key(seed, "offline labels").open())
+            own = attrs.evolve(own, vectors=drawn.vectors)
         if labels is None and own.labels is not None:
             chosen = own.labels
         elif labels is not None or "labels" in asks:
@@ -216,11 +209,6 @@ class Model:
         return Conditions(
             labels=chosen if "labels" in asks else None, vectors=rows if "vectors" in asks else None
         )
-
-    def _drawn(self, data: Dataset, count: int, seed: int) -> Conditions:
-        draw = Key(seed, "offline labels").open()
-        drawn: Conditions = self.recipe.condition.checked.draw(data, count, draw)
-        return drawn
 
     def _start(self, count: int, seed: int) -> Dataset | None:
         """Return where particles begin if the data's source says so; None: in noise."""

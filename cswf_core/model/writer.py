@@ -34,7 +34,7 @@ from cswf_core.model.format import (
 )
 from cswf_core.recipe import Recipe
 from cswf_core.recipe.render import to_yaml
-from cswf_core.runs.durable import fingerprint, make_folder, remove_parts, write_durably
+from cswf_core.runs.durable import make_folder, refuse_changed, remove_parts, write_durably
 from cswf_core.runs.record import versions
 
 
@@ -125,7 +125,11 @@ class ModelWriter:
             raise RunError(f"the checkpoint of step {total_step:,} knows nothing of a model")
         digests = [] if not kept else [bytes(row.tolist()).hex() for row in kept["closed"]]
         count = 0 if not kept else int(kept["tail"])
-        shards = [self._checked(number, sha256) for number, sha256 in enumerate(digests)]
+        shards = []
+        for number, sha256 in enumerate(digests):
+            path = shard_file(self.folder, number)
+            refuse_changed(path, sha256)
+            shards.append(shard_entry(path, sha256))
         if count:
             path = shard_file(self.folder, len(shards))
             steps = Steps.read(path, count)
@@ -136,15 +140,6 @@ class ModelWriter:
         self._seconds = float(kept["seconds"]) if kept else 0.0
         self._total = float(kept["total"]) if "total" in kept else 0.0
         self._remove_after(len(shards) + (1 if count else 0))
-
-    def _checked(self, number: int, sha256: str) -> Shard:
-        """Return the header's entry for a shard on the disk; raise `RunError` if it is missing or damaged."""
-        path = shard_file(self.folder, number)
-        if not path.is_file():
-            raise RunError(f"{path} is missing")
-        if fingerprint(path) != sha256:
-            raise RunError(f"{path} is not what was written: its checksum differs")
-        return shard_entry(path, sha256)
 
     def _remove_after(self, count: int) -> None:
         """Remove all shards but the first `count`, and with them a header that knows of more."""

@@ -102,7 +102,7 @@ def flows(runs: Sequence[Run]) -> Image.Image | None:
     else:
         headed = [strip.steps for strip in strips]
     tables = [_table(strip, steps) for strip, steps in zip(strips, headed, strict=True)]
-    margin = math.ceil(min(max(_width(strip.label) for strip in strips), LABEL))
+    margin = math.ceil(min(max(_font().getlength(strip.label) for strip in strips), LABEL))
     labels = [_lines(strip.label, margin) for strip in strips]
     x = SPACE + margin + SPACE // 2
     heights = [
@@ -143,16 +143,13 @@ def _strip(run: Run) -> Strip | None:
     """Return a run's flow, from its frames or as it has drawn it; None if it has neither."""
     frames, own = _frames(run.folder), run.folder / "flow.png"
     chosen = None if frames is None else frames.at(run.snapshots)
-    if frames is None or chosen is None or not _has_all(chosen, run.snapshots, frames.steps[-1]):
+    # Earlier versions had other frames; only a run that was stopped may lack snapshots, those after its end.
+    due = {step for step in run.snapshots if frames is not None and step <= frames.steps[-1]}
+    if chosen is None or set(chosen.steps) != due:
         return Strip(run.label, [[_own(own)]]) if own.is_file() else None
     if chosen.images is None:
         return Strip(run.label, [[chosen.strip()]])
     return Strip(run.label, chosen.tiles(FLOW_ROWS), chosen.steps)
-
-
-def _has_all(frames: Frames, snapshots: Collection[int], last: int) -> bool:
-    """Say whether all snapshots up to the last step were recorded; earlier versions had other frames."""
-    return set(frames.steps) == {step for step in snapshots if step <= last}
 
 
 def _table(strip: Strip, steps: Sequence[int]) -> Image.Image:
@@ -195,14 +192,10 @@ def _font() -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(Path(matplotlib.get_data_path(), "fonts/ttf/DejaVuSans.ttf"), LETTERS)
 
 
-def _width(text: str) -> float:
-    return _font().getlength(text)
-
-
 def _lines(label: str, width: int) -> list[str]:
     """Break a label into lines of at most `width` pixels: between words, or within one that is too long."""
     wrapped = (textwrap.wrap(label, letters) for letters in range(len(label), 0, -1))
-    return next((lines for lines in wrapped if max(map(_width, lines), default=0) <= width), [label])
+    return next((lines for lines in wrapped if max(map(_font().getlength, lines), default=0) <= width), [label])
 
 
 def _write(pen: ImageDraw.ImageDraw, lines: Sequence[str], x: int, y: int, anchor: str) -> None:

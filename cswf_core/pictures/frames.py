@@ -45,6 +45,9 @@ GIF_PIXELS = 64_000
 GIF_SIDE = 300
 """Pixels of an animation's frame before images are enlarged; pixels that its longer side has at least."""
 
+ARRAYS = ("images", "points", "labels", "target", "since")
+"""Arrays of frames.npz that may be lacking."""
+
 BRISK, LAST = 140, 2500
 """Milliseconds that a frame of an animation stays, and its last one."""
 
@@ -77,13 +80,9 @@ class Frames:
             arrays = {name: npz[name] for name in npz.files}
         frames = cls(
             steps=tuple(int(step) for step in arrays["steps"]),
-            images=arrays.get("images"),
-            points=arrays.get("points"),
-            labels=arrays.get("labels"),
             classes=tuple(str(name) for name in arrays.get("classes", ())),
-            target=arrays.get("target"),
-            since=arrays.get("since"),
             dimension=int(arrays.get("dimension", 2)),
+            **{name: arrays.get(name) for name in ARRAYS},
         )
         particles = frames.points if frames.images is None else frames.images
         rank = 3 if frames.images is None else 5
@@ -101,7 +100,7 @@ class Frames:
     def archive(self) -> bytes:
         """Return the content of frames.npz."""
         arrays: dict[str, Any] = {"steps": np.array(self.steps, dtype=np.int64)}
-        for name in ("images", "points", "labels", "target", "since"):
+        for name in ARRAYS:
             if getattr(self, name) is not None:
                 arrays[name] = getattr(self, name)
         if self.classes:

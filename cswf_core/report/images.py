@@ -67,12 +67,11 @@ class Download:
 def samples(run: Run, budget: int = SAMPLE_BYTES, columns: int = COLUMNS) -> Gallery | None:
     """Return a run's samples: images by class if their names are known, else the picture it has drawn."""
     loaded = run.samples
-    images = None if loaded is None else loaded.images
-    if loaded is None or images is None or (loaded.labels is not None and not run.classes):
+    if loaded is None or (loaded.labels is not None and not run.classes):
         drawn = drawing(run, "samples.png", f"Samples of {run.label}")
-        if drawn is not None or images is None:
+        if drawn is not None or loaded is None:
             return None if drawn is None else Gallery(drawn)
-    assert loaded is not None
+    images = loaded.images
     if loaded.labels is not None:
         return _by_class(images, loaded.labels, run, budget, columns)
     count = max(1, min(len(images), columns * 6, budget // images[0].size))

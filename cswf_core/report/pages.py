@@ -19,7 +19,7 @@ import yaml
 from cswf_core.errors import CswfError, RunError
 from cswf_core.recipe.render import flattened
 from cswf_core.report import images, words
-from cswf_core.report.read import COLUMNS, Evaluation, Run, Score, read_run, read_runs
+from cswf_core.report.read import COLUMNS, Evaluation, Run, Score, mapping, read_run, read_runs
 from cswf_core.runs.folder import RunFolder
 
 GENERATOR = "cswf report"
@@ -34,9 +34,6 @@ NEIGHBOURS = "nearest-neighbours.png"
 CUSTOMARY = 50_000
 """Images of each set that published FIDs are computed from, or nearly."""
 
-COLOURS = 8
-"""Colours that runs are told apart by; the ninth has the first one's again."""
-
 COMPARED = ("run.json", "metrics.json", "samples.npz", "samples.png", "frames.npz", "recipe.yaml")
 """Files whose damage is told beside the scores of several runs."""
 
@@ -45,8 +42,12 @@ UNCOMPARED = ("name", "description")
 
 _KEY = re.compile(r"^(\s*(?:- )?)([^\s:#][^:#]*)(:)(?=\s|$)")
 
-Content = Any
-"""What a section's macro is handed."""
+ENDINGS = {
+    "done": "",
+    "interrupted": "It was stopped before its end, and cswf resume goes on; what it had is shown.",
+    "running": "It had not ended when this page was written; run cswf report again to refresh it.",
+}
+"""A sentence for each status but `failed`, which has a reason of its own."""
 
 
 @attrs.frozen
@@ -57,23 +58,7 @@ class Section:
     title: str
     macro: str
     """Its macro in templates/sections.html."""
-    content: Content
-    problems: Sequence[str] = ()
-
-
-@attrs.frozen
-class Summary:
-    """A run in a few words."""
-
-    label: str
-    colour: int
-    name: str
-    description: str
-    status: str
-    ending: str
-    """A sentence where a run is not simply done."""
-    facts: dict[str, str]
-    """What was run, name → words."""
+    content: Any
     problems: Sequence[str] = ()
 
 
@@ -126,39 +111,30 @@ def _run_page(run: Run) -> str:
         _recipe(run),
         _versions(run),
     ]
-    return _page(run.name, sections, [run], run=_summary(run, 0))
+    return _page(run.name, sections, [run])
 
 
 def _comparison_page(runs: Sequence[Run]) -> str:
-    summaries = [_summary(run, i) for i, run in enumerate(runs)]
-    names = list(dict.fromkeys(name for run in summaries for name in run.facts if name != "started"))
-    sample_bytes, frame_bytes = (
-        images.SAMPLE_BYTES * 2 // (len(runs) + 1),
-        images.FRAME_BYTES * 4 // (3 * len(runs)),
-    )
-    galleries = [images.samples(run, sample_bytes, columns=8) for run in runs]
-    films = [images.film(run, frame_bytes) for run in runs]
+    sample_bytes = images.SAMPLE_BYTES * 2 // (len(runs) + 1)
+    frame_bytes = images.FRAME_BYTES * 4 // (3 * len(runs))
+    names = list(dict.fromkeys(name for run in runs for name in _facts(run) if name != "started"))
+    galleries = [(run, some) for run in runs if (some := images.samples(run, sample_bytes, columns=8))]
+    films = [(run, film) for run in runs if (film := images.film(run, frame_bytes))]
     sections = [
-        Section("runs", "Runs", "overview", {"runs": summaries, "facts": names}),
-        _metrics_compared(runs, summaries),
-        Section("samples", "Samples", "samples_compared", _pairs(summaries, galleries)),
-        Section("flow", "Flow", "flow_compared", _pairs(summaries, films)),
+        Section("runs", "Runs", "overview", {"runs": runs, "facts": names}),
+        _metrics_compared(runs),
+        Section("samples", "Samples", "samples_compared", galleries),
+        Section("flow", "Flow", "flow_compared", films),
         _curves(runs),
-        _differences(runs, summaries),
+        _differences(runs),
     ]
     title = f"{len(runs)} runs: {', '.join(run.label for run in runs)}"
     return _page(title, sections, runs)
 
 
-def _pairs(summaries: Sequence[Summary], contents: Sequence[Content]) -> list[tuple[Summary, Content]]:
-    """Return what each run has, without those that have nothing."""
-    return [pair for pair in zip(summaries, contents, strict=True) if pair[1] is not None]
-
-
-def _page(title: str, sections: Sequence[Section], runs: Sequence[Run], run: Summary | None = None) -> str:
+def _page(title: str, sections: Sequence[Section], runs: Sequence[Run]) -> str:
     """Fill the template; the page's policy allows its own script and no other, and no address outside."""
     templates = files("cswf_core.report") / "templates"
-    style = (templates / "report.css").read_text(encoding="utf-8")
     script = "\n".join((templates / name).read_text(encoding="utf-8") for name in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
@@ -170,12 +146,10 @@ def _page(title: str, sections: Sequence[Section], runs: Sequence[Run], run: Sum
         title=title,
         generator=GENERATOR,
         policy=policy,
-        style=style,
         script=script,
         sections=[section for section in sections if section.content or section.problems],
         curves=_curve_data(runs),
-        run=run,
-        heading=f"{len(runs)} runs compared",
+        runs=runs,
     )
 
 
@@ -189,35 +163,22 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["score"] = words.score
+    environment.filters |= {"score": words.score, "facts": _facts, "ending": _ending}
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return environment
 
 
-def _summary(run: Run, index: int) -> Summary:
-    status = str(run.facts.get("status") or "unknown")
-    endings = {
-        "done": "",
-        "failed": str(run.facts.get("error") or "It has left no reason."),
-        "interrupted": "It was stopped before its end, and cswf resume goes on; what it had is shown.",
-        "running": "It had not ended when this page was written; run cswf report again to refresh it.",
-    }
-    return Summary(
-        label=run.label,
-        colour=index % COLOURS,
-        name=run.name,
-        description=run.description,
-        status=status,
-        ending=endings.get(status, "How it ended is not known."),
-        facts=_facts(run),
-        problems=_problems(run, "run.json"),
-    )
+def _ending(run: Run) -> str:
+    """Return a sentence on a run that is not simply done."""
+    if run.status == "failed":
+        return str(run.facts.get("error") or "It has left no reason.")
+    return ENDINGS.get(run.status, "How it ended is not known.")
 
 
 def _facts(run: Run) -> dict[str, str]:
     """Return what was run, name → words; what is not known is left out."""
     record = run.facts
-    data, device = _mapping(record.get("data")), _mapping(record.get("device"))
+    data = mapping(record.get("data"))
     shape = data.get("shape")
     size = "×".join(map(str, shape)) if isinstance(shape, list) else ""
     samples = f"{words.count(data['samples'])} samples" if data.get("samples") is not None else ""
@@ -230,7 +191,7 @@ def _facts(run: Run) -> dict[str, str]:
         "particles": words.count(record.get("particles")),
         "steps": steps,
         "time": words.seconds(record.get("seconds")),
-        "device": _device(device),
+        "device": _device(mapping(record.get("device"))),
         "seed": "" if record.get("seed") is None else str(record["seed"]),
         "started": str(record.get("started") or "").replace("T", " ").replace("+00:00", " UTC"),
     }
@@ -245,10 +206,6 @@ def _device(device: Mapping[str, Any]) -> str:
     return name or str(device.get("type") or "")
 
 
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _problems(run: Run, *names: str) -> list[str]:
     """Return the sentences on damaged files of these names."""
     return [run.problems[name] for name in names if name in run.problems]
@@ -256,10 +213,10 @@ def _problems(run: Run, *names: str) -> list[str]:
 
 def _samples(run: Run) -> Section:
     gallery = images.samples(run)
-    if gallery is not None and run.samples is not None and run.samples.images is not None:
+    if gallery is not None and run.samples is not None:
         notes = (gallery.note, f"Some of {run.samples.count:,} samples.")
         gallery = attrs.evolve(gallery, note=" ".join(filter(None, notes)))
-    return Section("samples", "Samples", "samples", gallery, _problems(run, "samples.npz", "samples.png"))
+    return Section("samples", "Samples", "gallery", gallery, _problems(run, "samples.npz", "samples.png"))
 
 
 def _drawings(
@@ -274,7 +231,7 @@ def _drawings(
 
 
 def _neighbours(run: Run) -> Section:
-    names = dict.fromkeys((NEIGHBOURS, *(run.evaluation.figures if run.evaluation is not None else ())))
+    names = dict.fromkeys((NEIGHBOURS, *run.evaluation.figures))
     alts = {name: f"{name.removesuffix('.png')} of {run.label}" for name in names}
     lead = "Generated samples beside the training images nearest to them: what was copied would look the same."
     return _drawings(run, "neighbours", "Nearest neighbours", alts, lead)
@@ -303,13 +260,13 @@ def _curves(runs: Sequence[Run]) -> Section:
 def _curve_data(runs: Sequence[Run]) -> dict[str, Any]:
     """Return what the script draws: for each run its label, colour and columns, milliseconds per step too."""
     listed = []
-    for i, run in enumerate(runs):
+    for run in runs:
         columns: dict[str, list[float | None]] = {
             name: [row[c] for row in run.rows] for c, name in enumerate(COLUMNS)
         }
         columns["milliseconds"] = [None, *(_pace(a, b) for a, b in zip(run.rows, run.rows[1:], strict=False))]
         del columns["seconds"]
-        listed.append({"label": run.label, "colour": i % COLOURS, **columns})
+        listed.append({"label": run.label, "colour": run.colour, **columns})
     return {"runs": listed}
 
 
@@ -322,12 +279,12 @@ def _pace(before: list[float | None], after: list[float | None]) -> float | None
 def _metrics(run: Run) -> Section:
     """Return a run's scores, against training and held-out samples side by side, and published ones."""
     evaluation, problems = run.evaluation, _problems(run, "metrics.json")
-    if evaluation is None or not evaluation.scores:
+    if not evaluation.scores:
         return Section("metrics", "Metrics", "metrics", None, problems)
     splits = (False, True) if any(score.held_out for score in evaluation.scores) else (False,)
     rows = []
     for name in dict.fromkeys(score.row for score in evaluation.scores):
-        pair = [_score(evaluation, name, held_out) for held_out in splits]
+        pair = [evaluation.find(name, held_out=split) for split in splits]
         better = next((score.better for score in pair if score is not None and score.better), "")
         cells = ["" if score is None else words.number(score.value) for score in pair]
         rows.append({"name": name, "held_out": False, "better": better, "cells": cells})
@@ -341,28 +298,23 @@ def _metrics(run: Run) -> Section:
     return Section("metrics", "Metrics", "metrics", content, problems)
 
 
-def _score(evaluation: Evaluation, row: str, held_out: bool) -> Score | None:
-    return next((s for s in evaluation.scores if (s.row, s.held_out) == (row, held_out)), None)
-
-
-def _metrics_compared(runs: Sequence[Run], summaries: Sequence[Summary]) -> Section:
+def _metrics_compared(runs: Sequence[Run]) -> Section:
     """Return a row for each score and a column for each run, the best one marked where that can be told."""
     problems = [f"{run.label}: {text}" for run in runs for text in _problems(run, *COMPARED)]
-    evaluated = [(run, run.evaluation) for run in runs if run.evaluation is not None]
-    keys = dict.fromkeys((score.row, score.held_out) for _, result in evaluated for score in result.scores)
-    computed = [(run.label, _computed(result)) for run, result in evaluated]
+    keys = dict.fromkeys((score.row, score.held_out) for run in runs for score in run.evaluation.scores)
+    computed = [(run.label, _computed(run.evaluation)) for run in runs]
     content = {
-        "runs": summaries,
+        "runs": runs,
         "rows": [_compared_row(name, held_out, runs) for name, held_out in keys],
         "rivals": _rivals(runs),
-        "notes": [(run.label, note) for run, result in evaluated for note in result.notes],
+        "notes": [(run.label, note) for run in runs for note in run.evaluation.notes],
         "evaluations": [(label, result) for label, result in computed if any(result.values())],
     }
     return Section("metrics", "Scores", "metrics_compared", content if keys else None, problems)
 
 
 def _compared_row(name: str, held_out: bool, runs: Sequence[Run]) -> dict[str, Any]:
-    pairs = [(r, None if r.evaluation is None else _score(r.evaluation, name, held_out)) for r in runs]
+    pairs = [(run, run.evaluation.find(name, held_out=held_out)) for run in runs]
     scores = [(run, score) for run, score in pairs if score is not None]
     ways = {score.better for _, score in scores}
     better = ways.pop() if len(ways) == 1 else ""
@@ -396,13 +348,9 @@ def _rivals(runs: Sequence[Run]) -> list[dict[str, Any]]:
         ours = [(run, score) for run in runs if run.data_name == data and (score := _fid(run)) is not None]
         if known is None or not ours:
             continue
-        colours = [f" run-{i % COLOURS}" for i in range(len(ours))] if len(ours) > 1 else [""]
         bars = [_their_bar(entry) for entry in known["fid"]]
-        bars += [_our_bar(*pair, colour) for pair, colour in zip(ours, colours, strict=True)]
+        bars += [_our_bar(run, score, f" run-{run.colour}" if len(ours) > 1 else "") for run, score in ours]
         bars.sort(key=lambda bar: float(bar["value"]))
-        widest = max(bars[-1]["value"], 1e-12)
-        for bar in bars:
-            bar["width"] = f"{max(0.4, 100 * bar['value'] / widest):.1f}"
         us = "This run" if len(runs) == 1 else "These runs"
         charts.append({"data": data, "bars": bars, "source": known["source"], "us": us})
     return charts
@@ -412,11 +360,11 @@ def _rivals(runs: Sequence[Run]) -> list[dict[str, Any]]:
 def _published() -> dict[str, Any]:
     """Return published scores by the name of the data set's plugin."""
     text = (files("cswf_core.report") / "published.yaml").read_text(encoding="utf-8")
-    return _mapping(yaml.safe_load(text))
+    return mapping(yaml.safe_load(text))
 
 
 def _fid(run: Run) -> Score | None:
-    score = run.evaluation.find("fid") if run.evaluation is not None else None
+    score = run.evaluation.find("fid")
     fits = score is not None and score.value == score.value and score.data in ("", run.data_name)
     return score if fits else None
 
@@ -457,20 +405,20 @@ def _split_line(line: str) -> tuple[str, str, str]:
     return (line, "", "") if match is None else (match[1], match[2], line[match.end(2) :])
 
 
-def _differences(runs: Sequence[Run], summaries: Sequence[Summary]) -> Section:
+def _differences(runs: Sequence[Run]) -> Section:
     """Return the keys of the recipes that are not the same in all runs, with the value of each run."""
     flat = [flattened(run.recipe) for run in runs]
     keys = dict.fromkeys(key for recipe in flat for key in recipe if key not in UNCOMPARED)
     values = {key: [recipe.get(key, "–") for recipe in flat] for key in keys}
     rows = [(key, row) for key, row in values.items() if len(set(row)) > 1]
-    return Section("recipe", "Recipe differences", "differences", {"runs": summaries, "rows": rows})
+    return Section("recipe", "Recipe differences", "differences", {"runs": runs, "rows": rows})
 
 
 def _versions(run: Run) -> Section:
     """Return the versions of what a result depends on, and the digests of data and samples, folded away."""
-    rows = [(str(name), str(version)) for name, version in _mapping(run.facts.get("versions")).items()]
+    rows = [(str(name), str(version)) for name, version in mapping(run.facts.get("versions")).items()]
     digests = {
-        "SHA-256 of the data": _mapping(run.facts.get("data")).get("sha256"),
+        "SHA-256 of the data": mapping(run.facts.get("data")).get("sha256"),
         "SHA-256 of the samples": run.facts.get("samples_sha256"),
     }
     rows += [(title, str(digest)) for title, digest in digests.items() if digest]

@@ -25,6 +25,9 @@ MOST_SHOWN = 100
 MOST_OF_A_CLASS = 12
 """Samples that are kept to be shown: without classes, and of each class."""
 
+COLOURS = 8
+"""Colours that runs are told apart by; the ninth has the first one's again."""
+
 COLUMNS = ("step", "stage", "sliced_distance", "displacement", "seconds")
 
 TEST = "_test"
@@ -35,9 +38,9 @@ T = TypeVar("T")
 
 @attrs.frozen(eq=False)
 class Samples:
-    """Some of the images in samples.npz (n×C×H×W bytes), with their labels (n) if they have any; no points."""
+    """Some of the images in samples.npz (n×C×H×W bytes), with their labels (n) if they have any."""
 
-    images: NDArray[np.uint8] | None
+    images: NDArray[np.uint8]
     labels: NDArray[np.int64] | None
     count: int
     """How many samples the run has made."""
@@ -85,16 +88,16 @@ class Score:
 class Evaluation:
     """All scores of a run, with what a reader has to know about them."""
 
-    scores: tuple[Score, ...]
+    scores: tuple[Score, ...] = ()
     notes: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
     """Files of the run's folder that belong to the scores."""
     facts: dict[str, str] = attrs.field(factory=dict)
     """What was evaluated, on which device, with which weights and versions: name → words."""
 
-    def find(self, name: str) -> Score | None:
-        """Return the score of a name; None if there is none."""
-        return next((score for score in self.scores if score.name == name), None)
+    def find(self, row: str, *, held_out: bool = False) -> Score | None:
+        """Return the score of a row against training or held-out samples; None if there is none."""
+        return next((s for s in self.scores if (s.row, s.held_out) == (row, held_out)), None)
 
 
 @attrs.define(eq=False)
@@ -102,15 +105,19 @@ class Run:
     """One run, read from its folder. What is not there is None or empty, what is damaged has a sentence."""
 
     path: Path
-    label: str
+    label: str = ""
+    """What it is called on a page, where no two runs have the same label."""
+    colour: int = 0
+    """The number of its colour."""
     facts: dict[str, Any] = attrs.field(factory=dict)
+    """The content of run.json."""
     recipe_text: str = ""
     recipe: dict[str, Any] = attrs.field(factory=dict)
     rows: list[list[float | None]] = attrs.field(factory=list)
     """A list of COLUMNS per logged step."""
     samples: Samples | None = None
     frames: Frames | None = None
-    evaluation: Evaluation | None = None
+    evaluation: Evaluation = Evaluation()
     problems: dict[str, str] = attrs.field(factory=dict)
     """File → a sentence on what is wrong with it."""
 
@@ -120,17 +127,15 @@ class Run:
         return str(self.facts.get("name") or self.recipe.get("name") or self.path.resolve().name)
 
     @property
-    def description(self) -> str:
-        """The recipe's own words on what it is for."""
-        return str(self.recipe.get("description") or "")
+    def status(self) -> str:
+        """How it ended, in a word."""
+        return str(self.facts.get("status") or "unknown")
 
     @property
     def data_name(self) -> str:
         """The name of the data set's plugin."""
-        plugins = self.facts.get("plugins")
-        owner = plugins.get("data") if isinstance(plugins, dict) else None
         data = self.recipe.get("data")
-        named = owner.get("name") if isinstance(owner, dict) else None
+        named = mapping(mapping(self.facts.get("plugins")).get("data")).get("name")
         return str(named or (data.get("use") if isinstance(data, dict) else data) or "")
 
     @property
@@ -163,8 +168,8 @@ def read_run(folder: Path) -> Run:
     """Read a run's folder; raises `RunError` if it is none."""
     if not folder.is_dir() or not any((folder / name).is_file() for name in ("run.json", "recipe.yaml")):
         raise RunError(f"{folder} is not the folder of a run: it has neither run.json nor recipe.yaml")
-    run = Run(folder, label="")
-    run.facts = run._read("run.json", _mapping) or {}
+    run = Run(folder)
+    run.facts = run._read("run.json", _document) or {}
     run.recipe_text = run._read("recipe.yaml", lambda path: path.read_text(encoding="utf-8")) or ""
     run.recipe = run._read("recipe.yaml", lambda path: _checked(yaml.safe_load(path.read_bytes()))) or {}
     run.rows = run._read("metrics.jsonl", _rows) or []
@@ -178,23 +183,16 @@ def read_run(folder: Path) -> Run:
 def read_runs(folders: Sequence[Path]) -> list[Run]:
     """Read several runs and give each a label of its own: name, else folder, else path."""
     runs = [read_run(folder) for folder in folders]
-    choices: tuple[Callable[[Run], str], ...] = (
-        lambda run: run.name,
-        lambda run: run.path.resolve().name,
-        lambda run: str(run.path),
-    )
-    for choice in choices:
-        labels = [choice(run) for run in runs]
-        if len(set(labels)) == len(runs):
-            break
-    else:
-        labels = [f"{label} ({i})" for i, label in enumerate(labels, 1)]
-    for run, label in zip(runs, labels, strict=True):
-        run.label = label
+    paths = [str(run.path) for run in runs]
+    choices = [run.name for run in runs], [run.path.resolve().name for run in runs], paths
+    numbered = [f"{path} ({i})" for i, path in enumerate(paths, 1)]
+    labels = next((labels for labels in choices if len(set(labels)) == len(runs)), numbered)
+    for i, (run, label) in enumerate(zip(runs, labels, strict=True)):
+        run.label, run.colour = label, i % COLOURS
     return runs
 
 
-def _mapping(path: Path) -> dict[str, Any]:
+def _document(path: Path) -> dict[str, Any]:
     return _checked(json.loads(path.read_bytes()))
 
 
@@ -234,13 +232,14 @@ def _finite(value: Any) -> float | None:
     return value if isinstance(value, int) else float(f"{value:.6g}")
 
 
-def _samples(path: Path) -> Samples:
+def _samples(path: Path) -> Samples | None:
+    """Return some of a run's images; None if it has made points."""
     with np.load(path) as arrays:
         images, points, labels = (arrays.get(name) for name in ("images", "points", "labels"))
     if images is None:
         if points is None:
             raise ValueError("it has neither images nor points")
-        return Samples(None, None, len(points))
+        return None
     if images.ndim != 4 or images.dtype != np.uint8 or not len(images):
         raise ValueError("its images are not n×C×H×W bytes")
     if labels is None:
@@ -258,16 +257,15 @@ def _png(path: Path) -> tuple[bytes, tuple[int, int]]:
         return content, picture.size
 
 
-def _bare_scores(metrics: Any) -> Evaluation | None:
+def _bare_scores(metrics: Any) -> Evaluation:
     """Return the scores of run.json, a mapping from name to number: all that runs of long ago have."""
-    numbers = _part(metrics)
-    scores = [Score(str(name), float(value)) for name, value in numbers.items() if _is_number(value)]
-    return Evaluation(tuple(scores)) if scores else None
+    scores = [Score(str(name), float(value)) for name, value in mapping(metrics).items() if _is_number(value)]
+    return Evaluation(tuple(scores))
 
 
 def _evaluation(path: Path) -> Evaluation:
     """Return what metrics.json says; raise ValueError if it is not made like one."""
-    content = _mapping(path)
+    content = _document(path)
     entries = content.get("scores")
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ValueError("it has no list of scores")
@@ -283,7 +281,7 @@ def _score(entry: dict[str, Any]) -> Score:
     name, value = entry.get("name"), entry.get("value")
     if not isinstance(name, str) or not isinstance(value, (int, float)):
         raise ValueError("a score has no name or no value")
-    against = _part(entry.get("against"))
+    against = mapping(entry.get("against"))
     count, samples, seconds = against.get("count"), entry.get("samples"), entry.get("seconds")
     return Score(
         name=name,
@@ -295,14 +293,14 @@ def _score(entry: dict[str, Any]) -> Score:
         digest=str(against.get("sha256") or ""),
         samples=samples if isinstance(samples, int) else None,
         protocol=str(entry.get("protocol") or ""),
-        parameters=_part(entry.get("parameters")),
+        parameters=mapping(entry.get("parameters")),
         seconds=float(seconds) if isinstance(seconds, (int, float)) else None,
     )
 
 
 def _evaluation_facts(content: dict[str, Any]) -> dict[str, str]:
     """Return what stands beside the scores, in words."""
-    generated, weights, device = (_part(content.get(key)) for key in ("generated", "weights", "device"))
+    generated, weights, device = (mapping(content.get(key)) for key in ("generated", "weights", "device"))
     evaluated, available = generated.get("count"), generated.get("available")
     of = f" of {available:,}" if _is_number(available) and available != evaluated else ""
     facts = {
@@ -313,7 +311,7 @@ def _evaluation_facts(content: dict[str, Any]) -> dict[str, str]:
         "evaluated on": device.get("name") or device.get("type"),
         "evaluated at": content.get("finished"),
     }
-    versions = {f"{name} (evaluation)": version for name, version in _part(content.get("versions")).items()}
+    versions = {f"{name} (evaluation)": version for name, version in mapping(content.get("versions")).items()}
     return {name: str(value) for name, value in {**facts, **versions}.items() if value}
 
 
@@ -321,7 +319,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _part(value: Any) -> dict[str, Any]:
+def mapping(value: Any) -> dict[str, Any]:
+    """Return a value that is a mapping, and an empty one instead of anything else."""
     return value if isinstance(value, dict) else {}
 
 

@@ -28,6 +28,7 @@ from cswf_core.runs.durable import (
     fingerprint,
     make_folder,
     read_tensors,
+    refuse_changed,
     remove_parts,
     write_durably,
     write_tensors,
@@ -158,14 +159,8 @@ class CheckpointFolder:
 
     def _read(self, entry: Mapping[str, Any]) -> Checkpoint:
         path = self.path / entry["file"]
-        if not path.is_file():
-            raise RunError(f"{path} is missing")
         if "sha256" in entry:
-            size = path.stat().st_size
-            if size != entry["bytes"]:
-                raise RunError(f"{path} has {size:,} bytes and should have {entry['bytes']:,}")
-            if fingerprint(path) != entry["sha256"]:
-                raise RunError(f"{path} is not what was written: its checksum differs")
+            refuse_changed(path, entry["sha256"], entry["bytes"])
         tensors, facts = read_tensors(path)
         if not isinstance(facts, dict) or not facts.keys() >= FACTS:
             raise RunError(f"{path} is no checkpoint of ours")

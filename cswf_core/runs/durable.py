@@ -95,6 +95,16 @@ def fingerprint(path: Path) -> str:
     return sha.hexdigest()
 
 
+def refuse_changed(path: Path, sha256: str, size: int | None = None) -> None:
+    """Raise `RunError` if a file is missing, or is not what was written."""
+    if not path.is_file():
+        raise RunError(f"{path} is missing")
+    if size is not None and path.stat().st_size != size:
+        raise RunError(f"{path} has {path.stat().st_size:,} bytes and should have {size:,}")
+    if fingerprint(path) != sha256:
+        raise RunError(f"{path} is not what was written: its checksum differs")
+
+
 @lru_cache
 def _umask() -> int:
     """Return the permissions that new files do not get. It can be read only by setting it."""

@@ -18,19 +18,11 @@ import torch
 from torch import Tensor
 
 from cswf_core.interfaces import CDFEstimator, FittedCDF, Rows, TransportMap, parameter
-from cswf_core.kernels.histogram import (
-    composed,
-    counted,
-    displaced,
-    inverse,
-    looked_up,
-    positions,
-)
+from cswf_core.kernels.histogram import composed, counted, displaced, inverse, looked_up, positions
 from cswf_core.kernels.rows import Counted
 
 
-def _power_of_two(instance: Any, attribute: attrs.Attribute[Any], value: int) -> None:
-    del instance
+def _power_of_two(_instance: Any, attribute: attrs.Attribute[Any], value: int) -> None:
     if value & (value - 1):
         nearest = 1 << value.bit_length() - 1
         raise ValueError(f"{attribute.name} must be a power of two, such as {nearest}, got {value}")

@@ -26,7 +26,7 @@ class Luminance(Observation):
 
     def seen(self, x: Tensor) -> Tensor:
         """Return the part of each pixel's colour that its luminance determines: d×n → d×n."""
-        w = self._weights(x)
+        w = _weights(x.dtype, x.device)
         return (w * self._grey(x) / w.square().sum()).reshape(x.shape)
 
     def shown(self, x: Tensor) -> Tensor:
@@ -34,15 +34,11 @@ class Luminance(Observation):
         return self._grey(x).expand(3, -1, -1).reshape(x.shape)
 
     def _grey(self, x: Tensor) -> Tensor:
-        return (self._weights(x) * x.reshape(3, -1, x.shape[1])).sum(dim=0, keepdim=True)
-
-    @staticmethod
-    def _weights(x: Tensor) -> Tensor:
-        return _weights_on(x.dtype, x.device)
+        return (_weights(x.dtype, x.device) * x.reshape(3, -1, x.shape[1])).sum(dim=0, keepdim=True)
 
 
 @lru_cache
-def _weights_on(dtype: torch.dtype, device: torch.device) -> Tensor:
+def _weights(dtype: torch.dtype, device: torch.device) -> Tensor:
     """Keep the weights on their device: a copy there at every step would make it wait."""
     return torch.tensor(LUMINANCE, dtype=dtype, device=device)[:, None, None]
 

@@ -13,22 +13,26 @@ from torch import Tensor
 from cswf_core.interfaces import ConditionEncoder, Conditions, Dataset, Draw
 
 
-@attrs.frozen(kw_only=True)
-class NoCondition(ConditionEncoder):
-    """Unconditional."""
-
-    amplifier = 0.0
+class WithoutVector(ConditionEncoder):
+    """Base of conditions of which nothing stands beside x."""
 
     def length(self, data: Dataset) -> int:
         """l = 0."""
         del data
         return 0
 
+    def project(self, theta_y: Tensor, conditions: Conditions) -> Tensor:
+        """Never called: l = 0."""
+        raise NotImplementedError("there is no vector to project")
+
+
+@attrs.frozen(kw_only=True)
+class NoCondition(WithoutVector):
+    """Unconditional."""
+
+    amplifier = 0.0
+
     def draw(self, data: Dataset, count: int, draw: Draw) -> Conditions:
         """Return no labels and no vectors."""
         del data, count, draw
         return Conditions()
-
-    def project(self, theta_y: Tensor, conditions: Conditions) -> Tensor:
-        """Never called: l = 0."""
-        raise NotImplementedError("there is no condition to project")

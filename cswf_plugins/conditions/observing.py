@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import attrs
 import torch
-from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import ConditionEncoder, Conditions, Dataset, Draw, parameter
+from cswf_core.interfaces import Conditions, Dataset, Draw, parameter
+from cswf_plugins.conditions.none import WithoutVector
 
 
 @attrs.frozen(kw_only=True)
-class Observing(ConditionEncoder):
-    """A condition that sees a part of each image.
+class Observing(WithoutVector):
+    """A condition that sees a part of each image, which is projected with x.
 
     Y₀ comes from the data, as in the paper. Some particles can be given held-out images instead, several to
     each, to see how the flow completes what it has never seen.
@@ -21,15 +21,6 @@ class Observing(ConditionEncoder):
     amplifier: float = parameter("ξ: how much what is seen is stretched; 0 ignores it", default=1.0, at_least=0)
     held_out: int = parameter("held-out images that some of the particles complete", default=0, at_least=0)
     completions: int = parameter("particles for each of them", default=5, at_least=1)
-
-    def length(self, data: Dataset) -> int:
-        """l = 0: Y is a part of x and is projected with it."""
-        del data
-        return 0
-
-    def project(self, theta_y: Tensor, conditions: Conditions) -> Tensor:
-        """Never called: l = 0."""
-        raise NotImplementedError("what is seen is projected with x itself")
 
     def draw(self, data: Dataset, count: int, draw: Draw) -> Conditions:
         """Return the image that each particle completes: held-out ones first, then random ones of the data."""

@@ -19,8 +19,7 @@ from cswf_core.interfaces import Conditions, Dataset, Draw, parameter
 from cswf_plugins.conditions.joint import JointDirections
 
 
-def _shares(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    del instance
+def _shares(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value and (min(value) < 0 or not 0 < sum(value) < math.inf):
         raise ValueError(f"{attribute.name} must be shares of 0 or more, not all of them 0, got {list(value)}")
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import attrs
 import torch
-from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import ConditionEncoder, Conditions, Dataset, Stratum
+from cswf_core.interfaces import Conditions, Dataset, Stratum
+from cswf_plugins.conditions.none import WithoutVector
 
 
 @attrs.frozen(kw_only=True)
-class Separate(ConditionEncoder):
+class Separate(WithoutVector):
     """One flow per class."""
 
     amplifier = 0.0
@@ -27,10 +27,6 @@ class Separate(ConditionEncoder):
         if data.conditions.labels is None:
             raise DataError("condition 'separate' needs labelled data, and this data set has no labels")
         return 0
-
-    def project(self, theta_y: Tensor, conditions: Conditions) -> Tensor:
-        """Never called: l = 0."""
-        raise NotImplementedError("classes are kept apart, not projected")
 
     def strata(self, particles: Conditions, data: Conditions) -> list[Stratum]:
         """Pair the particles of each class with the data of that class."""

@@ -9,7 +9,6 @@ When not to use it: where there are no files yet; they cannot be downloaded auto
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
 
 import attrs
 import numpy as np
@@ -31,7 +30,7 @@ LAST = (162_770, 182_637)
 class CelebA(ImageSource):
     """Faces of celebrities, cropped and resized."""
 
-    NAME: ClassVar[str] = "celeba"
+    NAME = "celeba"
 
     root: Path | None = parameter(ROOT_HELP, default=None)
     split: Split = parameter(SPLIT_HELP, default="train")
@@ -84,9 +83,8 @@ def _by_number(files: list[Path]) -> Whole:
 def _by_partition(partition: Path, files: list[Path]) -> Whole:
     """Return each file's split from lines such as `000001.jpg 0`."""
     splits = {}
-    for number, line in enumerate(
-        partition.read_text(encoding="utf-8", errors="replace").splitlines(), start=1
-    ):
+    lines = partition.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines, start=1):
         words = line.split()
         if not words:
             continue

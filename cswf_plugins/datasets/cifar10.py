@@ -28,26 +28,15 @@ PIXELS = 3 * 32 * 32
 class Cifar10(PublishedImages):
     """Colour photographs of animals and vehicles of 32×32 pixels."""
 
-    NAME: ClassVar[str] = "cifar10"
-    FOLDERS: ClassVar[tuple[str, ...]] = ("cifar-10-batches-bin", "cifar-10-batches-py")
+    NAME = "cifar10"
+    FOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py")
     FILES: ClassVar[dict[Split, tuple[str, ...]]] = {
         "train": tuple(f"data_batch_{i}" for i in range(1, 6)),
         "test": ("test_batch",),
     }
-    SUFFIXES: ClassVar[tuple[str, ...]] = (".bin", "")
-    TORCHVISION: ClassVar[tuple[str, str]] = ("CIFAR10", "cifar-10-batches-py")
-    CLASSES: ClassVar[tuple[str, ...]] = (
-        "airplane",
-        "automobile",
-        "bird",
-        "cat",
-        "deer",
-        "dog",
-        "frog",
-        "horse",
-        "ship",
-        "truck",
-    )
+    SUFFIXES = (".bin", "")
+    TORCHVISION = ("CIFAR10", "cifar-10-batches-py")
+    CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
     def _read(self, files: list[Path]) -> tuple[Bytes, Whole]:
         batches = [read_binary(path) if path.suffix == ".bin" else read_python(path) for path in files]

@@ -17,8 +17,7 @@ from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Space
 LEVELS = 17
 
 
-def _digits_only(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    del instance
+def _digits_only(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     unknown = [c for c in value if not 0 <= c <= 9]
     if unknown:
         raise ValueError(f"{attribute.name} must be digits from 0 to 9, got {unknown[0]}")

@@ -7,8 +7,6 @@ When not to use it: for colours; `cifar10` has them.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import attrs
 
 from cswf_plugins.datasets.idx import IdxImages
@@ -18,10 +16,10 @@ from cswf_plugins.datasets.idx import IdxImages
 class FashionMnist(IdxImages):
     """Pictures of clothes, shoes and bags of 28×28 pixels."""
 
-    NAME: ClassVar[str] = "fashion-mnist"
-    FOLDERS: ClassVar[tuple[str, ...]] = ("fashion-mnist", "FashionMNIST/raw")
-    TORCHVISION: ClassVar[tuple[str, str]] = ("FashionMNIST", "FashionMNIST/raw")
-    CLASSES: ClassVar[tuple[str, ...]] = (
+    NAME = "fashion-mnist"
+    FOLDERS = ("fashion-mnist", "FashionMNIST/raw")
+    TORCHVISION = ("FashionMNIST", "FashionMNIST/raw")
+    CLASSES = (
         "T-shirt/top",
         "Trouser",
         "Pullover",

@@ -22,9 +22,11 @@ import numpy as np
 from PIL import Image
 
 from cswf_core.errors import DataError
-from cswf_core.pictures.read import read_picture
+from cswf_core.pictures.read import files_in, read_picture
 from cswf_plugins.cache import write_cached
 from cswf_plugins.datasets.images import Bytes, data_root
+
+__all__ = ["Cut", "decoded", "files_in"]
 
 VERSION = 1
 """To be raised when the same files and settings give other bytes."""
@@ -42,13 +44,6 @@ class Cut:
     channels: int = 3
     crop: int | None = None
     """Side of the square that is cut out of the middle; the largest there is if None."""
-
-
-def files_in(folder: Path, endings: tuple[str, ...]) -> list[Path]:
-    """Return the files of a folder with one of these endings (in small letters), sorted by name."""
-    with os.scandir(folder) as entries:
-        names = [e.name for e in entries if not e.name.startswith(".") and e.is_file()]
-    return [folder / name for name in sorted(names) if name.lower().endswith(endings)]
 
 
 def decoded(folder: Path, files: Sequence[Path], cut: Cut, root: Path | None = None) -> Bytes:

@@ -32,7 +32,7 @@ class IdxImages(PublishedImages):
         "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
         "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
     }
-    SUFFIXES: ClassVar[tuple[str, ...]] = ("", ".gz")
+    SUFFIXES = ("", ".gz")
 
     def _read(self, files: list[Path]) -> tuple[Bytes, Whole]:
         images, labels = read_idx(files[0], 3), read_idx(files[1], 1)

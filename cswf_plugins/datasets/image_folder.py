@@ -8,23 +8,20 @@ When not to use it: for pictures that must not be cropped, or with more than 8 b
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import attrs
 import numpy as np
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Draw, parameter
-from cswf_plugins.datasets.folders import Cut, decoded, files_in
+from cswf_core.pictures.read import KINDS, find_pictures
+from cswf_plugins.datasets.folders import Cut, decoded
 from cswf_plugins.datasets.images import CLASSES_HELP, ImageSource, Pictures, Whole, class_numbers
 
-ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 
-
-def _a_share(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    del instance
+def _a_share(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if not 0 <= value < 1:
         raise ValueError(f"{attribute.name} must be at least 0 and below 1, got {value!r}")
 
@@ -33,7 +30,7 @@ def _a_share(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None
 class ImageFolder(ImageSource):
     """Your own pictures from a folder."""
 
-    NAME: ClassVar[str] = "image-folder"
+    NAME = "image-folder"
 
     path: Path = parameter("the folder; a relative path counts from the recipe that names it")
     size: int = parameter("side of the images, in pixels", at_least=1)
@@ -50,7 +47,10 @@ class ImageFolder(ImageSource):
 
     def _pictures(self, draw: Draw) -> tuple[Pictures, Pictures | None]:
         folder = self.path.expanduser().absolute()
-        files, labels, classes = _find_pictures(folder)
+        if not folder.is_dir():
+            reason = "is not a folder" if folder.exists() else "does not exist"
+            raise DataError(f"{folder} {reason}; path must name a folder of pictures ({KINDS})")
+        files, labels, classes = find_pictures(folder)
         if classes:
             class_numbers(self.classes, classes)  # a wrong name is said before decoding, not after
         # Chosen before classes are, so that a class's share is the same whichever others are taken.
@@ -68,28 +68,3 @@ class ImageFolder(ImageSource):
             share = min(round(self.held_out * len(members)), len(members) - 1)
             held[draw.host.permutation(members)[:share]] = True
         return held
-
-
-def _find_pictures(folder: Path) -> tuple[list[Path], Whole, tuple[str, ...]]:
-    """Return the pictures, the class of each, and the names of the classes, which may be none."""
-    kinds = ", ".join(ending[1:] for ending in ENDINGS)
-    if not folder.is_dir():
-        reason = "is not a folder" if folder.exists() else "does not exist"
-        raise DataError(f"{folder} {reason}; path must name a folder of pictures ({kinds})")
-    with os.scandir(folder) as entries:
-        names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
-    inside = {name: files_in(folder / name, ENDINGS) for name in names}
-    inside = {name: files for name, files in inside.items() if files}
-    beside = files_in(folder, ENDINGS)
-    if inside and beside:
-        raise DataError(
-            f"{folder} has pictures of its own, such as {beside[0].name}, beside folders of them, such as "
-            f"{next(iter(inside))}; keep either, as each folder is a class"
-        )
-    if not inside and not beside:
-        raise DataError(f"{folder} has no pictures ({kinds}), neither in it nor in its folders")
-    if not inside:
-        return beside, np.zeros(len(beside), np.int64), ()
-    files = [path for paths in inside.values() for path in paths]
-    labels = np.repeat(np.arange(len(inside)), [len(paths) for paths in inside.values()])
-    return files, labels.astype(np.int64), tuple(inside)

@@ -72,14 +72,8 @@ class Pictures:
             return self
         if self.labels is None:
             raise DataError(f"there are no classes to choose {wanted[0]!r} from")
-        numbers = class_numbers(wanted, self.classes)
-        members = self.take(np.flatnonzero(np.isin(self.labels, numbers)))
-        assert members.labels is not None
-        return attrs.evolve(
-            members,
-            labels=np.searchsorted(numbers, members.labels).astype(np.int64),
-            classes=tuple(self.classes[c] for c in numbers),
-        )
+        index, labels, classes = members(wanted, self.labels, self.classes)
+        return attrs.evolve(self, rows=self.rows[index], labels=labels, classes=classes)
 
 
 @attrs.frozen(kw_only=True)
@@ -148,6 +142,16 @@ def class_numbers(wanted: tuple[str, ...], classes: tuple[str, ...]) -> list[int
             raise DataError(f"there is no class {name!r}{did_you_mean(name, classes)}")
         chosen.add(number)
     return sorted(chosen)
+
+
+def members(
+    wanted: tuple[str, ...], labels: Whole, classes: tuple[str, ...]
+) -> tuple[Whole, Whole, tuple[str, ...]]:
+    """Return which samples are of these classes, their labels renumbered from 0, and the classes' names."""
+    numbers = class_numbers(wanted, classes)
+    index = np.flatnonzero(np.isin(labels, numbers))
+    renumbered = np.searchsorted(numbers, labels[index]).astype(np.int64)
+    return index, renumbered, tuple(classes[c] for c in numbers)
 
 
 def subset(available: int, count: int | None, draw: Draw) -> Whole:

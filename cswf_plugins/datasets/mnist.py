@@ -7,8 +7,6 @@ When not to use it: to try something out; `digits` needs no download and is 40 t
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import attrs
 
 from cswf_plugins.datasets.idx import IdxImages
@@ -18,7 +16,7 @@ from cswf_plugins.datasets.idx import IdxImages
 class Mnist(IdxImages):
     """Handwritten digits of 28×28 pixels."""
 
-    NAME: ClassVar[str] = "mnist"
-    FOLDERS: ClassVar[tuple[str, ...]] = ("mnist", "MNIST/raw")
-    TORCHVISION: ClassVar[tuple[str, str]] = ("MNIST", "MNIST/raw")
-    CLASSES: ClassVar[tuple[str, ...]] = tuple(str(digit) for digit in range(10))
+    NAME = "mnist"
+    FOLDERS = ("mnist", "MNIST/raw")
+    TORCHVISION = ("MNIST", "MNIST/raw")
+    CLASSES = tuple(str(digit) for digit in range(10))

@@ -8,7 +8,6 @@ When not to use it: for data sets that have a plugin of their own.
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import attrs
@@ -23,7 +22,7 @@ from cswf_plugins.datasets.images import (
     DEQUANTISE_HELP,
     Dequantise,
     add_noise,
-    class_numbers,
+    members,
     subset,
 )
 
@@ -67,15 +66,10 @@ class Npz(DatasetSource):
             labels = data.conditions.labels
             if labels is None:
                 raise DataError(f"there are no 'labels' to choose class {self.classes[0]!r} from")
-            numbers = class_numbers(self.classes, data.classes)
-            data = data.take(torch.isin(labels, torch.tensor(numbers)).nonzero()[:, 0])
-            assert data.conditions.labels is not None
-            renumbered = torch.searchsorted(torch.tensor(numbers), data.conditions.labels)
-            data = attrs.evolve(
-                data,
-                conditions=attrs.evolve(data.conditions, labels=renumbered),
-                classes=tuple(data.classes[c] for c in numbers),
-            )
+            index, renumbered, classes = members(self.classes, labels.numpy(), data.classes)
+            data = data.take(torch.from_numpy(index))
+            conditions = attrs.evolve(data.conditions, labels=torch.from_numpy(renumbered))
+            data = attrs.evolve(data, conditions=conditions, classes=classes)
         if self.count is not None:
             data = data.take(torch.from_numpy(subset(len(data), self.count, draw)))
         return data
@@ -127,10 +121,8 @@ class Npz(DatasetSource):
         if images.shape[1] > 4 and images.shape[3] in (1, 3, 4):
             shape = "×".join(map(str, images.shape))
             raise self._error(f"'images' must have channels before rows and columns, n×C×H×W, got {shape}")
-        x, space = (
-            self._columns("images", images.reshape(len(images), math.prod(images.shape[1:])), dtype),
-            Space(images.shape[1:]),
-        )
+        space = Space(images.shape[1:])
+        x = self._columns("images", images.reshape(len(images), space.dimension), dtype)
         if images.dtype.kind == "u":
             if images.dtype != np.uint8:
                 raise self._error(f"'images' must have 8 bits per value, got {images.dtype}")

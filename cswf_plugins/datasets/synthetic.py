@@ -26,8 +26,7 @@ SPREAD = 0.5
 """Standard deviation of a value before tanh."""
 
 
-def _shape(instance: Any, attribute: attrs.Attribute[Any], value: Sequence[int]) -> None:
-    del instance
+def _shape(_instance: Any, attribute: attrs.Attribute[Any], value: Sequence[int]) -> None:
     if len(value) not in (1, 3) or min(value) < 1:
         raise ValueError(f"{attribute.name} must be [C, H, W] or [d], of 1 or more each, got {list(value)}")
 

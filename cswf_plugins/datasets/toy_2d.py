@@ -19,14 +19,12 @@ from torch import Tensor
 from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Space, parameter
 
 
-def _not_empty(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    del instance
+def _not_empty(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if not value:
         raise ValueError(f"{attribute.name} must name at least one component")
 
 
-def _positive(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    del instance
+def _positive(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if min(value) <= 0:
         raise ValueError(f"{attribute.name} must be above 0 in both directions, got {list(value)}")
 

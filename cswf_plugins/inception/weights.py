@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import logging
+import shutil
 import tempfile
 import urllib.request
 from pathlib import Path
-from typing import IO
 
 import attrs
 
@@ -97,22 +96,15 @@ def _fetched(folder: Path) -> Path:
     try:
         address = importlib.import_module("cleanfid.downloads_helper").inception_url
         make_folder(folder)
-        with replacing(target) as temporary, temporary.open("wb") as file:
-            _receive(address, file)
+        with urllib.request.urlopen(address, timeout=SILENCE_S) as answer, replacing(target) as temporary:
+            with temporary.open("wb") as file:
+                shutil.copyfileobj(answer, file)
+            if fingerprint(temporary) != WHOLE.sha256:
+                raise DataError("what arrived is not the published file")
     except Exception as error:  # urllib, ssl and sockets each raise their own
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise _missing(f"and could not be downloaded ({reason})") from None
     return target
-
-
-def _receive(address: str, file: IO[bytes]) -> None:
-    sha = hashlib.sha256()
-    with urllib.request.urlopen(address, timeout=SILENCE_S) as answer:
-        while block := answer.read(1 << 20):
-            file.write(block)
-            sha.update(block)
-    if sha.hexdigest() != WHOLE.sha256:
-        raise DataError("what arrived is not the published file")
 
 
 def _missing(reason: str) -> DataError:

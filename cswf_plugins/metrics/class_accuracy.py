@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import attrs
 import torch
@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Draw, Metric, Result, Workbench, parameter
-from cswf_plugins.metrics.checks import labels_of
+from cswf_plugins.metrics.inception import labels_of
 
 SMALLEST_SIDE = 4
 LONGEST_SIDE = 32
@@ -114,7 +114,7 @@ class ClassAccuracy(Metric):
         batch = min(self.batch, len(images))
         steps = min(self.steps, math.ceil(PASSES * len(images) / batch))
         varied = Variation.of(training)
-        with _training():
+        with _repeatable(), torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode
             network = Classifier(training.space.shape, max(len(training.classes), 1 + int(labels.max())), draw)
             for done in network.learn(images, labels, varied, steps, batch, draw):
                 bench.tell("training a classifier", done, steps)
@@ -256,15 +256,6 @@ def _scaled(images: Tensor) -> Tensor:
     return (images.float() - 127.5) / 64
 
 
-@contextmanager
-def _repeatable() -> Iterator[None]:
+def _repeatable() -> AbstractContextManager[None]:
     """Let convolutions give the same numbers twice."""
-    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=True):
-        yield
-
-
-@contextmanager
-def _training() -> Iterator[None]:
-    """Let gradients be taken whatever the caller's mode, and repeatably."""
-    with _repeatable(), torch.inference_mode(False), torch.enable_grad():
-        yield
+    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=True)

@@ -14,33 +14,29 @@ import attrs
 import torch
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench, parameter
+from cswf_core.interfaces import Comparison, Dataset, Result, Workbench
 from cswf_core.kernels.frechet import frechet_distance, moments
-from cswf_plugins.inception.features import features
-from cswf_plugins.inception.network import MODE_HELP, Mode
-from cswf_plugins.metrics.checks import check_images, labels_of
-from cswf_plugins.metrics.fid import RESIZED, named
+from cswf_plugins.metrics.inception import InceptionMetric, labels_of
 
 
 @attrs.frozen(kw_only=True)
-class ClassFid(Metric):
+class ClassFid(InceptionMetric):
     """Fréchet Inception distance for each class."""
 
+    NAME = "class-fid"
     better = "lower"
-
-    mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
 
     def check(self, data: Dataset, bench: Workbench) -> None:
         """Look for labels and for the network's file."""
         labels_of(data, "class-fid", "the data")
-        check_images(data, bench, "class-fid")
+        super().check(data, bench)
 
     def compute(self, comparison: Comparison) -> Result:
         """Return `class_fid`, the mean, and `class_fid.NAME` for each class that was asked for."""
         wanted = labels_of(comparison.generated, "class-fid", "the generated samples")
         labelled = labels_of(comparison.real, "class-fid", "the real samples")
-        p, q = (features(comparison, samples, self.mode) for samples in (comparison.generated, comparison.real))
-        name, scores = named("class_fid", self.mode), {}
+        p, q = self.features(comparison)
+        name, scores = self.named("class_fid"), {}
         present = torch.unique(wanted).tolist()
         for done, c in enumerate(present):
             called, theirs = _same_class(c, comparison.generated.classes, comparison.real.classes)
@@ -53,7 +49,7 @@ class ClassFid(Metric):
             comparison.bench.tell("FID by class", done + 1, len(present))
         protocol = (
             f"Fréchet distance for each of {len(present)} classes by itself, {len(p):,} generated and "
-            f"{len(q):,} real images in all, {RESIZED[self.mode]}"
+            f"{len(q):,} real images in all, {self.resized}"
         )
         return Result({name: sum(scores.values()) / len(scores)}, protocol, details=scores)
 

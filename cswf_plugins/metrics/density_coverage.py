@@ -11,38 +11,32 @@ from __future__ import annotations
 
 import attrs
 
-from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench, parameter
+from cswf_core.interfaces import Comparison, Result, parameter
 from cswf_core.kernels.neighbours import nearest_other, within_any
-from cswf_plugins.inception.network import MODE_HELP, Mode
-from cswf_plugins.metrics.checks import check_images
-from cswf_plugins.metrics.fid import RESIZED, named
+from cswf_plugins.metrics.inception import InceptionMetric
 from cswf_plugins.metrics.precision_recall import equal_parts
 
 
 @attrs.frozen(kw_only=True)
-class DensityCoverage(Metric):
+class DensityCoverage(InceptionMetric):
     """Density and coverage by nearest neighbours."""
 
+    NAME = "density-coverage"
     better = "higher"
     customary = 50_000
 
     k: int = parameter("which neighbour a ball reaches to", default=5, at_least=1)
-    mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
-
-    def check(self, data: Dataset, bench: Workbench) -> None:
-        """Look for the network's file."""
-        check_images(data, bench, "density-coverage")
 
     def compute(self, comparison: Comparison) -> Result:
         """Return `density` and `coverage`."""
-        p, q = equal_parts(comparison, self.mode, self.k, "density-coverage")
+        p, q = equal_parts(self, comparison, self.k)
         counts, held = within_any(p, q, nearest_other(q, self.k)[:, -1])
         scores = {
-            named("density", self.mode): float(counts.double().mean()) / self.k,
-            named("coverage", self.mode): float(held.double().mean()),
+            self.named("density"): float(counts.double().mean()) / self.k,
+            self.named("coverage"): float(held.double().mean()),
         }
         protocol = (
             f"balls to the {self.k} nearest neighbours among Inception features of {len(q):,} real images, "
-            f"{RESIZED[self.mode]}; {len(p):,} generated"
+            f"{self.resized}; {len(p):,} generated"
         )
         return Result(scores, protocol, samples=len(p))

@@ -10,48 +10,30 @@ are customary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import attrs
 
-from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench, parameter
+from cswf_core.interfaces import Comparison, Result
 from cswf_core.kernels.frechet import frechet_distance
 from cswf_plugins.inception.features import feature_moments
-from cswf_plugins.inception.network import MODE_HELP, Mode
-from cswf_plugins.metrics.checks import check_count, check_images
-
-RESIZED: Mapping[Mode, str] = {
-    "legacy_tensorflow": "resized to 299 by TensorFlow 1's bilinear rule (clean-fid's mode legacy_tensorflow)",
-    "clean": "resized to 299 by Pillow's bicubic filter (clean-fid's mode clean)",
-}
-
-
-def named(score: str, mode: Mode) -> str:
-    """Return a score's name: plain for the classic mode, with the mode behind for the other."""
-    return score if mode == "legacy_tensorflow" else f"{score}_{mode}"
+from cswf_plugins.metrics.inception import InceptionMetric
 
 
 @attrs.frozen(kw_only=True)
-class Fid(Metric):
+class Fid(InceptionMetric):
     """Fréchet Inception distance."""
 
+    NAME = "fid"
     better = "lower"
     customary = 50_000
-
-    mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
-
-    def check(self, data: Dataset, bench: Workbench) -> None:
-        """Look for the network's file."""
-        check_images(data, bench, "fid")
 
     def compute(self, comparison: Comparison) -> Result:
         """Return `fid`, or `fid_clean`."""
         generated, real = comparison.generated, comparison.real
-        check_count(generated, "fid", "generated")
-        check_count(real, "fid", "real")
+        self.check_count(generated, "generated")
+        self.check_count(real, "real")
         p, q = (feature_moments(comparison, samples, self.mode) for samples in (generated, real))
         protocol = (
             f"Fréchet distance between Inception pool features of {len(generated):,} generated and "
-            f"{len(real):,} real images, {RESIZED[self.mode]}, in float64 by eigenvalues"
+            f"{len(real):,} real images, {self.resized}, in float64 by eigenvalues"
         )
-        return Result({named("fid", self.mode): frechet_distance(p, q)}, protocol)
+        return Result({self.named("fid"): frechet_distance(p, q)}, protocol)

@@ -12,32 +12,25 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench, parameter
-from cswf_plugins.inception.features import features
-from cswf_plugins.inception.network import MODE_HELP, Mode
-from cswf_plugins.metrics.checks import check_count, check_images
-from cswf_plugins.metrics.fid import RESIZED, named
+from cswf_core.interfaces import Comparison, Result, parameter
+from cswf_plugins.metrics.inception import InceptionMetric
 
 
 @attrs.frozen(kw_only=True)
-class Kid(Metric):
+class Kid(InceptionMetric):
     """Kernel Inception distance."""
 
+    NAME = "kid"
     better = "lower"
 
-    mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
     subsets: int = parameter("how many random subsets are averaged over", default=100, at_least=1)
     subset_size: int = parameter("images of each set in a subset, at most", default=1000, at_least=2)
 
-    def check(self, data: Dataset, bench: Workbench) -> None:
-        """Look for the network's file."""
-        check_images(data, bench, "kid")
-
     def compute(self, comparison: Comparison) -> Result:
         """Return `kid`, or `kid_clean`."""
-        check_count(comparison.generated, "kid", "generated")
-        check_count(comparison.real, "kid", "real")
-        p, q = (features(comparison, samples, self.mode) for samples in (comparison.generated, comparison.real))
+        self.check_count(comparison.generated, "generated")
+        self.check_count(comparison.real, "real")
+        p, q = self.features(comparison)
         size = min(len(p), len(q), self.subset_size)
         host = comparison.draw.host
         total = 0.0
@@ -46,9 +39,9 @@ class Kid(Metric):
             total += kernel_distance(p[chosen[0]].double(), q[chosen[1]].double())
         protocol = (
             f"kernel distance, cubic kernel, mean over {self.subsets} subsets of {size:,} Inception features "
-            f"of each set, images {RESIZED[self.mode]}"
+            f"of each set, images {self.resized}"
         )
-        return Result({named("kid", self.mode): total / self.subsets}, protocol)
+        return Result({self.named("kid"): total / self.subsets}, protocol)
 
 
 def kernel_distance(p: Tensor, q: Tensor) -> float:

@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import BIN, Comparison, Dataset, Figure, Metric, Result, Workbench, parameter
+from cswf_core.interfaces import BIN, Comparison, Dataset, Figure, Result, Workbench, parameter
 from cswf_core.kernels.neighbours import nearest
 from cswf_plugins.inception.features import some_features
-from cswf_plugins.inception.network import MODE_HELP, Mode
-from cswf_plugins.metrics.checks import check_images
+from cswf_plugins.metrics.inception import InceptionMetric
 
 Where = Literal["pixels", "features"]
 
@@ -66,11 +65,8 @@ class Distances:
     def closer(self) -> float:
         """Chance that a sample is nearer than a real image; one half for samples that are as far as those."""
         ordered = self.real.sort().values
-        beyond = len(ordered) - torch.searchsorted(ordered, self.samples, right=True)
-        level = torch.searchsorted(ordered, self.samples, right=True) - torch.searchsorted(
-            ordered, self.samples
-        )
-        return float((beyond + level / 2).double().mean() / len(ordered))
+        below, up_to = (torch.searchsorted(ordered, self.samples, right=right) for right in (False, True))
+        return float((len(ordered) - (below + up_to) / 2).double().mean() / len(ordered))
 
     def warnings(self, control: str) -> list[str]:
         """Return a sentence for each sign of copying that cannot be chance: too many samples too near."""
@@ -106,9 +102,10 @@ class Distances:
 
 
 @attrs.frozen(kw_only=True)
-class NearestNeighbours(Metric):
+class NearestNeighbours(InceptionMetric):
     """Distances to the nearest training images, and a warning of copies."""
 
+    NAME = "nearest-neighbours"
     once = True
 
     spaces: tuple[Where, ...] = parameter(
@@ -117,12 +114,11 @@ class NearestNeighbours(Metric):
     samples: int = parameter(
         "how many samples and held-out images are looked at, at most", default=10_000, at_least=1
     )
-    mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
 
     def check(self, data: Dataset, bench: Workbench) -> None:
         """Look for the network's file if features are wanted."""
         if "features" in self.spaces:
-            check_images(data, bench, "nearest-neighbours")
+            super().check(data, bench)
         elif not data.space.is_image:
             raise DataError("metric 'nearest-neighbours' compares images, and these are points")
 

@@ -13,26 +13,23 @@ from __future__ import annotations
 import attrs
 import torch
 
-from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench, parameter
+from cswf_core.interfaces import Comparison, Dataset, Result, Workbench
 from cswf_plugins.inception.features import features
-from cswf_plugins.inception.network import MODE_HELP, Mode
-from cswf_plugins.metrics.checks import check_images
 from cswf_plugins.metrics.completions import check_completions, scored_completions
-from cswf_plugins.metrics.fid import RESIZED, named
+from cswf_plugins.metrics.inception import InceptionMetric
 
 
 @attrs.frozen(kw_only=True)
-class PerceptualDistance(Metric):
+class PerceptualDistance(InceptionMetric):
     """Distance of completions from their originals, in features."""
 
+    NAME = "perceptual-distance"
     better = "lower"
     once = True
 
-    mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
-
     def check(self, data: Dataset, bench: Workbench) -> None:
         """Look for the network's file."""
-        check_images(data, bench, "perceptual-distance")
+        super().check(data, bench)
         check_completions(data, "perceptual-distance")
 
     def compute(self, comparison: Comparison) -> Result:
@@ -46,12 +43,12 @@ class PerceptualDistance(Metric):
         }
         protocol = (
             "Euclidean distance between Inception pool features of a completion and of its original, "
-            f"mean over {scored.words}, {RESIZED[self.mode]}; perceptual_distance_best is the mean of "
+            f"mean over {scored.words}, {self.resized}; perceptual_distance_best is the mean of "
             "each image's nearest"
         )
         if len(q) > 1:
             between = torch.linalg.vector_norm(q - q.roll(1, dims=0), dim=1).double()
             scores["perceptual_distance_unrelated"] = float(between.mean())
             protocol += ", perceptual_distance_unrelated that from one original to another"
-        scores = {named(name, self.mode): value for name, value in scores.items()}
+        scores = {self.named(name): value for name, value in scores.items()}
         return Result(scores, protocol, samples=len(scored.completed))

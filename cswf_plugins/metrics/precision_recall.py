@@ -14,21 +14,18 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench, parameter
+from cswf_core.interfaces import Comparison, Result, parameter
 from cswf_core.kernels.neighbours import nearest_other, within_any
-from cswf_plugins.inception.features import features
-from cswf_plugins.inception.network import MODE_HELP, Mode
-from cswf_plugins.metrics.checks import check_images
-from cswf_plugins.metrics.fid import RESIZED, named
+from cswf_plugins.metrics.inception import InceptionMetric
 
 
-def equal_parts(comparison: Comparison, mode: Mode, k: int, metric: str) -> tuple[Tensor, Tensor]:
+def equal_parts(metric: InceptionMetric, comparison: Comparison, k: int) -> tuple[Tensor, Tensor]:
     """Return the features of as many generated as real images, chosen at random from the more: n×D each."""
-    whole = [features(comparison, samples, mode) for samples in (comparison.generated, comparison.real)]
+    whole = metric.features(comparison)
     size = min(map(len, whole))
     if size <= k:
         raise DataError(
-            f"metric '{metric}' looks at {k} neighbours and needs more images than that, got {size}"
+            f"metric '{metric.NAME}' looks at {k} neighbours and needs more images than that, got {size}"
         )
 
     def part(rows: Tensor) -> Tensor:
@@ -39,30 +36,26 @@ def equal_parts(comparison: Comparison, mode: Mode, k: int, metric: str) -> tupl
 
 
 @attrs.frozen(kw_only=True)
-class PrecisionRecall(Metric):
+class PrecisionRecall(InceptionMetric):
     """Precision and recall by nearest neighbours."""
 
+    NAME = "precision-recall"
     better = "higher"
     customary = 50_000
 
     k: int = parameter("which neighbour a ball reaches to", default=3, at_least=1)
-    mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
-
-    def check(self, data: Dataset, bench: Workbench) -> None:
-        """Look for the network's file."""
-        check_images(data, bench, "precision-recall")
 
     def compute(self, comparison: Comparison) -> Result:
         """Return `precision` and `recall`."""
-        p, q = equal_parts(comparison, self.mode, self.k, "precision-recall")
+        p, q = equal_parts(self, comparison, self.k)
         inside, _ = within_any(p, q, nearest_other(q, self.k)[:, -1])
         reached, _ = within_any(q, p, nearest_other(p, self.k)[:, -1])
         scores = {
-            named("precision", self.mode): float((inside > 0).double().mean()),
-            named("recall", self.mode): float((reached > 0).double().mean()),
+            self.named("precision"): float((inside > 0).double().mean()),
+            self.named("recall"): float((reached > 0).double().mean()),
         }
         protocol = (
             f"balls to the {self.k} nearest neighbours among Inception features of {len(p):,} generated and "
-            f"{len(q):,} real images, {RESIZED[self.mode]}"
+            f"{len(q):,} real images, {self.resized}"
         )
         return Result(scores, protocol, samples=len(p))

@@ -23,8 +23,7 @@ from cswf_core.interfaces import Draw, Projection, ProjectionSampler, Space, par
 from cswf_plugins.projections.patches import unit
 
 
-def _range(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    del instance
+def _range(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if not 0 <= value[0] <= value[1] <= 1:
         raise ValueError(f"{attribute.name} must be a range [low, high] within [0, 1], got {list(value)}")
 

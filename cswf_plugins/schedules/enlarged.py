@@ -17,13 +17,11 @@ class Enlarged(Upsampling):
     def __init__(self, coarse: Space, fine: Space, kernel: str) -> None:
         self.space = coarse
         self.fine = fine
-        lines = [resizing(k, size, kernel) * math.sqrt(k / size) for k, size in self._sides()]
+        sides = zip(coarse.shape[1:], fine.shape[1:], strict=True)
+        lines = [resizing(k, size, kernel) * math.sqrt(k / size) for k, size in sides]
         self._lines = [torch.from_numpy(line) for line in lines]
         self._grams = [line.T @ line for line in self._lines]
         self._placed: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
-
-    def _sides(self) -> list[tuple[int, int]]:
-        return list(zip(self.space.shape[1:], self.fine.shape[1:], strict=True))
 
     def up(self, t: Tensor) -> Tensor:
         """Return U t: C·k·k×n → C·H·W×n."""

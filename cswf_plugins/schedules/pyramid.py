@@ -102,8 +102,7 @@ class FadingStage(Stage):
         return self.step_size * (min(1.0, left / self.fading) if self.fading else 1.0)
 
 
-def _not_empty(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    del instance
+def _not_empty(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if not value:
         raise ValueError(f"{attribute.name} must have at least one entry")
 

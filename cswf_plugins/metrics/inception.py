@@ -1,0 +1,65 @@
+"""Base of the metrics that compare Inception features, and checks of samples that metrics share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import attrs
+from torch import Tensor
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Comparison, Dataset, Metric, Workbench, parameter
+from cswf_plugins.inception import weights
+from cswf_plugins.inception.features import features
+from cswf_plugins.inception.network import MODE_HELP, Mode
+
+RESIZED: Mapping[Mode, str] = {
+    "legacy_tensorflow": "resized to 299 by TensorFlow 1's bilinear rule (clean-fid's mode legacy_tensorflow)",
+    "clean": "resized to 299 by Pillow's bicubic filter (clean-fid's mode clean)",
+}
+
+
+@attrs.frozen(kw_only=True)
+class InceptionMetric(Metric):
+    """A metric of features, with the mode in which images are resized for the network."""
+
+    NAME: ClassVar[str]
+    """The plugin's name in recipes."""
+
+    mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
+
+    def check(self, data: Dataset, bench: Workbench) -> None:
+        """Raise where features cannot be had: for points, or without the network's file."""
+        if not data.space.is_image:
+            kind = f"these are samples in {data.space} dimensions"
+            raise DataError(f"metric '{self.NAME}' compares images; {kind}")
+        weights.find(bench)
+
+    @property
+    def resized(self) -> str:
+        """The mode in words, for a protocol."""
+        return RESIZED[self.mode]
+
+    def named(self, score: str) -> str:
+        """Return a score's name: plain for the classic mode, with the mode behind for the other."""
+        return score if self.mode == "legacy_tensorflow" else f"{score}_{self.mode}"
+
+    def features(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
+        """Return the features of the generated and of the real images: n×2,048 and m×2,048."""
+        p, q = (features(comparison, samples, self.mode) for samples in (comparison.generated, comparison.real))
+        return p, q
+
+    def check_count(self, samples: Dataset, kind: str) -> None:
+        """Raise where there are too few samples for a covariance."""
+        if len(samples) < 2:
+            raise DataError(
+                f"metric '{self.NAME}' needs at least two {kind} images, and there is {len(samples)}"
+            )
+
+
+def labels_of(samples: Dataset, metric: str, name: str) -> Tensor:
+    """Return the labels of samples, n on the CPU; raise where they have none."""
+    if samples.conditions.labels is None:
+        raise DataError(f"metric '{metric}' needs labels, and {name} have none")
+    return samples.conditions.labels.cpu()
