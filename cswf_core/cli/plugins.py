@@ -63,7 +63,7 @@ def _parameters(plugin: Plugin) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "type": option.kind.words(),
+            "type": option.kind.words,
             "required": option.required,
             "default": None if option.required else plain(option.default),
             "help": option.help,

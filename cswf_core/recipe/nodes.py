@@ -130,6 +130,11 @@ class Mapping:
 Node = Union[Scalar, Items, Mapping]  # noqa: UP007 - a forward reference that attrs can resolve on 3.10
 
 
+def is_null(node: Node) -> bool:
+    """Say whether a node is nothing: `key:` without a value, or `null`."""
+    return isinstance(node, Scalar) and node.value is None
+
+
 def resolve(raw: str) -> str | int | float | bool | None:
     """Return what an unquoted scalar means: YAML 1.2's core rules, without octal, hexadecimal, inf and nan."""
     if raw in _NULL:
@@ -185,8 +190,8 @@ def parse(text: str, origin: Location, problems: list[Problem]) -> Node | None:
         return _Reader(text, origin, problems).document()
     except UnicodeEncodeError:
         problems.append(Problem(origin, "the text is not valid UTF-8"))
-    except _TooDeepError as error:
-        problems.append(Problem(error.args[0], TOO_DEEP))
+    except RecipeError as error:
+        problems += error.problems
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         reason = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
@@ -198,10 +203,6 @@ def parse(text: str, origin: Location, problems: list[Problem]) -> Node | None:
 def _place(origin: Location, line: int, column: int) -> Location:
     first = line == 0
     return attrs.evolve(origin, line=origin.line + line, column=(origin.column if first else 1) + column)
-
-
-class _TooDeepError(Exception):
-    """Mappings or lists are nested deeper than DEEPEST at a place."""
 
 
 class _Reader:
@@ -228,7 +229,7 @@ class _Reader:
         where = self._where(event)
         self._refuse_extras(event)
         if depth > DEEPEST:
-            raise _TooDeepError(where)
+            raise RecipeError([Problem(where, TOO_DEEP)])
         if isinstance(event, yaml.SequenceStartEvent):
             return Items(where, tuple(self._items(depth)))
         if isinstance(event, yaml.MappingStartEvent):
