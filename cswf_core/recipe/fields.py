@@ -351,7 +351,11 @@ class Reader:
             return self.mismatch(node, _object(cls), path)
         known = options(cls)
         owner = owner or (f"'{path}'" if path else "")
-        self.unknown_keys(node, [*known, *extra], owner)
+        for key, entry in node.entries.items():
+            if key not in known and key not in extra:
+                near = did_you_mean(key, [*known, *extra])
+                hint = "; use 'extends' to build on a recipe" if key == "<<" else near
+                self.problem(entry.location, f"unknown key '{key}'{f' of {owner}' if owner else ''}{hint}")
         values = {name: self._option(node, option, path, owner) for name, option in known.items()}
         if _incomplete(values.values()):
             return MISSING
@@ -359,13 +363,6 @@ class Reader:
             return cls(**values)
         except Exception as error:
             return self.problem(node.location, f"{owner}: {error}" if owner else str(error))
-
-    def unknown_keys(self, node: Mapping, known: Collection[str], owner: str) -> None:
-        """Write down every key that is not known, with the nearest one that is."""
-        for key, entry in node.entries.items():
-            if key not in known:
-                hint = "; use 'extends' to build on a recipe" if key == "<<" else did_you_mean(key, known)
-                self.problem(entry.location, f"unknown key '{key}'{f' of {owner}' if owner else ''}{hint}")
 
     def _option(self, node: Mapping, option: Option, path: str, owner: str) -> Any:
         entry = node.entries.get(option.name)

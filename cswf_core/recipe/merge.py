@@ -26,6 +26,7 @@ from cswf_core.recipe.nodes import (
     RecipeError,
     Scalar,
     from_value,
+    is_null,
     parse,
 )
 from cswf_core.recipe.sections import CHOICES
@@ -127,9 +128,8 @@ class Tree:
 
     path: Path | None
     """Its file; None for a mapping."""
-    root: Mapping
     variants: dict[str, Mapping]
-    """By label, the recipe with a variant's changes, and the overrides last."""
+    """By label, the recipe with a variant's changes, and the overrides last; under "" without any."""
     problems: list[Problem]
     """Mistakes on the way."""
     complete: bool
@@ -146,32 +146,28 @@ def resolve_tree(origin: str | Path | collections.abc.Mapping[str, Any], overrid
     if root is None:
         raise RecipeError(loader.problems)
     base = Mapping(root.location, {key: e for key, e in root.entries.items() if key != "variants"})
-    trees = {"": base, **_variants(base, root.get("variants"), loader.problems)}
+    variants = {"": base, **_variants(base, root.get("variants"), loader.problems)}
     for number, text in enumerate(overrides, start=1):
-        trees = {label: _override(tree, text, number, loader.problems) for label, tree in trees.items()}
-    return Tree(path, trees.pop(""), trees, loader.problems, loader.complete)
+        variants = {label: _override(tree, text, number, loader.problems) for label, tree in variants.items()}
+    return Tree(path, variants, loader.problems, loader.complete)
 
 
 def _variants(base: Mapping, node: Node | None, problems: list[Problem]) -> dict[str, Mapping]:
     """Return the recipe once for each of its variants, with that one's changes laid over it."""
-    if node is None or (isinstance(node, Scalar) and node.value is None):
+    if node is None or is_null(node):
         return {}
     if not isinstance(node, Mapping):
         problems.append(Problem(node.location, "variants must be a mapping from labels to changes"))
         return {}
     variants: dict[str, Mapping] = {}
     for label, entry in node.entries.items():
-        changes = entry.node
-        if isinstance(changes, Scalar) and changes.value is None:
-            changes = Mapping(entry.location, {})
+        changes = Mapping(entry.location, {}) if is_null(entry.node) else entry.node
         if not isinstance(changes, Mapping) or not label.strip():
             problems.append(Problem(entry.location, f"variant '{label}' must be a mapping of changes"))
         elif "extends" in changes.entries or "variants" in changes.entries:
             problems.append(Problem(entry.location, f"variant '{label}' can neither extend nor have variants"))
         else:
-            whole = merge(base, changes)
-            assert isinstance(whole, Mapping)
-            variants[label] = whole
+            variants[label] = _merge_entries(base, changes, ())
     return variants
 
 
@@ -205,12 +201,18 @@ def as_choice(node: Node) -> Node:
 
 def merge(base: Node, over: Node, path: KeyPath = ()) -> Node:
     """Return `base` with `over` laid on top."""
-    if not isinstance(over, Mapping):
+    chooses = may_be_choice(path, base)
+    base = as_choice(base) if chooses else base
+    if (
+        not isinstance(over, Mapping)
+        or not isinstance(base, Mapping)
+        or (chooses and _other_plugin(base, over))
+    ):
         return over
-    if may_be_choice(path, base):
-        base = as_choice(base)
-    if not isinstance(base, Mapping) or (may_be_choice(path, base) and _other_plugin(base, over)):
-        return over
+    return _merge_entries(base, over, path)
+
+
+def _merge_entries(base: Mapping, over: Mapping, path: KeyPath) -> Mapping:
     entries = dict(base.entries)
     for key, entry in over.entries.items():
         if key in entries:
@@ -255,17 +257,15 @@ class _Loader:
 
     def _extend(self, tree: Mapping, chain: tuple[Source, ...]) -> Mapping:
         """Return a tree laid over the recipes that it extends."""
-        merged: Node = Mapping(tree.location, {})
+        merged = Mapping(tree.location, {})
         for name in self._bases(tree):
             base = self._base(name, chain)
             if base is None:
                 self.complete = False
                 continue
             inherited = {key: entry for key, entry in base.entries.items() if key not in NOT_INHERITED}
-            merged = merge(merged, Mapping(base.location, inherited))
-        merged = merge(merged, tree)
-        assert isinstance(merged, Mapping)
-        return merged
+            merged = _merge_entries(merged, Mapping(base.location, inherited), ())
+        return _merge_entries(merged, tree, ())
 
     def _base(self, name: Scalar, chain: tuple[Source, ...]) -> Mapping | None:
         source = locate(name.raw, name.location.folder)
@@ -333,13 +333,12 @@ def _assign(
             return node
         changed = _assign(node.items[index], rest, (*done, head), value, place, problems)
         return attrs.evolve(node, items=(*node.items[:index], changed, *node.items[index + 1 :]))
-    if node is None or (isinstance(node, Scalar) and node.value is None):
+    if node is None or is_null(node):
         node = Mapping(place, {})
     if may_be_choice(done, node):
         node = as_choice(node)
     if not isinstance(node, Mapping):
         problems.append(Problem(place, f"'{'.'.join(done)}' is a single value and has no '{head}'"))
         return node
-    old = node.get(head)
-    below = _assign(old, rest, (*done, head), value, place, problems)
+    below = _assign(node.get(head), rest, (*done, head), value, place, problems)
     return merge(node, Mapping(node.location, {head: Entry(place, below)}), done)

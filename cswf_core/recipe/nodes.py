@@ -130,9 +130,9 @@ class Mapping:
 Node = Union[Scalar, Items, Mapping]  # noqa: UP007 - a forward reference that attrs can resolve on 3.10
 
 
-def is_null(node: Node) -> bool:
-    """Say whether a node is nothing: `key:` without a value, or `null`."""
-    return isinstance(node, Scalar) and node.value is None
+def is_null(node: Node | None) -> bool:
+    """Say whether there is no node, or one that is nothing: `key:` without a value, or `null`."""
+    return node is None or (isinstance(node, Scalar) and node.value is None)
 
 
 def resolve(raw: str) -> str | int | float | bool | None:

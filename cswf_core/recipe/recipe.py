@@ -23,12 +23,14 @@ from cswf_core.recipe.nodes import (
     Problem,
     RecipeError,
     Scalar,
+    is_null,
     parse,
 )
 from cswf_core.recipe.sections import (
     CHOICES,
     DEFAULTS,
     KEYS,
+    SECTIONS,
     EvaluateSection,
     HeadSection,
     ModelSection,
@@ -107,37 +109,22 @@ class Recipe:
             "observers": self.observers,
             "evaluate.metrics": self.metrics,
         }
-        choices: dict[str, Choice] = {}
-        for key in CHOICES:
-            choices |= getattr(self, key).by_path(key)
+        outer: dict[str, Choice] = {key: getattr(self, key) for key in CHOICES}
         for key, listed in lists.items():
-            for index, choice in enumerate(listed):
-                choices |= choice.by_path(f"{key}.{index}")
-        return choices
+            outer |= {f"{key}.{index}": choice for index, choice in enumerate(listed)}
+        return {path: inner for key, choice in outer.items() for path, inner in choice.by_path(key).items()}
 
     def resolved(self) -> dict[str, Any]:
         """Return the recipe with every default filled in and nothing to extend."""
-        return {
-            "name": self.name,
-            "description": self.description,
-            "seed": self.seed,
-            "data": self.data.plain(),
-            "particles": plain(self.particles),
-            "condition": self.condition.plain(),
-            "projection": {**self.projection.plain(), "reuse": self.reuse},
-            "cdf": self.cdf.plain(),
-            "schedule": self.schedule.plain(),
-            "outputs": plain(self.outputs),
-            "observers": [observer.plain() for observer in self.observers],
-            "model": plain(self.model),
-            "online": None
-            if self.online is None
-            else {"arrivals": [arrival.plain() for arrival in self.arrivals], **plain(self.online)},
-            "evaluate": {
-                "metrics": [metric.plain() for metric in self.metrics],
-                **plain(self.evaluation),
-            },
-        }
+        whole: dict[str, Any] = {key: getattr(self, key).plain() for key in CHOICES}
+        whole |= {key: plain(getattr(self, key)) for key in ("name", "description", "seed", *SECTIONS)}
+        whole["projection"]["reuse"] = self.reuse
+        whole["observers"] = [observer.plain() for observer in self.observers]
+        whole["evaluate"] = {"metrics": [metric.plain() for metric in self.metrics], **plain(self.evaluation)}
+        whole["online"] = None
+        if self.online is not None:
+            whole["online"] = {"arrivals": [choice.plain() for choice in self.arrivals], **plain(self.online)}
+        return {key: whole[key] for key in KEYS if key in whole}
 
 
 def load_recipe(
@@ -157,19 +144,14 @@ def load_recipe(
     tree = resolve_tree(source, overrides)
     registry = Registry.discover(plugins_dir) if registry is None else registry
 
-    def read(root: Mapping) -> Recipe | None:
+    recipes: dict[str, Recipe] = {}
+    for label, root in tree.variants.items():
         reader = _RecipeReader(registry, [], complete=tree.complete)
-        recipe = reader.recipe(root, tree.path)
+        recipes[label] = reader.recipe(root, tree.path)
         tree.problems.extend(reader.fields.problems)
-        return recipe
-
-    recipe = read(tree.root)
-    variants = {label: read(root) for label, root in tree.variants.items()}
     if tree.problems:
         raise RecipeError(tree.problems)
-    assert recipe is not None
-    complete = {label: variant for label, variant in variants.items() if variant is not None}
-    return attrs.evolve(recipe, variants=complete)
+    return attrs.evolve(recipes.pop(""), variants=recipes)
 
 
 def choose(registry: Registry, kind: str, text: str, origin: str = "command line") -> Choice:
@@ -180,11 +162,12 @@ def choose(registry: Registry, kind: str, text: str, origin: str = "command line
     problems: list[Problem] = []
     place = Location(origin, 1, 1)
     node = parse(text, place, problems)
-    reader = _RecipeReader(registry, problems)
-    choice = MISSING if node is None or problems else reader.plugin(node, kind, kind)
-    if isinstance(choice, Choice) and not problems:
-        return choice
-    raise RecipeError(problems or [Problem(place, f"a {kind} is missing")])
+    if node is None or problems:
+        raise RecipeError(problems or [Problem(place, f"a {kind} is missing")])
+    choice: Choice = _RecipeReader(registry, problems).plugin(node, kind, kind)
+    if problems:
+        raise RecipeError(problems)
+    return choice
 
 
 class _RecipeReader:
@@ -195,15 +178,13 @@ class _RecipeReader:
         self.fields = Reader(problems, self._inner_plugin, complete=complete)
         self._inner: dict[str, Choice] = {}
 
-    def recipe(self, tree: Mapping, path: Path | None) -> Recipe | None:
-        """Return the recipe; None if anything was wrong."""
+    def recipe(self, tree: Mapping, path: Path | None) -> Any:
+        """Return the recipe; MISSING if anything was wrong."""
         fields = self.fields
-        fields.unknown_keys(tree, KEYS, "")
-        head = fields.object(self._part(tree, *options(HeadSection)), HeadSection, "")
-        particles = fields.object(self._section(tree, "particles"), ParticlesSection, "particles")
-        outputs = fields.object(self._section(tree, "outputs"), OutputsSection, "outputs")
-        model = fields.object(self._section(tree, "model"), ModelSection, "model")
-        online, arrivals = self._online(tree)
+        head = fields.object(tree, HeadSection, "", extra=KEYS)
+        sections = {key: fields.object(self._section(tree, key), cls, key) for key, cls in SECTIONS.items()}
+        online, arrivals = self._listing(tree, "online", OnlineSection, "arrivals", "dataset")
+        model = sections["model"]
         if arrivals and model is not MISSING and model.save:
             fields.problem(
                 fields.origins.get("model.save", tree.location),
@@ -215,16 +196,13 @@ class _RecipeReader:
         observers = self._list(self._section(tree, "observers"), "observer", "observers")
         evaluation, metrics = self._listing(tree, "evaluate", EvaluateSection, "metrics", "metric")
         if fields.problems:
-            return None
+            return MISSING
         return Recipe(
             name=head.name or ("recipe" if path is None else path.stem),
             path=path,
             description=head.description,
             seed=head.seed,
-            particles=particles,
-            outputs=outputs,
-            model=model,
-            online=online,
+            online=None if is_null(tree.get("online")) else online,
             arrivals=arrivals,
             reuse=reuse.reuse,
             observers=observers,
@@ -232,6 +210,7 @@ class _RecipeReader:
             evaluation=evaluation,
             registry=self.registry,
             origins=fields.origins,
+            **sections,
             **chosen,
         )
 
@@ -253,7 +232,7 @@ class _RecipeReader:
         if not isinstance(node, Mapping):
             return fields.problem(node.location, f"{path} must be the name of a {kind} or a mapping with 'use'")
         use = node.get("use")
-        if not isinstance(use, Scalar) or use.value is None:
+        if not isinstance(use, Scalar) or is_null(use):
             place = node.location if use is None else use.location
             hint = f"{path} needs 'use', the name of a {kind}; known: {', '.join(self.registry.names(kind))}"
             return fields.problem(place, hint)
@@ -265,11 +244,8 @@ class _RecipeReader:
             return fields.problem(use.location, str(error))
         if part is MISSING:
             return MISSING
-        inner = {
-            name: self._inner[f"{path}.{name}"]
-            for name in options(plugin.factory)
-            if f"{path}.{name}" in self._inner
-        }
+        below = {name: f"{path}.{name}" for name in options(plugin.factory)}
+        inner = {name: self._inner[key] for name, key in below.items() if key in self._inner}
         return Choice(use.raw, plugin, part, inner)
 
     def _inner_plugin(self, node: Node, kind: str, path: str) -> Any:
@@ -280,12 +256,6 @@ class _RecipeReader:
         self._inner[path] = choice
         return choice.part
 
-    def _online(self, tree: Mapping) -> tuple[Any, tuple[Choice, ...]]:
-        entry = tree.entries.get("online")
-        if entry is None or (isinstance(entry.node, Scalar) and entry.node.value is None):
-            return None, ()
-        return self._listing(tree, "online", OnlineSection, "arrivals", "dataset")
-
     def _listing(
         self, tree: Mapping, key: str, cls: type[Any], name: str, kind: str
     ) -> tuple[Any, tuple[Choice, ...]]:
@@ -293,9 +263,8 @@ class _RecipeReader:
         section, fields = self._section(tree, key), self.fields
         if not isinstance(section, Mapping):
             return fields.problem(section.location, f"{key} must be a mapping with '{name}'"), ()
-        fields.unknown_keys(section, (name, *options(cls)), f"'{key}'")
         chosen = self._list(self._section(section, name), kind, f"{key}.{name}")
-        return fields.object(self._part(section, *options(cls)), cls, key), chosen
+        return fields.object(section, cls, key, extra=[name]), chosen
 
     def _list(self, node: Node, kind: str, path: str) -> tuple[Choice, ...]:
         """Return the choices of a list of plugins; none where the key is left out."""
@@ -310,15 +279,9 @@ class _RecipeReader:
         section = as_choice(self._section(tree, "projection"))
         if not isinstance(section, Mapping):
             return MISSING  # `_choice` has said so
-        return self.fields.object(self._part(section, *options(ReuseSection)), ReuseSection, "projection")
-
-    @staticmethod
-    def _part(tree: Mapping, *keys: str) -> Mapping:
-        return Mapping(tree.location, {k: e for k, e in tree.entries.items() if k in keys})
+        return self.fields.object(section, ReuseSection, "projection", extra=section.entries)
 
     @staticmethod
     def _section(tree: Mapping, key: str) -> Node:
-        entry: Entry | None = tree.entries.get(key)
-        if entry is None or (isinstance(entry.node, Scalar) and entry.node.value is None):
-            return Mapping(tree.location if entry is None else entry.location, {})
-        return entry.node
+        entry = tree.entries.get(key, Entry(tree.location, Scalar(tree.location, "", None)))
+        return Mapping(entry.location, {}) if is_null(entry.node) else entry.node
