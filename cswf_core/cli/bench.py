@@ -15,7 +15,7 @@ from rich.console import Console
 from cswf_core.bench import report
 from cswf_core.bench.measure import Effort, Result, measure, measure_ceilings, with_naive
 from cswf_core.bench.request import Request, parse_resolution, parse_shape, sweep
-from cswf_core.cli.options import device_option, json_option, plugins_dir_option
+from cswf_core.cli import options
 from cswf_core.cli.terminal import prepare
 from cswf_core.errors import OutOfMemoryError, RunError
 from cswf_core.plugins import Registry
@@ -46,10 +46,10 @@ whole = click.IntRange(min=1)
 @click.option("--warmup", type=click.IntRange(min=0), default=3, show_default=True, help="Steps before those.")
 @click.option("--sweep", "swept", metavar="KEY=A,B,C", help="Time each value, as particles=10000,50000,200000.")
 @click.option("--naive/--no-naive", default=True, help="Whether to time a naive PyTorch step beside it.")
-@json_option
+@options.json
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the JSON into a file.")
-@device_option
-@plugins_dir_option
+@options.device
+@options.plugins_dir
 def bench(
     words: tuple[str, ...],
     shape: str | None,
@@ -63,7 +63,7 @@ def bench(
     out: Path | None,
     device: str,
     plugins_dir: Path | None,
-    **options: Any,
+    **sizes: Any,
 ) -> None:
     """Time a step of the engine, part by part, beside a naive PyTorch step.
 
@@ -80,7 +80,7 @@ def bench(
         overrides=overrides,
         shape=None if shape is None else parse_shape(shape),
         resolution=None if resolution is None else parse_resolution(resolution),
-        **options,
+        **sizes,
     )
     command = shlex.join(["cswf", *sys.argv[1:]])
     chosen = choose_device(device)
