@@ -13,7 +13,7 @@ from cswf_core.checks import checked
 from cswf_core.errors import PluginError
 from cswf_core.plugins import Plugin, Registry
 from cswf_core.recipe.fields import MISSING, Reader, options, plain
-from cswf_core.recipe.merge import as_choice, resolve_tree
+from cswf_core.recipe.merge import Tree, as_choice
 from cswf_core.recipe.nodes import (
     Entry,
     Items,
@@ -141,7 +141,7 @@ def load_recipe(
     """
     if isinstance(overrides, (str, dict)):
         raise TypeError("overrides must be a list of 'key.path=value' texts")
-    tree = resolve_tree(source, overrides)
+    tree = Tree(source, overrides)
     registry = Registry.discover(plugins_dir) if registry is None else registry
 
     recipes: dict[str, Recipe] = {}
