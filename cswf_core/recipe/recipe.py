@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,18 +14,7 @@ from cswf_core.errors import PluginError
 from cswf_core.plugins import Plugin, Registry
 from cswf_core.recipe.fields import MISSING, Reader, options, plain
 from cswf_core.recipe.merge import Tree, as_choice
-from cswf_core.recipe.nodes import (
-    Entry,
-    Items,
-    Location,
-    Mapping,
-    Node,
-    Problem,
-    RecipeError,
-    Scalar,
-    is_null,
-    parse,
-)
+from cswf_core.recipe.nodes import Items, Location, Mapping, Node, Problem, RecipeError, Scalar, is_null, parse
 from cswf_core.recipe.sections import (
     CHOICES,
     DEFAULTS,
@@ -148,7 +137,7 @@ def load_recipe(
     for label, root in tree.variants.items():
         reader = _RecipeReader(registry, [], complete=tree.complete)
         recipes[label] = reader.recipe(root, tree.path)
-        tree.problems.extend(reader.fields.problems)
+        tree.problems.extend(reader.problems)
     if tree.problems:
         raise RecipeError(tree.problems)
     return attrs.evolve(recipes.pop(""), variants=recipes)
@@ -170,24 +159,23 @@ def choose(registry: Registry, kind: str, text: str, origin: str = "command line
     return choice
 
 
-class _RecipeReader:
+class _RecipeReader(Reader):
     """Turns a merged tree into a recipe."""
 
     def __init__(self, registry: Registry, problems: list[Problem], *, complete: bool = True) -> None:
+        super().__init__(problems, self._inner_plugin, complete=complete)
         self.registry = registry
-        self.fields = Reader(problems, self._inner_plugin, complete=complete)
         self._inner: dict[str, Choice] = {}
 
     def recipe(self, tree: Mapping, path: Path | None) -> Any:
         """Return the recipe; MISSING if anything was wrong."""
-        fields = self.fields
-        head = fields.object(tree, HeadSection, "", extra=KEYS)
-        sections = {key: fields.object(self._section(tree, key), cls, key) for key, cls in SECTIONS.items()}
+        head = self.object(tree, HeadSection, "", extra=KEYS)
+        sections = {key: self.object(self._section(tree, key), cls, key) for key, cls in SECTIONS.items()}
         online, arrivals = self._listing(tree, "online", OnlineSection, "arrivals", "dataset")
         model = sections["model"]
         if arrivals and model is not MISSING and model.save:
-            fields.problem(
-                fields.origins.get("model.save", tree.location),
+            self.problem(
+                self.origins.get("model.save", tree.location),
                 "model.save: a model's maps are of data that are all there from the start; leave out "
                 "online.arrivals, or do not save a model",
             )
@@ -195,7 +183,7 @@ class _RecipeReader:
         reuse = self._reuse(tree)
         observers = self._list(self._section(tree, "observers"), "observer", "observers")
         evaluation, metrics = self._listing(tree, "evaluate", EvaluateSection, "metrics", "metric")
-        if fields.problems:
+        if self.problems:
             return MISSING
         return Recipe(
             name=head.name or ("recipe" if path is None else path.stem),
@@ -209,39 +197,38 @@ class _RecipeReader:
             metrics=metrics,
             evaluation=evaluation,
             registry=self.registry,
-            origins=fields.origins,
+            origins=self.origins,
             **sections,
             **chosen,
         )
 
     def _choice(self, tree: Mapping, key: str, kind: str) -> Any:
-        node = as_choice(self._section(tree, key))
-        extra = tuple(options(ReuseSection)) if key == "projection" else ()
-        if not isinstance(node, Mapping) or "use" in node.entries:
-            return self.plugin(node, kind, key, extra)
-        if key in DEFAULTS:
-            use = Entry(node.location, Scalar(node.location, DEFAULTS[key], DEFAULTS[key]))
-            chosen = self.plugin(Mapping(node.location, {"use": use, **node.entries}), kind, key, extra)
-            self.fields.origins.pop(f"{key}.use", None)
-            return chosen
-        return self.plugin(node, kind, key, extra) if node.entries else self.fields.missing(tree.location, key)
+        node, default = self._section(tree, key), DEFAULTS.get(key)
+        if default is None and isinstance(node, Mapping) and not node.entries:
+            return self.missing(tree.location, key)
+        return self.plugin(node, kind, key, default, options(ReuseSection) if key == "projection" else ())
 
-    def plugin(self, node: Node, kind: str, path: str, extra: tuple[str, ...] = ()) -> Any:
+    def plugin(
+        self, node: Node, kind: str, path: str, default: str | None = None, extra: Collection[str] = ()
+    ) -> Any:
         """Return the choice that a section makes: a plugin's name, or a mapping with `use` and parameters."""
-        fields, node = self.fields, as_choice(node)
+        node = as_choice(node)
         if not isinstance(node, Mapping):
-            return fields.problem(node.location, f"{path} must be the name of a {kind} or a mapping with 'use'")
+            return self.problem(node.location, f"{path} must be the name of a {kind} or a mapping with 'use'")
         use = node.get("use")
+        if use is not None:
+            self.origins[f"{path}.use"] = use.location
+        elif default is not None:
+            use = Scalar(node.location, default, default)
         if not isinstance(use, Scalar) or is_null(use):
             place = node.location if use is None else use.location
             hint = f"{path} needs 'use', the name of a {kind}; known: {', '.join(self.registry.names(kind))}"
-            return fields.problem(place, hint)
-        fields.origins[f"{path}.use"] = use.location
+            return self.problem(place, hint)
         try:
             plugin = self.registry.find(kind, use.raw)
-            part = fields.object(node, plugin.factory, path, f"{kind} '{use.raw}'", extra=("use", *extra))
+            part = self.object(node, plugin.factory, path, f"{kind} '{use.raw}'", extra=("use", *extra))
         except PluginError as error:
-            return fields.problem(use.location, str(error))
+            return self.problem(use.location, str(error))
         if part is MISSING:
             return MISSING
         below = {name: f"{path}.{name}" for name in options(plugin.factory)}
@@ -260,18 +247,18 @@ class _RecipeReader:
         self, tree: Mapping, key: str, cls: type[Any], name: str, kind: str
     ) -> tuple[Any, tuple[Choice, ...]]:
         """Return a section that has a list of plugins beside its own keys, and that list."""
-        section, fields = self._section(tree, key), self.fields
+        section = self._section(tree, key)
         if not isinstance(section, Mapping):
-            return fields.problem(section.location, f"{key} must be a mapping with '{name}'"), ()
+            return self.problem(section.location, f"{key} must be a mapping with '{name}'"), ()
         chosen = self._list(self._section(section, name), kind, f"{key}.{name}")
-        return fields.object(section, cls, key, extra=[name]), chosen
+        return self.object(section, cls, key, extra=[name]), chosen
 
     def _list(self, node: Node, kind: str, path: str) -> tuple[Choice, ...]:
         """Return the choices of a list of plugins; none where the key is left out."""
         if isinstance(node, Mapping) and not node.entries:
             return ()
         if not isinstance(node, Items):
-            self.fields.problem(node.location, f"{path} must be a list of {kind}s")
+            self.problem(node.location, f"{path} must be a list of {kind}s")
             return ()
         return tuple(self.plugin(n, kind, f"{path}.{i}") for i, n in enumerate(node.items))
 
@@ -279,9 +266,11 @@ class _RecipeReader:
         section = as_choice(self._section(tree, "projection"))
         if not isinstance(section, Mapping):
             return MISSING  # `_choice` has said so
-        return self.fields.object(section, ReuseSection, "projection", extra=section.entries)
+        return self.object(section, ReuseSection, "projection", extra=section.entries)
 
     @staticmethod
     def _section(tree: Mapping, key: str) -> Node:
-        entry = tree.entries.get(key, Entry(tree.location, Scalar(tree.location, "", None)))
+        entry = tree.entries.get(key)
+        if entry is None:
+            return Mapping(tree.location, {})
         return Mapping(entry.location, {}) if is_null(entry.node) else entry.node
