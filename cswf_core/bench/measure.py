@@ -146,9 +146,7 @@ def measure(
         name=recipe.name,
         stage=flow.stages[0].name,
         choices={
-            "projection": recipe.projection.name,
-            "cdf": recipe.cdf.name,
-            "condition": recipe.condition.name,
+            **{key: getattr(recipe, key).name for key in ("projection", "cdf", "condition")},
             "precision": recipe.particles.precision,
             "products": flow.products,
         },

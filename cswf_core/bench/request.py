@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import attrs
 import torch
 
 from cswf_core.errors import CswfError, DataError, RunError, did_you_mean
-from cswf_core.interfaces import ProjectionSampler
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Recipe, load_recipe
 
@@ -20,9 +20,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "cpu": {"particles": 2_000, "data": 4_000, "directions": 500, "shape": (3, 16, 16)},
 }
 """Sizes of random data on each type of device; those on a CPU take seconds."""
-
-NAMES = {"cdf": "histogram", "precision": "auto"}
-"""Plugins and precision that random data are timed with by default."""
 
 SIZES = {"particles": "particles.count", "data": "data.count", "directions": "schedule.directions"}
 CHOICES = {
@@ -85,7 +82,8 @@ class Request:
             raise RunError(f"points in {shape[0]} dimensions have no resolution; leave --resolution out")
         if grid is not None and any(k > side for k, side in zip(grid, shape[1:], strict=True)):
             raise RunError(f"a resolution of {times(grid)} is larger than the images, {times(shape)}")
-        names: dict[str, Any] = {"projection": "uniform" if len(shape) == 1 else "conv-stack", **NAMES}
+        names: dict[str, Any] = {"cdf": "histogram", "precision": "auto"}
+        names["projection"] = "uniform" if len(shape) == 1 else "conv-stack"
         named = attrs.evolve(self, **{k: v for k, v in names.items() if getattr(self, k) is None})
 
         def load(schedule: dict[str, Any]) -> Recipe:
@@ -109,7 +107,8 @@ class Request:
             return load(constant)
         height, width = grid or shape[1:]
         recipe = load({"use": "pyramid", "entries": [f"({height}×{width}) [{sizes['patch']}]"]})
-        if has_patches(recipe.projection.part, sizes["patch"]):
+        with suppress(DataError):  # a projection without patches
+            recipe.projection.part.patched(sizes["patch"])
             return recipe
         if (height, width) != shape[1:]:
             raise RunError(
@@ -172,15 +171,6 @@ def sweep(request: Request, text: str) -> tuple[str, dict[str, Request]]:
         except CswfError as error:
             raise RunError(f"--sweep {key}: {error}") from None
     return key, requests
-
-
-def has_patches(projection: ProjectionSampler, patch: int) -> bool:
-    """Say whether a schedule can set the patches of a projection."""
-    try:
-        projection.patched(patch)
-    except DataError:
-        return False
-    return True
 
 
 def times(sizes: Sequence[int]) -> str:

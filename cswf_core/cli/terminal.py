@@ -53,12 +53,9 @@ def resume_run(recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool) -
     def tell_start(step: int, lost: Sequence[str]) -> None:
         for sentence in lost:
             click.echo(f"lost: {sentence}", err=True)
+        anew = "beginning anew: there is no checkpoint to go on from"
         if not quiet:
-            say(
-                f"going on from step {step:,}"
-                if step
-                else "beginning anew: there is no checkpoint to go on from"
-            )
+            say(f"going on from step {step:,}" if step else anew)
 
     show_run(partial(resume, recipe, folder, device=device, announce=tell_start), folder, quiet=quiet)
 

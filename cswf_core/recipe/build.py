@@ -138,9 +138,8 @@ def flow_from_recipe(
     plugins_dir: str | Path | None = None,
 ) -> Flow:
     """Return the flow that a recipe describes: a built-in name or a path, and `key.path=value` overrides."""
-    return build_flow(
-        load_recipe(recipe, overrides, plugins_dir=plugins_dir), device=device, observers=observers
-    )
+    loaded = load_recipe(recipe, overrides, plugins_dir=plugins_dir)
+    return build_flow(loaded, device=device, observers=observers)
 
 
 Flow.builder = staticmethod(flow_from_recipe)

@@ -37,9 +37,6 @@ SIGNS = {"×": "x", "·": "*", "−": "-", "–": "-", "—": "-", "…": "...",
 _TOKEN = re.compile(r"""(?<![^\s,\[{:])(?:"(?:\\.|[^"\\])*"|'(?:''|[^'])*')|.""", re.DOTALL)
 """A quoted text, which can begin only where a value begins; or a single character."""
 
-Launch = Callable[[Recipe, RunFolder], object]
-"""Runs a recipe into a folder."""
-
 
 @attrs.frozen
 class Trial:
@@ -204,8 +201,8 @@ class Sweep:
         self.directory.make()
         self.save()
 
-    def run(self, launch: Launch, tell: Callable[[str], object]) -> None:
-        """Run the trials that are not done; `tell` is handed a line before each. An error names its trial."""
+    def run(self, launch: Callable[[Recipe, RunFolder], object], tell: Callable[[str], object]) -> None:
+        """Launch trials that are not done; `tell` is handed a line before each. An error names its trial."""
         for number, trial in enumerate(self.trials, start=1):
             title = f"[{number}/{len(self.trials)}] {trial.label}"
             if self.is_done(trial):
