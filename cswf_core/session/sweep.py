@@ -194,9 +194,10 @@ class Sweep:
                 self.run_directory(trial.folder).refuse_if_taken(force=known, reading=trial.recipe.path)
         if force:
             for folder in sorted({identity[1] for identity in earlier} | {t.folder for t in self.trials}):
-                if self.run_directory(folder).path.is_dir():
-                    self.run_directory(folder).clear()
-                    self.run_directory(folder).remove_if_empty()
+                directory = self.run_directory(folder)
+                if directory.path.is_dir():
+                    directory.clear()
+                    directory.remove_if_empty()
             self.directory.clear(FILES)
         self.directory.make()
         self.save()
