@@ -102,6 +102,7 @@ class Result:
     ceilings: Ceilings
     peak_memory_bytes: int
     peak_reserved_bytes: int | None = None
+    """The most that PyTorch held on a GPU, in use or not; None on a CPU."""
     naive: NaiveTimes | None = None
     notes: tuple[str, ...] = ()
 
@@ -139,14 +140,13 @@ def measure(
     evolution = iter(flow)
     durations(flow.device, partial(next, evolution), effort.warmup)
     step_ms_all = durations(flow.device, partial(next, evolution), effort.steps)
-    highest, held = peak(flow.device), reserved(flow.device)
+    highest = peak(flow.device)
+    held = torch.cuda.max_memory_reserved(flow.device) if flow.device.type == "cuda" else None
     return Result(
         name=recipe.name,
         stage=flow.stages[0].name,
         choices={
-            "projection": recipe.projection.name,
-            "cdf": recipe.cdf.name,
-            "condition": recipe.condition.name,
+            **{key: getattr(recipe, key).name for key in ("projection", "cdf", "condition")},
             "precision": recipe.particles.precision,
             "products": flow.products,
         },
@@ -201,8 +201,7 @@ def parts(flow: Flow, evolution: Iterator[State], steps: int, reuse: int) -> dic
         next(evolution)
     flow.clock = Clock()
     return {
-        name: Share(share.milliseconds / steps, share.bytes / steps, share.flops / steps)
-        for name, share in watch.shares.items()
+        name: Share(*(total / steps for total in attrs.astuple(share))) for name, share in watch.shares.items()
     }
 
 
@@ -257,24 +256,15 @@ def only_stage(recipe: Recipe, number: int | None, steps: int) -> Recipe:
 
 def measure_ceilings(device: torch.device) -> Ceilings:
     """Measure both, in a second or so."""
-    return Ceilings(copy_bandwidth(device), matrix_rate(device))
-
-
-def copy_bandwidth(device: torch.device) -> float:
-    """Return bytes per second, counting each byte that is read and each that is written."""
-    size = COPIED[device.type]
+    size, n = COPIED[device.type], SIDE[device.type]
     source = torch.zeros(size // 4, device=device)
     target = torch.empty_like(source)
-    return 2 * size / _seconds(device, partial(target.copy_, source))
-
-
-def matrix_rate(device: torch.device) -> float:
-    """Return floating-point operations per second. Entries are random: zeros save power, and go faster."""
-    n = SIDE[device.type]
+    copying = _seconds(device, partial(target.copy_, source))
     dtype = torch.float16 if device.type == "cuda" else torch.float32
-    a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
+    a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))  # zeros save power, and go faster
     product = torch.empty_like(a)
-    return 2 * n**3 / _seconds(device, partial(torch.mm, a, b, out=product))
+    multiplying = _seconds(device, partial(torch.mm, a, b, out=product))
+    return Ceilings(2 * size / copying, 2 * n**3 / multiplying)  # each byte is read and written
 
 
 def _seconds(device: torch.device, work: Callable[[], object]) -> float:
@@ -327,11 +317,6 @@ def peak(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def reserved(device: torch.device) -> int | None:
-    """Return the most bytes that PyTorch held on a GPU since `forget_peak`, in use or not; None on a CPU."""
-    return int(torch.cuda.max_memory_reserved(device)) if device.type == "cuda" else None
 
 
 def _rate(amount: float, milliseconds: float) -> float:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,7 +57,6 @@ class Row:
 
 def as_json(result: Result, command: str) -> dict[str, Any]:
     """Return a result with every figure in basic units: milliseconds, bytes, operations, per second."""
-    whole = result.work()
     naive = result.naive
     return {
         "command": command,
@@ -68,9 +67,9 @@ def as_json(result: Result, command: str) -> dict[str, Any]:
         "device": result.device,
         "versions": {"triton": None, "cuda": None, **versions(), "torch": torch.__version__},
         "step_ms": result.step_ms,
-        "step_ms_mean": math.fsum(result.step_ms_all) / len(result.step_ms_all),
+        "step_ms_mean": statistics.fmean(result.step_ms_all),
         "step_ms_all": result.step_ms_all,
-        "step": _cost(whole, result.ceilings),
+        "step": _cost(result.work(), result.ceilings),
         "parts": {name: _cost(result.parts[name], result.ceilings) for name in ordered(result.parts)},
         "copy_bandwidth": result.ceilings.copy_bandwidth,
         "matrix_rate": result.ceilings.matrix_rate,
@@ -97,8 +96,7 @@ def sweep_as_json(rows: Sequence[Row], command: str) -> list[dict[str, Any]]:
             },
             **({"error": row.error} if row.result is None else as_json(row.result, command)),
         }
-        for before, row in itertools.pairwise([None, *rows])
-        if row is not None
+        for before, row in zip([None, *rows[:-1]], rows, strict=True)
     ]
 
 
@@ -110,12 +108,11 @@ def ordered(parts: dict[str, Share]) -> list[str]:
 def as_text(result: Result) -> str:
     """Return a result as lines and a table of parts."""
     sizes, ceilings = result.sizes, result.ceilings
-    choices = ", ".join(f"{kind} {name}" for kind, name in result.choices.items())
     lines = [
         _title(result),
         f"M {sizes['particles']:,}  N {sizes['data']:,}  H {sizes['directions']:,}  "
         f"d {times(sizes['shape'])}  stage {result.stage}  d_k {sizes['stage_dimension']:,}",
-        choices,
+        ", ".join(f"{kind} {name}" for kind, name in result.choices.items()),
         *result.notes,
         "",
         _parts_table(result),
@@ -133,8 +130,7 @@ def as_text(result: Result) -> str:
 def sweep_as_text(rows: Sequence[Row]) -> str:
     """Return a table with a line for each value."""
     table = _table((rows[0].key, "step", "growth", "per added", "memory", "naive", "speedup"))
-    for before, row in itertools.pairwise([None, *rows]):
-        assert row is not None
+    for before, row in zip([None, *rows[:-1]], rows, strict=True):
         result, growth, slope = row.result, row.growth(rows[0]), row.slope(before)
         if result is None:
             table.add_row(row.value, "out of memory")
@@ -163,9 +159,7 @@ def _parts_table(result: Result) -> str:
     total = math.fsum(share.milliseconds for share in result.parts.values())
     for name in ordered(result.parts):
         share = result.parts[name]
-        table.add_row(
-            name, _ms(share.milliseconds), _percent(share.milliseconds / total), *_work(share, result)
-        )
+        table.add_row(name, _ms(share.milliseconds), f"{share.milliseconds / total:.1%}", *_work(share, result))
     whole = result.work()
     table.add_row("whole step", _ms(whole.milliseconds), "", *_work(whole, result))
     return _render(table)
@@ -173,8 +167,8 @@ def _parts_table(result: Result) -> str:
 
 def _work(share: Share, result: Result) -> tuple[str, str, str, str]:
     cost = _cost(share, result.ceilings)
-    moved = (f"{_unit(share.bytes)}B", _percent(cost["bandwidth_fraction"])) if share.bytes else ("", "")
-    done = (f"{_unit(share.flops)}FLOP", _percent(cost["matrix_fraction"])) if share.flops else ("", "")
+    moved = (f"{_unit(share.bytes)}B", f"{cost['bandwidth_fraction']:.1%}") if share.bytes else ("", "")
+    done = (f"{_unit(share.flops)}FLOP", f"{cost['matrix_fraction']:.1%}") if share.flops else ("", "")
     return *moved, *done
 
 
@@ -209,10 +203,6 @@ def _ms(milliseconds: float) -> str:
 
 def _each(nanoseconds: float) -> str:
     return f"{nanoseconds:.3g} ns" if abs(nanoseconds) < 1000 else f"{nanoseconds / 1000:.3g} µs"
-
-
-def _percent(fraction: float) -> str:
-    return f"{fraction:.1%}"
 
 
 def _unit(amount: float) -> str:

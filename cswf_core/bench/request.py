@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import attrs
 import torch
 
 from cswf_core.errors import CswfError, DataError, RunError, did_you_mean
-from cswf_core.interfaces import ProjectionSampler
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Recipe, load_recipe
 
@@ -20,9 +20,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "cpu": {"particles": 2_000, "data": 4_000, "directions": 500, "shape": (3, 16, 16)},
 }
 """Sizes of random data on each type of device; those on a CPU take seconds."""
-
-NAMES = {"cdf": "histogram", "precision": "auto"}
-"""Plugins and precision that random data are timed with by default."""
 
 SIZES = {"particles": "particles.count", "data": "data.count", "directions": "schedule.directions"}
 CHOICES = {
@@ -36,65 +33,6 @@ CHOICES = {
 
 RANDOM_ONLY = ("shape", "resolution", "patch", "classes")
 """Sizes that a recipe's data and stages have already."""
-
-
-@attrs.frozen(kw_only=True)
-class RandomData:
-    """The sizes of random data and of the stage that they are used in."""
-
-    particles: int
-    data: int
-    directions: int
-    shape: tuple[int, ...]
-    """(C, H, W), or (d,) for points."""
-    resolution: tuple[int, int] | None
-    """The grid of the stage; None is that of the images."""
-    patch: int
-    classes: int
-
-    def __attrs_post_init__(self) -> None:
-        """Refuse a grid that the data cannot have."""
-        if self.resolution is None:
-            return
-        if len(self.shape) == 1:
-            raise RunError(f"points in {self.shape[0]} dimensions have no resolution; leave --resolution out")
-        if any(k > side for k, side in zip(self.resolution, self.shape[1:], strict=True)):
-            raise RunError(
-                f"a resolution of {times(self.resolution)} is larger than the images, {times(self.shape)}"
-            )
-
-    def load(self, overrides: Sequence[str], registry: Registry) -> Recipe:
-        """Return the recipe, changed by `key=value` overrides, of which one names the projection."""
-        recipe = self._read(self._constant() if len(self.shape) == 1 else self._pyramid(), overrides, registry)
-        if len(self.shape) == 1 or has_patches(recipe.projection.part, self.patch):
-            return recipe
-        if self.resolution not in (None, self.shape[1:]):
-            raise RunError(
-                f"projection '{recipe.projection.name}' has no patches, so that it is timed at the images' own "
-                f"resolution, {times(self.shape[1:])}; leave --resolution out"
-            )
-        return self._read(self._constant(), overrides, registry)
-
-    def _read(self, schedule: dict[str, Any], overrides: Sequence[str], registry: Registry) -> Recipe:
-        """Return the recipe with a schedule and overrides."""
-        data = {"use": "synthetic", "count": self.data, "shape": list(self.shape), "classes": self.classes}
-        content = {
-            "name": "random points" if len(self.shape) == 1 else "random images",
-            "data": data,
-            "particles": {"count": self.particles},
-            "condition": "one-hot" if self.classes else "none",
-            "schedule": {**schedule, "directions": self.directions},
-        }
-        return load_recipe(content, overrides, registry=registry)
-
-    def _pyramid(self) -> dict[str, Any]:
-        height, width = self.resolution or self.shape[1:]
-        return {"use": "pyramid", "entries": [f"({height}×{width}) [{self.patch}]"]}
-
-    def _constant(self) -> dict[str, Any]:
-        """Return a schedule for points, or for a projection that sees whole images; η as in a pyramid."""
-        step_size = min(math.prod(self.shape), self.directions / 2)
-        return {"use": "constant", "steps": 1, "step_size": step_size}
 
 
 @attrs.frozen(kw_only=True)
@@ -136,12 +74,48 @@ class Request:
         return f"smaller by default on a CPU: {', '.join(words)}" if smaller else ""
 
     def _random(self, device: torch.device, registry: Registry) -> Recipe:
-        usual = {**DEFAULTS[device.type], "resolution": None, "patch": 7, "classes": 0}
+        """Return a recipe for random data: a stage of a pyramid, if there are patches that one can set."""
+        usual = {**DEFAULTS[device.type], "patch": 7, "classes": 0}
         sizes = {k: v if getattr(self, k) is None else getattr(self, k) for k, v in usual.items()}
-        projection = "uniform" if len(sizes["shape"]) == 1 else "conv-stack"
-        names: dict[str, Any] = {"projection": projection, **NAMES}
+        shape, grid = sizes["shape"], self.resolution
+        if grid is not None and len(shape) == 1:
+            raise RunError(f"points in {shape[0]} dimensions have no resolution; leave --resolution out")
+        if grid is not None and any(k > side for k, side in zip(grid, shape[1:], strict=True)):
+            raise RunError(f"a resolution of {times(grid)} is larger than the images, {times(shape)}")
+        names: dict[str, Any] = {"cdf": "histogram", "precision": "auto"}
+        names["projection"] = "uniform" if len(shape) == 1 else "conv-stack"
         named = attrs.evolve(self, **{k: v for k, v in names.items() if getattr(self, k) is None})
-        return RandomData(**sizes).load([*named._changes(CHOICES), *self.overrides], registry)
+
+        def load(schedule: dict[str, Any]) -> Recipe:
+            content = {
+                "name": "random points" if len(shape) == 1 else "random images",
+                "data": {
+                    "use": "synthetic",
+                    "count": sizes["data"],
+                    "shape": shape,
+                    "classes": sizes["classes"],
+                },
+                "particles": {"count": sizes["particles"]},
+                "condition": "one-hot" if sizes["classes"] else "none",
+                "schedule": {**schedule, "directions": sizes["directions"]},
+            }
+            return load_recipe(content, [*named._changes(CHOICES), *self.overrides], registry=registry)
+
+        step_size = min(math.prod(shape), sizes["directions"] / 2)  # as in a pyramid
+        constant = {"use": "constant", "steps": 1, "step_size": step_size}
+        if len(shape) == 1:
+            return load(constant)
+        height, width = grid or shape[1:]
+        recipe = load({"use": "pyramid", "entries": [f"({height}×{width}) [{sizes['patch']}]"]})
+        with suppress(DataError):  # a projection without patches
+            recipe.projection.part.patched(sizes["patch"])
+            return recipe
+        if (height, width) != shape[1:]:
+            raise RunError(
+                f"projection '{recipe.projection.name}' has no patches, so that it is timed at the images' own "
+                f"resolution, {times(shape[1:])}; leave --resolution out"
+            )
+        return load(constant)
 
     def _changes(self, places: dict[str, str]) -> list[str]:
         """Return the options as `key=value` overrides of a recipe."""
@@ -151,34 +125,31 @@ class Request:
 
 def parse_shape(text: str) -> tuple[int, ...]:
     """Return (C, H, W) of `3x32x32`, or (d,) of `64`."""
-    sizes = _numbers(text)
-    if len(sizes) not in (1, 3):
-        raise RunError(f"shape '{text}' must be CxHxW as in 3x32x32, or one number for points")
-    return sizes
+    return _numbers(text, (1, 3), f"shape '{text}' must be CxHxW as in 3x32x32, or one number for points")
 
 
 def parse_resolution(text: str) -> tuple[int, int]:
     """Return (k, k) of `16`, or (h, w) of `16x12`."""
-    sizes = _numbers(text)
-    if len(sizes) not in (1, 2):
-        raise RunError(f"resolution '{text}' must be one number as in 16, or HxW as in 16x12")
+    sizes = _numbers(text, (1, 2), f"resolution '{text}' must be one number as in 16, or HxW as in 16x12")
     return sizes[0], sizes[-1]
 
 
 def parse_count(text: str) -> int:
     """Return a whole number from 1 on."""
-    sizes = _numbers(text)
-    if len(sizes) != 1:
-        raise RunError(f"'{text}' must be a whole number from 1 on")
-    return sizes[0]
+    return _numbers(text, (1,), f"'{text}' must be a whole number from 1 on")[0]
+
+
+def _numbers(text: str, lengths: Sequence[int], fault: str) -> tuple[int, ...]:
+    """Return the numbers of `3x32x32` or `3×32×32`, all from 1 on; raise `RunError` for anything else."""
+    parts = re.split("[x×]", text.strip())
+    if len(parts) not in lengths or not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise RunError(fault)
+    return tuple(map(int, parts))
 
 
 VARIABLE: dict[str, Callable[[str], Any]] = {
-    "particles": parse_count,
-    "data": parse_count,
-    "directions": parse_count,
+    **dict.fromkeys(("particles", "data", "directions", "patch"), parse_count),
     "resolution": parse_resolution,
-    "patch": parse_count,
     "shape": parse_shape,
 }
 """Options that a sweep can vary, each with the function that reads its values."""
@@ -200,23 +171,6 @@ def sweep(request: Request, text: str) -> tuple[str, dict[str, Request]]:
         except CswfError as error:
             raise RunError(f"--sweep {key}: {error}") from None
     return key, requests
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    """Return the numbers of `3x32x32` or `3×32×32`, all of 1 or more; none if the text is anything else."""
-    parts = re.split("[x×]", text.strip())
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        return ()
-    return tuple(int(part) for part in parts)
-
-
-def has_patches(projection: ProjectionSampler, patch: int) -> bool:
-    """Say whether a schedule can set the patches of a projection."""
-    try:
-        projection.patched(patch)
-    except DataError:
-        return False
-    return True
 
 
 def times(sizes: Sequence[int]) -> str:

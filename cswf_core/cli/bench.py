@@ -10,18 +10,16 @@ from typing import Any
 
 import attrs
 import click
-import torch
 from rich.console import Console
-from rich.status import Status
 
 from cswf_core.bench import report
-from cswf_core.bench.measure import Ceilings, Effort, Result, measure, measure_ceilings, with_naive
+from cswf_core.bench.measure import Effort, Result, measure, measure_ceilings, with_naive
 from cswf_core.bench.request import Request, parse_resolution, parse_shape, sweep
-from cswf_core.cli.options import device_option, json_option, plugins_dir_option
+from cswf_core.cli import options
 from cswf_core.cli.terminal import prepare
 from cswf_core.errors import OutOfMemoryError, RunError
 from cswf_core.plugins import Registry
-from cswf_core.recipe import Recipe, choose_device
+from cswf_core.recipe import choose_device
 from cswf_core.runs.progress import say
 
 whole = click.IntRange(min=1)
@@ -48,10 +46,10 @@ whole = click.IntRange(min=1)
 @click.option("--warmup", type=click.IntRange(min=0), default=3, show_default=True, help="Steps before those.")
 @click.option("--sweep", "swept", metavar="KEY=A,B,C", help="Time each value, as particles=10000,50000,200000.")
 @click.option("--naive/--no-naive", default=True, help="Whether to time a naive PyTorch step beside it.")
-@json_option
+@options.json
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the JSON into a file.")
-@device_option
-@plugins_dir_option
+@options.device
+@options.plugins_dir
 def bench(
     words: tuple[str, ...],
     shape: str | None,
@@ -65,7 +63,7 @@ def bench(
     out: Path | None,
     device: str,
     plugins_dir: Path | None,
-    **options: Any,
+    **sizes: Any,
 ) -> None:
     """Time a step of the engine, part by part, beside a naive PyTorch step.
 
@@ -82,63 +80,45 @@ def bench(
         overrides=overrides,
         shape=None if shape is None else parse_shape(shape),
         resolution=None if resolution is None else parse_resolution(resolution),
-        **options,
+        **sizes,
     )
     command = shlex.join(["cswf", *sys.argv[1:]])
     chosen = choose_device(device)
     key, requests = ("", {"": request}) if swept is None else sweep(request, swept)
     registry = Registry.discover(plugins_dir)
     recipes = {value: one.load(chosen, registry) for value, one in requests.items()}
-    _refuse(out)
+    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):  # not after minutes
+        raise RunError(f"--out {out} cannot be written: it must be a file in a folder that exists")
     prepare(quiet=as_json)
-    document: Any
     # Drawn by a thread beside what is timed: seldom.
     with Console(stderr=True).status("measuring what the device can do", refresh_per_second=2) as status:
-        measuring = _Measuring(chosen, measure_ceilings(chosen), Effort(steps, warmup), stage, naive, status)
+        ceilings = measure_ceilings(chosen)
+
+        def timed(value: str, title: str) -> Result:
+            status.update(f"timing steps{title}")
+            result = measure(recipes[value], stage, Effort(steps, warmup), chosen, ceilings)
+            note = requests[value].note(chosen)
+            result = attrs.evolve(result, notes=(note,) if note else ())
+            if naive:
+                status.update(f"timing naive steps{title}")
+                result = with_naive(result, chosen)
+            return result
+
+        def row(value: str) -> report.Row:
+            """Return a value's row; what does not fit into memory is one, too."""
+            try:
+                return report.Row(key=key, value=value, result=timed(value, f", {key} {value}"))
+            except OutOfMemoryError as error:
+                return report.Row(key=key, value=value, result=None, error=str(error))
+
+        document: Any
         if swept is None:
-            result = measuring.result(recipes[""], request)
+            result = timed("", "")
             document, text = report.as_json(result, command), report.as_text(result)
         else:
-            rows = [measuring.row(key, value, recipe, requests[value]) for value, recipe in recipes.items()]
+            rows = [row(value) for value in recipes]
             document, text = report.sweep_as_json(rows, command), report.sweep_as_text(rows)
     written = json.dumps(document, indent=2, ensure_ascii=False)
     if out is not None:
         out.write_text(written + "\n", encoding="utf-8")
     say(written if as_json else text)
-
-
-@attrs.frozen
-class _Measuring:
-    """The device, the effort and the options of all measurements of a command."""
-
-    device: torch.device
-    ceilings: Ceilings
-    effort: Effort
-    stage: int | None
-    naive: bool
-    status: Status
-    """The line that a terminal shows meanwhile."""
-
-    def result(self, recipe: Recipe, request: Request, title: str = "") -> Result:
-        """Measure a recipe."""
-        note = request.note(self.device)
-        self.status.update(f"timing steps{title}")
-        result = measure(recipe, self.stage, self.effort, self.device, self.ceilings)
-        result = attrs.evolve(result, notes=(note,) if note else ())
-        if not self.naive:
-            return result
-        self.status.update(f"timing naive steps{title}")
-        return with_naive(result, self.device)
-
-    def row(self, key: str, value: str, recipe: Recipe, request: Request) -> report.Row:
-        """Measure one value of a sweep; what does not fit into memory is a row, too."""
-        try:
-            return report.Row(key=key, value=value, result=self.result(recipe, request, f", {key} {value}"))
-        except OutOfMemoryError as error:
-            return report.Row(key=key, value=value, result=None, error=str(error))
-
-
-def _refuse(out: Path | None) -> None:
-    """Raise `RunError` for a file that cannot be written, before minutes of measurement."""
-    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
-        raise RunError(f"--out {out} cannot be written: it must be a file in a folder that exists")

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from cswf_core.cli.options import plugins_dir_option
+from cswf_core.cli import options
 from cswf_core.recipe import load_recipe
 
 
 @click.command()
 @click.argument("recipe")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@plugins_dir_option
+@options.plugins_dir
 def check(recipe: str, overrides: tuple[str, ...], plugins_dir: Path | None) -> None:
     """Validate RECIPE without running it; every mistake is reported as FILE:LINE:COL: message."""
     loaded = load_recipe(recipe, overrides, plugins_dir=plugins_dir)

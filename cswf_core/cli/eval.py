@@ -11,7 +11,7 @@ import attrs
 import click
 from rich.console import Console
 
-from cswf_core.cli.options import device_option, json_option, plugins_dir_option, quiet_option
+from cswf_core.cli import options
 from cswf_core.cli.terminal import prepare, show_protocols, show_scores
 from cswf_core.errors import DataError
 from cswf_core.evaluation.evaluate import Evaluation, evaluate
@@ -52,10 +52,10 @@ from cswf_core.session.run import refresh_report, write_scores
 @click.option("--count", type=click.IntRange(min=1), help="Score so many at most.  [default: 50,000]")
 @click.option("--weights", type=click.Path(path_type=Path), help="The feature network's file.")
 @click.option("--no-download", is_flag=True, help="Never fetch the feature network from the internet.")
-@device_option
-@quiet_option
-@json_option
-@plugins_dir_option
+@options.device
+@options.quiet
+@options.json
+@options.plugins_dir
 def eval(
     path: Path,
     against: tuple[str, ...],

@@ -7,14 +7,7 @@ from pathlib import Path
 
 import click
 
-from cswf_core.cli.options import (
-    device_option,
-    out_option,
-    plugins_dir_option,
-    quiet_option,
-    replace_option,
-    seed_option,
-)
+from cswf_core.cli import options
 from cswf_core.cli.terminal import prepare
 from cswf_core.model import load_model
 from cswf_core.model.output import destinations, write_completions
@@ -34,12 +27,12 @@ from cswf_core.runs.progress import WorkProgress, say
     "--count", type=click.IntRange(min=1), default=5, show_default=True, help="Completions of each image."
 )
 @click.option("--resize", is_flag=True, help="Bring images of another size to the model's.")
-@seed_option
-@out_option("FILE.png, FILE.npz, or a folder for one PNG each.  [default: completions.npz and .png here]")
-@replace_option
-@device_option
-@quiet_option
-@plugins_dir_option
+@options.seed
+@options.out("FILE.png, FILE.npz, or a folder for one PNG each.  [default: completions.npz and .png here]")
+@options.replace
+@options.device
+@options.quiet
+@options.plugins_dir
 def inpaint(
     path: Path,
     images: tuple[Path, ...],

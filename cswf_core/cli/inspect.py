@@ -9,7 +9,7 @@ import attrs
 import click
 import yaml
 
-from cswf_core.cli.options import json_option
+from cswf_core.cli import options
 from cswf_core.errors import RunError
 from cswf_core.model.format import Header, find_damage
 from cswf_core.model.model import header_file
@@ -20,7 +20,7 @@ MOST_NAMES = 12
 
 @click.command()
 @click.argument("path", metavar="RUN|MODEL", type=click.Path(path_type=Path))
-@json_option
+@options.json
 @click.option("--check", is_flag=True, help="Read all of it and compare checksums.")
 def inspect(path: Path, as_json: bool, check: bool) -> None:
     """Say what a saved model is: of which recipe and data, what can be asked of it, and what it cost."""

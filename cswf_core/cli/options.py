@@ -10,20 +10,20 @@ import click
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-plugins_dir_option = click.option(
+plugins_dir = click.option(
     "--plugins-dir", type=click.Path(path_type=Path), help="Also load the one-file plugins in this folder."
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-device_option = click.option(
+json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+device = click.option(
     "--device", default="auto", show_default=True, metavar="auto|cpu|cuda|cuda:N", help="Where to compute."
 )
-quiet_option = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-seed_option = click.option(
+quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+seed = click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another one, other samples."
 )
-replace_option = click.option("--force", is_flag=True, help="Replace files that are there.")
+replace = click.option("--force", is_flag=True, help="Replace files that are there.")
 
 
-def out_option(text: str) -> Decorator:
+def out(text: str) -> Decorator:
     """Return the option `--out`, a path."""
     return click.option("--out", type=click.Path(path_type=Path), help=text)

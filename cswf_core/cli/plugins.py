@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +11,24 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from cswf_core.cli.options import json_option, plugins_dir_option
+from cswf_core.cli import options
 from cswf_core.errors import PluginError
-from cswf_core.plugins import Broken, Plugin, Registry
-from cswf_core.recipe.fields import options, plain
+from cswf_core.interfaces import Owner
+from cswf_core.plugins import Plugin, Registry
+from cswf_core.recipe import fields
 
 
 @click.command()
-@json_option
-@plugins_dir_option
+@options.json
+@options.plugins_dir
 def plugins(as_json: bool, plugins_dir: Path | None) -> None:
     """List the plugins: what they are, whose, and which are broken.
 
     CSWF_LOAD_PLUGINS=a,b loads only those distributions besides the built-ins; empty loads no others.
     """
     registry = Registry.discover(plugins_dir)
-    rows = [_row(registry, plugin) for plugin in registry.plugins] + [_broken_row(b) for b in registry.broken]
+    rows = [_plugin(registry, plugin) for plugin in registry.plugins]
+    rows += [_row(broken.owner, "broken", error=broken.reason) for broken in registry.broken]
     if as_json:
         click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
         return
@@ -38,49 +41,38 @@ def plugins(as_json: bool, plugins_dir: Path | None) -> None:
     Console().print(table, markup=False)
 
 
-def _row(registry: Registry, plugin: Plugin) -> dict[str, Any]:
-    owner = plugin.owner
-    clash = owner.name not in registry.names(owner.kind)
+def _plugin(registry: Registry, plugin: Plugin) -> dict[str, Any]:
+    owner, parameters, error = plugin.owner, [], None
     try:
-        parameters, error = _parameters(plugin), None
+        parameters = [
+            {
+                "name": name,
+                "type": option.kind.words,
+                "required": option.required,
+                "default": None if option.required else fields.plain(option.default),
+                "help": option.help,
+            }
+            for name, option in fields.options(plugin.factory).items()
+        ]
     except PluginError as failed:
-        parameters, error = [], str(failed)
+        error = str(failed)
+    clash = owner.name not in registry.names(owner.kind)
     if clash:
         error = f"two plugins have this name: write '{owner.distribution}:{owner.name}'"
-    return {
-        "kind": owner.kind,
-        "name": owner.name,
-        "distribution": owner.distribution,
-        "version": owner.version,
-        "status": "ambiguous" if clash else "broken" if error else "ok",
-        "summary": plugin.summary,
-        "error": error,
-        "parameters": parameters,
-    }
+    status = "ambiguous" if clash else "broken" if error else "ok"
+    return _row(owner, status, plugin.summary, error, parameters)
 
 
-def _parameters(plugin: Plugin) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "type": option.kind.words(),
-            "required": option.required,
-            "default": None if option.required else plain(option.default),
-            "help": option.help,
-        }
-        for name, option in options(plugin.factory).items()
-    ]
-
-
-def _broken_row(broken: Broken) -> dict[str, Any]:
-    owner = broken.owner
+def _row(
+    owner: Owner, status: str, summary: str = "", error: str | None = None, parameters: Sequence[object] = ()
+) -> dict[str, Any]:
     return {
         "kind": owner.kind or None,
         "name": owner.name,
         "distribution": owner.distribution,
         "version": owner.version,
-        "status": "broken",
-        "summary": "",
-        "error": broken.reason,
-        "parameters": [],
+        "status": status,
+        "summary": summary,
+        "error": error,
+        "parameters": list(parameters),
     }

@@ -8,14 +8,14 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from cswf_core.cli.options import json_option
+from cswf_core.cli import options
 from cswf_core.recipe import RecipeError, builtin_recipes
 from cswf_core.recipe.merge import Source
 from cswf_core.recipe.nodes import Mapping, Problem, Scalar
 
 
 @click.command()
-@json_option
+@options.json
 def recipes(as_json: bool) -> None:
     """List the built-in recipes."""
     rows = [{"name": name, **_described(source)} for name, source in builtin_recipes().items()]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cswf_core.cli.options import out_option
+from cswf_core.cli import options
 from cswf_core.errors import RunError
 from cswf_core.report import compare, is_report, single
 from cswf_core.runs.folder import RunFolder
@@ -17,7 +17,7 @@ NAME = "report.html"
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
-@out_option(f"The page to write.  [default: RUN/{NAME} for one run, {NAME} for several]")
+@options.out(f"The page to write.  [default: RUN/{NAME} for one run, {NAME} for several]")
 @click.option("--force", is_flag=True, help="Replace a file that is not a page of cswf report.")
 def report(runs: tuple[Path, ...], out: Path | None, force: bool) -> None:
     """Write the page of a RUN anew, or one page that compares several.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cswf_core.cli.options import device_option, plugins_dir_option, quiet_option
+from cswf_core.cli import options
 from cswf_core.cli.terminal import introduce, point_to_results, prepare, resume_run
 from cswf_core.errors import RunError
 from cswf_core.recipe import choose_device, load_recipe
@@ -15,9 +15,9 @@ from cswf_core.runs.folder import RunFolder
 
 @click.command()
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@device_option
-@quiet_option
-@plugins_dir_option
+@options.device
+@options.quiet
+@options.plugins_dir
 def resume(run: Path, device: str, quiet: bool, plugins_dir: Path | None) -> None:
     """Go on with RUN, the folder of a run that was stopped or killed, from its newest checkpoint.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cswf_core.cli.options import device_option, out_option, plugins_dir_option, quiet_option
+from cswf_core.cli import options
 from cswf_core.cli.terminal import (
     folder_name,
     introduce,
@@ -24,14 +24,14 @@ from cswf_core.runs.progress import say
 @click.command()
 @click.argument("recipe")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@out_option("Folder for the results.  [default: runs/NAME, or runs/NAME-2 and so on if that is taken]")
-@device_option
-@quiet_option
+@options.out("Folder for the results.  [default: runs/NAME, or runs/NAME-2 and so on if that is taken]")
+@options.device
+@options.quiet
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder, runs/NAME without --out.")
 @click.option(
     "--resume", is_flag=True, help="Go on with the same recipe's run in --out, if it has one; else begin."
 )
-@plugins_dir_option
+@options.plugins_dir
 def run(
     recipe: str,
     overrides: tuple[str, ...],

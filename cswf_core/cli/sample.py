@@ -8,14 +8,7 @@ from pathlib import Path
 
 import click
 
-from cswf_core.cli.options import (
-    device_option,
-    out_option,
-    plugins_dir_option,
-    quiet_option,
-    replace_option,
-    seed_option,
-)
+from cswf_core.cli import options
 from cswf_core.cli.terminal import prepare
 from cswf_core.errors import CswfError, RunError
 from cswf_core.interfaces import Dataset
@@ -33,15 +26,15 @@ from cswf_core.session.run import refresh_report
 @click.option("--label", metavar="CLASS", help="Of one class, by name or by number from 0.")
 @click.option("--labels", metavar="CLASS:N,…", help="So many of each class: 0:100,7:50.")
 @click.option("--vector", metavar="Y,…", help="Of one condition vector, any numbers: 0.3,0.7.")
-@seed_option
-@out_option(
+@options.seed
+@options.out(
     "FILE.png, FILE.npz, or a folder for one PNG each.  [default: samples-offline.npz and .png in RUN; "
     "samples.npz and .png here for a MODEL]"
 )
-@replace_option
-@device_option
-@quiet_option
-@plugins_dir_option
+@options.replace
+@options.device
+@options.quiet
+@options.plugins_dir
 def sample(
     path: Path,
     count: int | None,

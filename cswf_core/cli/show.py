@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from cswf_core.cli.options import json_option, plugins_dir_option
+from cswf_core.cli import options
 from cswf_core.recipe import load_recipe
 from cswf_core.recipe.render import origin_of_every_value, with_origins
 
@@ -15,8 +15,8 @@ from cswf_core.recipe.render import origin_of_every_value, with_origins
 @click.command()
 @click.argument("recipe")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@json_option
-@plugins_dir_option
+@options.json
+@options.plugins_dir
 def show(recipe: str, overrides: tuple[str, ...], as_json: bool, plugins_dir: Path | None) -> None:
     """Print RECIPE as it will run, every default filled in, and where each value came from."""
     loaded = load_recipe(recipe, overrides, plugins_dir=plugins_dir)

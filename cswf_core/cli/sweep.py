@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cswf_core.cli.options import device_option, out_option, plugins_dir_option, quiet_option
+from cswf_core.cli import options
 from cswf_core.cli.terminal import folder_name, introduce, prepare, results_folder, resume_run, run_recipe
 from cswf_core.recipe import Recipe, choose_device
 from cswf_core.runs.folder import RunFolder
@@ -22,16 +22,16 @@ from cswf_core.session.sweep import Sweep, plan
 @click.command()
 @click.argument("recipe")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]... [KEY=A,B,C]...")
-@out_option(
+@options.out(
     "Folder for the results; if it has this sweep already, what is missing is run."
     "  [default: runs/NAME-sweep, or runs/NAME-sweep-2 and so on if that is taken]"
 )
-@device_option
-@quiet_option
+@options.device
+@options.quiet
 @click.option(
     "--force", is_flag=True, help="Replace an earlier sweep in the folder, runs/NAME-sweep without --out."
 )
-@plugins_dir_option
+@options.plugins_dir
 def sweep(
     recipe: str,
     overrides: tuple[str, ...],

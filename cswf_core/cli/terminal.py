@@ -52,12 +52,9 @@ def resume_run(recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool) -
     def tell_start(step: int, lost: Sequence[str]) -> None:
         for sentence in lost:
             click.echo(f"lost: {sentence}", err=True)
+        anew = "beginning anew: there is no checkpoint to go on from"
         if not quiet:
-            say(
-                f"going on from step {step:,}"
-                if step
-                else "beginning anew: there is no checkpoint to go on from"
-            )
+            say(f"going on from step {step:,}" if step else anew)
 
     show_run(partial(resume, recipe, folder, device=device, announce=tell_start), folder, quiet=quiet)
 
@@ -89,7 +86,10 @@ def show_scores(document: Mapping[str, Any], console: Console) -> None:
         for column in columns:
             table.add_column(f"against {column}" if column else "value", justify="right", overflow="fold")
         table.add_column("samples", justify="right")
-        for (name, count), values in _rows(scores).items():
+        rows: dict[tuple[str, int], dict[str, str]] = {}  # a row is a name without its split, and a number
+        for score in scores:
+            rows.setdefault((score["row"], score["samples"]), {})[_against(score)] = f"{score['value']:.4g}"
+        for (name, count), values in rows.items():
             table.add_row(Text(name), *(values.get(column, "") for column in columns), f"{count:,}")
         console.print(table)
     for note in document["notes"]:
@@ -107,21 +107,10 @@ def show_protocols(document: Mapping[str, Any], console: Console) -> None:
             console.print(Text(f"{first}: {protocol}", style="dim"), soft_wrap=True)
 
 
-def _rows(scores: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, str]]:
-    """Return values by reference in each row; a row is a name without its split, and a number of samples."""
-    rows: dict[tuple[str, int], dict[str, str]] = {}
-    for score in scores:
-        values = rows.setdefault((score["row"], score["samples"]), {})
-        values[_against(score)] = f"{score['value']:.4g}"
-    return rows
-
-
 def _against(score: dict[str, Any]) -> str:
-    """Return the name of a score's reference."""
-    against = score["against"]
-    if not against:
-        return ""
-    return f"{against['data']}:{against['split']}" if against["split"] else str(against["data"])
+    """Return the name of a score's reference: `data:split`."""
+    against = score["against"] or {}
+    return ":".join(str(against[key]) for key in ("data", "split") if against.get(key))
 
 
 def point_to_results(folder: RunFolder) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 import click
 
-from cswf_core.cli.options import device_option, out_option, plugins_dir_option, quiet_option
+from cswf_core.cli import options
 from cswf_core.cli.terminal import introduce, point_to_results, prepare, show_run
 from cswf_core.errors import RoomError, RunError
 from cswf_core.recipe import Recipe, choose_device, load_recipe
@@ -32,11 +32,11 @@ from cswf_core.session.update import Predecessor, choose_data, read_predecessor,
 @click.option(
     "--schedule", metavar="K,K,…", help="Steps of each stage one by one; 0 passes it over: 0,0,100,100."
 )
-@out_option("Folder for the results.  [default: RUN-updated, or RUN-updated-2 and so on if that is taken]")
-@device_option
-@quiet_option
+@options.out("Folder for the results.  [default: RUN-updated, or RUN-updated-2 and so on if that is taken]")
+@options.device
+@options.quiet
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder that --out names.")
-@plugins_dir_option
+@options.plugins_dir
 def update(
     run: Path,
     data: str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,18 +37,13 @@ def choose_device(name: str) -> torch.device:
     """Return the device that `auto`, `cpu`, `cuda` or `cuda:N` means here; one sentence if there is none."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, _, index = name.partition(":")
-    if (
-        kind not in ("cpu", "cuda")
-        or (index and not (kind == "cuda" and index.isdigit()))
-        or name.endswith(":")
-    ):
+    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", name):
         raise RunError(f"there is no device '{name}': write auto, cpu, cuda or cuda:N")
-    if kind == "cuda":
+    if name != "cpu":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if count == 0:
             raise RunError(f"device '{name}' was asked for, but PyTorch sees no CUDA device here")
-        if index and int(index) >= count:
+        if int(name.partition(":")[2] or 0) >= count:
             raise RunError(f"device '{name}' was asked for, but there are {count} CUDA devices, counted from 0")
     return torch.device(name)
 

@@ -1,12 +1,11 @@
 """Parameters and the kinds of types they may have.
 
-Each kind of type is a class with three methods: it tells people its name, reads a value from a located node,
-and describes itself in JSON Schema. `kind_of` finds the kind of a type; `Reader` collects mistakes and places.
+A kind of type has a name for people, a JSON Schema, and a function that reads a value from a located node.
+`kind_of` finds the kind of a type; `Reader` collects mistakes and places.
 """
 
 from __future__ import annotations
 
-import abc
 import collections.abc
 import types
 import typing
@@ -19,14 +18,18 @@ import attrs
 from cswf_core.errors import PluginError, did_you_mean
 from cswf_core.interfaces import Written
 from cswf_core.plugins import KINDS
-from cswf_core.recipe.nodes import Items, Location, Mapping, Node, Problem, Scalar
+from cswf_core.recipe.nodes import Items, Location, Mapping, Node, Problem, Scalar, is_null
 
 MISSING: Any = object()
 """Stands for a value that could not be read; a problem says why."""
 
+MISMATCH: Any = object()
+"""Stands for a value that a node does not have, before a problem says so."""
+
 ChoosePlugin = Callable[[Node, str, str], Any]
 """(node, kind of plugin, key path) → the plugin's object, or MISSING."""
 
+_CONTRACTS = {contract: kind for kind, (_, contract) in KINDS.items()}
 _BOUNDS = {"at_least": "minimum", "above": "exclusiveMinimum", "at_most": "maximum"}
 
 
@@ -107,259 +110,193 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-class Kind(abc.ABC):
+@attrs.frozen
+class Kind:
     """A kind of type that a parameter may have."""
 
-    takes_any_text = False
-    """Whether every text is a value of this kind, so that a union tries it last."""
-
-    @abc.abstractmethod
-    def words(self) -> str:
-        """Return the type's name for people: 'a whole number'."""
-
-    @abc.abstractmethod
-    def schema(self) -> dict[str, Any]:
-        """Return the type's JSON Schema."""
-
-    @abc.abstractmethod
-    def read(self, node: Node, path: str, reader: Reader) -> Any:
-        """Return the value of the node at a key path; MISSING, with a problem, if it has none of this type."""
-
-    def hint(self, text: str) -> str:  # noqa: ARG002 - most kinds have none
-        """Return a guess at the value that was meant by a text which is none of this type."""
-        return ""
-
-
-@attrs.frozen
-class _Single(Kind):
-    """A type of single values: numbers, texts, one of several names."""
-
-    name: str
-    json: dict[str, Any]
-    convert: Callable[[Scalar], Any]
-    """Scalar → value, or MISSING; may raise `ValueError` with a sentence."""
-    guess: Callable[[str], str] = lambda _: ""
+    words: str
+    """Its name for people: 'a whole number'."""
+    schema: Callable[[], dict[str, Any]]
+    """Returns its JSON Schema."""
+    read: Callable[[Any, str, Reader], Any]
+    """(node, key path, reader) → value; MISMATCH if there is none, MISSING if a problem says so already."""
+    nodes: Any = Scalar
+    """The nodes that it reads: `Scalar`, `Items`, `Mapping`, or all of them."""
+    hint: Callable[[str], str] = lambda _: ""
+    """A text that is no value of it → a guess at the one that was meant."""
     takes_any_text: bool = False
-
-    def words(self) -> str:
-        return self.name
-
-    def schema(self) -> dict[str, Any]:
-        return dict(self.json)
-
-    def read(self, node: Node, path: str, reader: Reader) -> Any:
-        try:
-            value = self.convert(node) if isinstance(node, Scalar) else MISSING
-        except ValueError as error:
-            return reader.problem(node.location, f"{path}: {error}")
-        return reader.mismatch(node, self, path) if value is MISSING else value
-
-    def hint(self, text: str) -> str:
-        return self.guess(text)
-
-
-@attrs.frozen
-class _Plugin(Kind):
-    """A plugin, chosen by a parameter of another plugin."""
-
-    kind: str
-
-    def words(self) -> str:
-        return f"the name of a {self.kind} or a mapping with 'use'"
-
-    def schema(self) -> dict[str, Any]:
-        return {"$ref": f"#/$defs/{self.kind}"}
-
-    def read(self, node: Node, path: str, reader: Reader) -> Any:
-        return reader.choose_plugin(node, self.kind, path)
-
-
-@attrs.frozen
-class _List(Kind):
-    """A list of any length, whose items have one type."""
-
-    item: Kind
-
-    def words(self) -> str:
-        return f"a list, each item {self.item.words()}"
-
-    def schema(self) -> dict[str, Any]:
-        return {"type": "array", "items": self.item.schema()}
-
-    def read(self, node: Node, path: str, reader: Reader) -> Any:
-        if not isinstance(node, Items):
-            return reader.mismatch(node, self, path)
-        return reader.items(node, [self.item] * len(node.items), path)
-
-
-@attrs.frozen
-class _Tuple(Kind):
-    """A list of a fixed length, whose items have a type each."""
-
-    places: tuple[Kind, ...]
-
-    def words(self) -> str:
-        return f"a list of {len(self.places)}: {', '.join(kind.words() for kind in self.places)}"
-
-    def schema(self) -> dict[str, Any]:
-        places, length = [kind.schema() for kind in self.places], len(self.places)
-        return {"type": "array", "prefixItems": places, "minItems": length, "maxItems": length}
-
-    def read(self, node: Node, path: str, reader: Reader) -> Any:
-        if not isinstance(node, Items) or len(node.items) != len(self.places):
-            return reader.mismatch(node, self, path)
-        return reader.items(node, self.places, path)
-
-
-@attrs.frozen
-class _Dictionary(Kind):
-    """A mapping from texts to values of one type."""
-
-    value: Kind
-
-    def words(self) -> str:
-        return "a mapping"
-
-    def schema(self) -> dict[str, Any]:
-        return {"type": "object", "additionalProperties": self.value.schema()}
-
-    def read(self, node: Node, path: str, reader: Reader) -> Any:
-        if not isinstance(node, Mapping):
-            return reader.mismatch(node, self, path)
-        values = {key: reader.value(e.node, self.value, f"{path}.{key}") for key, e in node.entries.items()}
-        return MISSING if _incomplete(values.values()) else values
-
-
-@attrs.frozen
-class _Object(Kind):
-    """An object of an attrs class, written as a mapping of its parameters."""
-
-    cls: type[Any]
-
-    def words(self) -> str:
-        return f"a mapping with {', '.join(options(self.cls)) or 'no keys'}"
-
-    def schema(self) -> dict[str, Any]:
-        return object_schema(self.cls)
-
-    def read(self, node: Node, path: str, reader: Reader) -> Any:
-        return reader.object(node, self.cls, path)
-
-
-@attrs.frozen
-class _Union(Kind):
-    """A value of one of several types."""
-
-    members: tuple[Kind, ...]
-
-    def words(self) -> str:
-        return " or ".join(kind.words() for kind in self.members if kind is not _SINGLE[type(None)])
-
-    def schema(self) -> dict[str, Any]:
-        return {"anyOf": [kind.schema() for kind in self.members]}
-
-    def read(self, node: Node, path: str, reader: Reader) -> Any:
-        plugin = next((kind for kind in self.members if isinstance(kind, _Plugin)), None)
-        if plugin is not None and not _is_empty(node):
-            return plugin.read(node, path, reader)
-        before = len(reader.problems)
-        for kind in sorted(self.members, key=lambda kind: kind.takes_any_text):
-            value = kind.read(node, path, reader)
-            if value is MISSING and isinstance(kind, _Object) and isinstance(node, Mapping):
-                return MISSING  # its own mistakes say more than "none of these"
-            del reader.problems[before:]
-            if value is not MISSING:
-                return value
-        return reader.mismatch(node, self, path)
-
-    def hint(self, text: str) -> str:
-        return next(filter(None, (kind.hint(text) for kind in self.members)), "")
+    """Whether every text is a value of it, so that a union tries it last."""
+    explains: bool = False
+    """Whether its own mistakes in a mapping say more than that the mapping is none of a union's types."""
 
 
 def kind_of(type_: Any) -> Kind:
     """Return the kind of a type."""
     origin, arguments = typing.get_origin(type_), typing.get_args(type_)
-    plugin = next((kind for kind, (_, contract) in KINDS.items() if type_ is contract), None)
     if type_ in _SINGLE:
         return _SINGLE[type_]
-    if plugin is not None:
-        return _Plugin(plugin)
+    if type_ in _CONTRACTS:
+        return _plugin(_CONTRACTS[type_])
     if origin in (Union, types.UnionType):
-        return _Union(tuple(map(kind_of, arguments)))
+        return _union(arguments)
     if origin is Literal:
         return _one_of(arguments)
     if isinstance(type_, type) and issubclass(type_, Written):
         return _written(type_)
     if origin is tuple and Ellipsis not in arguments:
-        return _Tuple(tuple(map(kind_of, arguments)))
+        return _tuple([kind_of(place) for place in arguments])
     if type_ in (list, tuple) or origin in (list, tuple, Sequence):
-        return _List(kind_of(arguments[0] if arguments else Any))
+        return _list(kind_of(arguments[0] if arguments else Any))
     if type_ is dict or origin in (dict, collections.abc.Mapping):
-        return _Dictionary(kind_of(arguments[1] if arguments else Any))
+        return _dictionary(kind_of(arguments[1] if arguments else Any))
     if attrs.has(type_):
-        return _Object(type_)
-    return _Single(str(getattr(type_, "__name__", type_)), {}, lambda _: MISSING)  # recipes cannot write it
+        return _object(type_)
+    return Kind(str(getattr(type_, "__name__", type_)), dict, lambda *_: MISMATCH)  # recipes cannot write it
+
+
+def _plugin(kind: str) -> Kind:
+    return Kind(
+        f"the name of a {kind} or a mapping with 'use'",
+        lambda: {"$ref": f"#/$defs/{kind}"},
+        lambda node, path, reader: reader.choose_plugin(node, kind, path),
+        nodes=object,
+    )
+
+
+def _list(item: Kind) -> Kind:
+    return Kind(
+        f"a list, each item {item.words}",
+        lambda: {"type": "array", "items": item.schema()},
+        lambda node, path, reader: reader.items(node, [item] * len(node.items), path),
+        nodes=Items,
+    )
+
+
+def _tuple(places: Sequence[Kind]) -> Kind:
+    sizes = {"minItems": len(places), "maxItems": len(places)}
+    return Kind(
+        f"a list of {len(places)}: {', '.join(kind.words for kind in places)}",
+        lambda: {"type": "array", "prefixItems": [kind.schema() for kind in places], **sizes},
+        lambda node, path, reader: reader.items(node, places, path),
+        nodes=Items,
+    )
+
+
+def _dictionary(value: Kind) -> Kind:
+    def read(node: Mapping, path: str, reader: Reader) -> Any:
+        values = {key: reader.value(e.node, value, f"{path}.{key}") for key, e in node.entries.items()}
+        return MISSING if _incomplete(values.values()) else values
+
+    return Kind(
+        "a mapping", lambda: {"type": "object", "additionalProperties": value.schema()}, read, nodes=Mapping
+    )
+
+
+def _object(cls: type[Any]) -> Kind:
+    return Kind(
+        f"a mapping with {', '.join(options(cls)) or 'no keys'}",
+        lambda: object_schema(cls),
+        lambda node, path, reader: reader.object(node, cls, path),
+        nodes=object,
+        explains=True,
+    )
+
+
+def _union(members: tuple[Any, ...]) -> Kind:
+    kinds = {member: kind_of(member) for member in members}
+    plugin = next((kind for member, kind in kinds.items() if member in _CONTRACTS), None)
+
+    def read(node: Node, path: str, reader: Reader) -> Any:
+        if plugin is not None and not is_null(node):
+            return reader.value(node, plugin, path)
+        before = len(reader.problems)
+        for kind in sorted(kinds.values(), key=lambda kind: kind.takes_any_text):
+            value = reader.value(node, kind, path)
+            if value is MISSING and kind.explains and isinstance(node, Mapping):
+                return MISSING
+            del reader.problems[before:]
+            if value is not MISSING:
+                return value
+        return MISMATCH
+
+    return Kind(
+        " or ".join(kind.words for member, kind in kinds.items() if member is not type(None)),
+        lambda: {"anyOf": [kind.schema() for kind in kinds.values()]},
+        read,
+        nodes=object,
+        hint=lambda text: next(filter(None, (kind.hint(text) for kind in kinds.values())), ""),
+    )
 
 
 def _one_of(values: tuple[Any, ...]) -> Kind:
-    """Return the kind of a `Literal`."""
-
-    def convert(node: Scalar) -> Any:
+    def read(node: Scalar, *_: object) -> Any:
         matches = (v for v in values if v == (node.raw if isinstance(v, str) else node.value))
-        return MISSING if node.value is None else next(matches, MISSING)
+        return MISMATCH if node.value is None else next(matches, MISMATCH)
 
-    def guess(text: str) -> str:
+    def hint(text: str) -> str:
         near = did_you_mean(text, map(str, values))
         return "" if near.startswith("; known") else near  # the sentence lists the values already
 
     names = ", ".join(map(repr, values))
-    return _Single(names if len(values) == 1 else f"one of {names}", {"enum": list(values)}, convert, guess)
+    return Kind(
+        names if len(values) == 1 else f"one of {names}", lambda: {"enum": list(values)}, read, hint=hint
+    )
 
 
 def _written(cls: type[Written]) -> Kind:
-    """Return the kind of a type whose values are texts of a form of its own."""
-    json = {"type": "string", "description": cls.form}
-    return _Single(cls.form, json, lambda node: MISSING if node.value is None else cls.from_text(node.raw))
+    def read(node: Scalar, path: str, reader: Reader) -> Any:
+        try:
+            return MISMATCH if node.value is None else cls.from_text(node.raw)
+        except ValueError as error:
+            return reader.problem(node.location, f"{path}: {error}")
+
+    return Kind(cls.form, lambda: {"type": "string", "description": cls.form}, read)
 
 
-def _number(node: Scalar) -> Any:
+def _truth(node: Scalar, *_: object) -> Any:
+    return node.value if isinstance(node.value, bool) else MISMATCH
+
+
+def _number(node: Scalar, *_: object) -> Any:
     value = node.value
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else MISSING
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else MISMATCH
 
 
-def _whole_number(node: Scalar) -> Any:
+def _whole_number(node: Scalar, *_: object) -> Any:
     value = _number(node)
-    return int(node.value) if value is not MISSING and value.is_integer() else MISSING  # type: ignore[arg-type]
+    return int(node.value) if value is not MISMATCH and value.is_integer() else MISMATCH  # type: ignore[arg-type]
 
 
-def _path(node: Scalar) -> Any:
+def _nothing(node: Scalar, *_: object) -> Any:
+    return None if node.value is None else MISMATCH
+
+
+def _text(node: Scalar, *_: object) -> Any:
+    return MISMATCH if node.value is None else node.raw
+
+
+def _path(node: Scalar, *_: object) -> Any:
     try:
         path = node.location.folder / Path(node.raw).expanduser()
-        return MISSING if node.value is None else path.resolve()
+        return MISMATCH if node.value is None else path.resolve()
     except (OSError, RuntimeError, ValueError):  # no such user; links in a circle; a null character
-        return MISSING
+        return MISMATCH
 
 
-_YAML_1_1 = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+def _write_true_or_false(text: str) -> str:
+    """Return a hint for the truth values of YAML 1.1."""
+    meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(text.lower())
+    return f" (write {meant})" if meant else ""
+
 
 _SINGLE: dict[Any, Kind] = {
-    bool: _Single(
-        "true or false",
-        {"type": "boolean"},
-        lambda node: node.value if isinstance(node.value, bool) else MISSING,
-        lambda text: f" (write {_YAML_1_1[text.lower()]})" if text.lower() in _YAML_1_1 else "",
-    ),
-    int: _Single("a whole number", {"type": "integer"}, _whole_number),
-    float: _Single("a number", {"type": "number"}, _number),
-    str: _Single(
-        "a text",
-        {"type": "string"},
-        lambda node: MISSING if node.value is None else node.raw,
-        takes_any_text=True,
-    ),
-    Path: _Single("a path", {"type": "string"}, _path, takes_any_text=True),
-    type(None): _Single("nothing", {"type": "null"}, lambda node: None if node.value is None else MISSING),
-    Any: _Single("a value", {}, lambda node: node.value, takes_any_text=True),
+    bool: Kind("true or false", lambda: {"type": "boolean"}, _truth, hint=_write_true_or_false),
+    int: Kind("a whole number", lambda: {"type": "integer"}, _whole_number),
+    float: Kind("a number", lambda: {"type": "number"}, _number),
+    str: Kind("a text", lambda: {"type": "string"}, _text, takes_any_text=True),
+    Path: Kind("a path", lambda: {"type": "string"}, _path, takes_any_text=True),
+    type(None): Kind("nothing", lambda: {"type": "null"}, _nothing),
+    Any: Kind("a value", dict, lambda node, *_: node.value, takes_any_text=True),
 }
 
 
@@ -387,16 +324,19 @@ class Reader:
     def mismatch(self, node: Node, kind: Kind, path: str) -> Any:
         """Write down that a node has no value of a kind and return MISSING."""
         hint = kind.hint(node.raw) if isinstance(node, Scalar) and isinstance(node.value, str) else ""
-        message = f"{path or 'the recipe'} must be {kind.words()}, got {_described(node)}{hint}"
+        message = f"{path or 'the recipe'} must be {kind.words}, got {_described(node)}{hint}"
         return self.problem(node.location, message)
 
     def value(self, node: Node, kind: Kind, path: str) -> Any:
         """Return the value of a kind that a node has; MISSING, with a problem, if it has none."""
         self.origins[path] = node.location
-        return kind.read(node, path, self)
+        value = kind.read(node, path, self) if isinstance(node, kind.nodes) else MISMATCH
+        return self.mismatch(node, kind, path) if value is MISMATCH else value
 
     def items(self, node: Items, kinds: Sequence[Kind], path: str) -> Any:
         """Return the values of a list's items, each of its kind, as a tuple; MISSING if one has none."""
+        if len(kinds) != len(node.items):
+            return MISMATCH
         pairs = zip(node.items, kinds, strict=True)
         values = tuple(self.value(item, kind, f"{path}.{i}") for i, (item, kind) in enumerate(pairs))
         return MISSING if _incomplete(values) else values
@@ -405,13 +345,17 @@ class Reader:
         self, node: Node, cls: type[Any], path: str, owner: str = "", extra: Collection[str] = ()
     ) -> Any:
         """Return a mapping as an object of an attrs class; keys in `extra` are read elsewhere."""
-        if _is_empty(node):
+        if is_null(node):
             node = Mapping(node.location, {})
         if not isinstance(node, Mapping):
-            return self.mismatch(node, _Object(cls), path)
+            return self.mismatch(node, _object(cls), path)
         known = options(cls)
         owner = owner or (f"'{path}'" if path else "")
-        self.unknown_keys(node, [*known, *extra], owner)
+        for key, entry in node.entries.items():
+            if key not in known and key not in extra:
+                near = did_you_mean(key, [*known, *extra])
+                hint = "; use 'extends' to build on a recipe" if key == "<<" else near
+                self.problem(entry.location, f"unknown key '{key}'{f' of {owner}' if owner else ''}{hint}")
         values = {name: self._option(node, option, path, owner) for name, option in known.items()}
         if _incomplete(values.values()):
             return MISSING
@@ -420,16 +364,9 @@ class Reader:
         except Exception as error:
             return self.problem(node.location, f"{owner}: {error}" if owner else str(error))
 
-    def unknown_keys(self, node: Mapping, known: Collection[str], owner: str) -> None:
-        """Write down every key that is not known, with the nearest one that is."""
-        for key, entry in node.entries.items():
-            if key not in known:
-                hint = "; use 'extends' to build on a recipe" if key == "<<" else did_you_mean(key, known)
-                self.problem(entry.location, f"unknown key '{key}'{f' of {owner}' if owner else ''}{hint}")
-
     def _option(self, node: Mapping, option: Option, path: str, owner: str) -> Any:
         entry = node.entries.get(option.name)
-        if entry is None or _is_empty(entry.node):
+        if entry is None or is_null(entry.node):
             if option.required:
                 return self.missing(node.location if entry is None else entry.location, option.name, owner)
             return option.default
@@ -449,10 +386,6 @@ class Reader:
 def _incomplete(values: Iterable[Any]) -> bool:
     """Say whether any value is MISSING, without asking arrays and tensors whether they are equal to it."""
     return any(value is MISSING for value in values)
-
-
-def _is_empty(node: Node) -> bool:
-    return isinstance(node, Scalar) and node.value is None
 
 
 def _described(node: Node) -> str:

@@ -26,6 +26,7 @@ from cswf_core.recipe.nodes import (
     RecipeError,
     Scalar,
     from_value,
+    is_null,
     parse,
 )
 from cswf_core.recipe.sections import CHOICES
@@ -121,60 +122,6 @@ def locate(name: str, folder: Path) -> Source | str:
         return f"'{name}' is no usable path: {error}"
 
 
-@attrs.define
-class Tree:
-    """A recipe merged with all it extends."""
-
-    path: Path | None
-    """Its file; None for a mapping."""
-    root: Mapping
-    variants: dict[str, Mapping]
-    """By label, the recipe with a variant's changes, and the overrides last."""
-    problems: list[Problem]
-    """Mistakes on the way."""
-    complete: bool
-    """Whether all it extends could be read; if not, no key is known to be missing."""
-
-
-def resolve_tree(origin: str | Path | collections.abc.Mapping[str, Any], overrides: Sequence[str]) -> Tree:
-    """Return a recipe, from its name, path or mapping, laid over what it extends, with overrides.
-
-    Raises `RecipeError` if there is nothing to go on with.
-    """
-    loader = _Loader()
-    path, root = loader.begin(origin)
-    if root is None:
-        raise RecipeError(loader.problems)
-    base = Mapping(root.location, {key: e for key, e in root.entries.items() if key != "variants"})
-    trees = {"": base, **_variants(base, root.get("variants"), loader.problems)}
-    for number, text in enumerate(overrides, start=1):
-        trees = {label: _override(tree, text, number, loader.problems) for label, tree in trees.items()}
-    return Tree(path, trees.pop(""), trees, loader.problems, loader.complete)
-
-
-def _variants(base: Mapping, node: Node | None, problems: list[Problem]) -> dict[str, Mapping]:
-    """Return the recipe once for each of its variants, with that one's changes laid over it."""
-    if node is None or (isinstance(node, Scalar) and node.value is None):
-        return {}
-    if not isinstance(node, Mapping):
-        problems.append(Problem(node.location, "variants must be a mapping from labels to changes"))
-        return {}
-    variants: dict[str, Mapping] = {}
-    for label, entry in node.entries.items():
-        changes = entry.node
-        if isinstance(changes, Scalar) and changes.value is None:
-            changes = Mapping(entry.location, {})
-        if not isinstance(changes, Mapping) or not label.strip():
-            problems.append(Problem(entry.location, f"variant '{label}' must be a mapping of changes"))
-        elif "extends" in changes.entries or "variants" in changes.entries:
-            problems.append(Problem(entry.location, f"variant '{label}' can neither extend nor have variants"))
-        else:
-            whole = merge(base, changes)
-            assert isinstance(whole, Mapping)
-            variants[label] = whole
-    return variants
-
-
 def is_choice(path: KeyPath) -> bool:
     """Say whether a plugin is chosen at a path, going by where it is."""
     return (
@@ -205,12 +152,18 @@ def as_choice(node: Node) -> Node:
 
 def merge(base: Node, over: Node, path: KeyPath = ()) -> Node:
     """Return `base` with `over` laid on top."""
-    if not isinstance(over, Mapping):
+    chooses = may_be_choice(path, base)
+    base = as_choice(base) if chooses else base
+    if (
+        not isinstance(over, Mapping)
+        or not isinstance(base, Mapping)
+        or (chooses and _other_plugin(base, over))
+    ):
         return over
-    if may_be_choice(path, base):
-        base = as_choice(base)
-    if not isinstance(base, Mapping) or (may_be_choice(path, base) and _other_plugin(base, over)):
-        return over
+    return _merge_entries(base, over, path)
+
+
+def _merge_entries(base: Mapping, over: Mapping, path: KeyPath) -> Mapping:
     entries = dict(base.entries)
     for key, entry in over.entries.items():
         if key in entries:
@@ -224,27 +177,62 @@ def _other_plugin(base: Mapping, over: Mapping) -> bool:
     return isinstance(new, Scalar) and isinstance(old, Scalar) and new.raw != old.raw
 
 
-class _Loader:
-    """Reads a recipe and all that it extends."""
+class Tree:
+    """A recipe, from its name, path or mapping, laid over all that it extends, with overrides."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, origin: str | Path | collections.abc.Mapping[str, Any], overrides: Sequence[str]
+    ) -> None:
+        """Raise `RecipeError` if there is nothing to go on with."""
+        self.path: Path | None = None
+        """Its file; None for a mapping."""
         self.problems: list[Problem] = []
+        """Mistakes on the way."""
         self.complete = True
+        """Whether all it extends could be read; if not, no key is known to be missing."""
         self._loaded: dict[Source, Mapping | None] = {}
+        root = self._begin(origin)
+        if root is None:
+            raise RecipeError(self.problems)
+        base = Mapping(root.location, {key: e for key, e in root.entries.items() if key != "variants"})
+        self.variants = {"": base, **self._variants(base, root.get("variants"))}
+        """By label, the recipe with a variant's changes, and the overrides last; under "" without any."""
+        for number, text in enumerate(overrides, start=1):
+            self.variants = {key: self._override(tree, text, number) for key, tree in self.variants.items()}
 
-    def begin(
-        self, origin: str | Path | collections.abc.Mapping[str, Any]
-    ) -> tuple[Path | None, Mapping | None]:
-        """Return the file and the tree of the recipe that all begins with."""
+    def _problem(self, place: Location, message: str) -> None:
+        self.problems.append(Problem(place, message))
+
+    def _begin(self, origin: str | Path | collections.abc.Mapping[str, Any]) -> Mapping | None:
+        """Return the tree of the recipe that all begins with."""
         if isinstance(origin, collections.abc.Mapping):
             node = from_value(origin, KeyLocation(), self.problems)
             assert isinstance(node, Mapping)
-            return None, self._extend(node, ())
+            return self._extend(node, ())
         source = locate(str(origin), Path.cwd())
         if isinstance(source, str):
-            self.problems.append(Problem(Location(str(origin), 1, 1), source))
-            return None, None
-        return source.path, self._load(source, ())
+            self._problem(Location(str(origin), 1, 1), source)
+            return None
+        self.path = source.path
+        return self._load(source, ())
+
+    def _variants(self, base: Mapping, node: Node | None) -> dict[str, Mapping]:
+        """Return the recipe once for each of its variants, with that one's changes laid over it."""
+        variants: dict[str, Mapping] = {}
+        if node is None or is_null(node):
+            return variants
+        if not isinstance(node, Mapping):
+            self._problem(node.location, "variants must be a mapping from labels to changes")
+            return variants
+        for label, entry in node.entries.items():
+            changes = Mapping(entry.location, {}) if is_null(entry.node) else entry.node
+            if not isinstance(changes, Mapping) or not label.strip():
+                self._problem(entry.location, f"variant '{label}' must be a mapping of changes")
+            elif "extends" in changes.entries or "variants" in changes.entries:
+                self._problem(entry.location, f"variant '{label}' can neither extend nor have variants")
+            else:
+                variants[label] = _merge_entries(base, changes, ())
+        return variants
 
     def _load(
         self, source: Source, chain: tuple[Source, ...], named_at: Location | None = None
@@ -255,17 +243,15 @@ class _Loader:
 
     def _extend(self, tree: Mapping, chain: tuple[Source, ...]) -> Mapping:
         """Return a tree laid over the recipes that it extends."""
-        merged: Node = Mapping(tree.location, {})
+        merged = Mapping(tree.location, {})
         for name in self._bases(tree):
             base = self._base(name, chain)
             if base is None:
                 self.complete = False
                 continue
             inherited = {key: entry for key, entry in base.entries.items() if key not in NOT_INHERITED}
-            merged = merge(merged, Mapping(base.location, inherited))
-        merged = merge(merged, tree)
-        assert isinstance(merged, Mapping)
-        return merged
+            merged = _merge_entries(merged, Mapping(base.location, inherited), ())
+        return _merge_entries(merged, tree, ())
 
     def _base(self, name: Scalar, chain: tuple[Source, ...]) -> Mapping | None:
         source = locate(name.raw, name.location.folder)
@@ -280,7 +266,7 @@ class _Loader:
             if source not in self._loaded:
                 self._loaded[source] = self._load(source, chain, name.location)
             return self._loaded[source]
-        self.problems.append(Problem(name.location, fault))
+        self._problem(name.location, fault)
         return None
 
     def _bases(self, tree: Mapping) -> list[Scalar]:
@@ -289,57 +275,50 @@ class _Loader:
         nodes = node.items if isinstance(node, Items) else () if node is None else (node,)
         names = [n for n in nodes if isinstance(n, Scalar) and n.value is not None]
         if len(names) != len(nodes) and node is not None:
-            self.problems.append(
-                Problem(node.location, "extends takes the name of a recipe, or a list of names")
-            )
+            self._problem(node.location, "extends takes the name of a recipe, or a list of names")
         return names
 
+    def _override(self, tree: Mapping, text: str, number: int) -> Mapping:
+        place = Location("command line", number, 1)
+        key, equals, value = text.partition("=")
+        if not equals or not re.fullmatch(r"[^.\s]+(\.[^.\s]+)*", key):
+            self._problem(place, f"'{text}' is not of the form key.path=value")
+            return tree
+        path = tuple(key.split("."))
+        if path[0] in ("extends", "variants"):
+            self._problem(place, f"'{path[0]}' cannot be changed here; name another recipe instead")
+            return tree
+        mistakes: list[Problem] = []
+        node = parse(value, attrs.evolve(place, column=len(key) + 2), mistakes)
+        if mistakes:  # one at the end of the text is reported on the line after it
+            end = attrs.evolve(place, column=len(text) + 1)
+            self.problems += [
+                p if p.location.line == number else attrs.evolve(p, location=end) for p in mistakes
+            ]
+            return tree
+        changed = self._assign(tree, path, (), node or Scalar(place, "", None), place)
+        assert isinstance(changed, Mapping)
+        return changed
 
-def _override(tree: Mapping, text: str, number: int, problems: list[Problem]) -> Mapping:
-    place = Location("command line", number, 1)
-    key, equals, value = text.partition("=")
-    if not equals or not re.fullmatch(r"[^.\s]+(\.[^.\s]+)*", key):
-        problems.append(Problem(place, f"'{text}' is not of the form key.path=value"))
-        return tree
-    head = key.split(".")[0]
-    if head in ("extends", "variants"):
-        problems.append(Problem(place, f"'{head}' cannot be changed here; name another recipe instead"))
-        return tree
-    mistakes: list[Problem] = []
-    node = parse(value, attrs.evolve(place, column=len(key) + 2), mistakes)
-    if mistakes:  # one at the end of the text is reported on the line after it
-        end = attrs.evolve(place, column=len(text) + 1)
-        problems += [p if p.location.line == number else attrs.evolve(p, location=end) for p in mistakes]
-        return tree
-    if node is None:
-        node = Scalar(place, "", None)
-    changed = _assign(tree, tuple(key.split(".")), (), node, place, problems)
-    assert isinstance(changed, Mapping)
-    return changed
-
-
-def _assign(
-    node: Node | None, path: KeyPath, done: KeyPath, value: Node, place: Location, problems: list[Problem]
-) -> Node:
-    """Return `node`, which stands at path `done`, with `value` laid over what is at `path` below it."""
-    if not path:
-        return value if node is None else merge(node, value, done)
-    head, rest = path[0], path[1:]
-    if isinstance(node, Items):
-        index = int(head) if re.fullmatch(r"[0-9]{1,6}", head) else -1
-        if not 0 <= index < len(node.items):
-            has = f"has {len(node.items)} entries, counted from 0"
-            problems.append(Problem(place, f"'{'.'.join(done)}' {has}, and '{head}' is none of them"))
+    def _assign(self, node: Node | None, path: KeyPath, done: KeyPath, value: Node, place: Location) -> Node:
+        """Return `node`, which stands at path `done`, with `value` laid over what is at `path` below it."""
+        if not path:
+            return value if node is None else merge(node, value, done)
+        head, rest = path[0], path[1:]
+        if isinstance(node, Items):
+            index = int(head) if re.fullmatch(r"[0-9]{1,6}", head) else -1
+            if not 0 <= index < len(node.items):
+                has = f"has {len(node.items)} entries, counted from 0"
+                self._problem(place, f"'{'.'.join(done)}' {has}, and '{head}' is none of them")
+                return node
+            changed = self._assign(node.items[index], rest, (*done, head), value, place)
+            return attrs.evolve(node, items=(*node.items[:index], changed, *node.items[index + 1 :]))
+        if node is None or is_null(node):
+            node = Mapping(place, {})
+        if may_be_choice(done, node):
+            node = as_choice(node)
+        if not isinstance(node, Mapping):
+            self._problem(place, f"'{'.'.join(done)}' is a single value and has no '{head}'")
             return node
-        changed = _assign(node.items[index], rest, (*done, head), value, place, problems)
-        return attrs.evolve(node, items=(*node.items[:index], changed, *node.items[index + 1 :]))
-    if node is None or (isinstance(node, Scalar) and node.value is None):
-        node = Mapping(place, {})
-    if may_be_choice(done, node):
-        node = as_choice(node)
-    if not isinstance(node, Mapping):
-        problems.append(Problem(place, f"'{'.'.join(done)}' is a single value and has no '{head}'"))
-        return node
-    old = node.get(head)
-    below = _assign(old, rest, (*done, head), value, place, problems)
-    return merge(node, Mapping(node.location, {head: Entry(place, below)}), done)
+        below = self._assign(node.get(head), rest, (*done, head), value, place)
+        return merge(node, Mapping(node.location, {head: Entry(place, below)}), done)

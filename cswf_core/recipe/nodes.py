@@ -130,6 +130,11 @@ class Mapping:
 Node = Union[Scalar, Items, Mapping]  # noqa: UP007 - a forward reference that attrs can resolve on 3.10
 
 
+def is_null(node: Node | None) -> bool:
+    """Say whether there is no node, or one that is nothing: `key:` without a value, or `null`."""
+    return node is None or (isinstance(node, Scalar) and node.value is None)
+
+
 def resolve(raw: str) -> str | int | float | bool | None:
     """Return what an unquoted scalar means: YAML 1.2's core rules, without octal, hexadecimal, inf and nan."""
     if raw in _NULL:
@@ -185,23 +190,21 @@ def parse(text: str, origin: Location, problems: list[Problem]) -> Node | None:
         return _Reader(text, origin, problems).document()
     except UnicodeEncodeError:
         problems.append(Problem(origin, "the text is not valid UTF-8"))
-    except _TooDeepError as error:
-        problems.append(Problem(error.args[0], TOO_DEEP))
+    except RecipeError as error:
+        problems += error.problems
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         reason = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-        place = origin if mark is None else _place(origin, mark.line, mark.column)
-        problems.append(Problem(place, f"not valid YAML: {reason}"))
+        problems.append(Problem(_place(origin, mark), f"not valid YAML: {reason}"))
     return None
 
 
-def _place(origin: Location, line: int, column: int) -> Location:
-    first = line == 0
-    return attrs.evolve(origin, line=origin.line + line, column=(origin.column if first else 1) + column)
-
-
-class _TooDeepError(Exception):
-    """Mappings or lists are nested deeper than DEEPEST at a place."""
+def _place(origin: Location, mark: Any) -> Location:
+    """Return the place of one of PyYAML's marks in a text that begins at `origin`."""
+    if mark is None:
+        return origin
+    column = mark.column + (origin.column if mark.line == 0 else 1)
+    return attrs.evolve(origin, line=origin.line + mark.line, column=column)
 
 
 class _Reader:
@@ -225,10 +228,10 @@ class _Reader:
         return root
 
     def _node(self, event: yaml.Event, depth: int) -> Node:
-        where = self._where(event)
+        where = _place(self.origin, event.start_mark)
         self._refuse_extras(event)
         if depth > DEEPEST:
-            raise _TooDeepError(where)
+            raise RecipeError([Problem(where, TOO_DEEP)])
         if isinstance(event, yaml.SequenceStartEvent):
             return Items(where, tuple(self._items(depth)))
         if isinstance(event, yaml.MappingStartEvent):
@@ -249,10 +252,8 @@ class _Reader:
             if not isinstance(key, Scalar):
                 self.problems.append(Problem(key.location, "a key must be a text"))
             elif key.raw in entries:
-                first = entries[key.raw].location
-                self.problems.append(
-                    Problem(key.location, f"duplicate key '{key.raw}', first written at {first}")
-                )
+                fault = f"duplicate key '{key.raw}', first written at {entries[key.raw].location}"
+                self.problems.append(Problem(key.location, fault))
             else:
                 entries[key.raw] = Entry(key.location, value)
         return entries
@@ -266,8 +267,4 @@ class _Reader:
             self._problem(event, f"tag '{event.tag}': recipes have no tags")
 
     def _problem(self, event: yaml.Event, message: str) -> None:
-        self.problems.append(Problem(self._where(event), message))
-
-    def _where(self, event: yaml.Event) -> Location:
-        mark = event.start_mark
-        return self.origin if mark is None else _place(self.origin, mark.line, mark.column)
+        self.problems.append(Problem(_place(self.origin, event.start_mark), message))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,22 +13,13 @@ from cswf_core.checks import checked
 from cswf_core.errors import PluginError
 from cswf_core.plugins import Plugin, Registry
 from cswf_core.recipe.fields import MISSING, Reader, options, plain
-from cswf_core.recipe.merge import as_choice, resolve_tree
-from cswf_core.recipe.nodes import (
-    Entry,
-    Items,
-    Location,
-    Mapping,
-    Node,
-    Problem,
-    RecipeError,
-    Scalar,
-    parse,
-)
+from cswf_core.recipe.merge import Tree, as_choice
+from cswf_core.recipe.nodes import Items, Location, Mapping, Node, Problem, RecipeError, Scalar, is_null, parse
 from cswf_core.recipe.sections import (
     CHOICES,
     DEFAULTS,
     KEYS,
+    SECTIONS,
     EvaluateSection,
     HeadSection,
     ModelSection,
@@ -107,37 +98,22 @@ class Recipe:
             "observers": self.observers,
             "evaluate.metrics": self.metrics,
         }
-        choices: dict[str, Choice] = {}
-        for key in CHOICES:
-            choices |= getattr(self, key).by_path(key)
+        outer: dict[str, Choice] = {key: getattr(self, key) for key in CHOICES}
         for key, listed in lists.items():
-            for index, choice in enumerate(listed):
-                choices |= choice.by_path(f"{key}.{index}")
-        return choices
+            outer |= {f"{key}.{index}": choice for index, choice in enumerate(listed)}
+        return {path: inner for key, choice in outer.items() for path, inner in choice.by_path(key).items()}
 
     def resolved(self) -> dict[str, Any]:
         """Return the recipe with every default filled in and nothing to extend."""
-        return {
-            "name": self.name,
-            "description": self.description,
-            "seed": self.seed,
-            "data": self.data.plain(),
-            "particles": plain(self.particles),
-            "condition": self.condition.plain(),
-            "projection": {**self.projection.plain(), "reuse": self.reuse},
-            "cdf": self.cdf.plain(),
-            "schedule": self.schedule.plain(),
-            "outputs": plain(self.outputs),
-            "observers": [observer.plain() for observer in self.observers],
-            "model": plain(self.model),
-            "online": None
-            if self.online is None
-            else {"arrivals": [arrival.plain() for arrival in self.arrivals], **plain(self.online)},
-            "evaluate": {
-                "metrics": [metric.plain() for metric in self.metrics],
-                **plain(self.evaluation),
-            },
-        }
+        whole: dict[str, Any] = {key: getattr(self, key).plain() for key in CHOICES}
+        whole |= {key: plain(getattr(self, key)) for key in ("name", "description", "seed", *SECTIONS)}
+        whole["projection"]["reuse"] = self.reuse
+        whole["observers"] = [observer.plain() for observer in self.observers]
+        whole["evaluate"] = {"metrics": [metric.plain() for metric in self.metrics], **plain(self.evaluation)}
+        whole["online"] = None
+        if self.online is not None:
+            whole["online"] = {"arrivals": [choice.plain() for choice in self.arrivals], **plain(self.online)}
+        return {key: whole[key] for key in KEYS if key in whole}
 
 
 def load_recipe(
@@ -154,22 +130,17 @@ def load_recipe(
     """
     if isinstance(overrides, (str, dict)):
         raise TypeError("overrides must be a list of 'key.path=value' texts")
-    tree = resolve_tree(source, overrides)
+    tree = Tree(source, overrides)
     registry = Registry.discover(plugins_dir) if registry is None else registry
 
-    def read(root: Mapping) -> Recipe | None:
+    recipes: dict[str, Recipe] = {}
+    for label, root in tree.variants.items():
         reader = _RecipeReader(registry, [], complete=tree.complete)
-        recipe = reader.recipe(root, tree.path)
-        tree.problems.extend(reader.fields.problems)
-        return recipe
-
-    recipe = read(tree.root)
-    variants = {label: read(root) for label, root in tree.variants.items()}
+        recipes[label] = reader.recipe(root, tree.path)
+        tree.problems.extend(reader.problems)
     if tree.problems:
         raise RecipeError(tree.problems)
-    assert recipe is not None
-    complete = {label: variant for label, variant in variants.items() if variant is not None}
-    return attrs.evolve(recipe, variants=complete)
+    return attrs.evolve(recipes.pop(""), variants=recipes)
 
 
 def choose(registry: Registry, kind: str, text: str, origin: str = "command line") -> Choice:
@@ -180,33 +151,31 @@ def choose(registry: Registry, kind: str, text: str, origin: str = "command line
     problems: list[Problem] = []
     place = Location(origin, 1, 1)
     node = parse(text, place, problems)
-    reader = _RecipeReader(registry, problems)
-    choice = MISSING if node is None or problems else reader.plugin(node, kind, kind)
-    if isinstance(choice, Choice) and not problems:
-        return choice
-    raise RecipeError(problems or [Problem(place, f"a {kind} is missing")])
+    if node is None or problems:
+        raise RecipeError(problems or [Problem(place, f"a {kind} is missing")])
+    choice: Choice = _RecipeReader(registry, problems).plugin(node, kind, kind)
+    if problems:
+        raise RecipeError(problems)
+    return choice
 
 
-class _RecipeReader:
+class _RecipeReader(Reader):
     """Turns a merged tree into a recipe."""
 
     def __init__(self, registry: Registry, problems: list[Problem], *, complete: bool = True) -> None:
+        super().__init__(problems, self._inner_plugin, complete=complete)
         self.registry = registry
-        self.fields = Reader(problems, self._inner_plugin, complete=complete)
         self._inner: dict[str, Choice] = {}
 
-    def recipe(self, tree: Mapping, path: Path | None) -> Recipe | None:
-        """Return the recipe; None if anything was wrong."""
-        fields = self.fields
-        fields.unknown_keys(tree, KEYS, "")
-        head = fields.object(self._part(tree, *options(HeadSection)), HeadSection, "")
-        particles = fields.object(self._section(tree, "particles"), ParticlesSection, "particles")
-        outputs = fields.object(self._section(tree, "outputs"), OutputsSection, "outputs")
-        model = fields.object(self._section(tree, "model"), ModelSection, "model")
-        online, arrivals = self._online(tree)
+    def recipe(self, tree: Mapping, path: Path | None) -> Any:
+        """Return the recipe; MISSING if anything was wrong."""
+        head = self.object(tree, HeadSection, "", extra=KEYS)
+        sections = {key: self.object(self._section(tree, key), cls, key) for key, cls in SECTIONS.items()}
+        online, arrivals = self._listing(tree, "online", OnlineSection, "arrivals", "dataset")
+        model = sections["model"]
         if arrivals and model is not MISSING and model.save:
-            fields.problem(
-                fields.origins.get("model.save", tree.location),
+            self.problem(
+                self.origins.get("model.save", tree.location),
                 "model.save: a model's maps are of data that are all there from the start; leave out "
                 "online.arrivals, or do not save a model",
             )
@@ -214,62 +183,56 @@ class _RecipeReader:
         reuse = self._reuse(tree)
         observers = self._list(self._section(tree, "observers"), "observer", "observers")
         evaluation, metrics = self._listing(tree, "evaluate", EvaluateSection, "metrics", "metric")
-        if fields.problems:
-            return None
+        if self.problems:
+            return MISSING
         return Recipe(
             name=head.name or ("recipe" if path is None else path.stem),
             path=path,
             description=head.description,
             seed=head.seed,
-            particles=particles,
-            outputs=outputs,
-            model=model,
-            online=online,
+            online=None if is_null(tree.get("online")) else online,
             arrivals=arrivals,
             reuse=reuse.reuse,
             observers=observers,
             metrics=metrics,
             evaluation=evaluation,
             registry=self.registry,
-            origins=fields.origins,
+            origins=self.origins,
+            **sections,
             **chosen,
         )
 
     def _choice(self, tree: Mapping, key: str, kind: str) -> Any:
-        node = as_choice(self._section(tree, key))
-        extra = tuple(options(ReuseSection)) if key == "projection" else ()
-        if not isinstance(node, Mapping) or "use" in node.entries:
-            return self.plugin(node, kind, key, extra)
-        if key in DEFAULTS:
-            use = Entry(node.location, Scalar(node.location, DEFAULTS[key], DEFAULTS[key]))
-            chosen = self.plugin(Mapping(node.location, {"use": use, **node.entries}), kind, key, extra)
-            self.fields.origins.pop(f"{key}.use", None)
-            return chosen
-        return self.plugin(node, kind, key, extra) if node.entries else self.fields.missing(tree.location, key)
+        node, default = self._section(tree, key), DEFAULTS.get(key)
+        if default is None and isinstance(node, Mapping) and not node.entries:
+            return self.missing(tree.location, key)
+        return self.plugin(node, kind, key, default, options(ReuseSection) if key == "projection" else ())
 
-    def plugin(self, node: Node, kind: str, path: str, extra: tuple[str, ...] = ()) -> Any:
+    def plugin(
+        self, node: Node, kind: str, path: str, default: str | None = None, extra: Collection[str] = ()
+    ) -> Any:
         """Return the choice that a section makes: a plugin's name, or a mapping with `use` and parameters."""
-        fields, node = self.fields, as_choice(node)
+        node = as_choice(node)
         if not isinstance(node, Mapping):
-            return fields.problem(node.location, f"{path} must be the name of a {kind} or a mapping with 'use'")
+            return self.problem(node.location, f"{path} must be the name of a {kind} or a mapping with 'use'")
         use = node.get("use")
-        if not isinstance(use, Scalar) or use.value is None:
+        if use is not None:
+            self.origins[f"{path}.use"] = use.location
+        elif default is not None:
+            use = Scalar(node.location, default, default)
+        if not isinstance(use, Scalar) or is_null(use):
             place = node.location if use is None else use.location
             hint = f"{path} needs 'use', the name of a {kind}; known: {', '.join(self.registry.names(kind))}"
-            return fields.problem(place, hint)
-        fields.origins[f"{path}.use"] = use.location
+            return self.problem(place, hint)
         try:
             plugin = self.registry.find(kind, use.raw)
-            part = fields.object(node, plugin.factory, path, f"{kind} '{use.raw}'", extra=("use", *extra))
+            part = self.object(node, plugin.factory, path, f"{kind} '{use.raw}'", extra=("use", *extra))
         except PluginError as error:
-            return fields.problem(use.location, str(error))
+            return self.problem(use.location, str(error))
         if part is MISSING:
             return MISSING
-        inner = {
-            name: self._inner[f"{path}.{name}"]
-            for name in options(plugin.factory)
-            if f"{path}.{name}" in self._inner
-        }
+        below = {name: f"{path}.{name}" for name in options(plugin.factory)}
+        inner = {name: self._inner[key] for name, key in below.items() if key in self._inner}
         return Choice(use.raw, plugin, part, inner)
 
     def _inner_plugin(self, node: Node, kind: str, path: str) -> Any:
@@ -280,29 +243,22 @@ class _RecipeReader:
         self._inner[path] = choice
         return choice.part
 
-    def _online(self, tree: Mapping) -> tuple[Any, tuple[Choice, ...]]:
-        entry = tree.entries.get("online")
-        if entry is None or (isinstance(entry.node, Scalar) and entry.node.value is None):
-            return None, ()
-        return self._listing(tree, "online", OnlineSection, "arrivals", "dataset")
-
     def _listing(
         self, tree: Mapping, key: str, cls: type[Any], name: str, kind: str
     ) -> tuple[Any, tuple[Choice, ...]]:
         """Return a section that has a list of plugins beside its own keys, and that list."""
-        section, fields = self._section(tree, key), self.fields
+        section = self._section(tree, key)
         if not isinstance(section, Mapping):
-            return fields.problem(section.location, f"{key} must be a mapping with '{name}'"), ()
-        fields.unknown_keys(section, (name, *options(cls)), f"'{key}'")
+            return self.problem(section.location, f"{key} must be a mapping with '{name}'"), ()
         chosen = self._list(self._section(section, name), kind, f"{key}.{name}")
-        return fields.object(self._part(section, *options(cls)), cls, key), chosen
+        return self.object(section, cls, key, extra=[name]), chosen
 
     def _list(self, node: Node, kind: str, path: str) -> tuple[Choice, ...]:
         """Return the choices of a list of plugins; none where the key is left out."""
         if isinstance(node, Mapping) and not node.entries:
             return ()
         if not isinstance(node, Items):
-            self.fields.problem(node.location, f"{path} must be a list of {kind}s")
+            self.problem(node.location, f"{path} must be a list of {kind}s")
             return ()
         return tuple(self.plugin(n, kind, f"{path}.{i}") for i, n in enumerate(node.items))
 
@@ -310,15 +266,11 @@ class _RecipeReader:
         section = as_choice(self._section(tree, "projection"))
         if not isinstance(section, Mapping):
             return MISSING  # `_choice` has said so
-        return self.fields.object(self._part(section, *options(ReuseSection)), ReuseSection, "projection")
-
-    @staticmethod
-    def _part(tree: Mapping, *keys: str) -> Mapping:
-        return Mapping(tree.location, {k: e for k, e in tree.entries.items() if k in keys})
+        return self.object(section, ReuseSection, "projection", extra=section.entries)
 
     @staticmethod
     def _section(tree: Mapping, key: str) -> Node:
-        entry: Entry | None = tree.entries.get(key)
-        if entry is None or (isinstance(entry.node, Scalar) and entry.node.value is None):
-            return Mapping(tree.location if entry is None else entry.location, {})
-        return entry.node
+        entry = tree.entries.get(key)
+        if entry is None:
+            return Mapping(tree.location, {})
+        return Mapping(entry.location, {}) if is_null(entry.node) else entry.node

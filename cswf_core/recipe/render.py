@@ -64,21 +64,15 @@ def origin_of_every_value(recipe: Recipe) -> dict[str, str]:
     origins: dict[str, str] = {}
 
     def walk(value: Any, path: str) -> None:
-        if path and path in recipe.origins:
-            origins[path] = str(recipe.origins[path])
-        elif path and not isinstance(value, dict):
-            origins[path] = "default"
         if isinstance(value, dict):
-            origins.pop(path, None)
             for key, item in value.items():
                 walk(item, f"{path}.{key}" if path else key)
-        elif isinstance(value, list):
-            for index, item in enumerate(value):
-                below = f"{path}.{index}"
-                if isinstance(item, (dict, list)):
-                    walk(item, below)
-                elif below in recipe.origins:
-                    origins[below] = str(recipe.origins[below])
+            return
+        origins[path] = str(recipe.origins.get(path, "default"))
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            below = f"{path}.{index}"
+            if isinstance(item, (dict, list)) or below in recipe.origins:
+                walk(item, below)
 
     walk(recipe.resolved(), "")
     return origins

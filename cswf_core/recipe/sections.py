@@ -8,7 +8,7 @@ from typing import Any, Literal
 import attrs
 
 from cswf_core.interfaces import parameter
-from cswf_core.plugins import Plugin, Registry
+from cswf_core.plugins import Registry
 from cswf_core.recipe.fields import object_schema
 from cswf_core.runs.checkpoints import Interval
 
@@ -166,20 +166,20 @@ class OnlineSection:
         return self.steps
 
 
+SECTIONS = {"particles": ParticlesSection, "outputs": OutputsSection, "model": ModelSection}
+"""Top-level keys that have no plugin below them → the keys there."""
+
+
 def recipe_schema(registry: Registry) -> dict[str, Any]:
     """Return the JSON Schema of recipes, for editors, with all plugins that are loaded.
 
     Nothing is required: a recipe may extend another.
     """
-    head = object_schema(HeadSection)["properties"]
     names = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
     sections = {
-        **head,
+        **object_schema(HeadSection)["properties"],
         "extends": {**names, "description": "a built-in recipe or a path, or a list of them, to build on"},
-        "particles": _optional(object_schema(ParticlesSection)),
-        "outputs": _optional(object_schema(OutputsSection)),
         "observers": _optional({"type": "array", "items": {"$ref": "#/$defs/observer"}}),
-        "model": _optional(object_schema(ModelSection)),
         "online": _listing(OnlineSection, "arrivals", "dataset"),
         "evaluate": _listing(EvaluateSection, "metrics", "metric"),
         "variants": {
@@ -187,6 +187,7 @@ def recipe_schema(registry: Registry) -> dict[str, Any]:
             "description": "changes to this recipe by label, run side by side by `cswf sweep`",
             "additionalProperties": {"type": "object"},
         },
+        **{key: _optional(object_schema(cls)) for key, cls in SECTIONS.items()},
         **{key: {"$ref": f"#/$defs/{kind}"} for key, kind in CHOICES.items()},
     }
     for key, name in DEFAULTS.items():
@@ -210,20 +211,19 @@ def _listing(section: type[Any], name: str, kind: str) -> dict[str, Any]:
 
 def _choice(registry: Registry, kind: str) -> dict[str, Any]:
     """Return the schema of a section that chooses a plugin: a name, or a mapping with that plugin's keys."""
-    plugins = [p for p in registry.plugins if p.owner.kind == kind]
-    names = [name for p in plugins for name in (p.owner.name, f"{p.owner.distribution}:{p.owner.name}")]
-    whole = [_with_parameters(p, kind) for p in plugins]
-    return {"anyOf": [{"enum": names}, *whole, {"type": "null"}]}
-
-
-def _with_parameters(plugin: Plugin, kind: str) -> dict[str, Any]:
-    described = object_schema(plugin.factory)
     extra = object_schema(ReuseSection)["properties"] if kind == "projection" else {}
-    names = [plugin.owner.name, f"{plugin.owner.distribution}:{plugin.owner.name}"]
-    described["properties"] = {"use": {"enum": names}, **described["properties"], **extra}
-    described["required"] = []
-    described["description"] = plugin.summary
-    return described
+    names, mappings = [], []
+    for plugin in registry.plugins:
+        owner = plugin.owner
+        if owner.kind == kind:
+            own = [owner.name, f"{owner.distribution}:{owner.name}"]
+            described = object_schema(plugin.factory)
+            properties = {"use": {"enum": own}, **described["properties"], **extra}
+            names += own
+            mappings.append(
+                described | {"properties": properties, "required": [], "description": plugin.summary}
+            )
+    return {"anyOf": [{"enum": names}, *mappings, {"type": "null"}]}
 
 
 def _optional(described: dict[str, Any]) -> dict[str, Any]:

@@ -166,11 +166,7 @@ class Run:
         watching = [*observers, *watchers, self.checkpoints]
         self.flow = build_flow(recipe, device=device, observers=watching, counts=counts)
         data = self.flow.everything()
-        self.data_facts = {
-            "samples": len(data),
-            "shape": list(data.space.shape),
-            "sha256": data.digest(),
-        }
+        self.data_facts = {"samples": len(data), "shape": list(data.space.shape), "sha256": data.digest()}
         if writer is not None:
             writer.data_digest = str(self.data_facts["sha256"])
         self.task = Task.of_recipe(recipe, data)
@@ -258,7 +254,6 @@ class Run:
     def facts(self) -> dict[str, Any]:
         """Return the facts that run.json has from the run's beginning."""
         recipe, flow = self.recipe, self.flow
-        owners = {path: choice.plugin.owner for path, choice in recipe.choices().items()}
         return {
             "name": recipe.name,
             "seed": recipe.seed,
@@ -266,8 +261,8 @@ class Run:
             "particles": len(flow.particles),
             "data": self.data_facts,
             "plugins": {
-                path: {"name": o.name, "distribution": o.distribution, "version": o.version}
-                for path, o in owners.items()
+                path: {key: getattr(choice.plugin.owner, key) for key in ("name", "distribution", "version")}
+                for path, choice in recipe.choices().items()
             },
             "distributions": recipe.registry.distributions,
         }
@@ -304,11 +299,8 @@ class Run:
 
     def _progress(self) -> dict[str, Any]:
         planned = sum(stage.steps for stage in self.flow.stages)
-        return {
-            "particles": len(self.flow.particles),
-            "steps_done": self.steps.steps_done,
-            "steps_planned": planned,
-        }
+        done = self.steps.steps_done
+        return {"particles": len(self.flow.particles), "steps_done": done, "steps_planned": planned}
 
 
 def write_scores(directory: RunFolder, evaluated: Evaluation) -> dict[str, Any]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +36,6 @@ SIGNS = {"×": "x", "·": "*", "−": "-", "–": "-", "—": "-", "…": "...",
 
 _TOKEN = re.compile(r"""(?<![^\s,\[{:])(?:"(?:\\.|[^"\\])*"|'(?:''|[^'])*')|.""", re.DOTALL)
 """A quoted text, which can begin only where a value begins; or a single character."""
-
-Launch = Callable[[Recipe, RunFolder], object]
-"""Runs a recipe into a folder."""
 
 
 @attrs.frozen
@@ -119,10 +118,9 @@ def _combinations(choices: list[list[str]]) -> list[tuple[str, ...]]:
     for key in keys:
         if keys.count(key) > 1:
             raise RunError(f"'{key}' has several values in two places; write them in one")
-    combinations = list(itertools.islice(itertools.product(*choices), MOST_RUNS + 1))
-    if len(combinations) > MOST_RUNS:
+    if math.prod(map(len, choices)) > MOST_RUNS:
         raise RunError(f"these values have more than {MOST_RUNS} combinations, the most a sweep may have")
-    return combinations
+    return list(itertools.product(*choices))
 
 
 def _short(keys: list[str]) -> list[str]:
@@ -148,21 +146,15 @@ def _recipes_with_variants(name: str) -> str:
 
 
 def _trials(labelled: list[tuple[str, Recipe]]) -> list[Trial]:
-    taken = set(FILES)
-    trials = []
+    """Return trials in folders named after their labels, apart also where large and small letters are one."""
+    trials: list[Trial] = []
     for label, recipe in labelled:
-        folder = _folder(label, taken)
-        taken.add(folder.lower())
-        trials.append(Trial(label, folder, recipe))
+        plain = re.sub(r"\s*=\s*", "=", "".join(map(_ascii, label)))
+        name = re.sub(r"[^A-Za-z0-9._=+-]+", "-", plain)[:LONGEST_NAME].strip("-.=") or "run"
+        taken = {*FILES, *(trial.folder.lower() for trial in trials)}
+        names = itertools.chain([name], (f"{name}-{n}" for n in itertools.count(2)))
+        trials.append(Trial(label, next(free for free in names if free.lower() not in taken), recipe))
     return trials
-
-
-def _folder(label: str, taken: Collection[str]) -> str:
-    """Return a label as a folder's name that is free, also where large and small letters are the same."""
-    plain = re.sub(r"\s*=\s*", "=", "".join(map(_ascii, label)))
-    name = re.sub(r"[^A-Za-z0-9._=+-]+", "-", plain)[:LONGEST_NAME].strip("-.=") or "run"
-    numbered = (name if n == 1 else f"{name}-{n}" for n in itertools.count(1))
-    return next(free for free in numbered if free.lower() not in taken)
 
 
 def _ascii(character: str) -> str:
@@ -175,22 +167,23 @@ def _ascii(character: str) -> str:
     return SIGNS.get(character, plain or ("" if unicodedata.combining(character) else "?"))
 
 
+@attrs.frozen
 class Sweep:
     """Trials, run one after the other into folders below one folder.
 
     Which ones are done is read from those folders alone, so a sweep that was killed can go on.
     """
 
-    def __init__(self, trials: Sequence[Trial], directory: RunFolder) -> None:
-        self.trials = trials
-        self.directory = directory
+    trials: Sequence[Trial]
+    directory: RunFolder
 
     def prepare(self, *, force: bool) -> None:
         """Claim the folder, free or with the same sweep in it; with `force`, remove an earlier sweep first."""
         self.directory.refuse_if_taken(force=True)
         earlier = self._earlier()
         again = {trial.identity for trial in self.trials} >= set(earlier)
-        if not force and not (again if earlier else self._is_free()):
+        free = not self.directory.path.is_dir() or not any(self.directory.path.iterdir())
+        if not force and not (again if earlier else free):
             raise RunError(
                 f"{self.directory.path} is not empty and has no sweep with these values to go on with; "
                 "give another --out, or --force to replace what a sweep leaves"
@@ -200,12 +193,17 @@ class Sweep:
                 known = force or trial.identity in earlier
                 self.run_directory(trial.folder).refuse_if_taken(force=known, reading=trial.recipe.path)
         if force:
-            self._clear({folder for _, folder, _ in earlier} | {trial.folder for trial in self.trials})
+            for folder in sorted({identity[1] for identity in earlier} | {t.folder for t in self.trials}):
+                directory = self.run_directory(folder)
+                if directory.path.is_dir():
+                    directory.clear()
+                    directory.remove_if_empty()
+            self.directory.clear(FILES)
         self.directory.make()
         self.save()
 
-    def run(self, launch: Launch, tell: Callable[[str], object]) -> None:
-        """Run the trials that are not done; `tell` is handed a line before each. An error names its trial."""
+    def run(self, launch: Callable[[Recipe, RunFolder], object], tell: Callable[[str], object]) -> None:
+        """Launch trials that are not done; `tell` is handed a line before each. An error names its trial."""
         for number, trial in enumerate(self.trials, start=1):
             title = f"[{number}/{len(self.trials)}] {trial.label}"
             if self.is_done(trial):
@@ -237,11 +235,10 @@ class Sweep:
         """Return the rows of sweep.json, one for each run, in order."""
         rows = []
         for trial in self.trials:
-            label, folder, recipe = trial.identity
             facts = self._facts(trial)
-            results = {key: facts.get(key) for key in ("seconds", "metrics", "samples_sha256")}
-            row = {"label": label, "folder": folder, "status": facts.get("status", "planned"), **results}
-            rows.append({**row, "recipe_sha256": recipe})
+            row = {"label": trial.label, "folder": trial.folder, "status": facts.get("status", "planned")}
+            row |= {key: facts.get(key) for key in ("seconds", "metrics", "samples_sha256")}
+            rows.append({**row, "recipe_sha256": trial.identity[2]})
         return rows
 
     def save(self) -> None:
@@ -255,11 +252,9 @@ class Sweep:
     def is_done(self, trial: Trial) -> bool:
         """Say whether this very recipe has been run to its end before."""
         directory = self.run_directory(trial.folder)
-        try:
-            same = directory.file("recipe.yaml").read_text(encoding="utf-8") == trial.text
-        except (OSError, ValueError):
-            return False
-        return same and self._facts(trial).get("status") == "done" and directory.file("samples.npz").is_file()
+        with suppress(OSError, ValueError):
+            return directory.done and directory.file("recipe.yaml").read_text(encoding="utf-8") == trial.text
+        return False
 
     def is_begun(self) -> bool:
         """Say whether any run has been begun."""
@@ -277,13 +272,3 @@ class Sweep:
         except (TypeError, KeyError):
             return []
         return [t for t in trials if Path(t[1]).name == t[1] and t[1] not in ("", "..")]  # never outside
-
-    def _is_free(self) -> bool:
-        return not self.directory.path.is_dir() or not any(self.directory.path.iterdir())
-
-    def _clear(self, folders: Collection[str]) -> None:
-        for directory in map(self.run_directory, sorted(folders)):
-            if directory.path.is_dir():
-                directory.clear()
-                directory.remove_if_empty()
-        self.directory.clear(FILES)
