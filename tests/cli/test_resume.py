@@ -17,6 +17,7 @@ import pytest
 from cswf_core import hookimpl, load_recipe
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
+from tests.conftest import Outcome, read_json
 from tests.processes import CSWF, PYTHON, completed, launched
 
 TINY = ("particles.count=40", "schedule.directions=32", "schedule.step_size=8", "data.classes=[0, 1]")
@@ -66,7 +67,7 @@ def killer():
 
 
 def facts(folder: Path) -> dict:
-    return json.loads((folder / "run.json").read_text())
+    return read_json(folder / "run.json")
 
 
 def files(folder: Path) -> set[str]:
@@ -156,20 +157,17 @@ def newest(folder: Path) -> Path:
 
 def test_a_run_goes_on_from_its_newest_checkpoint(cswf, halted, expected):
     assert newest(halted).name == "step-00000030-stage-0000.safetensors"
-    outcome = cswf("resume", halted, "--device", "cpu")
-    assert outcome.status == 0
+    cswf.output("resume", halted, "--device", "cpu")
     assert facts(halted)["samples_sha256"] == expected
     assert facts(halted)["status"] == "done"
     assert [stop["step"] for stop in facts(halted)["resumed"]] == [30]
     assert [row["step"] for row in rows(halted)] == [1, 10, 20, 30, 40, 50, 60]
-    again = cswf("resume", halted, "--device", "cpu")
-    assert again.status == 0
-    assert "is done: there is nothing left to do" in again.out
+    assert "is done: there is nothing left to do" in cswf.output("resume", halted, "--device", "cpu")
 
 
 def test_run_with_resume_does_the_same(cswf, halted, expected):
-    outcome = cswf("run", "digits", *SMALL, "--out", halted, "--resume", "--device", "cpu", "--quiet")
-    assert (outcome.status, outcome.out, outcome.err) == (0, "", "")
+    arguments = ("run", "digits", *SMALL, "--out", halted, "--resume", "--device", "cpu", "--quiet")
+    assert cswf(*arguments) == Outcome(0, "", "")
     assert facts(halted)["samples_sha256"] == expected
 
 
@@ -177,20 +175,16 @@ def test_run_with_resume_begins_where_nothing_has_begun(cswf, tmp_path, expected
     new = tmp_path / "new"
     new.mkdir()
     (new / "run.json").touch()  # killed before anything was known
-    outcome = cswf("run", "digits", *SMALL, "--out", new, "--resume", "--device", "cpu", "--quiet")
-    assert outcome.status == 0
+    cswf.output("run", "digits", *SMALL, "--out", new, "--resume", "--device", "cpu", "--quiet")
     assert facts(new)["samples_sha256"] == expected
     (tmp_path / "other").mkdir()
     (tmp_path / "other/notes.txt").touch()
-    refused = cswf("run", "digits", *SMALL, "--out", tmp_path / "other", "--resume")
-    assert refused.status == 2
-    assert "is not empty" in refused.err
+    assert "is not empty" in cswf.refusal("run", "digits", *SMALL, "--out", tmp_path / "other", "--resume")
 
 
 def test_a_run_that_lacks_only_its_scores_gets_them(cswf, tmp_path, expected):
     run(tmp_path / "run", "evaluate.metrics=[sliced-wasserstein]", bomb=Bomb())
-    outcome = cswf("resume", tmp_path / "run", "--device", "cpu", "--quiet")
-    assert outcome.status == 0
+    cswf.output("resume", tmp_path / "run", "--device", "cpu", "--quiet")
     assert facts(tmp_path / "run")["samples_sha256"] == expected
     assert "sliced_wasserstein" in facts(tmp_path / "run")["metrics"]
 
@@ -200,9 +194,8 @@ def test_another_recipe_is_refused_with_what_changed(cswf, halted):
     changed = ("schedule.steps=70", "condition.amplifier=5")
     outcome = cswf("run", "digits", *SMALL, *changed, "--out", halted, "--resume")
     assert outcome.status == 2
-    assert "was begun with another recipe" in outcome.err
-    assert "schedule.steps: 70, was 60" in outcome.err
-    assert "condition.amplifier: 5.0, was 10.0" in outcome.err
+    said = ("was begun with another recipe", "schedule.steps: 70, was 60", "condition.amplifier: 5.0, was 10.0")
+    assert all(part in outcome.err for part in said)
     assert files(halted) == before
     written = halted / "recipe.yaml"
     written.write_text(written.read_text().replace("directions: 32", "directions: 99"))
@@ -220,18 +213,15 @@ def test_other_data_are_refused(cswf, tmp_path, every):
     data = (f"data={{use: npz, path: {tmp_path / 'data.npz'}}}", "condition=none")
     run(tmp_path / "run", *data, f"outputs.checkpoint_every={every}", bomb=Bomb(35))
     save(4)
-    outcome = cswf("resume", tmp_path / "run")
-    assert outcome.status == 2
-    assert "the data are not those that" in outcome.err
-    assert "their SHA-256 is" in outcome.err
+    refusal = cswf.refusal("resume", tmp_path / "run")
+    assert "the data are not those that" in refusal
+    assert "their SHA-256 is" in refusal
 
 
 def test_checkpoints_of_another_version_are_refused_and_stay(cswf, halted, monkeypatch):
     before = {path: path.read_bytes() for path in (halted / "checkpoints").iterdir()}
     monkeypatch.setattr("cswf_core.runs.checkpoints.FORMAT", 2)
-    outcome = cswf("resume", halted)
-    assert outcome.status == 2
-    assert "has format 1, and this version of cswf reads format 2" in outcome.err
+    assert "has format 1, and this version of cswf reads format 2" in cswf.refusal("resume", halted)
     assert {path: path.read_bytes() for path in (halted / "checkpoints").iterdir()} == before
 
 
@@ -257,9 +247,7 @@ def test_without_any_checkpoint_a_run_begins_again(cswf, halted, expected):
 
 def test_what_is_no_run_cannot_go_on(cswf, tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere"):
-        outcome = cswf("resume", folder)
-        assert outcome.status == 2
-        assert "has no run that was begun" in outcome.err
+        assert "has no run that was begun" in cswf.refusal("resume", folder)
     assert "give its --out" in cswf("run", "digits", "--resume").err
 
 
@@ -294,8 +282,7 @@ def test_a_sweep_goes_on_inside_a_run(cswf, tmp_path, expected):
     first = tmp_path / "s/seed=0"
     shutil.rmtree(first)
     run(first, "seed=0", bomb=Bomb(35))
-    outcome = cswf(*sweep)
-    assert outcome.status == 0
+    printed = cswf.output(*sweep)
     assert facts(first)["resumed"][0]["step"] == 30
     assert facts(first)["samples_sha256"] == expected
-    assert "[2/2] seed=1: done before" in outcome.out
+    assert "[2/2] seed=1: done before" in printed
