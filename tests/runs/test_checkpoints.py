@@ -49,7 +49,11 @@ def test_of_a_run_that_is_done_the_newest_is_enough(folder):
     assert names(folder) == ["manifest.json", STEP.format(30)]
     assert newest(folder) == (30, [])
     folder.keep_newest()
-    CheckpointFolder(folder.path / "nowhere").keep_newest()
+    empty = CheckpointFolder(folder.path / "nowhere")
+    empty.keep_newest()
+    assert newest(empty) == (None, [])
+    empty.path.mkdir()
+    assert newest(empty) == (None, [])
 
 
 def truncate(path):
@@ -92,11 +96,6 @@ def test_without_a_manifest_the_files_are_looked_at(folder, text):
     assert "manifest.json cannot be read" in lost[0]
     truncate(folder.path / STEP.format(30))
     assert newest(folder)[0] == 20
-
-
-def test_a_folder_without_checkpoints_has_none(tmp_path):
-    assert newest(CheckpointFolder(tmp_path)) == (None, [])
-    assert newest(CheckpointFolder(tmp_path / "nowhere")) == (None, [])
 
 
 def test_another_format_is_refused_with_both_versions(folder, monkeypatch):
@@ -146,24 +145,21 @@ def test_a_full_disk_leaves_the_checkpoints_before(folder, when, monkeypatch):
     def full(*arguments, **_):
         raise OSError(28, "No space left on device")
 
-    patched = {"write": (durable, "save_file"), "sync": (durable, "_sync")}
-    if when == "manifest":
-        monkeypatch.setattr(checkpoints, "write_durably", full_manifest(full))
-    else:
-        monkeypatch.setattr(*patched[when], full)
+    def full_manifest(path, content):
+        with durable.replacing(path):
+            full()
+
+    patched = {
+        "write": (durable, "save_file", full),
+        "sync": (durable, "_sync", full),
+        "manifest": (checkpoints, "write_durably", full_manifest),
+    }
+    monkeypatch.setattr(*patched[when])
     with pytest.raises(RunError, match="No space left on device"):
         folder.write((40, 0), {"flow/x": torch.zeros(3)}, FACTS)
     monkeypatch.undo()
     assert newest(folder) == (30, [])
     assert all(name[0] != "." for name in names(folder))
-
-
-def full_manifest(full):
-    def write(path, content):
-        with durable.replacing(path):
-            full()
-
-    return write
 
 
 def test_a_flow_goes_on_if_a_checkpoint_cannot_be_written(tmp_path, monkeypatch, caplog):
@@ -184,7 +180,9 @@ def test_a_flow_goes_on_if_a_checkpoint_cannot_be_written(tmp_path, monkeypatch,
     assert newest(watching.folder) == (3, [])
 
 
-@pytest.mark.parametrize(("every", "steps"), [(Interval(steps=2), [2, 3]), (Interval(seconds=0.0), [1, 2, 3])])
+@pytest.mark.parametrize(
+    ("every", "steps"), [(Interval(steps=2), [2, 3]), (Interval(seconds=0.0), [1, 2, 3]), (Interval(), [])]
+)
 def test_checkpoints_come_when_they_are_due_and_at_the_end(tmp_path, every, steps, monkeypatch):
     written = []
     write = CheckpointFolder.write
@@ -194,12 +192,6 @@ def test_checkpoints_come_when_they_are_due_and_at_the_end(tmp_path, every, step
     watching = Checkpoints(CheckpointFolder(tmp_path / "c"), every, (), dict)
     small_flow(observers=(watching,)).run()
     assert sorted(set(written)) == steps
-
-
-def test_never_is_never(tmp_path):
-    watching = Checkpoints(CheckpointFolder(tmp_path / "c"), Interval(), (), dict)
-    small_flow(observers=(watching,)).run()
-    assert not (tmp_path / "c").exists()
 
 
 def test_stage_ends_are_saved_only_while_that_is_cheap(tmp_path, monkeypatch):
