@@ -10,14 +10,14 @@ import subprocess
 import time
 from pathlib import Path
 
-import attrs
 import numpy as np
 import pytest
 
-from cswf_core import hookimpl, load_recipe
+from cswf_core import load_recipe
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
-from tests.conftest import Outcome, read_json
+from tests.cli.conftest import Stop, facts
+from tests.conftest import Outcome
 from tests.processes import CSWF, PYTHON, completed, launched
 
 TINY = ("particles.count=40", "schedule.directions=32", "schedule.step_size=8", "data.classes=[0, 1]")
@@ -66,10 +66,6 @@ def killer():
         yield call
 
 
-def facts(folder: Path) -> dict:
-    return read_json(folder / "run.json")
-
-
 def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
@@ -104,28 +100,11 @@ def test_twenty_kills_at_random_moments_change_nothing(killer, tmp_path):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
-@attrs.frozen
-class Bomb:
-    """Ends a run as a kill does, but for the record, at a step or after the evaluation."""
-
-    step: int | None = None
-
-    @hookimpl
-    def after_step(self, state):
-        if state.total_step == self.step:
-            raise KeyboardInterrupt
-
-    @hookimpl
-    def after_evaluation(self):
-        if self.step is None:
-            raise KeyboardInterrupt
-
-
-def run(folder: Path, *overrides: str, bomb: Bomb | None = None) -> str:
+def run(folder: Path, *overrides: str, stop: Stop | None = None) -> str:
     """Run the small recipe; return its SHA-256, or nothing if it did not come to its end."""
     recipe = load_recipe("digits", [*SMALL, *overrides])
     try:
-        launch(recipe, RunFolder(folder), device="cpu", observers=[] if bomb is None else [bomb])
+        launch(recipe, RunFolder(folder), device="cpu", observers=[] if stop is None else [stop])
     except KeyboardInterrupt:
         return ""
     return str(facts(folder)["samples_sha256"])
@@ -141,7 +120,7 @@ def expected(tmp_path_factory) -> str:
 def original(tmp_path_factory) -> Path:
     """The small run, stopped after 35 of its 60 steps, with checkpoints of steps 20 and 30."""
     folder = tmp_path_factory.mktemp("stopped") / "run"
-    run(folder, bomb=Bomb(35))
+    run(folder, stop=Stop(35))
     return folder
 
 
@@ -183,7 +162,7 @@ def test_run_with_resume_begins_where_nothing_has_begun(cswf, tmp_path, expected
 
 
 def test_a_run_that_lacks_only_its_scores_gets_them(cswf, tmp_path, expected):
-    run(tmp_path / "run", "evaluate.metrics=[sliced-wasserstein]", bomb=Bomb())
+    run(tmp_path / "run", "evaluate.metrics=[sliced-wasserstein]", stop=Stop())
     cswf.output("resume", tmp_path / "run", "--device", "cpu", "--quiet")
     assert facts(tmp_path / "run")["samples_sha256"] == expected
     assert "sliced_wasserstein" in facts(tmp_path / "run")["metrics"]
@@ -211,7 +190,7 @@ def test_other_data_are_refused(cswf, tmp_path, every):
 
     save(3)
     data = (f"data={{use: npz, path: {tmp_path / 'data.npz'}}}", "condition=none")
-    run(tmp_path / "run", *data, f"outputs.checkpoint_every={every}", bomb=Bomb(35))
+    run(tmp_path / "run", *data, f"outputs.checkpoint_every={every}", stop=Stop(35))
     save(4)
     refusal = cswf.refusal("resume", tmp_path / "run")
     assert "the data are not those that" in refusal
@@ -281,7 +260,7 @@ def test_a_sweep_goes_on_inside_a_run(cswf, tmp_path, expected):
     assert cswf(*sweep, "--quiet").status == 0
     first = tmp_path / "s/seed=0"
     shutil.rmtree(first)
-    run(first, "seed=0", bomb=Bomb(35))
+    run(first, "seed=0", stop=Stop(35))
     printed = cswf.output(*sweep)
     assert facts(first)["resumed"][0]["step"] == 30
     assert facts(first)["samples_sha256"] == expected

@@ -12,42 +12,21 @@ import yaml
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from cswf_core import hookimpl, load_recipe
+from cswf_core import load_recipe
 from cswf_core.recipe import Recipe
 from cswf_core.runs.durable import fingerprint
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from cswf_core.session.update import choose_data, read_predecessor, with_arrival
-from tests.conftest import read_json
+from tests.cli.conftest import Stop, facts
 
 SIZES = ("particles.count=40", "schedule.steps=6", "schedule.directions=150")
 SMALL = (*SIZES, "outputs.frames=4", "online.sets=3")
 NEW = "{use: digits, classes: [5, 6, 7, 8, 9]}"
 
 
-def facts(folder: Path) -> dict:
-    return read_json(folder / "run.json")
-
-
 def contents(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): fingerprint(path) for path in folder.rglob("*") if path.is_file()}
-
-
-class Stop:
-    """Ends a run at a step, as Ctrl-C does; without one, when all is done but the record."""
-
-    def __init__(self, at: int | None) -> None:
-        self.at = at
-
-    @hookimpl
-    def after_evaluation(self) -> None:
-        if self.at is None:
-            raise KeyboardInterrupt
-
-    @hookimpl
-    def after_step(self, state) -> None:
-        if state.total_step == self.at:
-            raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="module")

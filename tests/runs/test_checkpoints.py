@@ -1,18 +1,20 @@
-"""Checkpoints: two are kept, the newest good one is found, and what is damaged is said."""
+"""Checkpoints: two are kept, the newest good one is found, what is damaged is said; signals wait for one."""
 
 from __future__ import annotations
 
-import json
 import logging
+import os
+import signal
+import threading
 
 import pytest
 import torch
 
-from cswf_core.errors import OtherFormatError, RunError
+from cswf_core.errors import OtherFormatError, RunError, Terminated
 from cswf_core.runs import checkpoints, durable
-from cswf_core.runs.checkpoints import CheckpointFolder, Checkpoints, Interval
+from cswf_core.runs.checkpoints import CheckpointFolder, Checkpoints, Interval, Stopping
 from cswf_core.runs.durable import write_tensors
-from tests.conftest import small_flow
+from tests.conftest import read_json, small_flow
 
 FACTS = {"position": {}, "habits": {}}
 STEP = "step-{:08}-stage-0000.safetensors"
@@ -202,7 +204,7 @@ def test_stage_ends_are_saved_only_while_that_is_cheap(tmp_path, monkeypatch):
     assert not (tmp_path / "c").exists()
     monkeypatch.undo()
     watching.after_stage(flow)
-    assert json.loads((tmp_path / "c/manifest.json").read_text())["checkpoints"][0]["step"] == 0
+    assert read_json(tmp_path / "c/manifest.json")["checkpoints"][0]["step"] == 0
 
 
 @pytest.mark.parametrize(
@@ -224,3 +226,76 @@ def test_an_interval_is_steps_or_time_and_is_written_back(text, interval):
 def test_what_is_no_interval_is_refused(text):
     with pytest.raises(ValueError, match="is not a number of steps such as 500, a time such as 30s"):
         Interval.from_text(text)
+
+
+@pytest.fixture
+def handlers():
+    """SIGTERM as the commands have it, and SIGINT as Python has; both as before in the end."""
+
+    def terminate(*_):
+        raise Terminated
+
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
+    signal.signal(signal.SIGTERM, terminate)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before:
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
+)
+def test_a_flow_is_saved_before_a_signal_ends_it(handlers, tmp_path, number, error):
+    watching = Checkpoints(CheckpointFolder(tmp_path / "c"), Interval(seconds=1e9), (), dict)
+    flow = small_flow(observers=(watching,))
+    steps = iter(flow)
+    next(steps)
+
+    def stopped() -> None:
+        with watching.stopping.patient():
+            os.kill(os.getpid(), number)
+            flow.run()
+
+    with pytest.raises(error):
+        stopped()
+    assert watching.step == flow.position.total == 2
+
+
+def test_a_signal_after_the_last_step_ends_the_run_too(handlers):
+    stopping = Stopping()
+    with pytest.raises(Terminated), stopping.patient():
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_second_signal_does_not_wait(handlers):
+    stopping = Stopping()
+    reached = []
+
+    def stopped() -> None:
+        with stopping.patient():
+            os.kill(os.getpid(), signal.SIGINT)
+            reached.append("the first waits")
+            os.kill(os.getpid(), signal.SIGINT)
+            reached.append("the second does not")
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert reached == ["the first waits"]
+
+
+def test_handlers_are_what_they_were_afterwards_and_threads_change_none(handlers):
+    before = signal.getsignal(signal.SIGTERM)
+    with Stopping().patient():
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) == before
+    found = []
+
+    def inside():
+        with Stopping().patient():
+            found.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=inside)
+    thread.start()
+    thread.join()
+    assert found == [before]
