@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when PyTorch is imported, here and in children: one core a worker
 
@@ -46,19 +48,38 @@ class Outcome:
     err: str
 
 
-@pytest.fixture
-def cswf(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
-    """Call the command line as a person would, in this process."""
+@attrs.frozen
+class CommandLine:
+    """Calls `cswf` as a person would, in this process."""
 
-    def call(*arguments: str | Path) -> Outcome:
-        capsys.readouterr()
-        monkeypatch.setattr(sys, "argv", ["cswf", *map(str, arguments)])
+    capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch
+
+    def __call__(self, *arguments: str | Path) -> Outcome:
+        self.capsys.readouterr()
+        self.monkeypatch.setattr(sys, "argv", ["cswf", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             cli.main()
-        captured = capsys.readouterr()
+        captured = self.capsys.readouterr()
         return Outcome(ended.value.code or 0, captured.out, captured.err)
 
-    return call
+    def output(self, *arguments: str | Path) -> str:
+        """What a command prints that does what it should."""
+        done = self(*arguments)
+        assert done.status == 0, done.err
+        return done.out
+
+    def refusal(self, *arguments: str | Path) -> str:
+        """The sentence that a command answers to a person's mistake, on one line and with status 2."""
+        done = self(*arguments)
+        assert done.status == 2, done.out
+        assert len(done.err.strip().splitlines()) == 1, done.err
+        return done.err
+
+
+@pytest.fixture
+def cswf(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    return CommandLine(capsys, monkeypatch)
 
 
 @pytest.fixture(scope="session")
@@ -92,6 +113,10 @@ def digits_run(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Pa
     from cswf_core.session.run import launch
 
     return made_once("digits", lambda folder: launch(load_recipe("digits"), RunFolder(folder), device="cpu"))
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def skip_without(name: str) -> None:

@@ -29,20 +29,27 @@ from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
 from tests.conftest import random_data, small_flow
 
-OWNERS = {
-    kind: Owner(kind, "mine", "acme-plugins", "1.2") for kind in ("projection", "cdf", "condition", "schedule")
-}
+KINDS = ("projection", "cdf", "condition", "schedule")
+OWNERS = {kind: Owner(kind, "mine", "acme-plugins", "1.2") for kind in KINDS}
+
+
+def refused(complaint: str, **part: object) -> None:
+    """Check that a flow with this part ends with a sentence that names the plugin."""
+    (kind,) = part
+    with pytest.raises(PluginError, match=complaint) as error:
+        small_flow(**part, owners=OWNERS).run()
+    assert str(error.value).startswith(f"{kind} 'mine' (acme-plugins 1.2): ")
+
+
+def variant(contract: type, **members: object) -> type:
+    """A plugin with other members."""
+    return attrs.frozen(type("Mine", (contract,), members))
 
 
 def sampler(function):
     """A projection plugin whose `sample` is `function(theta)`."""
 
-    @attrs.frozen
-    class Mine(Uniform):
-        def sample(self, space, count, draw):
-            return function(super().sample(space, count, draw))
-
-    return Mine()
+    return variant(Uniform, sample=lambda *arguments: function(Uniform.sample(*arguments)))()
 
 
 class Operator(Projection):
@@ -101,9 +108,7 @@ class Halved(Observation):
     ],
 )
 def test_a_faulty_projection_is_named(change, complaint):
-    with pytest.raises(PluginError, match=complaint) as error:
-        small_flow(projection=sampler(change), owners=OWNERS).run()
-    assert str(error.value).startswith("projection 'mine' (acme-plugins 1.2): ")
+    refused(complaint, projection=sampler(change))
 
 
 @pytest.mark.parametrize(
@@ -115,10 +120,7 @@ def test_a_faulty_projection_is_named(change, complaint):
     ],
 )
 def test_a_faulty_preparation_of_directions_is_named(method, value, complaint):
-    faulty = attrs.frozen(type("Mine", (Uniform,), {method: value, "sees_data": True}))
-    with pytest.raises(PluginError, match=complaint) as error:
-        small_flow(projection=faulty(), owners=OWNERS).run()
-    assert str(error.value).startswith("projection 'mine' (acme-plugins 1.2): ")
+    refused(complaint, projection=variant(Uniform, **{method: value, "sees_data": True})())
 
 
 def test_a_structured_projection_gives_what_a_dense_one_gives():
@@ -135,50 +137,30 @@ def test_a_structured_projection_gives_what_a_dense_one_gives():
     ],
 )
 def test_a_faulty_cdf_is_named(change, complaint):
-    @attrs.frozen
-    class Mine(Sorted):
-        def transport(self, p, data):
-            return change(super().transport(p, data))
+    def transport(self, p, data):
+        return change(Sorted.transport(self, p, data))
 
-    with pytest.raises(PluginError, match=complaint) as error:
-        small_flow(cdf=Mine(), owners=OWNERS).run()
-    assert str(error.value).startswith("cdf 'mine' (acme-plugins 1.2): ")
+    refused(complaint, cdf=variant(Sorted, transport=transport)())
 
 
 @pytest.mark.parametrize(
     ("method", "value", "complaint"),
     [
         ("project", lambda *a: torch.zeros(2, 2), "project must return a 300×30 tensor"),
-        (
-            "directions",
-            lambda self, size, n, draw: draw.normal(n, size),
-            "directions must return directions of unit",
-        ),
-        (
-            "weights",
-            lambda self, d, size, n, draw: torch.full((n,), 2.0).double(),
-            r"lengths in \[0, 1\], got 2.0",
-        ),
+        ("directions", lambda self, size, n, draw: draw.normal(n, size), "must return directions of unit"),
+        ("weights", lambda *a: torch.full((300,), 2.0).double(), r"lengths in \[0, 1\], got 2.0"),
         ("draw", lambda *a: 7, "draw must return Conditions, got int"),
-        (
-            "draw",
-            lambda *a: Conditions(labels=torch.tensor([9] * 30)),
-            "labels from 0 to 2, one per class, got 9",
-        ),
+        ("draw", lambda *a: Conditions(torch.tensor([9] * 30)), "labels from 0 to 2, one per class, got 9"),
         ("project", lambda self, theta, y: theta[:, y.labels] / 0, "project must return finite numbers"),
         ("project", lambda: 0, r"project raised TypeError: .* positional arguments? but 3 were given$"),
-        (
-            "observation",
-            lambda *a: torch.ones(4).bool(),
-            "None or an Observation, got Tensor",
-        ),
+        ("observation", lambda *a: torch.ones(4).bool(), "None or an Observation, got Tensor"),
         ("observation", lambda *a: Masked(torch.ones(4).bool()), "observation raised RuntimeError: The size"),
         ("observation", lambda *a: Halved(), "an orthogonal projection, got one that changes what it has"),
         ("observation", lambda *a: Masked(torch.ones(5).bool()), "the origin of every particle's observation"),
         (
             "observation",
             lambda *a: Oblique(),
-            "an orthogonal projection, got one whose two parts are not at right",
+            "orthogonal projection, got one whose two parts are not at right",
         ),
         ("observation", lambda *a: Misshown(torch.ones(5).bool()), "observation must return a 5×64 tensor"),
         ("balance", lambda *a: torch.tensor([0.5]), r"indices of data \(int64\), got \(1,\) of float32"),
@@ -187,10 +169,12 @@ def test_a_faulty_cdf_is_named(change, complaint):
     ],
 )
 def test_a_faulty_condition_is_named(method, value, complaint):
-    faulty = attrs.frozen(type("Mine", (OneHot,), {method: value}))
-    with pytest.raises(PluginError, match=complaint) as error:
-        small_flow(condition=faulty(amplifier=1.0), owners=OWNERS).run()
-    assert str(error.value).startswith("condition 'mine' (acme-plugins 1.2): ")
+    refused(complaint, condition=variant(OneHot, **{method: value})(amplifier=1.0))
+
+
+def test_a_condition_without_an_amplifier_is_named():
+    silent = variant(ConditionEncoder, length=lambda *a: 1, project=lambda *a: None)
+    refused("amplifier must return a finite number ξ, got None", condition=silent())
 
 
 @pytest.mark.parametrize(
@@ -205,22 +189,20 @@ def test_a_faulty_condition_is_named(method, value, complaint):
     ],
 )
 def test_a_faulty_schedule_is_named(stages):
-    faulty = attrs.frozen(type("Mine", (Constant,), {"stages": lambda self, space, projection: stages}))
-    with pytest.raises(PluginError, match="stages must return"):
-        small_flow(schedule=faulty(steps=1, directions=1), owners=OWNERS)
+    refused("stages must return", schedule=variant(Constant, stages=lambda *a: stages)(steps=1, directions=1))
+
+
+def test_a_schedule_whose_stop_fails_is_named():
+    faulty = variant(Constant, stop=lambda *a: 1 / 0, adaptive=True)
+    refused("stop raised ZeroDivisionError", schedule=faulty(steps=2, directions=5))
 
 
 def test_unusable_held_out_data_are_one_sentence_too():
-    data = random_data()
-    for other, complaint in (
-        (
-            Dataset(x=torch.zeros(4, 3), space=Space((4,))),
-            "held-out samples of the same kind, 5 with 3 classes",
-        ),
-        (attrs.evolve(data, x=data.x / 0), "samples have NaN or infinite values"),
-    ):
-        with pytest.raises((DataError, PluginError), match=complaint):
-            small_flow(attrs.evolve(data, held_out=other))
+    data, others = random_data(), Dataset(x=torch.zeros(4, 3), space=Space((4,)))
+    with pytest.raises(PluginError, match="held-out samples of the same kind, 5 with 3 classes"):
+        small_flow(attrs.evolve(data, held_out=others))
+    with pytest.raises(DataError, match="samples have NaN or infinite values"):
+        small_flow(attrs.evolve(data, held_out=attrs.evolve(data, x=data.x / 0)))
 
 
 @pytest.mark.parametrize(
@@ -235,22 +217,6 @@ def test_unusable_held_out_data_are_one_sentence_too():
 def test_unusable_data_are_one_sentence(x, complaint):
     with pytest.raises((DataError, PluginError), match=complaint):
         small_flow(Dataset(x=x, space=Space((5,))))
-
-
-def test_a_condition_without_an_amplifier_is_named():
-    faulty = attrs.frozen(
-        type("Mine", (ConditionEncoder,), {"length": lambda *a: 1, "project": lambda *a: None})
-    )
-    with pytest.raises(
-        PluginError, match=r"'mine' \(acme-plugins 1.2\): amplifier must return a finite number ξ, got None"
-    ):
-        small_flow(condition=faulty(), owners=OWNERS)
-
-
-def test_a_schedule_whose_stop_fails_is_named():
-    faulty = attrs.frozen(type("Mine", (Constant,), {"stop": lambda *a: 1 / 0, "adaptive": True}))
-    with pytest.raises(PluginError, match=r"schedule 'mine' .*: stop raised ZeroDivisionError"):
-        small_flow(schedule=faulty(steps=2, directions=5), owners=OWNERS).run()
 
 
 @pytest.mark.parametrize(
@@ -281,7 +247,7 @@ def test_a_class_that_no_datum_has_cannot_flow_separately():
 
 def transported(image):
     """What comes back through the door if a CDF plugin transports p to `image`."""
-    mine = attrs.frozen(type("Mine", (Sorted,), {"transport": lambda *a: image}))
+    mine = variant(Sorted, transport=lambda *a: image)
     return checks.checked(mine(), OWNERS["cdf"]).transport(torch.zeros_like(image), None)
 
 
@@ -312,11 +278,11 @@ def test_numbers_may_be_large_though_their_sum_is_not_finite():
 )
 def test_a_method_that_nobody_would_call_is_told(contract, method, capability):
     """A plugin that defines it has to declare it, so that nobody wonders why it has no effect."""
-    silent = attrs.frozen(type("Mine", (contract,), {method: lambda *a: None}))
+    silent = variant(contract, **{method: lambda *a: None})
     assert checks.undeclared(silent) == (
         f"Mine defines {method} and does not declare it: write {capability} = True in the class"
     )
-    declared = attrs.frozen(type("Mine", (contract,), {method: lambda *a: None, capability: True}))
+    declared = variant(contract, **{method: lambda *a: None, capability: True})
     assert checks.undeclared(declared) == ""
     with pytest.raises(PluginError, match=r"projection 'mine' .*: Mine defines fitted and does not declare"):
-        small_flow(projection=attrs.frozen(type("Mine", (Uniform,), {"fitted": 0}))(), owners=OWNERS)
+        small_flow(projection=variant(Uniform, fitted=0)(), owners=OWNERS)

@@ -23,9 +23,9 @@ def _known_device(monkeypatch):
     monkeypatch.setattr("cswf_core.cli.bench.measure_ceilings", lambda _: Ceilings(1e9, 1e9))
 
 
-def test_it_prints_a_table_of_parts_and_the_speedup(cswf):
+def test_it_prints_a_table_of_parts_and_the_speedup_and_nothing_of_its_work(cswf):
     done = cswf(*SMALL)
-    assert done.status == 0, done.err
+    assert (done.status, done.err) == (0, "")
     lines = done.out.splitlines()
     assert lines[0].startswith("random images on ")
     assert lines[1] == "M 30  N 40  H 20  d 1×8×8  stage (8×8) [3]  d_k 64"
@@ -35,8 +35,7 @@ def test_it_prints_a_table_of_parts_and_the_speedup(cswf):
     assert "on a CPU" not in done.out
 
 
-def test_a_terminal_shows_what_is_being_timed_and_a_pipe_does_not(cswf):
-    assert cswf(*SMALL).err == ""
+def test_a_terminal_shows_what_is_being_timed():
     master, terminal = pty.openpty()
     try:
         done = completed(*CSWF, *SMALL, env={**os.environ, "TERM": "xterm"}, stderr=terminal)
@@ -49,9 +48,8 @@ def test_a_terminal_shows_what_is_being_timed_and_a_pipe_does_not(cswf):
 
 
 def test_json_has_every_figure_and_goes_into_a_file_as_well(cswf, tmp_path):
-    done = cswf(*SMALL, "--json", "--out", tmp_path / "a.json")
-    assert done.status == 0, done.err
-    found = json.loads(done.out)
+    printed = cswf.output(*SMALL, "--json", "--out", tmp_path / "a.json")
+    found = json.loads(printed)
     assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == found
     assert found["sizes"]["particles"] == 30
     assert found["sizes"]["stage_dimension"] == 64
@@ -68,23 +66,18 @@ def test_json_has_every_figure_and_goes_into_a_file_as_well(cswf, tmp_path):
     assert {"torch", "triton", "cuda"} <= set(found["versions"])
 
 
-def test_without_the_naive_step_there_is_no_speedup(cswf):
-    found = json.loads(cswf(*SMALL, "--no-naive", "--json").out)
+def test_the_engine_s_own_defaults_can_be_timed_with_values_changed_and_no_naive_step_to_compare(cswf):
+    changes = ("data.dequantise=step", "seed=7", "--classes", "3", "--no-naive")
+    found = json.loads(cswf.output("bench", *SIZES, *QUICK, *changes, "--json"))
+    assert found["cdf"] == "histogram"
     assert found["naive_ms"] is found["speedup"] is None
 
 
-def test_the_engine_s_own_defaults_can_be_timed(cswf):
-    done = cswf("bench", *SIZES, *QUICK, "--classes", "3", "--no-naive", "--json")
-    assert done.status == 0, done.err
-    assert json.loads(done.out)["cdf"] == "histogram"
-
-
 def test_sizes_nobody_gave_are_smaller_on_a_cpu_and_that_is_said(cswf):
-    done = cswf(
+    printed = cswf.output(
         "bench", *EXACT, *QUICK, "--directions", "10", "--particles", "50", "--data", "50", "--no-naive"
     )
-    assert done.status == 0, done.err
-    assert "smaller by default on a CPU: shape 3×16×16" in done.out
+    assert "smaller by default on a CPU: shape 3×16×16" in printed
 
 
 def test_a_sweep_has_a_row_for_each_value(cswf):
@@ -101,18 +94,12 @@ def test_a_sweep_has_a_row_for_each_value(cswf):
 
 def test_a_recipe_is_timed_with_its_own_data_and_changes(cswf):
     changes = ("schedule.directions=20", "particles.count=30", "data.classes=[1, 2]")
-    done = cswf("bench", "digits", *changes, *EXACT, *QUICK, "--stage", "1", "--no-naive", "--json")
-    assert done.status == 0, done.err
-    found = json.loads(done.out)
+    printed = cswf.output("bench", "digits", *changes, *EXACT, *QUICK, "--stage", "1", "--no-naive", "--json")
+    found = json.loads(printed)
     assert found["recipe"] == "digits"
     assert found["sizes"]["shape"] == [1, 8, 8]
     assert (found["sizes"]["particles"], found["sizes"]["directions"]) == (30, 20)
     assert found["sizes"]["condition_length"] == 2
-
-
-def test_values_can_be_changed_without_naming_a_recipe(cswf):
-    done = cswf(*SMALL, "data.dequantise=step", "seed=7", "--no-naive", "--json")
-    assert done.status == 0, done.err
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,14 @@ import subprocess
 import time
 from pathlib import Path
 
-import attrs
 import numpy as np
 import pytest
 
-from cswf_core import hookimpl, load_recipe
+from cswf_core import load_recipe
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
+from tests.cli.conftest import Stop, facts
+from tests.conftest import Outcome
 from tests.processes import CSWF, PYTHON, completed, launched
 
 TINY = ("particles.count=40", "schedule.directions=32", "schedule.step_size=8", "data.classes=[0, 1]")
@@ -65,10 +66,6 @@ def killer():
         yield call
 
 
-def facts(folder: Path) -> dict:
-    return json.loads((folder / "run.json").read_text())
-
-
 def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
@@ -103,28 +100,11 @@ def test_twenty_kills_at_random_moments_change_nothing(killer, tmp_path):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
-@attrs.frozen
-class Bomb:
-    """Ends a run as a kill does, but for the record, at a step or after the evaluation."""
-
-    step: int | None = None
-
-    @hookimpl
-    def after_step(self, state):
-        if state.total_step == self.step:
-            raise KeyboardInterrupt
-
-    @hookimpl
-    def after_evaluation(self):
-        if self.step is None:
-            raise KeyboardInterrupt
-
-
-def run(folder: Path, *overrides: str, bomb: Bomb | None = None) -> str:
+def run(folder: Path, *overrides: str, stop: Stop | None = None) -> str:
     """Run the small recipe; return its SHA-256, or nothing if it did not come to its end."""
     recipe = load_recipe("digits", [*SMALL, *overrides])
     try:
-        launch(recipe, RunFolder(folder), device="cpu", observers=[] if bomb is None else [bomb])
+        launch(recipe, RunFolder(folder), device="cpu", observers=[] if stop is None else [stop])
     except KeyboardInterrupt:
         return ""
     return str(facts(folder)["samples_sha256"])
@@ -140,7 +120,7 @@ def expected(tmp_path_factory) -> str:
 def original(tmp_path_factory) -> Path:
     """The small run, stopped after 35 of its 60 steps, with checkpoints of steps 20 and 30."""
     folder = tmp_path_factory.mktemp("stopped") / "run"
-    run(folder, bomb=Bomb(35))
+    run(folder, stop=Stop(35))
     return folder
 
 
@@ -156,20 +136,17 @@ def newest(folder: Path) -> Path:
 
 def test_a_run_goes_on_from_its_newest_checkpoint(cswf, halted, expected):
     assert newest(halted).name == "step-00000030-stage-0000.safetensors"
-    outcome = cswf("resume", halted, "--device", "cpu")
-    assert outcome.status == 0
+    cswf.output("resume", halted, "--device", "cpu")
     assert facts(halted)["samples_sha256"] == expected
     assert facts(halted)["status"] == "done"
     assert [stop["step"] for stop in facts(halted)["resumed"]] == [30]
     assert [row["step"] for row in rows(halted)] == [1, 10, 20, 30, 40, 50, 60]
-    again = cswf("resume", halted, "--device", "cpu")
-    assert again.status == 0
-    assert "is done: there is nothing left to do" in again.out
+    assert "is done: there is nothing left to do" in cswf.output("resume", halted, "--device", "cpu")
 
 
 def test_run_with_resume_does_the_same(cswf, halted, expected):
-    outcome = cswf("run", "digits", *SMALL, "--out", halted, "--resume", "--device", "cpu", "--quiet")
-    assert (outcome.status, outcome.out, outcome.err) == (0, "", "")
+    arguments = ("run", "digits", *SMALL, "--out", halted, "--resume", "--device", "cpu", "--quiet")
+    assert cswf(*arguments) == Outcome(0, "", "")
     assert facts(halted)["samples_sha256"] == expected
 
 
@@ -177,20 +154,16 @@ def test_run_with_resume_begins_where_nothing_has_begun(cswf, tmp_path, expected
     new = tmp_path / "new"
     new.mkdir()
     (new / "run.json").touch()  # killed before anything was known
-    outcome = cswf("run", "digits", *SMALL, "--out", new, "--resume", "--device", "cpu", "--quiet")
-    assert outcome.status == 0
+    cswf.output("run", "digits", *SMALL, "--out", new, "--resume", "--device", "cpu", "--quiet")
     assert facts(new)["samples_sha256"] == expected
     (tmp_path / "other").mkdir()
     (tmp_path / "other/notes.txt").touch()
-    refused = cswf("run", "digits", *SMALL, "--out", tmp_path / "other", "--resume")
-    assert refused.status == 2
-    assert "is not empty" in refused.err
+    assert "is not empty" in cswf.refusal("run", "digits", *SMALL, "--out", tmp_path / "other", "--resume")
 
 
 def test_a_run_that_lacks_only_its_scores_gets_them(cswf, tmp_path, expected):
-    run(tmp_path / "run", "evaluate.metrics=[sliced-wasserstein]", bomb=Bomb())
-    outcome = cswf("resume", tmp_path / "run", "--device", "cpu", "--quiet")
-    assert outcome.status == 0
+    run(tmp_path / "run", "evaluate.metrics=[sliced-wasserstein]", stop=Stop())
+    cswf.output("resume", tmp_path / "run", "--device", "cpu", "--quiet")
     assert facts(tmp_path / "run")["samples_sha256"] == expected
     assert "sliced_wasserstein" in facts(tmp_path / "run")["metrics"]
 
@@ -200,9 +173,8 @@ def test_another_recipe_is_refused_with_what_changed(cswf, halted):
     changed = ("schedule.steps=70", "condition.amplifier=5")
     outcome = cswf("run", "digits", *SMALL, *changed, "--out", halted, "--resume")
     assert outcome.status == 2
-    assert "was begun with another recipe" in outcome.err
-    assert "schedule.steps: 70, was 60" in outcome.err
-    assert "condition.amplifier: 5.0, was 10.0" in outcome.err
+    said = ("was begun with another recipe", "schedule.steps: 70, was 60", "condition.amplifier: 5.0, was 10.0")
+    assert all(part in outcome.err for part in said)
     assert files(halted) == before
     written = halted / "recipe.yaml"
     written.write_text(written.read_text().replace("directions: 32", "directions: 99"))
@@ -218,20 +190,17 @@ def test_other_data_are_refused(cswf, tmp_path, every):
 
     save(3)
     data = (f"data={{use: npz, path: {tmp_path / 'data.npz'}}}", "condition=none")
-    run(tmp_path / "run", *data, f"outputs.checkpoint_every={every}", bomb=Bomb(35))
+    run(tmp_path / "run", *data, f"outputs.checkpoint_every={every}", stop=Stop(35))
     save(4)
-    outcome = cswf("resume", tmp_path / "run")
-    assert outcome.status == 2
-    assert "the data are not those that" in outcome.err
-    assert "their SHA-256 is" in outcome.err
+    refusal = cswf.refusal("resume", tmp_path / "run")
+    assert "the data are not those that" in refusal
+    assert "their SHA-256 is" in refusal
 
 
 def test_checkpoints_of_another_version_are_refused_and_stay(cswf, halted, monkeypatch):
     before = {path: path.read_bytes() for path in (halted / "checkpoints").iterdir()}
     monkeypatch.setattr("cswf_core.runs.checkpoints.FORMAT", 2)
-    outcome = cswf("resume", halted)
-    assert outcome.status == 2
-    assert "has format 1, and this version of cswf reads format 2" in outcome.err
+    assert "has format 1, and this version of cswf reads format 2" in cswf.refusal("resume", halted)
     assert {path: path.read_bytes() for path in (halted / "checkpoints").iterdir()} == before
 
 
@@ -257,9 +226,7 @@ def test_without_any_checkpoint_a_run_begins_again(cswf, halted, expected):
 
 def test_what_is_no_run_cannot_go_on(cswf, tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere"):
-        outcome = cswf("resume", folder)
-        assert outcome.status == 2
-        assert "has no run that was begun" in outcome.err
+        assert "has no run that was begun" in cswf.refusal("resume", folder)
     assert "give its --out" in cswf("run", "digits", "--resume").err
 
 
@@ -293,9 +260,8 @@ def test_a_sweep_goes_on_inside_a_run(cswf, tmp_path, expected):
     assert cswf(*sweep, "--quiet").status == 0
     first = tmp_path / "s/seed=0"
     shutil.rmtree(first)
-    run(first, "seed=0", bomb=Bomb(35))
-    outcome = cswf(*sweep)
-    assert outcome.status == 0
+    run(first, "seed=0", stop=Stop(35))
+    printed = cswf.output(*sweep)
     assert facts(first)["resumed"][0]["step"] == 30
     assert facts(first)["samples_sha256"] == expected
-    assert "[2/2] seed=1: done before" in outcome.out
+    assert "[2/2] seed=1: done before" in printed

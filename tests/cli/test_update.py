@@ -12,46 +12,21 @@ import yaml
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from cswf_core import hookimpl, load_recipe
+from cswf_core import load_recipe
 from cswf_core.recipe import Recipe
 from cswf_core.runs.durable import fingerprint
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from cswf_core.session.update import choose_data, read_predecessor, with_arrival
+from tests.cli.conftest import Stop, facts
 
-SMALL = (
-    "particles.count=40",
-    "schedule.steps=6",
-    "schedule.directions=150",
-    "outputs.frames=4",
-    "online.sets=3",
-)
+SIZES = ("particles.count=40", "schedule.steps=6", "schedule.directions=150")
+SMALL = (*SIZES, "outputs.frames=4", "online.sets=3")
 NEW = "{use: digits, classes: [5, 6, 7, 8, 9]}"
-
-
-def facts(folder: Path) -> dict:
-    return json.loads((folder / "run.json").read_text())
 
 
 def contents(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): fingerprint(path) for path in folder.rglob("*") if path.is_file()}
-
-
-class Stop:
-    """Ends a run at a step, as Ctrl-C does; without one, when all is done but the record."""
-
-    def __init__(self, at: int | None) -> None:
-        self.at = at
-
-    @hookimpl
-    def after_evaluation(self) -> None:
-        if self.at is None:
-            raise KeyboardInterrupt
-
-    @hookimpl
-    def after_step(self, state) -> None:
-        if state.total_step == self.at:
-            raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +79,7 @@ def test_an_updated_run_is_the_one_with_the_arrival_in_its_recipe(update, cswf, 
     assert "going on from step 6; 901 samples have been counted before" in ended.out
     assert contents(first) == before
     planned = tmp_path / "planned"
-    assert (
-        cswf("run", "online-digits", *SMALL, "online.steps=5", "--out", planned, "--device", "cpu").status == 0
-    )
+    cswf.output("run", "online-digits", *SMALL, "online.steps=5", "--out", planned, "--device", "cpu")
     one, other = facts(tmp_path / "out"), facts(planned)
     assert one["samples_sha256"] == other["samples_sha256"]
     assert one["data"] == other["data"]
@@ -123,9 +96,7 @@ def test_an_update_can_be_updated_and_goes_beside_the_run(cswf, first):
     run = first
     for classes, steps in (("[5, 6]", ("--steps", "2")), ("[7]", ("--schedule", "3")), ("[8]", ())):
         data = f"{{use: digits, classes: {classes}}}"
-        ended = cswf("update", run, "--data", data, *steps, "--device", "cpu", "--quiet")
-        assert ended.status == 0, ended.err
-        assert not ended.out
+        assert not cswf.output("update", run, "--data", data, *steps, "--device", "cpu", "--quiet")
         run = max(first.parent.glob("first-updated*"), key=lambda path: path.stat().st_ctime_ns)
         names.append(run.name)
     assert names == ["first-updated", "first-updated-2", "first-updated-3"]
@@ -219,8 +190,7 @@ def test_a_run_that_stops_before_or_after_an_arrival_goes_on_as_if_it_had_not(
 ):
     with pytest.raises(KeyboardInterrupt):
         launch(stoppable, RunFolder(tmp_path), device="cpu", observers=[Stop(at)])
-    ended = cswf("resume", tmp_path, "--device", "cpu", "--quiet")
-    assert ended.status == 0, ended.err
+    cswf.output("resume", tmp_path, "--device", "cpu", "--quiet")
     assert facts(tmp_path)["samples_sha256"] == facts(whole)["samples_sha256"]
     for name in ("counts.safetensors", "samples.npz", "frames.npz", "flow.gif"):
         assert fingerprint(tmp_path / name) == fingerprint(whole / name), name
@@ -236,6 +206,5 @@ def test_an_update_that_stops_goes_on_as_if_it_had_not(cswf, update, stopped_upd
 def test_an_update_without_a_good_checkpoint_is_not_begun_anew_from_nothing(cswf, stopped_update):
     for path in (stopped_update / "checkpoints").iterdir():
         path.unlink()
-    outcome = cswf("resume", stopped_update, "--device", "cpu")
-    assert outcome.status == 2
-    assert "has gone on from another run, and none of its checkpoints is good (there are none)" in outcome.err
+    refusal = cswf.refusal("resume", stopped_update, "--device", "cpu")
+    assert "has gone on from another run, and none of its checkpoints is good (there are none)" in refusal

@@ -1,11 +1,13 @@
-"""The evaluation at the end of `cswf run`: what it is against, and what stays if it fails."""
+"""The evaluation at the end of `cswf run`: what it is against, what stays if it fails, and FID as published."""
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
+
+from cswf_core.recipe import load_recipe
+from cswf_core.runs.folder import FILES, FOLDERS
+from tests.conftest import read_json, skip_without
 
 SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", "outputs.snapshots=[0, 3]")
 
@@ -13,20 +15,14 @@ SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", "ou
 @pytest.mark.parametrize(
     ("returned", "complaint"),
     [
-        (
-            "Result({'score': float('nan')})",
-            "metric 'mine' (mine.py): compute must return finite numbers, got nan for 'score'",
-        ),
-        ("3", "metric 'mine' (mine.py): compute must return a Result, got 3"),
-        (
-            "Result(3)",
-            "metric 'mine' (mine.py): compute must return scores as a mapping from names to numbers, got 3",
-        ),
+        ("Result({'score': float('nan')})", "must return finite numbers, got nan for 'score'"),
+        ("3", "must return a Result, got 3"),
+        ("Result(3)", "must return scores as a mapping from names to numbers, got 3"),
         (
             "Result({}, figures={'../x': None})",
-            "metric 'mine' (mine.py): compute must return figures with rows of n×C×H×W bytes, named like-this",
+            "must return figures with rows of n×C×H×W bytes, named like-this",
         ),
-        ("1 / 0", "metric 'mine' (mine.py): compute raised ZeroDivisionError: division by zero"),
+        ("1 / 0", "raised ZeroDivisionError: division by zero"),
     ],
 )
 def test_a_metric_that_fails_leaves_the_samples_and_the_scores_before_it(cswf, tmp_path, returned, complaint):
@@ -42,22 +38,21 @@ def test_a_metric_that_fails_leaves_the_samples_and_the_scores_before_it(cswf, t
     )
     metrics = "evaluate.metrics=[sliced-wasserstein, mine]"
     arguments = (metrics, "--plugins-dir", tmp_path, "--out", tmp_path / "out", "--quiet")
-    done = cswf("run", "digits", *SMALL, *arguments)
-    assert done.status == 2
-    assert done.err.startswith(complaint)
+    said = f"metric 'mine' (mine.py): compute {complaint}"
+    assert cswf.refusal("run", "digits", *SMALL, *arguments).startswith(said)
     assert len(np.load(tmp_path / "out/samples.npz")["images"]) == 20
-    record = json.loads((tmp_path / "out/run.json").read_text())
+    record = read_json(tmp_path / "out/run.json")
     assert record["status"] == "failed"
-    assert record["error"].startswith(complaint)
+    assert record["error"].startswith(said)
     assert record["samples_sha256"]
-    kept = json.loads((tmp_path / "out/metrics.json").read_text())["scores"]
+    kept = read_json(tmp_path / "out/metrics.json")["scores"]
     assert [score["name"] for score in kept] == ["sliced_wasserstein"]  # what was found before stays
 
 
 def test_two_metrics_of_one_name_are_both_kept(cswf, tmp_path):
     twice = "evaluate.metrics=[sliced-wasserstein, {use: sliced-wasserstein, directions: 5}]"
     assert cswf("run", "digits", *SMALL, twice, "--out", tmp_path / "a", "--quiet").status == 0
-    scores = json.loads((tmp_path / "a/run.json").read_text())["metrics"]
+    scores = read_json(tmp_path / "a/run.json")["metrics"]
     assert list(scores) == ["sliced_wasserstein", "sliced_wasserstein_2", "copied_l2"]
     assert len(set(scores.values())) == 3
 
@@ -66,10 +61,48 @@ def test_scores_are_taken_against_the_data_that_particles_flow_to(cswf, tmp_path
     prior = "condition.prior=[1,0,0,0,0,0,0,0,0,0]"
     small = ("schedule.steps=40", "schedule.directions=200", "particles.count=200")
     assert cswf("run", "digits", prior, *small, "--out", tmp_path / "a", "--quiet").status == 0
-    assert json.loads((tmp_path / "a/run.json").read_text())["metrics"]["sliced_wasserstein"] < 0.1
+    assert read_json(tmp_path / "a/run.json")["metrics"]["sliced_wasserstein"] < 0.1
 
 
 def test_held_out_data_are_asked_for_before_the_flow_runs(cswf, tmp_path):
-    done = cswf("run", "digits", "evaluate.against=[test]", "--out", tmp_path / "a", "--quiet")
-    assert done.status == 2
-    assert done.err == "scores against 'test' are asked for, and dataset 'digits' holds nothing out\n"
+    assert (
+        cswf.refusal("run", "digits", "evaluate.against=[test]", "--out", tmp_path / "a", "--quiet")
+        == "scores against 'test' are asked for, and dataset 'digits' holds nothing out\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["fid-mnist", "fid-fashion-mnist", "fid-cifar10", "fid-cifar10-class", "fid-celeba"]
+)
+def test_fid_recipes_follow_the_protocol(name, registry):
+    recipe = load_recipe(name, registry=registry)
+    metrics = [choice.name for choice in recipe.metrics]
+    assert {"fid", "nearest-neighbours", "precision-recall"} <= set(metrics)
+    assert recipe.metrics[metrics.index("fid")].part.mode == "legacy_tensorflow"
+    assert recipe.evaluation.against == ("train", "test")
+    assert recipe.evaluation.samples == 50_000
+    assert recipe.particles.count >= 50_000
+
+
+def test_a_fid_recipe_runs_and_leaves_scores_figures_and_a_report(network, cswf, tmp_path):
+    """All of `fid-mnist`, with so few images that a CPU can see them."""
+    skip_without("mnist")
+    small = ("data.count=12", "particles.count=10", "schedule.scale=0.001", "schedule.directions=20")
+    fewer = ("evaluate.against=[train]", "evaluate.metrics.4.samples=6", "evaluate.metrics.3.k=2")
+    printed = cswf.output("run", "fid-mnist", *small, *fewer, "--out", tmp_path / "run", "--device", "cpu")
+    document = read_json(tmp_path / "run/metrics.json")
+    found = {score["name"]: score for score in document["scores"]}
+    assert {"fid", "kid", "precision", "recall", "density", "coverage"} <= set(found)
+    assert {"copied_l2", "copied_features", "sliced_wasserstein"} <= set(found)
+    assert found["fid"]["value"] > 1
+    expected = {"data": "mnist", "split": "train", "count": 12}
+    assert found["fid"]["against"] == {**found["fid"]["against"], **expected}
+    assert "legacy_tensorflow" in found["fid"]["protocol"]
+    assert any("of 10 samples, and published numbers are of 50,000" in note for note in document["notes"])
+    assert document["weights"]["sha256"] == network.kind.sha256
+    assert read_json(tmp_path / "run/run.json")["metrics"]["fid"] == found["fid"]["value"]
+    left = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"report.html", "frames.npz", "flow.gif", *document["figures"]} <= left
+    assert left - set(document["figures"]) <= {*FILES, *FOLDERS}  # --force will know them all
+    assert f"{found['fid']['value']:.4g}" in printed
+    assert "note: " in printed

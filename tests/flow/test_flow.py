@@ -35,12 +35,15 @@ def test_stepping_by_hand_equals_running():
     assert by_hand.samples().digest() == small_flow(schedule=Constant(steps=5, directions=20)).run().digest()
 
 
-def test_states_say_where_the_flow_is():
-    states = list(small_flow(schedule=Constant(steps=3, directions=20)))
+def test_states_say_where_the_flow_is_and_conditions_never_move():
+    flow = small_flow(schedule=Constant(steps=3, directions=20))
+    labels = flow.particles.conditions.labels.clone()
+    states = list(flow)
     assert [s.step for s in states] == [1, 2, 3]
     assert {s.total_steps for s in states} == {3}
     assert states[-1].distance < states[0].distance
     assert all(s.displacement > 0 for s in states)
+    assert torch.equal(flow.samples().conditions.labels, labels)
 
 
 def test_one_seed_gives_the_same_bits_and_another_gives_others():
@@ -53,22 +56,13 @@ def test_the_first_particles_do_not_depend_on_how_many_there_are():
     assert torch.equal(few.particles.x, many.particles.x[:, :10])
 
 
-def test_conditions_never_move():
-    flow = small_flow()
-    before = flow.particles.conditions.labels.clone()
-    assert torch.equal(flow.run().conditions.labels, before)
-
-
 def test_with_amplifier_0_labels_have_no_influence():
     data = random_data()
-    relabelled = attrs.evolve(
-        data, conditions=attrs.evolve(data.conditions, labels=data.conditions.labels.flip(0))
-    )
-    condition = OneHot(amplifier=0.0)
-    one, other = small_flow(data, condition=condition).run(), small_flow(relabelled, condition=condition).run()
-    assert torch.equal(one.x, other.x)
-    other = small_flow(relabelled, condition=OneHot(amplifier=1.0)).run()
-    assert not torch.equal(one.x, other.x)
+    labels = data.conditions.labels
+    relabelled = attrs.evolve(data, conditions=attrs.evolve(data.conditions, labels=labels.flip(0)))
+    for amplifier in (0.0, 1.0):
+        one, other = (small_flow(x, condition=OneHot(amplifier=amplifier)).run() for x in (data, relabelled))
+        assert torch.equal(one.x, other.x) == (amplifier == 0)
 
 
 def test_fixed_directions_are_drawn_once_and_fresh_ones_each_step():
@@ -146,23 +140,6 @@ def test_no_two_draws_share_a_key(monkeypatch):
         assert {(role, stage, step) for stage in (0, 1) for step in (0, 1)} <= steps
 
 
-def test_an_early_end_of_a_stage_is_logged(tmp_path):
-    @attrs.frozen
-    class Impatient(Schedule):
-        def stages(self, space, projection):
-            return [Stage(steps=50, directions=10, step_size=1.0)]
-
-        adaptive = True
-
-        def stop(self, stage, distances):
-            return len(distances) == 3
-
-    log = MetricsLog(RunFolder(tmp_path), every=10)
-    small_flow(schedule=Impatient(), observers=(log,)).run()
-    steps = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert steps == [1, 3]
-
-
 def test_separate_flows_reach_each_class_s_own_data():
     data = random_data(d=2, n=900, seed=3)
     flow = small_flow(data, condition=Separate(), schedule=Constant(steps=20, directions=50), count=900)
@@ -197,57 +174,51 @@ def test_observers_are_told_in_order():
     assert seen == ["enter constant", "step 1", "step 2", "leave", "30 samples"]
 
 
-def test_an_observer_that_fails_is_named_with_its_hook_and_line():
+def test_an_observer_that_fails_or_lacks_a_decorator_is_named_with_its_hook():
     class Clumsy:
         @hookimpl
         def after_step(self):
             raise ZeroDivisionError("oops")
 
-    with pytest.raises(PluginError, match=r"after_step raised ZeroDivisionError: oops \(.*test_flow.py:\d+\)"):
-        small_flow(observers=(Clumsy(),)).run()
-
-
-def test_an_observer_whose_hook_lacks_its_decorator_is_refused():
     class Undecorated:
         def after_step(self, state):
             pass
 
+    with pytest.raises(PluginError, match=r"after_step raised ZeroDivisionError: oops \(.*test_flow.py:\d+\)"):
+        small_flow(observers=(Clumsy(),)).run()
     with pytest.raises(PluginError, match="observer Undecorated: after_step lacks its decorator"):
         small_flow(observers=(Undecorated(),))
 
 
-def test_numbers_beyond_float32_are_told():
+def test_numbers_beyond_float32_are_told_and_particles_far_away_are_no_runaway():
     with pytest.raises(RunError, match=r"numbers are too large for torch\.float32 at step 1"):
         small_flow(scale=1e20, dtype=torch.float32).run()
-
-
-def test_particles_that_begin_far_away_are_no_runaway():
     assert torch.isfinite(small_flow(scale=1000.0).run().x).all()
 
 
-def test_a_schedule_may_leave_a_stage_early():
+def test_a_schedule_may_leave_a_stage_early_and_its_end_is_logged(tmp_path):
     @attrs.frozen
     class Impatient(Schedule):
+        adaptive = True
+
         def stages(self, space, projection):
             return [Stage(steps=50, directions=10, step_size=1.0)] * 2
-
-        adaptive = True
 
         def stop(self, stage, distances):
             return len(distances) == 3
 
-    flow = small_flow(schedule=Impatient())
-    assert len(list(flow)) == 6
+    log = MetricsLog(RunFolder(tmp_path), every=10)
+    assert len(list(small_flow(schedule=Impatient(), observers=(log,)))) == 6
+    steps = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [1, 3, 6]
 
 
 def test_a_flow_can_be_built_from_a_recipe_in_python():
-    flow = cswf_core.Flow.from_recipe(
-        "digits", overrides=["schedule.steps=2", "particles.count=20"], device="cpu"
-    )
+    overrides = ["schedule.steps=2", "particles.count=20"]
+    flow = cswf_core.Flow.from_recipe("digits", overrides=overrides, device="cpu")
     assert [state.step for state in flow] == [1, 2]
-    samples = flow.samples()
-    assert samples.images().shape == (20, 1, 8, 8)
-    assert samples.images().dtype == torch.uint8
+    images = flow.samples().images()
+    assert (images.shape, images.dtype) == ((20, 1, 8, 8), torch.uint8)
 
 
 def test_a_flow_that_runs_away_says_so_and_does_not_blame_a_plugin():
@@ -258,7 +229,7 @@ def test_a_flow_that_runs_away_says_so_and_does_not_blame_a_plugin():
         flow.run()
 
 
-@pytest.mark.parametrize(("directions", "runs_away"), [(25, True), (35, True), (70, False), (200, False)])
+@pytest.mark.parametrize(("directions", "runs_away"), [(35, True), (70, False)])
 def test_a_full_step_needs_more_directions_than_dimensions(directions, runs_away):
     """The mean of |e|² shrinks by (d−1)/H a step: below H = d − 1 it grows instead."""
     data = Dataset(x=Key(0, "x").open().normal(50, 300), space=Space((50,)))

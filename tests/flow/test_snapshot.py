@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from cswf_core import hookimpl
+from cswf_core.flow.directions import draw_number
 from cswf_core.flow.state import Snapshot
 from cswf_core.interfaces import Conditions, Dataset, Key, Space
 from cswf_core.runs.durable import read_tensors, write_tensors
@@ -76,8 +78,6 @@ def test_a_flow_that_goes_on_ends_with_the_same_bits(kind, tmp_path):
 
 def test_between_two_stages_only_the_particles_are_kept():
     class Watch:
-        from cswf_core import hookimpl
-
         @hookimpl
         def after_stage(self, flow):
             found.append(flow.snapshot())
@@ -105,7 +105,7 @@ def test_a_snapshot_stays_what_it_was_when_the_flow_goes_on():
 
 
 @pytest.mark.parametrize("after", [2, 6, 10])
-def test_a_restored_flow_is_where_it_was_before_it_takes_a_step(after):
+def test_a_restored_flow_is_where_it_was_before_it_takes_a_step_and_counts_on(after):
     flow = image_flow()
     next(state for state in flow if state.total_step == after)
     kept = flow.snapshot()
@@ -113,19 +113,15 @@ def test_a_restored_flow_is_where_it_was_before_it_takes_a_step(after):
     other.restore(kept)
     assert other.samples().digest() == flow.samples().digest()
     third.restore(other.snapshot())
+    state = next(iter(third))
+    assert (state.stage_index, state.step, state.total_step) == (after // 4, after % 4 + 1, after + 1)
+    assert state.seconds > 0
     assert third.run().digest() == flow.run().digest()
 
 
-def test_a_flow_counts_on_where_it_was():
-    flow = image_flow()
-    flow.restore(stopped(6))
-    state = next(iter(flow))
-    assert (state.stage_index, state.step, state.total_step) == (1, 3, 7)
-    assert state.seconds > 0
-
-
-def test_another_round_goes_through_all_stages_again_with_directions_of_its_own():
-    flow = image_flow()
+def test_another_round_goes_through_all_stages_again_whether_planned_beforehand_or_later():
+    flow, planned = image_flow(), image_flow()
+    planned.again(steps=2)
     first = flow.run()
     flow.again(steps=2)
     states = list(flow)
@@ -133,19 +129,10 @@ def test_another_round_goes_through_all_stages_again_with_directions_of_its_own(
     assert states[-1].total_step == states[-1].total_steps == 3 * 4 + 3 * 2
     assert flow.finished
     assert flow.samples().digest() != first.digest()
-
-
-def test_a_round_that_was_planned_beforehand_is_the_one_that_was_planned_later():
-    early, late = image_flow(), image_flow()
-    early.again(steps=2)
-    late.run()
-    late.again(steps=2)
-    assert early.run().digest() == late.run().digest()
+    assert flow.samples().digest() == planned.run().digest()
 
 
 def test_sets_of_directions_come_round_again():
-    from cswf_core.flow.directions import draw_number
-
     assert [draw_number(step, 1, 3) for step in range(7)] == [0, 1, 2, 0, 1, 2, 0]
     assert [draw_number(step, 2, 2) for step in range(7)] == [0, 0, 1, 1, 0, 0, 1]
     assert [draw_number(step, 1) for step in range(4)] == [0, 1, 2, 3]

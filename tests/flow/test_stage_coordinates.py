@@ -106,12 +106,16 @@ def U() -> Tensor:
     return Key(3, "U").open(dtype=torch.float64).normal(FINE, COARSE)
 
 
+@pytest.fixture
+def data() -> Dataset:
+    return Dataset(x=Key(1, "x").open(dtype=torch.float64).normal(FINE, 50), space=Space((FINE,)))
+
+
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("bin_width", [0.0, 0.5])
 @pytest.mark.parametrize("entropy", [0.0, 0.01])
-def test_coarse_coordinates_equal_the_plain_computation(U, condition, bin_width, entropy):
-    x = Key(1, "x").open(dtype=torch.float64).normal(FINE, 50)
-    data = Dataset(x=x, space=Space((FINE,)), bin_width=bin_width)
+def test_coarse_coordinates_equal_the_plain_computation(U, data, condition, bin_width, entropy):
+    data = attrs.evolve(data, bin_width=bin_width)
     shared = {"steps": 5, "directions": 150, "step_size": 3.0, "entropy": entropy}
     coarse = TwoStages(Stage(upsampling=Matrix(U), **shared))
     plain = TwoStages(Stage(sampler=Upsampled(U), **shared))
@@ -120,8 +124,7 @@ def test_coarse_coordinates_equal_the_plain_computation(U, condition, bin_width,
     torch.testing.assert_close(got.x, expected.x, atol=1e-10, rtol=0)
 
 
-def test_samples_in_the_middle_of_a_coarse_stage_are_in_the_data_s_space(U):
-    data = Dataset(x=Key(1, "x").open(dtype=torch.float64).normal(FINE, 50), space=Space((FINE,)))
+def test_samples_in_the_middle_of_a_coarse_stage_are_in_the_data_s_space(U, data):
     shared = {"steps": 5, "directions": 20, "step_size": 2.0}
     coarse = small_flow(data, schedule=TwoStages(Stage(upsampling=Matrix(U), **shared)))
     plain = small_flow(data, schedule=TwoStages(Stage(sampler=Upsampled(U), **shared)))
@@ -134,30 +137,22 @@ def test_samples_in_the_middle_of_a_coarse_stage_are_in_the_data_s_space(U):
 
 @pytest.mark.parametrize("bin_width", [0.0, 0.5])
 @pytest.mark.parametrize("condition", [Seen(), Seen(3.0), Seen(0.0), SeenEach()])
-def test_observed_coordinates_never_move(condition, bin_width):
-    x = Key(1, "x").open(dtype=torch.float64).normal(FINE, 50)
-    flow = small_flow(Dataset(x=x, space=Space((FINE,)), bin_width=bin_width), condition=condition)
+def test_observed_coordinates_never_move(data, condition, bin_width):
+    flow = small_flow(attrs.evolve(data, bin_width=bin_width), condition=condition)
     samples, given = flow.run(), flow.originals()
     assert torch.equal(samples.x == given, flow.observation.mask.expand(FINE, 30))
-    assert (given - x[:, samples.conditions.origin] <= bin_width).all()
+    assert (given - data.x[:, samples.conditions.origin] <= bin_width).all()
 
 
-def test_an_observed_mean_stays_what_it_was():
-    x = Key(1, "x").open(dtype=torch.float64).normal(FINE, 50)
-    flow = small_flow(Dataset(x=x, space=Space((FINE,))), condition=SeenMean(2.0))
+def test_an_observed_mean_stays_what_it_was(data):
+    flow = small_flow(data, condition=SeenMean(2.0))
     torch.testing.assert_close(flow.run().x.mean(dim=0), flow.originals().mean(dim=0))
 
 
-def test_amplifier_0_ignores_what_is_observed():
-    draw = Key(1, "x").open(dtype=torch.float64)
-    x = draw.normal(FINE, 50)
-    x[3:] = x[:1]  # what is hidden is known from what is seen
-    data = Dataset(x=x, space=Space((FINE,)))
-    follow = {}
-    for amplifier in (0.0, 1.0):
-        samples = small_flow(
-            data, condition=Seen(amplifier), schedule=Constant(steps=40, directions=200), count=200
-        ).run()
-        follow[amplifier] = float(torch.corrcoef(torch.stack([samples.x[0], samples.x[5]]))[0, 1])
-    assert abs(follow[0.0]) < 0.3
-    assert follow[1.0] > 0.6
+def test_amplifier_0_ignores_what_is_observed(data):
+    data.x[3:] = data.x[:1]  # what is hidden is known from what is seen
+    parts = {"schedule": Constant(steps=40, directions=200), "count": 200}
+    samples = (small_flow(data, condition=Seen(amplifier), **parts).run().x for amplifier in (0.0, 1.0))
+    ignored, followed = (float(torch.corrcoef(x[[0, 5]])[0, 1]) for x in samples)
+    assert abs(ignored) < 0.3
+    assert followed > 0.6

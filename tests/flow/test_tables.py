@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,8 +21,6 @@ from tests.flow.test_snapshot import image_flow
 
 def interpolated(values, tables):
     """δ of each value by NumPy's rule: H×n."""
-    import numpy as np
-
     positions, displacements = tables.positions[0].double().numpy(), tables.displacements[0].double().numpy()
     inside = np.clip(values, positions[:, :1], positions[:, -1:])
     delta = [np.interp(v, p, d) for v, p, d in zip(inside, positions, displacements, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,15 +24,14 @@ def saving(folder: Path, recipe: str = "digits", *overrides: str) -> Flow:
 @pytest.fixture(scope="session")
 def digits_model(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """The model of a short run of the demo, by class."""
-    steps = "schedule.steps=40"
-    return (
-        made_once("digits-with-model", lambda folder: saving(folder / "model", "digits", steps).run()) / "model"
-    )
+
+    def fill(folder: Path) -> None:
+        saving(folder / "model", "digits", "schedule.steps=40").run()
+
+    return made_once("digits-with-model", fill) / "model"
 
 
 @pytest.fixture
 def copy_of(tmp_path: Path) -> Callable[[Path], Path]:
     """Copies a model's folder, to be damaged."""
-    import shutil
-
     return lambda folder: Path(shutil.copytree(folder, tmp_path / "copy"))

@@ -15,13 +15,11 @@ from cswf_core.model import load_model
 from cswf_core.pictures.read import read_images, read_mask
 from tests.model.conftest import saving
 
-BOTTOM = "condition={use: mask, hidden: bottom}"
-
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mask")
-    saving(folder, "digits", BOTTOM, "schedule.steps=40").run()
+    saving(folder, "digits", "condition={use: mask, hidden: bottom}", "schedule.steps=40").run()
     return load_model(folder)
 
 
@@ -43,10 +41,7 @@ def test_given_pixels_do_not_change_by_a_bit_and_the_others_are_filled_in(model,
 
 
 def test_completions_do_not_depend_on_the_other_images(model, images):
-    alone, together = (
-        model.complete(images[:1], count=2, device="cpu"),
-        model.complete(images, count=2, device="cpu"),
-    )
+    alone, together = (model.complete(some, count=2, device="cpu") for some in (images[:1], images))
     assert torch.equal(alone.x, together.x[:, :2])
 
 
@@ -111,13 +106,6 @@ def test_images_and_masks_that_do_not_fit_are_refused_with_a_sentence(given, mas
         model.complete(given, mask=mask, device="cpu")
 
 
-def test_models_say_which_of_sampling_and_completing_they_do(model, digits_model, images):
-    with pytest.raises(RunError, match="completes images: use `cswf inpaint`"):
-        model.sample(3)
-    with pytest.raises(RunError, match="completes no images: use `cswf sample`"):
-        load_model(digits_model).complete(images)
-
-
 def picture(path, shape, mode="L"):
     noise = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     Image.fromarray(noise, mode).save(path)
@@ -135,20 +123,20 @@ def test_pictures_become_grey_or_coloured_as_the_model_has_them(tmp_path):
     assert read_images(paths, Space((1, 8, 8)), resize=False).shape == (2, 1, 8, 8)
 
 
-def test_pictures_of_another_size_need_to_be_resized(tmp_path):
+def test_pictures_of_another_size_need_to_be_resized_and_other_files_are_refused(tmp_path):
+    def read(name: str, resize: bool = False) -> torch.Tensor:
+        return read_images([tmp_path / name], Space((1, 8, 8)), resize=resize)
+
     picture(tmp_path / "a.png", (20, 30))
     with pytest.raises(DataError, match=r"30×20 pixels, and the model's images have 8×8; --resize"):
-        read_images([tmp_path / "a.png"], Space((1, 8, 8)), resize=False)
-    assert read_images([tmp_path / "a.png"], Space((1, 8, 8)), resize=True).shape == (1, 1, 8, 8)
-
-
-def test_what_is_no_picture_is_refused(tmp_path):
-    (tmp_path / "a.png").write_text("no picture")
+        read("a.png")
+    assert read("a.png", resize=True).shape == (1, 1, 8, 8)
+    (tmp_path / "text.png").write_text("no picture")
     with pytest.raises(DataError, match="cannot be read as an image"):
-        read_images([tmp_path / "a.png"], Space((1, 8, 8)), resize=False)
+        read("text.png")
     Image.fromarray(np.zeros((8, 8), np.uint16)).save(tmp_path / "deep.png")
     with pytest.raises(DataError, match="more than 8 bits"):
-        read_images([tmp_path / "deep.png"], Space((1, 8, 8)), resize=False)
+        read("deep.png")
 
 
 def test_a_mask_is_given_where_it_is_not_black(tmp_path):

@@ -14,16 +14,19 @@ import cswf_core.model.format
 from cswf_core.errors import RunError
 from cswf_core.model import load_model
 from cswf_core.model.format import FORMAT, Header, find_damage, pack_mask, unpack_mask
+from tests.conftest import read_json
 from tests.model.conftest import saving
+
+SHARD = "tables-00000.safetensors"
 
 
 def edit(folder, **changes) -> None:
     path = folder / "model.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    path.write_text(json.dumps({**read_json(path), **changes}))
 
 
 def test_the_header_says_what_the_model_is(digits_model):
-    said = json.loads((digits_model / "model.json").read_text())
+    said = read_json(digits_model / "model.json")
     assert said["format"] == FORMAT
     assert said["complete"] is True
     assert said["name"] == "digits"
@@ -41,7 +44,7 @@ def test_the_header_says_what_the_model_is(digits_model):
 
 
 def test_a_shard_holds_positions_displacements_step_sizes_and_numbers_of_steps(digits_model):
-    with safe_open(digits_model / "tables-00000.safetensors", framework="pt") as file:
+    with safe_open(digits_model / SHARD, framework="pt") as file:
         found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     assert {name: (tuple(t.shape), t.dtype) for name, t in found.items()} == {
         "positions": ((40, 1, 128, 12), torch.float16),
@@ -81,11 +84,8 @@ def test_a_model_is_found_by_its_run_its_folder_and_its_header(digits_model):
         (lambda folder: edit(folder, data=3), "is damaged"),
         (lambda folder: edit(folder, surprise=3), "is damaged"),
         (lambda folder: edit(folder, complete=False), "is not complete: it has 40 steps"),
-        (lambda folder: (folder / "tables-00000.safetensors").unlink(), "is missing"),
-        (
-            lambda folder: (folder / "tables-00000.safetensors").write_bytes(b"short"),
-            "has 5 bytes and should have",
-        ),
+        (lambda folder: (folder / SHARD).unlink(), "is missing"),
+        (lambda folder: (folder / SHARD).write_bytes(b"short"), "has 5 bytes and should have"),
         (lambda folder: edit(folder, recipe="a: ["), "the recipe in it cannot be read"),
     ],
 )
@@ -96,15 +96,11 @@ def test_what_cannot_be_used_is_refused_with_a_sentence(made, said, digits_model
         load_model(folder)
 
 
-def test_a_run_without_a_model_says_how_to_get_one(tmp_path):
+def test_a_run_without_a_model_says_how_to_get_one_and_with_a_part_of_one_how_to_go_on(digits_model, tmp_path):
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(RunError, match=r"a run saves one with model\.save=true"):
         load_model(tmp_path)
-
-
-def test_an_incomplete_model_of_a_run_says_how_to_go_on(digits_model, tmp_path):
     shutil.copytree(digits_model, tmp_path / "model")
-    (tmp_path / "run.json").write_text("{}")
     edit(tmp_path / "model", complete=False)
     with pytest.raises(RunError, match=f"`cswf resume {tmp_path}` goes on"):
         load_model(tmp_path)
@@ -112,7 +108,7 @@ def test_an_incomplete_model_of_a_run_says_how_to_go_on(digits_model, tmp_path):
 
 def test_a_shard_outside_of_the_folder_is_not_read(digits_model, copy_of):
     folder = copy_of(digits_model)
-    shards = json.loads((folder / "model.json").read_text())["shards"]
+    shards = read_json(folder / "model.json")["shards"]
     edit(folder, shards=[{**shards[0], "file": "../elsewhere.safetensors"}])
     with pytest.raises(RunError, match="is not in the model's folder"):
         load_model(folder)
@@ -122,7 +118,7 @@ def test_a_changed_bit_is_found_by_its_checksum(digits_model, copy_of):
     folder = copy_of(digits_model)
     shards = Header.read(folder / "model.json").shards
     assert find_damage(folder, shards) == []
-    path = folder / "tables-00000.safetensors"
+    path = folder / SHARD
     content = bytearray(path.read_bytes())
     content[-100] ^= 1
     path.write_bytes(content)
@@ -130,22 +126,13 @@ def test_a_changed_bit_is_found_by_its_checksum(digits_model, copy_of):
     assert "its checksum differs" in find_damage(folder, shards)[0]
 
 
-def test_a_plugin_that_is_not_there_is_named(digits_model, copy_of):
+def test_a_plugin_that_is_not_there_is_named_if_sampling_needs_it(digits_model, copy_of):
     folder = copy_of(digits_model)
-    recipe = yaml.safe_load(json.loads((folder / "model.json").read_text())["recipe"])
+    recipe = yaml.safe_load(read_json(folder / "model.json")["recipe"])
     edit(folder, recipe=yaml.safe_dump({**recipe, "projection": {"use": "mine"}}))
     with pytest.raises(RunError, match=r"cannot be followed here: .*mine"):
         load_model(folder)
-
-
-def test_plugins_that_sampling_does_without_need_not_be_there(digits_model, copy_of):
-    folder = copy_of(digits_model)
-    recipe = yaml.safe_load(json.loads((folder / "model.json").read_text())["recipe"])
-    others = {
-        "cdf": {"use": "mine"},
-        "observers": [{"use": "mine"}],
-        "evaluate": {"metrics": [{"use": "mine"}]},
-    }
+    others = {"cdf": "mine", "observers": ["mine"], "evaluate": {"metrics": ["mine"]}}
     edit(folder, recipe=yaml.safe_dump({**recipe, **others}))
     assert len(load_model(folder).sample(2, device="cpu")) == 2
 

@@ -44,11 +44,8 @@ def test_retraced_particles_end_where_the_run_s_did(kind, tmp_path):
     samples = flow.run()
     again = load_model(tmp_path).retrace(device="cpu")
     torch.testing.assert_close(again.x, samples.x, atol=2e-3, rtol=0)
-    for mine, theirs in zip(
-        (again.conditions.labels, again.conditions.vectors, again.conditions.origin),
-        (samples.conditions.labels, samples.conditions.vectors, samples.conditions.origin),
-        strict=True,
-    ):
+    for name in ("labels", "vectors", "origin"):
+        mine, theirs = getattr(again.conditions, name), getattr(samples.conditions, name)
         assert (mine is None and theirs is None) or torch.equal(mine, theirs)
 
 

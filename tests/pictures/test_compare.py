@@ -111,13 +111,10 @@ def test_flows_are_stacked_with_the_steps_once_above(make):
     assert [box.size for box in (a, b, c)] == [(2 * 42 - 2, rows), (2 * 42 - 2, rows), (40, rows)]
 
 
-def test_flows_of_other_steps_have_their_own_above(make):
+def test_flows_of_other_steps_have_their_own_above_and_no_flow_is_no_picture(make):
     drawn = comparison.flows([make("a", 101), make("b", 151, steps=(1, 5))])
     assert Box.of(151, drawn).top - Box.of(101, drawn).bottom > comparison.HEADER
-
-
-def test_no_flow_is_no_picture(make):
-    assert comparison.flows([make("a", 101, steps=())]) is None
+    assert comparison.flows([make("c", 101, steps=())]) is None
 
 
 def test_points_are_drawn_as_the_run_drew_them(tmp_path):

@@ -16,6 +16,7 @@ from cswf_plugins.metrics.perceptual_distance import PerceptualDistance
 from cswf_plugins.metrics.psnr import Psnr
 
 SHAPE = (1, 4, 4)
+METRICS = [Psnr(), PerceptualDistance()]
 
 
 def levels(*values: int) -> torch.Tensor:
@@ -29,17 +30,14 @@ def completions(x: torch.Tensor, originals: torch.Tensor | None, origin: list[in
     return Comparison(generated, generated, Key(0, "metric").open(), originals=originals)
 
 
-def test_psnr_is_what_the_formula_gives():
+def test_psnr_is_what_the_formula_gives_and_100_db_for_a_perfect_completion():
     result = Psnr().compute(completions(levels(110, 100, 50), levels(100, 101, 80), [-1, -2, -3]))
     expected = [10 * math.log10(255**2 / error**2) for error in (10, 1, 30)]
     assert result.scores["psnr"] == pytest.approx(sum(expected) / 3)
     assert result.scores["psnr_best"] == pytest.approx(sum(expected) / 3)
     assert result.samples == 3
-
-
-def test_a_perfect_completion_has_100_db():
-    scores = Psnr().compute(completions(levels(7), levels(7), [0])).scores
-    assert scores == {"psnr": pytest.approx(100), "psnr_best": pytest.approx(100)}
+    perfect = Psnr().compute(completions(levels(7), levels(7), [0])).scores
+    assert perfect == {"psnr": pytest.approx(100), "psnr_best": pytest.approx(100)}
 
 
 def test_the_best_is_taken_for_each_image_and_averaged_over_images():
@@ -48,11 +46,12 @@ def test_the_best_is_taken_for_each_image_and_averaged_over_images():
     assert Psnr().compute(comparison).scores["psnr_best"] == pytest.approx(sum(expected) / 2)
 
 
-def test_held_out_images_are_scored_and_others_only_without_them():
+def test_held_out_images_are_scored_by_all_metrics_alike_and_others_only_without_them():
     comparison = completions(levels(10, 200, 12), levels(10, 10, 11), [4, -1, -1])
     scored = scored_completions(comparison, "psnr")
     assert (scored.held_out, len(scored.completed), len(scored.images)) == (True, 2, 1)
     assert scored.words == "2 completions of 1 held-out image"
+    assert scored_completions(comparison, "perceptual-distance") is scored
     assert Psnr().compute(comparison).samples == 2
     others = completions(levels(10, 12, 14), levels(10, 11, 10), [4, 2, 4])
     scored = scored_completions(others, "psnr")
@@ -62,19 +61,14 @@ def test_held_out_images_are_scored_and_others_only_without_them():
     assert scored.words == "3 completions of 2 training images"
 
 
-def test_metrics_share_what_is_scored():
-    comparison = completions(levels(10, 20), levels(10, 10), [4, -1])
-    assert scored_completions(comparison, "psnr") is scored_completions(comparison, "perceptual-distance")
-
-
-@pytest.mark.parametrize("metric", [Psnr(), PerceptualDistance()])
+@pytest.mark.parametrize("metric", METRICS)
 def test_samples_that_complete_nothing_are_one_sentence(metric):
     for comparison in (completions(levels(1), None, [0]), completions(levels(1), levels(1), None)):
         with pytest.raises(DataError, match=r"scores completions, and .* complete (no images|is not known)"):
             metric.compute(comparison)
 
 
-@pytest.mark.parametrize("metric", [Psnr(), PerceptualDistance()])
+@pytest.mark.parametrize("metric", METRICS)
 def test_points_are_refused_before_the_flow(metric):
     with pytest.raises(DataError, match="images"):
         metric.check(Dataset(torch.zeros(2, 3), Space((2,))), Workbench())

@@ -15,15 +15,7 @@ from cswf_plugins.datasets.image_folder import ImageFolder
 from cswf_plugins.datasets.images import Pictures, columns, data_root
 from cswf_plugins.datasets.mnist import Mnist
 from cswf_plugins.datasets.npz import Npz
-from tests.plugins.image_files import (
-    TEST,
-    TRAIN,
-    complaint_of,
-    draw,
-    pixels_and_labels,
-    write_cifar,
-    write_idx,
-)
+from tests.plugins.image_files import TEST, TRAIN, complaint_of, draw, pixels_and_labels, write_cifar, write_idx
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -51,9 +43,8 @@ def test_a_subset_is_random_in_file_order_and_the_same_for_a_seed(tmp_path):
     assert taken(12) != taken(12, seed=1)
     assert set(taken(5)) < set(taken(12))
     assert taken(TRAIN) == list(range(TRAIN))
-    assert "count is 61, but there are 60 samples; ask for that many" in complaint_of(
-        Mnist(root=tmp_path, count=61)
-    )
+    too_many = Mnist(root=tmp_path, count=61)
+    assert "count is 61, but there are 60 samples; ask for that many" in complaint_of(too_many)
 
 
 @pytest.mark.parametrize("wanted", [("dog", "cat"), ("3", "5"), ("CAT", "5", "cat")])
@@ -69,10 +60,8 @@ def test_classes_are_taken_by_name_or_number_and_renumbered(tmp_path, wanted):
 
 def test_an_unknown_class_is_a_sentence_with_the_nearest_names(tmp_path):
     write_cifar(tmp_path / "c", "binary")
-    assert "no class 'trok'; did you mean 'truck'?" in complaint_of(
-        Cifar10(root=tmp_path / "c", classes=("trok",))
-    )
-    assert "no class '10'; known: airplane, " in complaint_of(Cifar10(root=tmp_path / "c", classes=("10",)))
+    for name, complaint in (("trok", "'trok'; did you mean 'truck'?"), ("10", "'10'; known: airplane, ")):
+        assert f"no class {complaint}" in complaint_of(Cifar10(root=tmp_path / "c", classes=(name,)))
     write_idx(tmp_path / "m")
     assert "no class '12'" in complaint_of(Mnist(root=tmp_path / "m", classes=("12",)))
     assert Mnist(root=tmp_path / "m", classes=("8", "3")).load(draw()).classes == ("3", "8")

@@ -13,10 +13,7 @@ from PIL import Image
 from cswf_plugins.datasets import folders
 from cswf_plugins.datasets.celeba import CelebA
 from cswf_plugins.datasets.image_folder import ImageFolder
-from tests.plugins.image_files import (
-    complaint_of,
-    draw,
-)
+from tests.plugins.image_files import complaint_of, draw
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -50,14 +47,11 @@ def test_faces_are_cropped_resized_and_split_by_number(tmp_path, place):
 @pytest.mark.parametrize("place", [".", "celeba", "celeba/img_align_celeba"])
 def test_the_partition_file_decides_the_splits_where_it_lies(tmp_path, place):
     root = tmp_path / "r"
-    faces(root / "celeba" / "img_align_celeba", range(1, 7))
+    folder = root / "celeba" / "img_align_celeba"
+    faces(folder, range(1, 7))
     partition = root / place / "list_eval_partition.txt"
     partition.write_text("".join(f"{n:06}.jpg {n % 3}\n" for n in range(1, 10)) + "\n")
-    everything = folders.decoded(
-        root / "celeba" / "img_align_celeba",
-        folders.files_in(root / "celeba" / "img_align_celeba", (".jpg",)),
-        folders.Cut(8, 3, 140),
-    )
+    everything = folders.decoded(folder, folders.files_in(folder, (".jpg",)), folders.Cut(8, 3, 140))
     data = CelebA(root=root, size=8).load(draw())
     assert np.array_equal(data.images().numpy(), everything[[2, 5]])
     assert np.array_equal(data.held_out.images().numpy(), everything[[1, 4]])

@@ -10,14 +10,14 @@ import torch
 from cswf_core.errors import DataError, RunError
 from cswf_core.flow.stability import largest_eigenvalue, longest_step
 from cswf_core.interfaces import Dataset, Draw, Key, ProjectionSampler, Space
-from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.projections.conv_stack import ConvStack, window
 from cswf_plugins.projections.data_covariance import DataCovariance
 from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.locally_connected import LocallyConnected
-from cswf_plugins.projections.orthogonal import Orthogonal
+from cswf_plugins.projections.orthogonal import Orthogonal, rotations
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
+from cswf_plugins.schedules.pyramid import Entry, Pyramid
 from tests.conftest import small_flow
 
 GRID = Space((2, 9, 7))
@@ -102,7 +102,7 @@ def test_conv_stack_refuses_even_patches():
         ConvStack(patch=4).sample(GRID, 5, draw())
 
 
-@pytest.mark.parametrize(("layers", "dilation"), [(1, 1), (2, 1), (3, 1), (5, 1), (2, 2)])
+@pytest.mark.parametrize(("layers", "dilation"), [(1, 1), (3, 1), (5, 1), (2, 2)])
 def test_the_window_has_the_variance_of_real_random_stacks(layers, dilation):
     """Weights from every input pixel to one unit behind L random convolutions of width 20."""
     stacks, side = 300, 2 * layers * dilation + 1
@@ -147,13 +147,9 @@ def test_a_schedule_can_set_the_patch(sampler):
     assert (changed.of if isinstance(changed, HighPass) else changed).patch == 5
 
 
-@pytest.mark.parametrize(
-    ("sampler", "dilation"), [(Uniform(), 1), (HighPass(of=Uniform()), 1), (Orthogonal(), 2)]
-)
+@pytest.mark.parametrize(("sampler", "dilation"), [(HighPass(of=Uniform()), 1), (Orthogonal(), 2)])
 def test_a_sampler_without_patches_says_so_to_a_schedule_that_sets_them(sampler, dilation):
-    with pytest.raises(
-        DataError, match=r"the schedule asks for patches of 5×5.*the projection has no parameter"
-    ):
+    with pytest.raises(DataError, match=r"schedule asks for patches of 5×5.*the projection has no parameter"):
         sampler.patched(5, dilation)
 
 
@@ -172,17 +168,15 @@ class Uneven(ProjectionSampler):
 
 def test_the_largest_eigenvalue_is_found():
     flow = small_flow(Dataset(x=draw().normal(8, 30), space=Space((8,))), projection=Uneven())
-    directions = _directions(flow)
+    directions = flow.sampler(flow.stages[0])
     assert largest_eigenvalue(directions, Key(0, "gain")) == pytest.approx(8 / 36, rel=0.1)
 
 
 def test_the_largest_eigenvalue_counts_the_upsampling():
-    from cswf_plugins.schedules.pyramid import Entry, Pyramid
-
     space = Space((1, 12, 12))
     schedule = Pyramid(entries=(Entry.from_text("(5×5) [3]"),), directions=50)
     flow = small_flow(noise_images(space), projection=ConvStack(), schedule=schedule)
-    directions = _directions(flow)
+    directions = flow.sampler(flow.stages[0])
     theta = torch.cat(
         [t.scale * t.projection.dense() for i in range(300) for t in directions.batches(0, 0, i, check=False)]
     )
@@ -192,10 +186,6 @@ def test_the_largest_eigenvalue_counts_the_upsampling():
     assert largest_eigenvalue(directions, Key(0, "gain")) == pytest.approx(exact, rel=0.2)
 
 
-def _directions(flow):
-    return flow.sampler(flow.stages[0])
-
-
 def test_a_tempered_sampler_shortens_the_step_and_an_even_one_does_not():
     data = Dataset(x=draw().normal(8, 30), space=Space((8,)))
     schedule = Constant(steps=1, directions=1000, step_size=8.0)
@@ -203,11 +193,8 @@ def test_a_tempered_sampler_shortens_the_step_and_an_even_one_does_not():
     assert state.eta == pytest.approx(36 / 8, rel=0.1)
     (state,) = list(small_flow(data, schedule=schedule))
     assert state.eta == 8.0
-
-
-def test_few_directions_shorten_the_step_further():
     assert longest_step(0.1, dimension=100, directions=10_000) == pytest.approx(10)
-    assert longest_step(0.1, dimension=101, directions=50) == pytest.approx(0.5 * 10)
+    assert longest_step(0.1, dimension=101, directions=50) == pytest.approx(0.5 * 10)  # of few directions
 
 
 def test_high_pass_cannot_run_away_where_the_same_directions_untempered_do():
@@ -241,7 +228,7 @@ def test_a_step_draws_whole_bases(monkeypatch):
     monkeypatch.setattr("cswf_core.flow.memory.BATCH", 1024)
     d = GRID.dimension
     flow = small_flow(noise_images(), projection=Orthogonal(), schedule=Constant(steps=1, directions=1500))
-    tiles = [tile.projection.dense() for tile in _directions(flow).batches(0, 0, 0, check=True)]
+    tiles = [tile.projection.dense() for tile in flow.sampler(flow.stages[0]).batches(0, 0, 0, check=True)]
     assert [len(tile) for tile in tiles] == [9 * d, 1500 - 9 * d]  # nine bases are the first with 1,024 or more
     for first in range(0, 9 * d, d):
         block = tiles[0][first : first + d]
@@ -249,8 +236,6 @@ def test_a_step_draws_whole_bases(monkeypatch):
 
 
 def test_orthogonal_matrices_are_uniform():
-    from cswf_plugins.projections.orthogonal import rotations
-
     q = rotations(20000, 3, draw())
     torch.testing.assert_close(q.mean(dim=0), torch.zeros(3, 3).double(), atol=0.02, rtol=0)
     torch.testing.assert_close(q.square().mean(dim=0), torch.full((3, 3), 1 / 3).double(), atol=0.02, rtol=0)
@@ -268,16 +253,10 @@ def test_filters_have_a_power_of_the_inverse_covariance(exponent, patch):
     if patch == 9:
         sigma = torch.cov(z, correction=0)
     else:
-        images = z.T.reshape(-1, 9, 9)
-        patches = torch.cat(
-            [images[:, r : r + 3, c : c + 3].reshape(-1, 9) for r in range(7) for c in range(7)]
-        )
-        sigma = torch.cov(patches.T, correction=0)
+        patches = torch.nn.functional.unfold(z.T.reshape(-1, 1, 9, 9), 3)  # n × 9 pixels × 49 places
+        sigma = torch.cov(patches.transpose(0, 1).flatten(1), correction=0)
     values, vectors = torch.linalg.eigh(sigma)
     expected = vectors * values.pow(-exponent) @ vectors.T
     got = fitted.root @ fitted.root.T
     torch.testing.assert_close(got / got.trace(), expected / expected.trace(), rtol=1e-6, atol=1e-8)
-    flow = small_flow(
-        Dataset(x=z, space=space), condition=NoCondition(), projection=DataCovariance(patch=patch)
-    )
-    assert torch.isfinite(flow.run().x).all()
+    assert torch.isfinite(small_flow(Dataset(x=z, space=space), projection=fitted).run().x).all()

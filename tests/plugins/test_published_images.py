@@ -6,6 +6,7 @@ import gzip
 import logging
 import os
 import pickle
+import re
 import socket
 import urllib.error
 
@@ -13,35 +14,20 @@ import numpy as np
 import pytest
 import torch
 
-from cswf_core.errors import DataError
 from cswf_plugins.datasets.cifar10 import Cifar10
 from cswf_plugins.datasets.fashion_mnist import FashionMnist
 from cswf_plugins.datasets.mnist import Mnist
 from tests.conftest import skip_without
-from tests.plugins.image_files import (
-    TRAIN,
-    complaint_of,
-    draw,
-    idx,
-    write_cifar,
-    write_idx,
-)
+from tests.plugins.image_files import TRAIN, complaint_of, draw, idx, write_cifar, write_idx
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
+LAYOUTS = {Mnist: ("mnist", "MNIST/raw", "."), FashionMnist: ("fashion-mnist", "FashionMNIST/raw", ".")}
+
+
 @pytest.mark.parametrize("zipped", [False, True])
-@pytest.mark.parametrize(
-    ("cls", "place"),
-    [
-        (Mnist, "mnist"),
-        (Mnist, "MNIST/raw"),
-        (Mnist, "."),
-        (FashionMnist, "fashion-mnist"),
-        (FashionMnist, "FashionMNIST/raw"),
-        (FashionMnist, "."),
-    ],
-)
+@pytest.mark.parametrize(("cls", "place"), [(cls, place) for cls in LAYOUTS for place in LAYOUTS[cls]])
 def test_idx_files_come_back_from_every_layout(tmp_path, cls, place, zipped):
     content = write_idx(tmp_path / place, zipped)
     data = cls(root=tmp_path, download=False).load(draw())
@@ -98,10 +84,9 @@ SHORT = idx(np.zeros((TRAIN, 28, 28), np.uint8))[:-5]
 def test_a_damaged_idx_file_is_one_sentence_that_names_it(tmp_path, name, content, complaint):
     write_idx(tmp_path, zipped=name.endswith(".gz"))
     (tmp_path / name).write_bytes(content)
-    source = Mnist(root=tmp_path)
-    with pytest.raises(DataError, match=complaint):
-        source.load(draw())
-    assert str(tmp_path / name) in complaint_of(source)
+    said = complaint_of(Mnist(root=tmp_path))
+    assert re.search(complaint, said)
+    assert str(tmp_path / name) in said
 
 
 class Harm:
@@ -132,9 +117,9 @@ ROWS = np.zeros((2, 3072), np.uint8)
 def test_a_damaged_cifar_file_is_one_sentence_that_names_it(tmp_path, name, content, complaint):
     write_cifar(tmp_path / "c", "binary" if name.endswith(".bin") else "python 2")
     (tmp_path / "c" / name).write_bytes(content)
-    source = Cifar10(root=tmp_path / "c")
-    assert complaint in complaint_of(source)
-    assert str(tmp_path / "c" / name) in complaint_of(source)
+    said = complaint_of(Cifar10(root=tmp_path / "c"))
+    assert complaint in said
+    assert str(tmp_path / "c" / name) in said
 
 
 def test_without_files_and_without_download_the_sentence_says_what_to_put_where(tmp_path):

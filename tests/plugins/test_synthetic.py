@@ -91,14 +91,3 @@ def test_impossible_parameters_are_refused_in_a_recipe(change, complaint, regist
     with pytest.raises(RecipeError) as error:
         load_recipe("digits-unconditional", ["data=synthetic", change], registry=registry)
     assert complaint in str(error.value)
-
-
-def test_a_flow_to_random_images_runs(registry):
-    from cswf_core.recipe import build_flow
-
-    changes = ["data={use: synthetic, count: 60, shape: [3, 8, 8], classes: 4}", "particles.count=40"]
-    sizes = ["schedule.steps=3", "schedule.directions=400"]
-    flow = build_flow(load_recipe("digits", [*changes, *sizes], registry=registry), device="cpu")
-    samples = flow.run()
-    assert samples.images().shape == (40, 3, 8, 8)
-    assert len(samples.classes) == 4

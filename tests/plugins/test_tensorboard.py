@@ -38,11 +38,12 @@ def some_digits(count: int = 60) -> Dataset:
     return Digits().load(Key(0, "data").open(dtype=torch.float64)).take(torch.arange(count))
 
 
-def watched(watcher: object, data: Dataset | None = None, steps: int = 25):
-    """Run a small flow under a watcher's eyes, to the end."""
-    flow = small_flow(data, schedule=Constant(steps=steps, directions=20), observers=(watcher,))
-    flow.run()
-    return flow
+def watched(run: Path, data: Dataset | None = None, steps: int = 25, **options: object):
+    """Run a small flow under a watcher's eyes, to the end, and return what TensorBoard finds then."""
+    watcher = TensorBoard(**options).watch(run)
+    small_flow(data, schedule=Constant(steps=steps, directions=20), observers=(watcher,)).run()
+    watcher.close()
+    return events(run / "tensorboard")
 
 
 def test_a_run_leaves_a_point_every_so_many_steps_and_at_the_first_and_last(tmp_path):
@@ -64,10 +65,7 @@ def test_a_run_leaves_a_point_every_so_many_steps_and_at_the_first_and_last(tmp_
 
 
 def test_images_get_a_grid_after_the_stage(tmp_path):
-    watcher = TensorBoard().watch(tmp_path)
-    watched(watcher, some_digits(), steps=3)
-    watcher.close()
-    (shown,) = events(tmp_path / "tensorboard").Images("samples")
+    (shown,) = watched(tmp_path, some_digits(), steps=3).Images("samples")
     assert shown.step == 3
     with Image.open(io.BytesIO(shown.encoded_image_string)) as picture:
         pixels = np.asarray(picture)
@@ -75,24 +73,16 @@ def test_images_get_a_grid_after_the_stage(tmp_path):
     assert len(np.unique(pixels)) > 50
 
 
-def test_images_without_classes_get_a_square(tmp_path):
-    watcher = TensorBoard().watch(tmp_path)
-    watched(watcher, attrs.evolve(some_digits(), conditions=Conditions(), classes=()), steps=2)
-    watcher.close()
-    (shown,) = events(tmp_path / "tensorboard").Images("samples")
+def test_images_without_classes_get_a_square_and_none_where_they_are_not_wanted(tmp_path):
+    data = attrs.evolve(some_digits(), conditions=Conditions(), classes=())
+    (shown,) = watched(tmp_path / "a", data, steps=2).Images("samples")
     assert (shown.width > 8 * 40, shown.height > 3 * 40) == (True, True)  # 30 particles, eight in a row
-
-
-def test_no_images_are_written_where_they_are_not_wanted(tmp_path):
-    watcher = TensorBoard(images=False).watch(tmp_path)
-    watched(watcher, some_digits(), steps=2)
-    watcher.close()
-    assert events(tmp_path / "tensorboard").Tags()["images"] == []
+    assert watched(tmp_path / "b", data, steps=2, images=False).Tags()["images"] == []
 
 
 def test_scores_are_there_and_what_is_not_a_number_is_left_out(tmp_path):
     watcher = TensorBoard().watch(tmp_path)
-    watched(watcher, steps=4)
+    small_flow(schedule=Constant(steps=4, directions=20), observers=(watcher,)).run()
     watcher.after_evaluation(scores={"fid": 12.5, "psnr_test": math.inf, "kid": math.nan})
     watcher.close()
     watcher.close()
@@ -128,18 +118,14 @@ def test_a_device_is_not_waited_for_between_two_points(tmp_path):
 
 
 def test_a_second_run_in_the_same_folder_hides_the_first(tmp_path):
-    for steps in (7, 3):
-        watcher = TensorBoard(every=1).watch(tmp_path)
-        watched(watcher, steps=steps)
-        watcher.close()
-    points = events(tmp_path / "tensorboard").Scalars("flow/stage")
+    points = [watched(tmp_path, steps=steps, every=1).Scalars("flow/stage") for steps in (7, 3)][1]
     assert [point.step for point in points] == [1, 2, 3]
 
 
 def test_a_folder_for_all_runs_has_one_for_each(tmp_path):
     for run in ("a", "b"):
         watcher = TensorBoard(folder=tmp_path / "board").watch(tmp_path / "runs" / run)
-        watched(watcher, steps=2)
+        small_flow(observers=(watcher,)).run()
         watcher.close()
     assert sorted(path.name for path in (tmp_path / "board").iterdir()) == ["a", "b"]
     assert not (tmp_path / "runs").exists()
@@ -155,9 +141,8 @@ def test_nothing_is_written_before_a_point_is(tmp_path):
 
 def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path):
     (tmp_path / "tensorboard").write_text("a file")
-    watcher = TensorBoard().watch(tmp_path)
     with pytest.raises(RunError, match="tensorboard cannot be written to: "):
-        watched(watcher)
+        watched(tmp_path)
 
 
 @pytest.mark.parametrize("missing", ["tensorboard", "torch.utils.tensorboard"])

@@ -89,9 +89,8 @@ def test_every_plugin_of_the_recipes_is_in_one_that_is_run(recipes):
 
     run = [recipe for name, recipe in recipes.items() if name in LAUNCHED or on_small_data(recipe)]
     left_out = plugins(list(recipes.values())) - plugins(run)
-    assert left_out == {
-        ("projection", "high-pass")
-    }  # its longest step takes seconds to find; tests/plugins has it
+    # Its longest step takes seconds to find; tests/plugins has it.
+    assert left_out == {("projection", "high-pass")}
 
 
 def shortened(recipe: Recipe) -> list[str]:
@@ -102,9 +101,7 @@ def shortened(recipe: Recipe) -> list[str]:
         overrides += ["schedule.directions=50"]
     if recipe.data.name in PUBLISHED:
         overrides += ["data.count=100"]
-    if recipe.name.startswith(
-        "fid-"
-    ):  # on a CPU the network sees eight images a second; tests/evaluation has it
+    if recipe.name.startswith("fid-"):  # a CPU sees eight images a second; tests/evaluation has it
         overrides += ["evaluate.metrics=[{use: sliced-wasserstein, directions: 50}]"]
     else:
         overrides += [f"evaluate.metrics.{i}.directions=50" for i in range(len(recipe.metrics))]
@@ -145,6 +142,9 @@ def test_recipes_on_small_data_come_nearer_to_them(name, tmp_path, registry):
     assert (record["status"], record["steps_done"], record["particles"]) == ("done", 60, 400)
     assert len(rows(tmp_path)) == 60
     assert rows(tmp_path)[-1]["sliced_distance"] < rows(tmp_path)[0]["sliced_distance"] / 2
+    if name.startswith("toy-"):
+        assert (tmp_path / "flow.png").stat().st_size > 5000
+        assert np.load(tmp_path / "samples.npz")["points"].shape == (400, 2)
 
 
 @pytest.mark.slow
@@ -227,18 +227,16 @@ def test_a_short_pyramid_comes_nearer_to_held_out_images_than_the_baseline(tmp_p
     skip_without("cifar10")
     shared = ["particles.count=150", "schedule.directions=100", "evaluate.against=[test]", "outputs.frames=0"]
     shared += ["outputs.checkpoint_every=never", "evaluate.metrics.0.directions=200"]
-    ours = load_recipe(
-        "cifar10-unconditional", [*shared, "data.count=300", "schedule.scale=0.02"], registry=registry
-    )
+    sizes = ["data.count=300", "schedule.scale=0.02"]
+    ours = load_recipe("cifar10-unconditional", [*shared, *sizes], registry=registry)
     record = launch(ours, RunFolder(tmp_path / "ours"), device="cpu")
     distance = record["metrics"]["sliced_wasserstein_test"]
     # η = d diverges with so few directions; 80 does not.
     swf = ["data={use: cifar10, count: 300, dequantise: once}", "schedule.step_size=80"]
     steps = f"schedule.steps={record['steps_done']}"
     for reuse in ("all", "1"):  # as published, and with fresh directions at every step
-        baseline = load_recipe(
-            "swf-baseline", [*swf, *shared, steps, f"projection.reuse={reuse}"], registry=registry
-        )
+        overrides = [*swf, *shared, steps, f"projection.reuse={reuse}"]
+        baseline = load_recipe("swf-baseline", overrides, registry=registry)
         scores = launch(baseline, RunFolder(tmp_path / reuse), device="cpu")["metrics"]
         assert distance < 0.9 * scores["sliced_wasserstein_test"]
 

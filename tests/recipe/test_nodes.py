@@ -23,33 +23,13 @@ def complaints(text: str) -> list[str]:
     return [str(problem) for problem in problems]
 
 
+NUMBERS = {"1e-3": 0.001, "1E5": 100000.0, ".5": 0.5, "-3": -3, "010": 10}
+OTHERS = {"true": True, "False": False, "null": None, "": None, "'5'": "5", '"true"': "true"}
+TEXTS = ["no", "on", "y", "12:30", "2023-01-01", "0x10", "1_000", ".inf", ".nan", "1e999", "9" * 5000, "="]
+
+
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("1e-3", 0.001),
-        ("1E5", 100000.0),
-        (".5", 0.5),
-        ("-3", -3),
-        ("010", 10),
-        ("true", True),
-        ("False", False),
-        ("null", None),
-        ("", None),
-        ("no", "no"),
-        ("on", "on"),
-        ("y", "y"),
-        ("12:30", "12:30"),
-        ("2023-01-01", "2023-01-01"),
-        ("0x10", "0x10"),
-        ("1_000", "1_000"),
-        (".inf", ".inf"),
-        (".nan", ".nan"),
-        ("1e999", "1e999"),
-        ("9" * 5000, "9" * 5000),
-        ("'5'", "5"),
-        ('"true"', "true"),
-        ("=", "="),
-    ],
+    ("text", "expected"), [*NUMBERS.items(), *OTHERS.items(), *zip(TEXTS, TEXTS, strict=True)]
 )
 def test_scalars_mean_what_they_look_like(text, expected):
     got = value(text)

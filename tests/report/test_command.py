@@ -24,19 +24,17 @@ def test_several_runs_get_one_page_in_the_current_folder(cswf, make, tmp_path, m
 def test_what_is_not_a_report_is_replaced_by_force_only(cswf, make, tmp_path):
     mine = tmp_path / "page.html"
     mine.write_text("mine")
-    refused = cswf("report", make("a"), make("b"), "--out", mine)
-    assert refused.status == 2
-    assert "is not a page of cswf report" in refused.err
+    assert "is not a page of cswf report" in cswf.refusal("report", make("a"), make("b"), "--out", mine)
     assert mine.read_text() == "mine"
     assert cswf("report", tmp_path / "a", "--out", mine, "--force").status == 0
     assert is_report(mine)
 
 
 def test_a_folder_that_is_no_run_is_a_sentence(cswf, tmp_path, make):
+    good = make()
     for wrong in (tmp_path, tmp_path / "nowhere"):
-        done = cswf("report", make(f"good-{wrong.name}"), wrong)
-        assert done.status == 2
-        assert done.err == f"{wrong} is not the folder of a run: it has neither run.json nor recipe.yaml\n"
+        said = f"{wrong} is not the folder of a run: it has neither run.json nor recipe.yaml\n"
+        assert cswf.refusal("report", good, wrong) == said
 
 
 def test_a_page_cannot_be_a_folder_or_lie_in_none(cswf, tmp_path, make):

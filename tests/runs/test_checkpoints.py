@@ -1,18 +1,20 @@
-"""Checkpoints: two are kept, the newest good one is found, and what is damaged is said."""
+"""Checkpoints: two are kept, the newest good one is found, what is damaged is said; signals wait for one."""
 
 from __future__ import annotations
 
-import json
 import logging
+import os
+import signal
+import threading
 
 import pytest
 import torch
 
-from cswf_core.errors import OtherFormatError, RunError
+from cswf_core.errors import OtherFormatError, RunError, Terminated
 from cswf_core.runs import checkpoints, durable
-from cswf_core.runs.checkpoints import CheckpointFolder, Checkpoints, Interval
+from cswf_core.runs.checkpoints import CheckpointFolder, Checkpoints, Interval, Stopping
 from cswf_core.runs.durable import write_tensors
-from tests.conftest import small_flow
+from tests.conftest import read_json, small_flow
 
 FACTS = {"position": {}, "habits": {}}
 STEP = "step-{:08}-stage-0000.safetensors"
@@ -49,7 +51,11 @@ def test_of_a_run_that_is_done_the_newest_is_enough(folder):
     assert names(folder) == ["manifest.json", STEP.format(30)]
     assert newest(folder) == (30, [])
     folder.keep_newest()
-    CheckpointFolder(folder.path / "nowhere").keep_newest()
+    empty = CheckpointFolder(folder.path / "nowhere")
+    empty.keep_newest()
+    assert newest(empty) == (None, [])
+    empty.path.mkdir()
+    assert newest(empty) == (None, [])
 
 
 def truncate(path):
@@ -92,11 +98,6 @@ def test_without_a_manifest_the_files_are_looked_at(folder, text):
     assert "manifest.json cannot be read" in lost[0]
     truncate(folder.path / STEP.format(30))
     assert newest(folder)[0] == 20
-
-
-def test_a_folder_without_checkpoints_has_none(tmp_path):
-    assert newest(CheckpointFolder(tmp_path)) == (None, [])
-    assert newest(CheckpointFolder(tmp_path / "nowhere")) == (None, [])
 
 
 def test_another_format_is_refused_with_both_versions(folder, monkeypatch):
@@ -146,24 +147,21 @@ def test_a_full_disk_leaves_the_checkpoints_before(folder, when, monkeypatch):
     def full(*arguments, **_):
         raise OSError(28, "No space left on device")
 
-    patched = {"write": (durable, "save_file"), "sync": (durable, "_sync")}
-    if when == "manifest":
-        monkeypatch.setattr(checkpoints, "write_durably", full_manifest(full))
-    else:
-        monkeypatch.setattr(*patched[when], full)
+    def full_manifest(path, content):
+        with durable.replacing(path):
+            full()
+
+    patched = {
+        "write": (durable, "save_file", full),
+        "sync": (durable, "_sync", full),
+        "manifest": (checkpoints, "write_durably", full_manifest),
+    }
+    monkeypatch.setattr(*patched[when])
     with pytest.raises(RunError, match="No space left on device"):
         folder.write((40, 0), {"flow/x": torch.zeros(3)}, FACTS)
     monkeypatch.undo()
     assert newest(folder) == (30, [])
     assert all(name[0] != "." for name in names(folder))
-
-
-def full_manifest(full):
-    def write(path, content):
-        with durable.replacing(path):
-            full()
-
-    return write
 
 
 def test_a_flow_goes_on_if_a_checkpoint_cannot_be_written(tmp_path, monkeypatch, caplog):
@@ -184,7 +182,9 @@ def test_a_flow_goes_on_if_a_checkpoint_cannot_be_written(tmp_path, monkeypatch,
     assert newest(watching.folder) == (3, [])
 
 
-@pytest.mark.parametrize(("every", "steps"), [(Interval(steps=2), [2, 3]), (Interval(seconds=0.0), [1, 2, 3])])
+@pytest.mark.parametrize(
+    ("every", "steps"), [(Interval(steps=2), [2, 3]), (Interval(seconds=0.0), [1, 2, 3]), (Interval(), [])]
+)
 def test_checkpoints_come_when_they_are_due_and_at_the_end(tmp_path, every, steps, monkeypatch):
     written = []
     write = CheckpointFolder.write
@@ -196,12 +196,6 @@ def test_checkpoints_come_when_they_are_due_and_at_the_end(tmp_path, every, step
     assert sorted(set(written)) == steps
 
 
-def test_never_is_never(tmp_path):
-    watching = Checkpoints(CheckpointFolder(tmp_path / "c"), Interval(), (), dict)
-    small_flow(observers=(watching,)).run()
-    assert not (tmp_path / "c").exists()
-
-
 def test_stage_ends_are_saved_only_while_that_is_cheap(tmp_path, monkeypatch):
     watching = Checkpoints(CheckpointFolder(tmp_path / "c"), Interval(seconds=1e9), (), dict)
     flow = small_flow(observers=(watching,))
@@ -210,7 +204,7 @@ def test_stage_ends_are_saved_only_while_that_is_cheap(tmp_path, monkeypatch):
     assert not (tmp_path / "c").exists()
     monkeypatch.undo()
     watching.after_stage(flow)
-    assert json.loads((tmp_path / "c/manifest.json").read_text())["checkpoints"][0]["step"] == 0
+    assert read_json(tmp_path / "c/manifest.json")["checkpoints"][0]["step"] == 0
 
 
 @pytest.mark.parametrize(
@@ -232,3 +226,76 @@ def test_an_interval_is_steps_or_time_and_is_written_back(text, interval):
 def test_what_is_no_interval_is_refused(text):
     with pytest.raises(ValueError, match="is not a number of steps such as 500, a time such as 30s"):
         Interval.from_text(text)
+
+
+@pytest.fixture
+def handlers():
+    """SIGTERM as the commands have it, and SIGINT as Python has; both as before in the end."""
+
+    def terminate(*_):
+        raise Terminated
+
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
+    signal.signal(signal.SIGTERM, terminate)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before:
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
+)
+def test_a_flow_is_saved_before_a_signal_ends_it(handlers, tmp_path, number, error):
+    watching = Checkpoints(CheckpointFolder(tmp_path / "c"), Interval(seconds=1e9), (), dict)
+    flow = small_flow(observers=(watching,))
+    steps = iter(flow)
+    next(steps)
+
+    def stopped() -> None:
+        with watching.stopping.patient():
+            os.kill(os.getpid(), number)
+            flow.run()
+
+    with pytest.raises(error):
+        stopped()
+    assert watching.step == flow.position.total == 2
+
+
+def test_a_signal_after_the_last_step_ends_the_run_too(handlers):
+    stopping = Stopping()
+    with pytest.raises(Terminated), stopping.patient():
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_second_signal_does_not_wait(handlers):
+    stopping = Stopping()
+    reached = []
+
+    def stopped() -> None:
+        with stopping.patient():
+            os.kill(os.getpid(), signal.SIGINT)
+            reached.append("the first waits")
+            os.kill(os.getpid(), signal.SIGINT)
+            reached.append("the second does not")
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert reached == ["the first waits"]
+
+
+def test_handlers_are_what_they_were_afterwards_and_threads_change_none(handlers):
+    before = signal.getsignal(signal.SIGTERM)
+    with Stopping().patient():
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) == before
+    found = []
+
+    def inside():
+        with Stopping().patient():
+            found.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=inside)
+    thread.start()
+    thread.join()
+    assert found == [before]
