@@ -217,7 +217,7 @@ def sizes(flow: Flow, recipe: Recipe) -> dict[str, Any]:
         "dimension": flow.data.space.dimension,
         "resolution": list(grid.shape[1:]) if grid.is_image else None,
         "stage_dimension": grid.dimension,
-        "patch": getattr(getattr(stage.sampler, "plugin", stage.sampler), "patch", None),
+        "patch": getattr(stage.sampler or recipe.projection.part, "patch", None),
         "classes": len(flow.data.classes),
         "condition_length": flow.condition_length,
         "reuse": recipe.reuse,

@@ -17,6 +17,7 @@ from cswf_core.checks.adapter import Adapter, calling, short, undeclared
 from cswf_core.checks.data import CheckedSource, check_dataset, check_start
 from cswf_core.checks.parts import CheckedCDF, CheckedCondition, CheckedMap, CheckedSampler, CheckedSchedule
 from cswf_core.checks.scores import CheckedMetric, CheckedObserver
+from cswf_core.errors import PluginError
 from cswf_core.interfaces import (
     CDFEstimator,
     ConditionEncoder,
@@ -59,14 +60,16 @@ ADAPTERS: tuple[tuple[str, type[Any], Callable[[Any, Owner], Any]], ...] = (
 """Kind of plugin, its contract, and the adapter of that."""
 
 
-def checked(plugin: object, owner: Owner | None = None) -> Any:
+def checked(plugin: object, owner: Owner | None = None, kind: str = "") -> Any:
     """Return a plugin behind the checks of its contract; one that is there already stays as it is.
 
-    Without an owner it is named by its class and module.
+    Without an owner it is named by its class and module. `kind` says which contract is meant.
     """
     if isinstance(plugin, Adapter):
         return plugin
-    kind, adapter = next(
-        (kind, adapter) for kind, contract, adapter in ADAPTERS if isinstance(plugin, contract)
-    )
-    return adapter(plugin, owner if owner is not None else Owner.of(kind, plugin))
+    kind = kind or (owner.kind if owner is not None else "")
+    for name, contract, adapter in ADAPTERS:
+        if isinstance(plugin, contract) and kind in ("", name):
+            return adapter(plugin, owner if owner is not None else Owner.of(name, plugin))
+    hint = " (a class: write the parentheses)" if isinstance(plugin, type) else ""
+    raise PluginError(f"{plugin!r} is no {kind or 'plugin'}{hint}")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pluggy
 import torch
 from torch import Tensor
@@ -76,9 +77,12 @@ class Adapter:
 
     def _adapt(self, plugin: object, owner: Owner) -> None:
         self.plugin, self.owner = plugin, owner
-        fault = undeclared(type(plugin))
-        if fault:
-            raise PluginError(f"{owner}: {fault}")
+        kind: Any = type(plugin)
+        inner = [getattr(plugin, field.name) for field in attrs.fields(kind)] if attrs.has(kind) else []
+        for each in (plugin, *inner):  # a parameter may be a plugin itself
+            fault = undeclared(type(each))
+            if fault:
+                raise PluginError(f"{owner}: {fault}")
 
     def _call(self, method: str, *arguments: Any) -> Any:
         with calling(self.owner, method):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import attrs
 import torch
 from torch import Tensor
 
@@ -82,6 +81,13 @@ class CheckedSampler(Adapter, ProjectionSampler):
         if not isinstance(answer, ProjectionSampler):
             raise self._fault("fitted", "a ProjectionSampler", type(answer).__name__)
         return CheckedSampler(answer, self.owner)
+
+    def of_stage(self, stage: Stage) -> CheckedSampler:
+        """Return the sampler of a stage: this one, or the stage's own behind its checks."""
+        if stage.sampler is None:
+            return self
+        same = type(stage.sampler) is type(self.plugin)
+        return CheckedSampler(stage.sampler, self.owner if same else Owner.of("projection", stage.sampler))
 
     def together(self, space: Space) -> int:
         """Return how many directions have to be drawn in one call."""
@@ -167,9 +173,15 @@ class CheckedCondition(Adapter, ConditionEncoder):
         answer: int = self._call("length", data)
         return answer
 
-    def project(self, theta_y: Tensor, conditions: Conditions, *, check: bool = True) -> Tensor:
-        """Return θ_y·y for every direction and every sample: (H×l, n samples) → H×n."""
-        answer, shape = self._call("project", theta_y, conditions), (theta_y.shape[0], len(conditions))
+    def project(
+        self, theta_y: Tensor, conditions: Conditions, *, count: int | None = None, check: bool = True
+    ) -> Tensor:
+        """Return θ_y·y for every direction and every sample: (H×l, n samples) → H×n.
+
+        `count` is n, where the plugin may have Y itself, and conditions nothing to count.
+        """
+        shape = (theta_y.shape[0], len(conditions) if count is None else count)
+        answer = self._call("project", theta_y, conditions)
         products = self._tensor(answer, "project", shape, theta_y.dtype, theta_y.device)
         return self._finite(products, "project") if check else products
 
@@ -263,9 +275,15 @@ class CheckedCondition(Adapter, ConditionEncoder):
             raise self._fault("groups", expected, got)
         return index.to(torch.uint8 if len(classes) <= 256 else torch.int32), classes
 
-    def strata(self, particles: Conditions, data: Conditions) -> list[Stratum] | None:
-        """Return groups that flow apart from each other, each particle in exactly one; None: one flow."""
-        answer, M, N = self._call("strata", particles, data), len(particles), len(data)
+    def strata(
+        self, particles: Conditions, data: Conditions, *, sizes: tuple[int, int] | None = None
+    ) -> list[Stratum] | None:
+        """Return groups that flow apart from each other, each particle in exactly one; None: one flow.
+
+        `sizes` are M and N, where the plugin may have Y itself, and conditions nothing to count.
+        """
+        M, N = (len(particles), len(data)) if sizes is None else sizes
+        answer = self._call("strata", particles, data)
         if answer is None:
             return None
         if not isinstance(answer, list) or not answer:
@@ -280,7 +298,7 @@ class CheckedCondition(Adapter, ConditionEncoder):
 
 
 class CheckedSchedule(Adapter, Schedule):
-    """A schedule whose stages can be run; their samplers are checked too."""
+    """A schedule whose stages can be run."""
 
     def __init__(self, plugin: Schedule, owner: Owner) -> None:
         self._adapt(plugin, owner)
@@ -294,20 +312,17 @@ class CheckedSchedule(Adapter, Schedule):
             raise self._fault("stages", "a list of Stage", type(stages).__name__)
         if not stages:
             raise self._fault("stages", "at least one Stage", "an empty list")
-        return tuple(self._stage(stage, index, projection) for index, stage in enumerate(stages))
+        for index, stage in enumerate(stages):
+            self._check_stage(stage, index)
+        return tuple(stages)
 
-    def _stage(self, stage: Stage, index: int, projection: CheckedSampler) -> Stage:
+    def _check_stage(self, stage: Stage, index: int) -> None:
         whole = isinstance(stage.steps, int) and isinstance(stage.directions, int)
         numbers = isinstance(stage.step_size, (int, float)) and isinstance(stage.entropy, (int, float))
         fine = whole and numbers and stage.steps >= 0 and stage.directions >= 1 and stage.entropy >= 0
         if not (fine and math.isfinite(stage.step_size)):
             expected = "stages with whole numbers steps ≥ 0 and directions ≥ 1, finite step_size, entropy ≥ 0"
             raise self._fault("stages", expected, f"stage {index}: {stage}")
-        if stage.sampler is None:
-            return attrs.evolve(stage, sampler=projection)
-        same = type(stage.sampler) is type(projection.plugin)
-        owner = projection.owner if same else Owner.of("projection", stage.sampler)
-        return attrs.evolve(stage, sampler=CheckedSampler(stage.sampler, owner))
 
     def stop(self, stage: Stage, distances: Sequence[float]) -> bool:
         """Say whether to leave the stage early."""

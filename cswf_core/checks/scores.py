@@ -28,6 +28,10 @@ class CheckedMetric(Adapter):
     def compute(self, comparison: Comparison) -> Result:
         """Return the scores of the comparison's generated samples."""
         result = self._call("compute", comparison)
+        with calling(self.owner, "compute"):
+            return self._checked(result)
+
+    def _checked(self, result: object) -> Result:
         if not isinstance(result, Result):
             raise self._fault("compute", "a Result", repr(result))
         if not isinstance(result.protocol, str) or not all(isinstance(note, str) for note in result.notes):

@@ -8,7 +8,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.checks import CheckedCondition, CheckedSampler, checked
+from cswf_core.checks import CheckedCondition, CheckedSampler
 from cswf_core.flow.block_projection import PAYS_BELOW, BlockProjection, places
 from cswf_core.flow.coordinates import Cloud, Coordinates, stretched
 from cswf_core.flow.memory import batches
@@ -68,7 +68,8 @@ class Directions:
         values = self.projection.project(cloud.z)
         if self.theta_y is None or self.condition is None:
             return values if self.scale is None else values * self.scale
-        offset = self.condition.project(self.theta_y, cloud.conditions, check=self.check)
+        count = cloud.z.shape[1]
+        offset = self.condition.project(self.theta_y, cloud.conditions, count=count, check=self.check)
         return values + offset if self.scale is None else torch.addcmul(offset, values, self.scale)
 
     def adjoint(self, a: Tensor) -> Tensor:
@@ -127,7 +128,7 @@ class DirectionSampler:
         cls, stage: Stage, coordinates: Coordinates, parts: Parts, length: int, data_x: Tensor
     ) -> DirectionSampler:
         """Return the sampler of a stage; its projection may look at the data (d×N) first."""
-        sampler: CheckedSampler = parts.projection if stage.sampler is None else checked(stage.sampler)
+        sampler = parts.projection.of_stage(stage)
         if sampler.sees_data:
             sampler = sampler.fitted(coordinates.space, coordinates.enter_data(data_x))
         return cls(stage, coordinates, sampler, parts.condition, length, data_x)

@@ -139,7 +139,8 @@ class Flow:
             self._data_x = self.balanced_data.x.to(self.device, self.settings.dtype).contiguous()
             self._data_conditions = self.balanced_data.conditions.to(self.device, self.settings.dtype)
         self._typical_length = max(mean_length(self._data_x), mean_length(self.particles.x))
-        self.strata = parts.condition.strata(self.particles.conditions, self._data_conditions)
+        sizes = len(self.particles), len(self.balanced_data)
+        self.strata = parts.condition.strata(self.particles.conditions, self._data_conditions, sizes=sizes)
         """Groups that flow apart from each other; None: there are none."""
         self._learner = None if online is None else online.begin(self)
         if self._learner is not None:
@@ -460,6 +461,11 @@ class Retimed(Stage):
     """A stage with another number of steps, over which the curve of its step size is stretched."""
 
     of: Stage | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "of":  # while it is being made
+            raise AttributeError(name)
+        return getattr(self.of, name)  # what a schedule has given its own stages
 
     def eta(self, step: int) -> float:
         """Return η at the same fraction of the other stage."""

@@ -11,14 +11,34 @@ from cswf_core.checks import CheckedCDF, CheckedCondition, CheckedSampler, Check
 from cswf_core.flow.transport import TableRequest
 
 
+def _condition(plugin: object) -> CheckedCondition:
+    adapter: CheckedCondition = checked(plugin, kind="condition")
+    return adapter
+
+
+def _projection(plugin: object) -> CheckedSampler:
+    adapter: CheckedSampler = checked(plugin, kind="projection")
+    return adapter
+
+
+def _cdf(plugin: object) -> CheckedCDF:
+    adapter: CheckedCDF = checked(plugin, kind="cdf")
+    return adapter
+
+
+def _schedule(plugin: object) -> CheckedSchedule:
+    adapter: CheckedSchedule = checked(plugin, kind="schedule")
+    return adapter
+
+
 @attrs.frozen(eq=False)
 class Parts:
     """The four plugins that make a flow, each behind its checks; plain plugins are put there."""
 
-    condition: CheckedCondition = attrs.field(converter=checked)
-    projection: CheckedSampler = attrs.field(converter=checked)
-    cdf: CheckedCDF = attrs.field(converter=checked)
-    schedule: CheckedSchedule = attrs.field(converter=checked)
+    condition: CheckedCondition = attrs.field(converter=_condition)
+    projection: CheckedSampler = attrs.field(converter=_projection)
+    cdf: CheckedCDF = attrs.field(converter=_cdf)
+    schedule: CheckedSchedule = attrs.field(converter=_schedule)
 
 
 @attrs.frozen

@@ -241,7 +241,7 @@ class Model:
         sets = None if recipe.online is None else recipe.online.sets
         facts = self.header.condition
         flow = SavedFlow(self.space, parts_of(recipe), settings, facts.length, sets, facts.strata, like)
-        if any(stage.sampler is not None and stage.sampler.sees_data for stage in flow.stages):
+        if any(flow.parts.projection.of_stage(stage).sees_data for stage in flow.stages):
             data = self._needed(f"projection '{recipe.projection.name}' looks at the data")
             flow.like = balanced(data, recipe.condition.checked, recipe.seed).x.to(like)
         return flow

@@ -114,11 +114,14 @@ class SavedTransport:
         if self.strata is None:
             return lookups[0].displace(rows)
         squares = torch.zeros_like(rows.low)
+        parts: list[tuple[Tensor, Tensor]] = []
         for number, lookup in enumerate(lookups):
             own = (self.strata == number).nonzero()[:, 0]
             part = Rows(rows.values[:, own], lookup.low, lookup.high)
             squares += lookup.displace(part)
-            rows.values[:, own] = part.values
+            parts.append((own, part.values))
+        for own, delta in parts:
+            rows.values[:, own] = delta  # only now: what runs out of memory is tried again
         return squares
 
 

@@ -128,7 +128,9 @@ class FixedPoint:
         values = directions.theta[rows] @ samples.x
         if directions.theta_y is not None and directions.condition is not None:
             theta_y = directions.theta_y[rows]
-            values += directions.condition.project(theta_y, samples.conditions, check=directions.check)
+            values += directions.condition.project(
+                theta_y, samples.conditions, count=values.shape[1], check=directions.check
+            )
         if directions.noise is not None and samples.places is not None:
             noise = circle_from(samples.places, rows.start, len(values), torch.float64)
             values += noise.mul_(directions.noise[rows, None])

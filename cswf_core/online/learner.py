@@ -120,7 +120,7 @@ def bins_of(flow: Flow) -> int:
             f"{parts.cdf.owner} cannot be made of counts, which online learning needs: take histogram"
         )
     for stage in flow.stages:
-        if stage.sampler is not None and stage.sampler.sees_data:
+        if parts.projection.of_stage(stage).sees_data:
             raise RunError(
                 f"{parts.projection.owner} draws directions by the data, and online learning needs some that "
                 "stay when more come: take another projection"

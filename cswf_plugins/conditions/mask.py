@@ -16,6 +16,7 @@ from typing import Any, Literal
 import attrs
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from cswf_core.errors import DataError
@@ -109,12 +110,11 @@ class Mask(Observing):
 
 def _from_picture(path: Any, height: int, width: int) -> Tensor:
     """Return the pixels of a picture that are darker than half grey, which are hidden: H·W × 1."""
-    from cswf_core.pictures.read import read_picture  # only masks from a file need Pillow
-
     try:
-        grey = read_picture(Path(path), "L")
-    except DataError as error:
-        raise DataError(f"condition 'mask': {error}") from None
+        with Image.open(path) as opened:
+            grey = opened.convert("L")
+    except OSError as error:
+        raise DataError(f"condition 'mask': {path} cannot be read as a picture ({error})") from None
     if grey.size != (width, height):
         raise DataError(
             f"condition 'mask': {path} has {grey.size[0]}×{grey.size[1]} pixels, and the images have "

@@ -10,21 +10,27 @@ import torch
 
 from cswf_core import checks
 from cswf_core.errors import DataError, PluginError, RunError
+from cswf_core.flow.settings import Parts
 from cswf_core.interfaces import (
     ConditionEncoder,
     Conditions,
     Dataset,
+    Figure,
     Masked,
     Observation,
     Owner,
     Projection,
+    Result,
     Space,
     Stage,
 )
 from cswf_plugins.cdfs.sorted import Sorted
+from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.conditions.separate import Separate
 from cswf_plugins.datasets.digits import Digits
+from cswf_plugins.metrics.sliced_wasserstein import SlicedWasserstein
+from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
 from tests.conftest import random_data, small_flow
@@ -286,3 +292,61 @@ def test_a_method_that_nobody_would_call_is_told(contract, method, capability):
     assert checks.undeclared(declared) == ""
     with pytest.raises(PluginError, match=r"projection 'mine' .*: Mine defines fitted and does not declare"):
         small_flow(projection=variant(Uniform, fitted=0)(), owners=OWNERS)
+
+
+def test_a_plugin_within_a_plugin_has_to_declare_too():
+    refused("Mine defines fitted and does not declare", projection=HighPass(of=variant(Uniform, fitted=0)()))
+
+
+def test_something_else_than_a_plugin_is_named():
+    with pytest.raises(PluginError, match=r"Uniform'> is no projection \(a class: write the parentheses\)"):
+        Parts(
+            condition=NoCondition(), projection=Uniform, cdf=Sorted(), schedule=Constant(steps=1, directions=1)
+        )
+    both = variant(Sorted, stages=Constant.stages, steps=1)
+    assert isinstance(checks.checked(both(), kind="cdf"), checks.CheckedCDF)
+
+
+@attrs.frozen(eq=False)
+class Marked(Stage):
+    """A stage with something of its own, which nobody else may remake."""
+
+    mark: str = attrs.field(default="", init=False)
+
+
+def test_stages_stay_the_schedule_s_own_also_in_another_round():
+    own = Marked(steps=2, directions=50, step_size=1.0)
+    object.__setattr__(own, "mark", "mine")
+    seen = []
+
+    def stop(self, stage, distances):
+        seen.append(stage.mark)
+        return False
+
+    members = {"stages": lambda *a: [own], "stop": stop, "adaptive": True}
+    flow = small_flow(schedule=variant(Constant, **members)(steps=1, directions=1))
+    assert flow.stages == (own,)
+    flow.again(3)
+    flow.run()
+    assert set(seen) == {"mine"}
+
+
+def test_a_condition_may_have_y_itself():
+    """Then conditions have nothing to be counted by."""
+    held = variant(
+        OneHot,
+        length=lambda *a: 2,
+        draw=lambda *a: Conditions(),
+        project=lambda self, theta_y, conditions: theta_y[:, :1].expand(-1, self.many).contiguous(),
+        many=30,
+    )
+    data = attrs.evolve(random_data(n=30), conditions=Conditions(), classes=())
+    assert torch.isfinite(small_flow(data, condition=held(amplifier=1.0)).run().x).all()
+
+
+@pytest.mark.parametrize("wrong", [{"notes": None}, {"figures": ["a"]}, {"figures": {"a": Figure([7])}}])
+def test_a_result_that_is_none_is_named(wrong):
+    metric = variant(SlicedWasserstein, compute=lambda *a: attrs.evolve(Result({"a": 1.0}), **wrong))
+    owner = Owner("metric", "mine", "acme-plugins", "1.2")
+    with pytest.raises(PluginError, match=r"metric 'mine' \(acme-plugins 1\.2\): compute"):
+        checks.checked(metric(), owner).compute(None)

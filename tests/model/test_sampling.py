@@ -11,8 +11,12 @@ import torch
 
 import cswf_core.model.sampling
 from cswf_core.errors import RunError
+from cswf_core.flow.transport import Place
+from cswf_core.interfaces import Key, Rows
+from cswf_core.kernels.tables import Lookup
 from cswf_core.model import load_model
 from cswf_core.model.requests import class_number, labels_for
+from cswf_core.model.sampling import SavedTransport
 from tests.model.conftest import saving
 
 
@@ -134,6 +138,29 @@ def test_classes_that_flow_apart_each_have_their_own_maps(tmp_path):
     assert model.header.condition.strata == tuple(range(10))
     zeros, ones = (model.sample(60, labels=c, device="cpu").images().float().mean(dim=0) for c in (0, 1))
     assert zeros[0, 3:5, 3:5].mean() + 60 < ones[0, 3:5, 3:5].mean()  # a hole, and a stroke
+
+
+def test_what_ran_out_of_memory_in_one_class_is_not_moved_twice_in_another():
+    strata = torch.arange(20) % 2
+    position = torch.linspace(-1, 1, 5).expand(3, 5)
+    maps = [[Lookup.of(position, move * torch.ones(3, 5), torch.empty(0)) for move in (0.5, -0.25)]]
+    p = Key(1, "p").open().uniform(3, 20) - 0.5
+    transport, failed, displace = SavedTransport(maps, strata), [], Lookup.displace
+
+    def hungry(lookup, rows):
+        if lookup.pairs.mean() < 0 and not failed:
+            failed.append(lookup)
+            raise MemoryError
+        return displace(lookup, rows)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lookup, "displace", hungry)
+        rows = Rows.of(p.clone())
+        with pytest.raises(MemoryError):
+            transport.displace(rows, [], Place(0))
+        transport.displace(rows, [], Place(0))
+    assert failed
+    torch.testing.assert_close(rows.values, torch.where(strata == 0, 0.5, -0.25).expand(3, 20))
 
 
 def test_a_class_without_a_flow_of_its_own_is_refused(tmp_path):

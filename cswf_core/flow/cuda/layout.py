@@ -80,7 +80,7 @@ def project(slab: Slab, cloud: HalfCloud, noise: Tensor | None) -> tuple[Rows, T
     theta_y, condition = slab.theta_y, slab.condition
     if theta_y is not None and condition is not None:
         if cloud.groups is None:
-            offset = condition.project(theta_y, cloud.conditions, check=slab.check)
+            offset = condition.project(theta_y, cloud.conditions, count=n, check=slab.check)
             rows = Rows.of(rows.values.float() + offset)
         else:
             index, classes = cloud.groups
