@@ -50,10 +50,10 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM has arrived: end as after Ctrl-C, with status 143."""
 
 
-def did_you_mean(given: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for the nearest known names, else the list of them, else nothing."""
     names = sorted(set(known))
-    near = difflib.get_close_matches(given, names, n=3, cutoff=0.6)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if near:
         return "; did you mean " + " or ".join(repr(name) for name in near) + "?"
     if names and len(names) <= 16:

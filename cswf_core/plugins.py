@@ -252,21 +252,21 @@ class Register:
         """Return what is wrong with an offer; nothing if it is fine."""
         if not isinstance(name, str) or not name or ":" in name:
             return f"register() takes a name without ':' and a class, got {name!r}"
-        what = f"{self.kind} '{name}'"
+        label = f"{self.kind} '{name}'"
         if any(name == other.owner.name for other in self.plugins):
-            return f"{what} is registered twice by one plugin"
+            return f"{label} is registered twice by one plugin"
         if not inspect.isclass(plugin):
             hint = ": leave out the parentheses" if isinstance(plugin, self.contract) else ""
-            return f"{what}: register() takes a class, got {plugin!r}{hint}"
+            return f"{label}: register() takes a class, got {plugin!r}{hint}"
         if not issubclass(plugin, self.contract):
-            return f"{what}: {plugin.__name__} does not derive from {self.contract.__name__}"
+            return f"{label}: {plugin.__name__} does not derive from {self.contract.__name__}"
         missing = sorted(getattr(plugin, "__abstractmethods__", ()))
         if missing:
-            return f"{what}: {plugin.__name__} lacks {', '.join(missing)}"
+            return f"{label}: {plugin.__name__} lacks {', '.join(missing)}"
         if "__attrs_attrs__" not in vars(plugin):
-            return f"{what}: {plugin.__name__} must be an attrs class (write @attrs.frozen above it)"
+            return f"{label}: {plugin.__name__} must be an attrs class (write @attrs.frozen above it)"
         fault = undeclared(plugin) or _parameter_fault(plugin)
-        return f"{what}: {fault}" if fault else ""
+        return f"{label}: {fault}" if fault else ""
 
 
 def _parameter_fault(plugin: type[Any]) -> str:

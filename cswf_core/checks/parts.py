@@ -136,8 +136,8 @@ class CheckedCDF(Adapter, CDFEstimator):
 
     def sums(self, squares: object, rows: Rows, *, check: bool) -> Tensor:
         """Return the sums of δ² that displacing rows has given: H."""
-        found = self._like(squares, "displace", rows.low)
-        return self._finite(found, "displace") if check else found
+        totals = self._like(squares, "displace", rows.low)
+        return self._finite(totals, "displace") if check else totals
 
     def _fitted(self, answer: object, method: str) -> FittedCDF:
         if not isinstance(answer, FittedCDF):
@@ -221,9 +221,9 @@ class CheckedCondition(Adapter, ConditionEncoder):
     def _check_orthogonal(self, observation: Observation, x: Tensor) -> None:
         method, right = "observation", "an orthogonal projection"
         with calling(self.owner, method):
-            seen, free, shown = observation.seen(x), observation.free(x), observation.shown(x)
+            seen, free, picture = observation.seen(x), observation.free(x), observation.shown(x)
             again = observation.seen(seen)
-        for part in (seen, free, shown, again):
+        for part in (seen, free, picture, again):
             self._like(part, method, x)
         x, seen, free, again = (part[:, :FEW] for part in (x, seen, free, again))
         if not all(torch.allclose(a, b, rtol=1e-3, atol=1e-3) for a, b in ((again, seen), (seen + free, x))):

@@ -39,8 +39,8 @@ class BlockProjection(Projection):
 
     def adjoint(self, a: Tensor) -> Tensor:
         """H×n → d×n."""
-        found = blocks.back_project(self.directions, a)
-        return torch.empty_like(found).index_copy_(0, self.where.order, found)
+        product = blocks.back_project(self.directions, a)
+        return torch.empty_like(product).index_copy_(0, self.where.order, product)
 
     def dense(self) -> Tensor:
         """The directions as rows, H×d."""

@@ -22,7 +22,7 @@ from cswf_core.flow.memory import Budget
 from cswf_core.flow.particles import Particles, dequantised, gaussian
 from cswf_core.flow.settings import Settings
 from cswf_core.flow.step import displacements
-from cswf_core.flow.target import FittedTarget, Kept, KeptTarget, StageCounts, Target
+from cswf_core.flow.target import FitsByPlace, FittedTarget, KeptTarget, StageCounts, Target
 from cswf_core.flow.transport import CDFTransport, StepTables, TableTransport
 from cswf_core.interfaces import Conditions, Dataset, Key, Stratum
 from cswf_core.kernels.memory import total_memory
@@ -175,7 +175,7 @@ class ExactPlan(Plan):
         self._key = -1
         self._directions: list[Directions] | None = None
         """Those of the step `_key`, if they serve more than one step."""
-        self._kept: Kept = {}
+        self._fits: FitsByPlace = {}
         """F_q along them."""
         self._sets: dict[int, list[Directions]] = {}
         """The directions of each set, where sets come again."""
@@ -186,7 +186,7 @@ class ExactPlan(Plan):
         directions = self._along(step, clock)
         by_cdf = self.transport(step, clock)
         by_tables = self.table_transport(by_cdf)
-        found = displacements(
+        total = displacements(
             directions,
             particles.cloud,
             self._target(step, by_cdf, clock),
@@ -194,18 +194,18 @@ class ExactPlan(Plan):
             setup.budget,
             clock,
         )
-        update = found.mean
+        update = total.mean
         kept_up = 1 if particles.sum is None else 2  # x, or z and S: read and written
         with clock.part("move", lambda: (float((1 + 2 * kept_up) * update.nbytes), 0.0)):
             length = particles.move(update.mul_(eta))
         tables = None if by_tables is None or not self.wants_tables(step) else by_tables.tables()
-        return Move(length, found.squared_distance, tables)
+        return Move(length, total.squared_distance, tables)
 
     def _along(self, step: int, clock: Clock) -> Iterable[Directions]:
         """Return the directions of a step; those that serve more than one step are kept."""
         key = self.draw_number(step)
         if key != self._key:
-            self._directions, self._kept, self._key = self._sets.get(key), {}, key
+            self._directions, self._fits, self._key = self._sets.get(key), {}, key
         if self._directions is not None:
             return self._directions
         drawn = map(self._ready, self.draw(key, clock, check=step == 0))
@@ -229,12 +229,12 @@ class ExactPlan(Plan):
         setup = self.setup
         if setup.counts is not None:
             return setup.counts.of(self.draw_number(step))
-        kept = setup.settings.reuse != 1 and setup.cdf.compact
+        keep = setup.settings.reuse != 1 and setup.cdf.compact
         # What is kept was fitted with the noise of the first step; a flow that goes on later does the same.
-        noise = self.draw_number(step) if kept else step
+        noise = self.draw_number(step) if keep else step
         data = lru_cache(lambda: Cloud(self._noisy(noise, clock), setup.conditions))
         fitted = FittedTarget(data, by_cdf.fit_data, clock)
-        return KeptTarget(fitted, self._kept) if kept else fitted
+        return KeptTarget(fitted, self._fits) if keep else fitted
 
     def _noisy(self, step: int, clock: Clock) -> Tensor:
         """Return the data in the stage's coordinates, with the noise of a step in their bins."""

@@ -56,7 +56,7 @@ class FittedTarget:
         return fits
 
 
-Kept = dict[tuple[int, int, int, int], Fits]
+FitsByPlace = dict[tuple[int, int, int, int], Fits]
 """F_q that serve several steps, by the place of their directions in a step."""
 
 
@@ -65,7 +65,7 @@ class KeptTarget:
     """F_q from an earlier step along the same directions; fitted, and kept, if it is not there."""
 
     target: Target
-    kept: Kept
+    fits_by_place: FitsByPlace
 
     def along(self, theta: Directions) -> FitsOfRows:
         """Return what is kept for some rows, else what the target gives."""
@@ -73,9 +73,9 @@ class KeptTarget:
 
         def fits(rows: slice) -> Fits:
             key = (theta.place.batch, theta.place.first, rows.start, rows.stop)
-            if key not in self.kept:
-                self.kept[key] = fit(rows)
-            return self.kept[key]
+            if key not in self.fits_by_place:
+                self.fits_by_place[key] = fit(rows)
+            return self.fits_by_place[key]
 
         return fits
 

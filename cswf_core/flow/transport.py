@@ -157,7 +157,7 @@ class TableRequest:
         """Say whether the tables of a stage's step, counted from 0, are wanted."""
         return step < FIRST or (step - FIRST) % self.every == 0
 
-    def kept(self, count: int) -> int:
+    def tabulated(self, count: int) -> int:
         """Return how many of a batch's directions have tables."""
         return max(1, round(self.share * count))
 
@@ -185,8 +185,8 @@ class TableTransport:
         self._request = request
         self._by_cdf = by_cdf
         self._sizes = [count for _, count in batches(directions, together)]
-        kept = [request.kept(count) for count in self._sizes]
-        self._first = [sum(kept[:i]) for i in range(len(kept) + 1)]
+        tabulated = [request.tabulated(count) for count in self._sizes]
+        self._first = [sum(tabulated[:i]) for i in range(len(tabulated) + 1)]
         self._tables: tuple[Tensor, Tensor] | None = None
 
     def displace(self, rows: Rows, F_q: Fits, place: Place) -> Tensor:
@@ -214,16 +214,16 @@ class TableTransport:
         Tables are those of the first so many directions of each batch, in the order of the draw.
         """
         batch, order = place.batch, place.order
-        kept, offset = self._first[batch + 1] - self._first[batch], self._first[batch]
+        tabulated, offset = self._first[batch + 1] - self._first[batch], self._first[batch]
         if order is None:
-            last = min(count, kept - place.first)
+            last = min(count, tabulated - place.first)
             first = offset + place.first
             return (slice(0, last) if last > 0 else None), slice(first, first + last)
-        if kept == self._sizes[batch]:
+        if tabulated == self._sizes[batch]:
             return slice(0, count), order + offset
         if count == self._sizes[batch]:  # of a size that is known beforehand, so that steps can be recorded
-            return order.argsort()[:kept], slice(offset, offset + kept)
-        chosen = (order < kept).nonzero()[:, 0]
+            return order.argsort()[:tabulated], slice(offset, offset + tabulated)
+        chosen = (order < tabulated).nonzero()[:, 0]
         return (chosen if len(chosen) else None), order[chosen] + offset
 
     def tables(self) -> StepTables:

@@ -151,10 +151,10 @@ class Dataset:
         if self.held_out is None:
             return self.x[:, origin]
         ours = origin >= 0
-        found = torch.empty(self.x.shape[0], len(origin), dtype=self.x.dtype, device=self.x.device)
-        found[:, ours] = self.x[:, origin[ours]]
-        found[:, ~ours] = self.held_out.x[:, -1 - origin[~ours]].to(self.x)
-        return found
+        originals_x = torch.empty(self.x.shape[0], len(origin), dtype=self.x.dtype, device=self.x.device)
+        originals_x[:, ours] = self.x[:, origin[ours]]
+        originals_x[:, ~ours] = self.held_out.x[:, -1 - origin[~ours]].to(self.x)
+        return originals_x
 
     def shown_digest(self) -> str:
         """Return the SHA-256 of the images as bytes (n×C×H×W), or of points with their conditions."""
@@ -169,9 +169,9 @@ class Dataset:
         return sha.hexdigest()
 
 
-def digest_of(shown: Tensor) -> str:
+def digest_of(values: Tensor) -> str:
     """Return the SHA-256 of a tensor's bytes, row by row."""
-    return hashlib.sha256(shown.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
+    return hashlib.sha256(values.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
 
 
 class DatasetSource(abc.ABC):

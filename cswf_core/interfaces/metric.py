@@ -15,11 +15,11 @@ from cswf_core.interfaces.draw import Draw
 
 T = TypeVar("T")
 Tell = Callable[[str, int, int], None]
-"""Is told what goes on, how much of it is done, and of how much."""
+"""Hears of progress: (the task at hand, how much of it is done, how much there is)."""
 
 
-def _silence(what: str, done: int, total: int) -> None:
-    del what, done, total
+def _silence(task: str, done: int, total: int) -> None:
+    del task, done, total
 
 
 @attrs.frozen(eq=False)
@@ -35,18 +35,18 @@ class Workbench:
     used: dict[str, Any] = attrs.field(factory=dict)
     """Facts about files that scores depend on, for the record: `used["weights"] = {…}`."""
     tell: Tell = attrs.field(default=_silence, repr=False)
-    _kept: dict[Hashable, Any] = attrs.field(factory=dict, repr=False)
+    _cache: dict[Hashable, Any] = attrs.field(factory=dict, repr=False)
 
     def keep(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what `make` returns, made only once for each key. A `Dataset` may be part of a key."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        found: T = self._kept[key]
-        return found
+        if key not in self._cache:
+            self._cache[key] = make()
+        value: T = self._cache[key]
+        return value
 
     def has(self, key: Hashable) -> bool:
         """Say whether something is kept under a key."""
-        return key in self._kept
+        return key in self._cache
 
     def sha256(self, samples: Dataset) -> str:
         """Return a set's digest: of its images as bytes, or of its points."""
@@ -90,7 +90,7 @@ class Figure:
 
 @attrs.frozen(eq=False)
 class Result:
-    """What a metric has found."""
+    """The scores of a metric, and how they were computed."""
 
     scores: Mapping[str, float]
     """One or more numbers by name."""

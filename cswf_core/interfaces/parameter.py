@@ -39,7 +39,7 @@ def parameter(
     for values of another type, so that `float | Literal["auto"]` can have them.
     """
     bounds = {"at_least": at_least, "above": above, "at_most": at_most}
-    given = {name: bound for name, bound in bounds.items() if bound is not None}
+    limits = {name: bound for name, bound in bounds.items() if bound is not None}
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -49,9 +49,9 @@ def parameter(
                 or (at_most is not None and not value <= at_most)
             )
             if wrong:
-                words = " and ".join(f"{name.replace('_', ' ')} {bound:,}" for name, bound in given.items())
+                words = " and ".join(f"{name.replace('_', ' ')} {bound:,}" for name, bound in limits.items())
                 raise ValueError(f"{attribute.name} must be {words}, got {value!r}")
         if validator is not None:
             validator(instance, attribute, value)
 
-    return attrs.field(default=default, validator=check, metadata={"help": help, **given})
+    return attrs.field(default=default, validator=check, metadata={"help": help, **limits})

@@ -17,11 +17,11 @@ def nearest(queries: Tensor, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     squares = points.square().sum(dim=1)
     rows = max(1, BLOCK_VALUES // len(points))
-    found = []
+    nearest = []
     for first in range(0, len(queries), rows):
         closeness = torch.addmm(squares, queries[first : first + rows], points.T, alpha=-2)
-        found.append(closeness.topk(k, dim=1, largest=False).indices)
-    index = torch.cat(found)
+        nearest.append(closeness.topk(k, dim=1, largest=False).indices)
+    index = torch.cat(nearest)
     distances = torch.empty(index.shape, dtype=queries.dtype, device=queries.device)
     step = max(1, BLOCK_VALUES // (k * queries.shape[1]))
     for first in range(0, len(queries), step):

@@ -35,7 +35,7 @@ class Tally:
         return cls(torch.zeros(H, bins, dtype=torch.int32, device=device), start, level)
 
     def rows(self, which: slice | Tensor) -> Tally:
-        """Return some of the rows: those of a slice, and what is added to them is added here; or copies."""
+        """Return some of the rows: by a slice as a view, which `add` changes here too; by numbers as a copy."""
         return Tally(self.counts[which], self.start[which], self.level[which])
 
     @property

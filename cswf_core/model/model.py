@@ -265,8 +265,8 @@ class Model:
         each = mask.bool().reshape(-1, 1, height * width).expand(-1, channels, -1)
         columns = each.reshape(len(each), -1).T
         if bool(columns.all(dim=0).any()) or not bool(columns.any()):
-            what = "nothing to fill in" if bool(columns.any()) else "nothing to see"
-            raise RunError(f"a mask leaves {what}; it is true where pixels are given")
+            lack = "nothing to fill in" if bool(columns.any()) else "nothing to see"
+            raise RunError(f"a mask leaves {lack}; it is true where pixels are given")
         return columns
 
 

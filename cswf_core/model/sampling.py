@@ -225,9 +225,9 @@ class SavedFlow:
     def _directions(self, sampler: DirectionSampler, stage: int, key: int) -> list[Directions]:
         """Return those directions of a step that have tables."""
         assert self.settings.tables is not None
-        kept = self.settings.tables.kept
+        tabulated = self.settings.tables.tabulated
         drawn = sampler.batches(self.settings.seed, stage, key, check=False)
-        return [sampler.in_blocks(theta.rows(slice(0, kept(theta.count)))) for theta in drawn]
+        return [sampler.in_blocks(theta.rows(slice(0, tabulated(theta.count)))) for theta in drawn]
 
     def _maps(self, directions: Sequence[Directions], tables: StepTables) -> list[list[Lookup]]:
         """Return the maps along each batch of directions, of each stratum."""
@@ -247,10 +247,10 @@ class SavedFlow:
         self, group: Group, directions: Sequence[Directions], transport: SavedTransport, eta: float
     ) -> None:
         """X ← X + η/H Σ_h δ_h θ_h."""
-        found = displacements(
+        total = displacements(
             directions, group.particles.cloud, SavedTarget(), transport, self._budget, Clock()
         )
-        group.particles.move(found.update.mul_(eta / found.directions))
+        group.particles.move(total.update.mul_(eta / total.directions))
 
     def _shake(self, group: Group, stage: Stage, saved: SavedStep, seed: int) -> None:
         """Add √(2λη) ε, where the stage has λ > 0."""

@@ -115,16 +115,16 @@ class ModelWriter:
             "total": torch.tensor([self._total], dtype=torch.float64),
         }
 
-    def recall(self, kept: Mapping[str, Tensor], total_step: int) -> None:
+    def recall(self, state: Mapping[str, Tensor], total_step: int) -> None:
         """Go back to a checkpoint: remove later shards and read the open one back.
 
         Nothing is removed before all shards of the checkpoint are known to be good.
         """
         self._forget()
-        if total_step and not kept:
+        if total_step and not state:
             raise RunError(f"the checkpoint of step {total_step:,} knows nothing of a model")
-        digests = [] if not kept else [bytes(row.tolist()).hex() for row in kept["closed"]]
-        count = 0 if not kept else int(kept["tail"])
+        digests = [] if not state else [bytes(row.tolist()).hex() for row in state["closed"]]
+        count = 0 if not state else int(state["tail"])
         shards = []
         for number, sha256 in enumerate(digests):
             path = shard_file(self.folder, number)
@@ -133,12 +133,12 @@ class ModelWriter:
         if count:
             path = shard_file(self.folder, len(shards))
             steps = Steps.read(path, count)
-            if _digest(steps) != bytes(kept["tail_sha256"].tolist()):
+            if _digest(steps) != bytes(state["tail_sha256"].tolist()):
                 raise RunError(f"{path} is not what was written: its checksum differs")
             self._open = steps
         self._full = shards
-        self._seconds = float(kept["seconds"]) if kept else 0.0
-        self._total = float(kept["total"]) if "total" in kept else 0.0
+        self._seconds = float(state["seconds"]) if state else 0.0
+        self._total = float(state["total"]) if "total" in state else 0.0
         self._remove_after(len(shards) + (1 if count else 0))
 
     def _remove_after(self, count: int) -> None:

@@ -82,12 +82,12 @@ class FixedPoint:
     def check(self, data: Dataset) -> None:
         """Refuse data that lie too far out for exact counts."""
         vectors = data.conditions.vectors
-        for what, part, exponent in (("x", data.x, self.x), ("y", vectors, self.y)):
+        for name, part, exponent in (("x", data.x, self.x), ("y", vectors, self.y)):
             if part is not None and part.numel():
                 most, reach = float(part.abs().amax()), 2.0**exponent / math.sqrt(len(part))
                 if most > MARGIN * reach:
                     raise DataError(
-                        f"new data have |{what}| up to {most:.4g}, and counts that began with data up to "
+                        f"new data have |{name}| up to {most:.4g}, and counts that began with data up to "
                         f"{reach:.4g} go up to {MARGIN * reach:.4g}"
                     )
 

@@ -203,19 +203,19 @@ def _labelled(labels: Any, count: int, classes: tuple[str, ...]) -> tuple[Tensor
     try:
         if isinstance(native(labels), (str, bytes, Mapping, Set)):
             raise TypeError
-        given = [native(label) for label in native(labels)]
+        listed = [native(label) for label in native(labels)]
     except TypeError:
         raise DataError(f"labels must be a list with one for each new sample, got {labels!r}") from None
-    if len(given) != count:
-        raise DataError(f"there are {count} new samples and {len(given)} labels")
-    if all(isinstance(label, str) for label in given):
-        names = tuple(dict.fromkeys(given))
-        return torch.tensor([names.index(label) for label in given]), names
+    if len(listed) != count:
+        raise DataError(f"there are {count} new samples and {len(listed)} labels")
+    if all(isinstance(label, str) for label in listed):
+        names = tuple(dict.fromkeys(listed))
+        return torch.tensor([names.index(label) for label in listed]), names
     numbers = range(len(classes))
-    wrong = [label for label in given if type(label) is not int or label not in numbers]
+    wrong = [label for label in listed if type(label) is not int or label not in numbers]
     if wrong:
         raise DataError(
             f"label {wrong[0]!r} is neither the number of a class, of which there are {len(classes)}, nor the "
             "name of one; a new class needs its name, a text"
         )
-    return torch.tensor(given), classes
+    return torch.tensor(listed), classes

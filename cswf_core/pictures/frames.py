@@ -255,13 +255,13 @@ class FrameRecorder:
         steps = torch.tensor([step for step, _ in self._recorded])
         return {"steps": steps, "counts": self._counts(), "shown": self._padded()}
 
-    def recall(self, kept: Mapping[str, Tensor], total_step: int) -> None:
+    def recall(self, state: Mapping[str, Tensor], total_step: int) -> None:
         """Go back to what a checkpoint has."""
         self._done = total_step
         self._recorded = []
-        if kept:
-            steps, counts = kept["steps"].tolist(), kept["counts"].tolist()
-            frames = zip(steps, counts, kept["shown"], strict=True)
+        if state:
+            steps, counts = state["steps"].tolist(), state["counts"].tolist()
+            frames = zip(steps, counts, state["shown"], strict=True)
             self._recorded = [(step, particles[:count]) for step, count, particles in frames]
 
     @property

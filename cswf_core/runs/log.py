@@ -54,11 +54,11 @@ class MetricsLog:
         numbers = [math.nan if value is None else value for value in _row(self._unwritten).values()]
         return {"unwritten": torch.tensor(numbers, dtype=torch.float64)}
 
-    def recall(self, kept: Mapping[str, Tensor], total_step: int) -> None:
+    def recall(self, state: Mapping[str, Tensor], total_step: int) -> None:
         """Remove the rows of later steps, and take back the row that was not in the file yet."""
         self.steps_done, self._unwritten = total_step, None
-        if "unwritten" in kept:
-            step, stage, *others = kept["unwritten"].tolist()
+        if "unwritten" in state:
+            step, stage, *others = state["unwritten"].tolist()
             names = ("sliced_distance", "displacement", "seconds")
             numbers = zip(names, map(_number, others), strict=True)
             self._unwritten = {"step": int(step), "stage": int(stage), **dict(numbers)}

@@ -113,9 +113,9 @@ class Watcher:
         self.after_run()
         return {}
 
-    def recall(self, kept: Mapping[str, Tensor], total_step: int) -> None:
+    def recall(self, state: Mapping[str, Tensor], total_step: int) -> None:
         """Hide the points of later steps."""
-        del kept
+        del state
         self._purge = total_step + 1
 
     def close(self) -> None:

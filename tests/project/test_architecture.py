@@ -124,3 +124,23 @@ def test_files_are_of_a_size_to_read():
 def test_files_have_a_purpose():
     junk = {"utils", "util", "helpers", "common", "misc"}
     assert [name for name in MODULES if name.rpartition(".")[2] in junk] == []
+
+
+VAGUE = {"what", "that", "those", "found", "kept", "shown", "given", "asked"}
+
+
+def names(tree: ast.AST) -> Iterator[str]:
+    """Every name that a file gives to a variable, an attribute, a parameter, a function or a class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+
+
+def test_a_name_says_what_it_names():
+    used = {(name, path.name) for path in SOURCES for name in names(ast.parse(path.read_text()))}
+    vague = {(name, file) for name, file in used if name.lstrip("_") in VAGUE}
+    assert vague == {("shown", "observation.py"), ("shown", "colorize.py")}  # a method of a contract

@@ -143,13 +143,13 @@ class HalfPlan(Plan):
 
     def _attempt(self, step: int, clock: Clock) -> tuple[Tensor, ...] | None:
         """Move along the directions of a step; None if memory was short, and slabs were halved."""
-        found: list[tuple[Tensor, ...]] = []
+        outcomes: list[tuple[Tensor, ...]] = []
 
         def move() -> None:
             self._draw(self.draw_number(step), clock, check=step == 0)
-            found.append(self._moved(self._slabs, self.transport(step, clock)))
+            outcomes.append(self._moved(self._slabs, self.transport(step, clock)))
 
-        return found[0] if self._attempted(move) else None
+        return outcomes[0] if self._attempted(move) else None
 
     def _attempted(self, work: Callable[[], None]) -> bool:
         """Do something; if memory is short before particles have moved, halve the slabs and return False."""
