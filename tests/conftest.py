@@ -20,7 +20,6 @@ from filelock import FileLock
 from cswf_core import checks, cli
 from cswf_core.errors import DataError
 from cswf_core.flow.flow import Flow
-from cswf_core.flow.memory import Budget
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.interfaces import Conditions, Dataset, Key, Owner, Space
 from cswf_core.online import Online
@@ -150,10 +149,9 @@ def small_flow(
     observers: tuple[object, ...] = (),
     owners: dict[str, Owner] | None = None,
     sets: int | None = None,
-    budget: Callable[[Budget], None] | None = None,
     **settings: object,
 ) -> Flow:
-    """A flow with everything small; any part can be replaced. `budget` changes how much is done at a time."""
+    """A flow with everything small; any part can be replaced."""
     data = data if data is not None else random_data()
     labelled = data.conditions.labels is not None
     chosen = {
@@ -164,7 +162,7 @@ def small_flow(
     }
     parts = {kind: checks.checked(p, (owners or {}).get(kind, Owner.of(kind, p))) for kind, p in chosen.items()}
     settings = {"dtype": torch.float64, "count": 30, **settings}
-    flow = Flow(
+    return Flow(
         data,
         Parts(**parts),
         Settings(**settings),
@@ -172,6 +170,3 @@ def small_flow(
         observers=observers,
         online=None if sets is None else Online(sets),
     )
-    if budget is not None:
-        budget(flow.budget)
-    return flow

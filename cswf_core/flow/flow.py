@@ -113,12 +113,11 @@ class Flow:
         observers: Sequence[object] = (),
         online: Online | None = None,
         plan: Callable[[StageSetup], Plan] | None = None,
-        budget: Budget | None = None,
     ) -> None:
         """Put particles where they begin: at `start`, or in noise.
 
-        With `online`, more data can come later. `plan` and `budget` say how steps are computed, and how many
-        directions at a time; by default that depends on the device.
+        With `online`, more data can come later. `plan` says how steps are computed; by default that depends on
+        the device.
         """
         self.parts = parts
         self.settings = settings if settings is not None else Settings()
@@ -146,8 +145,8 @@ class Flow:
         if self._learner is not None:
             self._data_x = self._data_x[:, :0].clone()  # counts take the place of the data
         self._plan_of = plan if plan is not None else plan_for(self.settings, self.device)
-        self._own_budget = budget
         self.budget = self._make_budget()
+        """How many directions are worked on at a time."""
         self._arriving: dict[int, Dataset] = {}
         """Data that come when a stage begins, by its number."""
         self._hooks = watching(observers)
@@ -426,8 +425,6 @@ class Flow:
 
     def _make_budget(self) -> Budget:
         """Return how many directions are worked on at a time."""
-        if self._own_budget is not None:
-            return self._own_budget
         samples = len(self.particles) + self._data_x.shape[1]
         return Budget(self.device, samples, self._data_x.element_size())
 
