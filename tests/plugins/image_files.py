@@ -47,7 +47,7 @@ def write_idx(folder, zipped: bool = False):
         content[name] = images, labels = pixels_and_labels(count, (28, 28), count)
         for stem, array in ((f"{name}-images-idx3-ubyte", images), (f"{name}-labels-idx1-ubyte", labels)):
             data = idx(array)
-            (folder / (stem + ".gz" * zipped)).write_bytes(gzip.compress(data) if zipped else data)
+            (folder / (stem + ".gz" * zipped)).write_bytes(gzip.compress(data, mtime=0) if zipped else data)
     return content
 
 
