@@ -210,7 +210,7 @@ def sizes(flow: Flow, recipe: Recipe) -> dict[str, Any]:
     stage = flow.stages[0]
     grid = (stage.upsampling or flow.data).space
     return {
-        "particles": len(flow.particles),
+        "particles": flow.count,
         "data": len(flow.balanced_data),
         "directions": stage.directions,
         "shape": list(flow.data.space.shape),

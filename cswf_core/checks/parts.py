@@ -103,6 +103,7 @@ class CheckedCDF(Adapter, CDFEstimator):
     def __init__(self, plugin: CDFEstimator, owner: Owner) -> None:
         self._adapt(plugin, owner)
         self.displaces, self.compact, self.bins = plugin.displaces, plugin.compact, plugin.bins
+        self.particles, self.data = plugin.particles, plugin.data
 
     def fit(self, values: Tensor) -> FittedCDF:
         """Fit one distribution to each row of H×n values."""
@@ -122,6 +123,13 @@ class CheckedCDF(Adapter, CDFEstimator):
         """Return F_q⁻¹(F_p(p)): H×M → H×M."""
         image = self._like(self._call("transport", p, data), "transport", p)
         return self._finite(image, "transport") if check else image
+
+    def image(self, p: Tensor, F_p: FittedCDF, F_q: FittedCDF, *, check: bool = True) -> Tensor:
+        """Return F_q⁻¹(F_p(p)) where F_p was fitted to others than p: H×m → H×m."""
+        with calling(self.owner, "icdf"):
+            answer = F_q.icdf(F_p.cdf(p))
+        image = self._like(answer, "icdf", p)
+        return self._finite(image, "icdf") if check else image
 
     def between(self, p: FittedCDF, data: FittedCDF) -> CheckedMap | None:
         """Return T_h = F_q⁻¹∘F_p, checked where it is applied; None if the estimator composes no maps."""
@@ -167,6 +175,7 @@ class CheckedCondition(Adapter, ConditionEncoder):
         if not isinstance(amplifier, (int, float)) or not math.isfinite(amplifier):
             raise self._fault("amplifier", "a finite number ξ", repr(amplifier))
         self.amplifier = amplifier
+        self.full_dimension, self.dequantised = plugin.full_dimension, plugin.dequantised
 
     def length(self, data: Dataset) -> int:
         """Return l, the dimension of Y."""

@@ -33,6 +33,8 @@ class Cloud:
 
     z: Tensor
     conditions: Conditions
+    noise: Tensor | None = None
+    """Noise that is added to ξy: l×n, or l×1 for all samples; None is none."""
 
 
 class Coordinates:
@@ -48,6 +50,8 @@ class Coordinates:
     ) -> None:
         """`like` says on which device, and in which numbers, to keep G where that pays."""
         self.upsampling = stage.upsampling
+        self.full = space
+        """The data's space."""
         self.space = space if stage.upsampling is None else stage.upsampling.space
         self.observation = observation
         self.amplifier = amplifier

@@ -17,6 +17,9 @@ from cswf_core.flow.transport import Place
 from cswf_core.interfaces import Conditions, DenseProjection, Key, Projection, Stage
 from cswf_core.kernels.blocks import arrange
 
+WEIGHED = 1024
+"""Directions over which the mean of a² is taken."""
+
 
 @attrs.frozen(eq=False)
 class Directions:
@@ -70,6 +73,8 @@ class Directions:
             return values if self.scale is None else values * self.scale
         count = cloud.z.shape[1]
         offset = self.condition.project(self.theta_y, cloud.conditions, count=count, check=self.check)
+        if cloud.noise is not None:
+            offset = offset + self.theta_y / self.condition.amplifier @ cloud.noise
         return values + offset if self.scale is None else torch.addcmul(offset, values, self.scale)
 
     def adjoint(self, a: Tensor) -> Tensor:
@@ -86,9 +91,14 @@ class Directions:
         return moved, 2.0 * H * d * samples
 
     def noise_widths(self, coordinates: Coordinates, width: float) -> Tensor | None:
-        """Return how wide the noise in bins of a width w is along each direction: w |L θ_x|, T numbers."""
+        """Return how wide the noise in bins of a width w is along each direction: w |L θ_x|, T numbers.
+
+        Where conditions get noise too, that is w |θ| = w.
+        """
         if width == 0:
             return None
+        if self.condition is not None and self.condition.dequantised:
+            return self.projection.dense().new_full((self.count,), width)
         if coordinates.observation is None or coordinates.amplifier == 1:
             like = self.projection.dense()
             return like.new_full(like.shape[:1], width) if self.length is None else width * self.length[:, 0]
@@ -144,6 +154,13 @@ class DirectionSampler:
         projection = self.sampler.sample(self.coordinates.space, count, draw, check=check)
         return projection, self.coordinates.scale(projection)
 
+    def mean_square_length(self, key: Key) -> float:
+        """Return the mean of |θ_x|² = a² over some directions; 1 where nothing stands beside x."""
+        if self.length == 0:
+            return 1.0
+        a, _ = self._condition_part(key, WEIGHED, check=False)
+        return float(a.square().mean())
+
     def groups(self, conditions: Conditions) -> tuple[Tensor, Conditions] | None:
         """Return the group of each sample, in few bits, and each group's condition; None: no groups."""
         return None if self.length == 0 else self.condition.groups(conditions)
@@ -188,9 +205,10 @@ class DirectionSampler:
 
     def _condition_part(self, key: Key, count: int, check: bool) -> tuple[Tensor, Tensor]:
         """Return a_h (T×1) and ξ √(1−a_h²) θ_y (T×l)."""
-        draw, d = key.open(self.like.device, self.like.dtype), self.coordinates.space.dimension
+        draw = key.open(self.like.device, self.like.dtype)
+        space = self.coordinates.full if self.condition.full_dimension else self.coordinates.space
         theta_y = self.condition.directions(self.length, count, draw, check=check)
-        a = self.condition.weights(d, self.length, count, draw, check=check)[:, None]
+        a = self.condition.weights(space.dimension, self.length, count, draw, check=check)[:, None]
         return a, theta_y * (1 - a.square()).clamp_min(0).sqrt() * self.condition.amplifier
 
 

@@ -30,9 +30,9 @@ from cswf_core.flow.coordinates import Coordinates
 from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.memory import Budget, fitting
 from cswf_core.flow.particles import Particles, balanced, first_particles, mean_length, originals
-from cswf_core.flow.plan import ExactPlan, Plan, StageSetup
+from cswf_core.flow.plan import ExactPlan, Move, Plan, StageSetup
 from cswf_core.flow.settings import Parts, Settings
-from cswf_core.flow.stability import overflow, refuse_runaway, tempering
+from cswf_core.flow.stability import SafeStep, Speeds, overflow, refuse_runaway, safe_step
 from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State  # what iterating yields
 from cswf_core.flow.target import StageCounts
@@ -42,6 +42,9 @@ from cswf_core.plugins import watching
 
 Steps = int | Sequence[int] | None
 """K of all stages of a round, or of each of them; None: what the schedule says."""
+
+READ_EVERY = 64
+"""Steps of a stage after which a GPU's numbers are read, to see whether the flow runs away."""
 
 SamplerOfStage = Callable[[int], DirectionSampler]
 """The number of a stage → what draws its directions."""
@@ -152,8 +155,10 @@ class Flow:
         self._hooks = watching(observers)
         self._at = Position()
         self._plan: Plan | None = None
-        self._factor = 1.0
-        """What tempering multiplies the step sizes of the stage with."""
+        self._safe = SafeStep(1.0)
+        """What the stage's directions allow its steps to be."""
+        self._speeds = Speeds()
+        """How long the stage's steps were so far."""
         self.finished = False
         self._evolution = self._evolve()
 
@@ -186,8 +191,11 @@ class Flow:
     def samples(self, index: Tensor | None = None) -> Dataset:
         """Return the particles as they are now, on the CPU, with the conditions they were drawn for.
 
-        `index` names some of them, which takes less time than all.
+        `index` names some of them, which takes less time than all. Particles that are carried along offline
+        come behind the M others, and are returned only if `index` names them.
         """
+        if index is None and self.settings.offline:
+            index = torch.arange(self.count)
         stretched = self.observation is not None and self.parts.condition.amplifier != 1
         if index is None or stretched:
             x = self.particles.x
@@ -203,6 +211,15 @@ class Flow:
             conditions=conditions if index is None else conditions.take(index.cpu()),
             classes=self.data.classes,
         )
+
+    def offline_samples(self) -> Dataset:
+        """Return the particles that were carried along without taking part in F_p, as they are now."""
+        return self.samples(torch.arange(self.count, len(self.particles)))
+
+    @property
+    def count(self) -> int:
+        """M, the particles that F_p is made of."""
+        return len(self.particles) - self.settings.offline
 
     def originals(self) -> Tensor:
         """Return the samples of which the particles see a part, on the flow's device: d×M."""
@@ -236,7 +253,8 @@ class Flow:
         with self.working():
             sampler = self.sampler(stage)
             self.particles.enter(sampler.coordinates)
-            self._factor = tempering(sampler, Key(self.settings.seed, "gain", self._at.stage))
+            self._safe = safe_step(sampler, Key(self.settings.seed, "gain", self._at.stage))
+            self._speeds = Speeds()
             if snapshot is not None and snapshot.z is not None and snapshot.sum is not None:
                 self.particles.restore(snapshot.z, snapshot.sum)
             plan = self._make_plan(sampler)
@@ -248,13 +266,17 @@ class Flow:
         """Take a step and return where that has led."""
         at, step = self._at, self._at.step
         with self.working():
-            eta = stage.eta(step) * self._factor
+            eta = stage.eta(step) * self._safe.factor
             move = plan.step(step, eta, self.clock)
         at.step, at.total = step + 1, at.total + 1
         adaptive = self.parts.schedule.adaptive
-        # On a GPU, reading numbers makes the host wait: there they are read at a stage's ends only.
-        if self.device.type == "cpu" or step == 0 or adaptive or at.step == stage.steps:
-            self._check(move.length, move.squares, step, eta, plan)
+        if self._comparable(step) and eta > 0:
+            grown = self._speeds.grown(move.length, eta)
+        else:
+            grown = torch.ones_like(move.length)
+        # On a GPU, reading numbers makes the host wait: there they are read now and then.
+        if self.device.type == "cpu" or adaptive or at.step == stage.steps or step % READ_EVERY == 0:
+            self._check(move, grown, step, eta, plan)
         at.seconds = time.perf_counter() - began
         state = State(
             stage=stage,
@@ -273,13 +295,19 @@ class Flow:
             at.distances.append(state.distance)
         return state
 
-    def _check(self, length: Tensor, squares: Tensor, step: int, eta: float, plan: Plan) -> None:
-        """Raise `RunError` if a step's numbers show that the flow cannot go on; reads two from the device."""
-        moved, done = float(length), self._at.total
-        if not (math.isfinite(moved) and math.isfinite(float(squares))):
+    def _comparable(self, step: int) -> bool:
+        """Say whether a step should be no longer than earlier ones: not if only its directions are fresh."""
+        reuse = self.settings.reuse
+        return reuse is None or step % reuse == 0
+
+    def _check(self, move: Move, grown: Tensor, step: int, eta: float, plan: Plan) -> None:
+        """Raise `RunError` if a step's numbers show that the flow cannot go on; reads three from the device."""
+        moved, done = float(move.length), self._at.total
+        if not (math.isfinite(moved) and math.isfinite(float(move.squares))):
             plan.examine(step)  # directions may be at fault, and would be named
             raise overflow(done, self.settings)
-        refuse_runaway(moved, self._typical_length, eta, done, plan.setup.sampler, self.settings)
+        H = plan.setup.sampler.stage.directions
+        refuse_runaway(moved, float(grown), self._typical_length, eta, done, self._safe, H, self.settings)
 
     def _may_leave(self, stage: Stage) -> bool:
         """Ask the schedule whether to leave a stage early, given its distances so far."""
@@ -310,7 +338,8 @@ class Flow:
         """Go on from where another flow of the same parts, settings and data has been."""
         with self.working():
             conditions = snapshot.conditions.to(self.device, self.settings.dtype)
-            self.particles = Particles(snapshot.x.to(self._data_x, copy=True).contiguous(), conditions)
+            x = snapshot.x.to(self._data_x, copy=True).contiguous()
+            self.particles = Particles(x, conditions, self.settings.clip)
         self._at = attrs.evolve(snapshot.position, distances=list(snapshot.position.distances))
         for stage in [s for s in self._arriving if (s, 0) < (self._at.stage, self._at.step)]:
             self._take_in(self._arriving.pop(stage))  # their particles are in the snapshot
@@ -358,7 +387,7 @@ class Flow:
     @property
     def cohorts(self) -> tuple[int, ...]:
         """M at the beginning, and after each arrival so far."""
-        return (len(self.particles),) if self._learner is None else tuple(self._learner.cohorts)
+        return (self.count,) if self._learner is None else tuple(self._learner.cohorts)
 
     @property
     def learns(self) -> bool:
@@ -386,6 +415,7 @@ class Flow:
         with self.working():
             x, conditions = self.learner.new_particles(new, self._data_x)
             self.particles.join(x, Conditions.joined([self.particles.conditions, conditions]))
+            self._speeds = Speeds()  # steps become longer again
             self.budget = self._make_budget()
             if self._plan is not None:
                 self._plan = self._make_plan(self._plan.setup.sampler)

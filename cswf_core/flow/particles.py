@@ -23,11 +23,13 @@ class Particles:
     """M particles x (d×M) with conditions Y that never move.
 
     Inside a stage with an upsampling U, `_x` stays what it was on entering, z = Uᵀx moves, and `_sum` keeps
-    the sum S of all updates. Without one, z is x itself.
+    the sum S of all updates. Without one, z is x itself. With a bound `clip`, x is kept in [−clip, clip] after
+    each move: then x itself moves in every stage, and z is made of it.
     """
 
-    def __init__(self, x: Tensor, conditions: Conditions) -> None:
+    def __init__(self, x: Tensor, conditions: Conditions, clip: float | None = None) -> None:
         self.conditions = conditions
+        self.clip = clip
         self._x = x
         self._coordinates: Coordinates | None = None
         self._z = x
@@ -68,7 +70,8 @@ class Particles:
         """Begin a stage."""
         self._coordinates = coordinates
         self._z = coordinates.enter(self._x)
-        self._sum = None if coordinates.upsampling is None else torch.zeros_like(self._z)
+        follows = coordinates.upsampling is None or self.clip is not None
+        self._sum = None if follows else torch.zeros_like(self._z)
 
     @property
     def entered(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -89,7 +92,7 @@ class Particles:
             self._sum = torch.cat([self._sum, torch.zeros_like(z)], dim=1)
         self._x = torch.cat([self._x, x], dim=1)
         if self._sum is None:
-            self._z = self._x
+            self._z = self._x if inside is None else inside.enter(self._x)
 
     def leave(self) -> None:
         """End a stage: x takes on what the stage has changed."""
@@ -101,7 +104,12 @@ class Particles:
         assert self._coordinates is not None, "particles move inside a stage"
         if self._sum is None:
             change = self._coordinates.leave(u)
+            if self.clip is not None:
+                bound = self.clip
+                change = self._free((self._x + change).clamp_(-bound, bound) - self._x)
             self._x += change
+            if self._z is not self._x:
+                self._z = self._coordinates.enter(self._x)
             lengths: Tensor = torch.linalg.vector_norm(change, dim=0)
             return lengths.mean()
         change = self._coordinates.gram(u)
@@ -112,11 +120,15 @@ class Particles:
     def shake(self, noise: Tensor) -> None:
         """Add noise (d×M) to the particles, but not to observed coordinates."""
         assert self._coordinates is not None, "particles are shaken inside a stage"
-        if self._coordinates.observation is not None:
-            noise = self._coordinates.observation.free(noise)
+        noise = self._free(noise)
         self._x += noise
-        if self._sum is not None:
+        if self._z is not self._x:
             self._z += self._coordinates.enter(noise)
+
+    def _free(self, change: Tensor) -> Tensor:
+        """Return a change of x (d×M) without what it does to observed coordinates."""
+        observation = None if self._coordinates is None else self._coordinates.observation
+        return change if observation is None else observation.free(change)
 
 
 def mean_length(x: Tensor) -> float:
@@ -130,7 +142,7 @@ def first_particles(
 ) -> tuple[Particles, Observation | None]:
     """Return the particles where they begin, their observed part in place, and the observation.
 
-    X₀ ~ N(0, scale² I) and Y₀ ~ q(y), or both from `start`.
+    X₀ ~ N(0, scale² I) and Y₀ ~ q(y), or both from `start`. Those that are carried along come last.
     """
     like = torch.empty(0, dtype=settings.dtype, device=device)
     count = settings.count if settings.count is not None else len(data)
@@ -138,8 +150,14 @@ def first_particles(
     if start is not None:
         x, conditions = start.x.to(like, copy=True), start.conditions
     else:
-        x = gaussian(Key(settings.seed, "start"), (data.space.dimension, count), like) * settings.scale
+        shape = (data.space.dimension, count + settings.offline)
+        x = gaussian(Key(settings.seed, "start"), shape, like) * settings.scale
         conditions = parts.condition.draw(data, count, Key(settings.seed, "labels").open())
+    if settings.offline:
+        refuse_offline(start, settings)
+        draw = Key(settings.seed, "offline labels").open()
+        others = parts.condition.draw(data, settings.offline, draw)
+        conditions = Conditions.joined([conditions, others])
     conditions = conditions.to(device, settings.dtype)
     if not bool(torch.isfinite(x).all()):
         raise RunError(
@@ -151,7 +169,20 @@ def first_particles(
     if observation is not None:
         seen = observation.seen(originals(data, settings, conditions, x))
         x = observation.free(x) + parts.condition.amplifier * seen
-    return Particles(x.contiguous(), conditions), observation
+        if settings.offline:
+            raise RunError(
+                f"{settings.called('offline')} particles cannot be carried along where a part of the image is "
+                "seen: complete new images from a saved model"
+            )
+    return Particles(x.contiguous(), conditions, settings.clip), observation
+
+
+def refuse_offline(start: Dataset | None, settings: Settings) -> None:
+    """Raise `RunError` if particles that are carried along have no place to begin."""
+    if start is not None:
+        raise RunError(
+            f"{settings.called('offline')} particles begin as noise, and these data say where to begin"
+        )
 
 
 def originals(data: Dataset, settings: Settings, conditions: Conditions, like: Tensor) -> Tensor:

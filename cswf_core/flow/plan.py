@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 import attrs
+import torch
 from torch import Tensor
 
 from cswf_core.checks import CheckedCDF
@@ -23,8 +24,8 @@ from cswf_core.flow.particles import Particles, dequantised, gaussian
 from cswf_core.flow.settings import Settings
 from cswf_core.flow.step import displacements
 from cswf_core.flow.target import FitsByPlace, FittedTarget, KeptTarget, StageCounts, Target
-from cswf_core.flow.transport import CDFTransport, StepTables, TableTransport
-from cswf_core.interfaces import Conditions, Dataset, Key, Stratum
+from cswf_core.flow.transport import CDFTransport, Samples, StepTables, TableTransport
+from cswf_core.interfaces import Conditions, Dataset, Key, Part, Stratum
 from cswf_core.kernels.memory import total_memory
 
 SETS_SHARE = 16
@@ -135,7 +136,45 @@ class Plan(abc.ABC):
 
     def transport(self, step: int, clock: Clock) -> CDFTransport:
         """Return the transport by the CDF plugin, whose numbers are checked at each stage's first step."""
-        return CDFTransport(self.setup.cdf, self.setup.strata, clock, check=step == 0)
+        return CDFTransport(self.setup.cdf, self.setup.strata, clock, step == 0, self.samples(step))
+
+    def samples(self, step: int) -> Samples:
+        """Return the particles and data that a step's distributions are fitted to."""
+        setup, cdf = self.setup, self.setup.cdf
+        M = len(setup.particles) - setup.settings.offline
+        particles = self._part(cdf.particles, M, step, 0)
+        if particles is None and setup.settings.offline:
+            particles = torch.arange(M, device=setup.data_x.device)
+        return Samples(particles, self._part(cdf.data, setup.data_x.shape[1], self.draw_number(step), 1))
+
+    def _part(self, part: Part | None, count: int, step: int, index: int) -> Tensor | None:
+        """Return the numbers of a random part of `count` samples; None: all of them."""
+        if part is None or part.of(count) == count:
+            return None
+        key = Key(self.setup.settings.seed, "part", self.setup.index, step, index)
+        order = key.open(self.setup.data_x.device, torch.float64).uniform(count).argsort()
+        return order[: part.of(count)]
+
+    @property
+    def fits_all(self) -> bool:
+        """Whether F_p and F_q are fitted to all particles and data, at every step."""
+        return self.setup.settings.offline == 0 and self.setup.cdf.particles is self.setup.cdf.data is None
+
+    def condition_noise(self, step: int) -> Tensor | None:
+        """Return the noise of a step in the data's conditions (l×N), where they are dequantised."""
+        setup = self.setup
+        if not (setup.sampler.condition.dequantised and setup.data.bin_width > 0):
+            return None
+        key = Key(setup.settings.seed, "dequantise condition", setup.index, step)
+        shape = (setup.sampler.length, setup.data_x.shape[1])
+        return key.open(setup.data_x.device, setup.data_x.dtype).uniform(*shape) * setup.data.bin_width
+
+    def mean_condition_noise(self) -> Tensor | None:
+        """Return the mean of that noise (l×1), for data whose noise is added as they are counted."""
+        setup = self.setup
+        if not (setup.sampler.condition.dequantised and setup.data.bin_width > 0):
+            return None
+        return setup.data_x.new_full((setup.sampler.length, 1), setup.data.bin_width / 2)
 
     def table_transport(self, by_cdf: CDFTransport) -> TableTransport | None:
         """Return the transport by tables, which collects these; None if they are not wanted."""
@@ -232,9 +271,12 @@ class ExactPlan(Plan):
         keep = setup.settings.reuse != 1 and setup.cdf.compact
         # What is kept was fitted with the noise of the first step; a flow that goes on later does the same.
         noise = self.draw_number(step) if keep else step
-        data = lru_cache(lambda: Cloud(self._noisy(noise, clock), setup.conditions))
+        data = lru_cache(lambda: Cloud(self._noisy(noise, clock), setup.conditions, self._noise_of_y(noise)))
         fitted = FittedTarget(data, by_cdf.fit_data, clock)
         return KeptTarget(fitted, self._fits) if keep else fitted
+
+    def _noise_of_y(self, step: int) -> Tensor | None:
+        return self.mean_condition_noise() if self._binned else self.condition_noise(step)
 
     def _noisy(self, step: int, clock: Clock) -> Tensor:
         """Return the data in the stage's coordinates, with the noise of a step in their bins."""

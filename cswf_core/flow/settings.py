@@ -47,8 +47,12 @@ class Settings:
 
     count: int | None = None
     """M; None is as many particles as data."""
+    offline: int = 0
+    """Particles besides these M that are carried along: they move, and take no part in F_p."""
     scale: float = 1.0
     """Particles begin as N(0, scale² I)."""
+    clip: float | None = None
+    """Coordinates are kept in [−clip, clip] after every step; None: they may go anywhere."""
     seed: int = 0
     reuse: int | None = 1
     """For how many steps a set of directions is kept; None keeps one for a whole stage."""

@@ -2,13 +2,19 @@
 
 A step moves an error e of a distribution's mean by −η E[θθᵀ] e. Along the leading eigenvector of E[θθᵀ], with
 eigenvalue λ, the error is multiplied by 1 − ηλ: it is gone in one step at η = 1/λ, and grows beyond 2/λ.
-Isotropic directions in d dimensions have λ = 1/d, hence the paper's η = d; for others λ is estimated here.
+Isotropic directions in d dimensions have λ = 1/d, hence the paper's η = d; for others λ is estimated here, when
+a stage begins. Where directions are uneven on purpose, no step is longer than 1/λ. Elsewhere a step is
+shortened only if ηλ is near 2 or beyond, as borders and dilation can make it, and the run says so.
 
-H directions are an average and not the mean. For isotropic ones |e|² is multiplied in the mean by
-1 − 2c + c²(1 + (d−1)/H), c = ηλ, so that η has to stay below 2 / (λ (1 + (d−1)/H)).
+H directions are an average and not the mean. With unit θ, E|e|² is multiplied along an eigenvector by
+1 − 2ηλ + η²λ² + (ηλ/H)(η − ηλ), so that η has to stay below 2 / (λ + (1−λ)/H): with few directions that is less
+than 2/λ. A flow whose steps grow all the same is stopped.
 """
 
 from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
 
 import attrs
 import torch
@@ -18,10 +24,18 @@ from cswf_core.errors import RunError
 from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.memory import batches
 from cswf_core.flow.settings import Settings
-from cswf_core.interfaces import Key
+from cswf_core.interfaces import Key, Projection
+
+log = logging.getLogger(__name__)
 
 ROUNDS = 9
 """Rounds of the power iteration; the last third is averaged."""
+
+GATHERED = 8
+"""Rounds whose directions are gathered for a closer look."""
+
+ITERATIONS = 100
+"""Power iterations on those."""
 
 PER_DIMENSION = 4
 """Directions drawn in a round, for each dimension of the stage."""
@@ -32,51 +46,133 @@ FEWEST, MOST = 1024, 8192
 MARGIN = 0.75
 """How close to the limit 2 / (λ (1 + (d−1)/H)) a step may come."""
 
+LOOK_CLOSER = 1.25
+"""From this ηλ on, as the first rounds estimate it, the others follow: they may fall short by a third."""
+
+NEAR = 1.85
+"""From this ηλ on steps are shortened: the estimate may fall short by some hundredths of 2."""
+
+MISTAKEN = 4.0
+"""Beyond this ηλ a step size is no matter of uneven directions but a mistake: it is left to run away."""
+
 RUNAWAY = 30
 """A step is taken for a runaway if it is this many times as long as data and first particles are."""
 
+GROWN = 8
+"""So many times as long as a stage's shortest step, at the same η, is too long: steps should become shorter."""
 
-def largest_eigenvalue(sampler: DirectionSampler, key: Key) -> float:
+NOTICEABLE = 1 / 50
+"""Steps shorter than this share of the data's mean length may grow: that is noise."""
+
+
+def largest_eigenvalue(sampler: DirectionSampler, key: Key, *, closely: bool = False) -> float:
     """Estimate the largest eigenvalue λ of E[θθᵀ], θ = U t / ‖U t‖, by power iteration on fresh directions.
 
-    Where several eigenvalues are nearly as large, the estimate falls short by about a tenth.
+    In the stage's coordinates v ← E[s² t (t·Gv)], with s = 1/‖U t‖, and λ = E[(s t·Gv)²] / v·Gv. A round's
+    directions are few, and v has noise in it: where other eigenvalues are nearly as large the estimate falls
+    short by a tenth, and by a third at worst.
 
-    In the stage's coordinates v ← E[s² t (t·Gv)], with s = 1/‖U t‖, and λ = E[(s t·Gv)²] / v·Gv.
+    `closely` goes on with more directions at once: their own largest eigenvalue is too large, and λ as fresh
+    directions estimate it along its eigenvector too small; half-way is right within some hundredths.
     """
     d, like = sampler.coordinates.space.dimension, sampler.like
     v = key.open(like.device, like.dtype).normal(d, 1)
     estimates: list[float] = []
     for number in range(ROUNDS):
         v, estimate = _round(sampler, attrs.evolve(key, step=number), v)
+        v = v / torch.linalg.vector_norm(v)
         estimates.append(float(estimate))
-    last = estimates[-(ROUNDS // 3) :]
-    return max(sum(last) / len(last), 1 / d)
+    first = sum(estimates[-(ROUNDS // 3) :]) / (ROUNDS // 3)
+    if not closely:
+        return max(first, 1 / d)
+    moments = _second_moments(sampler, [attrs.evolve(key, step=ROUNDS + number) for number in range(GATHERED)])
+    for _ in range(ITERATIONS):
+        v = moments @ _gram(sampler, v)
+        v = v / torch.linalg.vector_norm(v)
+    Gv = _gram(sampler, v)
+    above = float((Gv * (moments @ Gv)).sum() / (v * Gv).sum())
+    fresh = [attrs.evolve(key, step=ROUNDS + GATHERED + number) for number in range(ROUNDS // 3)]
+    below = sum(float(_round(sampler, each, v)[1]) for each in fresh) / len(fresh)
+    return max(first, (above + below) / 2, 1 / d)
+
+
+def _gram(sampler: DirectionSampler, v: Tensor) -> Tensor:
+    """Return G v = UᵀU v: d_k×1."""
+    upsampling = sampler.coordinates.upsampling
+    return v if upsampling is None else upsampling.gram(v)
+
+
+def _filters(sampler: DirectionSampler, key: Key) -> Iterator[tuple[Projection, Tensor | None]]:
+    """Yield the filters t of a round, and s = 1/‖U t‖ (T×1; None is 1), batch by batch."""
+    count = min(max(PER_DIMENSION * sampler.coordinates.space.dimension, FEWEST), MOST)
+    for index, size in batches(count, sampler.together):
+        yield sampler.filters(attrs.evolve(key, index=index), size, check=False)
 
 
 def _round(sampler: DirectionSampler, key: Key, v: Tensor) -> tuple[Tensor, Tensor]:
-    upsampling = sampler.coordinates.upsampling
-    d = v.shape[0]
-    Gv = v if upsampling is None else upsampling.gram(v)
+    """Return Σ s² t (t·Gv) over fresh directions (d_k×1), and the estimate of λ that v gives (a scalar)."""
+    Gv, count = _gram(sampler, v), 0
     total, squares = torch.zeros_like(v), torch.zeros((), dtype=v.dtype, device=v.device)
-    count = min(max(PER_DIMENSION * d, FEWEST), MOST)
-    for index, size in batches(count, sampler.together):
-        filters, scale = sampler.filters(attrs.evolve(key, index=index), size, check=False)
+    for filters, scale in _filters(sampler, key):
         meets = filters.project(Gv)
         meets = meets if scale is None else meets * scale
         total += filters.adjoint(meets if scale is None else meets * scale)
         squares += meets.square().sum()
-    estimate = squares / count / (v * Gv).sum()
-    return total / torch.linalg.vector_norm(total), estimate
+        count += len(meets)
+    return total, squares / count / (v * Gv).sum()
 
 
-def tempering(sampler: DirectionSampler, key: Key) -> float:
-    """Return the factor on a stage's step sizes that keeps them short enough for uneven directions."""
+def _second_moments(sampler: DirectionSampler, keys: Sequence[Key]) -> Tensor:
+    """Return the mean of s² t tᵀ over the directions of several rounds: d_k×d_k."""
+    d, like, count = sampler.coordinates.space.dimension, sampler.like, 0
+    total = torch.zeros(d, d, dtype=like.dtype, device=like.device)
+    for key in keys:
+        for filters, scale in _filters(sampler, key):
+            t = filters.dense() if scale is None else filters.dense() * scale
+            total.addmm_(t.T, t)
+            count += len(t)
+    return total / count
+
+
+@attrs.frozen
+class SafeStep:
+    """What is known of a stage's directions when it begins, and what follows for its steps."""
+
+    eigenvalue: float
+    """λ of E[θ_x θ_xᵀ], estimated."""
+    factor: float = 1.0
+    """What the stage's step sizes are multiplied with."""
+
+    def limit(self, directions: int) -> float:
+        """Return the η below which H directions are sure to let errors fade: 2 / (λ + (1−λ)/H)."""
+        return 2 / (self.eigenvalue + (1 - self.eigenvalue) / directions)
+
+
+def safe_step(sampler: DirectionSampler, key: Key) -> SafeStep:
+    """Estimate λ of a stage's directions, and by how much its steps have to be shortened."""
     stage = sampler.stage
-    if not (sampler.sampler.tempered or stage.tempered) or stage.steps == 0 or stage.step_size <= 0:
-        return 1.0
+    d, H, eta = sampler.coordinates.space.dimension, stage.directions, stage.step_size
+    if stage.steps == 0 or eta <= 0:
+        return SafeStep(1 / d)
     eigenvalue = largest_eigenvalue(sampler, key)
-    limit = longest_step(eigenvalue, sampler.coordinates.space.dimension, stage.directions)
-    return min(1.0, limit / stage.step_size)
+    if sampler.sampler.tempered or stage.tempered:
+        return SafeStep(eigenvalue, min(1.0, longest_step(eigenvalue, d, H) / eta))
+    share = sampler.mean_square_length(attrs.evolve(key, role="weights"))
+    if eta * eigenvalue * share > LOOK_CLOSER:
+        eigenvalue = largest_eigenvalue(sampler, key, closely=True)
+    eigenvalue *= share
+    if not NEAR < eta * eigenvalue <= MISTAKEN:
+        return SafeStep(eigenvalue)
+    factor = min(1.0, longest_step(eigenvalue, d, H) / eta)
+    log.warning(
+        "stage %s: steps of %g would grow along the directions drawn most (step size times largest eigenvalue "
+        "is %.2f, and has to be below 2); they are taken %.2f times as long",
+        stage.name or "of the schedule",
+        eta,
+        eta * eigenvalue,
+        factor,
+    )
+    return SafeStep(eigenvalue, factor)
 
 
 def longest_step(eigenvalue: float, dimension: int, directions: int) -> float:
@@ -84,20 +180,36 @@ def longest_step(eigenvalue: float, dimension: int, directions: int) -> float:
     return min(1.0, 2 * MARGIN / (1 + (dimension - 1) / directions)) / eigenvalue
 
 
-def refuse_runaway(
-    moved: float, size: float, eta: float, done: int, sampler: DirectionSampler, settings: Settings
-) -> None:
-    """Raise `RunError` if a step moved particles out of all proportion to the data's mean length, `size`.
+class Speeds:
+    """The shortest step of a stage so far, at η = 1, against which later steps are held."""
 
-    `done` is how many steps the flow has taken.
+    def __init__(self) -> None:
+        self._least: Tensor | None = None
+
+    def grown(self, length: Tensor, eta: float) -> Tensor:
+        """Return how many times as long as the shortest a step is (a scalar, still on its device)."""
+        speed = length.detach() / eta
+        self._least = speed if self._least is None else torch.minimum(self._least, speed)
+        return speed / self._least.clamp_min(torch.finfo(speed.dtype).tiny)
+
+
+def refuse_runaway(
+    moved: float, grown: float, size: float, eta: float, done: int, safe: SafeStep, H: int, settings: Settings
+) -> None:
+    """Raise `RunError` if a step is out of all proportion to the data's mean length, `size`, or if steps grow.
+
+    `moved` is the step's mean length, `grown` how many times as long as the stage's shortest it is, and `done`
+    how many steps the flow has taken.
     """
-    if moved <= RUNAWAY * (size + 1):
+    far = moved > RUNAWAY * (size + 1)
+    if not far and (grown <= GROWN or moved <= NOTICEABLE * size):
         return
-    d, H = sampler.coordinates.space.dimension, sampler.stage.directions
+    growth = "" if far else f", {grown:.3g} times as far as earlier in this stage"
     raise RunError(
-        f"the flow ran away: step {done} moved particles by {moved:.3g} on average. With {H:,} directions in "
-        f"{d:,} dimensions a step size of {eta:g} is too large; take more {settings.called('directions')} or a "
-        f"smaller {settings.called('step size')}, well below {2 * d / (1 + (d - 1) / H):.3g}"
+        f"the flow ran away: step {done} moved particles by {moved:.3g} on average{growth}. With {H:,} "
+        f"directions, and {safe.eigenvalue:.3g} as the largest eigenvalue of E[θθᵀ], a step size of {eta:g} is "
+        f"too large; take more {settings.called('directions')} or a smaller {settings.called('step size')}, well below "
+        f"{safe.limit(H):.3g}"
     )
 
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.checks import CheckedCDF
+from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock, Work
 from cswf_core.flow.memory import batches
 from cswf_core.interfaces import FittedCDF, Rows, Stratum
@@ -61,6 +62,14 @@ class Transport(Protocol):
 
 
 @attrs.frozen(eq=False)
+class Samples:
+    """The particles and data that a step's distributions are fitted to, by their numbers; None: all."""
+
+    particles: Tensor | None = None
+    data: Tensor | None = None
+
+
+@attrs.frozen(eq=False)
 class CDFTransport:
     """δ by the CDF plugin, stratum by stratum."""
 
@@ -69,20 +78,27 @@ class CDFTransport:
     clock: Clock = attrs.field(factory=Clock)
     check: bool = True
     """Whether the plugin's numbers are checked, and not only their shapes: that reads back from the device."""
+    samples: Samples = Samples()
+    """What F_p and F_q are fitted to."""
 
     def fit(self, rows: Rows) -> Fits:
-        """Return F_p of the particles' rows."""
-        return [self.cdf.fit_rows(part) for part in self._strata(rows, 0)]
+        """Return F_p, of the particles' rows."""
+        return [self.cdf.fit_rows(part) for part in self._fitted_to(rows, 0)]
 
     def fit_data(self, rows: Rows) -> Fits:
-        """Return F_q of the data's rows."""
+        """Return F_q, of the data's rows."""
         with self.clock.part("count", _reading(rows)):
-            return [self.cdf.fit_rows(part) for part in self._strata(rows, 1)]
+            return [self.cdf.fit_rows(part) for part in self._fitted_to(rows, 1)]
 
     def displace(self, rows: Rows, F_q: Fits, place: Place) -> Tensor:
         """Replace the particles' rows p by δ = F_q⁻¹(F_p(p)) − p; return the sum of δ² of each: H."""
         del place
-        return self._apart(rows, lambda number, part: self._displace(part, F_q[number]))
+        if self.samples.particles is None:
+            return self._apart(rows, lambda number, part: self._displace(part, F_q[number]))
+        with self.clock.part("count", _reading(rows)):
+            F_p = self.fit(rows)
+        with self.clock.part("lookup", _reading(rows)):
+            return self._apart(rows, lambda number, part: self._displace_by(part, F_p[number], F_q[number]))
 
     def displace_by(self, rows: Rows, positions: Tensor, displacements: Tensor) -> Tensor:
         """Replace the particles' rows p by δ as tables say (S×H×K each); return the sum of δ² of each: H."""
@@ -100,6 +116,26 @@ class CDFTransport:
         for part, (particles, _) in zip(parts, self.strata, strict=True):
             rows.values[:, particles] = part.values  # only now: what runs out of memory is tried again
         return torch.stack(totals).sum(dim=0)
+
+    def _fitted_to(self, rows: Rows, side: int) -> list[Rows]:
+        """Return the rows of particles (side 0) or data (1) that count, of each stratum."""
+        chosen = (self.samples.particles, self.samples.data)[side]
+        if chosen is None:
+            return self._strata(rows, side)
+        if self.strata is None:
+            return [rows.columns(chosen)]
+        parts = [stratum[side][torch.isin(stratum[side], chosen)] for stratum in self.strata]
+        if not all(len(part) for part in parts):
+            raise RunError("a class has none of the samples that the distributions are fitted to: take more")
+        return [rows.columns(part) for part in parts]
+
+    def _displace_by(self, rows: Rows, F_p: FittedCDF, F_q: FittedCDF) -> Tensor:
+        """Displace rows by distributions of which F_p was fitted to some of them."""
+        through = self.cdf.between(F_p, F_q) if self.cdf.displaces else None
+        if through is not None:
+            return through.displace(rows, check=self.check)
+        p = rows.read()
+        return _replaced(rows, self.cdf.image(p, F_p, F_q, check=self.check) - p)
 
     def _strata(self, rows: Rows, side: int) -> list[Rows]:
         if self.strata is None:
@@ -134,10 +170,7 @@ class CDFTransport:
 
     def _transport(self, rows: Rows, F_q: FittedCDF) -> Tensor:
         p = rows.read()
-        delta = self.cdf.transport(p, F_q, check=self.check) - p
-        squares = delta.square().sum(dim=1)
-        rows.values.copy_(delta)
-        return squares
+        return _replaced(rows, self.cdf.transport(p, F_q, check=self.check) - p)
 
 
 @attrs.frozen
@@ -230,6 +263,13 @@ class TableTransport:
         """Return the tables, once all directions have been worked on."""
         assert self._tables is not None
         return StepTables(*self._tables)
+
+
+def _replaced(rows: Rows, delta: Tensor) -> Tensor:
+    """Put δ (H×n) in the place of the values; return the sum of δ² of each row: H."""
+    squares = delta.square().sum(dim=1)
+    rows.values.copy_(delta)
+    return squares
 
 
 def _bytes_of(things: Sequence[object]) -> float:

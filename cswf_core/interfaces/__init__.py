@@ -1,6 +1,6 @@
 """The contracts: everything a plugin implements or is handed, one file each."""
 
-from cswf_core.interfaces.cdf import CDFEstimator, FittedCDF, Rows, TransportMap
+from cswf_core.interfaces.cdf import CDFEstimator, FittedCDF, Part, Rows, TransportMap
 from cswf_core.interfaces.condition import ConditionEncoder, Stratum
 from cswf_core.interfaces.dataset import BIN, Conditions, Dataset, DatasetSource
 from cswf_core.interfaces.draw import Draw, Key
@@ -31,6 +31,7 @@ __all__ = [
     "Observation",
     "Observer",
     "Owner",
+    "Part",
     "Projection",
     "ProjectionSampler",
     "Result",

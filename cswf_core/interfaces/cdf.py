@@ -4,9 +4,29 @@ from __future__ import annotations
 
 import abc
 
+import attrs
 from torch import Tensor
 
+from cswf_core.interfaces.parameter import parameter
 from cswf_core.kernels.rows import Rows as Rows  # a contract too: what `fit_rows` gets
+
+
+@attrs.frozen(kw_only=True)
+class Part:
+    """A random part of the particles or data, drawn anew at every step."""
+
+    share: float | None = parameter("how large a share of all", default=None, above=0, at_most=1)
+    count: int | None = parameter("how many", default=None, at_least=2)
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse a part that says both or neither."""
+        if (self.share is None) == (self.count is None):
+            raise ValueError("a part is {share: …} or {count: …}, one of the two")
+
+    def of(self, count: int) -> int:
+        """Return how many of `count` samples belong to the part: 2 at least, where there are so many."""
+        wanted = round(self.share * count) if self.share is not None else self.count or 0
+        return min(max(wanted, 2), count)
 
 
 class FittedCDF(abc.ABC):
@@ -43,6 +63,10 @@ class CDFEstimator(abc.ABC):
     memory of their size is needed. Otherwise the engine calls `transport`."""
     compact: bool = False
     """Whether a fit is much smaller than the values: then F_q is kept as long as its directions."""
+    particles: Part | None = None
+    """The part of the particles that F_p is fitted to; None: all. The engine draws it, and moves all of them."""
+    data: Part | None = None
+    """The part of the data that F_q is fitted to; None: all."""
     bins: int | None = None
     """B, if distributions can be made of counts in B equal bins, as online learning needs; see `of_counts`."""
 

@@ -26,6 +26,10 @@ class ConditionEncoder(abc.ABC):
 
     amplifier: float
     """ξ. The larger, the closer the joint flow is to one flow per condition; 0 ignores the condition."""
+    full_dimension: bool = False
+    """Whether `weights` gets the d of the data, and not that of the stage's grid."""
+    dequantised: bool = False
+    """Whether ξ y of the data gets uniform noise as wide as the data's bins, anew at every step."""
 
     @abc.abstractmethod
     def length(self, data: Dataset) -> int:
@@ -49,7 +53,7 @@ class ConditionEncoder(abc.ABC):
     def weights(self, dimension: int, length: int, count: int, draw: Draw) -> Tensor:
         """Return a, the length of the θ_x part of each direction, in [0, 1] (`count` numbers).
 
-        `dimension` is d, that of the stage's grid. By default a² ~ Beta(d/2, l/2): then [a θ_x, √(1−a²) θ_y] is
+        `dimension` is d, that of the stage's grid or, with `full_dimension`, of the data. By default a² ~ Beta(d/2, l/2): then [a θ_x, √(1−a²) θ_y] is
         uniform on the sphere of ℝ^(d+l) whenever θ_x and θ_y are uniform on theirs: line 4 of Algorithm 1.
         """
         return draw.beta(dimension / 2, length / 2, count).sqrt()

@@ -232,6 +232,7 @@ class Model:
         recipe, tables = self.recipe, self.header.tables
         settings = Settings(
             scale=recipe.particles.scale,
+            clip=recipe.particles.clip,
             seed=recipe.seed,
             reuse=None if recipe.reuse == "all" else recipe.reuse,
             dtype=self._dtype,

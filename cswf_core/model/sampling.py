@@ -175,7 +175,7 @@ class SavedFlow:
                 noise = self._noise(Key(request.seed, "offline given"), first, "uniform")
                 images = images + noise.mul_(request.originals.width * INSIDE)
             x = observation.free(x) + amplifier * observation.seen(images)
-        particles = Particles(x.contiguous(), own.to(like.device, like.dtype))
+        particles = Particles(x.contiguous(), own.to(like.device, like.dtype), self.settings.clip)
         return Group(particles, first, observation, images, self._strata(own))
 
     def samples(self, group: Group) -> Tensor:

@@ -199,7 +199,7 @@ class ModelWriter:
             "data": _data_facts(flow, self.data_digest),
             "condition": _condition_facts(flow),
             "precision": str(flow.settings.dtype).removeprefix("torch."),
-            "particles": len(flow.particles),
+            "particles": flow.count,
             "stages": tuple(
                 StageFacts(name=stage.name, directions=stage.directions, steps=stage.steps)
                 for stage in flow.stages
@@ -238,7 +238,7 @@ def _data_facts(flow: Flow, digest: str) -> DataFacts:
 def _condition_facts(flow: Flow) -> ConditionFacts:
     """Return the header's facts about the condition: what it draws for a particle, what it observes."""
     seen, draw = flow.observation, Key(flow.settings.seed, "labels").open()
-    carried = flow.parts.condition.draw(flow.data, len(flow.particles), draw)
+    carried = flow.parts.condition.draw(flow.data, flow.count, draw)
     kinds = {"labels": carried.labels, "vectors": carried.vectors, "image": seen}
     shared = seen is None or seen.shared
     return ConditionFacts(

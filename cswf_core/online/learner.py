@@ -129,11 +129,22 @@ def bins_of(flow: Flow) -> int:
 
 
 def refuse_unfit(flow: Flow) -> None:
-    """Raise `RunError` if a condition does with the data what counts along directions cannot follow."""
+    """Raise `RunError` if a plugin does with the data what counts along directions cannot follow."""
+    if flow.parts.cdf.data is not None:
+        raise RunError(
+            f"{flow.parts.cdf.owner} is fitted to a part of the data, drawn anew at every step, and cannot learn "
+            f"online: leave out the part, or the {flow.settings.called('sets')}"
+        )
+    if flow.settings.offline:
+        raise RunError(
+            f"no {flow.settings.called('offline')} particles can be carried along where data arrive later: leave "
+            f"them out, or the {flow.settings.called('sets')}"
+        )
     reasons = {
         "shows particles a part of what they are to be": flow.observation is not None,
         "has a flow for each class": flow.strata is not None,
         f"takes some of the data several times{_named(flow, 'prior')}": flow.balanced_data is not flow.data,
+        "adds noise to the conditions of the data": flow.parts.condition.dequantised,
     }
     for reason, holds in reasons.items():
         if holds:

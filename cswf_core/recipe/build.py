@@ -22,6 +22,7 @@ from cswf_core.recipe.recipe import Choice, Recipe, load_recipe
 NAMES = {
     "particles": "particles.count",
     "scale": "particles.scale",
+    "offline": "particles.offline",
     "precision": "particles.precision",
     "directions": "schedule.directions",
     "step size": "schedule.step_size",
@@ -68,7 +69,9 @@ def build_flow(
     data = load_data(recipe)
     settings = Settings(
         count=recipe.particles.count if recipe.particles.count is not None else len(data),
+        offline=recipe.particles.offline,
         scale=recipe.particles.scale,
+        clip=recipe.particles.clip,
         seed=recipe.seed,
         reuse=None if recipe.reuse == "all" else recipe.reuse,
         dtype=_dtype(recipe),

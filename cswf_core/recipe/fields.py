@@ -212,8 +212,8 @@ def _union(members: tuple[Any, ...]) -> Kind:
         before = len(reader.problems)
         for kind in sorted(kinds.values(), key=lambda kind: kind.takes_any_text):
             value = reader.value(node, kind, path)
-            if value is MISSING and kind.explains and isinstance(node, Mapping):
-                return MISSING
+            if kind.explains and isinstance(node, Mapping):
+                return value  # with what is wrong in the mapping, such as a key that is not known
             del reader.problems[before:]
             if value is not MISSING:
                 return value

@@ -61,8 +61,19 @@ class ParticlesSection:
     count: int | None = parameter(
         "M; as many as there are data if left out", default=None, at_least=1, at_most=2**40
     )
+    offline: int = parameter(
+        "particles besides those M that are carried along and take no part in F_p: the paper's offline samples",
+        default=0,
+        at_least=0,
+        at_most=2**40,
+    )
     scale: float = parameter(
         "particles begin as N(0, scale² I); the released code has 0.1", default=1.0, above=0
+    )
+    clip: float | None = parameter(
+        "coordinates are kept in [−clip, clip] after every step; 1 in the released code for CelebA, else left out",
+        default=None,
+        above=0,
     )
     precision: Literal["auto", "fast", "float32", "float64"] = parameter(
         "numbers to compute in: float32, float64, or 'fast', which on CUDA has products in half precision with "

@@ -258,7 +258,7 @@ class Run:
             "name": recipe.name,
             "seed": recipe.seed,
             "device": describe_device(flow.device),
-            "particles": len(flow.particles),
+            "particles": flow.count,
             "data": self.data_facts,
             "plugins": {
                 path: {key: getattr(choice.plugin.owner, key) for key in ("name", "distribution", "version")}
@@ -281,6 +281,11 @@ class Run:
         directory, flow, columns = self.directory, self.flow, self.recipe.outputs.columns
         observation = None if flow.observation is None else flow.observation.to(torch.device("cpu"))
         directory.write("samples.npz", samples.archive(generated, observation))
+        if flow.settings.offline:
+            carried = flow.offline_samples()
+            directory.write("samples-offline.npz", samples.archive(carried, None))
+            picture = samples_picture(carried, flow.data, columns)
+            directory.write("samples-offline.png", pictures.png(picture))
         if observation is not None and generated.space.is_image:
             completed = completions_picture(generated, flow.data, observation, columns)
             directory.write("completions.png", pictures.png(completed))
@@ -300,7 +305,7 @@ class Run:
     def _progress(self) -> dict[str, Any]:
         planned = sum(stage.steps for stage in self.flow.stages)
         done = self.steps.steps_done
-        return {"particles": len(self.flow.particles), "steps_done": done, "steps_planned": planned}
+        return {"particles": self.flow.count, "steps_done": done, "steps_planned": planned}
 
 
 def write_scores(directory: RunFolder, evaluated: Evaluation) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Base of conditions with a vector Y: three rules for the lengths of θ_x and θ_y in a joint direction."""
+"""Base of conditions with a vector Y: four rules for the lengths of θ_x and θ_y in a joint direction."""
 
 from __future__ import annotations
 
@@ -19,11 +19,17 @@ class JointDirections(ConditionEncoder):
     amplifier: float = parameter(
         "ξ: how much conditions are stretched; 0 ignores them", default=10.0, at_least=0
     )
-    joint: Literal["uniform", "equal", "dimension"] = parameter(
+    joint: Literal["uniform", "equal", "dimension", "full"] = parameter(
         "lengths of θ_x and θ_y: 'uniform' makes θ uniform on the joint sphere (Algorithm 1), 'equal' gives "
-        "both the same (paper, section 6.2), 'dimension' has |θ_x|² = d/(d+l) (released code)",
+        "both the same (paper, section 6.2), 'dimension' has |θ_x|² = d/(d+l) with d of the stage's grid, 'full' "
+        "with d of the whole image (released code)",
         default="uniform",
     )
+
+    @property
+    def full_dimension(self) -> bool:  # type: ignore[override]
+        """Whether d is that of the whole image on every grid."""
+        return self.joint == "full"
 
     def weights(self, dimension: int, length: int, count: int, draw: Draw) -> Tensor:
         """Return |θ_x| of each direction (`count` numbers)."""

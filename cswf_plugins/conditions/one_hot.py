@@ -43,9 +43,19 @@ class OneHot(JointDirections):
     )
     prior: tuple[float, ...] = parameter(
         "share of each class among the particles, relative to the others; the data's if left out. The data are "
-        "then resampled to the same shares, since the flow needs p₀(y) = q(y)",
+        "then resampled to the same shares, since the flow needs p₀(y) = q(y); but see `resample`",
         default=(),
         validator=_shares,
+    )
+    resample: bool = parameter(
+        "with a prior: whether the data are resampled to it; false leaves them as they are, and p₀(y) and q(y) "
+        "differ, as in the released code",
+        default=True,
+    )
+    dequantise: bool = parameter(
+        "whether the label rows of the data, ξ y, get the noise that pixels get at every step, as in the "
+        "released code",
+        default=False,
     )
     theta: Literal["uniform", "laplace"] = parameter(
         "θ_y: uniform on the sphere (paper), or Laplace entries, normalised (released code)", default="uniform"
@@ -57,6 +67,18 @@ class OneHot(JointDirections):
         default=None,
         at_least=1,
     )
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse options that would do nothing."""
+        if self.dequantise and self.amplifier == 0:
+            raise ValueError("dequantise: true needs an amplifier above 0, since 0 ignores the labels")
+        if not (self.resample or self.prior):
+            raise ValueError("resample: false needs a prior: without one no data are resampled")
+
+    @property
+    def dequantised(self) -> bool:  # type: ignore[override]
+        """Whether labels get noise."""
+        return self.dequantise
 
     def length(self, data: Dataset) -> int:
         """l, the number of classes that there are or may be."""
@@ -91,7 +113,7 @@ class OneHot(JointDirections):
 
     def balance(self, data: Dataset, draw: Draw) -> Tensor | None:
         """Resample the data to a given prior: whole copies of each class, and a random part of one more."""
-        if not self.prior:
+        if not (self.prior and self.resample):
             return None
         assert data.conditions.labels is not None
         chosen = []

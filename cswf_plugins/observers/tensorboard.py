@@ -158,7 +158,7 @@ def _grid(flow: Flow) -> Any:
     """Draw some of the particles, with a row for each class if they have any: height × width × 3 bytes."""
     labels = flow.particles.conditions.labels
     if labels is None or not flow.data.classes:
-        samples = flow.samples(torch.arange(min(len(flow.particles), MOST_IMAGES)))
+        samples = flow.samples(torch.arange(min(flow.count, MOST_IMAGES)))
         return np.array(pictures.grid(samples.images(), None, (), COLUMNS))
     labels = labels.cpu()
     present = torch.unique(labels)[: pictures.MOST_ROWS]

@@ -34,6 +34,8 @@ class HalfCloud:
     conditions: Conditions
     groups: tuple[Tensor, Conditions] | None
     """The group of each sample, and each group's condition."""
+    noise: Tensor | None = None
+    """What is added to ξy of all samples: l×1; None is nothing."""
 
 
 @attrs.define(eq=False)
@@ -79,12 +81,13 @@ def project(slab: Slab, cloud: HalfCloud, noise: Tensor | None) -> tuple[Rows, T
     rows = Rows(values[:H, :n], low, high)
     theta_y, condition = slab.theta_y, slab.condition
     if theta_y is not None and condition is not None:
+        shift = 0 if cloud.noise is None else theta_y / condition.amplifier @ cloud.noise
         if cloud.groups is None:
-            offset = condition.project(theta_y, cloud.conditions, count=n, check=slab.check)
+            offset = shift + condition.project(theta_y, cloud.conditions, count=n, check=slab.check)
             rows = Rows.of(rows.values.float() + offset)
         else:
             index, classes = cloud.groups
-            offsets = condition.project(theta_y, classes, check=slab.check)
+            offsets = shift + condition.project(theta_y, classes, check=slab.check)
             low, high = rows.low + offsets.amin(dim=1), rows.high + offsets.amax(dim=1)
             rows = Rows(rows.values, low, high, offsets, index)
     if noise is not None:
@@ -128,14 +131,14 @@ def work(slab: Slab, samples: int, coordinate: int) -> tuple[float, float]:
     return float(2 * H * (d + samples) + coordinate * d * samples), slab.directions.flops(samples)
 
 
-def moving(particles: Particles, observed: bool) -> tuple[float, float]:
+def moving(particles: Particles, by_update: bool) -> tuple[float, float]:
     """Return the bytes that have to be moved once the particles' updates are there.
 
-    Of z = z₀ + G S: read S, write G S, read both parts, write z in half precision. Where a part is observed:
-    read the update, read and write z and S, or x, and bring that into half precision.
+    Of z = z₀ + G S: read S, write G S, read both parts, write z in half precision. Where particles move by an
+    update: read that, read and write z and S, or x, and bring that into half precision.
     """
-    each = 0 if particles.sum is None and not observed else 18
-    if observed and particles.sum is not None:
+    each = 0 if particles.sum is None and not by_update else 18
+    if by_update and particles.sum is not None:
         each += 8
     return float(each * particles.cloud.z.numel()), 0.0
 

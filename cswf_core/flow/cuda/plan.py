@@ -122,7 +122,7 @@ class HalfPlan(Plan):
         """Say whether it pays to record the steps from here on, and can be done: they must all be alike."""
         stage, cdf = self.setup.sampler.stage, self.setup.cdf
         fresh = self.setup.settings.reuse == 1 and self.setup.sets is None
-        alike = fresh and stage.entropy == 0 and cdf.displaces and cdf.compact
+        alike = fresh and stage.entropy == 0 and cdf.displaces and cdf.compact and self.fits_all
         known = step > 0 and len(self._slabs) == 1 and self._factor.is_cuda
         pays = stage.steps - step >= WORTHWHILE
         return alike and known and pays and not self._tried and self.setup.budget.recordable
@@ -185,7 +185,7 @@ class HalfPlan(Plan):
                 noise = theta.noise_widths(self.setup.sampler.coordinates, self.setup.data.bin_width)
                 slabs += slabs_of(attrs.evolve(theta, noise=noise), self._places, self._most)
         if self.setup.cdf.compact or self.setup.counts is not None:
-            by_cdf = CDFTransport(self.setup.cdf, self.setup.strata, clock, check)
+            by_cdf = CDFTransport(self.setup.cdf, self.setup.strata, clock, check, self.samples(key))
             for slab in slabs:
                 slab.F_q = self._target(slab, key, by_cdf)
         if self.keeps_sets:
@@ -201,7 +201,8 @@ class HalfPlan(Plan):
         self._places = where if self._sorted else None
         if setup.counts is None:
             middle = setup.data_x + setup.data.bin_width / 2 if setup.data.bin_width else setup.data_x
-            self._data = self._cloud(setup.sampler.coordinates.enter_data(middle), setup.conditions)
+            data = self._cloud(setup.sampler.coordinates.enter_data(middle), setup.conditions)
+            self._data = attrs.evolve(data, noise=self.mean_condition_noise())
         self._mine = self._cloud(setup.particles.cloud.z, setup.particles.conditions)
         self._stale = setup.particles.sum is not None  # a flow may come back in the middle of a stage
 
@@ -223,7 +224,7 @@ class HalfPlan(Plan):
         before = spread(moving_part, MEASURED).clone()
         by_tables = self.table_transport(by_cdf)
         squares = self._transport(slabs, moving_part, by_cdf, by_tables or by_cdf)
-        with by_cdf.clock.part("move", partial(moving, self.setup.particles, self._observed)):
+        with by_cdf.clock.part("move", partial(moving, self.setup.particles, self._by_update)):
             length = self._arrived(moving_part, before)
         if by_tables is None:
             return length, squares
@@ -257,9 +258,9 @@ class HalfPlan(Plan):
         return squares / (M * self.setup.sampler.stage.directions)
 
     def _moving_part(self) -> Tensor:
-        """Return what updates are added to: x, the sum S, or where a part is observed an empty update."""
+        """Return what updates are added to: x, the sum S, or an empty update."""
         particles = self.setup.particles
-        if self._observed:
+        if self._by_update:
             return torch.zeros_like(particles.cloud.z)
         return particles.x if particles.sum is None else particles.sum
 
@@ -274,7 +275,7 @@ class HalfPlan(Plan):
     def _refresh(self, mine: HalfCloud) -> None:
         """Bring the particles into half precision: z = z₀ + G S, or z itself."""
         particles = self.setup.particles
-        change = None if particles.sum is None or self._observed else self._gram(particles.sum).contiguous()
+        change = None if particles.sum is None or self._by_update else self._gram(particles.sum).contiguous()
         products.halve(particles.cloud.z.contiguous(), self._places, mine.z, change)
 
     def _gram(self, u: Tensor) -> Tensor:
@@ -283,18 +284,20 @@ class HalfPlan(Plan):
         return coordinates.gram(u) if coordinates.quick is None else coordinates.quick.times(u)
 
     @property
-    def _observed(self) -> bool:
-        return self.setup.sampler.coordinates.observation is not None
+    def _by_update(self) -> bool:
+        """Whether particles move by an update: a part of them is observed, or they are clipped."""
+        clipped = self.setup.settings.clip is not None
+        return clipped or self.setup.sampler.coordinates.observation is not None
 
     @property
     def _direct(self) -> bool:
         """Whether x itself is what moves, and what is projected."""
-        return self.setup.particles.sum is None and not self._observed
+        return self.setup.particles.sum is None and not self._by_update
 
     def _arrived(self, moving_part: Tensor, before: Tensor) -> Tensor:
         """Let half precision know what has moved, and return the mean length of the move."""
         mine = self._particles()
-        if self._observed:
+        if self._by_update:
             moved = self.setup.particles.move(moving_part)
             self._refresh(mine)
             return moved

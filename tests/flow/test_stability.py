@@ -1,0 +1,115 @@
+"""Steps that are short enough for uneven directions, and flows that run away all the same."""
+
+from __future__ import annotations
+
+import logging
+
+import attrs
+import pytest
+import torch
+
+from cswf_core.errors import RunError
+from cswf_core.flow.stability import GROWN, SafeStep, Speeds, largest_eigenvalue, safe_step
+from cswf_core.interfaces import Dataset, Key, ProjectionSampler, Space
+from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.projections.conv_stack import ConvStack
+from cswf_plugins.projections.locally_connected import LocallyConnected
+from cswf_plugins.schedules.constant import Constant
+from cswf_plugins.schedules.pyramid import Entry, Pyramid
+from tests.conftest import random_data, small_flow
+
+GREY = Space((1, 28, 28))
+
+
+def images(space: Space, count: int = 60) -> Dataset:
+    return Dataset(x=Key(1, "x").open(dtype=torch.float64).normal(space.dimension, count) * 0.3, space=space)
+
+
+def single_stage(entry: str, **settings):
+    schedule = Pyramid(entries=(Entry.from_text(entry),), directions=10000, **settings)
+    return small_flow(images(GREY), projection=LocallyConnected(), schedule=schedule, count=40)
+
+
+@pytest.mark.parametrize(
+    ("entry", "exact"),
+    [("(14×14) [13]", 1.944), ("(14×14) [7] dilation=2", 2.125), ("(11×11) [5] dilation=2", 2.066)],
+)
+def test_a_closer_look_at_the_largest_eigenvalue_is_right_within_some_hundredths(entry, exact):
+    """The exact numbers are from 800,000 directions: half to find the vector, half to measure along it."""
+    flow = single_stage(entry)
+    (stage,) = flow.stages
+    closely = largest_eigenvalue(flow.sampler(stage), Key(0, "gain"), closely=True)
+    assert stage.step_size * closely == pytest.approx(exact, rel=0.06)
+
+
+@pytest.mark.parametrize("entry", ["(14×14) [7] dilation=2", "(11×11) [5] dilation=2"])
+def test_stages_whose_full_steps_would_grow_are_shortened_and_converge(entry, caplog):
+    flow = single_stage(entry, steps=150)
+    with caplog.at_level(logging.WARNING):
+        moved = [float(state.moved) for state in flow]
+    assert "would grow along the directions drawn most" in caplog.text
+    assert entry.split(" dil")[0] in caplog.text
+    assert moved[-1] < moved[0] / 2
+    assert max(moved[75:]) < 1.5 * min(moved[75:])
+
+
+def test_even_stages_keep_their_steps_and_say_nothing(caplog):
+    schedule = Pyramid(entries=(Entry.from_text("(7×7) [5, 3]"),), directions=1000, steps=2)
+    flow = small_flow(images(GREY), projection=ConvStack(), schedule=schedule, count=40)
+    assert [state.eta for state in flow] == [49.0] * 4
+    assert not caplog.text
+
+
+def test_a_condition_makes_steps_shorter_and_is_counted():
+    data, schedule = random_data(n=30), Constant(steps=1, directions=100)
+    flows = [small_flow(data, schedule=schedule, condition=OneHot(joint=rule)) for rule in ("equal", "uniform")]
+    safe = [safe_step(flow.sampler(flow.stages[0]), Key(0, "gain")) for flow in flows]
+    d, length = data.space.dimension, flows[0].condition_length
+    assert safe[0].eigenvalue == pytest.approx(0.5 / d, rel=0.15)
+    assert safe[1].eigenvalue == pytest.approx(1 / (d + length), rel=0.2)
+
+
+def test_steps_that_grow_slowly_stop_the_flow():
+    """η is a little more than few directions allow: no step is absurd, but each is longer than the last."""
+    data = Dataset(x=Key(0, "x").open().normal(50, 300), space=Space((50,)))
+    flow = small_flow(data, schedule=Constant(steps=400, directions=45), count=100)
+    with pytest.raises(RunError, match="times as far as earlier in this stage") as refusal:
+        flow.run()
+    assert "well below" in str(refusal.value)
+    limit = float(str(refusal.value).rpartition(" ")[2])
+    assert limit == pytest.approx(2 * 50 / (1 + 49 / 45), rel=0.1)
+    small_flow(data, schedule=Constant(steps=400, directions=45, step_size=0.7 * limit), count=100).run()
+
+
+@attrs.frozen
+class Tilted(ProjectionSampler):
+    """Uniform directions with one axis stretched; says nothing of being uneven."""
+
+    stretch: float = 1.0
+
+    def sample(self, space, count, draw):
+        theta = draw.normal(count, space.dimension)
+        theta[:, 0] *= self.stretch
+        return theta / theta.norm(dim=1, keepdim=True)
+
+
+def test_a_plugin_that_does_not_say_it_is_uneven_is_shortened_too():
+    data = Dataset(x=Key(0, "x").open(dtype=torch.float64).normal(30, 200), space=Space((30,)))
+    flow = small_flow(
+        data, projection=Tilted(stretch=1.8), schedule=Constant(steps=60, directions=300), count=50
+    )
+    assert [state.eta for state in flow][-1] < 20
+    even = small_flow(data, projection=Tilted(), schedule=Constant(steps=1, directions=300), count=50)
+    assert [state.eta for state in even] == [30.0]
+
+
+def test_speeds_compare_with_the_shortest_step_at_the_same_step_size():
+    speeds = Speeds()
+    lengths = [(4.0, 2.0), (1.0, 1.0), (1.0, 0.5), (12.0, 1.0)]
+    assert [float(speeds.grown(torch.tensor(length), eta)) for length, eta in lengths] == [1, 1, 2, 12]
+    assert GROWN < 12
+
+
+def test_the_limit_is_that_of_isotropic_directions_where_they_are_isotropic():
+    d, H = 50, 45
+    assert SafeStep(1 / d).limit(H) == pytest.approx(2 * d / (1 + (d - 1) / H))
