@@ -3,7 +3,11 @@
 With z₁ ≤ … ≤ z_n a row's sorted values, a value's *position* is its index counted from 0, with a fraction
 between neighbours, and its level is a = (position + shift) / n. The paper has shift 0; its index
 formula for the inverse is read with indices from 0, which makes it the inverse of its formula for
-the CDF. The authors' released code has shift ½, which treats both ends alike.
+the CDF. Shift ½ treats both ends alike.
+
+The authors' released code has the levels of shift ½ and another inverse. With j = ⌊an⌋ it multiplies the gap
+between two neighbours by a − j/n, where linear interpolation would take an − j, n times as much: so the gap
+hardly counts. `released_cdf` and `released_icdf` do the same.
 """
 
 from __future__ import annotations
@@ -39,6 +43,34 @@ def interpolated_cdf(ordered: Tensor, z: Tensor, shift: float) -> Tensor:
 def interpolated_icdf(ordered: Tensor, a: Tensor, shift: float) -> Tensor:
     """Return the value at level a (H×m) of sorted rows (H×n): H×m."""
     return at_positions(ordered, a * ordered.shape[1] - shift)
+
+
+def released_cdf(ordered: Tensor, z: Tensor) -> Tensor:
+    """Return the released code's level of z (H×m) among sorted rows (H×n): H×m.
+
+    It is ½/n at a row's least value and below, and equal values have the level of the first of them. Above the
+    greatest value it is 1; the released code has (n+½)/n there, from which its inverse reads the same.
+    """
+    n = ordered.shape[1]
+    count = torch.searchsorted(ordered, z.contiguous())
+    below = (count - 1).clamp(min=0)
+    low, high = ordered.gather(1, below), ordered.gather(1, count.clamp(max=n - 1))
+    gap = high - low
+    # Both neighbours are one and the same at the ends: nothing is added below the row, and 1 above it.
+    fraction = torch.where(gap > 0, (z - low) / torch.where(gap > 0, gap, 1), (z > low).to(z.dtype))
+    return ((below + fraction + 0.5) / n).clamp(max=1)
+
+
+def released_icdf(ordered: Tensor, a: Tensor) -> Tensor:
+    """Return the released code's value at level a (H×m) of sorted rows (H×N): H×m.
+
+    It is y_j + (a − j/N)(y_{j+1} − y_j) with j = ⌊aN⌋ between 0 and N−1, so close to y_j. A level below 0 goes
+    on below the least value, along the first gap; a level above 1 has the greatest value.
+    """
+    N = ordered.shape[1]
+    j = (a * N).clamp(0, N).long().clamp(max=N - 1)
+    low, high = ordered.gather(1, j), ordered.gather(1, (j + 1).clamp(max=N - 1))
+    return low + (a - j.to(a.dtype) / N) * (high - low)
 
 
 def rank_transport(p: Tensor, ordered: Tensor, shift: float) -> Tensor:

@@ -10,15 +10,25 @@ there, dx/dk: half the distance between its neighbours, which makes F's derivati
 slopes on both sides. So u = g / pace lies between 0 and 2 whatever the data: F rises, the denominator is at
 least ½, and the quadratic equation of the inverse is solved without cancellation. Values that coincide are
 gaps of 0, where F jumps and the inverse is flat; no slope is ever formed, so none is infinite.
+
+The authors' released code lays another spline, through knots at values and with the counts of values between
+them, and has no inverse for it: `released_spline_cdf` is the CDF, to go with the inverse of sorted values,
+`released_icdf` in `sorting.py`.
 """
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 FLATTEST = 1 / 16
 """Least u at the ends of a row: with 0 the inverse would be infinitely steep there."""
+
+BLOCK = 16
+"""Terms that the released code's compiler adds one after the other; see `running_sums`."""
 
 
 def quantiles(ordered: Tensor, count: int) -> Tensor:
@@ -91,3 +101,71 @@ def _piece(values: Tensor, pace: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Ten
     # The clamp is for rounding, and for paces that underflow.
     u, v = ((gap / pace.gather(1, end)).clamp(max=2) for end in (k, k + 1))
     return low, high, torch.where(gap > 0, u, 1), torch.where(gap > 0, v, 1)
+
+
+def released_spline_cdf(ordered: Tensor, pieces: int, z: Tensor) -> Tensor:
+    """Return the released code's F(z) for z (H×m), by a spline of B `pieces` through sorted rows (H×M): H×m.
+
+    A row is scaled to 0 … 1. In a piece of width w and height h, with slope s = h/w, derivatives d and d' at
+    its ends and ξ the share of w that lies below z,
+
+        F = y + h (s ξ² + d ξ(1−ξ)) / (s + (d + d' − 2s) ξ(1−ξ)),
+
+    y being the level of its lower end. At a knot inside the row, d is the height of the pieces on both sides
+    over their width; at the row's ends it is 1. Outside of the row F goes on as a straight line, below 0 and
+    above 1. A row whose values are all equal has level 0 at their value and below it, and 1 above.
+    """
+    x = _scaled(ordered, z)
+    knots, levels = _released_knots(_scaled(ordered, ordered), pieces)
+    widths, heights = knots.diff(dim=1), levels.diff(dim=1)
+    # No z lies in a piece without width; this only keeps slopes, and sums of them, from being infinite.
+    least = 4 * torch.finfo(z.dtype).tiny
+    inner = (heights[:, :-1] + heights[:, 1:]) / (widths[:, :-1] + widths[:, 1:]).clamp(min=least)
+    derivatives = pad(inner, (1, 1), value=1.0)
+    k = (torch.searchsorted(knots, x.contiguous()) - 1).clamp(0, pieces - 1)
+    w, h = widths.gather(1, k).clamp(min=least), heights.gather(1, k)
+    d, d_next, s = derivatives.gather(1, k), derivatives.gather(1, k + 1), h / w
+    along = (x - knots.gather(1, k)) / w
+    bend = along * (1 - along)
+    rise = h * (s * along.square() + d * bend) / (s + (d_next + d - 2 * s) * bend)
+    return torch.where((x > 0) & (x < 1), levels.gather(1, k) + rise, x)
+
+
+def _scaled(ordered: Tensor, z: Tensor) -> Tensor:
+    """Return z (H×m) on a scale where the sorted rows (H×n) go from 0 to 1: H×m.
+
+    Where a row's values are all equal, it is 0 at their value and below it, and 1 above.
+    """
+    low = ordered[:, :1]
+    span = ordered[:, -1:] - low
+    return torch.where(span > 0, (z - low) / torch.where(span > 0, span, 1), (z > low).to(z.dtype))
+
+
+def _released_knots(x: Tensor, pieces: int) -> tuple[Tensor, Tensor]:
+    """Return knots in sorted rows x (H×M) that go from 0 to 1, and the levels there: two of H×(B+1).
+
+    Knot k is the value with index ⌊Mk/B⌋, as float64 has this product, and its level is the share of the values
+    below it, summed up piece by piece.
+    """
+    M = x.shape[1]
+    share = torch.arange(1, pieces, dtype=torch.float64, device=x.device) * (1 / pieces)
+    inner = x[:, (share * M).long()].contiguous()
+    below = pad(pad(torch.searchsorted(x, inner), (1, 0)), (0, 1), value=M)
+    levels = running_sums(below.diff(dim=1).to(x.dtype) / M)
+    return pad(pad(inner, (1, 0)), (0, 1), value=1.0), pad(levels, (1, 0))
+
+
+def running_sums(terms: Tensor) -> Tensor:
+    """Return the sums of the first 1, 2, … n terms of each row (H×n), rounded as in the released code: H×n.
+
+    Its compiler, XLA, adds up each block of 16 terms, and then the sum of all blocks before it. Rounding
+    matters: with as many particles as data, levels of knots are multiples of 1/N, and the last bit of such a
+    level a decides whether ⌊aN⌋ is one datum or its neighbour.
+    """
+    n = terms.shape[1]
+    blocks = pad(terms, (0, -n % BLOCK)).reshape(terms.shape[0], -1, BLOCK)
+    sums = torch.stack(list(accumulate(blocks.unbind(2))), dim=2)
+    if n > BLOCK:
+        before = pad(running_sums(sums[:, :-1, -1]), (1, 0))
+        sums = sums + before.unsqueeze(2)
+    return sums.flatten(1)[:, :n]

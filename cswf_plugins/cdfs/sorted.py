@@ -2,6 +2,7 @@
 
 What it is: the estimate of the paper's Appendix C.2, exact in that it uses every particle and every image.
 Cost: a sort of each row, O(M log M + N log N) per direction.
+With `rank: released` it does what the authors' released code does, and also costs a search for each value.
 When not to use it: where speed matters more than the last digit; counting into bins is far cheaper.
 """
 
@@ -13,7 +14,13 @@ import attrs
 from torch import Tensor
 
 from cswf_core.interfaces import CDFEstimator, FittedCDF, parameter
-from cswf_core.kernels.sorting import interpolated_cdf, interpolated_icdf, rank_transport
+from cswf_core.kernels.sorting import (
+    interpolated_cdf,
+    interpolated_icdf,
+    rank_transport,
+    released_cdf,
+    released_icdf,
+)
 
 
 @attrs.frozen(eq=False)
@@ -32,25 +39,48 @@ class SortedRows(FittedCDF):
         return interpolated_icdf(self.ordered, a, self.shift)
 
 
+@attrs.frozen(eq=False)
+class ReleasedRows(FittedCDF):
+    """H sorted rows of n values, read as the released code reads them."""
+
+    ordered: Tensor
+
+    def cdf(self, z: Tensor) -> Tensor:
+        """Level of z in each row, ½/n below its range and 1 above."""
+        return released_cdf(self.ordered, z)
+
+    def icdf(self, a: Tensor) -> Tensor:
+        """Value at level a in each row, nearly without interpolation."""
+        return released_icdf(self.ordered, a)
+
+
 @attrs.frozen(kw_only=True)
 class Sorted(CDFEstimator):
     """Sorted values with linear interpolation."""
 
-    rank: Literal["paper", "half"] = parameter(
-        "level of the i-th smallest of n values: (i−1)/n as in the paper, or (i−½)/n as in the released code",
+    rank: Literal["paper", "half", "released"] = parameter(
+        "level a of the i-th smallest of n values: 'paper' (i−1)/n, 'half' (i−½)/n, forward and inverse; "
+        "'released' (i−½)/n forward, and an inverse that takes the data's y[⌊aN⌋] nearly without "
+        "interpolating, as the released code does",
         default="paper",
     )
 
     @property
     def shift(self) -> float:
-        """What is added to a rank counted from 0."""
+        """What `paper` and `half` add to a rank counted from 0."""
         return 0.5 if self.rank == "half" else 0.0
 
-    def fit(self, values: Tensor) -> SortedRows:
+    def fit(self, values: Tensor) -> SortedRows | ReleasedRows:
         """Sort each row of H×n values."""
-        return SortedRows(values.sort(dim=1).values, self.shift)
+        ordered = values.sort(dim=1).values
+        return ReleasedRows(ordered) if self.rank == "released" else SortedRows(ordered, self.shift)
 
     def transport(self, p: Tensor, data: FittedCDF) -> Tensor:
-        """F_q⁻¹∘F_p at p, by ranks: a sort and no search."""
+        """F_q⁻¹∘F_p at p, by ranks: a sort and no search, except for `released`.
+
+        There equal values have one level, and ranks would tell them apart.
+        """
+        if self.rank == "released":
+            return data.icdf(self.fit(p).cdf(p))
         assert isinstance(data, SortedRows)
         return rank_transport(p, data.ordered, self.shift)
