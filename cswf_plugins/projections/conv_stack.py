@@ -13,6 +13,7 @@ When not to use it: to follow the paper's text to the letter; that is `locally-c
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Literal
 
 import attrs
 import numpy as np
@@ -53,16 +54,21 @@ class ConvStack(ProjectionSampler):
         default=0.5,
         at_least=0,
     )
+    covering: Literal["whole", "placed"] = parameter(
+        "a patch as large as the grid, or larger: the 'whole' grid, or 'placed' and cut off like any other",
+        default="whole",
+    )
 
     def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
         """Return windowed Gaussian filters of unit length on random patches: count × C·H·W."""
         channels, height, width = space.grid("projection 'conv-stack'")
-        if covers(self.patch, height, width):
+        if self.covering == "whole" and covers(self.patch, height, width):
             return draw.sphere(count, space.dimension)
         if self.patch % 2 == 0:
+            whole = ", or one as large as the grid" if self.covering == "whole" else ""
             raise DataError(
-                f"projection 'conv-stack' has patches of odd size on a grid of {height}×{width}, or one as "
-                f"large as the grid; got {self.patch}"
+                f"projection 'conv-stack' has patches of odd size on a grid of {height}×{width}{whole}; "
+                f"got {self.patch}"
             )
         line = _window_on(self.patch // 2, self.power, draw.device, draw.dtype)
         filters = draw.normal(count, channels, self.patch, self.patch) * line[:, None] * line

@@ -9,7 +9,7 @@ from cswf_core.interfaces import Draw, Space
 
 
 def covers(patch: int, height: int, width: int) -> bool:
-    """Return whether a patch is as large as the grid; then it *is* the grid, and has no place to choose."""
+    """Return whether a patch is as large as the grid; then it can stand for the whole grid."""
     return patch >= height and patch >= width
 
 

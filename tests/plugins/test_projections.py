@@ -97,9 +97,36 @@ def test_a_patch_as_large_as_the_grid_is_the_whole_grid(sampler):
     assert torch.equal(sampler.sample(GRID, 5, draw()), Uniform().sample(GRID, 5, draw()))
 
 
-def test_conv_stack_refuses_even_patches():
-    with pytest.raises(DataError, match="patches of odd size on a grid of 9×7"):
-        ConvStack(patch=4).sample(GRID, 5, draw())
+@pytest.mark.parametrize("patch", [7, 9, 11, 15])
+@pytest.mark.parametrize("sampler", [LocallyConnected, ConvStack])
+def test_a_patch_as_large_as_the_grid_is_placed_and_cut_off_if_the_recipe_says_so(sampler, patch):
+    space = Space((2, 7, 7))
+    theta = sampler(patch=patch, covering="placed").sample(space, 5000, draw()).reshape(5000, *space.shape)
+    seen = (theta != 0).any(dim=1)
+    torch.testing.assert_close(theta.flatten(1).norm(dim=1), torch.ones(5000).double())
+    shares = torch.bincount(seen.any(dim=2).sum(dim=1), minlength=8) / 5000
+    half = patch // 2
+    rows = [len({row for row in range(7) if abs(row - centre) <= half}) for centre in range(7)]
+    expected = torch.bincount(torch.tensor(rows), minlength=8) / 7
+    torch.testing.assert_close(shares, expected, atol=0.03, rtol=0)
+
+
+def test_a_placed_patch_on_a_single_pixel_is_a_uniform_direction_of_its_channels():
+    space = Space((3, 1, 1))
+    for sampler in (LocallyConnected(patch=1, covering="placed"), ConvStack(patch=1, covering="placed")):
+        assert torch.equal(sampler.sample(space, 5, draw()), Uniform().sample(space, 5, draw()))
+
+
+@pytest.mark.parametrize(
+    ("sampler", "complaint"),
+    [
+        (ConvStack(patch=4), "patches of odd size on a grid of 9×7, or one as large as the grid; got 4"),
+        (ConvStack(patch=10, covering="placed"), "patches of odd size on a grid of 9×7; got 10"),
+    ],
+)
+def test_conv_stack_refuses_even_patches(sampler, complaint):
+    with pytest.raises(DataError, match=complaint):
+        sampler.sample(GRID, 5, draw())
 
 
 @pytest.mark.parametrize(("layers", "dilation"), [(1, 1), (3, 1), (5, 1), (2, 2)])
