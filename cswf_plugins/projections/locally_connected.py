@@ -2,13 +2,15 @@
 
 What it is: the paper's section 5.1. θ_patch is uniform on the sphere of C·S·S dimensions and embedded at a
 place uniform over the grid; what lies outside the image is cut off. A patch as large as the grid is the
-whole grid.
+whole grid; with `covering: placed` it is placed and cut off like any other, as in the authors' released code.
 Cost: C·S² normal numbers per direction; products are still dense.
 When not to use it: alone, for images with a global structure. Patches get texture right and nothing beyond
 them, so a `pyramid` has to come first.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import attrs
 from torch import Tensor
@@ -23,11 +25,15 @@ class LocallyConnected(ProjectionSampler):
 
     patch: int = parameter("S, the side of a patch in pixels; a pyramid sets it", default=7, at_least=1)
     dilation: int = parameter("distance between neighbouring pixels of a patch", default=1, at_least=1)
+    covering: Literal["whole", "placed"] = parameter(
+        "a patch as large as the grid, or larger: the 'whole' grid, or 'placed' and cut off like any other",
+        default="whole",
+    )
 
     def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
         """Return filters of unit length on random patches: count × C·H·W."""
         channels, height, width = space.grid("projection 'locally-connected'")
-        if covers(self.patch, height, width):
+        if self.covering == "whole" and covers(self.patch, height, width):
             return draw.sphere(count, space.dimension)
         filters = draw.normal(count, channels, self.patch, self.patch)
         return embed(filters, space, self.dilation, draw)

@@ -9,7 +9,7 @@ from cswf_core.interfaces import Draw, Space
 
 
 def covers(patch: int, height: int, width: int) -> bool:
-    """Return whether a patch is as large as the grid; then it *is* the grid, and has no place to choose."""
+    """Return whether a patch is as large as the grid; then it can stand for the whole grid."""
     return patch >= height and patch >= width
 
 
@@ -18,19 +18,34 @@ def embed(filters: Tensor, space: Space, dilation: int, draw: Draw) -> Tensor:
 
     The centre is uniform over all pixels; what falls outside is cut off, and the rest scaled to unit length.
     """
+    _, height, width = space.shape
+    row, column = (draw.integers(length, len(filters)) for length in (height, width))
+    return embed_at(filters, space, dilation, row, column)
+
+
+def embed_at(filters: Tensor, space: Space, dilation: int, row: Tensor, column: Tensor) -> Tensor:
+    """Put each filter (count×C×S×S) around a row and a column (count each): unit directions, count × C·H·W."""
     count, channels, side, _ = filters.shape
     _, height, width = space.shape
-    offset = (torch.arange(side, device=filters.device) - side // 2) * dilation
-    row = draw.integers(height, count)[:, None] + offset
-    column = draw.integers(width, count)[:, None] + offset
-    inside = ((row >= 0) & (row < height))[:, :, None] & ((column >= 0) & (column < width))[:, None, :]
-    pixel = row.clamp(0, height - 1)[:, :, None] * width + column.clamp(0, width - 1)[:, None, :]
+    rows, rows_inside = around(row, side, dilation, height)
+    columns, columns_inside = around(column, side, dilation, width)
+    inside = rows_inside[:, :, None] & columns_inside[:, None, :]
+    pixel = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None, :]
     plane = torch.arange(channels, device=filters.device)[:, None, None] * (height * width)
     place = (pixel[:, None] + plane).reshape(count, -1)
     value = (filters * inside[:, None]).reshape(count, -1)
     # Pixels that were cut off are clamped to the border and add zeros there, in any order.
     theta = torch.zeros(count, space.dimension, dtype=filters.dtype, device=filters.device)
     return unit(theta.scatter_add_(1, place, value))
+
+
+def around(centre: Tensor, side: int, dilation: int, length: int) -> tuple[Tensor, Tensor]:
+    """Return the S rows (or columns) of patches around their centres, and which of them are on the grid.
+
+    The shape of both is the centres' shape and S; `length` is the number of the grid's rows (or columns).
+    """
+    places = centre[..., None] + (torch.arange(side, device=centre.device) - side // 2) * dilation
+    return places, (places >= 0) & (places < length)
 
 
 def unit(rows: Tensor) -> Tensor:

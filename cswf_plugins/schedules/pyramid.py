@@ -2,7 +2,9 @@
 
 What it is: the paper's section 5.2. Each entry is written as in its appendix's table, `(8×8) [8, 7, 5, 3]`: the
 filters of this stage live on a grid of 8×8, patches of 8, 7, 5 and 3 pixels one after the other, and are
-enlarged to the images' size. Steps run in the coarse grid's coordinates, which is exact.
+enlarged to the images' size. Steps run in the coarse grid's coordinates, which is exact. `dense` in place of a
+patch size, as in `(7×7) [dense, 7, 5, 3]`, is a stage with uniform directions of the whole grid, whatever the
+projection.
 Cost: products of C·k²·H·(M + N) per step at resolution k; coarse stages are nearly free.
 When not to use it: for points, or for images so small that one grid is enough.
 """
@@ -17,10 +19,14 @@ import attrs
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import ProjectionSampler, Schedule, Space, Stage, Written, parameter
+from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.enlarged import Enlarged
 
-_ENTRY = re.compile(r"\(\s*(\d+)\s*[x×]\s*(\d+)\s*\)\s*\[([\d,\s]*)\]((?:\s+\w+\s*=\s*\w+)*)\s*")
+_ENTRY = re.compile(r"\(\s*(\d+)\s*[x×]\s*(\d+)\s*\)\s*\[([\w,\s]*)\]((?:\s+\w+\s*=\s*\w+)*)\s*")
 _OPTIONS = ("steps", "dilation")
+
+Patch = int | Literal["dense"]
+"""The side of a patch, or the whole grid with uniform directions."""
 
 
 @attrs.frozen
@@ -28,35 +34,40 @@ class Entry(Written):
     """A line of the paper's table: a grid, and the patch sizes used on it one after the other."""
 
     form: ClassVar[str] = (
-        "an entry such as '(8×8) [8, 7, 5, 3]', perhaps with 'steps=20' or 'dilation=2' behind"
+        "an entry such as '(8×8) [8, 7, 5, 3]', perhaps with 'dense' among the patch sizes for uniform "
+        "directions, and with 'steps=20' or 'dilation=2' behind"
     )
 
     height: int
     width: int
-    patches: tuple[int, ...]
+    patches: tuple[Patch, ...]
     steps: int | None = None
     dilation: int = 1
 
     @classmethod
     def from_text(cls, text: str) -> Entry:
-        """Read `(H×W) [S₁, S₂, …]`, with `steps=…` or `dilation=…` behind it."""
+        """Read `(H×W) [S₁, S₂, …]`, where an S may be `dense`, with `steps=…` or `dilation=…` behind it."""
         match = _ENTRY.fullmatch(text.strip())
         if match is None:
             raise ValueError(f"must be {cls.form}, got '{text}'")
         height, width, sizes, behind = match.groups()
         try:
-            patches = tuple(int(size) for size in sizes.split(","))
+            patches = tuple(_patch(size.strip()) for size in sizes.split(","))
         except ValueError:
             raise ValueError(
-                f"needs patch sizes, as in '({height}×{width}) [{height}]', got '{text}'"
+                f"needs patch sizes, as in '({height}×{width}) [{height}]', or 'dense' for uniform directions, "
+                f"got '{text}'"
             ) from None
         options: dict[str, int] = {}
         for name, value in re.findall(r"(\w+)\s*=\s*(\w+)", behind):
             if name not in _OPTIONS or name in options or not value.isdecimal():
                 raise ValueError(f"takes steps=N and dilation=N, each once, behind the patches, got '{text}'")
             options[name] = int(value)
-        if min(int(height), int(width), *patches, *options.values()) < 1:
+        sides = [patch for patch in patches if patch != "dense"]
+        if min(int(height), int(width), *sides, *options.values()) < 1:
             raise ValueError(f"must have numbers of 1 or more, got '{text}'")
+        if "dilation" in options and not sides:
+            raise ValueError(f"takes dilation=N only with patches, and 'dense' has none, got '{text}'")
         return cls(int(height), int(width), patches, **options)
 
     def __str__(self) -> str:
@@ -65,6 +76,15 @@ class Entry(Written):
         return f"({self.height}×{self.width}) [{sizes}]{steps}" + (
             "" if self.dilation == 1 else f" dilation={self.dilation}"
         )
+
+
+def _patch(text: str) -> Patch:
+    """Return a patch size as a number, or 'dense'."""
+    if text == "dense":
+        return "dense"
+    if not text.isdecimal():
+        raise ValueError
+    return int(text)
 
 
 @attrs.frozen(kw_only=True)
@@ -112,14 +132,16 @@ class Pyramid(Schedule):
     """Coarse grids first, then finer ones."""
 
     entries: tuple[Entry, ...] = parameter(
-        "the stages as in the paper's table, in order: (8×8) [8, 7, 5, 3]", validator=_not_empty
+        "the stages as in the paper's table, in order: (8×8) [8, 7, 5, 3], or (7×7) [dense]",
+        validator=_not_empty,
     )
     steps: int = parameter("K for each patch size of an entry that does not say", default=200, at_least=1)
     directions: int | PerDimension = parameter(
         "H, or {per_dimension: c, at_least: …, at_most: …} for H = c·C·k²", default=10000, at_least=1
     )
-    step_size: float | Literal["stage", "dimension"] = parameter(
-        "η: 'stage' for C·k² at resolution k but at most H/2, 'dimension' for η = d, or a number",
+    step_size: float | Literal["stage", "released", "dimension"] = parameter(
+        "η: 'stage' for C·k² at resolution k but at most H/2, 'released' for C·k² but at most H, as in the "
+        "released code, 'dimension' for η = d, or a number",
         default="stage",
         above=0,
     )
@@ -151,7 +173,7 @@ class Pyramid(Schedule):
                 steps=steps,
                 directions=directions,
                 step_size=self._eta(grid, space, directions) * self.factor,
-                sampler=projection.patched(patch, entry.dilation),
+                sampler=Uniform() if patch == "dense" else projection.patched(patch, entry.dilation),
                 upsampling=None if grid == space else Enlarged(grid, space, self.upsample),
                 tempered=self._is_uneven(grid, space),
                 before=before,
@@ -181,4 +203,6 @@ class Pyramid(Schedule):
     def _eta(self, grid: Space, space: Space, directions: int) -> float:
         if self.step_size == "stage":
             return min(float(grid.dimension), directions / 2)
+        if self.step_size == "released":
+            return float(min(grid.dimension, directions))
         return float(space.dimension if self.step_size == "dimension" else self.step_size)

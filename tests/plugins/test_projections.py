@@ -10,11 +10,12 @@ import torch
 from cswf_core.errors import DataError, RunError
 from cswf_core.flow.stability import largest_eigenvalue, longest_step
 from cswf_core.interfaces import Dataset, Draw, Key, ProjectionSampler, Space
-from cswf_plugins.projections.conv_stack import ConvStack, window
+from cswf_plugins.projections.conv_stack import ConvStack, distinct, gradients, window
 from cswf_plugins.projections.data_covariance import DataCovariance
 from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.locally_connected import LocallyConnected
 from cswf_plugins.projections.orthogonal import Orthogonal, rotations
+from cswf_plugins.projections.patches import around
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
 from cswf_plugins.schedules.pyramid import Entry, Pyramid
@@ -36,6 +37,8 @@ SAMPLERS = {
     "locally-connected": LocallyConnected(patch=3),
     "dilated": LocallyConnected(patch=3, dilation=2),
     "conv-stack": ConvStack(patch=5),
+    "networks": ConvStack(patch=5, width=6, units=7),
+    "placed networks": ConvStack(patch=9, width=6, covering="placed"),
     "high-pass": HighPass(of=ConvStack(patch=5)),
     "orthogonal": Orthogonal(),
     "tiled": Orthogonal(patch=3),
@@ -63,7 +66,9 @@ def test_a_sampler_that_needs_images_says_so(name):
         small_flow(points, projection=SAMPLERS[name]).run()
 
 
-@pytest.mark.parametrize("sampler", [LocallyConnected(patch=3), ConvStack(patch=3)])
+@pytest.mark.parametrize(
+    "sampler", [LocallyConnected(patch=3), ConvStack(patch=3), ConvStack(patch=3, width=4)]
+)
 def test_a_direction_looks_at_one_patch_anywhere_on_the_grid(sampler):
     theta = sampler.sample(GRID, 4000, draw()).reshape(4000, *GRID.shape)
     seen = (theta != 0).any(dim=1)
@@ -84,7 +89,14 @@ def test_locally_connected_filters_are_even_within_their_patch():
     )
 
 
-@pytest.mark.parametrize("sampler", [LocallyConnected(patch=3, dilation=2), ConvStack(patch=3, dilation=2)])
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        LocallyConnected(patch=3, dilation=2),
+        ConvStack(patch=3, dilation=2),
+        ConvStack(patch=3, dilation=2, width=4),
+    ],
+)
 def test_dilated_patches_leave_every_second_pixel_out(sampler):
     theta = sampler.sample(Space((1, 20, 20)), 200, draw()).reshape(200, 20, 20)
     for seen in (theta != 0).any(dim=2):
@@ -97,9 +109,41 @@ def test_a_patch_as_large_as_the_grid_is_the_whole_grid(sampler):
     assert torch.equal(sampler.sample(GRID, 5, draw()), Uniform().sample(GRID, 5, draw()))
 
 
-def test_conv_stack_refuses_even_patches():
-    with pytest.raises(DataError, match="patches of odd size on a grid of 9×7"):
-        ConvStack(patch=4).sample(GRID, 5, draw())
+@pytest.mark.parametrize("patch", [7, 9, 15])
+@pytest.mark.parametrize("sampler", [LocallyConnected(), ConvStack(), ConvStack(width=4, units=50)])
+def test_a_patch_as_large_as_the_grid_is_placed_and_cut_off_if_the_recipe_says_so(sampler, patch):
+    space = Space((2, 7, 7))
+    theta = (
+        attrs.evolve(sampler, patch=patch, covering="placed")
+        .sample(space, 5000, draw())
+        .reshape(5000, *space.shape)
+    )
+    seen = (theta != 0).any(dim=1)
+    torch.testing.assert_close(theta.flatten(1).norm(dim=1), torch.ones(5000).double())
+    shares = torch.bincount(seen.any(dim=2).sum(dim=1), minlength=8) / 5000
+    half = patch // 2
+    rows = [len({row for row in range(7) if abs(row - centre) <= half}) for centre in range(7)]
+    expected = torch.bincount(torch.tensor(rows), minlength=8) / 7
+    torch.testing.assert_close(shares, expected, atol=0.03, rtol=0)
+
+
+def test_a_placed_patch_on_a_single_pixel_is_a_uniform_direction_of_its_channels():
+    space = Space((3, 1, 1))
+    for sampler in (LocallyConnected(), ConvStack(), ConvStack(width=20)):
+        sampler = attrs.evolve(sampler, patch=1, covering="placed")
+        assert torch.equal(sampler.sample(space, 5, draw()), Uniform().sample(space, 5, draw()))
+
+
+@pytest.mark.parametrize(
+    ("sampler", "complaint"),
+    [
+        (ConvStack(patch=4), "patches of odd size on a grid of 9×7, or one as large as the grid; got 4"),
+        (ConvStack(patch=10, covering="placed"), "patches of odd size on a grid of 9×7; got 10"),
+    ],
+)
+def test_conv_stack_refuses_even_patches(sampler, complaint):
+    with pytest.raises(DataError, match=complaint):
+        sampler.sample(GRID, 5, draw())
 
 
 @pytest.mark.parametrize(("layers", "dilation"), [(1, 1), (3, 1), (5, 1), (2, 2)])
@@ -126,6 +170,88 @@ def test_the_window_has_the_variance_of_real_random_stacks(layers, dilation):
     )
     if layers > 1:
         assert np.corrcoef(measured.ravel(), expected.ravel())[0, 1] > 0.95
+
+
+def stack_gradient(weights, channel, row, column, shape, dilation):
+    """The gradient of one unit of a network that PyTorch computes, forwards and back."""
+    image = torch.zeros(1, *shape, dtype=torch.float64, requires_grad=True)
+    x = image
+    for layer in weights:
+        x = torch.nn.functional.conv2d(x, layer, padding=dilation, dilation=dilation)
+    return torch.autograd.grad(x[0, channel, row, column], image)[0].flatten()
+
+
+@pytest.mark.parametrize("shape", [(3, 7, 6), (1, 7, 6)])
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("patch", [3, 7, 9])
+def test_directions_of_networks_are_the_gradients_of_real_ones(shape, dilation, patch, monkeypatch):
+    width, networks = 4, 3
+    places = [(0, 0), (0, 5), (6, 0), (6, 5), (3, 2), (5, 4)]  # the corners first
+    units = torch.tensor(
+        [[((u + n) % width * 7 + r) * 6 + c for u, (r, c) in enumerate(places)] for n in range(3)]
+    )
+    monkeypatch.setattr("cswf_plugins.projections.conv_stack.distinct", lambda *_: units)
+    sampler = ConvStack(patch=patch, dilation=dilation, width=width, units=6, covering="placed")
+    theta = sampler.sample(Space(shape), 18, draw()).reshape(networks, 6, -1)
+    again = draw()
+    layers = [again.normal(networks, width, v, 3, 3) for v in (shape[0], *[width] * (patch // 2 - 1))]
+    for n in range(networks):
+        weights = [layer[n] for layer in layers]
+        for u, (row, column) in enumerate(places):
+            expected = stack_gradient(weights, (u + n) % width, row, column, shape, dilation)
+            torch.testing.assert_close(theta[n, u], expected / expected.norm(), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(("layers", "dilation"), [(1, 1), (3, 1), (3, 2)])
+@pytest.mark.parametrize(("row", "column"), [(0, 0), (1, 4), (3, 2)])
+def test_networks_have_the_variance_of_paths_that_stay_on_the_grid(layers, dilation, row, column):
+    """Where a corner cuts paths off on their way, a filter is weaker than the window of the direct way."""
+    networks, width, side = 600, 20, 2 * layers + 1
+    numbers = draw()
+    weights = [numbers.normal(networks, width, v, 3, 3) for v in (1, *[width] * (layers - 1))]
+    inside, paths = [], []
+    for centre, length in ((row, 6), (column, 5)):
+        places, on_grid = around(torch.tensor(centre), side, dilation, length)
+        step = sum(torch.diag(torch.ones(length - abs(k)), k) for k in (-dilation, 0, dilation)).double()
+        walks = torch.linalg.matrix_power(step, layers)[centre]  # of L steps that never leave the line
+        inside.append(on_grid)
+        paths.append(torch.where(on_grid, walks[places.clamp(0, length - 1)], 0))
+    expected = torch.outer(*paths)
+    window_inside = (inside[0][:, None] & inside[1]).expand(networks, width, side, side)
+    filters = gradients(weights, torch.arange(width).expand(networks, width), window_inside)
+    measured = filters.square().mean(dim=(0, 1, 2))
+    assert torch.equal(measured != 0, expected != 0)
+    measured, expected = measured / measured.sum(), expected / expected.sum()
+    torch.testing.assert_close(measured, expected, atol=0.05 * float(expected.max()), rtol=0)
+
+
+def test_units_of_a_network_are_different_and_uniform_in_every_order():
+    numbers = distinct(60_000, 3, 5, draw())
+    assert all(len(set(row)) == 3 for row in numbers.tolist())
+    orders = torch.bincount(numbers @ torch.tensor([25, 5, 1]), minlength=125)
+    orders = orders[orders > 0]
+    assert len(orders) == 5 * 4 * 3
+    assert float(((orders - 1000.0).square() / 1000).sum()) < 59 + 5 * (2 * 59) ** 0.5  # chi-squared
+    assert torch.equal(distinct(20, 8, 8, draw()).sort(dim=1).values, torch.arange(8).expand(20, 8))
+
+
+def test_the_last_network_gives_fewer_directions_and_a_network_is_drawn_at_once():
+    sampler = ConvStack(patch=3, width=4, units=5)
+    assert torch.equal(sampler.sample(GRID, 7, draw()), sampler.sample(GRID, 10, draw())[:7])
+    assert (sampler.together(GRID), ConvStack().together(GRID)) == (5, 1)
+    assert HighPass(of=sampler).together(GRID) == 5
+
+
+def test_networks_too_small_for_their_units_and_parameters_of_the_other_way_are_refused():
+    small = r"takes 10 units of each network, and one of width 2 has only 8 on a grid of 2×2"
+    with pytest.raises(DataError, match=small):
+        ConvStack(patch=3, width=2, covering="placed").sample(Space((1, 2, 2)), 5, draw())
+    with pytest.raises(
+        ValueError, match=r"power belongs to filters that are drawn directly, and width=20 draws"
+    ):
+        ConvStack(width=20, power=1)
+    with pytest.raises(ValueError, match=r"units belongs to networks, which are drawn only with a width"):
+        ConvStack(units=5)
 
 
 def test_high_pass_takes_away_what_is_smooth():

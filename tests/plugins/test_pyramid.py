@@ -18,6 +18,7 @@ from cswf_plugins.conditions.super_resolution import SuperResolution
 from cswf_plugins.projections.conv_stack import ConvStack
 from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.locally_connected import LocallyConnected
+from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.adaptive import Adaptive
 from cswf_plugins.schedules.enlarged import Enlarged
 from cswf_plugins.schedules.pyramid import Entry, PerDimension, Pyramid
@@ -37,6 +38,9 @@ def entries(*texts: str) -> tuple[Entry, ...]:
         ("(8×8) [8, 7, 5, 3]", Entry(8, 8, (8, 7, 5, 3))),
         ("(8x8)[8,7,5,3]", Entry(8, 8, (8, 7, 5, 3))),
         (" ( 4 × 6 ) [ 3 ]  steps=20 dilation = 2 ", Entry(4, 6, (3,), steps=20, dilation=2)),
+        ("(7×7) [dense, 7, 5, 3]", Entry(7, 7, ("dense", 7, 5, 3))),
+        ("(7x7)[3, dense ] dilation=2", Entry(7, 7, (3, "dense"), dilation=2)),
+        ("(1×1) [dense] steps=20", Entry(1, 1, ("dense",), steps=20)),
     ],
 )
 def test_an_entry_reads_as_in_the_paper_s_table_and_is_written_back(text, entry):
@@ -50,6 +54,13 @@ def test_an_entry_reads_as_in_the_paper_s_table_and_is_written_back(text, entry)
         ("8×8 [8]", r"must be an entry such as '\(8×8\) \[8, 7, 5, 3\]'"),
         ("(8×8) []", r"needs patch sizes, as in '\(8×8\) \[8\]'"),
         ("(8×8) [3,,5]", "needs patch sizes"),
+        ("(8×8) [dens]", r"needs patch sizes, as in '\(8×8\) \[8\]', or 'dense' for uniform directions, got"),
+        ("(8×8) [dense 8]", "or 'dense' for uniform directions"),
+        ("(8×8) [3_0]", "needs patch sizes"),
+        ("(8×8) [²]", "needs patch sizes"),
+        ("(8×8) [-3]", "must be an entry such as .*perhaps with 'dense' among the patch sizes"),
+        ("(8×8) [dense] dilation=2", "takes dilation=N only with patches, and 'dense' has none"),
+        ("(0×8) [dense]", "must have numbers of 1 or more"),
         ("(8×8) [3] speed=2", "takes steps=N and dilation=N"),
         ("(8×8) [3] steps=2 steps=3", "takes steps=N and dilation=N, each once"),
         ("(8×8) [3] steps=lots", "takes steps=N"),
@@ -79,6 +90,31 @@ def test_stages_follow_the_table():
     assert [s.step_size for s in stages] == [3, 90, 90, 360]
 
 
+@pytest.mark.parametrize("projection", [ConvStack(), HighPass(of=ConvStack())])
+def test_a_dense_stage_has_uniform_directions_whatever_the_projection(projection):
+    stages = Pyramid(entries=entries("(6×5) [5, dense, 3]")).stages(COLOUR, projection)
+    assert [s.name for s in stages] == ["(6×5) [5]", "(6×5) [dense]", "(6×5) [3]"]
+    assert [s.sampler for s in stages] == [projection.patched(5), Uniform(), projection.patched(3)]
+    assert [s.step_size for s in stages] == [90] * 3
+    assert stages[1].upsampling.space.shape == (3, 6, 5)
+
+
+def test_a_pyramid_of_dense_stages_needs_no_patches():
+    (stage,) = Pyramid(entries=entries("(6×5) [dense]")).stages(COLOUR, Uniform())
+    assert stage.sampler == Uniform()
+
+
+def test_a_flow_runs_through_dense_stages():
+    x = Key(1, "x").open(dtype=torch.float64).normal(360, 50) * 0.3
+    schedule = Pyramid(entries=entries("(4×4) [dense, 3]", "(12×10) [dense]"), steps=2, directions=400)
+    projection = ConvStack(width=4, covering="placed")
+    flow = small_flow(Dataset(x=x, space=COLOUR), projection=projection, schedule=schedule)
+    before = flow.samples().x
+    after = flow.run().x
+    assert torch.isfinite(after).all()
+    assert float(after.std()) < float(before.std())  # on its way from 1 to 0.3
+
+
 def test_directions_in_proportion_to_the_stage():
     spec = PerDimension(per_dimension=2, at_least=100, at_most=500)
     schedule = Pyramid(entries=entries("(2×2) [2]", "(6×5) [3]", "(12×10) [3]"), directions=spec)
@@ -96,6 +132,7 @@ def test_scale_shortens_every_entry_but_leaves_a_step():
     ("rule", "sizes"),
     [
         ({}, [12.0, 25.0]),  # C·k², never more than H/2
+        ({"step_size": "released"}, [12.0, 50.0]),  # C·k², never more than H
         ({"step_size": "dimension"}, [360.0, 360.0]),
         ({"step_size": 7.0}, [7.0, 7.0]),
         ({"factor": 0.5}, [6.0, 12.5]),
