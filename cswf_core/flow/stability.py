@@ -208,8 +208,8 @@ def refuse_runaway(
     raise RunError(
         f"the flow ran away: step {done} moved particles by {moved:.3g} on average{growth}. With {H:,} "
         f"directions, and {safe.eigenvalue:.3g} as the largest eigenvalue of E[θθᵀ], a step size of {eta:g} is "
-        f"too large; take more {settings.called('directions')} or a smaller {settings.called('step size')}, well below "
-        f"{safe.limit(H):.3g}"
+        f"too large; take more {settings.called('directions')} or a smaller {settings.called('step size')}, well "
+        f"below {safe.limit(H):.3g}"
     )
 
 

@@ -64,7 +64,7 @@ class CDFEstimator(abc.ABC):
     compact: bool = False
     """Whether a fit is much smaller than the values: then F_q is kept as long as its directions."""
     particles: Part | None = None
-    """The part of the particles that F_p is fitted to; None: all. The engine draws it, and moves all of them."""
+    """The part of the particles that F_p is fitted to; None: all. The engine draws it, and moves them all."""
     data: Part | None = None
     """The part of the data that F_q is fitted to; None: all."""
     bins: int | None = None

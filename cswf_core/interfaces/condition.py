@@ -53,8 +53,9 @@ class ConditionEncoder(abc.ABC):
     def weights(self, dimension: int, length: int, count: int, draw: Draw) -> Tensor:
         """Return a, the length of the θ_x part of each direction, in [0, 1] (`count` numbers).
 
-        `dimension` is d, that of the stage's grid or, with `full_dimension`, of the data. By default a² ~ Beta(d/2, l/2): then [a θ_x, √(1−a²) θ_y] is
-        uniform on the sphere of ℝ^(d+l) whenever θ_x and θ_y are uniform on theirs: line 4 of Algorithm 1.
+        `dimension` is d, that of the stage's grid or, with `full_dimension`, of the data. By default
+        a² ~ Beta(d/2, l/2): then [a θ_x, √(1−a²) θ_y] is uniform on the sphere of ℝ^(d+l) whenever θ_x and θ_y
+        are uniform on theirs: line 4 of Algorithm 1.
         """
         return draw.beta(dimension / 2, length / 2, count).sqrt()
 

@@ -132,13 +132,13 @@ def refuse_unfit(flow: Flow) -> None:
     """Raise `RunError` if a plugin does with the data what counts along directions cannot follow."""
     if flow.parts.cdf.data is not None:
         raise RunError(
-            f"{flow.parts.cdf.owner} is fitted to a part of the data, drawn anew at every step, and cannot learn "
-            f"online: leave out the part, or the {flow.settings.called('sets')}"
+            f"{flow.parts.cdf.owner} is fitted to a part of the data, drawn anew at every step, and cannot "
+            f"learn online: leave out the part, or the {flow.settings.called('sets')}"
         )
     if flow.settings.offline:
         raise RunError(
-            f"no {flow.settings.called('offline')} particles can be carried along where data arrive later: leave "
-            f"them out, or the {flow.settings.called('sets')}"
+            f"no {flow.settings.called('offline')} particles can be carried along where data arrive later: "
+            f"leave them out, or the {flow.settings.called('sets')}"
         )
     reasons = {
         "shows particles a part of what they are to be": flow.observation is not None,

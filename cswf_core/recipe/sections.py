@@ -71,7 +71,7 @@ class ParticlesSection:
         "particles begin as N(0, scale² I); the released code has 0.1", default=1.0, above=0
     )
     clip: float | None = parameter(
-        "coordinates are kept in [−clip, clip] after every step; 1 in the released code for CelebA, else left out",
+        "coordinates are kept in [−clip, clip] after every step; the released code has 1 for CelebA",
         default=None,
         above=0,
     )

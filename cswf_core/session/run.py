@@ -23,7 +23,7 @@ from cswf_core.online import Counts
 from cswf_core.pictures import grid as pictures
 from cswf_core.pictures.frames import FrameRecorder
 from cswf_core.pictures.samples import completions_picture, samples_picture
-from cswf_core.recipe import Recipe, RecipeError, build_flow
+from cswf_core.recipe import Recipe, RecipeError, build_flow, load_recipe
 from cswf_core.recipe.render import flattened, from_yaml, to_yaml
 from cswf_core.report import write_report
 from cswf_core.runs import samples
@@ -124,7 +124,7 @@ def require_recipe(directory: RunFolder, recipe: Recipe) -> None:
 
 def _require_same_recipe(directory: RunFolder, first: dict[str, Any], recipe: Recipe) -> None:
     """Raise `RunError` with every difference from a run's first recipe: `seed: 1, was 0`."""
-    before, now = flattened(first), flattened(recipe.resolved())
+    before, now = flattened(_completed(first, recipe)), flattened(recipe.resolved())
     differences = [
         f"{path}: {now.get(path, 'not there')}, was {before.get(path, 'not there')}"
         for path in {**before, **now}
@@ -135,6 +135,14 @@ def _require_same_recipe(directory: RunFolder, first: dict[str, Any], recipe: Re
             f"{directory.path} was begun with another recipe, so it cannot go on with this one:\n  "
             + "\n  ".join(differences)
         )
+
+
+def _completed(first: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
+    """Return a run's first recipe with the defaults of keys that did not exist then."""
+    try:
+        return load_recipe(first, registry=recipe.registry).resolved()
+    except RecipeError:  # it has keys that do not exist now: these will be named
+        return first
 
 
 class Run:

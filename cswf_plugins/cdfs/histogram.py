@@ -17,9 +17,10 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.interfaces import CDFEstimator, FittedCDF, Rows, TransportMap, parameter
+from cswf_core.interfaces import FittedCDF, Rows, TransportMap, parameter
 from cswf_core.kernels.histogram import composed, counted, displaced, inverse, looked_up, positions
 from cswf_core.kernels.rows import Counted
+from cswf_plugins.cdfs.partial import PartialFit
 
 
 def _power_of_two(_instance: Any, attribute: attrs.Attribute[Any], value: int) -> None:
@@ -62,7 +63,7 @@ class Tables(TransportMap):
 
 
 @attrs.frozen(kw_only=True)
-class Histogram(CDFEstimator):
+class Histogram(PartialFit):
     """Counts in equal bins."""
 
     bins: int = parameter(

@@ -13,7 +13,7 @@ from typing import Literal
 import attrs
 from torch import Tensor
 
-from cswf_core.interfaces import CDFEstimator, FittedCDF, parameter
+from cswf_core.interfaces import FittedCDF, parameter
 from cswf_core.kernels.sorting import (
     interpolated_cdf,
     interpolated_icdf,
@@ -21,6 +21,7 @@ from cswf_core.kernels.sorting import (
     released_cdf,
     released_icdf,
 )
+from cswf_plugins.cdfs.partial import PartialFit
 
 
 @attrs.frozen(eq=False)
@@ -55,7 +56,7 @@ class ReleasedRows(FittedCDF):
 
 
 @attrs.frozen(kw_only=True)
-class Sorted(CDFEstimator):
+class Sorted(PartialFit):
     """Sorted values with linear interpolation."""
 
     rank: Literal["paper", "half", "released"] = parameter(

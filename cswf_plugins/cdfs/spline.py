@@ -18,9 +18,10 @@ from typing import Literal
 import attrs
 from torch import Tensor
 
-from cswf_core.interfaces import CDFEstimator, FittedCDF, parameter
+from cswf_core.interfaces import FittedCDF, parameter
 from cswf_core.kernels.sorting import released_icdf
 from cswf_core.kernels.splines import paces, quantiles, released_spline_cdf, spline_cdf, spline_icdf
+from cswf_plugins.cdfs.partial import PartialFit
 
 
 @attrs.frozen(eq=False)
@@ -57,7 +58,7 @@ class ReleasedSplineRows(FittedCDF):
 
 
 @attrs.frozen(kw_only=True)
-class Spline(CDFEstimator):
+class Spline(PartialFit):
     """A monotone spline through quantiles."""
 
     knots: int = parameter(

@@ -21,8 +21,8 @@ class JointDirections(ConditionEncoder):
     )
     joint: Literal["uniform", "equal", "dimension", "full"] = parameter(
         "lengths of θ_x and θ_y: 'uniform' makes θ uniform on the joint sphere (Algorithm 1), 'equal' gives "
-        "both the same (paper, section 6.2), 'dimension' has |θ_x|² = d/(d+l) with d of the stage's grid, 'full' "
-        "with d of the whole image (released code)",
+        "both the same (paper, section 6.2), 'dimension' has |θ_x|² = d/(d+l) with d of the stage's grid, "
+        "'full' with d of the whole image (released code)",
         default="uniform",
     )
 
