@@ -176,6 +176,7 @@ class CheckedCondition(Adapter, ConditionEncoder):
             raise self._fault("amplifier", "a finite number ξ", repr(amplifier))
         self.amplifier = amplifier
         self.full_dimension, self.dequantised = plugin.full_dimension, plugin.dequantised
+        self.carries_held_out = plugin.carries_held_out
 
     def length(self, data: Dataset) -> int:
         """Return l, the dimension of Y."""

@@ -153,11 +153,10 @@ def first_particles(
         shape = (data.space.dimension, count + settings.offline)
         x = gaussian(Key(settings.seed, "start"), shape, like) * settings.scale
         conditions = parts.condition.draw(data, count, Key(settings.seed, "labels").open())
-    if settings.offline:
-        refuse_offline(start, settings)
-        draw = Key(settings.seed, "offline labels").open()
-        others = parts.condition.draw(data, settings.offline, draw)
-        conditions = Conditions.joined([conditions, others])
+        if settings.offline:
+            draw = Key(settings.seed, "offline labels").open()
+            carried = parts.condition.draw(data, settings.offline, draw)
+            conditions = Conditions.joined([conditions, carried])
     conditions = conditions.to(device, settings.dtype)
     if not bool(torch.isfinite(x).all()):
         raise RunError(
@@ -175,14 +174,6 @@ def first_particles(
                 "seen: complete new images from a saved model"
             )
     return Particles(x.contiguous(), conditions, settings.clip), observation
-
-
-def refuse_offline(start: Dataset | None, settings: Settings) -> None:
-    """Raise `RunError` if particles that are carried along have no place to begin."""
-    if start is not None:
-        raise RunError(
-            f"{settings.called('offline')} particles begin as noise, and these data say where to begin"
-        )
 
 
 def originals(data: Dataset, settings: Settings, conditions: Conditions, like: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import attrs
 import torch
@@ -141,11 +141,24 @@ class Plan(abc.ABC):
     def samples(self, step: int) -> Samples:
         """Return the particles and data that a step's distributions are fitted to."""
         setup, cdf = self.setup, self.setup.cdf
-        M = len(setup.particles) - setup.settings.offline
+        counted = self._counted
+        M = len(setup.particles) if counted is None else len(counted)
         particles = self._part(cdf.particles, M, step, 0)
-        if particles is None and setup.settings.offline:
-            particles = torch.arange(M, device=setup.data_x.device)
+        if particles is None:
+            particles = counted
+        elif counted is not None:
+            particles = counted[particles]
         return Samples(particles, self._part(cdf.data, setup.data_x.shape[1], self.draw_number(step), 1))
+
+    @cached_property
+    def _counted(self) -> Tensor | None:
+        """The particles that take part in F_p, by their numbers; None: all of them."""
+        particles, offline = self.setup.particles, self.setup.settings.offline
+        origin = particles.conditions.origin
+        if self.setup.sampler.condition.carries_held_out and origin is not None:
+            seen = (origin >= 0).nonzero()[:, 0]
+            return None if len(seen) == len(origin) else seen
+        return torch.arange(len(particles) - offline, device=self.setup.data_x.device) if offline else None
 
     def _part(self, part: Part | None, count: int, step: int, index: int) -> Tensor | None:
         """Return the numbers of a random part of `count` samples; None: all of them."""
@@ -158,7 +171,7 @@ class Plan(abc.ABC):
     @property
     def fits_all(self) -> bool:
         """Whether F_p and F_q are fitted to all particles and data, at every step."""
-        return self.setup.settings.offline == 0 and self.setup.cdf.particles is self.setup.cdf.data is None
+        return self._counted is None and self.setup.cdf.particles is None and self.setup.cdf.data is None
 
     def condition_noise(self, step: int) -> Tensor | None:
         """Return the noise of a step in the data's conditions (l×N), where they are dequantised."""

@@ -49,6 +49,9 @@ MARGIN = 0.75
 LOOK_CLOSER = 1.25
 """From this ηλ on, as the first rounds estimate it, the others follow: they may fall short by a third."""
 
+FEW = 16
+"""Steps from which on a stage's step size is looked at: in fewer, errors cannot grow far."""
+
 NEAR = 1.85
 """From this ηλ on steps are shortened: the estimate may fall short by some hundredths of 2."""
 
@@ -152,10 +155,11 @@ def safe_step(sampler: DirectionSampler, key: Key) -> SafeStep:
     """Estimate λ of a stage's directions, and by how much its steps have to be shortened."""
     stage = sampler.stage
     d, H, eta = sampler.coordinates.space.dimension, stage.directions, stage.step_size
-    if stage.steps == 0 or eta <= 0:
+    uneven = sampler.sampler.tempered or stage.tempered
+    if stage.steps < (1 if uneven else FEW) or eta <= 0:
         return SafeStep(1 / d)
     eigenvalue = largest_eigenvalue(sampler, key)
-    if sampler.sampler.tempered or stage.tempered:
+    if uneven:
         return SafeStep(eigenvalue, min(1.0, longest_step(eigenvalue, d, H) / eta))
     share = sampler.mean_square_length(attrs.evolve(key, role="weights"))
     if eta * eigenvalue * share > LOOK_CLOSER:

@@ -28,6 +28,8 @@ class ConditionEncoder(abc.ABC):
     """ξ. The larger, the closer the joint flow is to one flow per condition; 0 ignores the condition."""
     full_dimension: bool = False
     """Whether `weights` gets the d of the data, and not that of the stage's grid."""
+    carries_held_out: bool = False
+    """Whether particles that see held-out samples are carried along, and take no part in F_p."""
     dequantised: bool = False
     """Whether ξ y of the data gets uniform noise as wide as the data's bins, anew at every step."""
 

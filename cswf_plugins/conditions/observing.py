@@ -21,6 +21,15 @@ class Observing(WithoutVector):
     amplifier: float = parameter("ξ: how much what is seen is stretched; 0 ignores it", default=1.0, at_least=0)
     held_out: int = parameter("held-out images that some of the particles complete", default=0, at_least=0)
     completions: int = parameter("particles for each of them", default=5, at_least=1)
+    carried: bool = parameter(
+        "whether these particles are carried along, and take no part in F_p: the paper's offline samples",
+        default=False,
+    )
+
+    @property
+    def carries_held_out(self) -> bool:  # type: ignore[override]
+        """Whether particles that see held-out images take no part in F_p."""
+        return self.carried
 
     def draw(self, data: Dataset, count: int, draw: Draw) -> Conditions:
         """Return the image that each particle completes: held-out ones first, then random ones of the data."""

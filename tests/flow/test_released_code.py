@@ -1,0 +1,187 @@
+"""The engine against the authors' released code: one step of it in 13 small cases, as numbers.
+
+`released_code.npz` has, for each case, the particles before and after a step of the released transport layer
+(JAX on a CPU, float64), and its directions, data and noise; `CASE/NAME` are its keys. Data are bytes, other
+numbers are rounded to float32 but for the spline's, and of the particles after the step some are there. What
+a case does not have is that of the case it is `like`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+import torch
+
+from cswf_core.flow.flow import Flow
+from cswf_core.flow.plan import ExactPlan
+from cswf_core.flow.settings import Parts, Settings
+from cswf_core.interfaces import BIN, Conditions, Dataset, ProjectionSampler, Space
+from cswf_plugins.cdfs.sorted import Sorted
+from cswf_plugins.cdfs.spline import Spline
+from cswf_plugins.conditions.mask import Mask
+from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.schedules.constant import Constant
+from cswf_plugins.schedules.pyramid import Entry, Pyramid
+
+ARRAYS = np.load(Path(__file__).with_name("released_code.npz"))
+CASES = sorted({key.partition("/")[0] for key in ARRAYS.files})
+
+
+class Case:
+    """The numbers of a case, float64."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __contains__(self, key: str) -> bool:
+        return f"{self.name}/{key}" in ARRAYS
+
+    def __getitem__(self, key: str) -> torch.Tensor:
+        if key not in self:
+            return Case(str(ARRAYS[f"{self.name}/like"]))[key]
+        array = ARRAYS[f"{self.name}/{key}"]
+        return torch.from_numpy(np.array(array, np.float64 if array.dtype == np.float32 else array.dtype))
+
+    @property
+    def space(self) -> Space:
+        return Space(tuple(self["shape"].tolist()))
+
+    @property
+    def data(self) -> Dataset:
+        labels = self["labels"].long() if "labels" in self else None
+        return Dataset(
+            x=self["data"].double() * BIN - 1,
+            space=self.space,
+            conditions=Conditions(labels=labels),
+            classes=() if labels is None else tuple("0123456789"),
+            bin_width=BIN if "noise" in self else 0.0,
+        )
+
+    @property
+    def start(self) -> Dataset:
+        """The particles before the step; those that are carried along come last."""
+        x = self["start"]
+        if "offline_start" in self:
+            x = torch.cat([x, self["offline_start"]], dim=1)
+        labels = self["particle_labels"].long() if "particle_labels" in self else None
+        origin = self["origin"].long() if "origin" in self else None
+        return Dataset(x=x, space=self.space, conditions=Conditions(labels=labels, origin=origin))
+
+
+@attrs.frozen(eq=False)
+class Filters(ProjectionSampler):
+    """The filters of a case, on the stage's grid; other draws, for the largest eigenvalue, are uniform."""
+
+    rows: torch.Tensor
+
+    def sample(self, space, count, draw):
+        if draw.key.role != "directions":
+            return draw.sphere(count, space.dimension)
+        return self.rows / self.rows.norm(dim=1, keepdim=True)
+
+    def patched(self, patch, dilation=1):
+        return self
+
+
+@attrs.frozen(kw_only=True)
+class Labels(OneHot):
+    """Labels with the θ_y of a case."""
+
+    theta_y: torch.Tensor
+
+    def directions(self, length, count, draw):
+        return self.theta_y if draw.key.role == "theta_y" else super().directions(length, count, draw)
+
+
+def condition_of(case: Case):
+    if "theta_y" in case:
+        rule = {"joint": "full", "dequantise": "noise" in case, "amplifier": 10.0}
+        return Labels(theta_y=case["theta_y"] / case["theta_y"].norm(dim=1, keepdim=True), **rule)
+    if "mask" in case:
+        return Mask(hidden="right" if "right" in case.name else "bottom")
+    return NoCondition()
+
+
+def schedule_of(case: Case):
+    k, H = int(case["k"]), len(case["filters"])
+    if k < 0:
+        return Constant(steps=1, directions=H, step_size=float(min(case.space.dimension, H)))
+    entry = Entry.from_text(f"({k}×{k}) [{k}]")
+    return Pyramid(entries=(entry,), steps=1, directions=H, step_size="released")
+
+
+class RecordedNoise(ExactPlan):
+    """A plan whose noise in the data and in their labels is that of a case."""
+
+    def __init__(self, setup, noise):
+        super().__init__(setup)
+        self.noise = noise
+
+    def _noisy(self, step, clock):
+        d = self.setup.data.space.dimension
+        return self.setup.sampler.coordinates.enter_data(self.setup.data_x + self.noise[:d])
+
+    def condition_noise(self, step):
+        wanted = super().condition_noise(step) is not None
+        return self.noise[self.setup.data.space.dimension :] if wanted else None
+
+
+def flow_of(case: Case, **changes) -> Flow:
+    cdf = Spline(rule="released", knots=101) if case.name == "spline_100" else Sorted(rank="released")
+    parts = {
+        "condition": condition_of(case),
+        "projection": Filters(case["filters"]),
+        "cdf": cdf,
+        "schedule": schedule_of(case),
+    }
+    settings = Settings(
+        dtype=torch.float64,
+        offline=case["offline_start"].shape[1] if "offline_start" in case else 0,
+    )
+    plan = (lambda setup: RecordedNoise(setup, case["noise"])) if "noise" in case else None
+    return Flow(case.data, Parts(**{**parts, **changes}), settings, start=case.start, plan=plan)
+
+
+def deviation(flow: Flow, case: Case) -> float:
+    """By how much particles are off the released code's after a step."""
+    flow.run()
+    gaps = [(flow.samples().x, case["end"])]
+    if "offline_end" in case:
+        gaps.append((flow.offline_samples().x, case["offline_end"]))
+    return max(float((got[:, : end.shape[1]] - end).abs().max()) for got, end in gaps)
+
+
+def test_all_cases_are_there():
+    assert len(CASES) == 13
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_is_that_of_the_released_code(name):
+    case = Case(name)
+    flow = flow_of(case)
+    (stage,) = flow.stages
+    assert stage.step_size == pytest.approx(float(case["step"]) * case.space.dimension)
+    assert deviation(flow, case) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("unconditional_fraction", {"cdf": Sorted(rank="half")}),
+        ("unconditional_fraction", {"cdf": Sorted()}),
+        ("spline_100", {"cdf": Spline(knots=101)}),
+        ("class_pyramid_7", {"joint": "dimension"}),
+        ("class_dequantised", {"dequantise": False}),
+    ],
+)
+def test_other_rules_are_not_those_of_the_released_code(name, changes):
+    """What the comparison can see: each of these differs by far more than it allows."""
+    case = Case(name)
+    condition = {key: changes[key] for key in ("joint", "dequantise") if key in changes}
+    if condition:
+        changes = {"condition": attrs.evolve(condition_of(case), **condition)}
+    assert deviation(flow_of(case, **changes), case) > 1e-4
