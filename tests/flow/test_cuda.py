@@ -10,7 +10,7 @@ from cswf_core.errors import OutOfMemoryError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.transport import TableRequest
-from cswf_core.interfaces import Conditions, Dataset, Key, Space
+from cswf_core.interfaces import Conditions, Dataset, Key, Part, Space
 from cswf_core.kernels.blocks import padded
 from cswf_core.online import Online
 from cswf_plugins.cdfs.histogram import Histogram
@@ -50,6 +50,7 @@ def test_a_gpu_gives_the_same_samples_as_a_cpu(condition, dtype, tolerance):
 
 SAMPLERS = [
     ConvStack(),
+    ConvStack(width=6),
     HighPass(of=LocallyConnected()),
     Orthogonal(patch=3),
     DataCovariance(patch=3),
@@ -257,3 +258,47 @@ def test_tables_are_the_same_on_a_gpu_recorded_or_not(condition, request_, monke
             torch.testing.assert_close(
                 one.positions[..., middle], third.positions[..., middle], atol=0.1, rtol=0
             )
+
+
+FAITHFUL = {
+    "clipped": ({"clip": 0.9}, {}),
+    "carried along": ({"offline": 300}, {}),
+    "of a part": ({}, {"cdf": Histogram(bins=512, particles=Part(share=0.5), data=Part(count=2000))}),
+    "noisy labels": ({}, {"condition": OneHot(joint="full", dequantise=True, theta="laplace")}),
+    "networks": ({}, {"projection": ConvStack(width=6, covering="placed")}),
+}
+
+
+@pytest.mark.parametrize("name", FAITHFUL)
+def test_options_of_the_released_code_give_nearly_the_same_in_half_precision(name):
+    """Half precision against float32 on the GPU, in a pyramid; both end as near to the data."""
+    settings, changes = FAITHFUL[name]
+    x = Key(2, "x").open().integers(256, 192, 3000).float() / 128 - 1
+    labels = torch.arange(3000) % 10
+    data = Dataset(
+        x=x * labels.float() / 9,
+        space=Space((3, 8, 8)),
+        conditions=Conditions(labels=labels),
+        classes=tuple("0123456789"),
+        bin_width=1 / 128,
+    )
+    entries = tuple(map(Entry.from_text, ("(2×2) [dense]", "(4×4) [3]", "(8×8) [5, 3]")))
+    schedule = Pyramid(entries=entries, steps=10, directions=640, step_size="released")
+    parts = {"condition": NoCondition(), "projection": ConvStack(), "cdf": Histogram(bins=512), **changes}
+    distances, samples = [], []
+    for half in (False, True):
+        flow = Flow(
+            data, Parts(**parts, schedule=schedule), Settings(count=2000, half=half, **settings), device="cuda"
+        )
+        states = list(flow)
+        assert (flow.products == "float16") == half
+        distances.append(float(states[-1].distance))
+        samples.append(flow.samples().x)
+        assert samples[-1].shape[1] == 2000
+        if "offline" in settings:
+            assert flow.offline_samples().x.std() == pytest.approx(float(samples[-1].std()), rel=0.05)
+        if "clip" in settings:
+            assert float(samples[-1].abs().max()) <= 0.9
+    assert distances[0] == pytest.approx(distances[1], rel=0.05)
+    assert float(samples[0].std()) == pytest.approx(float(samples[1].std()), rel=0.01)
+    assert distances[1] < 0.2
