@@ -14,6 +14,7 @@ than 2/λ. A flow whose steps grow all the same is stopped.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
 
 import attrs
@@ -46,8 +47,8 @@ FEWEST, MOST = 1024, 8192
 MARGIN = 0.75
 """How close to the limit 2 / (λ (1 + (d−1)/H)) a step may come."""
 
-LOOK_CLOSER = 1.25
-"""From this ηλ on, as the first rounds estimate it, the others follow: they may fall short by a third."""
+LOOK_CLOSER = 1.3
+"""From this ηλ on, as the first rounds estimate it, the others follow: they may fall short of 1.85 by so much."""
 
 FEW = 16
 """Steps from which on a stage's step size is looked at: in fewer, errors cannot grow far."""
@@ -68,15 +69,16 @@ NOTICEABLE = 1 / 50
 """Steps shorter than this share of the data's mean length may grow: that is noise."""
 
 
-def largest_eigenvalue(sampler: DirectionSampler, key: Key, *, closely: bool = False) -> float:
+def largest_eigenvalue(sampler: DirectionSampler, key: Key, *, closely_above: float = math.inf) -> float:
     """Estimate the largest eigenvalue λ of E[θθᵀ], θ = U t / ‖U t‖, by power iteration on fresh directions.
 
     In the stage's coordinates v ← E[s² t (t·Gv)], with s = 1/‖U t‖, and λ = E[(s t·Gv)²] / v·Gv. A round's
     directions are few, and v has noise in it: where other eigenvalues are nearly as large the estimate falls
     short by a tenth, and by a third at worst.
 
-    `closely` goes on with more directions at once: their own largest eigenvalue is too large, and λ as fresh
-    directions estimate it along its eigenvector too small; half-way is right within some hundredths.
+    An estimate above `closely_above` is looked at again with more directions at once: their own largest eigenvalue
+    is too large, and λ as fresh directions estimate it along its eigenvector too small; half-way is right within
+    some hundredths.
     """
     d, like = sampler.coordinates.space.dimension, sampler.like
     v = key.open(like.device, like.dtype).normal(d, 1)
@@ -86,7 +88,7 @@ def largest_eigenvalue(sampler: DirectionSampler, key: Key, *, closely: bool = F
         v = v / torch.linalg.vector_norm(v)
         estimates.append(float(estimate))
     first = sum(estimates[-(ROUNDS // 3) :]) / (ROUNDS // 3)
-    if not closely:
+    if first <= closely_above:
         return max(first, 1 / d)
     moments = _second_moments(sampler, [attrs.evolve(key, step=ROUNDS + number) for number in range(GATHERED)])
     for _ in range(ITERATIONS):
@@ -158,13 +160,11 @@ def safe_step(sampler: DirectionSampler, key: Key) -> SafeStep:
     uneven = sampler.sampler.tempered or stage.tempered
     if stage.steps < (1 if uneven else FEW) or eta <= 0:
         return SafeStep(1 / d)
-    eigenvalue = largest_eigenvalue(sampler, key)
     if uneven:
+        eigenvalue = largest_eigenvalue(sampler, key)
         return SafeStep(eigenvalue, min(1.0, longest_step(eigenvalue, d, H) / eta))
     share = sampler.mean_square_length(attrs.evolve(key, role="weights"))
-    if eta * eigenvalue * share > LOOK_CLOSER:
-        eigenvalue = largest_eigenvalue(sampler, key, closely=True)
-    eigenvalue *= share
+    eigenvalue = share * largest_eigenvalue(sampler, key, closely_above=LOOK_CLOSER / (eta * share))
     if not NEAR < eta * eigenvalue <= MISTAKEN:
         return SafeStep(eigenvalue)
     factor = min(1.0, longest_step(eigenvalue, d, H) / eta)

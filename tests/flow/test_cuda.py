@@ -285,7 +285,7 @@ def test_options_of_the_released_code_give_nearly_the_same_in_half_precision(nam
     entries = tuple(map(Entry.from_text, ("(2×2) [dense]", "(4×4) [3]", "(8×8) [5, 3]")))
     schedule = Pyramid(entries=entries, steps=10, directions=640, step_size="released")
     parts = {"condition": NoCondition(), "projection": ConvStack(), "cdf": Histogram(bins=512), **changes}
-    distances, samples = [], []
+    distances, samples, carried = [], [], []
     for half in (False, True):
         flow = Flow(
             data, Parts(**parts, schedule=schedule), Settings(count=2000, half=half, **settings), device="cuda"
@@ -296,9 +296,10 @@ def test_options_of_the_released_code_give_nearly_the_same_in_half_precision(nam
         samples.append(flow.samples().x)
         assert samples[-1].shape[1] == 2000
         if "offline" in settings:
-            assert flow.offline_samples().x.std() == pytest.approx(float(samples[-1].std()), rel=0.05)
+            carried.append(float(flow.offline_samples().x.std()))
         if "clip" in settings:
             assert float(samples[-1].abs().max()) <= 0.9
+    assert carried == [] or carried[0] == pytest.approx(carried[1], rel=0.01)
     assert distances[0] == pytest.approx(distances[1], rel=0.05)
     assert float(samples[0].std()) == pytest.approx(float(samples[1].std()), rel=0.01)
     assert distances[1] < 0.2

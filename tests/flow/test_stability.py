@@ -38,7 +38,7 @@ def test_a_closer_look_at_the_largest_eigenvalue_is_right_within_some_hundredths
     """The exact numbers are from 800,000 directions: half to find the vector, half to measure along it."""
     flow = single_stage(entry)
     (stage,) = flow.stages
-    closely = largest_eigenvalue(flow.sampler(stage), Key(0, "gain"), closely=True)
+    closely = largest_eigenvalue(flow.sampler(stage), Key(0, "gain"), closely_above=0.0)
     assert stage.step_size * closely == pytest.approx(exact, rel=0.06)
 
 
