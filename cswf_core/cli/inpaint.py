@@ -17,7 +17,12 @@ from cswf_core.runs.progress import WorkProgress, say
 
 @click.command()
 @click.argument("path", metavar="RUN|MODEL", type=click.Path(path_type=Path))
-@click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("images", metavar="[IMAGE]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--held-out",
+    type=click.IntRange(min=1),
+    help="Complete the first so many images that the model's data hold out, instead of pictures from a disk.",
+)
 @click.option(
     "--mask",
     type=click.Path(path_type=Path),
@@ -36,6 +41,7 @@ from cswf_core.runs.progress import WorkProgress, say
 def inpaint(
     path: Path,
     images: tuple[Path, ...],
+    held_out: int | None,
     mask: Path | None,
     count: int,
     resize: bool,
@@ -46,15 +52,21 @@ def inpaint(
     quiet: bool,
     plugins_dir: Path | None,
 ) -> None:
-    """Complete images from a disk with a saved model whose condition sees a part of an image.
+    """Complete images with a saved model whose condition sees a part of an image: pictures, or held-out data.
 
     What is seen is what the model's recipe says: some of the pixels, a small version, the luminance. The
     picture shows what is seen, the completions and the original, a row for each image.
     """
     prepare(quiet=quiet)
+    if bool(images) == (held_out is not None):
+        raise click.UsageError("give pictures (IMAGE…) or --held-out N, one of the two")
     model = load_model(path, plugins_dir=plugins_dir)
     model.refuse_unless_completing()
-    pixels = read_images(images, model.space, resize=resize)
+    if held_out is None:
+        pixels, names = read_images(images, model.space, resize=resize), [image.stem for image in images]
+    else:
+        pixels = model.held_out_images(held_out)
+        names = [f"held-out-{number:05}" for number in range(held_out)]
     observable = None if mask is None else read_mask(mask, model.space, resize=resize)
     places = destinations(out, [Path("completions.npz"), Path("completions.png")], model.space, force=force)
     observed = model.observation(pixels, mask=observable, seed=seed)
@@ -62,6 +74,6 @@ def inpaint(
         completed = model.complete(
             pixels, mask=observable, count=count, seed=seed, device=device, tell=progress.tell
         )
-    write_completions(completed, pixels, observed, [image.stem for image in images], places)
+    write_completions(completed, pixels, observed, names, places)
     if not quiet:
         say(f"{len(completed):,} completions: see {', '.join(map(str, places))}")

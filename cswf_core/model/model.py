@@ -10,7 +10,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.errors import CswfError, RunError
+from cswf_core.errors import CswfError, DataError, RunError
 from cswf_core.flow.particles import balanced, first_particles, originals
 from cswf_core.flow.settings import Settings
 from cswf_core.flow.transport import TableRequest
@@ -173,6 +173,17 @@ class Model:
                 f"SHA-256 is {data.digest()[:12]}…, was {self.header.data.sha256[:12]}…"
             )
         return data
+
+    def held_out_images(self, count: int) -> Tensor:
+        """Load the first `count` images that the model's data hold out: m×C×H×W bytes."""
+        held_out = self.data().held_out
+        available = 0 if held_out is None else len(held_out)
+        if held_out is None or count > available:
+            raise DataError(
+                f"{count:,} held-out images are wanted, and the data of '{self.recipe.data.name}' hold out "
+                f"{available:,}"
+            )
+        return held_out.take(torch.arange(count)).images()
 
     def steps(self) -> Iterable[SavedStep]:
         """Yield the saved steps, one at a time."""

@@ -14,7 +14,7 @@ from cswf_core.model import Model
 from cswf_core.recipe import load_recipe
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
-from tests.conftest import read_json
+from tests.conftest import read_json, skip_without
 
 SMALL = ("model.save=true", "model.knots=12", "schedule.steps=10", "evaluate.metrics=[]", "outputs.frames=0")
 
@@ -134,6 +134,26 @@ def test_images_are_completed_and_shown_between_what_is_seen_and_the_original(fi
         assert found["mask"].shape == (1, 1, 8, 8)
     with Image.open("completions.png") as shown:
         assert shown.width > 5 * 40
+
+
+def test_pictures_or_held_out_images_are_completed_and_not_both(filling, cswf, tmp_path):
+    image = digit(tmp_path / "zero.png")
+    assert "one of the two" in cswf.refusal("inpaint", filling)
+    assert "one of the two" in cswf.refusal("inpaint", filling, image, "--held-out", "2")
+    assert "hold out 0" in cswf.refusal("inpaint", filling, "--held-out", "2")
+
+
+def test_held_out_images_are_completed(cswf):
+    skip_without("mnist")
+    sizes = ["data.count=100", "particles.count=60", "schedule.scale=0.01", "schedule.directions=50"]
+    few = ["condition.held_out=0", "outputs.frames=0", "model.save=true", "evaluate.metrics=[]"]
+    cswf.output("run", "mnist-inpainting", *sizes, *few, "--out", "halves", "--quiet", "--device", "cpu")
+    printed = cswf.output("inpaint", "halves", "--held-out", "3", "--count", "2", "--device", "cpu")
+    assert "6 completions" in printed
+    with np.load("completions.npz") as completed:
+        assert completed["images"].shape == (6, 1, 28, 28)
+        assert completed["origin"].tolist() == [0, 0, 1, 1, 2, 2]
+    assert "10,000" in cswf.refusal("inpaint", "halves", "--held-out", "10001")
 
 
 def test_a_mask_from_a_disk_says_what_to_fill_in(filling, cswf, tmp_path):
