@@ -161,7 +161,7 @@ def test_every_mistake_is_reported_in_one_go(complaints):
         "mine.yaml:4:34: outputs.columns must be a whole number, got 2.5",
         "mine.yaml:1:7: unknown dataset 'digit'; did you mean 'digits'?",
         "mine.yaml:2:38: condition.amplifier must be a number, got the text 'loud'",
-        "mine.yaml:2:51: condition.joint must be one of 'uniform', 'equal', 'dimension', "
+        "mine.yaml:2:51: condition.joint must be one of 'uniform', 'equal', 'dimension', 'full', "
         "got the text 'unifrom'; did you mean 'uniform'?",
         "mine.yaml:1:1: missing key 'schedule'",
         "mine.yaml:8:21: evaluate.metrics must be a list of metrics",
