@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -11,10 +12,16 @@ import pytest
 from PIL import Image
 
 from cswf_core.flow import stability
-from cswf_core.interfaces import Key, Space, Stage
+from cswf_core.flow.flow import Flow
+from cswf_core.flow.stability import largest_eigenvalue, safe_step
+from cswf_core.interfaces import Key, ProjectionSampler, Space, Stage
 from cswf_core.recipe import Recipe, build_flow, builtin_recipes, choose, load_recipe
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
+from cswf_plugins.projections.conv_stack import ConvStack
+from cswf_plugins.projections.locally_connected import LocallyConnected
+from cswf_plugins.projections.patches import covers
+from cswf_plugins.projections.uniform import Uniform
 from tests.conftest import skip_without
 
 ALL = sorted(builtin_recipes())
@@ -86,12 +93,23 @@ def on_random_data(recipe: Recipe) -> Recipe:
     return attrs.evolve(recipe, particles=attrs.evolve(recipe.particles, count=10, offline=offline))
 
 
+FLOWS: dict[str, list[Flow]] = {}
+
+
+def flows_of(recipe: Recipe) -> list[Flow]:
+    """The flows of a recipe and of its variants, on random data, built once."""
+    if recipe.name not in FLOWS:
+        each = (recipe, *recipe.variants.values())
+        FLOWS[recipe.name] = [build_flow(on_random_data(one), device="cpu") for one in each]
+    return FLOWS[recipe.name]
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_every_recipe_and_its_variants_make_a_flow(name, recipes):
     assert recipes[name].name == name
     assert recipes[name].description
-    for recipe in (recipes[name], *recipes[name].variants.values()):
-        flow = build_flow(on_random_data(recipe), device="cpu")
+    each = (recipes[name], *recipes[name].variants.values())
+    for recipe, flow in zip(each, flows_of(recipes[name]), strict=True):
         assert (flow.count, len(flow.particles)) == (10, 10 + min(3, recipe.particles.offline))
         assert flow.data.space.shape == SHAPES.get(recipe.data.name, flow.data.space.shape)
         stages = recipe.schedule.part.stages(flow.data.space, recipe.projection.part)
@@ -301,6 +319,71 @@ def test_the_tables_of_the_released_recipes_are_the_released_code_s(recipes):
     }  # fmt: skip
     for data, table in tables.items():
         assert entries(recipes[f"{data}-unconditional-released"]) == table
+
+
+def grid_of(stage: Stage, space: Space) -> Space:
+    """The grid that a stage's filters live on."""
+    return space if stage.upsampling is None else stage.upsampling.space
+
+
+def looked_at(recipes: dict[str, Recipe], sizes: range) -> Iterator[tuple[Flow, int]]:
+    """The stages whose step size the engine looks at, with grids of so many dimensions: flow and number."""
+    for recipe in recipes.values():
+        for flow in flows_of(recipe):
+            for index, stage in enumerate(flow.stages[: len(flow.stages) // flow.rounds]):
+                uneven = stage.tempered or flow.parts.projection.of_stage(stage).tempered
+                many = stage.steps >= stability.FEW or uneven
+                if many and grid_of(stage, flow.data.space).dimension in sizes:
+                    yield flow, index
+
+
+def filters_of(flow: Flow, stage: Stage) -> ProjectionSampler:
+    """A stage's projection, or another that draws the same filters on its grid: more stages are alike then."""
+    plugin = flow.parts.projection.of_stage(stage).plugin
+    if not isinstance(plugin, LocallyConnected | ConvStack):
+        return plugin
+    if not covers(plugin.patch, *grid_of(stage, flow.data.space).shape[1:]):
+        return attrs.evolve(plugin, covering="whole")
+    return Uniform() if plugin.covering == "whole" else plugin
+
+
+def laborious(plugin: ProjectionSampler) -> bool:
+    """Whether filters are those of deep networks."""
+    return isinstance(plugin, ConvStack) and plugin.width is not None and plugin.patch > 5
+
+
+@pytest.mark.parametrize(
+    ("sizes", "deep"),
+    [
+        (range(1, 150), False),
+        pytest.param(range(1, 150), True, marks=pytest.mark.slow),
+        pytest.param(range(150, 800), False, marks=pytest.mark.slow),
+        pytest.param(range(150, 800), True, marks=pytest.mark.slow),
+    ],
+    ids=["small grids", "small grids and networks", "larger grids", "larger grids and networks"],
+)
+def test_no_step_of_a_recipe_grows_along_the_directions_drawn_most(sizes, deep, recipes):
+    """η λ E[a²] is below 2 in every stage, where steps are shortened if they have to be.
+
+    λ does not depend on η and H: it is estimated once for all stages with the same filters on the same grid, by
+    other random numbers than the flow's. Grids of 800 dimensions and more would take hours on a CPU.
+    """
+    eigenvalues: dict[tuple[object, ...], float] = {}
+    products: dict[str, float] = {}
+    for flow, index in looked_at(recipes, sizes):
+        stage = flow.stages[index]
+        filters, grid = filters_of(flow, stage), grid_of(stage, flow.data.space)
+        if laborious(filters) != deep:
+            continue
+        key, sampler = (flow.data.space, grid, filters, stage.tempered), flow.sampler(stage)
+        if key not in eigenvalues:
+            eigenvalues[key] = largest_eigenvalue(sampler, Key(1, "another estimate"), closely=True)
+        eta = stage.step_size * sampler.mean_square_length(Key(1, "another mean"))
+        if eta * eigenvalues[key] >= 2:
+            eta *= safe_step(sampler, Key(flow.settings.seed, "gain", index)).factor
+        products[f"{flow.data.space.shape} {stage.name} {filters} {eta}"] = eta * eigenvalues[key]
+    assert len(eigenvalues) >= 5
+    assert {name: product for name, product in products.items() if product >= 2} == {}
 
 
 def test_the_ablations_vary_what_they_say(recipes):
