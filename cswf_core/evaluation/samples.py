@@ -27,7 +27,7 @@ from cswf_core.runs.folder import RunFolder
 SPLITS = ("train", "test")
 
 FILES = {"batched": "samples.npz", "offline": "samples-offline.npz"}
-"""A run's samples: the particles that flowed with the data, and those sampled from the saved model later."""
+"""A run's samples: the particles that F_p is made of, and those carried along or sampled from a saved model."""
 
 Array = NDArray[Any]
 
@@ -157,8 +157,8 @@ def _read_run(path: Path, kind: str) -> Generated:
     if not file.is_file():
         if kind == "offline":
             raise RunError(
-                f"{path} has no offline samples ({file.name}): `cswf sample {path}` draws some if the run has "
-                "saved a model; leave out --samples for its particles"
+                f"{path} has no offline samples ({file.name}): a run with particles.offline has some, and "
+                f"`cswf sample {path}` draws some from a saved model; leave out --samples for its particles"
             )
         facts = RunFolder(path).read_json("run.json")
         status = facts.get("status", "unknown") if isinstance(facts, dict) else "unknown"

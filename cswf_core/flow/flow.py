@@ -31,6 +31,7 @@ from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.memory import Budget, fitting
 from cswf_core.flow.particles import Particles, balanced, first_particles, mean_length, originals
 from cswf_core.flow.plan import ExactPlan, Move, Plan, StageSetup
+from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stability import SafeStep, Speeds, overflow, refuse_runaway, safe_step
 from cswf_core.flow.state import Position, Snapshot
@@ -39,9 +40,6 @@ from cswf_core.flow.target import StageCounts
 from cswf_core.interfaces import Conditions, Dataset, Key, Owner, Stage
 from cswf_core.kernels import gpu
 from cswf_core.plugins import watching
-
-Steps = int | Sequence[int] | None
-"""K of all stages of a round, or of each of them; None: what the schedule says."""
 
 READ_EVERY = 64
 """Steps of a stage after which a GPU's numbers are read, to see whether the flow runs away."""
@@ -481,36 +479,3 @@ def plan_for(settings: Settings, device: torch.device) -> type[Plan]:
     from cswf_core.flow.cuda.plan import HalfPlan  # needs Triton
 
     return HalfPlan
-
-
-@attrs.frozen(eq=False)
-class Retimed(Stage):
-    """A stage with another number of steps, over which the curve of its step size is stretched."""
-
-    of: Stage | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "of":  # while it is being made
-            raise AttributeError(name)
-        return getattr(self.of, name)  # what a schedule has given its own stages
-
-    def eta(self, step: int) -> float:
-        """Return η at the same fraction of the other stage."""
-        return self.step_size if self.of is None else self.of.eta(step * self.of.steps // self.steps)
-
-
-def with_steps(stages: Sequence[Stage], steps: Steps) -> list[Stage]:
-    """Return the stages of a round with other numbers of steps; with 0, a stage is passed over."""
-    each = [steps] * len(stages) if isinstance(steps, int) else steps
-    if each is None:
-        return list(stages)
-    if len(each) != len(stages) or min(each) < 0 or max(each) < 1:
-        raise RunError(
-            f"a round has {len(stages)} stages, and the steps given are {list(each)}: give one number for all, "
-            "or one for each, of which some may be 0"
-        )
-    plain = [{field.name: getattr(stage, field.name) for field in attrs.fields(Stage)} for stage in stages]
-    return [
-        Retimed(**{**fields, "steps": count}, of=stage)
-        for stage, fields, count in zip(stages, plain, each, strict=True)
-    ]

@@ -66,8 +66,8 @@ class ProjectionSampler(abc.ABC):
     """
 
     tempered: bool = False
-    """Whether E[θθᵀ] is far from even: then the engine estimates its largest eigenvalue λ at each stage and
-    takes no step longer than 1/λ, so that the flow cannot run away along the directions drawn most."""
+    """Whether E[θθᵀ] is far from even on purpose: then no step is longer than 1/λ, λ being its largest
+    eigenvalue, which the engine estimates. Elsewhere steps are shortened only where they would grow."""
     sees_data: bool = False
     """Whether `fitted` is overridden: then directions depend on the data, and the engine shows it these."""
 

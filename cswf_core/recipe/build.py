@@ -67,8 +67,9 @@ def build_flow(
     """
     chosen = choose_device(device)
     data = load_data(recipe)
+    count = recipe.particles.count if recipe.particles.count is not None else len(data)
     settings = Settings(
-        count=recipe.particles.count if recipe.particles.count is not None else len(data),
+        count=count,
         offline=recipe.particles.offline,
         scale=recipe.particles.scale,
         clip=recipe.particles.clip,
@@ -81,7 +82,7 @@ def build_flow(
     )
     with _data_fitting():
         draw = Key(recipe.seed, "start").open(dtype=settings.dtype)
-        start = recipe.data.checked.start(data, settings.count + settings.offline, draw)
+        start = recipe.data.checked.start(data, count + settings.offline, draw)
     watching = [*recipe.registry.observers(), *observers]
     online = None if recipe.online is None else Online(recipe.online.sets, counts)
     parts = parts_of(recipe)

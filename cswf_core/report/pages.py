@@ -27,7 +27,7 @@ GENERATOR = "cswf report"
 
 SCRIPTS = ("start.js", "film.js", "curves.js")
 
-OFFLINE = "From new noise through the saved maps, without the data."
+OFFLINE = "Particles of which F_p was not made: carried along by the run, or drawn later from its saved model."
 
 NEIGHBOURS = "nearest-neighbours.png"
 
@@ -98,11 +98,11 @@ def _made(make: Callable[[], str], folders: str) -> str:
 
 
 def _run_page(run: Run) -> str:
-    offline = {"samples-offline.png": f"Samples that the model of {run.label} has made later"}
+    offline = {"samples-offline.png": f"Offline samples of {run.label}"}
     completed = {"completions.png": "What was seen, completions, and the original, row by row"}
     sections = [
         _samples(run),
-        _drawings(run, "offline", "New samples from its model", offline, note=OFFLINE),
+        _drawings(run, "offline", "Offline samples", offline, note=OFFLINE),
         _flow(run),
         _curves([run]),
         _metrics(run),

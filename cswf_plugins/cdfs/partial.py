@@ -12,8 +12,8 @@ class PartialFit(CDFEstimator):
     """An estimator that says how many particles and data it is fitted to; the engine draws these."""
 
     particles: Part | None = parameter(
-        "the particles that F_p is fitted to, {share: 0.1} or {count: 50000} of them, drawn anew at every step; "
-        "all if left out",
+        "the particles that F_p is fitted to: {share: 0.1} or {count: 50000} of them, drawn anew at every "
+        "step; all if left out",
         default=None,
     )
     data: Part | None = parameter("the data that F_q is fitted to, likewise; all if left out", default=None)

@@ -45,5 +45,10 @@ class Observing(WithoutVector):
                 f"{completing:,} particles, and there are {count:,}; raise particles.count, or lower "
                 "condition.held_out"
             )
+        if self.carried and completing == count:
+            raise DataError(
+                f"all {count:,} particles complete held-out images and are carried along, and none is left for "
+                "F_p; raise particles.count, or lower condition.held_out"
+            )
         held_out = torch.repeat_interleave(-1 - torch.arange(self.held_out), self.completions)
         return Conditions(origin=torch.cat([held_out, draw.integers(len(data), count - completing)]))

@@ -6,7 +6,7 @@ whole grid; with `covering: placed` it is placed and cut off like any other, as 
 Cost: C·S² normal numbers per direction; products are still dense.
 When not to use it: alone, for images with a global structure. Patches get texture right and nothing beyond
 them, so a `pyramid` has to come first. Placed patches as large as the grid see its middle about twice as often
-as its rim; a pyramid's step size C·k² is then slightly too long for some grids, and wants a `factor` of 0.8.
+as its rim; where a pyramid's step size C·k² is too long for that, the engine shortens the steps and says so.
 """
 
 from __future__ import annotations
