@@ -48,7 +48,7 @@ MARGIN = 0.75
 """How close to the limit 2 / (λ (1 + (d−1)/H)) a step may come."""
 
 LOOK_CLOSER = 1.3
-"""From this ηλ on, as the first rounds estimate it, the others follow: they may fall short of 1.85 by so much."""
+"""From this ηλ on, as the first rounds estimate it, others follow: the first may fall short by a third."""
 
 FEW = 16
 """Steps from which on a stage's step size is looked at: in fewer, errors cannot grow far."""
@@ -76,9 +76,9 @@ def largest_eigenvalue(sampler: DirectionSampler, key: Key, *, closely_above: fl
     directions are few, and v has noise in it: where other eigenvalues are nearly as large the estimate falls
     short by a tenth, and by a third at worst.
 
-    An estimate above `closely_above` is looked at again with more directions at once: their own largest eigenvalue
-    is too large, and λ as fresh directions estimate it along its eigenvector too small; half-way is right within
-    some hundredths.
+    An estimate above `closely_above` is looked at again with more directions at once: their own largest
+    eigenvalue is too large, and λ as fresh directions estimate it along its eigenvector too small; half-way is
+    right within some hundredths.
     """
     d, like = sampler.coordinates.space.dimension, sampler.like
     v = key.open(like.device, like.dtype).normal(d, 1)
@@ -212,8 +212,8 @@ def refuse_runaway(
     raise RunError(
         f"the flow ran away: step {done} moved particles by {moved:.3g} on average{growth}. With {H:,} "
         f"directions, and {safe.eigenvalue:.3g} as the largest eigenvalue of E[θθᵀ], a step size of {eta:g} is "
-        f"too large; take more {settings.called('directions')} or a smaller {settings.called('step size')}, well "
-        f"below {safe.limit(H):.3g}"
+        f"too large; take more {settings.called('directions')} or a smaller {settings.called('step size')}, "
+        f"well below {safe.limit(H):.3g}"
     )
 
 
