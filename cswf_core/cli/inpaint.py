@@ -9,6 +9,7 @@ import click
 
 from cswf_core.cli import options
 from cswf_core.cli.terminal import prepare
+from cswf_core.errors import RunError
 from cswf_core.model import load_model
 from cswf_core.model.output import destinations, write_completions
 from cswf_core.pictures.read import read_images, read_mask
@@ -59,7 +60,7 @@ def inpaint(
     """
     prepare(quiet=quiet)
     if bool(images) == (held_out is not None):
-        raise click.UsageError("give pictures (IMAGE…) or --held-out N, one of the two")
+        raise RunError("give pictures (IMAGE…) or --held-out N, one of the two")
     model = load_model(path, plugins_dir=plugins_dir)
     model.refuse_unless_completing()
     if held_out is None:

@@ -158,7 +158,7 @@ class DirectionSampler:
         """Return the mean of |θ_x|² = a² over some directions; 1 where nothing stands beside x."""
         if self.length == 0:
             return 1.0
-        a, _ = self._condition_part(key, WEIGHED, check=False)
+        a, _ = self._condition_part(key, WEIGHED, check=True)
         return float(a.square().mean())
 
     def groups(self, conditions: Conditions) -> tuple[Tensor, Conditions] | None:

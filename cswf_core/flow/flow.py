@@ -251,7 +251,8 @@ class Flow:
         with self.working():
             sampler = self.sampler(stage)
             self.particles.enter(sampler.coordinates)
-            self._safe = safe_step(sampler, Key(self.settings.seed, "gain", self._at.stage))
+            key = Key(self.settings.seed, "gain", self._at.stage)
+            self._safe = safe_step(sampler, key, fixed=self.settings.reuse is None)
             self._speeds = Speeds()
             if snapshot is not None and snapshot.z is not None and snapshot.sum is not None:
                 self.particles.restore(snapshot.z, snapshot.sum)

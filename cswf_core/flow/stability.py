@@ -51,7 +51,7 @@ LOOK_CLOSER = 1.3
 """From this ηλ on, as the first rounds estimate it, others follow: the first may fall short by a third."""
 
 FEW = 16
-"""Steps from which on a stage's step size is looked at: in fewer, errors cannot grow far."""
+"""Steps from which on a stage's λ is estimated: in fewer, uneven directions do not let errors grow far."""
 
 NEAR = 1.85
 """From this ηλ on steps are shortened: the estimate may fall short by some hundredths of 2."""
@@ -153,18 +153,24 @@ class SafeStep:
         return 2 / (self.eigenvalue + (1 - self.eigenvalue) / directions)
 
 
-def safe_step(sampler: DirectionSampler, key: Key) -> SafeStep:
-    """Estimate λ of a stage's directions, and by how much its steps have to be shortened."""
+def safe_step(sampler: DirectionSampler, key: Key, *, fixed: bool = False) -> SafeStep:
+    """Estimate λ of a stage's directions, and by how much its steps have to be shortened.
+
+    Where H directions are `fixed` for all steps, their errors do not average out: for isotropic ones in d
+    dimensions the largest eigenvalue of 1/H Σ θθᵀ is about (1 + √(d/H))² times that of E[θθᵀ].
+    """
     stage = sampler.stage
     d, H, eta = sampler.coordinates.space.dimension, stage.directions, stage.step_size
-    uneven = sampler.sampler.tempered or stage.tempered
-    if stage.steps < (1 if uneven else FEW) or eta <= 0:
+    if stage.steps == 0 or eta <= 0:
         return SafeStep(1 / d)
-    if uneven:
+    if sampler.sampler.tempered or stage.tempered:
         eigenvalue = largest_eigenvalue(sampler, key)
         return SafeStep(eigenvalue, min(1.0, longest_step(eigenvalue, d, H) / eta))
     share = sampler.mean_square_length(attrs.evolve(key, role="weights"))
-    eigenvalue = share * largest_eigenvalue(sampler, key, closely_above=LOOK_CLOSER / (eta * share))
+    share *= (1 + math.sqrt(d / H)) ** 2 if fixed else 1
+    eigenvalue = share / d  # as if directions were even
+    if stage.steps >= FEW:
+        eigenvalue = share * largest_eigenvalue(sampler, key, closely_above=LOOK_CLOSER / (eta * share))
     if not NEAR < eta * eigenvalue <= MISTAKEN:
         return SafeStep(eigenvalue)
     factor = min(1.0, longest_step(eigenvalue, d, H) / eta)

@@ -69,6 +69,18 @@ def test_a_condition_makes_steps_shorter_and_is_counted():
     assert safe[1].eigenvalue == pytest.approx(1 / (d + length), rel=0.2)
 
 
+def test_directions_that_serve_all_steps_need_shorter_ones(caplog):
+    """(1 + √(50/100))² is 2.9: along fixed directions full steps would grow, along fresh ones they do not."""
+    data = Dataset(x=Key(0, "x").open().normal(50, 300), space=Space((50,)))
+    schedule = Constant(steps=60, directions=100)
+    assert [state.eta for state in small_flow(data, schedule=schedule, count=100)] == [50.0] * 60
+    assert not caplog.text
+    states = list(small_flow(data, schedule=schedule, count=100, reuse=None))
+    assert states[0].eta < 25
+    assert "would grow" in caplog.text
+    assert float(states[-1].moved) < float(states[0].moved) / 5
+
+
 def test_steps_that_grow_slowly_stop_the_flow():
     """η is a little more than few directions allow: no step is absurd, but each is longer than the last."""
     data = Dataset(x=Key(0, "x").open().normal(50, 300), space=Space((50,)))

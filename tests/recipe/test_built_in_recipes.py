@@ -377,7 +377,7 @@ def test_no_step_of_a_recipe_grows_along_the_directions_drawn_most(sizes, deep, 
             continue
         key, sampler = (flow.data.space, grid, filters, stage.tempered), flow.sampler(stage)
         if key not in eigenvalues:
-            eigenvalues[key] = largest_eigenvalue(sampler, Key(1, "another estimate"), closely=True)
+            eigenvalues[key] = largest_eigenvalue(sampler, Key(1, "another estimate"), closely_above=0.0)
         eta = stage.step_size * sampler.mean_square_length(Key(1, "another mean"))
         if eta * eigenvalues[key] >= 2:
             eta *= safe_step(sampler, Key(flow.settings.seed, "gain", index)).factor
