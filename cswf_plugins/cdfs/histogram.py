@@ -53,13 +53,15 @@ class Counts(Counted, FittedCDF):
 
 @attrs.frozen(eq=False)
 class Tables(TransportMap):
-    """T − identity at both edges of each bin of the particles."""
+    """T − identity at both edges of each bin of the particles that were counted."""
 
     table: Tensor
+    p: Counts
+    """Their counts."""
 
     def displace(self, rows: Rows) -> Tensor:
-        """Look every value up, once."""
-        return looked_up(rows, self.table, rows.values)[1]
+        """Look every value up, once; values beyond the ends, which only others can have, go as the ends do."""
+        return looked_up(attrs.evolve(rows, low=self.p.low, high=self.p.high), self.table, rows.values)[1]
 
 
 @attrs.frozen(kw_only=True)
@@ -110,4 +112,4 @@ class Histogram(PartialFit):
         """Compose F_q⁻¹∘F_p at the edges of the particles' bins."""
         assert isinstance(p, Counts)
         assert isinstance(data, Counts)
-        return Tables(composed(p, data))
+        return Tables(composed(p, data), p)

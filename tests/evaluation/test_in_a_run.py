@@ -49,6 +49,21 @@ def test_a_metric_that_fails_leaves_the_samples_and_the_scores_before_it(cswf, t
     assert [score["name"] for score in kept] == ["sliced_wasserstein"]  # what was found before stays
 
 
+def test_particles_that_were_carried_along_can_be_scored(cswf, tmp_path):
+    run = tmp_path / "a"
+    metric = "sliced-wasserstein"
+    cswf.output("run", "digits", *SMALL, "particles.offline=15", f"evaluate.metrics=[{metric}]", "--out", run)
+    with np.load(run / "samples.npz") as batched, np.load(run / "samples-offline.npz") as offline:
+        assert (len(batched["images"]), len(offline["images"]), len(offline["labels"])) == (20, 15, 15)
+    assert (run / "samples-offline.png").stat().st_size > 1000
+    assert read_json(run / "run.json")["particles"] == 20
+    assert f"{metric.replace('-', '_')}_8bit_offline" in cswf.output("eval", run, "--samples", "offline")
+    scores = read_json(run / "metrics.json")["scores"]
+    counts = {score["name"]: score["samples"] for score in scores}
+    assert (counts["sliced_wasserstein"], counts["sliced_wasserstein_8bit_offline"]) == (20, 15)
+    assert "Offline samples" in (run / "report.html").read_text()
+
+
 def test_two_metrics_of_one_name_are_both_kept(cswf, tmp_path):
     twice = "evaluate.metrics=[sliced-wasserstein, {use: sliced-wasserstein, directions: 5}]"
     assert cswf("run", "digits", *SMALL, twice, "--out", tmp_path / "a", "--quiet").status == 0

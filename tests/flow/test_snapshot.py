@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 import torch
 
 from cswf_core import hookimpl
 from cswf_core.flow.directions import draw_number
 from cswf_core.flow.state import Snapshot
-from cswf_core.interfaces import Conditions, Dataset, Key, Space
+from cswf_core.interfaces import Conditions, Dataset, Key, Part, Space
 from cswf_core.runs.durable import read_tensors, write_tensors
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.conditions.mask import Mask
@@ -27,7 +28,8 @@ def images(n: int = 50) -> Dataset:
     levels = Key(4, "images").open().integers(256, 64, n)
     conditions = Conditions(labels=torch.arange(n) % 3, origin=torch.arange(n))
     x = levels.float() / 128 - 1
-    return Dataset(x, Space((1, 8, 8)), conditions, ("a", "b", "c"), bin_width=1 / 128)
+    data = Dataset(x, Space((1, 8, 8)), conditions, ("a", "b", "c"), bin_width=1 / 128)
+    return attrs.evolve(data, held_out=data.take(torch.arange(5)))
 
 
 KINDS = {
@@ -39,6 +41,11 @@ KINDS = {
     "sets": {"condition": OneHot(), "sets": 2},
     "float64": {"condition": OneHot(), "dtype": torch.float64},
     "tempered": {"condition": NoCondition(), "projection": HighPass(of=LocallyConnected(patch=3))},
+    "clip": {"condition": OneHot(), "clip": 0.7},
+    "clip and mask": {"condition": Mask(hidden="boxes", masks="each"), "clip": 0.7},
+    "offline": {"condition": OneHot(), "offline": 9},
+    "parts": {"cdf": Histogram(bins=64, particles=Part(share=0.5), data=Part(count=20)), "reuse": 3},
+    "carried": {"condition": Mask(held_out=3, completions=2, carried=True)},
     "adaptive": {"schedule": Adaptive(entries=ENTRIES, steps=9, directions=40, shortest=2, window=2)},
 }
 
@@ -74,6 +81,7 @@ def test_a_flow_that_goes_on_ends_with_the_same_bits(kind, tmp_path):
         flow = image_flow(**KINDS[kind])
         flow.restore(Snapshot.of(*read_tensors(tmp_path / "a")))
         assert flow.run().digest() == whole.samples().digest(), after
+        assert flow.offline_samples().digest() == whole.offline_samples().digest(), after
 
 
 def test_between_two_stages_only_the_particles_are_kept():

@@ -222,6 +222,22 @@ def test_a_given_prior_holds_for_particles_and_data_alike(labels):
     assert OneHot().balance(data, draw()) is None
 
 
+def test_a_prior_may_leave_the_data_as_they_are():
+    condition = OneHot(labels="balanced", prior=(1.0, 1.0, 1.0), resample=False)
+    flow = small_flow(imbalanced(), condition=condition)
+    assert flow.balanced_data is flow.data
+    assert torch.bincount(flow.samples().conditions.labels).tolist() == [10, 10, 10]
+    assert torch.bincount(flow.data.conditions.labels).tolist() == [60, 30, 10]
+
+
+def test_labels_may_get_the_noise_that_pixels_get_unless_they_are_ignored():
+    data = attrs.evolve(imbalanced(), bin_width=0.5)
+    flows = [small_flow(data, condition=OneHot(amplifier=2.0, dequantise=noisy)) for noisy in (True, False)]
+    assert len({flow.run().digest() for flow in flows}) == 2
+    with pytest.raises(ValueError, match="needs an amplifier above 0, since 0 ignores the labels"):
+        OneHot(amplifier=0.0, dequantise=True)
+
+
 def test_samples_of_a_given_prior_land_on_their_classes():
     condition, schedule = OneHot(prior=(0.0, 1.0, 1.0), labels="balanced"), Constant(steps=30, directions=200)
     samples = small_flow(imbalanced(), condition=condition, schedule=schedule, count=100).run()

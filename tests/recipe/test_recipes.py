@@ -196,6 +196,18 @@ def test_every_mistake_is_reported_in_one_go(complaints):
         ),
         ("online: {arrivals: digits}\n", "mine.yaml:1:20: online.arrivals must be a list of datasets"),
         ("online: {arrivals: [digit]}\n", "mine.yaml:1:21: unknown dataset 'digit'; did you mean 'digits'?"),
+        (
+            "cdf: {particles: {share: 0.5, count: 9}}\n",
+            "mine.yaml:1:18: 'cdf.particles': a part is {share: …} or",
+        ),
+        ("cdf: {data: {}}\n", "mine.yaml:1:13: 'cdf.data': a part is {share: …} or {count: …}, one of the two"),
+        ("cdf: {data: {shar: 1}}\n", "mine.yaml:1:14: unknown key 'shar' of 'cdf.data'; did you mean 'share'?"),
+        (
+            "cdf: {data: {share: 1.5}}\n",
+            "mine.yaml:1:21: cdf.data.share must be above 0 and at most 1, got 1.5",
+        ),
+        ("particles: {clip: 0}\n", "mine.yaml:1:19: particles.clip must be above 0, got 0"),
+        ("particles: {offline: -1}\n", "mine.yaml:1:22: particles.offline must be at least 0"),
         ("outputs: {checkpoint_every: 10mins}\n", "'10mins' is not a number of steps such as 500, a time such"),
         ("evaluate: [fid]\n", "mine.yaml:1:11: evaluate must be a mapping with 'metrics'"),
         ("evaluate: {metrics: [fdi]}\n", "mine.yaml:1:22: unknown metric 'fdi'; did you mean 'fid'?"),

@@ -1,0 +1,110 @@
+"""Particles that are carried along: they move like the others, and F_p does not know them."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import torch
+
+from cswf_core.errors import DataError, RunError
+from cswf_core.interfaces import Conditions, Dataset, Key, Space
+from cswf_plugins.cdfs.histogram import Histogram
+from cswf_plugins.cdfs.sorted import Sorted
+from cswf_plugins.cdfs.spline import Spline
+from cswf_plugins.conditions.mask import Mask
+from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.conditions.separate import Separate
+from cswf_plugins.projections.conv_stack import ConvStack
+from cswf_plugins.schedules.constant import Constant
+from cswf_plugins.schedules.pyramid import Entry, Pyramid
+from tests.conftest import random_data, small_flow
+
+CDFS = [Sorted(), Sorted(rank="released"), Histogram(bins=64), Spline(knots=30)]
+NAMES = ["sorted", "released", "histogram", "spline"]
+
+
+@pytest.mark.parametrize("cdf", CDFS, ids=NAMES)
+@pytest.mark.parametrize("condition", [NoCondition(), OneHot(amplifier=3.0), Separate()])
+def test_the_others_do_not_notice_offline_particles(cdf, condition):
+    parts = {"condition": condition, "cdf": cdf, "schedule": Constant(steps=6, directions=60)}
+    alone, beside = small_flow(**parts), small_flow(**parts, offline=11)
+    assert (beside.count, len(beside.particles), beside.samples().x.shape[1]) == (30, 41, 30)
+    if cdf == Sorted():  # ranks of all, or a search among some: the same but for the last digit
+        torch.testing.assert_close(beside.run().x, alone.run().x, atol=1e-13, rtol=0)
+    else:
+        assert beside.run().digest() == alone.run().digest()
+    offline = beside.offline_samples()
+    assert offline.x.shape == (5, 11)
+    assert float((offline.x - offline.x.mean(dim=1, keepdim=True)).abs().min()) > 0
+
+
+@pytest.mark.parametrize("cdf", CDFS, ids=NAMES)
+def test_an_offline_particle_that_begins_where_another_does_ends_where_it_ends(cdf):
+    data, first = random_data(), small_flow()
+    twins = torch.cat([torch.arange(30), torch.tensor([3, 17, 29])])
+    start = attrs.evolve(
+        data, x=first.particles.x[:, twins], conditions=first.particles.conditions.take(twins), classes=()
+    )
+    flow = small_flow(data, cdf=cdf, start=start, offline=3, schedule=Constant(steps=8, directions=60))
+    samples = flow.run()
+    torch.testing.assert_close(flow.offline_samples().x, samples.x[:, twins[30:]], atol=1e-10, rtol=0)
+
+
+def test_offline_particles_come_to_the_data_too():
+    data = random_data(d=2, n=300)
+    schedule = Constant(steps=20, directions=60)
+    condition = OneHot(amplifier=10.0, labels="balanced")
+    flow = small_flow(data, condition=condition, count=300, offline=300, schedule=schedule)
+    batched, offline = flow.run(), flow.offline_samples()
+    for c in range(3):
+        expected = data.x[:, data.conditions.labels == c].mean(dim=1)
+        for samples, tolerance in ((batched, 0.02), (offline, 0.3)):  # the offline ones are noise of their own
+            got = samples.x[:, samples.conditions.labels == c].mean(dim=1)
+            torch.testing.assert_close(got, expected, atol=tolerance, rtol=0)
+
+
+def test_offline_particles_are_refused_where_a_part_is_seen_and_where_data_arrive():
+    with pytest.raises(RunError, match="offline particles cannot be carried along where a part of the image"):
+        small_flow(images(), condition=Mask(), offline=5)
+    with pytest.raises(RunError, match="no offline particles can be carried along where data arrive later"):
+        small_flow(cdf=Histogram(bins=64), offline=5, sets=2)
+
+
+def images(seed: int = 1) -> Dataset:
+    """Twenty random images, and six others that are held out and depend on the seed."""
+
+    def some(key: Key, count: int) -> Dataset:
+        levels = key.open(dtype=torch.float64).integers(256, 64, count).double()
+        return Dataset(levels / 128 - 1, Space((1, 8, 8)), Conditions(), bin_width=1 / 128)
+
+    return attrs.evolve(some(Key(0, "seen"), 20), held_out=some(Key(seed, "held out"), 6))
+
+
+def completing(seed: int, **condition: object):
+    schedule = Pyramid(entries=(Entry.from_text("(4×4) [3]"), Entry.from_text("(8×8) [3]")), steps=4)
+    mask = Mask(held_out=3, completions=2, **condition)
+    parts = {"projection": ConvStack(), "schedule": attrs.evolve(schedule, directions=150)}
+    return small_flow(images(seed), condition=mask, count=25, **parts)
+
+
+@pytest.mark.parametrize("carried", [True, False])
+def test_the_others_do_not_notice_particles_that_complete_held_out_images(carried):
+    one, other = (completing(seed, carried=carried).run() for seed in (1, 2))
+    held_out = one.conditions.origin < 0
+    assert held_out.tolist() == [True] * 6 + [False] * 19
+    assert torch.equal(one.x[:, ~held_out], other.x[:, ~held_out]) == carried
+    assert not torch.isclose(one.x[:, held_out], other.x[:, held_out]).all(dim=0).any()
+
+
+def test_particles_that_are_carried_along_come_to_the_data_too():
+    flow = completing(1, carried=True)
+    samples, originals = flow.run(), flow.originals()
+    assert torch.equal(samples.x[:32, :6], originals[:32, :6])
+    assert float(samples.x[32:, :6].std()) == pytest.approx(float(samples.x[32:, 6:].std()), rel=0.2)
+
+
+def test_of_all_particles_some_must_take_part():
+    with pytest.raises(DataError, match="none is left for F_p"):
+        small_flow(images(), condition=Mask(held_out=3, completions=2, carried=True), count=6)
+    small_flow(images(), condition=Mask(held_out=3, completions=2), count=6)

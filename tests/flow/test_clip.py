@@ -1,0 +1,100 @@
+"""Particles that are clipped: `particles.clip` keeps every coordinate in bounds after each step."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import torch
+
+from cswf_core.interfaces import Conditions, Dataset, Key, Space
+from cswf_plugins.conditions.mask import Mask
+from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.projections.locally_connected import LocallyConnected
+from cswf_plugins.schedules.pyramid import Entry, Pyramid
+from tests.conftest import small_flow
+
+SPACE = Space((1, 8, 8))
+ENTRIES = tuple(map(Entry.from_text, ("(2×2) [2]", "(5×5) [3]", "(8×8) [5, 3]")))
+
+
+def images(bin_width: float = 0.0) -> Dataset:
+    levels = Key(4, "images").open(dtype=torch.float64).integers(256, SPACE.dimension, 40)
+    return Dataset(levels.double() / 128 - 1, SPACE, Conditions(), bin_width=bin_width)
+
+
+def pyramid_flow(condition: object, **settings: object):
+    parts = {
+        "condition": condition,
+        "projection": LocallyConnected(),
+        "schedule": Pyramid(entries=ENTRIES, steps=3, directions=100),
+    }
+    return small_flow(images(1 / 128), **parts, **settings)
+
+
+CONDITIONS = [NoCondition(), Mask(), Mask(hidden="boxes", masks="each")]
+
+
+@pytest.mark.parametrize("condition", CONDITIONS, ids=["no mask", "one mask", "a mask for each"])
+def test_every_coordinate_is_in_bounds_after_each_step_and_seen_pixels_stay(condition):
+    assert max(float(flow.samples().x.abs().max()) for flow in [pyramid_flow(condition)] for _ in flow) > 1.2
+    flow = pyramid_flow(condition, clip=1.0)
+    masked = flow.observation is not None
+    seen = flow.observation.mask if masked else torch.zeros(64, 1, dtype=torch.bool)
+    originals = flow.originals() if masked else flow.samples().x
+    for _ in flow:
+        x = flow.samples().x
+        assert float(x.abs().max()) <= 1
+        assert torch.equal(torch.where(seen, x, 0), torch.where(seen, originals, 0))
+
+
+def test_seen_pixels_beyond_the_bound_stay_as_they_are():
+    flow = pyramid_flow(Mask(), clip=0.25)
+    seen, originals = flow.observation.mask[:, 0], flow.originals()
+    samples = flow.run().x
+    assert torch.equal(samples[seen], originals[seen])
+    assert float(samples[seen].abs().max()) > 0.9
+    assert float(samples[~seen].abs().max()) <= 0.25
+
+
+@attrs.frozen
+class Enlarging(LocallyConnected):
+    """Filters of a pyramid's stage, already enlarged to the images' size, with unit length there."""
+
+    stage: object = None
+
+    def sample(self, space, count, draw):
+        filters = self.stage.sampler.sample(self.stage.upsampling.space, count, draw)
+        theta = self.stage.upsampling.up(filters.T.contiguous()).T
+        return theta / torch.linalg.vector_norm(theta, dim=1, keepdim=True)
+
+
+@attrs.frozen(kw_only=True)
+class FullSize(Pyramid):
+    """The stages of a pyramid, at full resolution."""
+
+    def stages(self, space, projection):
+        return [
+            stage
+            if stage.upsampling is None
+            else attrs.evolve(stage, sampler=Enlarging(stage=stage), upsampling=None)
+            for stage in super().stages(space, projection)
+        ]
+
+
+@pytest.mark.parametrize("condition", CONDITIONS, ids=["no mask", "one mask", "a mask for each"])
+def test_clipping_in_a_pyramid_is_clipping_at_full_resolution_after_each_step(condition):
+    """Against a flow at full resolution that does not clip, whose particles are clipped by hand."""
+    flow = pyramid_flow(condition, clip=0.9)
+    schedule = FullSize(entries=ENTRIES, steps=3, directions=100)
+    plain = small_flow(images(1 / 128), condition=condition, projection=LocallyConnected(), schedule=schedule)
+    free = torch.ones(64, 1, dtype=torch.bool) if plain.observation is None else ~plain.observation.mask
+    for state, by_hand in zip(flow, plain, strict=True):
+        x = plain.particles.x
+        x.copy_(torch.where(free, x.clamp(-0.9, 0.9), x))
+        torch.testing.assert_close(flow.samples().x, plain.samples().x, atol=1e-9, rtol=0)
+        assert state.distance == pytest.approx(by_hand.distance, rel=1e-9)
+
+
+def test_a_bound_that_nothing_reaches_changes_nothing_but_rounding():
+    wide, none = (pyramid_flow(NoCondition(), clip=clip).run() for clip in (100.0, None))
+    torch.testing.assert_close(wide.x, none.x, atol=1e-9, rtol=0)
