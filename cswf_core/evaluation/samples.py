@@ -158,7 +158,7 @@ def _read_run(path: Path, kind: str) -> Generated:
         if kind == "offline":
             raise RunError(
                 f"{path} has no offline samples ({file.name}): a run with particles.offline has some, and "
-                f"`cswf sample {path}` draws some if it has saved a model; leave out --samples for its particles"
+                f"`cswf sample {path}` draws some from a saved model; leave out --samples for its particles"
             )
         facts = RunFolder(path).read_json("run.json")
         status = facts.get("status", "unknown") if isinstance(facts, dict) else "unknown"
