@@ -56,15 +56,12 @@ class Tables(TransportMap):
     """T − identity at both edges of each bin of the particles that were counted."""
 
     table: Tensor
-    low: Tensor
-    """The first edge of each row: H."""
-    high: Tensor
-    """The last edge of each row: H."""
+    p: Counts
+    """Their counts."""
 
     def displace(self, rows: Rows) -> Tensor:
-        """Look every value up, once; those beyond the edges go where the nearest edge goes."""
-        within = attrs.evolve(rows, low=self.low, high=self.high)
-        return looked_up(within, self.table, rows.values)[1]
+        """Look every value up, once; values beyond the ends, which only others can have, go as the ends do."""
+        return looked_up(attrs.evolve(rows, low=self.p.low, high=self.p.high), self.table, rows.values)[1]
 
 
 @attrs.frozen(kw_only=True)
@@ -115,4 +112,4 @@ class Histogram(PartialFit):
         """Compose F_q⁻¹∘F_p at the edges of the particles' bins."""
         assert isinstance(p, Counts)
         assert isinstance(data, Counts)
-        return Tables(composed(p, data), p.low, p.high)
+        return Tables(composed(p, data), p)

@@ -60,7 +60,7 @@ def test_bytes_are_those_of_the_sizes(registry):
     assert parts["draw"].bytes == 4 * H * d
     assert parts["move"].bytes == 3 * 4 * d * M
     assert parts["count"].bytes == 4 * H * (M + N)
-    assert parts["tables"].bytes == 2 * (4 * H * (B + 1) + 8 * H) + 8 * H * (B + 1) + 8 * H
+    assert parts["tables"].bytes == 2 * (4 * H * (B + 1) + 8 * H) + 8 * H * (B + 1)
     assert parts["lookup"].bytes == 8 * H * M
 
 

@@ -22,7 +22,7 @@ KINDS = {
     "an amplified mask": ("digits", "condition={use: mask, amplifier: 2.0}", *PATCHES),
     "a small version": ("digits", "condition={use: super-resolution, size: 4}", *PATCHES),
     "directions used again": ("digits", "projection.reuse=3"),
-    "directions kept for all steps": ("digits", "projection.reuse=all"),
+    "directions kept for all steps": ("digits", "projection.reuse=all", "schedule.step_size=32"),
     "float64": ("digits", "particles.precision=float64", "model.dtype=float32"),
     "directions of the data": ("digits", "projection=data-covariance"),
     "uneven directions": ("digits", "projection={use: high-pass, of: {use: locally-connected, patch: 3}}"),
@@ -34,6 +34,9 @@ KINDS = {
     "points": ("toy-joint",),
     "vectors": ("toy-cswf",),
     "sorted values": ("digits", "cdf=sorted"),
+    "clipped particles": ("digits", "particles.clip=0.9", *PATCHES),
+    "particles carried along": ("digits", "particles.offline=20"),
+    "maps of a part": ("digits", "cdf.particles={share: 0.5}", "cdf.data={share: 0.5}"),
 }
 
 

@@ -357,8 +357,8 @@ def laborious(plugin: ProjectionSampler) -> bool:
     [
         (range(1, 150), False),
         pytest.param(range(1, 150), True, marks=pytest.mark.slow),
-        pytest.param(range(150, 800), False, marks=pytest.mark.slow),
-        pytest.param(range(150, 800), True, marks=pytest.mark.slow),
+        pytest.param(range(150, 500), False, marks=pytest.mark.slow),
+        pytest.param(range(150, 500), True, marks=pytest.mark.slow),
     ],
     ids=["small grids", "small grids and networks", "larger grids", "larger grids and networks"],
 )
@@ -366,7 +366,7 @@ def test_no_step_of_a_recipe_grows_along_the_directions_drawn_most(sizes, deep, 
     """η λ E[a²] is below 2 in every stage, where steps are shortened if they have to be.
 
     λ does not depend on η and H: it is estimated once for all stages with the same filters on the same grid, by
-    other random numbers than the flow's. Grids of 800 dimensions and more would take hours on a CPU.
+    other random numbers than the flow's. Grids of 500 dimensions and more would take hours on a CPU.
     """
     eigenvalues: dict[tuple[object, ...], float] = {}
     products: dict[str, float] = {}
