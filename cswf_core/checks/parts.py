@@ -40,7 +40,7 @@ class CheckedSampler(Adapter, ProjectionSampler):
 
     def __init__(self, plugin: ProjectionSampler, owner: Owner) -> None:
         self._adapt(plugin, owner)
-        self.tempered, self.sees_data = plugin.tempered, plugin.sees_data
+        self.tempered, self.sees_data, self.isotropic = plugin.tempered, plugin.sees_data, plugin.isotropic
 
     def sample(self, space: Space, count: int, draw: Draw, *, check: bool = True) -> Projection:
         """Return `count` directions as an operator; `check` checks lengths, and an operator's products."""

@@ -18,7 +18,7 @@ from cswf_core.interfaces import Conditions, DenseProjection, Key, Projection, S
 from cswf_core.kernels.blocks import arrange
 
 WEIGHED = 1024
-"""Directions over which the mean of a² is taken."""
+"""Directions over which the mean of a² is taken, at most."""
 
 
 @attrs.frozen(eq=False)
@@ -158,7 +158,7 @@ class DirectionSampler:
         """Return the mean of |θ_x|² = a² over some directions; 1 where nothing stands beside x."""
         if self.length == 0:
             return 1.0
-        a, _ = self._condition_part(key, WEIGHED, check=True)
+        a, _ = self._condition_part(key, min(WEIGHED, self.stage.directions), check=True)
         return float(a.square().mean())
 
     def groups(self, conditions: Conditions) -> tuple[Tensor, Conditions] | None:

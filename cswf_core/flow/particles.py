@@ -121,9 +121,13 @@ class Particles:
         """Add noise (d×M) to the particles, but not to observed coordinates."""
         assert self._coordinates is not None, "particles are shaken inside a stage"
         noise = self._free(noise)
+        if self.clip is not None:
+            noise = self._free((self._x + noise).clamp_(-self.clip, self.clip) - self._x)
         self._x += noise
-        if self._z is not self._x:
+        if self._sum is not None:
             self._z += self._coordinates.enter(noise)
+        elif self._z is not self._x:
+            self._z = self._coordinates.enter(self._x)
 
     def _free(self, change: Tensor) -> Tensor:
         """Return a change of x (d×M) without what it does to observed coordinates."""

@@ -168,9 +168,11 @@ def safe_step(sampler: DirectionSampler, key: Key, *, fixed: bool = False) -> Sa
         return SafeStep(eigenvalue, min(1.0, longest_step(eigenvalue, d, H) / eta))
     share = sampler.mean_square_length(attrs.evolve(key, role="weights"))
     share *= (1 + math.sqrt(d / H)) ** 2 if fixed else 1
-    eigenvalue = share / d  # as if directions were even
-    if stage.steps >= FEW:
-        eigenvalue = share * largest_eigenvalue(sampler, key, closely_above=LOOK_CLOSER / (eta * share))
+    eigenvalue = share / d  # of even directions
+    even = sampler.sampler.isotropic and stage.upsampling is None
+    if stage.steps >= FEW and not even:
+        same = attrs.evolve(key, seed=0)  # whether a stage is shortened should not depend on the run's seed
+        eigenvalue = share * largest_eigenvalue(sampler, same, closely_above=LOOK_CLOSER / (eta * share))
     if not NEAR < eta * eigenvalue <= MISTAKEN:
         return SafeStep(eigenvalue)
     factor = min(1.0, longest_step(eigenvalue, d, H) / eta)

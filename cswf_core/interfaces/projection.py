@@ -68,6 +68,8 @@ class ProjectionSampler(abc.ABC):
     tempered: bool = False
     """Whether E[θθᵀ] is far from even on purpose: then no step is longer than 1/λ, λ being its largest
     eigenvalue, which the engine estimates. Elsewhere steps are shortened only where they would grow."""
+    isotropic: bool = False
+    """Whether E[θθᵀ] = I/d on every grid: then its eigenvalues need not be estimated."""
     sees_data: bool = False
     """Whether `fitted` is overridden: then directions depend on the data, and the engine shows it these."""
 

@@ -19,6 +19,8 @@ from cswf_core.interfaces import Draw, ProjectionSampler, Space
 class Uniform(ProjectionSampler):
     """Uniform on the unit sphere of the whole space."""
 
+    isotropic = True
+
     def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
         """Return normalised Gaussian vectors: count × d."""
         return draw.sphere(count, space.dimension)

@@ -77,6 +77,11 @@ class Entry(Written):
             "" if self.dilation == 1 else f" dilation={self.dilation}"
         )
 
+    def stage_name(self, patch: Patch) -> str:
+        """Return the name of the stage of one of the patches: `(8×8) [7]`, or `(8×8) [5] dilation=2`."""
+        dilated = "" if self.dilation == 1 or patch == "dense" else f" dilation={self.dilation}"
+        return f"({self.height}×{self.width}) [{patch}]{dilated}"
+
 
 def _patch(text: str) -> Patch:
     """Return a patch size as a number, or 'dense'."""
@@ -169,7 +174,7 @@ class Pyramid(Schedule):
             grid = Space((channels, entry.height, entry.width))
             directions = self._directions(grid)
             stage = FadingStage(
-                name=f"({entry.height}×{entry.width}) [{patch}]",
+                name=entry.stage_name(patch),
                 steps=steps,
                 directions=directions,
                 step_size=self._eta(grid, space, directions) * self.factor,

@@ -80,7 +80,7 @@ def test_stages_follow_the_table():
         entries=entries("(1×1) [1] steps=20", "(6×5) [5, 3]", "(12×10) [7] dilation=2"), steps=200
     )
     stages = schedule.stages(COLOUR, LocallyConnected())
-    assert [s.name for s in stages] == ["(1×1) [1]", "(6×5) [5]", "(6×5) [3]", "(12×10) [7]"]
+    assert [s.name for s in stages] == ["(1×1) [1]", "(6×5) [5]", "(6×5) [3]", "(12×10) [7] dilation=2"]
     assert [s.steps for s in stages] == [20, 200, 200, 200]
     assert [s.directions for s in stages] == [10000] * 4
     assert [s.sampler.patch for s in stages] == [1, 5, 3, 7]
