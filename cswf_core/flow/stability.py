@@ -177,8 +177,8 @@ def safe_step(sampler: DirectionSampler, key: Key, *, fixed: bool = False) -> Sa
         return SafeStep(eigenvalue)
     factor = min(1.0, longest_step(eigenvalue, d, H) / eta)
     log.warning(
-        "stage %s: steps of %g would grow along the directions drawn most (step size times largest eigenvalue "
-        "is %.2f, and has to be below 2); they are taken %.2f times as long",
+        "stage %s: steps of %g are too long, or nearly so, along the directions drawn most (step size times largest "
+        "eigenvalue is %.2f, and errors grow from 2 on); they are taken %.2f times as long",
         stage.name or "of the schedule",
         eta,
         eta * eigenvalue,
