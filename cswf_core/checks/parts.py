@@ -21,6 +21,7 @@ from cswf_core.interfaces import (
     FittedCDF,
     Observation,
     Owner,
+    Part,
     Projection,
     ProjectionSampler,
     Rows,
@@ -103,6 +104,10 @@ class CheckedCDF(Adapter, CDFEstimator):
     def __init__(self, plugin: CDFEstimator, owner: Owner) -> None:
         self._adapt(plugin, owner)
         self.displaces, self.compact, self.bins = plugin.displaces, plugin.compact, plugin.bins
+        for side in ("particles", "data"):
+            part: object = getattr(plugin, side)
+            if part is not None and not isinstance(part, Part):
+                raise self._fault(side, "None or a Part", repr(part))
         self.particles, self.data = plugin.particles, plugin.data
 
     def fit(self, values: Tensor) -> FittedCDF:
@@ -177,6 +182,8 @@ class CheckedCondition(Adapter, ConditionEncoder):
         self.amplifier = amplifier
         self.full_dimension, self.dequantised = plugin.full_dimension, plugin.dequantised
         self.carries_held_out = plugin.carries_held_out
+        if self.dequantised and amplifier == 0:
+            raise self._fault("dequantised", "False where the amplifier is 0", "True")
 
     def length(self, data: Dataset) -> int:
         """Return l, the dimension of Y."""

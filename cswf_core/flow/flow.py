@@ -29,11 +29,18 @@ from cswf_core.flow.clock import Clock
 from cswf_core.flow.coordinates import Coordinates
 from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.memory import Budget, fitting
-from cswf_core.flow.particles import Particles, balanced, first_particles, mean_length, originals
+from cswf_core.flow.particles import (
+    Particles,
+    balanced,
+    first_particles,
+    mean_length,
+    originals,
+    refuse_in_strata,
+)
 from cswf_core.flow.plan import ExactPlan, Move, Plan, StageSetup
 from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.settings import Parts, Settings
-from cswf_core.flow.stability import SafeStep, Speeds, overflow, refuse_runaway, safe_step
+from cswf_core.flow.stability import FIXED_FROM, SafeStep, Speeds, Step, overflow, refuse_runaway, safe_step
 from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State  # what iterating yields
 from cswf_core.flow.target import StageCounts
@@ -142,6 +149,8 @@ class Flow:
         sizes = len(self.particles), len(self.balanced_data)
         self.strata = parts.condition.strata(self.particles.conditions, self._data_conditions, sizes=sizes)
         """Groups that flow apart from each other; None: there are none."""
+        if self.strata is not None:
+            refuse_in_strata(parts, self.settings)
         self._learner = None if online is None else online.begin(self)
         if self._learner is not None:
             self._data_x = self._data_x[:, :0].clone()  # counts take the place of the data
@@ -216,7 +225,7 @@ class Flow:
 
     @property
     def count(self) -> int:
-        """M, the particles that F_p is made of."""
+        """M: all particles but those of `settings.offline`."""
         return len(self.particles) - self.settings.offline
 
     def originals(self) -> Tensor:
@@ -252,7 +261,7 @@ class Flow:
             sampler = self.sampler(stage)
             self.particles.enter(sampler.coordinates)
             key = Key(self.settings.seed, "gain", self._at.stage)
-            self._safe = safe_step(sampler, key, fixed=self.settings.reuse is None)
+            self._safe = safe_step(sampler, key, fixed=self._fixed)
             self._speeds = Speeds()
             if snapshot is not None and snapshot.z is not None and snapshot.sum is not None:
                 self.particles.restore(snapshot.z, snapshot.sum)
@@ -294,8 +303,14 @@ class Flow:
             at.distances.append(state.distance)
         return state
 
+    @property
+    def _fixed(self) -> bool:
+        """Whether the same directions serve many steps in a row."""
+        reuse = self.settings.reuse
+        return reuse is None or reuse >= FIXED_FROM
+
     def _comparable(self, step: int) -> bool:
-        """Say whether a step should be no longer than earlier ones: not if only its directions are fresh."""
+        """Say whether a step should be no longer than earlier ones, as one along fresh directions should."""
         reuse = self.settings.reuse
         return reuse is None or step % reuse == 0
 
@@ -306,7 +321,8 @@ class Flow:
             plan.examine(step)  # directions may be at fault, and would be named
             raise overflow(done, self.settings)
         H = plan.setup.sampler.stage.directions
-        refuse_runaway(moved, float(grown), self._typical_length, eta, done, self._safe, H, self.settings)
+        taken = Step(number=done, eta=eta, moved=moved, grown=float(grown))
+        refuse_runaway(taken, self._typical_length, self._safe, H, self.settings)
 
     def _may_leave(self, stage: Stage) -> bool:
         """Ask the schedule whether to leave a stage early, given its distances so far."""

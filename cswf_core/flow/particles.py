@@ -10,7 +10,7 @@ from cswf_core.checks import CheckedCondition, check_start
 from cswf_core.errors import RunError
 from cswf_core.flow.coordinates import Cloud, Coordinates
 from cswf_core.flow.settings import Parts, Settings
-from cswf_core.interfaces import Conditions, Dataset, Key, Observation, Stage
+from cswf_core.interfaces import Conditions, Dataset, Key, Masked, Observation, Stage
 
 KEYED = 4096
 """Samples whose noise shares a key."""
@@ -104,10 +104,12 @@ class Particles:
         assert self._coordinates is not None, "particles move inside a stage"
         if self._sum is None:
             change = self._coordinates.leave(u)
-            if self.clip is not None:
-                bound = self.clip
-                change = self._free((self._x + change).clamp_(-bound, bound) - self._x)
-            self._x += change
+            if self.clip is None:
+                self._x += change
+            else:
+                moved = self._clipped(self._x + change)
+                change = moved - self._x
+                self._x.copy_(moved)
             if self._z is not self._x:
                 self._z = self._coordinates.enter(self._x)
             lengths: Tensor = torch.linalg.vector_norm(change, dim=0)
@@ -121,13 +123,21 @@ class Particles:
         """Add noise (d×M) to the particles, but not to observed coordinates."""
         assert self._coordinates is not None, "particles are shaken inside a stage"
         noise = self._free(noise)
-        if self.clip is not None:
-            noise = self._free((self._x + noise).clamp_(-self.clip, self.clip) - self._x)
-        self._x += noise
+        if self.clip is None:
+            self._x += noise
+        else:
+            self._x.copy_(self._clipped(self._x + noise))
         if self._sum is not None:
             self._z += self._coordinates.enter(noise)
         elif self._z is not self._x:
             self._z = self._coordinates.enter(self._x)
+
+    def _clipped(self, x: Tensor) -> Tensor:
+        """Return x (d×M) with its coordinates in bounds, but for observed pixels, which stay as they are."""
+        assert self.clip is not None
+        bounded = x.clamp(-self.clip, self.clip)
+        observation = None if self._coordinates is None else self._coordinates.observation
+        return torch.where(observation.mask, x, bounded) if isinstance(observation, Masked) else bounded
 
     def _free(self, change: Tensor) -> Tensor:
         """Return a change of x (d×M) without what it does to observed coordinates."""
@@ -172,12 +182,28 @@ def first_particles(
     if observation is not None:
         seen = observation.seen(originals(data, settings, conditions, x))
         x = observation.free(x) + parts.condition.amplifier * seen
+        if settings.clip is not None and not isinstance(observation, Masked):
+            raise RunError(
+                "particles are clipped coordinate by coordinate, and what is observed here is not made of "
+                f"whole pixels: leave out {settings.called('clip')}"
+            )
         if settings.offline:
             raise RunError(
                 f"{settings.called('offline')} particles cannot be carried along where a part of the image is "
                 "seen: complete new images from a saved model"
             )
     return Particles(x.contiguous(), conditions, settings.clip), observation
+
+
+def refuse_in_strata(parts: Parts, settings: Settings) -> None:
+    """Raise `RunError` if, of groups that flow apart from each other, some samples would not count."""
+    parted = parts.cdf.particles is not None or parts.cdf.data is not None
+    for noun, wanted in (("offline", settings.offline > 0), ("part", parted)):
+        if wanted:
+            raise RunError(
+                f"{parts.condition.owner} has a flow for each class, in which every particle and every datum "
+                f"counts: leave out {settings.called(noun)}"
+            )
 
 
 def originals(data: Dataset, settings: Settings, conditions: Conditions, like: Tensor) -> Tensor:

@@ -148,7 +148,9 @@ class Plan(abc.ABC):
             particles = counted
         elif counted is not None:
             particles = counted[particles]
-        return Samples(particles, self._part(cdf.data, setup.data_x.shape[1], self.draw_number(step), 1))
+        return Samples(
+            particles, self._part(cdf.data, setup.data_x.shape[1], self.draw_number(step), 1), counted
+        )
 
     @cached_property
     def _counted(self) -> Tensor | None:

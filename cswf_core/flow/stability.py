@@ -63,7 +63,19 @@ RUNAWAY = 30
 """A step is taken for a runaway if it is this many times as long as data and first particles are."""
 
 GROWN = 8
-"""So many times as long as a stage's shortest step, at the same η, is too long: steps should become shorter."""
+"""So many times as long as a stage's shortest steps, at the same η, is too long: steps become shorter."""
+
+AVERAGED = 8
+"""Steps whose mean length is compared: with few directions single steps vary much."""
+
+GROWS_FROM = 0.5
+"""Share of the limit on η below which steps do not grow for being too long, whatever their lengths are."""
+
+FIXED_FROM = 8
+"""Steps in a row from which on directions that serve them all count as fixed."""
+
+LARGEST_MATRIX = 4096
+"""Dimensions up to which a closer look is taken: it needs a matrix of second moments."""
 
 NOTICEABLE = 1 / 50
 """Steps shorter than this share of the data's mean length may grow: that is noise."""
@@ -88,7 +100,7 @@ def largest_eigenvalue(sampler: DirectionSampler, key: Key, *, closely_above: fl
         v = v / torch.linalg.vector_norm(v)
         estimates.append(float(estimate))
     first = sum(estimates[-(ROUNDS // 3) :]) / (ROUNDS // 3)
-    if first <= closely_above:
+    if first <= closely_above or d > LARGEST_MATRIX:
         return max(first, 1 / d)
     moments = _second_moments(sampler, [attrs.evolve(key, step=ROUNDS + number) for number in range(GATHERED)])
     for _ in range(ITERATIONS):
@@ -144,47 +156,57 @@ class SafeStep:
     """What is known of a stage's directions when it begins, and what follows for its steps."""
 
     eigenvalue: float
-    """λ of E[θ_x θ_xᵀ], estimated."""
+    """λ of E[θ_x θ_xᵀ], estimated; of 1/H Σ θ_x θ_xᵀ where directions are fixed."""
     factor: float = 1.0
     """What the stage's step sizes are multiplied with."""
+    fixed: bool = False
+    """Whether the same directions serve many steps."""
 
     def limit(self, directions: int) -> float:
-        """Return the η below which H directions are sure to let errors fade: 2 / (λ + (1−λ)/H)."""
-        return 2 / (self.eigenvalue + (1 - self.eigenvalue) / directions)
+        """Return the η below which errors are sure to fade: 2 / (λ + (1−λ)/H), or 2/λ for fixed directions."""
+        noise = 0.0 if self.fixed else (1 - self.eigenvalue) / directions
+        return 2 / (self.eigenvalue + noise)
 
 
 def safe_step(sampler: DirectionSampler, key: Key, *, fixed: bool = False) -> SafeStep:
     """Estimate λ of a stage's directions, and by how much its steps have to be shortened.
 
-    Where H directions are `fixed` for all steps, their errors do not average out: for isotropic ones in d
+    Where H directions are `fixed` for many steps, their errors do not average out: for isotropic ones in d
     dimensions the largest eigenvalue of 1/H Σ θθᵀ is about (1 + √(d/H))² times that of E[θθᵀ].
     """
     stage = sampler.stage
-    d, H, eta = sampler.coordinates.space.dimension, stage.directions, stage.step_size
-    if stage.steps == 0 or eta <= 0:
+    d, H = sampler.coordinates.space.dimension, stage.directions
+    eta = max((stage.eta(step) for step in range(stage.steps)), default=0.0)
+    if eta <= 0:
         return SafeStep(1 / d)
+    spread = (1 + math.sqrt(d / H)) ** 2 if fixed else 1.0
     if sampler.sampler.tempered or stage.tempered:
-        eigenvalue = largest_eigenvalue(sampler, key)
-        return SafeStep(eigenvalue, min(1.0, longest_step(eigenvalue, d, H) / eta))
-    share = sampler.mean_square_length(attrs.evolve(key, role="weights"))
-    share *= (1 + math.sqrt(d / H)) ** 2 if fixed else 1
+        eigenvalue = spread * largest_eigenvalue(sampler, key)
+        return SafeStep(eigenvalue, min(1.0, _longest(eigenvalue, d, H, fixed=fixed) / eta), fixed)
+    same = attrs.evolve(key, seed=0)  # whether a stage is shortened should not depend on the run's seed
+    share = spread * sampler.mean_square_length(attrs.evolve(same, role="weights"))
     eigenvalue = share / d  # of even directions
     even = sampler.sampler.isotropic and stage.upsampling is None
     if stage.steps >= FEW and not even:
-        same = attrs.evolve(key, seed=0)  # whether a stage is shortened should not depend on the run's seed
         eigenvalue = share * largest_eigenvalue(sampler, same, closely_above=LOOK_CLOSER / (eta * share))
-    if not NEAR < eta * eigenvalue <= MISTAKEN:
-        return SafeStep(eigenvalue)
-    factor = min(1.0, longest_step(eigenvalue, d, H) / eta)
+    if eta * eigenvalue <= NEAR or eta * eigenvalue / spread > MISTAKEN:
+        return SafeStep(eigenvalue, fixed=fixed)
+    factor = min(1.0, _longest(eigenvalue, d, H, fixed=fixed) / eta)
     log.warning(
-        "stage %s: steps of %g are too long, or nearly so, along the directions drawn most (step size times largest "
+        "stage %s: steps of %g are too long, or nearly so, along the directions %s (step size times largest "
         "eigenvalue is %.2f, and errors grow from 2 on); they are taken %.2f times as long",
         stage.name or "of the schedule",
         eta,
+        "that serve so many steps" if fixed else "drawn most",
         eta * eigenvalue,
         factor,
     )
-    return SafeStep(eigenvalue, factor)
+    return SafeStep(eigenvalue, factor, fixed)
+
+
+def _longest(eigenvalue: float, dimension: int, directions: int, *, fixed: bool) -> float:
+    """Return the longest step size: 1/λ for fixed directions, whose λ has the noise of few of them in it."""
+    return 1 / eigenvalue if fixed else longest_step(eigenvalue, dimension, directions)
 
 
 def longest_step(eigenvalue: float, dimension: int, directions: int) -> float:
@@ -193,35 +215,53 @@ def longest_step(eigenvalue: float, dimension: int, directions: int) -> float:
 
 
 class Speeds:
-    """The shortest step of a stage so far, at η = 1, against which later steps are held."""
+    """Lengths of a stage's steps at η = 1, in means of several: the last, and the least so far."""
 
     def __init__(self) -> None:
+        self._sum: Tensor | None = None
+        self._count = 0
         self._least: Tensor | None = None
+        self._last: Tensor | None = None
 
     def grown(self, length: Tensor, eta: float) -> Tensor:
-        """Return how many times as long as the shortest a step is (a scalar, still on its device)."""
+        """Return how many times as long as at their shortest steps are now (a scalar, still on its device)."""
         speed = length.detach() / eta
-        self._least = speed if self._least is None else torch.minimum(self._least, speed)
-        return speed / self._least.clamp_min(torch.finfo(speed.dtype).tiny)
+        self._sum = speed if self._sum is None else self._sum + speed
+        self._count += 1
+        if self._count == AVERAGED:
+            self._last = self._sum / AVERAGED
+            self._least = self._last if self._least is None else torch.minimum(self._least, self._last)
+            self._sum, self._count = None, 0
+        if self._last is None or self._least is None:
+            return torch.ones_like(speed)
+        return self._last / self._least.clamp_min(torch.finfo(speed.dtype).tiny)
 
 
-def refuse_runaway(
-    moved: float, grown: float, size: float, eta: float, done: int, safe: SafeStep, H: int, settings: Settings
-) -> None:
-    """Raise `RunError` if a step is out of all proportion to the data's mean length, `size`, or if steps grow.
+@attrs.frozen(kw_only=True)
+class Step:
+    """The numbers of a step by which a runaway is seen."""
 
-    `moved` is the step's mean length, `grown` how many times as long as the stage's shortest it is, and `done`
-    how many steps the flow has taken.
-    """
-    far = moved > RUNAWAY * (size + 1)
-    if not far and (grown <= GROWN or moved <= NOTICEABLE * size):
+    number: int
+    """How many steps the flow has taken."""
+    eta: float
+    moved: float
+    """The mean length of the particles' move."""
+    grown: float
+    """How many times as long as at their shortest the stage's steps are now."""
+
+
+def refuse_runaway(step: Step, size: float, safe: SafeStep, H: int, settings: Settings) -> None:
+    """Raise `RunError` if a step is out of all proportion to the data's mean length, `size`, or steps grow."""
+    far = step.moved > RUNAWAY * (size + 1)
+    long = step.eta > GROWS_FROM * safe.limit(H) and step.moved > NOTICEABLE * size
+    if not far and not (long and step.grown > GROWN):
         return
-    growth = "" if far else f", {grown:.3g} times as far as earlier in this stage"
+    growth = "" if far else f", and steps are {step.grown:.3g} times as long as earlier in this stage"
     raise RunError(
-        f"the flow ran away: step {done} moved particles by {moved:.3g} on average{growth}. With {H:,} "
-        f"directions, and {safe.eigenvalue:.3g} as the largest eigenvalue of E[θθᵀ], a step size of {eta:g} is "
-        f"too large; take more {settings.called('directions')} or a smaller {settings.called('step size')}, "
-        f"well below {safe.limit(H):.3g}"
+        f"the flow ran away: step {step.number} moved particles by {step.moved:.3g} on average{growth}. With "
+        f"{H:,} directions, and a largest eigenvalue of about {safe.eigenvalue:.3g} of their second moments, "
+        f"a step size of {step.eta:g} is too large; take more {settings.called('directions')} or a smaller "
+        f"{settings.called('step size')}, well below {safe.limit(H):.3g}"
     )
 
 

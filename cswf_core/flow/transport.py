@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from cswf_core.checks import CheckedCDF
-from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock, Work
 from cswf_core.flow.memory import batches
 from cswf_core.interfaces import FittedCDF, Rows, Stratum
@@ -67,6 +66,8 @@ class Samples:
 
     particles: Tensor | None = None
     data: Tensor | None = None
+    measured: Tensor | None = None
+    """The particles whose distance to the data is measured: not those that are only carried along."""
 
 
 @attrs.frozen(eq=False)
@@ -98,14 +99,24 @@ class CDFTransport:
         with self.clock.part("count", _reading(rows)):
             F_p = self.fit(rows)
         with self.clock.part("lookup", _reading(rows)):
-            return self._apart(rows, lambda number, part: self._displace_by(part, F_p[number], F_q[number]))
+            squares = self._apart(rows, lambda number, part: self._displace_by(part, F_p[number], F_q[number]))
+        return self._measured(rows, squares)
 
     def displace_by(self, rows: Rows, positions: Tensor, displacements: Tensor) -> Tensor:
         """Replace the particles' rows p by δ as tables say (S×H×K each); return the sum of δ² of each: H."""
         with self.clock.part("lookup", _reading(rows)):
-            return self._apart(
+            squares = self._apart(
                 rows, lambda number, part: tables.displace(part, positions[number], displacements[number])
             )
+        return self._measured(rows, squares)
+
+    def _measured(self, rows: Rows, squares: Tensor) -> Tensor:
+        """Return the sums of δ² as if all particles were as far from the data as those that are measured: H."""
+        measured = self.samples.measured
+        if measured is None:
+            return squares
+        delta = rows.values[:, measured].to(squares.dtype)
+        return delta.square().sum(dim=1) * (rows.values.shape[1] / len(measured))
 
     def _apart(self, rows: Rows, displace: Callable[[int, Rows], Tensor]) -> Tensor:
         """Displace the rows of each stratum on its own; return the sum of δ² of each row: H."""
@@ -118,16 +129,9 @@ class CDFTransport:
         return torch.stack(totals).sum(dim=0)
 
     def _fitted_to(self, rows: Rows, side: int) -> list[Rows]:
-        """Return the rows of particles (side 0) or data (1) that count, of each stratum."""
+        """Return the rows of particles (side 0) or data (1) that count: of each stratum, or of a part."""
         chosen = (self.samples.particles, self.samples.data)[side]
-        if chosen is None:
-            return self._strata(rows, side)
-        if self.strata is None:
-            return [rows.columns(chosen)]
-        parts = [stratum[side][torch.isin(stratum[side], chosen)] for stratum in self.strata]
-        if not all(len(part) for part in parts):
-            raise RunError("a class has none of the samples that the distributions are fitted to: take more")
-        return [rows.columns(part) for part in parts]
+        return self._strata(rows, side) if chosen is None else [rows.columns(chosen)]
 
     def _displace_by(self, rows: Rows, F_p: FittedCDF, F_q: FittedCDF) -> Tensor:
         """Displace rows by distributions of which F_p was fitted to some of them."""

@@ -46,7 +46,11 @@ class TransportMap(abc.ABC):
 
     @abc.abstractmethod
     def displace(self, rows: Rows) -> Tensor:
-        """Replace the values p by δ = T(p) − p, in place, and return the sum of δ² of each row: H."""
+        """Replace the values p by δ = T(p) − p, in place, and return the sum of δ² of each row: H.
+
+        Rows may have other values than F_p was fitted to, also beyond these: such a value goes where the
+        nearest end goes.
+        """
 
 
 class CDFEstimator(abc.ABC):

@@ -23,6 +23,8 @@ NAMES = {
     "particles": "particles.count",
     "scale": "particles.scale",
     "offline": "particles.offline",
+    "clip": "particles.clip",
+    "part": "cdf.particles, cdf.data",
     "precision": "particles.precision",
     "directions": "schedule.directions",
     "step size": "schedule.step_size",

@@ -157,6 +157,7 @@ class Watcher:
 def _grid(flow: Flow) -> Any:
     """Draw some of the particles, with a row for each class if they have any: height × width × 3 bytes."""
     labels = flow.particles.conditions.labels
+    labels = None if labels is None else labels[: flow.count]
     if labels is None or not flow.data.classes:
         samples = flow.samples(torch.arange(min(flow.count, MOST_IMAGES)))
         return np.array(pictures.grid(samples.images(), None, (), COLUMNS))

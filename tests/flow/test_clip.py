@@ -6,10 +6,13 @@ import attrs
 import pytest
 import torch
 
+from cswf_core.errors import RunError
 from cswf_core.interfaces import Conditions, Dataset, Key, Space
 from cswf_plugins.conditions.mask import Mask
 from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.conditions.super_resolution import SuperResolution
 from cswf_plugins.projections.locally_connected import LocallyConnected
+from cswf_plugins.schedules.constant import Constant
 from cswf_plugins.schedules.pyramid import Entry, Pyramid
 from tests.conftest import small_flow
 
@@ -45,6 +48,19 @@ def test_every_coordinate_is_in_bounds_after_each_step_and_seen_pixels_stay(cond
         x = flow.samples().x
         assert float(x.abs().max()) <= 1
         assert torch.equal(torch.where(seen, x, 0), torch.where(seen, originals, 0))
+
+
+@pytest.mark.parametrize("entropy", [0.0, 0.01])
+def test_bounds_hold_to_the_bit_in_float32_also_with_noise(entropy):
+    schedule = Constant(steps=5, directions=100, step_size=30.0, entropy=entropy)
+    flow = small_flow(images(), schedule=schedule, clip=0.3, dtype=torch.float32)
+    bound = float(torch.tensor(0.3))
+    assert all(float(flow.samples().x.abs().max()) <= bound for _ in flow)
+
+
+def test_observations_that_are_not_made_of_pixels_are_refused():
+    with pytest.raises(RunError, match="not made of whole pixels: leave out clip"):
+        small_flow(images(), condition=SuperResolution(size=4), clip=1.0)
 
 
 def test_seen_pixels_beyond_the_bound_stay_as_they_are():

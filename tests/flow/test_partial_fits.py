@@ -39,12 +39,15 @@ def test_each_step_draws_other_particles_and_data():
 
     class Spy(Sorted):
         def fit(self, values):
-            seen.append(values.shape[1])
+            seen.append(values[0].clone())
             return super().fit(values)
 
     spy = Spy(particles=Part(count=7), data=Part(share=0.25))
-    small_flow(cdf=spy, schedule=Constant(steps=3, directions=4)).run()
-    assert sorted(seen) == [7] * 3 + [10] * 3
+    schedule = Constant(steps=3, directions=4, step_size=1e-9)  # particles stay where they are
+    small_flow(cdf=spy, schedule=schedule, reuse=None).run()
+    assert sorted(map(len, seen)) == [7] * 3 + [10] * 3
+    particles = [values.sort().values for values in seen if len(values) == 7]
+    assert not torch.allclose(particles[0], particles[1])
 
 
 @pytest.mark.parametrize("cdf", ["histogram", "sorted"])
@@ -66,10 +69,12 @@ def test_a_part_says_how_many_or_how_large_a_share():
     assert [Part(share=0.1).of(count) for count in (1000, 10, 1)] == [100, 2, 1]
 
 
-def test_a_class_of_which_no_sample_is_drawn_is_one_sentence():
+def test_where_each_class_has_a_flow_all_samples_count():
     data = random_data(n=40)
-    with pytest.raises(RunError, match="a class has none of the samples"):
-        small_flow(data, condition=Separate(), cdf=Sorted(particles=Part(count=2))).run()
+    with pytest.raises(RunError, match="has a flow for each class"):
+        small_flow(data, condition=Separate(), cdf=Sorted(particles=Part(count=2)))
+    with pytest.raises(RunError, match="leave out offline"):
+        small_flow(data, condition=Separate(), offline=5)
 
 
 def test_a_part_of_the_data_cannot_be_counted_online_and_one_of_the_particles_can():
