@@ -176,8 +176,8 @@ def safe_step(sampler: DirectionSampler, key: Key, *, fixed: bool = False) -> Sa
     """
     stage = sampler.stage
     d, H = sampler.coordinates.space.dimension, stage.directions
-    eta = max((stage.eta(step) for step in range(stage.steps)), default=0.0)
-    if eta <= 0:
+    eta = max([stage.step_size, *map(stage.eta, range(stage.steps))])
+    if stage.steps == 0 or eta <= 0:
         return SafeStep(1 / d)
     spread = (1 + math.sqrt(d / H)) ** 2 if fixed else 1.0
     if sampler.sampler.tempered or stage.tempered:

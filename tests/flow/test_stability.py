@@ -17,6 +17,7 @@ from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.projections.conv_stack import ConvStack
+from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.locally_connected import LocallyConnected
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
@@ -63,6 +64,20 @@ def test_even_stages_keep_their_steps_and_say_nothing(caplog):
     flow = small_flow(images(GREY), projection=ConvStack(), schedule=schedule, count=40)
     assert [state.eta for state in flow] == [49.0] * 40
     assert not caplog.text
+
+
+def test_a_stage_whose_steps_fade_is_shortened_in_proportion():
+    """Not to the limit again: what a schedule makes shorter stays so."""
+    entry = Entry.from_text("(7×7) [5]")
+    schedules = [
+        Pyramid(entries=(entry, entry), directions=400, steps=20, decay=decay) for decay in (0.0, 0.75)
+    ]
+    uneven = HighPass(of=LocallyConnected())
+    flows = [small_flow(images(GREY), projection=uneven, schedule=schedule, count=40) for schedule in schedules]
+    plain, fading = ([state.eta for state in flow] for flow in flows)
+    assert fading[:10] == plain[:10]
+    assert fading[20] == pytest.approx(plain[20] * 20 / 30)
+    assert plain[0] < 40
 
 
 def test_a_condition_makes_steps_shorter_and_is_counted():
