@@ -279,12 +279,10 @@ class Flow:
         at.step, at.total = step + 1, at.total + 1
         adaptive = self.parts.schedule.adaptive
         if self._comparable(step) and eta > 0:
-            grown = self._speeds.grown(move.length, eta)
-        else:
-            grown = torch.ones_like(move.length)
+            self._speeds.take(move.length, eta)
         # On a GPU, reading numbers makes the host wait: there they are read now and then.
         if self.device.type == "cpu" or adaptive or at.step == stage.steps or step % READ_EVERY == 0:
-            self._check(move, grown, step, eta, plan)
+            self._check(move, step, eta, plan)
         at.seconds = time.perf_counter() - began
         state = State(
             stage=stage,
@@ -314,14 +312,14 @@ class Flow:
         reuse = self.settings.reuse
         return reuse is None or step % reuse == 0
 
-    def _check(self, move: Move, grown: Tensor, step: int, eta: float, plan: Plan) -> None:
+    def _check(self, move: Move, step: int, eta: float, plan: Plan) -> None:
         """Raise `RunError` if a step's numbers show that the flow cannot go on; reads three from the device."""
         moved, done = float(move.length), self._at.total
         if not (math.isfinite(moved) and math.isfinite(float(move.squares))):
             plan.examine(step)  # directions may be at fault, and would be named
             raise overflow(done, self.settings)
         H = plan.setup.sampler.stage.directions
-        taken = Step(number=done, eta=eta, moved=moved, grown=float(grown))
+        taken = Step(number=done, eta=eta, moved=moved, grown=self._speeds.grown())
         refuse_runaway(taken, self._typical_length, self._safe, H, self.settings)
 
     def _may_leave(self, stage: Stage) -> bool:

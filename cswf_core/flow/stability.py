@@ -53,6 +53,9 @@ LOOK_CLOSER = 1.3
 FEW = 16
 """Steps from which on a stage's λ is estimated: in fewer, uneven directions do not let errors grow far."""
 
+LOOKED_AT = 256
+"""Steps of a stage whose η is looked at, for the longest."""
+
 NEAR = 1.85
 """From this ηλ on steps are shortened: the estimate may fall short by some hundredths of 2."""
 
@@ -176,7 +179,8 @@ def safe_step(sampler: DirectionSampler, key: Key, *, fixed: bool = False) -> Sa
     """
     stage = sampler.stage
     d, H = sampler.coordinates.space.dimension, stage.directions
-    eta = max([stage.step_size, *map(stage.eta, range(stage.steps))])
+    some = range(0, stage.steps, 1 + stage.steps // LOOKED_AT)
+    eta = max([stage.step_size, *map(stage.eta, some)])
     if stage.steps == 0 or eta <= 0:
         return SafeStep(1 / d)
     spread = (1 + math.sqrt(d / H)) ** 2 if fixed else 1.0
@@ -223,8 +227,8 @@ class Speeds:
         self._least: Tensor | None = None
         self._last: Tensor | None = None
 
-    def grown(self, length: Tensor, eta: float) -> Tensor:
-        """Return how many times as long as at their shortest steps are now (a scalar, still on its device)."""
+    def take(self, length: Tensor, eta: float) -> None:
+        """Take in a step's mean length, a scalar that stays on its device."""
         speed = length.detach() / eta
         self._sum = speed if self._sum is None else self._sum + speed
         self._count += 1
@@ -232,9 +236,12 @@ class Speeds:
             self._last = self._sum / AVERAGED
             self._least = self._last if self._least is None else torch.minimum(self._least, self._last)
             self._sum, self._count = None, 0
+
+    def grown(self) -> float:
+        """Return how many times as long as at their shortest steps are now; reads from the device."""
         if self._last is None or self._least is None:
-            return torch.ones_like(speed)
-        return self._last / self._least.clamp_min(torch.finfo(speed.dtype).tiny)
+            return 1.0
+        return float(self._last / self._least.clamp_min(torch.finfo(self._least.dtype).tiny))
 
 
 @attrs.frozen(kw_only=True)

@@ -80,6 +80,11 @@ def test_a_stage_whose_steps_fade_is_shortened_in_proportion():
     assert plain[0] < 40
 
 
+def test_the_number_of_steps_costs_nothing_when_a_stage_begins():
+    flow = small_flow(schedule=Constant(steps=2**40, directions=20))
+    assert next(iter(flow)).step == 1
+
+
 def test_a_condition_makes_steps_shorter_and_is_counted():
     data, schedule = random_data(n=30), Constant(steps=20, directions=100)
     flows = [small_flow(data, schedule=schedule, condition=OneHot(joint=rule)) for rule in ("equal", "uniform")]
@@ -137,11 +142,13 @@ def test_a_plugin_that_does_not_say_it_is_uneven_is_shortened_too():
 
 def test_speeds_compare_means_of_several_steps_at_the_same_step_size():
     speeds = Speeds()
-    ratios = [float(speeds.grown(torch.tensor(length), eta)) for length, eta in [(4.0, 2.0)] * 8]
-    ratios += [float(speeds.grown(torch.tensor(1.0), 1.0)) for _ in range(8)]
-    assert ratios == [1.0] * 16
-    ratios = [float(speeds.grown(torch.tensor(12.0), 1.0)) for _ in range(8)]
-    assert ratios == [1.0] * 7 + [12.0]
+
+    def after(length: float, eta: float) -> float:
+        speeds.take(torch.tensor(length), eta)
+        return speeds.grown()
+
+    assert [after(4.0, 2.0) for _ in range(8)] + [after(1.0, 1.0) for _ in range(8)] == [1.0] * 16
+    assert [after(12.0, 1.0) for _ in range(8)] == [1.0] * 7 + [12.0]
     assert GROWN < 12
 
 
