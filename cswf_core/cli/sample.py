@@ -17,6 +17,7 @@ from cswf_core.model.output import destinations, write_samples
 from cswf_core.model.requests import Label
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import WorkProgress, say
+from cswf_core.runs.samples import tell_drift
 from cswf_core.session.run import refresh_report
 
 
@@ -74,6 +75,10 @@ def sample(
             tell=progress.tell,
         )
     write_samples(drawn, partial(_target, model, drawn), places)
+    if run is not None and label is None and counts is None and numbers is None:
+        facts = RunFolder(run).read_json("run.json") or {}
+        if "spread" in facts:  # runs of earlier versions have none
+            tell_drift(drawn, facts["spread"])
     if run is not None and out is None:
         refresh_report(RunFolder(run))
     if not quiet:

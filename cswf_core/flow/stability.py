@@ -27,7 +27,7 @@ from cswf_core.flow.memory import batches
 from cswf_core.flow.settings import Settings
 from cswf_core.interfaces import Key, Projection
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("cswf")
 
 ROUNDS = 9
 """Rounds of the power iteration; the last third is averaged."""

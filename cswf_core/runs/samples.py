@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,14 @@ from cswf_core.pictures.samples import seen_images
 
 if TYPE_CHECKING:
     from cswf_core.interfaces import Dataset, Observation
+
+log = logging.getLogger("cswf")
+
+ENOUGH = 200
+"""Samples from which on their spread is compared: that of fewer is uncertain by more than a few hundredths."""
+
+UNLIKE = 1.1
+"""Offline samples that spread more than so many times as wide as the particles, or as narrow, have drifted."""
 
 
 def archive(samples: Dataset, observation: Observation | None) -> bytes:
@@ -41,3 +50,24 @@ def archive(samples: Dataset, observation: Observation | None) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # photographs hardly compress, and trying takes seconds
     return buffer.getvalue()
+
+
+def spread(samples: Dataset) -> float:
+    """Return how wide samples lie around their mean: the root mean square deviation of a coordinate."""
+    return float(samples.x.var(dim=1, correction=0).mean().sqrt())
+
+
+def tell_drift(offline: Dataset, usual: float) -> float:
+    """Return the spread of offline samples; warn if it is not that of the run's particles, which is `usual`.
+
+    Maps fit the particles of which they were made better than others: where steps are many and particles few,
+    offline samples go on outwards (docs/paper.md, *Offline samples drift*).
+    """
+    width = spread(offline)
+    if len(offline) >= ENOUGH and not usual / UNLIKE <= width <= usual * UNLIKE:
+        log.warning(
+            "offline samples spread %.2f times as wide as the run's particles, so they have drifted away from "
+            "the data; more particles or fewer steps help, see docs/paper.md",
+            width / usual,
+        )
+    return width

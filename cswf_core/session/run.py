@@ -236,7 +236,8 @@ class Run:
             with self.checkpoints.stopping.patient():
                 generated = flow.run()
             self._write_results(generated)
-            record.save("running", **self._progress(), samples_sha256=generated.digest())
+            spreads = self._spreads(generated)
+            record.save("running", **self._progress(), samples_sha256=generated.digest(), **spreads)
             evaluated = evaluate(
                 generated,
                 self.task,
@@ -309,6 +310,13 @@ class Run:
         if flow.learns:
             counts = flow.counts()
             write_tensors(directory.file(COUNTS), counts.tensors(), counts.facts())
+
+    def _spreads(self, generated: Dataset) -> dict[str, float]:
+        """Return how wide the particles lie around their mean, and those that were carried along."""
+        usual = samples.spread(generated)
+        if not self.flow.settings.offline:
+            return {"spread": usual}
+        return {"spread": usual, "offline_spread": samples.tell_drift(self.flow.offline_samples(), usual)}
 
     def _progress(self) -> dict[str, Any]:
         planned = sum(stage.steps for stage in self.flow.stages)

@@ -54,6 +54,30 @@ def test_samples_of_a_run_are_left_in_it_and_can_be_scored(run, cswf):
     assert list(Path().iterdir()) == []
 
 
+def test_samples_that_spread_unlike_the_run_s_particles_are_told(run, cswf, tmp_path, caplog):
+    command = ("sample", tmp_path / "run", "--count", "300", "--device", "cpu")
+    shutil.copytree(run, command[1])
+    facts = read_json(run / "run.json")
+    for changed in (facts, {key: value for key, value in facts.items() if key != "spread"}):
+        (command[1] / "run.json").write_text(json.dumps(changed))
+        assert cswf(*command).status == 0
+    assert caplog.messages == []
+    (command[1] / "run.json").write_text(json.dumps({**facts, "spread": facts["spread"] / 2}))
+    assert cswf(*command, "--label", "3").status == 0  # one class has a spread of its own
+    assert caplog.messages == []
+    assert cswf(*command).status == 0
+    assert "offline samples spread 2.0" in caplog.text
+
+
+def test_particles_that_drift_beside_a_run_are_told(tmp_path, caplog):
+    few = ("condition=none", "particles.count=30", "schedule.steps=60", "particles.offline=200")
+    small = [change for change in SMALL if not change.startswith(("model", "schedule"))]
+    facts = launch(load_recipe("digits", [*small, *few]), RunFolder(tmp_path / "run"), device="cpu")
+    wider = facts["offline_spread"] / facts["spread"]
+    assert not 1 / 1.1 < wider < 1.1
+    assert f"offline samples spread {wider:.2f} times as wide" in caplog.text
+
+
 def test_samples_of_a_model_are_left_here_and_replaced_only_by_force(run, cswf):
     command = ("sample", run / "model", "--count", "3", "--device", "cpu", "--quiet")
     assert cswf(*command).status == 0

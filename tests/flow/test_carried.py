@@ -8,6 +8,7 @@ import torch
 
 from cswf_core.errors import DataError, RunError
 from cswf_core.interfaces import Conditions, Dataset, Key, Space
+from cswf_core.runs.samples import spread
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.cdfs.spline import Spline
@@ -109,3 +110,17 @@ def test_of_all_particles_some_must_take_part():
     with pytest.raises(DataError, match="none is left for F_p"):
         small_flow(images(), condition=Mask(held_out=3, completions=2, carried=True), count=6)
     small_flow(images(), condition=Mask(held_out=3, completions=2), count=6)
+
+
+@pytest.mark.parametrize(
+    ("count", "steps", "eta", "wider"),
+    [(100, 60, 12, 1.57), (100, 120, 6, 1.59), (400, 60, 12, 1.24), (1600, 60, 12, 1.07)],
+)
+def test_offline_samples_spread_wider_the_fewer_particles_there_are(count, steps, eta, wider):
+    """docs/paper.md quotes these: 1,000 normal points in 12 dimensions, whatever the step size."""
+    x = Key(0, "points").open(dtype=torch.float64).normal(12, 1000)
+    schedule = Constant(steps=steps, directions=100, step_size=eta)
+    flow = small_flow(Dataset(x=x, space=Space((12,))), count=count, offline=1000, schedule=schedule)
+    batched = spread(flow.run())
+    assert batched == pytest.approx(float(x.std()), rel=0.02)
+    assert spread(flow.offline_samples()) / batched == pytest.approx(wider, abs=0.05)
