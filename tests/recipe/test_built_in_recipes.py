@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import attrs
 import numpy as np
 import pytest
 from PIL import Image
 
 from cswf_core.flow import stability
-from cswf_core.flow.flow import Flow
-from cswf_core.flow.stability import largest_eigenvalue, safe_step
-from cswf_core.interfaces import Key, ProjectionSampler, Space, Stage
-from cswf_core.recipe import Recipe, build_flow, builtin_recipes, choose, load_recipe
+from cswf_core.interfaces import Key, Space, Stage
+from cswf_core.recipe import Recipe, build_flow, builtin_recipes, load_recipe
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
-from cswf_plugins.projections.conv_stack import ConvStack
-from cswf_plugins.projections.locally_connected import LocallyConnected
-from cswf_plugins.projections.patches import covers
-from cswf_plugins.projections.uniform import Uniform
 from tests.conftest import skip_without
+from tests.recipe.flows import OBSERVING, SHAPES, flows_of
 
 ALL = sorted(builtin_recipes())
-SHAPES = {"mnist": (1, 28, 28), "fashion-mnist": (1, 28, 28), "cifar10": (3, 32, 32), "celeba": (3, 64, 64)}
 PUBLISHED = ("fashion-mnist", "mnist", "cifar10")
 KEYS = ("data", "condition", "projection", "cdf", "schedule")
-OBSERVING = ("mask", "super-resolution", "colorize")
 
 EXPERIMENTS = [
     f"{data}-{kind}"
@@ -75,33 +66,6 @@ def rows(run: Path) -> list[dict[str, float]]:
 
 def on_small_data(recipe: Recipe) -> bool:
     return recipe.data.name not in SHAPES and not recipe.arrivals
-
-
-def on_random_data(recipe: Recipe) -> Recipe:
-    """The recipe with ten particles, three of them more if some are carried along offline, and random images.
-
-    The published ones may not be on this machine.
-    """
-    if recipe.data.name in SHAPES:
-        images = {"use": "synthetic", "count": 20, "shape": SHAPES[recipe.data.name], "classes": 10}
-        data = choose(recipe.registry, "dataset", json.dumps(images))
-        recipe = attrs.evolve(recipe, data=data, arrivals=(data,) * len(recipe.arrivals))
-    if recipe.condition.name in OBSERVING:  # random images are not held out
-        condition = attrs.evolve(recipe.condition, part=attrs.evolve(recipe.condition.part, held_out=0))
-        recipe = attrs.evolve(recipe, condition=condition)
-    offline = min(3, recipe.particles.offline)
-    return attrs.evolve(recipe, particles=attrs.evolve(recipe.particles, count=10, offline=offline))
-
-
-FLOWS: dict[str, list[Flow]] = {}
-
-
-def flows_of(recipe: Recipe) -> list[Flow]:
-    """The flows of a recipe and of its variants, on random data, built once."""
-    if recipe.name not in FLOWS:
-        each = (recipe, *recipe.variants.values())
-        FLOWS[recipe.name] = [build_flow(on_random_data(one), device="cpu") for one in each]
-    return FLOWS[recipe.name]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -321,71 +285,6 @@ def test_the_tables_of_the_released_recipes_are_the_released_code_s(recipes):
         assert entries(recipes[f"{data}-unconditional-released"]) == table
 
 
-def grid_of(stage: Stage, space: Space) -> Space:
-    """The grid that a stage's filters live on."""
-    return space if stage.upsampling is None else stage.upsampling.space
-
-
-def looked_at(recipes: dict[str, Recipe], sizes: range) -> Iterator[tuple[Flow, int]]:
-    """The stages whose step size the engine looks at, with grids of so many dimensions: flow and number."""
-    for recipe in recipes.values():
-        for flow in flows_of(recipe):
-            for index, stage in enumerate(flow.stages[: len(flow.stages) // flow.rounds]):
-                uneven = stage.tempered or flow.parts.projection.of_stage(stage).tempered
-                many = stage.steps >= stability.FEW or uneven
-                if many and grid_of(stage, flow.data.space).dimension in sizes:
-                    yield flow, index
-
-
-def filters_of(flow: Flow, stage: Stage) -> ProjectionSampler:
-    """A stage's projection, or another that draws the same filters on its grid: more stages are alike then."""
-    plugin = flow.parts.projection.of_stage(stage).plugin
-    if not isinstance(plugin, LocallyConnected | ConvStack):
-        return plugin
-    if not covers(plugin.patch, *grid_of(stage, flow.data.space).shape[1:]):
-        return attrs.evolve(plugin, covering="whole")
-    return Uniform() if plugin.covering == "whole" else plugin
-
-
-def laborious(plugin: ProjectionSampler) -> bool:
-    """Whether filters are those of deep networks."""
-    return isinstance(plugin, ConvStack) and plugin.width is not None and plugin.patch > 5
-
-
-@pytest.mark.parametrize(
-    ("sizes", "deep"),
-    [
-        (range(1, 150), False),
-        pytest.param(range(1, 150), True, marks=pytest.mark.slow),
-        pytest.param(range(150, 500), False, marks=pytest.mark.slow),
-        pytest.param(range(150, 500), True, marks=pytest.mark.slow),
-    ],
-    ids=["small grids", "small grids and networks", "larger grids", "larger grids and networks"],
-)
-def test_no_step_of_a_recipe_grows_along_the_directions_drawn_most(sizes, deep, recipes):
-    """η λ E[a²] is below 2 in every stage, where steps are shortened if they have to be.
-
-    λ does not depend on η and H: it is estimated once for all stages with the same filters on the same grid, by
-    other random numbers than the flow's. Grids of 500 dimensions and more would take hours on a CPU.
-    """
-    eigenvalues: dict[tuple[object, ...], float] = {}
-    products: dict[str, float] = {}
-    for flow, index in looked_at(recipes, sizes):
-        stage = flow.stages[index]
-        filters, grid = filters_of(flow, stage), grid_of(stage, flow.data.space)
-        if laborious(filters) != deep:
-            continue
-        key, sampler = (flow.data.space, grid, filters, stage.tempered), flow.sampler(stage)
-        if key not in eigenvalues:
-            eigenvalues[key] = largest_eigenvalue(sampler, Key(1, "another estimate"), closely_above=0.0)
-        eta = stage.step_size * sampler.mean_square_length(Key(1, "another mean"))
-        if eta * eigenvalues[key] >= 2:
-            eta *= safe_step(sampler, Key(flow.settings.seed, "gain", index)).factor
-        products[f"{flow.data.space.shape} {stage.name} {filters} {eta}"] = eta * eigenvalues[key]
-    assert len(eigenvalues) >= 5
-    assert {name: product for name, product in products.items() if product >= 2} == {}
-
-
 def test_the_ablations_vary_what_they_say(recipes):
     def values(name: str, get) -> list:
         return [get(variant) for variant in recipes[name].variants.values()]
@@ -401,6 +300,13 @@ def test_the_ablations_vary_what_they_say(recipes):
         lambda r: sum(s.steps for s in r.schedule.part.stages(Space((1, 28, 28)), r.projection.part)),
     )
     assert max(steps) < 1.1 * min(steps)
+    stages = values(
+        "ablation-local-pyramid-cifar10",
+        lambda r: r.schedule.part.stages(Space((3, 32, 32)), r.projection.part),
+    )
+    assert [sum(stage.steps for stage in each) for each in stages] == [19_520, 19_516, 19_520, 19_520]
+    assert [sum(stage.upsampling is None for stage in each) for each in stages] == [7, 7, 1, 1]
+    assert [len(each) for each in stages] == [38, 7, 12, 1]
 
 
 def test_a_short_pyramid_comes_nearer_to_held_out_images_than_the_baseline(tmp_path, registry, monkeypatch):
