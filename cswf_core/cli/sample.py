@@ -75,7 +75,7 @@ def sample(
             tell=progress.tell,
         )
     write_samples(drawn, partial(_target, model, drawn), places)
-    if run is not None and label is None and counts is None and numbers is None:
+    if run is not None and not model.header.condition.asks:  # with classes, particles may have other ones
         facts = RunFolder(run).read_json("run.json") or {}
         if "spread" in facts:  # runs of earlier versions have none
             tell_drift(drawn, facts["spread"])

@@ -20,7 +20,7 @@ ENOUGH = 200
 """Samples from which on their spread is compared: that of fewer is uncertain by more than a few hundredths."""
 
 UNLIKE = 1.1
-"""Offline samples that spread more than so many times as wide as the particles, or as narrow, have drifted."""
+"""Offline samples that spread so many times as wide as the particles, or so many times less, are told."""
 
 
 def archive(samples: Dataset, observation: Observation | None) -> bytes:
@@ -58,16 +58,17 @@ def spread(samples: Dataset) -> float:
 
 
 def tell_drift(offline: Dataset, usual: float) -> float:
-    """Return the spread of offline samples; warn if it is not that of the run's particles, which is `usual`.
+    """Return the spread of offline samples; warn if it is not `usual`, that of the run's particles.
 
-    Maps fit the particles of which they were made better than others: where steps are many and particles few,
-    offline samples go on outwards (docs/paper.md, *Offline samples drift*).
+    Maps fit the particles that they were made of better than others: with many steps and few particles, offline
+    samples go outwards (docs/paper.md, *Offline samples drift*), and with very few they may stay too narrow.
     """
     width = spread(offline)
-    if len(offline) >= ENOUGH and not usual / UNLIKE <= width <= usual * UNLIKE:
+    if len(offline) >= ENOUGH and usual > 0 and not usual / UNLIKE <= width <= usual * UNLIKE:
         log.warning(
-            "offline samples spread %.2f times as wide as the run's particles, so they have drifted away from "
-            "the data; more particles or fewer steps help, see docs/paper.md",
+            "offline samples spread %.2f times as wide as the run's particles: its maps do not fit new "
+            "particles as they fit their own. More particles help%s; see docs/paper.md, Offline samples drift",
             width / usual,
+            ", or fewer steps" if width > usual else "",
         )
     return width

@@ -236,7 +236,9 @@ class Run:
             with self.checkpoints.stopping.patient():
                 generated = flow.run()
             self._write_results(generated)
-            spreads = self._spreads(generated)
+            spreads = {"spread": samples.spread(generated)}
+            if flow.settings.offline:
+                spreads["offline_spread"] = self._write_offline(flow.offline_samples(), spreads["spread"])
             record.save("running", **self._progress(), samples_sha256=generated.digest(), **spreads)
             evaluated = evaluate(
                 generated,
@@ -290,11 +292,6 @@ class Run:
         directory, flow, columns = self.directory, self.flow, self.recipe.outputs.columns
         observation = None if flow.observation is None else flow.observation.to(torch.device("cpu"))
         directory.write("samples.npz", samples.archive(generated, observation))
-        if flow.settings.offline:
-            carried = flow.offline_samples()
-            directory.write("samples-offline.npz", samples.archive(carried, None))
-            picture = samples_picture(carried, flow.data, columns)
-            directory.write("samples-offline.png", pictures.png(picture))
         if observation is not None and generated.space.is_image:
             completed = completions_picture(generated, flow.data, observation, columns)
             directory.write("completions.png", pictures.png(completed))
@@ -311,12 +308,12 @@ class Run:
             counts = flow.counts()
             write_tensors(directory.file(COUNTS), counts.tensors(), counts.facts())
 
-    def _spreads(self, generated: Dataset) -> dict[str, float]:
-        """Return how wide the particles lie around their mean, and those that were carried along."""
-        usual = samples.spread(generated)
-        if not self.flow.settings.offline:
-            return {"spread": usual}
-        return {"spread": usual, "offline_spread": samples.tell_drift(self.flow.offline_samples(), usual)}
+    def _write_offline(self, carried: Dataset, usual: float) -> float:
+        """Write the particles that were carried along; return their spread, and warn if it is not usual."""
+        self.directory.write("samples-offline.npz", samples.archive(carried, None))
+        picture = samples_picture(carried, self.flow.data, self.recipe.outputs.columns)
+        self.directory.write("samples-offline.png", pictures.png(picture))
+        return samples.tell_drift(carried, usual)
 
     def _progress(self) -> dict[str, Any]:
         planned = sum(stage.steps for stage in self.flow.stages)

@@ -54,28 +54,51 @@ def test_samples_of_a_run_are_left_in_it_and_can_be_scored(run, cswf):
     assert list(Path().iterdir()) == []
 
 
-def test_samples_that_spread_unlike_the_run_s_particles_are_told(run, cswf, tmp_path, caplog):
-    command = ("sample", tmp_path / "run", "--count", "300", "--device", "cpu")
-    shutil.copytree(run, command[1])
-    facts = read_json(run / "run.json")
+def drift(caplog) -> list[str]:
+    """What was said of offline samples' spread since the last call."""
+    said = [message for message in caplog.messages if "times as wide as the run's particles" in message]
+    caplog.clear()
+    return said
+
+
+def test_samples_that_spread_unlike_the_run_s_particles_are_told(cswf, tmp_path, caplog):
+    folder = made(tmp_path / "run", "condition=none")
+    command = ("sample", folder, "--count", "300", "--device", "cpu")
+    facts = read_json(folder / "run.json")
     for changed in (facts, {key: value for key, value in facts.items() if key != "spread"}):
-        (command[1] / "run.json").write_text(json.dumps(changed))
+        (folder / "run.json").write_text(json.dumps(changed))
         assert cswf(*command).status == 0
-    assert caplog.messages == []
-    (command[1] / "run.json").write_text(json.dumps({**facts, "spread": facts["spread"] / 2}))
-    assert cswf(*command, "--label", "3").status == 0  # one class has a spread of its own
-    assert caplog.messages == []
-    assert cswf(*command).status == 0
-    assert "offline samples spread 2.0" in caplog.text
+    assert drift(caplog) == []
+    for wider in (1.3, 0.7):
+        (folder / "run.json").write_text(json.dumps({**facts, "spread": facts["spread"] / wider}))
+        assert cswf(*command).status == 0
+        (said,) = drift(caplog)
+        assert ("fewer steps" in said) == (wider > 1)
+    assert cswf(*command[:2], "--count", "100").status == 0
+    assert drift(caplog) == []
 
 
-def test_particles_that_drift_beside_a_run_are_told(tmp_path, caplog):
-    few = ("condition=none", "particles.count=30", "schedule.steps=60", "particles.offline=200")
-    small = [change for change in SMALL if not change.startswith(("model", "schedule"))]
-    facts = launch(load_recipe("digits", [*small, *few]), RunFolder(tmp_path / "run"), device="cpu")
-    wider = facts["offline_spread"] / facts["spread"]
-    assert not 1 / 1.1 < wider < 1.1
-    assert f"offline samples spread {wider:.2f} times as wide" in caplog.text
+def test_samples_by_class_are_not_compared_since_particles_may_have_other_classes(cswf, tmp_path, caplog):
+    folder = made(tmp_path / "run", f"condition.prior={[20] + 9 * [1]}", "condition.resample=false")
+    assert cswf("sample", folder, "--count", "300", "--device", "cpu").status == 0
+    assert drift(caplog) == []
+
+
+@pytest.mark.parametrize(
+    ("count", "cdf", "wider"), [(100, "sorted", True), (30, "histogram", False), (1, "sorted", None)]
+)
+def test_particles_that_spread_unlike_those_they_are_carried_beside_are_told(
+    count, cdf, wider, tmp_path, caplog
+):
+    changes = [f"particles.count={count}", f"cdf={cdf}", f"schedule.steps={200 if wider else 60}"]
+    small = ["condition=none", "particles.offline=200", "particles.precision=float32", *SMALL[3:], *changes]
+    facts = launch(load_recipe("digits", small), RunFolder(tmp_path / "run"), device="cpu")
+    said = drift(caplog)
+    assert len(said) == (wider is not None)
+    if wider is not None:
+        ratio = facts["offline_spread"] / facts["spread"]
+        assert f"spread {ratio:.2f} times" in said[0]
+        assert (ratio > 1) == wider
 
 
 def test_samples_of_a_model_are_left_here_and_replaced_only_by_force(run, cswf):

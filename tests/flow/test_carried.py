@@ -117,10 +117,10 @@ def test_of_all_particles_some_must_take_part():
     [(100, 60, 12, 1.57), (100, 120, 6, 1.59), (400, 60, 12, 1.24), (1600, 60, 12, 1.07)],
 )
 def test_offline_samples_spread_wider_the_fewer_particles_there_are(count, steps, eta, wider):
-    """docs/paper.md quotes these: 1,000 normal points in 12 dimensions, whatever the step size."""
+    """docs/paper.md quotes these: 1,000 normal points in 12 dimensions. Shorter steps do not help."""
     x = Key(0, "points").open(dtype=torch.float64).normal(12, 1000)
     schedule = Constant(steps=steps, directions=100, step_size=eta)
     flow = small_flow(Dataset(x=x, space=Space((12,))), count=count, offline=1000, schedule=schedule)
     batched = spread(flow.run())
     assert batched == pytest.approx(float(x.std()), rel=0.02)
-    assert spread(flow.offline_samples()) / batched == pytest.approx(wider, abs=0.05)
+    assert spread(flow.offline_samples()) / batched == pytest.approx(wider, rel=0.03)

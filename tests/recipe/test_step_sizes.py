@@ -216,7 +216,7 @@ def test_the_closed_form_is_near_what_sampled_directions_give(name, stage_name, 
     assert sampled == pytest.approx(closed, rel=within)
 
 
-SHORT = 1.05
+MARGIN = 1.05
 """λ is at most so many times what the closed form says, as the test above found."""
 
 SMALL = 500
@@ -244,7 +244,7 @@ def test_no_step_of_a_recipe_grows_by_the_closed_form(recipes):
         product = stage.step_size * eigenvalues[key]
         if flow.condition_length:
             product *= flow.sampler(stage).mean_square_length(Key(1, "another mean"))
-        if product * SHORT >= 2 and grid.dimension < SMALL:
+        if product * MARGIN >= 2 and grid.dimension < SMALL:
             same = *key, stage.step_size, stage.directions, product
             if same not in factors:
                 sampler = flow.sampler(stage)
@@ -264,4 +264,5 @@ def test_no_step_of_a_recipe_grows_by_the_closed_form(recipes):
 
     assert above(2) == {}
     # Patches of 15 have 1.98 there. The engine finds 2.03 and halves the steps, but takes four seconds for it.
-    assert set(above(2 / SHORT)) <= {"3×32×32 (16×16) [15]", "3×64×64 (16×16) [15]"}
+    # (12×12) [11] has 1.903, just below.
+    assert set(above(2 / MARGIN)) <= {"3×32×32 (16×16) [15]", "3×64×64 (16×16) [15]"}
