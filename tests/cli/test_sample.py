@@ -90,7 +90,7 @@ def test_samples_by_class_are_not_compared_since_particles_may_have_other_classe
 def test_particles_that_spread_unlike_those_they_are_carried_beside_are_told(
     count, cdf, wider, tmp_path, caplog
 ):
-    changes = [f"particles.count={count}", f"cdf={cdf}", f"schedule.steps={200 if wider else 60}"]
+    changes = [f"particles.count={count}", f"cdf={cdf}", f"schedule.steps={100 if wider else 60}"]
     small = ["condition=none", "particles.offline=200", "particles.precision=float32", *SMALL[3:], *changes]
     facts = launch(load_recipe("digits", small), RunFolder(tmp_path / "run"), device="cpu")
     said = drift(caplog)
