@@ -18,7 +18,7 @@ import attrs
 from cswf_core.errors import PluginError, did_you_mean
 from cswf_core.interfaces import Written
 from cswf_core.plugins import KINDS
-from cswf_core.recipe.nodes import Items, Location, Mapping, Node, Problem, Scalar, is_null
+from cswf_core.recipe.nodes import LONGEST_NUMBER, Items, Location, Mapping, Node, Problem, Scalar, is_null
 
 MISSING: Any = object()
 """Stands for a value that could not be read; a problem says why."""
@@ -262,9 +262,14 @@ def _number(node: Scalar, *_: object) -> Any:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else MISMATCH
 
 
-def _whole_number(node: Scalar, *_: object) -> Any:
+def _whole_number(node: Scalar, path: str, reader: Reader) -> Any:
     value = _number(node)
-    return int(node.value) if value is not MISMATCH and value.is_integer() else MISMATCH  # type: ignore[arg-type]
+    if value is MISMATCH or not value.is_integer():
+        return MISMATCH
+    whole = int(node.value)  # type: ignore[arg-type]
+    if len(str(whole)) > LONGEST_NUMBER:  # written out, it could not be read again
+        return reader.problem(node.location, f"{path} is too large, {node.raw}")
+    return whole
 
 
 def _nothing(node: Scalar, *_: object) -> Any:

@@ -127,6 +127,7 @@ def test_overrides_change_values_and_reach_into_lists(registry):
             ":1:1: unknown key 'stepz' of schedule 'constant'; did you mean 'steps' or 'step_size'?",
         ),
         ("schedule.steps=many", ":1:16: schedule.steps must be a whole number, got the text 'many'"),
+        ("outputs.log_every=1e40", ":1:19: outputs.log_every is too large, 1e40"),
         ("steps", "command line:1:1: 'steps' is not of the form key.path=value"),
         ("outputs.snapshots.9=1", "'outputs.snapshots' has 7 entries, counted from 0, and '9' is none of them"),
         ("outputs.snapshots.first=1", "'first' is none of them"),
