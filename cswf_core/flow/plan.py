@@ -175,10 +175,14 @@ class Plan(abc.ABC):
         """Whether F_p and F_q are fitted to all particles and data, at every step."""
         return self._counted is None and self.setup.cdf.particles is None and self.setup.cdf.data is None
 
+    @property
+    def _dequantises_conditions(self) -> bool:
+        return self.setup.sampler.condition.dequantised and self.setup.data.bin_width > 0
+
     def condition_noise(self, step: int) -> Tensor | None:
         """Return the noise of a step in the data's conditions (l×N), where they are dequantised."""
         setup = self.setup
-        if not (setup.sampler.condition.dequantised and setup.data.bin_width > 0):
+        if not self._dequantises_conditions:
             return None
         key = Key(setup.settings.seed, "dequantise condition", setup.index, step)
         shape = (setup.sampler.length, setup.data_x.shape[1])
@@ -187,7 +191,7 @@ class Plan(abc.ABC):
     def mean_condition_noise(self) -> Tensor | None:
         """Return the mean of that noise (l×1), for data whose noise is added as they are counted."""
         setup = self.setup
-        if not (setup.sampler.condition.dequantised and setup.data.bin_width > 0):
+        if not self._dequantises_conditions:
             return None
         return setup.data_x.new_full((setup.sampler.length, 1), setup.data.bin_width / 2)
 

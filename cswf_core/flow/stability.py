@@ -186,7 +186,7 @@ def safe_step(sampler: DirectionSampler, key: Key, *, fixed: bool = False) -> Sa
     spread = (1 + math.sqrt(d / H)) ** 2 if fixed else 1.0
     if sampler.sampler.tempered or stage.tempered:
         eigenvalue = spread * largest_eigenvalue(sampler, key)
-        return SafeStep(eigenvalue, min(1.0, _longest(eigenvalue, d, H, fixed=fixed) / eta), fixed)
+        return SafeStep(eigenvalue, min(1.0, longest_step(eigenvalue, d, H, fixed=fixed) / eta), fixed)
     same = attrs.evolve(key, seed=0)  # whether a stage is shortened should not depend on the run's seed
     share = spread * sampler.mean_square_length(attrs.evolve(same, role="weights"))
     eigenvalue = share / d  # of even directions
@@ -195,7 +195,7 @@ def safe_step(sampler: DirectionSampler, key: Key, *, fixed: bool = False) -> Sa
         eigenvalue = share * largest_eigenvalue(sampler, same, closely_above=LOOK_CLOSER / (eta * share))
     if eta * eigenvalue <= NEAR or eta * eigenvalue / spread > MISTAKEN:
         return SafeStep(eigenvalue, fixed=fixed)
-    factor = min(1.0, _longest(eigenvalue, d, H, fixed=fixed) / eta)
+    factor = min(1.0, longest_step(eigenvalue, d, H, fixed=fixed) / eta)
     log.warning(
         "stage %s: steps of %g are too long, or nearly so, along the directions %s (step size times largest "
         "eigenvalue is %.2f, and errors grow from 2 on); they are taken %.2f times as long",
@@ -208,14 +208,13 @@ def safe_step(sampler: DirectionSampler, key: Key, *, fixed: bool = False) -> Sa
     return SafeStep(eigenvalue, factor, fixed)
 
 
-def _longest(eigenvalue: float, dimension: int, directions: int, *, fixed: bool) -> float:
-    """Return the longest step size: 1/λ for fixed directions, whose λ has the noise of few of them in it."""
-    return 1 / eigenvalue if fixed else longest_step(eigenvalue, dimension, directions)
+def longest_step(eigenvalue: float, dimension: int, directions: int, *, fixed: bool = False) -> float:
+    """Return the step size that the leading direction allows: 1/λ, or less if H is small against d.
 
-
-def longest_step(eigenvalue: float, dimension: int, directions: int) -> float:
-    """Return the step size that the leading direction allows: 1/λ, or less if H is small against d."""
-    return min(1.0, 2 * MARGIN / (1 + (dimension - 1) / directions)) / eigenvalue
+    λ of `fixed` directions has the noise of few of them in it.
+    """
+    few = 1.0 if fixed else min(1.0, 2 * MARGIN / (1 + (dimension - 1) / directions))
+    return few / eigenvalue
 
 
 class Speeds:

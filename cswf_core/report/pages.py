@@ -189,6 +189,7 @@ def _facts(run: Run) -> dict[str, str]:
     facts = {
         "data": ", ".join(filter(None, (run.data_name, samples, size))),
         "particles": words.count(record.get("particles")),
+        "carried along": _carried(record),
         "steps": steps,
         "time": words.seconds(record.get("seconds")),
         "device": _device(mapping(record.get("device"))),
@@ -196,6 +197,12 @@ def _facts(run: Run) -> dict[str, str]:
         "started": str(record.get("started") or "").replace("T", " ").replace("+00:00", " UTC"),
     }
     return {name: text for name, text in facts.items() if text}
+
+
+def _carried(record: Mapping[str, Any]) -> str:
+    """Return how wide the particles that were carried along spread; nothing if there were none."""
+    usual, width = record.get("spread"), record.get("offline_spread")
+    return f"particles that spread {width / usual:.2f} times as wide" if usual and width else ""
 
 
 def _device(device: Mapping[str, Any]) -> str:

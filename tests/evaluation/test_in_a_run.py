@@ -61,7 +61,9 @@ def test_particles_that_were_carried_along_can_be_scored(cswf, tmp_path):
     scores = read_json(run / "metrics.json")["scores"]
     counts = {score["name"]: score["samples"] for score in scores}
     assert (counts["sliced_wasserstein"], counts["sliced_wasserstein_8bit_offline"]) == (20, 15)
-    assert "Offline samples" in (run / "report.html").read_text()
+    page, facts = (run / "report.html").read_text(), read_json(run / "run.json")
+    assert "Offline samples" in page
+    assert f"particles that spread {facts['offline_spread'] / facts['spread']:.2f} times as wide" in page
 
 
 def test_two_metrics_of_one_name_are_both_kept(cswf, tmp_path):

@@ -104,9 +104,8 @@ def shortened(recipe: Recipe) -> list[str]:
         overrides += ["schedule.directions=50"]
     if recipe.data.name in PUBLISHED:
         overrides += ["data.count=100"]
-    if any(
-        metric.name == "fid" for metric in recipe.metrics
-    ):  # a CPU sees eight images a second; tests/evaluation has it
+    # A CPU sees eight images a second; tests/evaluation has FID.
+    if any(metric.name == "fid" for metric in recipe.metrics):
         overrides += ["evaluate.metrics=[{use: sliced-wasserstein, directions: 50}]"]
     else:
         overrides += [f"evaluate.metrics.{i}.directions=50" for i in range(len(recipe.metrics))]
@@ -201,6 +200,7 @@ def test_the_paper_s_recipes_have_its_numbers(name, recipes):
     assert data.part.flips == (data.name == "cifar10")
     amplifier = {"class": 10, "inpainting": 1}.get(name.rpartition("-")[2])
     assert amplifier is None or recipe.condition.part.amplifier == amplifier
+    assert data.name not in ("cifar10", "celeba") or "fid" in [metric.name for metric in recipe.metrics]
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
