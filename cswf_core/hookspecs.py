@@ -74,6 +74,10 @@ class Registration:
         """Offer `Schedule` classes to `schedule:`."""
 
     @hookspec
+    def register_coordinates(self, register: Register) -> None:
+        """Offer `Coordinates` classes to `coordinates:`."""
+
+    @hookspec
     def register_datasets(self, register: Register) -> None:
         """Offer `DatasetSource` classes to `data:`."""
 

@@ -35,7 +35,7 @@ BUILTIN = "cswf"
 LOAD_ONLY = "CSWF_LOAD_PLUGINS"
 
 KINDS: Mapping[str, tuple[str, type[Any]]] = {
-    kind: (f"register_{kind}s", contract) for kind, contract, _ in ADAPTERS
+    kind: (f"register_{kind.removesuffix('s')}s", contract) for kind, contract, _ in ADAPTERS
 }
 """Kind → (hook that offers it, contract it implements)."""
 

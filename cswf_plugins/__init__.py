@@ -13,6 +13,8 @@ from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.conditions.separate import Separate
 from cswf_plugins.conditions.super_resolution import SuperResolution
+from cswf_plugins.coordinates.plain import Plain
+from cswf_plugins.coordinates.whitened import Whitened
 from cswf_plugins.datasets.celeba import CelebA
 from cswf_plugins.datasets.cifar10 import Cifar10
 from cswf_plugins.datasets.digits import Digits
@@ -38,6 +40,7 @@ from cswf_plugins.projections.conv_stack import ConvStack
 from cswf_plugins.projections.data_covariance import DataCovariance
 from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.locally_connected import LocallyConnected
+from cswf_plugins.projections.low_rank import LowRank
 from cswf_plugins.projections.orthogonal import Orthogonal
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.adaptive import Adaptive
@@ -52,6 +55,7 @@ def register_projections(register: Register) -> None:
     register("locally-connected", LocallyConnected)
     register("conv-stack", ConvStack)
     register("high-pass", HighPass)
+    register("low-rank", LowRank)
     register("orthogonal", Orthogonal)
     register("data-covariance", DataCovariance)
 
@@ -82,6 +86,13 @@ def register_schedules(register: Register) -> None:
     register("constant", Constant)
     register("pyramid", Pyramid)
     register("adaptive", Adaptive)
+
+
+@hookimpl
+def register_coordinates(register: Register) -> None:
+    """Offer the built-in coordinates."""
+    register("plain", Plain)
+    register("whitened", Whitened)
 
 
 @hookimpl

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cswf_core.checks.adapter import Adapter, calling, short, undeclared
+from cswf_core.checks.coordinates import CheckedCoordinates
 from cswf_core.checks.data import CheckedSource, check_dataset, check_start
 from cswf_core.checks.parts import CheckedCDF, CheckedCondition, CheckedMap, CheckedSampler, CheckedSchedule
 from cswf_core.checks.scores import CheckedMetric, CheckedObserver
@@ -21,6 +22,7 @@ from cswf_core.errors import PluginError
 from cswf_core.interfaces import (
     CDFEstimator,
     ConditionEncoder,
+    Coordinates,
     DatasetSource,
     Metric,
     Observer,
@@ -34,6 +36,7 @@ __all__ = [
     "Adapter",
     "CheckedCDF",
     "CheckedCondition",
+    "CheckedCoordinates",
     "CheckedMap",
     "CheckedMetric",
     "CheckedObserver",
@@ -53,6 +56,7 @@ ADAPTERS: tuple[tuple[str, type[Any], Callable[[Any, Owner], Any]], ...] = (
     ("cdf", CDFEstimator, CheckedCDF),
     ("condition", ConditionEncoder, CheckedCondition),
     ("schedule", Schedule, CheckedSchedule),
+    ("coordinates", Coordinates, CheckedCoordinates),
     ("dataset", DatasetSource, CheckedSource),
     ("metric", Metric, CheckedMetric),
     ("observer", Observer, CheckedObserver),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cswf_core.checks import CheckedCondition, CheckedSampler
 from cswf_core.flow.block_projection import PAYS_BELOW, BlockProjection, places
-from cswf_core.flow.coordinates import Cloud, Coordinates, stretched
+from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates, stretched
 from cswf_core.flow.memory import batches
 from cswf_core.flow.settings import Parts
 from cswf_core.flow.transport import Place
@@ -90,24 +90,27 @@ class Directions:
             return moved, self.projection.flops(samples)
         return moved, 2.0 * H * d * samples
 
-    def noise_widths(self, coordinates: Coordinates, width: float) -> Tensor | None:
-        """Return how wide the noise in bins of a width w is along each direction: w |L θ_x|, T numbers.
+    def noise_widths(self, coordinates: StageCoordinates, width: float) -> Tensor | None:
+        """Return how wide the noise in bins of a width b is along each direction: b |L Wᵀθ_x|, T numbers.
 
-        Where conditions get noise too, that is w |θ| = w.
+        Where conditions get noise too, that is b |θ| = b, unless W changes lengths.
         """
         if width == 0:
             return None
-        if self.condition is not None and self.condition.dequantised:
-            return self.projection.dense().new_full((self.count,), width)
-        if coordinates.observation is None or coordinates.amplifier == 1:
-            like = self.projection.dense()
-            return like.new_full(like.shape[:1], width) if self.length is None else width * self.length[:, 0]
+        both = self.condition is not None and self.condition.dequantised
+        if coordinates.W is None:
+            if both:
+                return self.projection.dense().new_full((self.count,), width)
+            if coordinates.observation is None or coordinates.amplifier == 1:
+                like = self.projection.dense()
+                return like.new_full(like.shape[:1], width) if self.length is None else width * self.length[:, 0]
         t = self.projection.dense().T
-        full = t if coordinates.upsampling is None else coordinates.upsampling.up(t)
-        lengths: Tensor = torch.linalg.vector_norm(
-            stretched(full, coordinates.observation, coordinates.amplifier), dim=0
-        )
-        return width * (lengths if self.scale is None else lengths * self.scale[:, 0])
+        pixels = stretched(coordinates.of_pixels(t), coordinates.observation, coordinates.amplifier)
+        lengths: Tensor = torch.linalg.vector_norm(pixels, dim=0)
+        lengths = lengths if self.scale is None else lengths * self.scale[:, 0]
+        if both and self.length is not None:
+            lengths = (lengths.square() + 1 - self.length[:, 0].square()).sqrt()
+        return width * lengths
 
 
 class DirectionSampler:
@@ -116,7 +119,7 @@ class DirectionSampler:
     def __init__(
         self,
         stage: Stage,
-        coordinates: Coordinates,
+        coordinates: StageCoordinates,
         sampler: CheckedSampler,
         condition: CheckedCondition,
         length: int,
@@ -135,7 +138,7 @@ class DirectionSampler:
 
     @classmethod
     def of_stage(
-        cls, stage: Stage, coordinates: Coordinates, parts: Parts, length: int, data_x: Tensor
+        cls, stage: Stage, coordinates: StageCoordinates, parts: Parts, length: int, data_x: Tensor
     ) -> DirectionSampler:
         """Return the sampler of a stage; its projection may look at the data (d×N) first."""
         sampler = parts.projection.of_stage(stage)

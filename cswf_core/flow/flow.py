@@ -26,7 +26,7 @@ from torch import Tensor
 from cswf_core.checks import calling, check_dataset
 from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.coordinates import Coordinates
+from cswf_core.flow.stage_coordinates import StageCoordinates
 from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.memory import Budget, fitting
 from cswf_core.flow.particles import (
@@ -41,6 +41,7 @@ from cswf_core.flow.plan import ExactPlan, Move, Plan, StageSetup
 from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stability import FIXED_FROM, SafeStep, Speeds, Step, overflow, refuse_runaway, safe_step
+from cswf_core.flow.start import Gaussian
 from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State  # what iterating yields
 from cswf_core.flow.target import StageCounts
@@ -140,10 +141,16 @@ class Flow:
         self.condition_length = parts.condition.length(data)
         """l."""
         with self.working():
-            self.particles, self.observation = first_particles(data, parts, self.settings, start, self.device)
             self.balanced_data = balanced(data, parts.condition, self.settings.seed)
             """The data that particles flow to."""
             self._data_x = self.balanced_data.x.to(self.device, self.settings.dtype).contiguous()
+            self.W = None if parts.coordinates is None else parts.coordinates.fit(data.space, self._data_x)
+            """The coordinates w = W x that steps are taken in; None: the data's own."""
+            self.gaussian = self._fit_gaussian() if self.settings.gaussian and start is None else None
+            """Where particles begin, if that is a Gaussian fitted to the data; None: in noise, or at `start`."""
+            self.particles, self.observation = first_particles(
+                data, parts, self.settings, start, self.device, self.gaussian
+            )
             self._data_conditions = self.balanced_data.conditions.to(self.device, self.settings.dtype)
         self._typical_length = max(mean_length(self._data_x), mean_length(self.particles.x))
         sizes = len(self.particles), len(self.balanced_data)
@@ -263,7 +270,7 @@ class Flow:
             key = Key(self.settings.seed, "gain", self._at.stage)
             self._safe = safe_step(sampler, key, fixed=self._fixed)
             self._speeds = Speeds()
-            if snapshot is not None and snapshot.z is not None and snapshot.sum is not None:
+            if snapshot is not None and snapshot.z is not None:
                 self.particles.restore(snapshot.z, snapshot.sum)
             plan = self._make_plan(sampler)
             if snapshot is not None and snapshot.numerics:
@@ -435,14 +442,17 @@ class Flow:
 
     def sampler(self, stage: Stage) -> DirectionSampler:
         """Return what draws a stage's directions, in coordinates of its own."""
-        coordinates = Coordinates(
-            stage, self.data.space, self.observation, self.parts.condition.amplifier, self._data_x
+        coordinates = StageCoordinates(
+            stage, self.data.space, self.observation, self.parts.condition.amplifier, self._data_x, self.W
         )
         return DirectionSampler.of_stage(stage, coordinates, self.parts, self.condition_length, self._data_x)
 
     def sampler_of_round(self, index: int) -> DirectionSampler:
         """Return what draws the directions of a round's stage, by its number."""
         return self.sampler(self._round[index])
+
+    def _fit_gaussian(self) -> Gaussian:
+        return Gaussian.of_data(self._data_x, self.data.bin_width, self.W, self.settings)
 
     def _make_plan(self, sampler: DirectionSampler) -> Plan:
         """Return the plan of the steps of the stage that the flow is in."""

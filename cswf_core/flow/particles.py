@@ -8,8 +8,9 @@ from torch import Tensor
 
 from cswf_core.checks import CheckedCondition, check_start
 from cswf_core.errors import RunError
-from cswf_core.flow.coordinates import Cloud, Coordinates
+from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates
 from cswf_core.flow.settings import Parts, Settings
+from cswf_core.flow.start import Gaussian
 from cswf_core.interfaces import Conditions, Dataset, Key, Masked, Observation, Stage
 
 KEYED = 4096
@@ -22,16 +23,16 @@ INSIDE = 1 - 2**-10
 class Particles:
     """M particles x (d×M) with conditions Y that never move.
 
-    Inside a stage with an upsampling U, `_x` stays what it was on entering, z = Uᵀx moves, and `_sum` keeps
-    the sum S of all updates. Without one, z is x itself. With a bound `clip`, x is kept in [−clip, clip] after
-    each move: then x itself moves in every stage, and z is made of it.
+    Inside a stage with an upsampling U, `_x` stays what it was on entering, z = UᵀWx moves, and `_sum` keeps
+    the sum S of all updates. Without one, z is x itself or, with coordinates W, moves for it. With a bound `clip`,
+    x is kept in [−clip, clip] after each move: then x itself moves in every stage, and z is made of it.
     """
 
     def __init__(self, x: Tensor, conditions: Conditions, clip: float | None = None) -> None:
         self.conditions = conditions
         self.clip = clip
         self._x = x
-        self._coordinates: Coordinates | None = None
+        self._coordinates: StageCoordinates | None = None
         self._z = x
         self._sum: Tensor | None = None
 
@@ -41,14 +42,22 @@ class Particles:
     @property
     def x(self) -> Tensor:
         """The particles in the data's space, also in the middle of a stage: d×M."""
-        if self._coordinates is None or self._sum is None:
+        if self._coordinates is None:
             return self._x
+        if self._sum is None:
+            return self._coordinates.leave(self._z) if self._instead else self._x
         return self._x + self._coordinates.leave(self._sum)
+
+    @property
+    def _instead(self) -> bool:
+        """Whether z alone moves, and x is to be had from it."""
+        return self._coordinates is not None and self._coordinates.reversible and self.clip is None
 
     def some(self, index: Tensor) -> Tensor:
         """Return those particles that `index` (m) names, in the data's space: d×m."""
         if self._coordinates is None or self._sum is None:
-            return self._x[:, index]
+            moving = self._z[:, index] if self._instead else self._x[:, index]
+            return self._coordinates.leave(moving) if self._coordinates and self._instead else moving
         if self._coordinates.observation is not None:  # it may be another one for each particle
             return self.x[:, index]
         return self._x[:, index] + self._coordinates.leave(self._sum[:, index])
@@ -66,32 +75,36 @@ class Particles:
         """
         return self._sum
 
-    def enter(self, coordinates: Coordinates) -> None:
+    def enter(self, coordinates: StageCoordinates) -> None:
         """Begin a stage."""
         self._coordinates = coordinates
         self._z = coordinates.enter(self._x)
-        follows = coordinates.upsampling is None or self.clip is not None
+        follows = coordinates.own or coordinates.reversible or self.clip is not None
         self._sum = None if follows else torch.zeros_like(self._z)
 
     @property
     def entered(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """x as it was on entering the stage, z and S; without an upsampling x, as it is now, is all."""
-        return (self._x, None, None) if self._sum is None else (self._x, self._z, self._sum)
+        """x as it was on entering the stage, z and S, where there is an S; where x itself moves, x is all."""
+        if self._sum is None and not self._instead:
+            return self._x, None, None
+        return self._x, self._z, self._sum
 
-    def restore(self, z: Tensor, total: Tensor) -> None:
+    def restore(self, z: Tensor, total: Tensor | None) -> None:
         """Go on inside a stage that was entered before, with its z and S: d_k×M each."""
-        self._z, self._sum = (part.to(self._x, copy=True) for part in (z, total))
+        self._z = z.to(self._x, copy=True)
+        self._sum = None if total is None else total.to(self._x, copy=True)
 
     def join(self, x: Tensor, conditions: Conditions) -> None:
         """Let more particles in, x (d×m) with all conditions (of M + m), between stages or inside one."""
         self.conditions = conditions
         inside = self._coordinates
-        if inside is not None and self._sum is not None:
+        if inside is not None and (self._sum is not None or self._instead):
             z = inside.enter(x)
             self._z = torch.cat([self._z, z], dim=1)
-            self._sum = torch.cat([self._sum, torch.zeros_like(z)], dim=1)
+            if self._sum is not None:
+                self._sum = torch.cat([self._sum, torch.zeros_like(z)], dim=1)
         self._x = torch.cat([self._x, x], dim=1)
-        if self._sum is None:
+        if self._sum is None and not self._instead:
             self._z = self._x if inside is None else inside.enter(self._x)
 
     def leave(self) -> None:
@@ -102,14 +115,18 @@ class Particles:
     def move(self, u: Tensor) -> Tensor:
         """Add the update U u (u: d_k×M), but not to observed coordinates; return its mean length (a scalar)."""
         assert self._coordinates is not None, "particles move inside a stage"
+        if self._instead:
+            self._z += u
+            moved: Tensor = torch.linalg.vector_norm(u, dim=0)
+            return moved.mean()
         if self._sum is None:
             change = self._coordinates.leave(u)
             if self.clip is None:
                 self._x += change
             else:
-                moved = self._clipped(self._x + change)
-                change = moved - self._x
-                self._x.copy_(moved)
+                bounded = self._clipped(self._x + change)
+                change = bounded - self._x
+                self._x.copy_(bounded)
             if self._z is not self._x:
                 self._z = self._coordinates.enter(self._x)
             lengths: Tensor = torch.linalg.vector_norm(change, dim=0)
@@ -117,12 +134,15 @@ class Particles:
         change = self._coordinates.gram(u)
         self._z += change
         self._sum += u
-        return (u * change).sum(dim=0).clamp_min(0).sqrt().mean()
+        return self._coordinates.lengths(u, change).mean()
 
     def shake(self, noise: Tensor) -> None:
         """Add noise (d×M) to the particles, but not to observed coordinates."""
         assert self._coordinates is not None, "particles are shaken inside a stage"
         noise = self._free(noise)
+        if self._instead:
+            self._z += self._coordinates.enter(noise)
+            return
         if self.clip is None:
             self._x += noise
         else:
@@ -152,11 +172,17 @@ def mean_length(x: Tensor) -> float:
 
 
 def first_particles(
-    data: Dataset, parts: Parts, settings: Settings, start: Dataset | None, device: torch.device
+    data: Dataset,
+    parts: Parts,
+    settings: Settings,
+    start: Dataset | None,
+    device: torch.device,
+    gaussian: Gaussian | None = None,
 ) -> tuple[Particles, Observation | None]:
     """Return the particles where they begin, their observed part in place, and the observation.
 
-    X₀ ~ N(0, scale² I) and Y₀ ~ q(y), or both from `start`. Those that are carried along come last.
+    X₀ ~ N(0, scale² I), or a Gaussian fitted to the data, and Y₀ ~ q(y); or both from `start`. Those that are
+    carried along come last.
     """
     like = torch.empty(0, dtype=settings.dtype, device=device)
     count = settings.count if settings.count is not None else len(data)
@@ -165,7 +191,8 @@ def first_particles(
         x, conditions = start.x.to(like, copy=True), start.conditions
     else:
         shape = (data.space.dimension, count + settings.offline)
-        x = gaussian(Key(settings.seed, "start"), shape, like) * settings.scale
+        noise = normal(Key(settings.seed, "start"), shape, like)
+        x = noise * settings.scale if gaussian is None else gaussian.of_noise(noise)
         conditions = parts.condition.draw(data, count, Key(settings.seed, "labels").open())
         if settings.offline:
             draw = Key(settings.seed, "offline labels").open()
@@ -208,7 +235,7 @@ def refuse_in_strata(parts: Parts, settings: Settings) -> None:
 
 def originals(data: Dataset, settings: Settings, conditions: Conditions, like: Tensor) -> Tensor:
     """Return the samples of which particles see a part (d×M), noise in their bins; always the same."""
-    plain = Coordinates(Stage(steps=0, directions=1, step_size=0.0), data.space)
+    plain = StageCoordinates(Stage(steps=0, directions=1, step_size=0.0), data.space)
     x = data.originals(conditions).to(like)
     key = Key(settings.seed, "given")
     return dequantised(x, data.bin_width * INSIDE, data.space.dimension, plain, key)
@@ -220,7 +247,7 @@ def balanced(data: Dataset, condition: CheckedCondition, seed: int) -> Dataset:
     return data if index is None else data.take(index)
 
 
-def gaussian(key: Key, shape: tuple[int, int], like: Tensor) -> Tensor:
+def normal(key: Key, shape: tuple[int, int], like: Tensor) -> Tensor:
     """Return N(0, 1) entries for d×n = `shape`.
 
     Noise is drawn sample by sample, from keys of global index: that of the first samples does not depend on how
@@ -235,7 +262,7 @@ def gaussian(key: Key, shape: tuple[int, int], like: Tensor) -> Tensor:
     return noise
 
 
-def dequantised(z: Tensor, bin_width: float, dimension: int, coordinates: Coordinates, key: Key) -> Tensor:
+def dequantised(z: Tensor, bin_width: float, dimension: int, coordinates: StageCoordinates, key: Key) -> Tensor:
     """Return data in a stage's coordinates (z = UᵀLx, d_k×n) with fresh uniform noise in every pixel's bin.
 
     The noise is drawn for all `dimension` coordinates of x and brought into the stage's coordinates, so that

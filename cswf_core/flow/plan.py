@@ -17,10 +17,10 @@ from torch import Tensor
 
 from cswf_core.checks import CheckedCDF
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.coordinates import Cloud
+from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
 from cswf_core.flow.memory import Budget
-from cswf_core.flow.particles import Particles, dequantised, gaussian
+from cswf_core.flow.particles import Particles, dequantised, normal
 from cswf_core.flow.settings import Settings
 from cswf_core.flow.step import displacements
 from cswf_core.flow.target import FitsByPlace, FittedTarget, KeptTarget, StageCounts, Target
@@ -93,7 +93,7 @@ class Plan(abc.ABC):
         entropy = setup.sampler.stage.entropy
         if entropy > 0:
             key = Key(setup.settings.seed, "entropy", setup.index, step)
-            noise = gaussian(key, (setup.data.space.dimension, len(setup.particles)), setup.data_x)
+            noise = normal(key, (setup.data.space.dimension, len(setup.particles)), setup.data_x)
             setup.particles.shake(noise.mul_(math.sqrt(2 * entropy * eta)))
         return result
 

@@ -1,4 +1,4 @@
-"""`Parts`, the four plugins of a flow, and `Settings`, the numbers that are no plugin's."""
+"""`Parts`, the plugins of a flow, and `Settings`, the numbers that are no plugin's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from collections.abc import Mapping
 import attrs
 import torch
 
-from cswf_core.checks import CheckedCDF, CheckedCondition, CheckedSampler, CheckedSchedule, checked
+from cswf_core.checks import (
+    CheckedCDF,
+    CheckedCondition,
+    CheckedCoordinates,
+    CheckedSampler,
+    CheckedSchedule,
+    checked,
+)
 from cswf_core.flow.transport import TableRequest
 
 
@@ -31,14 +38,20 @@ def _schedule(plugin: object) -> CheckedSchedule:
     return adapter
 
 
+def _coordinates(plugin: object) -> CheckedCoordinates | None:
+    return None if plugin is None else checked(plugin, kind="coordinates")
+
+
 @attrs.frozen(eq=False)
 class Parts:
-    """The four plugins that make a flow, each behind its checks; plain plugins are put there."""
+    """The plugins that make a flow, each behind its checks; plain plugins are put there."""
 
     condition: CheckedCondition = attrs.field(converter=_condition)
     projection: CheckedSampler = attrs.field(converter=_projection)
     cdf: CheckedCDF = attrs.field(converter=_cdf)
     schedule: CheckedSchedule = attrs.field(converter=_schedule)
+    coordinates: CheckedCoordinates | None = attrs.field(default=None, converter=_coordinates)
+    """Where W comes from; None: steps are taken in the data's own coordinates."""
 
 
 @attrs.frozen
@@ -50,7 +63,9 @@ class Settings:
     offline: int = 0
     """Particles besides these M that are carried along: they move, and take no part in F_p."""
     scale: float = 1.0
-    """Particles begin as N(0, scale² I)."""
+    """Particles begin as N(0, scale² I),"""
+    gaussian: bool = False
+    """or as a Gaussian with the data's mean and covariance."""
     clip: float | None = None
     """Coordinates are kept in [−clip, clip] after every step; None: they may go anywhere."""
     seed: int = 0

@@ -2,6 +2,7 @@
 
 from cswf_core.interfaces.cdf import CDFEstimator, FittedCDF, Part, Rows, TransportMap
 from cswf_core.interfaces.condition import ConditionEncoder, Stratum
+from cswf_core.interfaces.coordinates import Coordinates, LinearMap
 from cswf_core.interfaces.dataset import BIN, Conditions, Dataset, DatasetSource
 from cswf_core.interfaces.draw import Draw, Key
 from cswf_core.interfaces.metric import Comparison, Figure, Metric, Result, Workbench
@@ -19,6 +20,7 @@ __all__ = [
     "Comparison",
     "ConditionEncoder",
     "Conditions",
+    "Coordinates",
     "Dataset",
     "DatasetSource",
     "DenseProjection",
@@ -26,6 +28,7 @@ __all__ = [
     "Figure",
     "FittedCDF",
     "Key",
+    "LinearMap",
     "Masked",
     "Metric",
     "Observation",

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.coordinates import Coordinates
+from cswf_core.flow.stage_coordinates import StageCoordinates
 from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
 from cswf_core.flow.memory import Budget
 from cswf_core.flow.particles import INSIDE, Particles
@@ -214,8 +214,8 @@ class SavedFlow:
         amplifier, like = self.parts.condition.amplifier, self.like
 
         @lru_cache(maxsize=1)
-        def coordinates(observation: Observation | None) -> Coordinates:
-            return Coordinates(stage, self.space, observation, amplifier, like)
+        def coordinates(observation: Observation | None) -> StageCoordinates:
+            return StageCoordinates(stage, self.space, observation, amplifier, like)
 
         for group in groups:
             group.particles.enter(coordinates(group.observation))

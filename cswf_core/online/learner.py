@@ -13,7 +13,7 @@ from cswf_core.checks import check_dataset, short
 from cswf_core.errors import DataError, RoomError, RunError
 from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.flow import Flow, SamplerOfStage
-from cswf_core.flow.particles import gaussian
+from cswf_core.flow.particles import normal
 from cswf_core.flow.target import StageCounts
 from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Space
 from cswf_core.online.counts import Counts
@@ -107,7 +107,7 @@ class OnlineLearner:
         """
         count, arrival = self.cohorts[-1] - self.cohorts[-2], len(self.cohorts)
         seed = self._settings.seed
-        x = gaussian(Key(seed, "start", step=arrival), (new.space.dimension, count), like)
+        x = normal(Key(seed, "start", step=arrival), (new.space.dimension, count), like)
         conditions = self._parts.condition.draw(new, count, Key(seed, "labels", step=arrival).open())
         return x * self._settings.scale, conditions.to(like.device, like.dtype)
 

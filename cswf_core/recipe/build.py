@@ -22,6 +22,8 @@ from cswf_core.recipe.recipe import Choice, Recipe, load_recipe
 NAMES = {
     "particles": "particles.count",
     "scale": "particles.scale",
+    "start": "particles.start",
+    "coordinates": "coordinates",
     "offline": "particles.offline",
     "clip": "particles.clip",
     "part": "cdf.particles, cdf.data",
@@ -74,6 +76,7 @@ def build_flow(
         count=count,
         offline=recipe.particles.offline,
         scale=recipe.particles.scale,
+        gaussian=recipe.particles.start == "gaussian",
         clip=recipe.particles.clip,
         seed=recipe.seed,
         reuse=None if recipe.reuse == "all" else recipe.reuse,
@@ -96,12 +99,13 @@ def build_flow(
 
 
 def parts_of(recipe: Recipe) -> Parts:
-    """Return the four plugins that make the recipe's flow."""
+    """Return the plugins that make the recipe's flow."""
     return Parts(
         condition=recipe.condition.checked,
         projection=recipe.projection.checked,
         cdf=recipe.cdf.checked,
         schedule=recipe.schedule.checked,
+        coordinates=recipe.coordinates.checked,
     )
 
 

@@ -74,6 +74,7 @@ class Recipe:
     reuse: int | Literal["all"]
     cdf: Choice
     schedule: Choice
+    coordinates: Choice
     outputs: OutputsSection
     model: ModelSection
     online: OnlineSection | None

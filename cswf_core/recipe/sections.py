@@ -18,10 +18,11 @@ CHOICES = {
     "projection": "projection",
     "cdf": "cdf",
     "schedule": "schedule",
+    "coordinates": "coordinates",
 }
 """Top-level keys that choose a plugin → the plugin's kind."""
 
-DEFAULTS = {"condition": "none", "projection": "uniform", "cdf": "histogram"}
+DEFAULTS = {"condition": "none", "projection": "uniform", "cdf": "histogram", "coordinates": "plain"}
 """Plugins of sections that a recipe leaves out."""
 
 KEYS = (
@@ -35,6 +36,7 @@ KEYS = (
     "projection",
     "cdf",
     "schedule",
+    "coordinates",
     "outputs",
     "observers",
     "model",
@@ -69,6 +71,10 @@ class ParticlesSection:
     )
     scale: float = parameter(
         "particles begin as N(0, scale² I); the released code has 0.1", default=1.0, above=0
+    )
+    start: Literal["noise", "gaussian"] = parameter(
+        "where particles begin: in 'noise' of that scale, or as a 'gaussian' with the data's mean and covariance",
+        default="noise",
     )
     clip: float | None = parameter(
         "coordinates are kept in [−clip, clip] after every step; the released code has 1 for CelebA",

@@ -57,7 +57,7 @@ def window(layers: int, power: float) -> NDArray[np.float64]:
 
 
 @lru_cache
-def _window_on(layers: int, power: float, device: torch.device, dtype: torch.dtype) -> Tensor:
+def window_on(layers: int, power: float, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Keep the window on its device: a copy there at every step would make it wait."""
     return torch.from_numpy(window(layers, power)).to(device, dtype)
 
@@ -113,7 +113,7 @@ class ConvStack(ProjectionSampler):
             )
         if self.width is not None and self.patch > 1:
             return self._of_networks(self.width, space, count, draw)
-        line = _window_on(self.patch // 2, self.power, draw.device, draw.dtype)
+        line = window_on(self.patch // 2, self.power, draw.device, draw.dtype)
         filters = draw.normal(count, channels, self.patch, self.patch) * line[:, None] * line
         return embed(filters, space, self.dilation, draw)
 

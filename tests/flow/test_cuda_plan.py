@@ -109,7 +109,7 @@ def test_inside_a_stage_nothing_is_brought_up_to_full_resolution(monkeypatch):
     steps = iter(flow)
     next(steps)  # of the 4×4 stage
     monkeypatch.setattr(
-        "cswf_core.flow.coordinates.Coordinates.leave", lambda *_: pytest.fail("x was computed")
+        "cswf_core.flow.stage_coordinates.StageCoordinates.leave", lambda *_: pytest.fail("x was computed")
     )
     next(steps)
 

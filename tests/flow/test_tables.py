@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cswf_core.flow.coordinates import Cloud
+from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import Rows
 from cswf_core.kernels import tables

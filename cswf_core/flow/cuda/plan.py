@@ -258,11 +258,11 @@ class HalfPlan(Plan):
         return squares / (M * self.setup.sampler.stage.directions)
 
     def _moving_part(self) -> Tensor:
-        """Return what updates are added to: x, the sum S, or an empty update."""
+        """Return what updates are added to: z, the sum S, or an empty update."""
         particles = self.setup.particles
         if self._by_update:
             return torch.zeros_like(particles.cloud.z)
-        return particles.x if particles.sum is None else particles.sum
+        return particles.cloud.z if particles.sum is None else particles.sum
 
     def _particles(self) -> HalfCloud:
         """Return the particles in half precision, brought up to date if noise was added to them."""
@@ -291,7 +291,7 @@ class HalfPlan(Plan):
 
     @property
     def _direct(self) -> bool:
-        """Whether x itself is what moves, and what is projected."""
+        """Whether what moves is what is projected: x itself, or W x."""
         return self.setup.particles.sum is None and not self._by_update
 
     def _arrived(self, moving_part: Tensor, before: Tensor) -> Tensor:

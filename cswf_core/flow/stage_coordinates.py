@@ -5,6 +5,10 @@ only by multiples of U. So z is computed when the stage begins, each update u ch
 G = UᵀPU, where P removes what is observed, and the updates are added up in S. When the stage ends, x
 receives P U S. Up to rounding, this is what steps on x itself would have given.
 
+With coordinates w = W x of the data's space (`interfaces.coordinates`), all this happens in w: directions θ = U t
+have unit length there, z = UᵀW x, and x receives P W⁻¹ U S. Without an observation G stays UᵀU, so that steps
+are as safe as they are without W.
+
 The amplifier ξ of an observation stretches the observed part of particles and data alike: x is replaced by
 L x, L = P + ξ (I − P). Particles begin and stay stretched; data are stretched when they enter.
 """
@@ -18,7 +22,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.interfaces import Conditions, Observation, Projection, Space, Stage
+from cswf_core.interfaces import Conditions, LinearMap, Observation, Projection, Space, Stage
 
 LARGEST_QUICK = 1024
 """Up to this many pixels, a matrix for G on tensor cores is quicker than one for rows and one for columns."""
@@ -37,7 +41,7 @@ class Cloud:
     """Noise that is added to ξy: l×n, or l×1 for all samples; None is none."""
 
 
-class Coordinates:
+class StageCoordinates:
     """The linear algebra of one stage; with no upsampling U is the identity and costs nothing."""
 
     def __init__(
@@ -47,9 +51,12 @@ class Coordinates:
         observation: Observation | None = None,
         amplifier: float = 1.0,
         like: Tensor | None = None,
+        W: LinearMap | None = None,
     ) -> None:
         """`like` says on which device, and in which numbers, to keep G where that pays."""
         self.upsampling = stage.upsampling
+        self.W = W
+        """The coordinates of the flow; None: the data's own."""
         self.full = space
         """The data's space."""
         self.space = space if stage.upsampling is None else stage.upsampling.space
@@ -59,30 +66,54 @@ class Coordinates:
         self.quick: QuickGram | None = None
         """G for tensor cores, where half precision is accurate enough; see `use_tf32`."""
         keep = observation is not None and observation.shared and self.space.dimension <= LARGEST_GRAM
-        if self.upsampling is not None and keep and like is not None:
+        if not self.own and keep and like is not None:
             unit = torch.eye(self.space.dimension, dtype=like.dtype, device=like.device)
             self._gram = self.enter(self.leave(unit))
 
+    @property
+    def own(self) -> bool:
+        """Whether z is x itself."""
+        return self.upsampling is None and self.W is None
+
+    @property
+    def reversible(self) -> bool:
+        """Whether x can be had from z alone: z = W x, and all of it flows."""
+        return self.upsampling is None and self.W is not None and self.observation is None
+
     def enter(self, x: Tensor) -> Tensor:
-        """Return z = Uᵀx: d×n → d_k×n."""
-        return x if self.upsampling is None else self.upsampling.down(x)
+        """Return z = UᵀW x: d×n → d_k×n."""
+        w = x if self.W is None else self.W.enter(x)
+        return w if self.upsampling is None else self.upsampling.down(w)
 
     def enter_data(self, x: Tensor) -> Tensor:
-        """Return Uᵀ L x, of data or of their noise: d×n → d_k×n."""
+        """Return UᵀW L x, of data or of their noise: d×n → d_k×n."""
         return self.enter(stretched(x, self.observation, self.amplifier))
 
     def leave(self, u: Tensor) -> Tensor:
-        """Return P U u, the change of x that a sum of updates makes: d_k×n → d×n."""
+        """Return P W⁻¹ U u, the change of x that a sum of updates makes: d_k×n → d×n."""
         change = u if self.upsampling is None else self.upsampling.up(u)
+        change = change if self.W is None else self.W.leave(change)
         return change if self.observation is None else self.observation.free(change)
+
+    def of_pixels(self, theta: Tensor) -> Tensor:
+        """Return Wᵀ U t of filters as columns, the weights that a direction gives to pixels: d_k×n → d×n."""
+        full = theta if self.upsampling is None else self.upsampling.up(theta)
+        return full if self.W is None else self.W.adjoint(full)
 
     def gram(self, u: Tensor) -> Tensor:
         """Return G u, the change of z that an update makes: d_k×n → d_k×n."""
         if self._gram is not None:
             return self._gram @ u
-        if self.upsampling is not None and self.observation is None:
-            return self.upsampling.gram(u)
+        if self.observation is None:
+            return u if self.upsampling is None else self.upsampling.gram(u)
         return self.enter(self.leave(u))
+
+    def lengths(self, u: Tensor, change: Tensor) -> Tensor:
+        """Return how far updates u move particles, given G u, in the flow's coordinates: d_k×n each → n."""
+        if self.W is not None and self.observation is not None:
+            moved: Tensor = torch.linalg.vector_norm(change, dim=0)  # G is not symmetric then
+            return moved
+        return (u * change).sum(dim=0).clamp_min(0).sqrt()
 
     def scale(self, projection: Projection) -> Tensor | None:
         """Return 1/‖U t_h‖ for every direction (H×1), None where that is 1 because U is the identity."""

@@ -1,0 +1,58 @@
+"""Adapter of coordinates: a map W that has an inverse and a transpose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from cswf_core.checks.adapter import Adapter, calling
+from cswf_core.interfaces import Coordinates, Key, LinearMap, Owner, Space
+
+FEW = 16
+"""Vectors that are enough to check a map on."""
+
+TOLERANCE = 1e-3
+"""How far W⁻¹W may be from the identity, in parts of a vector's length."""
+
+
+class CheckedCoordinates(Adapter, Coordinates):
+    """Coordinates whose map W is linear in shape, can be undone, and has the transpose it says."""
+
+    def __init__(self, plugin: Coordinates, owner: Owner) -> None:
+        self._adapt(plugin, owner)
+
+    def fit(self, space: Space, x: Tensor) -> LinearMap | None:
+        """Return W for data x (d×N); None: w is x itself."""
+        return self._checked(self._call("fit", space, x), "fit", space, x)
+
+    def of_tensors(self, space: Space, tensors: Mapping[str, Tensor], like: Tensor) -> LinearMap:
+        """Return the map whose tensors a saved model has."""
+        answer = self._checked(self._call("of_tensors", space, tensors, like), "of_tensors", space, like)
+        if answer is None:
+            raise self._fault("of_tensors", "a LinearMap", "None")
+        return answer
+
+    def _checked(self, answer: object, method: str, space: Space, like: Tensor) -> LinearMap | None:
+        """Return a map if W⁻¹W x is x, and θ·Wx is Wᵀθ·x, for some random vectors."""
+        if answer is None:
+            return None
+        if not isinstance(answer, LinearMap):
+            raise self._fault(method, "None or a LinearMap", type(answer).__name__)
+        draw = Key(0, "coordinates").open(like.device, like.dtype)
+        x, theta = (draw.normal(space.dimension, FEW) for _ in range(2))
+        parts: dict[str, Tensor] = {}
+        for name, given in (("enter", x), ("adjoint", theta)):
+            with calling(self.owner, name):
+                parts[name] = self._finite(self._like(getattr(answer, name)(given), name, x), name)
+        with calling(self.owner, "leave"):
+            back = self._finite(self._like(answer.leave(parts["enter"]), "leave", x), "leave")
+        lost = float((torch.linalg.vector_norm(back - x, dim=0) / torch.linalg.vector_norm(x, dim=0)).max())
+        if lost > TOLERANCE:
+            raise self._fault("leave", "what `enter` was given", f"vectors {lost:.3g} of their length apart")
+        seen, meant = ((a * b).sum(dim=0) for a, b in ((theta, parts["enter"]), (parts["adjoint"], x)))
+        size = (theta.abs() * parts["enter"].abs()).sum(dim=0)
+        if bool(((seen - meant).abs() > TOLERANCE * size).any()):
+            raise self._fault("adjoint", "Wᵀθ, with Wᵀθ·x = θ·Wx", "another vector")
+        return answer

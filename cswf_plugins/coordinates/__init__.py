@@ -1,0 +1,1 @@
+"""Coordinates that flows take their steps in, one plugin per file."""

@@ -1,0 +1,147 @@
+"""Coordinates `whitened`: every frequency and colour gets a gain, so that the data vary more evenly.
+
+What it is: natural images have little energy in fine detail and in differences of colour, so that a direction
+drawn evenly in pixels hardly sees those. W takes an image to its principal colours and to the frequencies of
+the orthonormal DCT, multiplies each with a gain, and goes back: W = Bᵀ diag(gain) B with B orthonormal. With the
+data's variance v at a frequency and colour, gain = (v + floor·mean v)^(−a/2), times a number that keeps the
+total variance. At a = 0 nothing changes, at a = 1 all variances are equal.
+Cost: when the flow begins, the DCT of all data; when a stage begins and ends, that of data and particles; where
+a part of the image is seen, that of the particles at every step.
+When not to use it: for points, which have no frequencies. With a near 1, noise counts as much as structure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.interfaces import Coordinates, LinearMap, Space, parameter
+
+PART = 16384
+"""Samples whose variances are taken at a time."""
+
+
+@attrs.frozen(kw_only=True)
+class Whitened(Coordinates):
+    """A gain for every frequency of the DCT and every principal colour of the data."""
+
+    exponent: float = parameter(
+        "a: gains are the variance to the power of −a/2; 0 is plain, 1 makes all variances equal",
+        default=0.5,
+        at_least=0,
+        at_most=1,
+    )
+    floor: float = parameter(
+        "added to each variance, as a share of the mean variance, so that no noise is blown up",
+        default=1e-5,
+        above=0,
+    )
+
+    def fit(self, space: Space, x: Tensor) -> LinearMap:
+        """Return W for images x (C·H·W×N)."""
+        channels, height, width = space.grid("coordinates 'whitened'")
+        mean = x.mean(dim=1, keepdim=True)
+        total = torch.zeros(channels, channels, dtype=torch.float64, device=x.device)
+        for part in x.split(PART, dim=1):
+            centred = (part - mean).view(channels, -1)
+            total += (centred @ centred.T).double()
+        colours = _axes(total).to(x)
+        basis = Basis(space, colours)
+        variances = torch.zeros(space.dimension, dtype=torch.float64, device=x.device)
+        for part in x.split(PART, dim=1):
+            variances += basis.coefficients(part - mean).square().sum(dim=1, dtype=torch.float64)
+        variances /= x.shape[1]
+        return WhitenedMap(basis, variances.to(x), self._gains(variances).to(x))
+
+    def of_tensors(self, space: Space, tensors: Mapping[str, Tensor], like: Tensor) -> LinearMap:
+        """Return W from its colours and variances."""
+        variances = tensors["variances"].to(like)
+        return WhitenedMap(
+            Basis(space, tensors["colours"].to(like)), variances, self._gains(variances.double()).to(like)
+        )
+
+    def _gains(self, variances: Tensor) -> Tensor:
+        """Return the gain of each frequency and colour, with Σ gain² v = Σ v: d → d."""
+        tiny = torch.finfo(variances.dtype).tiny
+        gains = (variances + self.floor * variances.mean().clamp_min(tiny)).pow(-self.exponent / 2)
+        kept = (gains.square() * variances).sum() / variances.sum().clamp_min(tiny)
+        return gains * kept.clamp_min(tiny).rsqrt()
+
+
+def _axes(moments: Tensor) -> Tensor:
+    """Return the principal axes of C×C second moments as rows, each with its largest entry positive."""
+    _, vectors = torch.linalg.eigh(moments)
+    largest = vectors.abs().argmax(dim=0)
+    signs = vectors.gather(0, largest[None]).sign()
+    axes: Tensor = (vectors * signs).T
+    return axes
+
+
+class Basis:
+    """The orthonormal basis B of an image space: colours (C×C) times frequencies of rows and columns."""
+
+    def __init__(self, space: Space, colours: Tensor) -> None:
+        self.shape = space.shape
+        self.colours = colours
+        self._rows, self._columns = (cosines(size).to(colours) for size in space.shape[1:])
+
+    def coefficients(self, x: Tensor) -> Tensor:
+        """Return B x: d×n → d×n."""
+        return self._apply(x, self.colours, self._rows, self._columns)
+
+    def images(self, b: Tensor) -> Tensor:
+        """Return Bᵀ b: d×n → d×n."""
+        return self._apply(b, self.colours.T, self._rows.T, self._columns.T)
+
+    def _apply(self, x: Tensor, colours: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        channels, height, width = self.shape
+        n = x.shape[1]
+        mixed = colours @ x.reshape(channels, -1) if channels > 1 else x
+        tall = torch.matmul(rows, mixed.reshape(channels, height, width * n))
+        wide = torch.matmul(columns, tall.reshape(channels * height, width, n))
+        return wide.reshape(channels * height * width, n)
+
+
+def cosines(size: int) -> Tensor:
+    """Return the orthonormal DCT-II of a line of pixels, frequencies as rows: size×size, float64."""
+    k = torch.arange(size, dtype=torch.float64)
+    waves = torch.cos(math.pi / size * (k + 0.5) * k[:, None]) * math.sqrt(2 / size)
+    waves[0] /= math.sqrt(2)
+    return waves
+
+
+class WhitenedMap(LinearMap):
+    """W = Bᵀ diag(gain) B, which is its own transpose."""
+
+    def __init__(self, basis: Basis, variances: Tensor, gains: Tensor) -> None:
+        """`variances` and `gains` are those of B x: d each."""
+        self.basis = basis
+        self.variances = variances
+        self.gains = gains
+
+    def enter(self, x: Tensor) -> Tensor:
+        """Return W x: d×n → d×n."""
+        return self._scaled(x, self.gains)
+
+    def leave(self, w: Tensor) -> Tensor:
+        """Return W⁻¹ w: d×n → d×n."""
+        return self._scaled(w, 1 / self.gains)
+
+    def adjoint(self, theta: Tensor) -> Tensor:
+        """Return Wᵀθ = W θ: d×n → d×n."""
+        return self.enter(theta)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the colours and the variances."""
+        return {"colours": self.basis.colours, "variances": self.variances}
+
+    def coloured(self, noise: Tensor) -> Tensor:
+        """Return Bᵀ √v ε, of independent ε: d×n → d×n."""
+        return self.basis.images(noise * self.variances.sqrt()[:, None])
+
+    def _scaled(self, x: Tensor, gains: Tensor) -> Tensor:
+        return self.basis.images(self.basis.coefficients(x).mul_(gains[:, None]))
