@@ -38,6 +38,7 @@ from cswf_plugins.metrics.sliced_wasserstein import SlicedWasserstein
 from cswf_plugins.observers.tensorboard import TensorBoard
 from cswf_plugins.projections.conv_stack import ConvStack
 from cswf_plugins.projections.data_covariance import DataCovariance
+from cswf_plugins.projections.exemplars import Exemplars
 from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.locally_connected import LocallyConnected
 from cswf_plugins.projections.low_rank import LowRank
@@ -56,6 +57,7 @@ def register_projections(register: Register) -> None:
     register("conv-stack", ConvStack)
     register("high-pass", HighPass)
     register("low-rank", LowRank)
+    register("exemplars", Exemplars)
     register("orthogonal", Orthogonal)
     register("data-covariance", DataCovariance)
 

@@ -104,6 +104,7 @@ class CheckedCDF(Adapter, CDFEstimator):
     def __init__(self, plugin: CDFEstimator, owner: Owner) -> None:
         self._adapt(plugin, owner)
         self.displaces, self.compact, self.bins = plugin.displaces, plugin.compact, plugin.bins
+        self.extrapolates = plugin.extrapolates
         for side in ("particles", "data"):
             part: object = getattr(plugin, side)
             if part is not None and not isinstance(part, Part):

@@ -110,6 +110,18 @@ class CDFTransport:
             )
         return self._measured(rows, squares)
 
+    def displacements(self, grid: Tensor, positions: Tensor, F_p: Fits, F_q: Fits) -> Tensor:
+        """Return δ at the levels of a grid (H×K), where F_p has its positions: S×H×K."""
+        if not self.cdf.extrapolates:
+            return torch.stack([fit.icdf(grid) for fit in F_q]) - positions
+        delta = positions.clone()
+        for part, mine, theirs in zip(delta, F_p, F_q, strict=True):
+            through = self.cdf.between(mine, theirs)
+            if through is None:
+                raise TypeError("an estimator that extrapolates has `between` return a TransportMap")
+            through.displace(Rows.of(part), check=self.check)
+        return delta
+
     def _measured(self, rows: Rows, squares: Tensor) -> Tensor:
         """Return the sums of δ² as if all particles were as far from the data as those that are measured: H."""
         measured = self.samples.measured
@@ -230,8 +242,9 @@ class TableTransport:
         """Replace the particles' rows p by δ, and keep the maps; return the sum of δ² of each: H."""
         with self._by_cdf.clock.part("tables"):
             grid = self._request.levels(rows.low).expand(rows.low.shape[0], -1)
-            positions = torch.stack([F_p.icdf(grid) for F_p in self._by_cdf.fit(rows)])
-            displacements = torch.stack([fit.icdf(grid) for fit in F_q]) - positions
+            F_p = self._by_cdf.fit(rows)
+            positions = torch.stack([fit.icdf(grid) for fit in F_p])
+            displacements = self._by_cdf.displacements(grid, positions, F_p, F_q)
             maps = positions.to(self._request.dtype), displacements.to(self._request.dtype)
             self._keep(maps, *self._chosen(place, rows.low.shape[0]))
         return self._by_cdf.displace_by(rows, *maps)

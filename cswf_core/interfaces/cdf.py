@@ -67,6 +67,9 @@ class CDFEstimator(abc.ABC):
     memory of their size is needed. Otherwise the engine calls `transport`."""
     compact: bool = False
     """Whether a fit is much smaller than the values: then F_q is kept as long as its directions."""
+    extrapolates: bool = False
+    """Whether maps made by `between` differ from F_q⁻¹∘F_p, as straight lines in the tails do: saved models then
+    read them off from these maps."""
     particles: Part | None = None
     """The part of the particles that F_p is fitted to; None: all. The engine draws it, and moves them all."""
     data: Part | None = None

@@ -3,6 +3,9 @@
 A row's values are counted into B equal bins between its ends; the CDF is linear inside a bin. T = F_q⁻¹∘F_p is
 evaluated at the B + 1 edges of p's bins, and each value of p is then one interpolation away from its image.
 Counts are whole numbers, the same in any order and on any device. On CUDA, Triton kernels do the same.
+
+With a `tail` t, T is a straight line beyond the levels t and 1 − t, with the slope that brings the mean of p's
+tail to that of q's: the outermost values of p are not sent, one by one, to the outermost values of q.
 """
 
 from __future__ import annotations
@@ -30,21 +33,62 @@ def counted(rows: Rows, bins: int) -> Tensor:
     return below
 
 
-def composed(p: Counted, q: Counted) -> Tensor:
+def composed(p: Counted, q: Counted, tail: float = 0.0) -> Tensor:
     """Return T − identity at both edges of each of p's bins: H×(B+1)×2. The last pair is the last edge twice.
 
-    On CUDA in half precision if p's values were: displacements are small where particles are near the data.
+    `tail` is the share of values on either side beyond which T is a straight line; 0: nowhere. On CUDA tables
+    are in half precision if p's values were: displacements are small where particles are near the data.
     """
     if gpu.usable(p.below.device) and q.low.dtype == torch.float32:
         from cswf_core.kernels.gpu import histogram
 
-        pairs: Tensor = histogram.composed(p, q)
+        pairs: Tensor = histogram.composed(p, q, tail)
         return pairs
     images = inverse(q, p.below.double() * (q.count / p.count))
-    bins = p.below.shape[1] - 1
-    edge = torch.arange(bins + 1, dtype=p.low.dtype, device=p.low.device)
-    delta = images - (p.low[:, None] + (p.high - p.low)[:, None] / bins * edge)
+    edges = _edges(p)
+    if tail:
+        images = _straightened(images, edges, p, q, tail)
+    delta = images - edges
     return torch.stack([delta, torch.cat([delta[:, 1:], delta[:, -1:]], dim=1)], dim=2)
+
+
+def _edges(counts: Counted) -> Tensor:
+    """Return the edges of all bins: H×(B+1)."""
+    bins = counts.below.shape[1] - 1
+    edge = torch.arange(bins + 1, dtype=counts.low.dtype, device=counts.low.device)
+    return counts.low[:, None] + (counts.high - counts.low)[:, None] / bins * edge
+
+
+def _straightened(images: Tensor, edges: Tensor, p: Counted, q: Counted, tail: float) -> Tensor:
+    """Return T at p's edges (H×(B+1)), given its values there, with a straight line in either tail.
+
+    The tails begin at an edge e of p; beyond, T(z) = T(e) + s (z − e), where s is the mean distance of q's
+    values beyond T(e) from there, over that of p's beyond e, values on the inner side counting as 0.
+    """
+    below = p.below.double()
+    inner = torch.stack(
+        [(below <= tail * p.count).sum(dim=1) - 1, (below < (1 - tail) * p.count).sum(dim=1)], dim=1
+    )
+    start, image = edges.gather(1, inner), images.gather(1, inner)
+    slope = _beyond(q, image) / _beyond(p, start).clamp_min(torch.finfo(edges.dtype).tiny)
+    index = torch.arange(edges.shape[1], device=edges.device)
+    for side, outside in enumerate((index < inner[:, :1], index > inner[:, 1:])):
+        line = image[:, side, None] + slope[:, side, None] * (edges - start[:, side, None])
+        images = torch.where(outside, line, images)
+    return images
+
+
+def _beyond(counts: Counted, ends: Tensor) -> Tensor:
+    """Return the means of (z₀ − z)⁺ and (z − z₁)⁺ over values z, for ends z₀ and z₁ of each row: H×2 → H×2."""
+    bins, below = counts.below.shape[1] - 1, counts.below.double()
+    width = ((counts.high - counts.low) / bins).double()[:, None]
+    tiny = torch.finfo(width.dtype).tiny
+    place = (ends.double() - counts.low.double()[:, None]) / width.clamp_min(tiny)
+    under, inside = below[:, :-1], below[:, 1:] - below[:, :-1]
+    first, last = ((place[:, side, None] - torch.arange(bins, device=below.device)).clamp(0, 1) for side in (0, 1))
+    lower = (first * (under + first * inside / 2)).sum(dim=1)
+    upper = ((1 - last) * (counts.count - under - (1 + last) * inside / 2)).sum(dim=1)
+    return (torch.stack([lower, upper], dim=1) * width / counts.count).to(ends.dtype)
 
 
 def looked_up(rows: Rows, table: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -70,15 +114,15 @@ def looked_up(rows: Rows, table: Tensor, out: Tensor | None = None) -> tuple[Ten
     return out, squares
 
 
-def displaced(rows: Rows, q: Counted) -> Tensor:
+def displaced(rows: Rows, q: Counted, tail: float = 0.0) -> Tensor:
     """Replace p by δ = T(p) − p, in place, and return the sum of δ² of each row (H): all three in one go."""
     if gpu.usable(rows.values.device) and rows.low.dtype == torch.float32:
         from cswf_core.kernels.gpu import histogram
 
-        squares: Tensor = histogram.displaced(rows, q)
+        squares: Tensor = histogram.displaced(rows, q, tail)
         return squares
     below, M = counted(rows, q.below.shape[1] - 1), rows.values.shape[1]
-    return looked_up(rows, composed(Counted(below, M, rows.low, rows.high), q), rows.values)[1]
+    return looked_up(rows, composed(Counted(below, M, rows.low, rows.high), q, tail), rows.values)[1]
 
 
 def positions(values: Tensor, low: Tensor, high: Tensor, bins: int) -> Tensor:

@@ -65,16 +65,17 @@ def counts(p: Rows, q: Rows) -> list[plain.Counted]:
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float16, 1e-2)])
 @pytest.mark.parametrize("form", FORMS)
-def test_transport_is_the_same_to_rounding_and_in_one_go_to_the_bit(form, dtype, tolerance):
+@pytest.mark.parametrize("tail", [0.0, 0.1])
+def test_transport_is_the_same_to_rounding_and_in_one_go_to_the_bit(form, dtype, tolerance, tail):
     p, q = rows(0, M, form, dtype), rows(1, N, form, dtype)
     mine, data = counts(p, q)
     out = torch.empty_like(p.values)
-    squares = histogram.looked_up(p, histogram.composed(mine, data), out)
+    squares = histogram.looked_up(p, histogram.composed(mine, data, tail), out)
     there = [plain.Counted(c.below.cpu(), c.count, c.low.cpu(), c.high.cpu()) for c in (mine, data)]
-    delta, sums = plain.looked_up(on_cpu(p), plain.composed(*there))
+    delta, sums = plain.looked_up(on_cpu(p), plain.composed(*there, tail))
     torch.testing.assert_close(out.cpu().float(), delta.float(), atol=tolerance, rtol=tolerance)
     torch.testing.assert_close(squares.cpu(), sums, atol=0, rtol=max(tolerance, 1e-4))
-    assert torch.equal(histogram.displaced(p, data), squares)
+    assert torch.equal(histogram.displaced(p, data, tail), squares)
     assert torch.equal(p.values, out)
 
 

@@ -123,22 +123,65 @@ def _image(below, target, N, low, high, B: tl.constexpr, ROUNDS: tl.constexpr):
 
 
 @triton.jit
+def _lower_slope(before, below_q, M, N, start, place, width, width_q, B: tl.constexpr):
+    """The slope of T's line in the lower tail: q's mean distance below `place` over p's below edge `start`."""
+    i = tl.arange(0, B)
+    mine = tl.sum(tl.where(i < start, before, 0).to(tl.float32), 0)
+    mine += tl.sum(tl.where(i == start, before, 0).to(tl.float32), 0) / 2
+    under = tl.load(below_q + i).to(tl.float32)
+    inside = tl.load(below_q + 1 + i).to(tl.float32) - under
+    part = tl.minimum(tl.maximum(place - i.to(tl.float32), 0.0), 1.0)
+    theirs = tl.sum(part * (under + part * inside / 2), 0)
+    return theirs * width_q / N / tl.maximum(mine * width / M, 1e-30)
+
+
+@triton.jit
+def _upper_slope(before, below_q, M, N, start, place, width, width_q, B: tl.constexpr):
+    """The slope of T's line in the upper tail: q's mean distance above `place` over p's above edge `start`."""
+    i = tl.arange(0, B)
+    mine = tl.sum(tl.where(i > start, M - before, 0).to(tl.float32), 0)
+    mine += tl.sum(tl.where(i == start, M - before, 0).to(tl.float32), 0) / 2
+    under = tl.load(below_q + i).to(tl.float32)
+    inside = tl.load(below_q + 1 + i).to(tl.float32) - under
+    part = tl.minimum(tl.maximum(place - i.to(tl.float32), 0.0), 1.0)
+    theirs = tl.sum((1 - part) * (N - under - (1 + part) * inside / 2), 0)
+    return theirs * width_q / N / tl.maximum(mine * width / M, 1e-30)
+
+
+@triton.jit
 def _compose_row(
-    before, below_q, M, N, low_p, high_p, low_q, high_q, table, B: tl.constexpr, ROUNDS: tl.constexpr
-):
+    before, below_q, M, N, low_p, high_p, low_q, high_q, table, tail,
+    TAILED: tl.constexpr, B: tl.constexpr, ROUNDS: tl.constexpr,
+):  # fmt: skip
     """Write T(e) − e at p's edges e, twice each: at the end of one pair and the beginning of the next.
 
-    `before` are the counts below the first B edges; below the last, there are M.
+    `before` are the counts below the first B edges; below the last, there are M. See `histogram.composed` for
+    the straight lines in the tails.
     """
     ratio = N.to(tl.float64) / M.to(tl.float64)
     i = tl.arange(0, B)
     width = (high_p - low_p) / B
     image = _image(below_q, before.to(tl.float64) * ratio, N, low_q, high_q, B, ROUNDS)
+    last = _image(below_q, M.to(tl.float64) * ratio, N, low_q, high_q, B, ROUNDS)
+    if TAILED:
+        width_q = (high_q - low_q) / B
+        level = tail * M.to(tl.float64)
+        first = tl.sum(tl.where(before.to(tl.float64) <= level, 1, 0), 0) - 1
+        end = tl.sum(tl.where(before.to(tl.float64) < M.to(tl.float64) - level, 1, 0), 0)
+        count = tl.sum(tl.where(i == first, before, 0), 0)
+        left = _image(below_q, count.to(tl.float64) * ratio, N, low_q, high_q, B, ROUNDS)
+        count = tl.where(end == B, M, tl.sum(tl.where(i == end, before, 0), 0))
+        right = _image(below_q, count.to(tl.float64) * ratio, N, low_q, high_q, B, ROUNDS)
+        safe = tl.maximum(width_q, 1e-30)
+        low = _lower_slope(before, below_q, M, N, first, (left - low_q) / safe, width, width_q, B)
+        high = _upper_slope(before, below_q, M, N, end, (right - low_q) / safe, width, width_q, B)
+        image = tl.where(i < first, left + low * width * (i - first).to(tl.float32), image)
+        image = tl.where(i > end, right + high * width * (i - end).to(tl.float32), image)
+        last = tl.where(end < B, right + high * width * (B - end).to(tl.float32), last)
     delta = (image - (low_p + width * i.to(tl.float32))).to(table.dtype.element_ty)
     tl.store(table + 2 * i, delta)
     tl.store(table + 2 * i - 1, delta, mask=i > 0)
-    image = _image(below_q, M.to(tl.float64) * ratio, N, low_q, high_q, B, ROUNDS)
-    delta = (image - (low_p + width * B)).to(table.dtype.element_ty)
+    delta = (last - (low_p + width * B)).to(table.dtype.element_ty)
     tl.store(table + 2 * B - 1, delta)
     tl.store(table + 2 * B, delta)
     tl.store(table + 2 * B + 1, delta)
@@ -184,11 +227,11 @@ def _look_up_row(
     return tl.sum(total)
 
 
-@triton.jit(do_not_specialize=["M", "N", "first_row"])
+@triton.jit(do_not_specialize=["M", "N", "first_row", "tail"])
 def _transport(
     values, stride, n, first_row, low_at, high_at, groups, offsets, group_count, noises,
-    below_p, below_q, M, N, low_q, high_q, table, pairs, out, out_stride, squares,
-    COUNTS: tl.constexpr, COMPOSES: tl.constexpr, LOOKS_UP: tl.constexpr,
+    below_p, below_q, M, N, low_q, high_q, table, pairs, out, out_stride, squares, tail,
+    COUNTS: tl.constexpr, COMPOSES: tl.constexpr, LOOKS_UP: tl.constexpr, TAILED: tl.constexpr,
     GROUPED: tl.constexpr, NOISY: tl.constexpr, B: tl.constexpr, ROUNDS: tl.constexpr,
     BLOCK: tl.constexpr, THREADS: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
@@ -219,7 +262,7 @@ def _transport(
         theirs = below_q + h.to(tl.int64) * (B + 1)
         low_of_q, high_of_q = tl.load(low_q + h), tl.load(high_q + h)
         at = table + h.to(tl.int64) * (2 * B + 2)
-        _compose_row(before, theirs, M, N, low, high, low_of_q, high_of_q, at, B, ROUNDS)
+        _compose_row(before, theirs, M, N, low, high, low_of_q, high_of_q, at, tail, TAILED, B, ROUNDS)
         tl.debug_barrier()
     if LOOKS_UP:
         target = out + h.to(tl.int64) * out_stride
@@ -232,7 +275,7 @@ def _transport(
 
 def _launch(
     rows: Rows, bins: int, *, below_p=None, q: Counted | None = None, sizes=(0, 0), table=None, out=None,
-    squares=None, counts=False, composes=False, looks_up=False,
+    squares=None, tail=0.0, counts=False, composes=False, looks_up=False,
 ) -> None:  # fmt: skip
     """Start one program per row; whatever a form of the kernel does not use points to the values."""
     H, n = rows.values.shape
@@ -249,7 +292,8 @@ def _launch(
         nothing if below_p is None else below_p, nothing if q is None else q.below, *sizes,
         nothing if q is None else q.low, nothing if q is None else q.high, nothing if table is None else table,
         pairs, nothing if out is None else out, 0 if out is None else out.stride(0),
-        nothing if squares is None else squares, counts, composes, looks_up, grouped, noisy, bins,
+        nothing if squares is None else squares, float(tail), counts, composes, looks_up, tail > 0, grouped, noisy,
+        bins,
         bins.bit_length(), max(256, min(MOST_AT_ONCE, triton.next_power_of_2(n))), WARPS * 32, nothing.is_cuda,
         num_warps=WARPS,
     )  # fmt: skip
@@ -266,12 +310,12 @@ def _table(p_half: bool, H: int, bins: int, device: torch.device) -> Tensor:
     return torch.empty(H, bins + 1, 2, dtype=torch.float16 if p_half else torch.float32, device=device)
 
 
-def composed(p: Counted, q: Counted) -> Tensor:
+def composed(p: Counted, q: Counted, tail: float = 0.0) -> Tensor:
     """Return T − identity at both edges of each of p's bins: H×(B+1)×2, float16 if p's values were."""
     H, bins = p.below.shape[0], p.below.shape[1] - 1
     table = _table(p.half, H, bins, p.below.device)
     rows = Rows(p.below, p.low, p.high)  # no values are read
-    _launch(rows, bins, below_p=p.below, q=q, sizes=(p.count, q.count), table=table, composes=True)
+    _launch(rows, bins, below_p=p.below, q=q, sizes=(p.count, q.count), table=table, tail=tail, composes=True)
     return table
 
 
@@ -282,7 +326,7 @@ def looked_up(rows: Rows, table: Tensor, out: Tensor) -> Tensor:
     return squares
 
 
-def displaced(rows: Rows, q: Counted) -> Tensor:
+def displaced(rows: Rows, q: Counted, tail: float = 0.0) -> Tensor:
     """Replace p by δ = T(p) − p in one go; return the sum of δ² of each row."""
     (H, n), device = rows.values.shape, rows.values.device
     bins = q.below.shape[1] - 1
@@ -290,6 +334,6 @@ def displaced(rows: Rows, q: Counted) -> Tensor:
     squares = torch.empty(H, dtype=torch.float32, device=device)
     _launch(
         rows, bins, q=q, sizes=(n, q.count), table=table, out=rows.values, squares=squares,
-        counts=True, composes=True, looks_up=True,
+        tail=tail, counts=True, composes=True, looks_up=True,
     )  # fmt: skip
     return squares

@@ -1,0 +1,152 @@
+"""Projection `exemplars`: some filters are pieces of the data, evened out; the others are another sampler's.
+
+What it is: a filter that looks like what the data consist of (an edge, a spot, the rim of a shape) answers
+strongly to few of them, so that the data's projection on it is far from Gaussian and tells much. A piece of S×S
+pixels is cut out of a random sample at a random place, its mean is taken away, and it is multiplied by Σ^(−½), Σ
+being the covariance of such pieces: then no direction is drawn more often than others. It fades out through the
+window of `conv-stack` and is put somewhere on the grid. A patch as large as the grid is the whole grid.
+Cost: at the beginning of a stage an eigenvalue decomposition, O(C³S⁶); for each direction a product, O(C²S⁴). The
+data stay on the device.
+When not to use it: alone, since pieces of the data have less variety than random filters; where data arrive
+later; or for models that are to be sampled where the data are not.
+"""
+
+from __future__ import annotations
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Draw, Key, Projection, ProjectionSampler, Space, parameter
+from cswf_plugins.projections.conv_stack import window_on
+from cswf_plugins.projections.low_rank import counts
+from cswf_plugins.projections.patches import covers, embed, unit
+
+PIECES = 50_000
+"""Pieces that the covariance is taken from."""
+
+RIDGE = 1e-4
+"""Added to the covariance, as a share of its mean variance, so that no direction is blown up."""
+
+TRACE = 1e-4
+"""Of noise in a filter: a piece without any content would have no direction."""
+
+
+@attrs.frozen(kw_only=True)
+class Exemplars(ProjectionSampler):
+    """Filters cut out of the data and evened out, among those of another sampler."""
+
+    of: ProjectionSampler = parameter("the sampler of the other filters")
+    share: float = parameter("share of filters that are cut out of the data", default=0.3, at_least=0, at_most=1)
+    power: float = parameter("how fast they fade out; see `conv-stack`", default=0.5, at_least=0)
+    patch: int = parameter("S, the side of a piece in pixels, odd; a pyramid sets it", default=7, at_least=1)
+    dilation: int = parameter("distance between neighbouring pixels of a piece", default=1, at_least=1)
+
+    sees_data = True
+
+    @property
+    def tempered(self) -> bool:  # type: ignore[override]
+        """Whether the other sampler's directions are uneven."""
+        return self.of.tempered
+
+    def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
+        """Refuse: filters are known once the data have been seen, by what `fitted` returns."""
+        del space, count, draw
+        raise DataError("projection 'exemplars' needs to see the data first: call fitted(space, z)")
+
+    def patched(self, patch: int, dilation: int = 1) -> ProjectionSampler:
+        """Take pieces of that size, and hand it on to the other sampler."""
+        return attrs.evolve(self, of=self.of.patched(patch, dilation), patch=patch, dilation=dilation)
+
+    def fitted(self, space: Space, z: Tensor) -> ProjectionSampler:
+        """Return a sampler with the mean and Σ^(−½) of pieces of the data in a stage's coordinates (d_k×N)."""
+        _, height, width = space.grid("projection 'exemplars'")
+        whole = covers(self.patch, height, width)
+        if not whole:
+            reach = (self.patch - 1) * self.dilation + 1
+            if self.patch % 2 == 0 or reach > min(height, width):
+                raise DataError(
+                    f"projection 'exemplars' has pieces of odd size that fit into a grid of {height}×{width}, or "
+                    f"one as large as the grid; got {self.patch}, {self.dilation} apart"
+                )
+        of = self.of.fitted(space, z) if self.of.sees_data else self.of
+        pieces = Pieces(z, space, None if whole else self.patch, self.dilation)
+        some = pieces.cut(PIECES, Key(0, "exemplars").open(z.device, z.dtype))
+        mean = some.mean(dim=0)
+        spread = some - mean
+        values, vectors = torch.linalg.eigh((spread.T @ spread / len(some)).double())
+        floor = RIDGE * values.mean().clamp_min(torch.finfo(z.dtype).tiny)
+        root = vectors * (values.clamp_min(0) + floor).rsqrt() @ vectors.T
+        root = (root / torch.linalg.matrix_norm(root)).to(z)  # unit length comes later
+        return _Fitted(of=of, share=self.share, power=self.power, pieces=pieces, mean=mean, root=root)
+
+
+class Pieces:
+    """Places on a grid where pieces of S×S pixels are cut out of samples."""
+
+    def __init__(self, z: Tensor, space: Space, side: int | None, dilation: int) -> None:
+        """Samples are z (C·H·W×N); without a side, pieces are the whole grid."""
+        self.z = z
+        self.shape = space.shape
+        self.side = side
+        self.dilation = dilation
+
+    def cut(self, count: int, draw: Draw) -> Tensor:
+        """Return `count` pieces of random samples, at random places inside the grid: count × C·S²."""
+        channels, height, width = self.shape
+        sample = draw.integers(self.z.shape[1], count)
+        if self.side is None:
+            return self.z[:, sample].T
+        step = torch.arange(self.side, device=draw.device) * self.dilation
+        reach = (self.side - 1) * self.dilation
+        row, column = (draw.integers(length - reach, count)[:, None] + step for length in (height, width))
+        channel = torch.arange(channels, device=draw.device)[:, None, None]
+        pixels = self.z.view(channels, height, width, -1)
+        cut = pixels[channel, row[:, None, :, None], column[:, None, None, :], sample[:, None, None, None]]
+        return cut.reshape(count, -1)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Fitted(ProjectionSampler):
+    """Filters t = Σ^(−½) (piece − mean), and those of another sampler behind them."""
+
+    of: ProjectionSampler
+    share: float
+    power: float
+    pieces: Pieces
+    mean: Tensor
+    """C·S²."""
+    root: Tensor
+    """Σ^(−½), up to a factor: C·S²×C·S²."""
+
+    @property
+    def tempered(self) -> bool:  # type: ignore[override]
+        """Whether the other sampler's directions are uneven."""
+        return self.of.tempered
+
+    def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
+        """Return filters of unit length, those of the data first: count × C·H·W."""
+        own, others = counts((self.share, 1 - self.share), count)
+        parts = []
+        if own:
+            filters = (self.pieces.cut(own, draw) - self.mean) @ self.root.T
+            filters = filters + TRACE * draw.normal(*filters.shape) * self.root.diagonal()  # never nothing at all
+            parts.append(self._placed(filters, space, draw))
+        if others:
+            inner = self.of.sample(space, others, draw)
+            parts.append(inner.dense() if isinstance(inner, Projection) else inner)
+        return torch.cat(parts)
+
+    def together(self, space: Space) -> int:
+        """As many as the other sampler."""
+        return self.of.together(space)
+
+    def _placed(self, filters: Tensor, space: Space, draw: Draw) -> Tensor:
+        side = self.pieces.side
+        if side is None:
+            return unit(filters)
+        line = window_on(side // 2, self.power, draw.device, draw.dtype)
+        square = filters.reshape(len(filters), space.shape[0], side, side)
+        return embed(square * line[:, None] * line, space, self.pieces.dilation, draw)
+
