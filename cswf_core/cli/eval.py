@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import attrs
 import click
@@ -17,6 +17,7 @@ from cswf_core.errors import DataError
 from cswf_core.evaluation.evaluate import Evaluation, evaluate
 from cswf_core.evaluation.samples import Generated, conform, read, read_real
 from cswf_core.evaluation.task import Task
+from cswf_core.interfaces.metric import FEATURE_PRECISION, FeaturePrecision
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose, choose_device, load_recipe
 from cswf_core.runs.folder import RunFolder
@@ -52,6 +53,12 @@ from cswf_core.session.run import refresh_report, write_scores
 @click.option("--count", type=click.IntRange(min=1), help="Score so many at most.  [default: 50,000]")
 @click.option("--weights", type=click.Path(path_type=Path), help="The feature network's file.")
 @click.option("--no-download", is_flag=True, help="Never fetch the feature network from the internet.")
+@click.option(
+    "--precision",
+    type=click.Choice(get_args(FeaturePrecision)),
+    help="Of the feature network; fast is TF32 on CUDA, and float32 elsewhere.  "
+    f"[default: that of the run's recipe, else {FEATURE_PRECISION}]",
+)
 @options.device
 @options.quiet
 @options.json
@@ -64,6 +71,7 @@ def eval(
     count: int | None,
     weights: Path | None,
     no_download: bool,
+    precision: FeaturePrecision | None,
     device: str,
     quiet: bool,
     as_json: bool,
@@ -83,6 +91,7 @@ def eval(
         samples=task.samples if count is None else count,
         weights=task.weights if weights is None else weights,
         download=task.download and not no_download,
+        precision=task.precision if precision is None else precision,
     )
     samples = generated.samples
     if task.data is not None:  # a run's labels count its own classes

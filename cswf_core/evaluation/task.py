@@ -12,7 +12,7 @@ from torch import Tensor
 from cswf_core.evaluation.samples import SPLITS, RealSamples, Reference, references
 from cswf_core.flow.particles import balanced
 from cswf_core.interfaces import Dataset, Key, Workbench
-from cswf_core.interfaces.metric import Tell
+from cswf_core.interfaces.metric import FEATURE_PRECISION, FeaturePrecision, Tell
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Choice, Recipe, choose
 from cswf_core.recipe.build import load_everything
@@ -37,6 +37,7 @@ class Task:
     """Generated samples to score, at most."""
     weights: Path | None = None
     download: bool = True
+    precision: FeaturePrecision = FEATURE_PRECISION
 
     @classmethod
     def of_recipe(cls, recipe: Recipe, data: Dataset) -> Task:
@@ -56,6 +57,7 @@ class Task:
             samples=section.samples,
             weights=section.weights,
             download=section.download,
+            precision=section.precision,
         )
 
     @classmethod
@@ -98,7 +100,7 @@ class Task:
             for samples, split in ((self.training, "seen"), (self.held_out, "test")):
                 if samples is not None:
                     names.setdefault(samples, f"{first.data}:{split}")
-        bench = Workbench(names=names, weights=self.weights, download=self.download)
+        bench = Workbench(names=names, weights=self.weights, download=self.download, precision=self.precision)
         return bench if tell is None else attrs.evolve(bench, tell=tell)
 
     def check(self, like: Dataset) -> None:

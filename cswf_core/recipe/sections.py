@@ -8,6 +8,7 @@ from typing import Any, Literal
 import attrs
 
 from cswf_core.interfaces import parameter
+from cswf_core.interfaces.metric import FEATURE_PRECISION, FeaturePrecision
 from cswf_core.plugins import Registry
 from cswf_core.recipe.fields import object_schema
 from cswf_core.runs.checkpoints import Interval
@@ -138,6 +139,11 @@ class EvaluateSection:
         "the feature network's file; where it is looked for otherwise, see the docs", default=None
     )
     download: bool = parameter("fetch the feature network if it is not there, and say so", default=True)
+    precision: FeaturePrecision = parameter(
+        "numbers that the feature network computes in: float32, or 'fast', which on CUDA has convolutions in "
+        "TF32 and is float32 elsewhere",
+        default=FEATURE_PRECISION,
+    )
 
 
 @attrs.frozen(kw_only=True)

@@ -17,7 +17,7 @@ from cswf_core.kernels.frechet import Moments, moments
 from cswf_plugins.cache import write_cached
 from cswf_plugins.datasets.images import data_root
 from cswf_plugins.inception import weights
-from cswf_plugins.inception.network import WIDTH, Mode, Network
+from cswf_plugins.inception.network import WIDTH, Mode, Network, Numbers, numbers
 
 VERSION = 1
 """To be raised when the same images and weights give other features."""
@@ -40,21 +40,25 @@ def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
         stored = None if path is None else _stored(path, len(samples))
         if stored is not None:
             return stored.to(comparison.draw.device)
-        network = bench.keep(("inception", file.path), lambda: Network(file, comparison.draw.device))
+        network = bench.keep(
+            ("inception", file.path, computed_in(comparison)),
+            lambda: Network(file, comparison.draw.device, bench.precision),
+        )
         computed = network.features(bench.images(samples), mode, title, bench.tell)
         if path is not None:
             rows = computed.cpu().numpy()
             write_cached(path, lambda file: np.save(file, rows, allow_pickle=False))
         return computed
 
-    return bench.keep(("features", samples, mode), compute)
+    return bench.keep(("features", samples, mode, computed_in(comparison)), compute)
 
 
 def some_features(comparison: Comparison, samples: Dataset, mode: Mode, index: Tensor) -> Tensor:
     """Return the features of the samples that `index` (m) names: m×2,048; if none are known, only theirs."""
     bench = comparison.bench
     path = cache_file(comparison, samples, mode, ".features.npy")
-    known = bench.has(("features", samples, mode)) or (path is not None and path.is_file())
+    key = ("features", samples, mode, computed_in(comparison))
+    known = bench.has(key) or (path is not None and path.is_file())
     if known or len(index) == len(samples):
         rows = features(comparison, samples, mode)
         return rows[index.to(rows.device)]
@@ -77,11 +81,17 @@ def feature_moments(comparison: Comparison, samples: Dataset, mode: Mode) -> Mom
             write_cached(path, lambda file: np.savez(file, mu=mu, sigma=sigma, count=computed.count, key=key))
         return computed
 
-    return comparison.bench.keep(("moments", samples, mode), compute)
+    return comparison.bench.keep(("moments", samples, mode, computed_in(comparison)), compute)
+
+
+def computed_in(comparison: Comparison) -> Numbers:
+    """Return what features of a comparison are computed in."""
+    return numbers(comparison.bench.precision, comparison.draw.device)
 
 
 def _key(comparison: Comparison, samples: Dataset, mode: Mode) -> dict[str, Any]:
-    """Return all that decides a set's features."""
+    """Return all that decides a set's features; float32 is not said, as it was the only one once."""
+    others = {} if computed_in(comparison) == "float32" else {"convolutions": computed_in(comparison)}
     return {
         "version": VERSION,
         "data": comparison.bench.names[samples],
@@ -90,6 +100,7 @@ def _key(comparison: Comparison, samples: Dataset, mode: Mode) -> dict[str, Any]
         "mode": mode,
         "weights": weights.find(comparison.bench).kind.sha256,
         "images": comparison.bench.sha256(samples),
+        **others,
     }
 
 
@@ -100,8 +111,9 @@ def cache_file(comparison: Comparison, samples: Dataset, mode: Mode, ending: str
     key = _key(comparison, samples, mode)
     name = "".join(c if c.isalnum() or c in "-_." else "-" for c in key["data"])
     shape = "x".join(map(str, key["shape"]))
+    computed = f"{mode}-{key['convolutions'].lower()}" if "convolutions" in key else mode
     sums = f"{key['weights'][:8]}-{key['images'][:12]}-v{VERSION}"
-    return data_root() / "statistics" / f"{name}-{key['count']}-{shape}-{mode}-{sums}{ending}"
+    return data_root() / "statistics" / f"{name}-{key['count']}-{shape}-{computed}-{sums}{ending}"
 
 
 def _stored(path: Path, count: int) -> Tensor | None:

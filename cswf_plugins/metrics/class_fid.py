@@ -51,7 +51,8 @@ class ClassFid(InceptionMetric):
             f"Fréchet distance for each of {len(present)} classes by itself, {len(p):,} generated and "
             f"{len(q):,} real images in all, {self.resized}"
         )
-        return Result({name: sum(scores.values()) / len(scores)}, protocol, details=scores)
+        mean = sum(scores.values()) / len(scores)
+        return Result({name: mean}, self.stated(protocol, comparison), details=scores)
 
 
 def _same_class(number: int, ours: Sequence[str], theirs: Sequence[str]) -> tuple[str, int]:

@@ -41,4 +41,4 @@ class CompletionFid(InceptionMetric):
         )
         protocol = f"Fréchet distance of {scored.words} to those images, {self.resized}, in float64"
         scores = {self.named("completion_fid"): frechet_distance(p, q)}
-        return Result(scores, protocol, samples=len(scored.completed))
+        return Result(scores, self.stated(protocol, comparison), samples=len(scored.completed))

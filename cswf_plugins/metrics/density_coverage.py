@@ -39,4 +39,4 @@ class DensityCoverage(InceptionMetric):
             f"balls to the {self.k} nearest neighbours among Inception features of {len(q):,} real images, "
             f"{self.resized}; {len(p):,} generated"
         )
-        return Result(scores, protocol, samples=len(p))
+        return Result(scores, self.stated(protocol, comparison), samples=len(p))

@@ -36,4 +36,4 @@ class Fid(InceptionMetric):
             f"Fréchet distance between Inception pool features of {len(generated):,} generated and "
             f"{len(real):,} real images, {self.resized}, in float64 by eigenvalues"
         )
-        return Result({self.named("fid"): frechet_distance(p, q)}, protocol)
+        return Result({self.named("fid"): frechet_distance(p, q)}, self.stated(protocol, comparison))

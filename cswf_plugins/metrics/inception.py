@@ -11,7 +11,7 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Metric, Workbench, parameter
 from cswf_plugins.inception import weights
-from cswf_plugins.inception.features import features
+from cswf_plugins.inception.features import computed_in, features
 from cswf_plugins.inception.network import MODE_HELP, Mode
 
 RESIZED: Mapping[Mode, str] = {
@@ -40,6 +40,11 @@ class InceptionMetric(Metric):
     def resized(self) -> str:
         """The mode in words, for a protocol."""
         return RESIZED[self.mode]
+
+    def stated(self, protocol: str, comparison: Comparison) -> str:
+        """Return a protocol that also says what features were computed in, if not in float32."""
+        numbers = computed_in(comparison)
+        return protocol if numbers == "float32" else f"{protocol}; features in {numbers}"
 
     def named(self, score: str) -> str:
         """Return a score's name: plain for the classic mode, with the mode behind for the other."""

@@ -41,7 +41,7 @@ class Kid(InceptionMetric):
             f"kernel distance, cubic kernel, mean over {self.subsets} subsets of {size:,} Inception features "
             f"of each set, images {self.resized}"
         )
-        return Result({self.named("kid"): total / self.subsets}, protocol)
+        return Result({self.named("kid"): total / self.subsets}, self.stated(protocol, comparison))
 
 
 def kernel_distance(p: Tensor, q: Tensor) -> float:

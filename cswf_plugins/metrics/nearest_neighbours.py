@@ -153,6 +153,8 @@ class NearestNeighbours(InceptionMetric):
             f"{len(controls):,} {control} images; copied: nearer than any of the latter; near: as near as "
             f"their nearest {NEAR:.0%}; closer: chance to be nearer than one of them"
         )
+        if "features" in self.spaces:
+            protocol = self.stated(protocol, comparison)
         return Result(scores, protocol, notes, figures, samples=len(queries), details=details)
 
     def _distances(self, comparison: Comparison, where: Where, queries: Tensor, controls: Tensor) -> Distances:

@@ -51,4 +51,4 @@ class PerceptualDistance(InceptionMetric):
             scores["perceptual_distance_unrelated"] = float(between.mean())
             protocol += ", perceptual_distance_unrelated that from one original to another"
         scores = {self.named(name): value for name, value in scores.items()}
-        return Result(scores, protocol, samples=len(scored.completed))
+        return Result(scores, self.stated(protocol, comparison), samples=len(scored.completed))

@@ -58,4 +58,4 @@ class PrecisionRecall(InceptionMetric):
             f"balls to the {self.k} nearest neighbours among Inception features of {len(p):,} generated and "
             f"{len(q):,} real images, {self.resized}"
         )
-        return Result(scores, protocol, samples=len(p))
+        return Result(scores, self.stated(protocol, comparison), samples=len(p))

@@ -211,6 +211,10 @@ def test_every_mistake_is_reported_in_one_go(complaints):
         ("particles: {offline: -1}\n", "mine.yaml:1:22: particles.offline must be at least 0"),
         ("outputs: {checkpoint_every: 10mins}\n", "'10mins' is not a number of steps such as 500, a time such"),
         ("evaluate: [fid]\n", "mine.yaml:1:11: evaluate must be a mapping with 'metrics'"),
+        (
+            "evaluate: {precision: tf32}\n",
+            "mine.yaml:1:23: evaluate.precision must be one of 'float32', 'fast', got the text 'tf32'",
+        ),
         ("evaluate: {metrics: [fdi]}\n", "mine.yaml:1:22: unknown metric 'fdi'; did you mean 'fid'?"),
         ("observers: tensorboard\n", "mine.yaml:1:12: observers must be a list of observers"),
         ("observers: [tensorbord]\n", ":1:13: unknown observer 'tensorbord'; did you mean 'tensorboard'?"),
