@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cswf_core.model import load_model
-from tests.model.conftest import saving
+from tests.model.conftest import WHITENED, saving
 
 GRIDS = "schedule={use: pyramid, entries: ['(2×2) [2]', '(8×8) [5, 3]'], steps: 4, directions: 40}"
 LOCAL = "projection={use: locally-connected, patch: 3}"
@@ -36,6 +36,18 @@ KINDS = {
     "sorted values": ("digits", "cdf=sorted"),
     "clipped particles": ("digits", "particles.clip=0.9", *PATCHES),
     "particles carried along": ("digits", "particles.offline=20"),
+    "whitened": ("digits", *WHITENED),
+    "whitened, grids and low rank": ("digits", *WHITENED, GRIDS, "projection=low-rank"),
+    "whitened and a mask": ("digits", *WHITENED, "condition={use: mask, hidden: bottom}", *PATCHES),
+    "whitened and a mask for each": (
+        "digits",
+        *WHITENED,
+        "condition={use: mask, hidden: boxes, masks: each}",
+        *PATCHES,
+    ),
+    "whitened and clipped": ("digits", *WHITENED, "particles.clip=0.9", *PATCHES),
+    "whitened, and directions of the data": ("digits", *WHITENED, "projection=data-covariance"),
+    "from a Gaussian": ("digits", "particles.start=gaussian"),
     "maps of a part": ("digits", "cdf.particles={share: 0.5}", "cdf.data={share: 0.5}"),
 }
 
