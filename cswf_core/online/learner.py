@@ -111,7 +111,8 @@ class OnlineLearner:
 
         There are as many as it takes for M/N to be what it was: noise, with conditions of the new data. If the
         first began as a Gaussian fitted to their data, these begin as one fitted to the new data. A single
-        datum has no covariance: its particles begin as the first ones did.
+        datum has no covariance: its particles begin as the first ones did. In spaces too large for a matrix,
+        the mean is that of the new data, and the covariance what W knows of the first.
         """
         count, arrival = self.cohorts[-1] - self.cohorts[-2], len(self.cohorts)
         seed = self._settings.seed
