@@ -145,6 +145,7 @@ def small_flow(
     projection: object | None = None,
     cdf: object | None = None,
     schedule: object | None = None,
+    coordinates: object | None = None,
     start: Dataset | None = None,
     observers: tuple[object, ...] = (),
     owners: dict[str, Owner] | None = None,
@@ -160,6 +161,7 @@ def small_flow(
         "cdf": cdf or Sorted(),
         "schedule": schedule or Constant(steps=3, directions=300),
     }
+    chosen |= {} if coordinates is None else {"coordinates": coordinates}
     parts = {kind: checks.checked(p, (owners or {}).get(kind, Owner.of(kind, p))) for kind, p in chosen.items()}
     settings = {"dtype": torch.float64, "count": 30, **settings}
     return Flow(

@@ -34,6 +34,20 @@ class CheckedCoordinates(Adapter, Coordinates):
             raise self._fault("of_tensors", "a LinearMap", "None")
         return answer
 
+    def tensors_of(self, W: LinearMap, space: Space, like: Tensor) -> dict[str, Tensor]:
+        """Return all that W was made of, if the same map can be made of it again."""
+        with calling(self.owner, "tensors"):
+            tensors = W.tensors()
+        if not isinstance(tensors, dict) or not all(isinstance(part, Tensor) for part in tensors.values()):
+            raise self._fault("tensors", "tensors by name", type(tensors).__name__)
+        again = self.of_tensors(space, tensors, like)
+        x = Key(0, "coordinates").open(like.device, like.dtype).normal(space.dimension, FEW)
+        with calling(self.owner, "enter"):
+            first, second = W.enter(x), again.enter(x)
+        if bool((first - second).abs().max() > TOLERANCE * first.abs().max()):
+            raise self._fault("of_tensors", "the map whose tensors these are", "another one")
+        return tensors
+
     def _checked(self, answer: object, method: str, space: Space, like: Tensor) -> LinearMap | None:
         """Return a map if W⁻¹W x is x, and θ·Wx is Wᵀθ·x, for some random vectors."""
         if answer is None:

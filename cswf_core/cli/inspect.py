@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import attrs
 import click
 import yaml
 
@@ -27,18 +25,19 @@ def inspect(path: Path, as_json: bool, check: bool) -> None:
     file = header_file(path)
     header = Header.read(file)
     if as_json:
-        click.echo(json.dumps(attrs.asdict(header), indent=2, ensure_ascii=False))
+        click.echo(header.text().rstrip())
     else:
         rows = _describe(header, path)
         width = max(len(name) for name in rows)
         for name, text in rows.items():
             click.echo(f"{name:<{width}}  {text}")
     if check:
-        wrong = find_damage(file.parent, header.shards)
+        wrong = find_damage(file.parent, header.files)
         if wrong:
             raise RunError("\n".join(wrong))
         if not as_json:
-            click.echo(f"checked: all {len(header.shards)} shards are as they were written")
+            more = "" if header.fitted is None else f" and {header.fitted.file}"
+            click.echo(f"checked: all {len(header.shards)} shards{more} are as they were written")
 
 
 def _describe(header: Header, path: Path) -> dict[str, str]:
@@ -52,6 +51,7 @@ def _describe(header: Header, path: Path) -> dict[str, str]:
     numbers = f"{tables.knots} knots in {tables.dtype}"
     share = "" if tables.directions == 1 else f", of {tables.directions:g} of the directions"
     every = "" if tables.every == 1 else f", of one step in {tables.every} after the first of each stage"
+    more = "" if header.fitted is None else f" and {header.fitted.file}"
     return {
         "model of": f"{header.name} (cswf {header.cswf}, format {header.format})",
         "complete": "yes" if header.complete else "no: its run was stopped, `cswf resume` goes on with it",
@@ -59,7 +59,7 @@ def _describe(header: Header, path: Path) -> dict[str, str]:
         "condition": f"{_plugin(header, 'condition')}: {_requests(header)}",
         "flow": f"{header.particles:,} particles, {planned:,} steps in {len(stages)} stages, {span} directions",
         "tables": f"of {saved:,} steps, {numbers}{share}{every}",
-        "size": f"{cost.bytes / 1e6:,.1f} MB in {len(header.shards)} shards",
+        "size": f"{cost.bytes / 1e6:,.1f} MB in {len(header.shards)} shards{more}",
         "cost": f"{cost.seconds:,.1f} s to write, {cost.share:.1%} of the time of all steps",
         "try": _try(header, path),
     }

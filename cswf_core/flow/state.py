@@ -72,9 +72,9 @@ class Snapshot:
     x: Tensor
     """The particles as they were when the stage was entered, or as they are between two stages: d×M."""
     z: Tensor | None = None
-    """Inside a stage with an upsampling, z = Uᵀx as far as the engine keeps it up: d_k×M."""
+    """Inside a stage with coordinates of its own, z = UᵀWx as far as the engine keeps it up: d_k×M."""
     sum: Tensor | None = None
-    """There, the sum S of the stage's updates: d_k×M."""
+    """There, the sum S of the stage's updates: d_k×M; None where z alone moves, and x is to be had from it."""
     numerics: dict[str, int] = attrs.field(factory=dict)
     """Decisions made when the stage began, or when memory ran short, that decide about the last digits."""
 

@@ -1,13 +1,13 @@
 """The files of a saved model: its header `model.json`, and shards `tables-00000.safetensors`, … with its maps.
 
 The header says what the model is without running anything; a shard has the tables of some steps of one stage,
-and is read by memory map.
+and is read by memory map. A flow that has fitted more than maps to its data has it in one more file (`fitted`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,14 @@ PATTERN = "tables-*.safetensors"
 SIZE = 32_000_000
 """Bytes that a shard has, about; it also ends where its stage does."""
 
-FORMAT = 1
-"""Version of the format. To be raised when an older cswf could not read, or would misread, what is written."""
+FITTED = "fitted.safetensors"
+"""The file with what was fitted to the data besides the maps, where there is such a thing."""
+
+FORMAT, WITH_FITTED = 1, 2
+"""Versions of the format: that of a model without, and with a file of what was fitted to the data.
+
+To be raised when an older cswf could not read, or would misread, what is written.
+"""
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
@@ -105,11 +111,20 @@ class Shard:
 
 
 @attrs.frozen(kw_only=True)
+class FittedFile:
+    """The file with what was fitted to the data."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+@attrs.frozen(kw_only=True)
 class Cost:
     """What saving cost."""
 
     bytes: int
-    """Size of all shards."""
+    """Size of all files but the header."""
     seconds: float
     """Time to bring tables to the host and to write them."""
     share: float
@@ -141,10 +156,20 @@ class Header:
     """Steps that have tables."""
     cost: Cost
     shards: tuple[Shard, ...]
+    fitted: FittedFile | None = None
+    """What was fitted to the data besides the maps; in format 2 only."""
+
+    @property
+    def files(self) -> tuple[FittedFile | Shard, ...]:
+        """All files of the model but the header."""
+        return self.shards if self.fitted is None else (self.fitted, *self.shards)
 
     def text(self) -> str:
         """Return the header as JSON."""
-        return json.dumps(attrs.asdict(self), indent=2, ensure_ascii=False) + "\n"
+        document = attrs.asdict(self)
+        if self.fitted is None:
+            del document["fitted"]  # format 1 does not know of it
+        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> Header:
@@ -155,10 +180,10 @@ class Header:
             raise RunError(f"{path} cannot be read as a model's header ({_short(error)})") from None
         if not isinstance(document, dict) or "format" not in document:
             raise RunError(f"{path} is no model's header: it does not say its format")
-        if document["format"] != FORMAT:
+        if document["format"] not in (FORMAT, WITH_FITTED):
             raise RunError(
-                f"{path} has format {document['format']}, and this version of cswf reads format {FORMAT}; "
-                f"it was written by cswf {document.get('cswf', 'of an unknown version')}"
+                f"{path} has format {document['format']}, and this version of cswf reads formats {FORMAT} and "
+                f"{WITH_FITTED}; it was written by cswf {document.get('cswf', 'of an unknown version')}"
             )
         try:
             return cls._from_json(document)
@@ -175,10 +200,14 @@ class Header:
             "stages": tuple(StageFacts(**stage) for stage in document["stages"]),
             "shards": tuple(Shard(**shard) for shard in document["shards"]),
         }
+        if document["format"] == WITH_FITTED:
+            sections["fitted"] = FittedFile(**document["fitted"])
+        elif "fitted" in document:
+            raise ValueError(f"format {FORMAT} has nothing that is fitted")
         header = cls(**{**document, **sections})
-        outside = [shard.file for shard in header.shards if Path(shard.file).name != shard.file]
+        outside = [entry.file for entry in header.files if Path(entry.file).name != entry.file]
         if outside:
-            raise ValueError(f"the shard '{outside[0]}' is not in the model's folder")
+            raise ValueError(f"the file '{outside[0]}' is not in the model's folder")
         return header
 
 
@@ -291,24 +320,24 @@ def saved_steps(folder: Path, shards: tuple[Shard, ...]) -> Iterator[SavedStep]:
             raise RunError(f"{path} cannot be read ({_short(error)})") from None
 
 
-def refuse_missing(folder: Path, shards: tuple[Shard, ...]) -> None:
-    """Raise `RunError` if a shard is missing or has another size than it should."""
-    for shard in shards:
-        path = folder / shard.file
+def refuse_missing(folder: Path, files: Iterable[FittedFile | Shard]) -> None:
+    """Raise `RunError` if a file is missing or has another size than it should."""
+    for entry in files:
+        path = folder / entry.file
         if not path.is_file():
             raise RunError(f"{path} is missing; the model cannot be used without it")
         size = path.stat().st_size
-        if size != shard.bytes:
-            raise RunError(f"{path} has {size:,} bytes and should have {shard.bytes:,}: it is damaged")
+        if size != entry.bytes:
+            raise RunError(f"{path} has {size:,} bytes and should have {entry.bytes:,}: it is damaged")
 
 
-def find_damage(folder: Path, shards: tuple[Shard, ...]) -> list[str]:
-    """Read all shards, and return a sentence for each that is not what was written."""
+def find_damage(folder: Path, files: Iterable[FittedFile | Shard]) -> list[str]:
+    """Read all files, and return a sentence for each that is not what was written."""
     sentences = []
-    for shard in shards:
+    for entry in files:
         try:
-            refuse_missing(folder, (shard,))
-            refuse_changed(folder / shard.file, shard.sha256)
+            refuse_missing(folder, (entry,))
+            refuse_changed(folder / entry.file, entry.sha256)
         except RunError as error:
             sentences.append(str(error))
     return sentences

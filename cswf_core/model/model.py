@@ -16,6 +16,7 @@ from cswf_core.flow.settings import Settings
 from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Masked, Observation, Space
 from cswf_core.interfaces.metric import Tell
+from cswf_core.model.fitted import Fitted
 from cswf_core.model.format import NAME, Header, SavedStep, refuse_missing, saved_steps, unpack_mask
 from cswf_core.model.requests import Labels, Vectors, labels_for, vectors_for
 from cswf_core.model.sampling import Originals, Request, SavedFlow, new_particles
@@ -150,7 +151,9 @@ class Model:
         settings, count = attrs.evolve(flow.settings, count=self.header.particles), self.header.particles
         draw = Key(self.recipe.seed, "start").open(dtype=self._dtype)
         start = self.recipe.data.checked.start(data, count, draw)
-        particles, observation = first_particles(data, flow.parts, settings, start, flow.like.device)
+        particles, observation = first_particles(
+            data, flow.parts, settings, start, flow.like.device, flow.fitted.gaussian
+        )
         images = None
         if observation is not None:
             x = originals(data, settings, particles.conditions, particles.x).cpu()
@@ -252,7 +255,11 @@ class Model:
         like = torch.empty(self.space.dimension, 0, dtype=self._dtype, device=device)
         sets = None if recipe.online is None else recipe.online.sets
         facts = self.header.condition
-        flow = SavedFlow(self.space, parts_of(recipe), settings, facts.length, sets, facts.strata, like)
+        parts = parts_of(recipe)
+        fitted = Fitted()
+        if self.header.fitted is not None:
+            fitted = Fitted.read(self.folder / self.header.fitted.file, parts, self.space, like)
+        flow = SavedFlow(self.space, parts, settings, facts.length, sets, facts.strata, like, fitted)
         if any(flow.parts.projection.of_stage(stage).sees_data for stage in flow.stages):
             data = self._needed(f"projection '{recipe.projection.name}' looks at the data")
             flow.like = balanced(data, recipe.condition.checked, recipe.seed).x.to(like)
@@ -304,7 +311,7 @@ def load_model(path: str | Path, *, plugins_dir: str | Path | None = None) -> Mo
         run = file.parent.parent
         hint = f": `cswf resume {run}` goes on with its run" if (run / "run.json").is_file() else ""
         raise RunError(f"{file.parent} is not complete: it has {header.steps:,} steps{hint}")
-    refuse_missing(file.parent, header.shards)
+    refuse_missing(file.parent, header.files)
     return Model(file.parent, header, recipe_of(header, file, plugins_dir))
 
 

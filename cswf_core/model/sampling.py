@@ -16,16 +16,17 @@ import torch
 from torch import Tensor
 
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.stage_coordinates import StageCoordinates
 from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
 from cswf_core.flow.memory import Budget
 from cswf_core.flow.particles import INSIDE, Particles
 from cswf_core.flow.settings import Parts, Settings
+from cswf_core.flow.stage_coordinates import StageCoordinates
 from cswf_core.flow.step import displacements
 from cswf_core.flow.target import FitsOfRows
 from cswf_core.flow.transport import Fits, Place, StepTables
 from cswf_core.interfaces import Conditions, Key, Masked, Observation, Rows, Space, Stage
 from cswf_core.kernels.tables import Lookup
+from cswf_core.model.fitted import Fitted
 from cswf_core.model.format import SavedStep
 
 GROUP = {"cpu": 256, "cuda": 4096}
@@ -68,7 +69,7 @@ class Request:
     count: int
     seed: int
     scale: float = 1.0
-    """They begin as N(0, scale² I),"""
+    """They begin as N(0, scale² I), or as the Gaussian that the model has,"""
     start: Tensor | None = None
     """or here: d×n, on the CPU."""
     originals: Originals | None = None
@@ -137,6 +138,7 @@ class SavedFlow:
         sets: int | None,
         strata: Sequence[int] | None,
         like: Tensor,
+        fitted: Fitted,
     ) -> None:
         """`length` is l; `sets` of directions were used in turn, if any; `strata` has the label of each.
 
@@ -148,6 +150,7 @@ class SavedFlow:
         self.length = length
         self.strata = strata
         self.like = like
+        self.fitted = fitted
         self.sets = sets
         self.stages = parts.schedule.stages(space, parts.projection)
         self.size = GROUP[like.device.type]
@@ -163,9 +166,12 @@ class SavedFlow:
         """Return a group where it begins; beyond the last particle of the request, that one is repeated."""
         amplifier, like = self.parts.condition.amplifier, self.like
         index = torch.arange(first, first + self.size).clamp_(max=request.count - 1)
-        x = self._noise(Key(request.seed, "offline start"), first, "normal").mul_(request.scale)
         if request.start is not None:
             x = request.start[:, index].to(like)
+        else:
+            noise = self._noise(Key(request.seed, "offline start"), first, "normal")
+            gaussian = self.fitted.gaussian
+            x = noise.mul_(request.scale) if gaussian is None else gaussian.of_noise(noise)
         own = request.conditions.take(index)
         images, observation = None, None
         if request.originals is not None:
@@ -215,7 +221,7 @@ class SavedFlow:
 
         @lru_cache(maxsize=1)
         def coordinates(observation: Observation | None) -> StageCoordinates:
-            return StageCoordinates(stage, self.space, observation, amplifier, like)
+            return StageCoordinates(stage, self.space, observation, amplifier, like, self.fitted.W)
 
         for group in groups:
             group.particles.enter(coordinates(group.observation))

@@ -16,13 +16,17 @@ from cswf_core.flow.flow import Flow, State
 from cswf_core.flow.transport import StepTables
 from cswf_core.hookspecs import hookimpl
 from cswf_core.interfaces import Key, Masked
+from cswf_core.model.fitted import write_fitted
 from cswf_core.model.format import (
+    FITTED,
     FORMAT,
     NAME,
     PATTERN,
+    WITH_FITTED,
     ConditionFacts,
     Cost,
     DataFacts,
+    FittedFile,
     Header,
     Shard,
     StageFacts,
@@ -49,11 +53,14 @@ class ModelWriter:
         self.recipe = recipe
         self.data_digest: str | None = None
         """SHA-256 of the data; computed if None, which takes a while for many."""
-        self._facts: dict[str, Any] = {}
         self._complete = False
         self._forget()
 
     def _forget(self) -> None:
+        self._facts: dict[str, Any] = {}
+        """What the header says about the flow; empty until that begins."""
+        self._fitted: FittedFile | None = None
+        """What was fitted to the data, as it is on the disk; None: nothing was."""
         self._full: list[Shard] = []
         """Shards that are complete."""
         self._open = Steps()
@@ -142,7 +149,7 @@ class ModelWriter:
         self._remove_after(len(shards) + (1 if count else 0))
 
     def _remove_after(self, count: int) -> None:
-        """Remove all shards but the first `count`, and with them a header that knows of more."""
+        """Remove all files but the first `count` shards: the header may know of more of them."""
         if not self.folder.is_dir():
             return
         remove_parts(self.folder)
@@ -150,7 +157,8 @@ class ModelWriter:
         for path in self.folder.glob(PATTERN):
             if path.name not in first:
                 path.unlink(missing_ok=True)
-        (self.folder / NAME).unlink(missing_ok=True)
+        for name in (NAME, FITTED):  # both are written again
+            (self.folder / name).unlink(missing_ok=True)
 
     def _close(self) -> None:
         """Write the open shard, and begin the next."""
@@ -169,33 +177,38 @@ class ModelWriter:
     def _write_header(self) -> None:
         shards = (*self._full, *([self._open_entry] if self._open_entry is not None else []))
         size = sum(shard.bytes for shard in shards)
+        size += 0 if self._fitted is None else self._fitted.bytes
         cost = Cost(
             bytes=size,
             seconds=round(self._seconds, 3),
             share=round(self._seconds / self._total, 4) if self._total else 0.0,
         )
         header = Header(
-            format=FORMAT,
+            format=FORMAT if self._fitted is None else WITH_FITTED,
             complete=self._complete,
             steps=sum(shard.steps for shard in shards),
             cost=cost,
             shards=shards,
+            fitted=self._fitted,
             **self._facts,
         )
         make_folder(self.folder)
         write_durably(self.folder / NAME, header.text())
 
     def _describe(self, flow: Flow) -> None:
-        """Set the header's facts about a flow."""
+        """Set the header's facts about a flow; the first time, write what it has fitted to its data."""
         if flow.rounds > 1 or len(flow.cohorts) > 1:
             raise RunError("a model's maps are of one round, to data that are all there from the start")
         if self.data_digest is None:
             self.data_digest = flow.data.digest()
+        if not self._facts:
+            make_folder(self.folder)
+            self._fitted = write_fitted(self.folder, flow)
         model = self.recipe.model
         self._facts = {
             "cswf": versions().get("cswf", "unknown"),
             "name": self.recipe.name,
-            "recipe": to_yaml(self.recipe.resolved()),
+            "recipe": to_yaml(_recipe_of(self.recipe)),
             "data": _data_facts(flow, self.data_digest),
             "condition": _condition_facts(flow),
             "precision": str(flow.settings.dtype).removeprefix("torch."),
@@ -208,6 +221,16 @@ class ModelWriter:
                 knots=model.knots, dtype=model.dtype, directions=model.directions, every=model.every
             ),
         }
+
+
+def _recipe_of(recipe: Recipe) -> dict[str, Any]:
+    """Return the resolved recipe, but for keys that format 1 did not have, where they say what was so then."""
+    whole = recipe.resolved()
+    if whole["coordinates"] == {"use": "plain"}:
+        del whole["coordinates"]
+    if recipe.particles.start == "noise":
+        del whole["particles"]["start"]
+    return whole
 
 
 def _on_cpu(tables: StepTables) -> StepTables:

@@ -21,13 +21,13 @@ from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.flow import SamplerOfStage
 from cswf_core.flow.memory import batches
 from cswf_core.flow.target import CountedTarget, StageCounts
-from cswf_core.interfaces import Dataset, Stage
+from cswf_core.interfaces import Dataset, LinearMap, Stage
 from cswf_core.kernels.memory import total_memory
 from cswf_core.kernels.tally import Tally
 from cswf_core.online.fixed_point import FixedDirections, FixedPoint, Samples
 
-FORMAT = 1
-"""Version of what `tensors` and `facts` say."""
+FORMAT, STRETCHED = 1, 2
+"""Versions of what `tensors` and `facts` say: of directions up to length 1, and up to 2^D."""
 
 SHARE = 16
 """Counts of all stages, or data that are being counted, may take one part in so many of the memory."""
@@ -65,6 +65,8 @@ class Counts:
     """N, the samples that have been counted."""
     pieces: int = 0
     """The data sets that they came in."""
+    W: LinearMap | None = None
+    """The flow's coordinates in float64, which are not kept with the counts; None: the data's own."""
 
     @classmethod
     def empty(cls, stages: Sequence[Stage], bins: int, sets: int, fixed_point: FixedPoint) -> Counts:
@@ -82,6 +84,7 @@ class Counts:
         pieces: Iterable[Samples] | None = None
         for index, tally in enumerate(self.tallies):
             sampler = samplers(index)
+            assert (self.W is None) == (sampler.coordinates.W is None), "counts have the flow's coordinates"
             device = sampler.like.device
             if pieces is None:
                 pieces = _Pieces(self.fixed_point, data, device)
@@ -90,7 +93,7 @@ class Counts:
             there = tally.to(device)
             for number in range(self.sets):
                 drawn = sampler.batches(seed, index, number, check=number == 0)
-                fixed = (self.fixed_point.directions(batch, sampler, data.bin_width) for batch in drawn)
+                fixed = (self.fixed_point.directions(batch, sampler, data.bin_width, self.W) for batch in drawn)
                 self._count(there, number * sampler.stage.directions, fixed, pieces)
             if there.counts is not tally.counts:
                 tally.copy_(there)
@@ -131,20 +134,24 @@ class Counts:
 
     def facts(self) -> dict[str, Any]:
         """Return the rest of what is to be kept: a few numbers."""
+        lattice = attrs.asdict(self.fixed_point)
+        if not self.fixed_point.theta:
+            del lattice["theta"]  # format 1 does not know of it
         return {
-            "format": FORMAT,
+            "format": STRETCHED if "theta" in lattice else FORMAT,
             "samples": self.samples,
             "pieces": self.pieces,
             "sets": self.sets,
-            "lattice": attrs.asdict(self.fixed_point),
+            "lattice": lattice,
         }
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Counts:
         """Return counts that were kept; raise `RunError` if they are none, or of another version."""
-        if facts.get("format") != FORMAT:
+        if facts.get("format") not in (FORMAT, STRETCHED):
             raise RunError(
-                f"counts are of format {facts.get('format')}, and this version of cswf reads {FORMAT}"
+                f"counts are of format {facts.get('format')}, and this version of cswf reads {FORMAT} and "
+                f"{STRETCHED}"
             )
         try:
             tallies = [

@@ -5,6 +5,11 @@ multiples of 2^(E−50), none of whose parts is above 2^E: float64, with its 53 
 order. With θ_y·y it is the same. What is added then is added value by value. In the end a value is cut down to
 a multiple of 2^(E−32), a whole number that can be counted.
 
+In coordinates w = W x, a direction weighs pixels by θ_x = WᵀU t, which is up to 2^D long, as W makes it. Then
+all powers of two but that of x are higher by D: θ_x is rounded to multiples of 2^(D−26), sums are multiples of
+2^(E+D−50) up to 2^(E+D), and values are cut down to multiples of 2^(E+D−32). In the data's own coordinates D
+is 0.
+
 Noise in the data's bins must not depend on the order of samples either. Each sample has its place on the
 circle of `kernels.rows` by what it is: a random linear function of its pixels, modulo 2³².
 """
@@ -20,14 +25,21 @@ from torch import Tensor
 from cswf_core.checks import CheckedCondition
 from cswf_core.errors import DataError
 from cswf_core.flow.directions import Directions, DirectionSampler
-from cswf_core.interfaces import Conditions, Dataset, Key
+from cswf_core.flow.stage_coordinates import StageCoordinates
+from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap
 from cswf_core.kernels.rows import circle_from
 
 THETA, X, VALUE = -26, -24, -32
-"""Powers of two: directions are multiples of 2^THETA, samples of 2^(E+X), values of 2^(E+VALUE)."""
+"""Powers of two: directions are multiples of 2^(D+THETA), samples of 2^(E+X), values of 2^(E+D+VALUE)."""
 
 MARGIN = 4
-"""How many times farther out than the first ones samples may lie: three bits are left for that."""
+"""How many times farther out than the first ones samples may lie: two of three bits are left for that.
+
+The third is for directions that are a little longer than 2^D, by rounding or as |W| is estimated from below.
+"""
+
+VECTORS, ROUNDS = 16, 32
+"""Random vectors, and how often WᵀW is applied to them, to find how much W stretches at most."""
 
 
 @attrs.frozen(eq=False)
@@ -46,7 +58,7 @@ class FixedDirections:
     """A batch of directions in fixed point, at full resolution."""
 
     theta: Tensor
-    """s_h U t_h: T×d, float64."""
+    """s_h WᵀU t_h: T×d, float64."""
     theta_y: Tensor | None
     """ξ θ_y: T×l, float64."""
     condition: CheckedCondition | None
@@ -64,20 +76,24 @@ class FixedPoint:
     """E: 2^E ≥ √d max|x|."""
     y: int
     """The same for vectors of conditions; 0 where there are none."""
+    theta: int = 0
+    """D: 2^D ≥ |W|, so that no direction is longer than 2^D; 0 in the data's own coordinates."""
 
     @classmethod
-    def of(cls, data: Dataset) -> FixedPoint:
-        """Return the fixed point for data such as these: for images, one that holds all pixels from −1 to 1."""
+    def of(cls, data: Dataset, W: LinearMap | None = None, like: Tensor | None = None) -> FixedPoint:
+        """Return the fixed point for data such as these: for images, one that holds all pixels from −1 to 1.
+
+        W are the flow's coordinates, on the device and in the numbers of `like`.
+        """
         reach = torch.ones(1) if data.space.is_image else data.x
-        vectors = data.conditions.vectors
-        return cls(
-            _exponent(reach, data.space.dimension), 0 if vectors is None else _exponent(vectors, len(vectors))
-        )
+        vectors, d = data.conditions.vectors, data.space.dimension
+        y = 0 if vectors is None else _exponent(vectors, len(vectors))
+        return cls(_exponent(reach, d), y, 0 if W is None or like is None else _stretch(W, d, like))
 
     @property
     def unit(self) -> float:
         """What a value of 1 stands for."""
-        return 2.0 ** (self.x + VALUE)
+        return 2.0 ** (self.x + self.theta + VALUE)
 
     def check(self, data: Dataset) -> None:
         """Refuse data that lie too far out for exact counts."""
@@ -104,12 +120,16 @@ class FixedPoint:
             conditions = attrs.evolve(conditions, vectors=_rounded(conditions.vectors, self.y + X))
         return Samples(x.mul_(2.0 ** (self.x + X)), conditions, places)
 
-    def directions(self, batch: Directions, sampler: DirectionSampler, width: float) -> FixedDirections:
-        """Return a batch of a stage's directions in fixed point, for data with bins of a width."""
+    def directions(
+        self, batch: Directions, sampler: DirectionSampler, width: float, W: LinearMap | None = None
+    ) -> FixedDirections:
+        """Return a batch of a stage's directions in fixed point, for data with bins of a width.
+
+        W are the flow's coordinates in float64.
+        """
         coordinates = sampler.coordinates
-        theta = batch.projection.dense().double()
-        if coordinates.upsampling is not None:
-            theta = coordinates.upsampling.up(theta.T).T
+        exact = StageCoordinates(sampler.stage, coordinates.full, W=W)
+        theta = exact.of_pixels(batch.projection.dense().double().T).T
         if batch.scale is not None:
             theta = theta * batch.scale.double()
         theta_y = None
@@ -118,7 +138,8 @@ class FixedPoint:
             theta_y = _rounded(batch.theta_y.double(), THETA + stretch)
         noise = batch.noise_widths(coordinates, width)
         noise = None if noise is None else noise.double()
-        return FixedDirections(_rounded(theta, THETA), theta_y, batch.condition, batch.check, noise)
+        theta = _rounded(theta, self.theta + THETA)
+        return FixedDirections(theta, theta_y, batch.condition, batch.check, noise)
 
     def values(self, directions: FixedDirections, rows: slice, samples: Samples) -> Tensor:
         """Return the values of samples along some directions, in multiples of `unit`: H×n, int64.
@@ -141,6 +162,15 @@ def _exponent(x: Tensor, dimension: int) -> int:
     """Return the least E with 2^E ≥ √d max|x|."""
     most = float(x.abs().amax()) if x.numel() else 0.0
     return math.ceil(math.log2(math.sqrt(dimension) * most)) if most > 0 else 0
+
+
+def _stretch(W: LinearMap, d: int, like: Tensor) -> int:
+    """Return the least D with 2^D ≥ |W|, which power iteration finds, from below but closely."""
+    v = Key(0, "stretch").open(like.device, like.dtype).normal(d, VECTORS)
+    for _ in range(ROUNDS):
+        v = W.adjoint(W.enter(v / torch.linalg.vector_norm(v, dim=0)))
+    lengths: Tensor = torch.linalg.vector_norm(W.enter(v), dim=0) / torch.linalg.vector_norm(v, dim=0)
+    return math.ceil(math.log2(float(lengths.max())))
 
 
 def _rounded(x: Tensor, exponent: int) -> Tensor:

@@ -14,8 +14,9 @@ from cswf_core.errors import DataError, RoomError, RunError
 from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.flow import Flow, SamplerOfStage
 from cswf_core.flow.particles import normal
+from cswf_core.flow.start import Gaussian
 from cswf_core.flow.target import StageCounts
-from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Space
+from cswf_core.interfaces import BIN, Conditions, Dataset, Key, LinearMap, Space
 from cswf_core.online.counts import Counts
 from cswf_core.online.fixed_point import FixedPoint
 
@@ -41,10 +42,15 @@ class OnlineLearner:
         """Begin with the flow's data; `counts` of an earlier flow may have them already."""
         refuse_unfit(flow)
         bins = bins_of(flow)
+        like = torch.empty(flow.data.space.dimension, 0, dtype=torch.float64, device=flow.device)
+        W = exact_coordinates(flow, like)
         if counts is None:
-            counts = Counts.empty(flow.stages, bins, sets, FixedPoint.of(flow.data))
+            counts = Counts.empty(flow.stages, bins, sets, FixedPoint.of(flow.data, W, like))
         counts.check(flow.stages, bins, sets)
+        counts.W = W
         self.counts = counts
+        self._W, self._gaussian = flow.W, flow.gaussian
+        """The coordinates, and where the first particles began, if that was a Gaussian; they stay."""
         self._parts, self._settings, self._length = flow.parts, flow.settings, flow.condition_length
         self._founders = len(flow.particles), len(flow.data)
         """M and N of the beginning: M/N stays what it was."""
@@ -103,13 +109,31 @@ class OnlineLearner:
     def new_particles(self, new: Dataset, like: Tensor) -> tuple[Tensor, Conditions]:
         """Return X₀ (d×m) and Y₀ of the particles that come with new data, which have been taken in.
 
-        There are as many as it takes for M/N to be what it was: noise, with conditions of the new data.
+        There are as many as it takes for M/N to be what it was: noise, with conditions of the new data. If the
+        first began as a Gaussian fitted to their data, these begin as one fitted to the new data. A single
+        datum has no covariance: its particles begin as the first ones did. In spaces too large for a matrix,
+        the mean is that of the new data, and the covariance what W knows of the first.
         """
         count, arrival = self.cohorts[-1] - self.cohorts[-2], len(self.cohorts)
         seed = self._settings.seed
         x = normal(Key(seed, "start", step=arrival), (new.space.dimension, count), like)
         conditions = self._parts.condition.draw(new, count, Key(seed, "labels", step=arrival).open())
-        return x * self._settings.scale, conditions.to(like.device, like.dtype)
+        conditions = conditions.to(like.device, like.dtype)
+        if self._gaussian is None:
+            return x * self._settings.scale, conditions
+        gaussian = self._gaussian
+        if len(new) > 1:
+            gaussian = Gaussian.of_data(new.x.to(like), new.bin_width, self._W, self._settings)
+        return gaussian.of_noise(x), conditions
+
+
+def exact_coordinates(flow: Flow, like: Tensor) -> LinearMap | None:
+    """Return the flow's coordinates W, in the numbers of `like`, which are float64; None: the data's own."""
+    if flow.W is None:
+        return None
+    assert flow.parts.coordinates is not None
+    tensors = flow.parts.coordinates.tensors_of(flow.W, flow.data.space, flow.particles.x)
+    return flow.parts.coordinates.of_tensors(flow.data.space, tensors, like)
 
 
 def bins_of(flow: Flow) -> int:

@@ -246,6 +246,20 @@ def test_a_model_is_described(run, filling, cswf):
     assert json.loads(cswf("inspect", run, "--json").out) == read_json(run / "model" / "model.json")
 
 
+def test_a_model_with_more_than_maps_is_described_sampled_and_checked(cswf, tmp_path):
+    recipe = ("schedule.steps=3", "coordinates=whitened", "particles.start=gaussian", "model.save=true")
+    cswf.output(
+        "run", "digits", *recipe, "evaluate.metrics=[]", "--out", tmp_path, "--device", "cpu", "--quiet"
+    )
+    said = cswf.output("inspect", tmp_path, "--check")
+    assert "format 2)" in said
+    assert "MB in 1 shards and fitted.safetensors" in said
+    assert "checked: all 1 shards and fitted.safetensors are as they were written" in said
+    cswf.output("sample", tmp_path, "--count", "3", "--device", "cpu", "--quiet")
+    (tmp_path / "model" / "fitted.safetensors").unlink()
+    assert "fitted.safetensors is missing" in cswf.refusal("sample", tmp_path, "--force")
+
+
 def test_a_damaged_model_is_found_out(run, cswf, tmp_path):
     shutil.copytree(run / "model", tmp_path / "copy")
     shard = tmp_path / "copy" / "tables-00000.safetensors"

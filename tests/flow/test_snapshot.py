@@ -15,9 +15,12 @@ from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.conditions.mask import Mask
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.coordinates.whitened import Whitened
 from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.locally_connected import LocallyConnected
+from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.adaptive import Adaptive
+from cswf_plugins.schedules.constant import Constant
 from cswf_plugins.schedules.pyramid import Entry, Pyramid
 from tests.conftest import small_flow
 
@@ -46,6 +49,16 @@ KINDS = {
     "offline": {"condition": OneHot(), "offline": 9},
     "parts": {"cdf": Histogram(bins=64, particles=Part(share=0.5), data=Part(count=20)), "reuse": 3},
     "carried": {"condition": Mask(held_out=3, completions=2, carried=True)},
+    "whitened": {"coordinates": Whitened(), "gaussian": True},
+    "whitened, mask": {"coordinates": Whitened(), "condition": Mask(amplifier=2.0)},
+    "whitened, masks": {"coordinates": Whitened(), "condition": Mask(hidden="boxes", masks="each")},
+    "whitened, clip": {"coordinates": Whitened(), "clip": 0.7},
+    "whitened, sets": {"coordinates": Whitened(), "condition": OneHot(), "sets": 2, "gaussian": True},
+    "whitened, entropy": {
+        "coordinates": Whitened(exponent=0.9),
+        "schedule": Constant(steps=5, directions=40, entropy=0.01),
+        "projection": Uniform(),
+    },
     "adaptive": {"schedule": Adaptive(entries=ENTRIES, steps=9, directions=40, shortest=2, window=2)},
 }
 
@@ -110,6 +123,18 @@ def test_a_snapshot_stays_what_it_was_when_the_flow_goes_on():
     other.restore(kept)
     other.run()
     assert all(torch.equal(before[name], tensor) for name, tensor in kept.tensors().items())
+
+
+def test_in_other_coordinates_w_moves_for_x_and_is_kept_at_full_resolution_too():
+    kept = {after: stopped(after, coordinates=Whitened()) for after in (2, 10)}
+    coarse, full = kept[2], kept[10]
+    assert coarse.sum.shape == coarse.z.shape == (4, 30)
+    assert full.z.shape == (64, 30)
+    assert full.sum is None
+    flow = image_flow(coordinates=Whitened())
+    flow.restore(full)
+    torch.testing.assert_close(flow.samples().x, flow.W.leave(full.z))
+    assert (flow.samples().x - full.x).abs().max() > 0.01  # x is as it was when the stage began
 
 
 @pytest.mark.parametrize("after", [2, 6, 10])

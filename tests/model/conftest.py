@@ -7,12 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from cswf_core.flow.flow import Flow
 from cswf_core.model.writer import ModelWriter
 from cswf_core.recipe import build_flow, load_recipe
 
 SMALL = ("model.save=true", "model.knots=12", "schedule.steps=12", "schedule.directions=128")
+
+WHITENED = ("coordinates={use: whitened, exponent: 0.8}", "particles.start=gaussian")
 
 
 def saving(folder: Path, recipe: str = "digits", *overrides: str) -> Flow:
@@ -29,6 +32,19 @@ def digits_model(made_once: Callable[[str, Callable[[Path], object]], Path]) -> 
         saving(folder / "model", "digits", "schedule.steps=40").run()
 
     return made_once("digits-with-model", fill) / "model"
+
+
+@pytest.fixture(scope="session")
+def whitened_model(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """The model of a run by class in whitened coordinates, from a Gaussian, with its samples beside it."""
+
+    def fill(folder: Path) -> None:
+        samples = saving(
+            folder / "model", "digits", "schedule.steps=60", "model.dtype=float32", *WHITENED
+        ).run()
+        torch.save(samples.x, folder / "samples.pt")
+
+    return made_once("digits-whitened", fill) / "model"
 
 
 @pytest.fixture

@@ -10,10 +10,11 @@ import torch
 from PIL import Image
 
 from cswf_core.errors import DataError, RunError
-from cswf_core.interfaces import Space
+from cswf_core.interfaces import Masked, Space
 from cswf_core.model import load_model
+from cswf_core.model.sampling import Originals, Request
 from cswf_core.pictures.read import read_images, read_mask
-from tests.model.conftest import saving
+from tests.model.conftest import WHITENED, saving
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,30 @@ def test_given_pixels_do_not_change_by_a_bit_and_the_others_are_filled_in(model,
     assert (bottom.std(dim=1).mean(dim=(1, 2, 3)) > 1).all()  # not all alike
     real = model.data().images()[:, :, 4:].float()
     assert (bottom.mean() - real.mean()).abs() < 25
+
+
+@pytest.mark.parametrize("hidden", ["bottom", "boxes, masks: each"])
+def test_given_pixels_do_not_change_by_a_bit_in_other_coordinates(hidden, images, tmp_path):
+    saving(tmp_path, "digits", f"condition={{use: mask, hidden: {hidden}}}", *WHITENED).run()
+    model = load_model(tmp_path)
+    seen = model.observation(images).mask.expand(64, 3)
+    completed = model.complete(images, count=2, device="cpu")
+    shown = completed.images().reshape(3, 2, 64)
+    given = images.reshape(3, 1, 64).expand(3, 2, 64)
+    assert (shown == given).transpose(0, 1)[:, seen.T].all()
+    assert not (shown == given).transpose(0, 1)[:, ~seen.T].all()
+    flow = model._flow(torch.device("cpu"))
+    request = Request(
+        completed.conditions,
+        6,
+        0,
+        originals=Originals(images.reshape(3, 64).T / 128.0 - 1, completed.conditions.origin, Masked(seen)),
+    )
+    group = flow.group(request, 0)
+    before = group.particles.x.clone()
+    flow.run([group], model.steps(), 0, lambda: None)
+    still = group.observation.mask
+    assert torch.equal(group.particles.x[still], before[still])
 
 
 def test_completions_do_not_depend_on_the_other_images(model, images):

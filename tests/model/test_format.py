@@ -11,9 +11,10 @@ import yaml
 from safetensors import safe_open
 
 import cswf_core.model.format
-from cswf_core.errors import RunError
+from cswf_core.errors import CswfError, RunError
 from cswf_core.model import load_model
-from cswf_core.model.format import FORMAT, Header, find_damage, pack_mask, unpack_mask
+from cswf_core.model.format import FITTED, FORMAT, Header, find_damage, pack_mask, unpack_mask
+from cswf_core.runs.durable import fingerprint, read_tensors, write_tensors
 from tests.conftest import read_json
 from tests.model.conftest import saving
 
@@ -80,7 +81,7 @@ def test_a_model_is_found_by_its_run_its_folder_and_its_header(digits_model):
         (lambda folder: (folder / "model.json").unlink(), "there is no model.json in it"),
         (lambda folder: (folder / "model.json").write_text("{"), "cannot be read as a model's header"),
         (lambda folder: (folder / "model.json").write_text("[]"), "does not say its format"),
-        (lambda folder: edit(folder, format=7), "has format 7, and this version of cswf reads format 1"),
+        (lambda folder: edit(folder, format=7), "has format 7, and this version of cswf reads formats 1 and 2"),
         (lambda folder: edit(folder, data=3), "is damaged"),
         (lambda folder: edit(folder, surprise=3), "is damaged"),
         (lambda folder: edit(folder, complete=False), "is not complete: it has 40 steps"),
@@ -124,6 +125,76 @@ def test_a_changed_bit_is_found_by_its_checksum(digits_model, copy_of):
     path.write_bytes(content)
     load_model(folder)  # of the right size; reading all of it would take long for a large one
     assert "its checksum differs" in find_damage(folder, shards)[0]
+
+
+def test_what_was_fitted_to_the_data_is_a_file_of_its_own_in_format_2(whitened_model, digits_model):
+    said = read_json(whitened_model / "model.json")
+    assert said["format"] == 2
+    path = whitened_model / said["fitted"]["file"]
+    assert said["fitted"] == {"file": FITTED, "bytes": path.stat().st_size, "sha256": fingerprint(path)}
+    assert said["cost"]["bytes"] == path.stat().st_size + sum(shard["bytes"] for shard in said["shards"])
+    tensors, _ = read_tensors(path)
+    assert {name: tuple(tensor.shape) for name, tensor in tensors.items()} == {
+        "W/colours": (1, 1),
+        "W/variances": (64,),
+        "gaussian/mean": (64, 1),
+        "gaussian/root": (64, 64),
+    }
+    plain = read_json(digits_model / "model.json")
+    recipe = yaml.safe_load(plain["recipe"])
+    assert plain["format"] == 1
+    assert "fitted" not in plain
+    assert "coordinates" not in recipe  # an older cswf would not know it
+    assert "start" not in recipe["particles"]
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda folder: (folder / FITTED).unlink(), f"{FITTED} is missing"),
+        (lambda folder: (folder / FITTED).write_bytes(b"short"), "has 5 bytes and should have"),
+        (lambda folder: edit(folder, fitted=None), "is damaged"),
+        (lambda folder: edit(folder, format=1), "is damaged .*has nothing that is fitted"),
+        (
+            lambda folder: edit(folder, fitted={"file": "../a", "bytes": 1, "sha256": ""}),
+            "not in the model's folder",
+        ),
+    ],
+)
+def test_a_model_without_what_was_fitted_is_refused(made, said, whitened_model, copy_of):
+    folder = copy_of(whitened_model)
+    made(folder)
+    with pytest.raises(RunError, match=said):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        ("W/variances", "of_tensors raised KeyError: 'variances'"),
+        ("gaussian/mean", "is damaged: it lacks 'mean'"),
+        ("gaussian", "is damaged: it lacks 'mean'"),
+    ],
+)
+def test_a_file_that_lacks_a_part_of_what_was_fitted_is_refused(lost, said, whitened_model, copy_of):
+    folder = copy_of(whitened_model)
+    tensors, facts = read_tensors(folder / FITTED)
+    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(lost)}
+    write_tensors(folder / FITTED, kept, facts)
+    fitted = {"file": FITTED, "bytes": (folder / FITTED).stat().st_size, "sha256": fingerprint(folder / FITTED)}
+    edit(folder, fitted=fitted)
+    with pytest.raises(CswfError, match=said):
+        load_model(folder).sample(1, device="cpu")
+
+
+def test_a_changed_bit_of_what_was_fitted_is_found_by_its_checksum(whitened_model, copy_of):
+    folder = copy_of(whitened_model)
+    files = Header.read(folder / "model.json").files
+    assert find_damage(folder, files) == []
+    content = bytearray((folder / FITTED).read_bytes())
+    content[-1] ^= 1
+    (folder / FITTED).write_bytes(content)
+    assert [FITTED in sentence for sentence in find_damage(folder, files)] == [True]
 
 
 def test_a_plugin_that_is_not_there_is_named_if_sampling_needs_it(digits_model, copy_of):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+import cswf_core.flow.start
 from cswf_core.model import load_model
-from tests.model.conftest import saving
+from cswf_core.model.format import FITTED
+from cswf_core.runs.durable import read_tensors
+from tests.model.conftest import WHITENED, saving
 
 GRIDS = "schedule={use: pyramid, entries: ['(2×2) [2]', '(8×8) [5, 3]'], steps: 4, directions: 40}"
 LOCAL = "projection={use: locally-connected, patch: 3}"
@@ -36,6 +39,24 @@ KINDS = {
     "sorted values": ("digits", "cdf=sorted"),
     "clipped particles": ("digits", "particles.clip=0.9", *PATCHES),
     "particles carried along": ("digits", "particles.offline=20"),
+    "whitened": ("digits", *WHITENED),
+    "whitened, grids and low rank": ("digits", *WHITENED, GRIDS, "projection=low-rank"),
+    "whitened and a mask": ("digits", *WHITENED, "condition={use: mask, hidden: bottom}", *PATCHES),
+    "whitened and a mask for each": (
+        "digits",
+        *WHITENED,
+        "condition={use: mask, hidden: boxes, masks: each}",
+        *PATCHES,
+    ),
+    "whitened and clipped": ("digits", *WHITENED, "particles.clip=0.9", *PATCHES),
+    "whitened, and directions of the data": ("digits", *WHITENED, "projection=data-covariance"),
+    "whitened, and pieces of the data": (
+        "digits",
+        *WHITENED,
+        GRIDS,
+        "projection={use: exemplars, of: low-rank}",
+    ),
+    "from a Gaussian": ("digits", "particles.start=gaussian"),
     "maps of a part": ("digits", "cdf.particles={share: 0.5}", "cdf.data={share: 0.5}"),
 }
 
@@ -50,6 +71,15 @@ def test_retraced_particles_end_where_the_run_s_did(kind, tmp_path):
     for name in ("labels", "vectors", "origin"):
         mine, theirs = getattr(again.conditions, name), getattr(samples.conditions, name)
         assert (mine is None and theirs is None) or torch.equal(mine, theirs)
+
+
+def test_a_gaussian_too_large_for_a_matrix_is_made_by_the_coordinates_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(cswf_core.flow.start, "LARGEST", 63)
+    samples = saving(tmp_path, "digits", "particles.count=300", *WHITENED).run()
+    model = load_model(tmp_path)
+    assert "gaussian/root" not in read_tensors(tmp_path / FITTED)[0]
+    torch.testing.assert_close(model.retrace(device="cpu").x, samples.x, atol=2e-3, rtol=0)
+    assert torch.isfinite(model.sample(3, device="cpu").x).all()
 
 
 def test_a_model_of_some_directions_and_steps_leads_nearly_there(tmp_path):

@@ -10,14 +10,16 @@ import pytest
 import torch
 
 import cswf_core.model.sampling
-from cswf_core.errors import RunError
+from cswf_core.errors import PluginError, RunError
 from cswf_core.flow.transport import Place
-from cswf_core.interfaces import Key, Rows
+from cswf_core.interfaces import Coordinates, Key, Rows
 from cswf_core.kernels.tables import Lookup
 from cswf_core.model import load_model
 from cswf_core.model.requests import class_number, labels_for
 from cswf_core.model.sampling import SavedTransport
+from cswf_core.recipe import build_flow
 from tests.model.conftest import saving
+from tests.model.test_demo import accuracy, distance
 
 
 @pytest.fixture(scope="module")
@@ -218,6 +220,35 @@ def test_data_that_are_not_needed_are_not_loaded(model, monkeypatch):
 
     monkeypatch.setattr(Digits, "load", lambda *_: pytest.fail("the data were loaded"))
     assert len(model.sample(2, device="cpu")) == 2
+
+
+def test_a_model_has_in_it_what_was_fitted_to_the_data(whitened_model, monkeypatch):
+    from cswf_plugins.datasets.digits import Digits
+
+    model = load_model(whitened_model)
+    run, own = build_flow(model.recipe, device="cpu"), torch.load(whitened_model.parent / "samples.pt")
+    data = run.data
+    monkeypatch.setattr(Digits, "load", lambda *_: pytest.fail("the data were loaded"))
+    many, few = (model.sample(count, device="cpu") for count in (1000, 3))
+    assert torch.equal(few.x, many.x[:, :3])
+    batched = attrs.evolve(run.samples(), x=own)
+    assert accuracy(many) > accuracy(batched) - 0.08  # 0.88 and 0.93; 0.91 and 0.95 in the data's coordinates
+    assert distance(many, data) < distance(batched, data) + 0.03
+
+
+def test_coordinates_that_cannot_be_made_again_are_refused_before_the_first_step(tmp_path, monkeypatch):
+    from cswf_plugins.coordinates.whitened import Whitened
+
+    of_tensors = Whitened.of_tensors
+    flow = saving(tmp_path / "a", "digits", "coordinates=whitened")
+    monkeypatch.setattr(Whitened, "of_tensors", Coordinates.of_tensors)
+    with pytest.raises(PluginError, match=r"'whitened'.*Whitened cannot be made of tensors"):
+        flow.run()
+    monkeypatch.setattr(
+        Whitened, "of_tensors", lambda self, *of: of_tensors(attrs.evolve(self, exponent=0.1), *of)
+    )
+    with pytest.raises(PluginError, match="of_tensors must return the map whose tensors these are"):
+        saving(tmp_path / "b", "digits", "coordinates=whitened").run()
 
 
 def test_a_float64_model_gives_float64_samples(tmp_path):

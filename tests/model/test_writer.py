@@ -12,7 +12,7 @@ from cswf_core.flow.transport import StepTables
 from cswf_core.model.format import Header, Steps, shard_entry
 from cswf_core.model.writer import ModelWriter
 from cswf_core.recipe import build_flow, load_recipe
-from tests.model.conftest import SMALL, saving
+from tests.model.conftest import SMALL, WHITENED, saving
 
 GRIDS = "schedule={use: pyramid, entries: ['(2×2) [2]', '(8×8) [8]'], steps: 6, directions: 40}"
 LOCAL = "projection={use: locally-connected, patch: 8}"
@@ -27,8 +27,8 @@ def _small_shards():
         yield
 
 
-def begun(folder):
-    recipe = load_recipe("digits", [*SMALL, GRIDS, LOCAL, "particles.count=60"])
+def begun(folder, *overrides):
+    recipe = load_recipe("digits", [*SMALL, GRIDS, LOCAL, "particles.count=60", *overrides])
     writer = ModelWriter(folder, recipe)
     return build_flow(recipe, device="cpu", observers=[writer]), writer
 
@@ -69,6 +69,23 @@ def test_a_killed_and_resumed_run_leaves_the_same_shards(kept, lost, whole, tmp_
     assert shards(tmp_path) == whole
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", *whole]
     assert Header.read(tmp_path / "model.json").complete
+
+
+@pytest.mark.parametrize("kept", [3, 9])
+def test_a_killed_run_leaves_what_was_fitted_to_the_data_once_more(kept, tmp_path):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    begun(whole, *WHITENED)[0].run()
+    flow, writer = begun(broken, *WHITENED)
+    until(flow, kept)
+    snapshot, remembered = flow.snapshot(), writer.keep()
+    flow, writer = begun(broken, *WHITENED)
+    writer.recall(remembered, kept)
+    flow.restore(snapshot)
+    flow.run()
+    assert len(shards(whole)) == 5
+    assert shards(broken) == shards(whole)
+    first, second = (Header.read(folder / "model.json") for folder in (whole, broken))
+    assert first.files == second.files
 
 
 def test_a_run_that_begins_anew_leaves_the_same_shards(whole, tmp_path):

@@ -6,18 +6,20 @@ import attrs
 import pytest
 import torch
 
-from cswf_core.errors import DataError, RunError
+from cswf_core.errors import CswfError, DataError, RunError
 from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.transport import Place
-from cswf_core.interfaces import CDFEstimator, Conditions, Dataset, Key, Space
+from cswf_core.interfaces import CDFEstimator, Conditions, Coordinates, Dataset, Key, LinearMap, Space
 from cswf_core.kernels.tally import Tally
 from cswf_core.online import Counts
+from cswf_core.online.fixed_point import FixedPoint
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.conditions.continuous import Continuous
 from cswf_plugins.conditions.mask import Mask
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.conditions.separate import Separate
+from cswf_plugins.coordinates.whitened import Whitened
 from cswf_plugins.projections.conv_stack import ConvStack
 from cswf_plugins.projections.data_covariance import DataCovariance
 from cswf_plugins.projections.orthogonal import Orthogonal
@@ -47,6 +49,15 @@ CASES = {
     "by vector": {"data": images(), "condition": Continuous(amplifier=7.3)},
     "coarse grids": {"data": images(), "condition": OneHot(), "projection": ConvStack(), "schedule": PYRAMID},
     "drawn together": {"data": images(), "projection": Orthogonal()},
+    "whitened": {"data": images(), "condition": OneHot(), "coordinates": Whitened()},
+    "whitened, coarse grids": {
+        "data": images(),
+        "condition": Continuous(amplifier=7.3),
+        "projection": ConvStack(),
+        "schedule": PYRAMID,
+        "coordinates": Whitened(exponent=1),
+        "dtype": torch.float32,
+    },
     "in float32": {"data": images(), "projection": ConvStack(), "schedule": PYRAMID, "dtype": torch.float32},
 }
 
@@ -61,7 +72,7 @@ def counted(flow, data, pieces) -> Counts:
     """The counts of data that come in pieces, each a tensor of the samples' numbers."""
     whole = flow.learner.counts
     tallies = [Tally.empty(*tally.counts.shape) for tally in whole.tallies]
-    counts = Counts(tallies, whole.fixed_point, whole.sets)
+    counts = Counts(tallies, whole.fixed_point, whole.sets, W=whole.W)
     for piece in pieces:
         counts.insert(data.take(piece), flow.sampler_of_round, flow.settings.seed)
     return counts
@@ -85,9 +96,20 @@ def test_ten_pieces_in_any_order_give_the_counts_of_all_at_once(case):
     assert int(everything.tallies[0].counts.sum()) == N * len(everything.tallies[0].counts)
 
 
-def test_counts_are_those_of_the_projected_values():
-    data = attrs.evolve(images(), bin_width=0.0)
-    flow = learner(data, condition=OneHot(), schedule=PYRAMID, projection=ConvStack())
+def smooth(n: int = N) -> Dataset:
+    """Images whose fine detail varies a thousandth as much as the rest."""
+    data = images(n)
+    blocks = data.x.reshape(4, 2, 4, 2, n).mean(dim=(1, 3), keepdim=True).expand(4, 2, 4, 2, n)
+    return attrs.evolve(data, x=(blocks.reshape(64, n) + 1e-3 * data.x).clamp(-1, 1))
+
+
+COORDINATES = {"plain": None, "whitened": Whitened(), "white": Whitened(exponent=1)}
+
+
+@pytest.mark.parametrize("coordinates", COORDINATES.values(), ids=COORDINATES.keys())
+def test_counts_are_those_of_the_projected_values(coordinates):
+    data = attrs.evolve(smooth(), bin_width=0.0)
+    flow = learner(data, condition=OneHot(), schedule=PYRAMID, projection=ConvStack(), coordinates=coordinates)
     counts = counted(flow, data, [torch.arange(N)])
     for index, stage in enumerate(flow.stages):
         sampler = flow.sampler(stage)
@@ -100,19 +122,61 @@ def test_counts_are_those_of_the_projected_values():
         assert int((direct - fit.below).abs().max()) <= 1  # a value at an edge
 
 
-def test_projections_are_sums_without_rounding():
-    data = images()
-    flow = learner(data, condition=OneHot(), schedule=PYRAMID, projection=ConvStack())
-    fixed, sampler = flow.learner.counts.fixed_point, flow.sampler(flow.stages[1])
-    drawn = next(sampler.batches(0, 1, 0, check=True))
-    directions = fixed.directions(drawn, sampler, data.bin_width)
-    samples = fixed.samples(data, slice(0, N), torch.device("cpu"))
-    theta, x = (directions.theta * 2**26).long(), (samples.x * 2 ** (24 - fixed.x)).long()
-    assert torch.equal(theta.double() / 2**26, directions.theta)
+@pytest.mark.parametrize("coordinates", COORDINATES.values(), ids=COORDINATES.keys())
+@pytest.mark.parametrize("stage", [1, 2])
+def test_projections_are_sums_without_rounding(coordinates, stage):
+    data = smooth()
+    flow = learner(data, condition=OneHot(), schedule=PYRAMID, projection=ConvStack(), coordinates=coordinates)
+    fixed, sampler = flow.learner.counts.fixed_point, flow.sampler(flow.stages[stage])
+    drawn = next(sampler.batches(0, stage, 0, check=True))
+    directions = fixed.directions(drawn, sampler, data.bin_width, flow.learner.counts.W)
+    samples = fixed.samples(attrs.evolve(data, x=4 * data.x), slice(0, N), torch.device("cpu"))
+    finest = 2.0 ** (26 - fixed.theta)
+    theta, x = (directions.theta * finest).long(), (samples.x * 2 ** (24 - fixed.x)).long()
+    assert torch.equal(theta.double() / finest, directions.theta)
     assert torch.equal(x.double() / 2 ** (24 - fixed.x), samples.x)
     whole = theta @ x  # in whole numbers, which know no rounding
-    assert torch.equal(whole.double() / 2 ** (50 - fixed.x), directions.theta @ samples.x)
-    assert torch.equal(whole.double().long(), whole)
+    assert torch.equal(whole.double() / finest / 2 ** (24 - fixed.x), directions.theta @ samples.x)
+    assert int((theta.abs() @ x.abs()).max()) < 2**53  # whatever comes first
+    assert fixed.unit == 2.0 ** (fixed.x + fixed.theta - 32)
+
+
+def test_directions_have_as_much_room_as_their_coordinates_stretch():
+    data = smooth()
+    plain, whitened = (learner(data, coordinates=c) for c in (None, Whitened(exponent=1)))
+    assert plain.learner.counts.facts()["format"] == 1
+    assert plain.learner.counts.facts()["lattice"] == {"x": 3, "y": 3}
+    counts = whitened.learner.counts
+    longest = float(counts.W.gains.max())
+    assert longest > 100
+    assert 2.0 ** (counts.fixed_point.theta - 1) < longest <= 2.0**counts.fixed_point.theta
+    assert counts.facts()["format"] == 2
+    assert counts.facts()["lattice"] == {"x": 3, "y": 3, "theta": counts.fixed_point.theta}
+    assert Counts.of_tensors(counts.tensors(), counts.facts()).fixed_point == counts.fixed_point
+    assert FixedPoint.of(data, Half(), torch.empty(64, 0)).theta == -1
+
+
+class Half(LinearMap):
+    """W = I/2."""
+
+    def enter(self, x):
+        return x / 2
+
+    def leave(self, w):
+        return 2 * w
+
+    adjoint = enter
+
+    def tensors(self):
+        return {}
+
+
+@attrs.frozen
+class Halved(Coordinates):
+    """Coordinates that cannot be made again."""
+
+    def fit(self, space, x):
+        return Half()
 
 
 def test_fits_come_in_the_order_that_is_asked_for():
@@ -186,13 +250,14 @@ REFUSED = {
     "directions by the data": ({"projection": DataCovariance()}, "draws directions by the data"),
     "a mask": ({"condition": Mask()}, "shows particles a part"),
     "classes apart": ({"condition": Separate()}, "has a flow for each class"),
+    "coordinates made once": ({"coordinates": Halved()}, "Halved cannot be made of tensors"),
     "a prior": ({"condition": OneHot(prior=(1, 1, 3))}, "several times"),
 }
 
 
 @pytest.mark.parametrize(("parts", "sentence"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_cannot_learn_online_says_so(parts, sentence):
-    with pytest.raises(RunError, match=sentence):
+    with pytest.raises(CswfError, match=sentence):
         learner(images(), **parts)
 
 

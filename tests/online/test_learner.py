@@ -20,6 +20,7 @@ from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.conditions.continuous import Continuous
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.coordinates.whitened import Whitened
 from cswf_plugins.datasets.digits import Digits
 from cswf_plugins.projections.conv_stack import ConvStack
 from cswf_plugins.projections.uniform import Uniform
@@ -115,6 +116,55 @@ def test_a_flow_that_goes_on_after_an_arrival_is_the_one_that_never_stopped(kind
     next(state for state in broken if state.total_step == stopped)
     later.restore(broken.snapshot())
     assert later.run().digest() == whole.run().digest()
+
+
+@pytest.mark.parametrize("stopped", [1, 3, 5, 7])
+def test_other_coordinates_stay_those_of_the_first_data_when_more_come(stopped):
+    data, new = digits(0, 1), digits(1, 2)
+    schedule = Pyramid(entries=(*ENTRIES[:1], Entry.from_text("(8×8) [3]")), steps=2, directions=30)
+    parts = {
+        "condition": OneHot(amplifier=3.0, room=4),
+        "projection": ConvStack(),
+        "schedule": schedule,
+        "coordinates": Whitened(),
+        "dtype": torch.float32,
+        "gaussian": True,
+    }
+    whole, by_hand, broken, later = (learner(data, **parts) for _ in range(4))
+    for flow in (whole, broken, later):
+        flow.again(2, arriving=new)
+    by_hand.run()
+    first = by_hand.W.tensors()["variances"].clone()
+    by_hand.insert(new)
+    by_hand.again(2)
+    end = whole.run().digest()
+    assert by_hand.run().digest() == end
+    assert torch.equal(by_hand.W.tensors()["variances"], first)
+    next(state for state in broken if state.total_step == stopped)
+    later.restore(broken.snapshot())
+    assert later.run().digest() == end
+
+
+def test_a_flow_along_counts_arrives_in_other_coordinates_too():
+    data, schedule = digits(0, 1, 2), Constant(steps=40, directions=60)
+    same = {"schedule": schedule, "count": 300, "coordinates": Whitened(), "cdf": Histogram(bins=32)}
+    ends = [list(flow)[-1].distance for flow in (learner(data, sets=40, **same), small_flow(data, **same))]
+    assert ends[0] == pytest.approx(ends[1], rel=0.15)
+
+
+def test_particles_of_new_data_begin_as_a_gaussian_of_these_if_the_first_did():
+    data = random_data(n=400)
+    new = attrs.evolve(random_data(n=400, seed=8), x=random_data(n=400, seed=8).x * 0.1 + 7)
+    flow, noise = (learner(data, gaussian=gaussian, count=400) for gaussian in (True, False))
+    for each in (flow, noise):
+        each.insert(new)
+    came = flow.particles.x[:, 400:]
+    torch.testing.assert_close(came.mean(dim=1), new.x.mean(dim=1), atol=0.05, rtol=0)
+    torch.testing.assert_close(came.cov(), new.x.cov(), atol=0.02, rtol=0)
+    assert noise.particles.x[:, 400:].mean().abs() < 0.2
+    flow.insert(new.take(torch.tensor([0])))  # alone: as the first
+    assert (flow.particles.x[:, 800:] - data.x.mean(dim=1)[:, None]).abs().max() < 6
+    assert torch.isfinite(flow.run().x).all()
 
 
 def test_counts_that_were_kept_are_not_counted_again(monkeypatch):

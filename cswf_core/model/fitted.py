@@ -1,0 +1,82 @@
+"""What a flow has fitted to its data once, and sampling needs in their place: W, and where particles begin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.errors import RunError
+from cswf_core.flow.flow import Flow
+from cswf_core.flow.settings import Parts
+from cswf_core.flow.start import Gaussian
+from cswf_core.interfaces import LinearMap, Space
+from cswf_core.model.format import FITTED, FittedFile
+from cswf_core.runs.durable import fingerprint, read_tensors, write_tensors
+
+W_PART, GAUSSIAN = "W", "gaussian"
+"""The parts of the file; names of tensors begin with them: `W/variances`, `gaussian/mean`."""
+
+
+@attrs.frozen(eq=False)
+class Fitted:
+    """The coordinates W of a model's steps, and the Gaussian that its particles begin as."""
+
+    W: LinearMap | None = None
+    """None: steps are taken in the data's own coordinates."""
+    gaussian: Gaussian | None = None
+    """None: particles begin in noise, or where the data's source says."""
+
+    @classmethod
+    def read(cls, file: Path, parts: Parts, space: Space, like: Tensor) -> Fitted:
+        """Return what a file has, on the device and in the numbers of `like`.
+
+        Raises `RunError` if the file is damaged.
+        """
+        tensors, facts = read_tensors(file)
+        try:
+            there = set(facts["parts"])
+            W = None
+            if W_PART in there:
+                assert parts.coordinates is not None
+                W = parts.coordinates.of_tensors(space, _part(tensors, W_PART), like)
+            own = _part(tensors, GAUSSIAN)
+            gaussian = Gaussian.of_tensors(own, W, like) if GAUSSIAN in there else None
+        except (KeyError, TypeError) as error:
+            raise RunError(f"{file} is damaged: it lacks {error}") from None
+        if gaussian is not None and gaussian.mean.shape != (space.dimension, 1):
+            raise RunError(f"{file} is damaged: its Gaussian is not one of {space.dimension} dimensions")
+        return cls(W, gaussian)
+
+
+def write_fitted(folder: Path, flow: Flow) -> FittedFile | None:
+    """Write what a flow has fitted to its data, durably; return its entry in the header, None if there is none.
+
+    Refuses coordinates that cannot be made again of their tensors, before a run has spent its time.
+    """
+    tensors: dict[str, Tensor] = {}
+    there: list[str] = []
+    if flow.W is not None:
+        assert flow.parts.coordinates is not None
+        like = flow.particles.x[:, :0]
+        own = flow.parts.coordinates.tensors_of(flow.W, flow.data.space, like)
+        tensors |= {f"{W_PART}/{name}": tensor for name, tensor in own.items()}
+        there.append(W_PART)
+    if flow.gaussian is not None:
+        tensors |= {f"{GAUSSIAN}/{name}": tensor for name, tensor in flow.gaussian.tensors().items()}
+        there.append(GAUSSIAN)
+    if not there:
+        return None
+    path = folder / FITTED
+    write_tensors(path, {name: torch.clone(tensor) for name, tensor in tensors.items()}, {"parts": there})
+    return FittedFile(file=path.name, bytes=path.stat().st_size, sha256=fingerprint(path))
+
+
+def _part(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
+    """Return a part's tensors by their own names."""
+    return {
+        name.removeprefix(f"{part}/"): tensor for name, tensor in tensors.items() if name.startswith(f"{part}/")
+    }
