@@ -106,6 +106,8 @@ class Draw:
     def sphere(self, count: int, dimension: int) -> Tensor:
         """Return `count` independent points of the unit sphere of ℝ^dimension (count × dimension)."""
         g = self.normal(count, dimension)
+        if dimension == 1:  # now and then a normal number is 0, which has no direction
+            return torch.where(g < 0, -1.0, 1.0).to(g.dtype)
         lengths: Tensor = torch.linalg.vector_norm(g, dim=1, keepdim=True)
         return g / lengths.clamp_min(torch.finfo(g.dtype).tiny)
 
