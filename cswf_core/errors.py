@@ -50,12 +50,16 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM has arrived: end as after Ctrl-C, with status 143."""
 
 
+MOST_LISTED = 20
+"""Known names that an error lists, at most."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for the nearest known names, else the list of them, else nothing."""
     names = sorted(set(known))
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if near:
         return "; did you mean " + " or ".join(repr(name) for name in near) + "?"
-    if names and len(names) <= 16:
+    if names and len(names) <= MOST_LISTED:
         return "; known: " + ", ".join(names)
     return ""

@@ -57,9 +57,9 @@ class CheckedCoordinates(Adapter, Coordinates):
         draw = Key(0, "coordinates").open(like.device, like.dtype)
         x, theta = (draw.normal(space.dimension, FEW) for _ in range(2))
         parts: dict[str, Tensor] = {}
-        for name, given in (("enter", x), ("adjoint", theta)):
+        for name, vectors in (("enter", x), ("adjoint", theta)):
             with calling(self.owner, name):
-                parts[name] = self._finite(self._like(getattr(answer, name)(given), name, x), name)
+                parts[name] = self._finite(self._like(getattr(answer, name)(vectors), name, x), name)
         with calling(self.owner, "leave"):
             back = self._finite(self._like(answer.leave(parts["enter"]), "leave", x), "leave")
         lost = float((torch.linalg.vector_norm(back - x, dim=0) / torch.linalg.vector_norm(x, dim=0)).max())

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from cswf_core.checks import CheckedCondition, CheckedSampler
 from cswf_core.flow.block_projection import PAYS_BELOW, BlockProjection, places
-from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates, stretched
 from cswf_core.flow.memory import batches
 from cswf_core.flow.settings import Parts
+from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates, stretched
 from cswf_core.flow.transport import Place
 from cswf_core.interfaces import Conditions, DenseProjection, Key, Projection, Stage
 from cswf_core.kernels.blocks import arrange
@@ -103,7 +103,9 @@ class Directions:
                 return self.projection.dense().new_full((self.count,), width)
             if coordinates.observation is None or coordinates.amplifier == 1:
                 like = self.projection.dense()
-                return like.new_full(like.shape[:1], width) if self.length is None else width * self.length[:, 0]
+                return (
+                    like.new_full(like.shape[:1], width) if self.length is None else width * self.length[:, 0]
+                )
         t = self.projection.dense().T
         pixels = stretched(coordinates.of_pixels(t), coordinates.observation, coordinates.amplifier)
         lengths: Tensor = torch.linalg.vector_norm(pixels, dim=0)

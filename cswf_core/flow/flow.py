@@ -26,27 +26,28 @@ from torch import Tensor
 from cswf_core.checks import calling, check_dataset
 from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.stage_coordinates import StageCoordinates
+from cswf_core.flow.cuda import plan_for
 from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.memory import Budget, fitting
 from cswf_core.flow.particles import (
     Particles,
     balanced,
     first_particles,
+    fit_gaussian,
     mean_length,
     originals,
     refuse_in_strata,
 )
-from cswf_core.flow.plan import ExactPlan, Move, Plan, StageSetup
+from cswf_core.flow.plan import Move, Plan, StageSetup
 from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stability import FIXED_FROM, SafeStep, Speeds, Step, overflow, refuse_runaway, safe_step
+from cswf_core.flow.stage_coordinates import StageCoordinates
 from cswf_core.flow.start import Gaussian
 from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State  # what iterating yields
 from cswf_core.flow.target import StageCounts
 from cswf_core.interfaces import Conditions, Dataset, Key, Owner, Stage
-from cswf_core.kernels import gpu
 from cswf_core.plugins import watching
 
 READ_EVERY = 64
@@ -146,8 +147,10 @@ class Flow:
             self._data_x = self.balanced_data.x.to(self.device, self.settings.dtype).contiguous()
             self.W = None if parts.coordinates is None else parts.coordinates.fit(data.space, self._data_x)
             """The coordinates w = W x that steps are taken in; None: the data's own."""
-            self.gaussian = self._fit_gaussian() if self.settings.gaussian and start is None else None
-            """Where particles begin, if that is a Gaussian fitted to the data; None: in noise, or at `start`."""
+            self.gaussian: Gaussian | None = None
+            """What particles begin as, if that is fitted to the data; None: noise, or `start`."""
+            if self.settings.gaussian and start is None:
+                self.gaussian = fit_gaussian(self.balanced_data, parts, self.settings, self._data_x, self.W)
             self.particles, self.observation = first_particles(
                 data, parts, self.settings, start, self.device, self.gaussian
             )
@@ -451,9 +454,6 @@ class Flow:
         """Return what draws the directions of a round's stage, by its number."""
         return self.sampler(self._round[index])
 
-    def _fit_gaussian(self) -> Gaussian:
-        return Gaussian.of_data(self._data_x, self.data.bin_width, self.W, self.settings)
-
     def _make_plan(self, sampler: DirectionSampler) -> Plan:
         """Return the plan of the steps of the stage that the flow is in."""
         index, direction_stage, counts = self._at.stage, self._at.stage, None
@@ -495,12 +495,3 @@ class Flow:
         here = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
         with fitting(self.device, self.data.space.dimension, M, len(self.data), remedy), here:
             yield
-
-
-def plan_for(settings: Settings, device: torch.device) -> type[Plan]:
-    """Return the plan in half precision if that is wanted and can be had; float64 stays what it is."""
-    if not (settings.half and settings.dtype == torch.float32 and gpu.usable(device)):
-        return ExactPlan
-    from cswf_core.flow.cuda.plan import HalfPlan  # needs Triton
-
-    return HalfPlan

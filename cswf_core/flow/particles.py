@@ -8,10 +8,10 @@ from torch import Tensor
 
 from cswf_core.checks import CheckedCondition, check_start
 from cswf_core.errors import RunError
-from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates
 from cswf_core.flow.settings import Parts, Settings
+from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates
 from cswf_core.flow.start import Gaussian
-from cswf_core.interfaces import Conditions, Dataset, Key, Masked, Observation, Stage
+from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, Masked, Observation, Stage
 
 KEYED = 4096
 """Samples whose noise shares a key."""
@@ -24,8 +24,8 @@ class Particles:
     """M particles x (d×M) with conditions Y that never move.
 
     Inside a stage with an upsampling U, `_x` stays what it was on entering, z = UᵀWx moves, and `_sum` keeps
-    the sum S of all updates. Without one, z is x itself or, with coordinates W, moves for it. With a bound `clip`,
-    x is kept in [−clip, clip] after each move: then x itself moves in every stage, and z is made of it.
+    the sum S of all updates. Without one, z is x itself or, with coordinates W, moves in its stead. With `clip`,
+    x is kept in [−clip, clip] after each move: then x moves in every stage, and z is made of it.
     """
 
     def __init__(self, x: Tensor, conditions: Conditions, clip: float | None = None) -> None:
@@ -191,13 +191,14 @@ def first_particles(
         x, conditions = start.x.to(like, copy=True), start.conditions
     else:
         shape = (data.space.dimension, count + settings.offline)
-        noise = normal(Key(settings.seed, "start"), shape, like)
-        x = noise * settings.scale if gaussian is None else gaussian.of_noise(noise)
         conditions = parts.condition.draw(data, count, Key(settings.seed, "labels").open())
         if settings.offline:
             draw = Key(settings.seed, "offline labels").open()
             carried = parts.condition.draw(data, settings.offline, draw)
             conditions = Conditions.joined([conditions, carried])
+        noise = normal(Key(settings.seed, "start"), shape, like)
+        labels = None if conditions.labels is None else conditions.labels.to(device)
+        x = noise * settings.scale if gaussian is None else gaussian.of_noise(noise, labels)
     conditions = conditions.to(device, settings.dtype)
     if not bool(torch.isfinite(x).all()):
         raise RunError(
@@ -220,6 +221,18 @@ def first_particles(
                 "seen: complete new images from a saved model"
             )
     return Particles(x.contiguous(), conditions, settings.clip), observation
+
+
+def fit_gaussian(data: Dataset, parts: Parts, settings: Settings, x: Tensor, W: LinearMap | None) -> Gaussian:
+    """Return the Gaussian that particles begin as, fitted to the data and to x, which are theirs: d×N.
+
+    It has a mean for each class where particles have labels.
+    """
+    count = settings.count if settings.count is not None else len(data)
+    drawn = parts.condition.draw(data, count, Key(settings.seed, "labels").open())
+    labels = None if drawn.labels is None else data.conditions.labels
+    labels = None if labels is None else labels.to(x.device)
+    return Gaussian.of_data(x, data.bin_width, W, settings, labels)
 
 
 def refuse_in_strata(parts: Parts, settings: Settings) -> None:

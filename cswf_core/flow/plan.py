@@ -17,11 +17,11 @@ from torch import Tensor
 
 from cswf_core.checks import CheckedCDF
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
 from cswf_core.flow.memory import Budget
 from cswf_core.flow.particles import Particles, dequantised, normal
 from cswf_core.flow.settings import Settings
+from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.step import displacements
 from cswf_core.flow.target import FitsByPlace, FittedTarget, KeptTarget, StageCounts, Target
 from cswf_core.flow.transport import CDFTransport, Samples, StepTables, TableTransport

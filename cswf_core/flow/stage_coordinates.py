@@ -5,9 +5,9 @@ only by multiples of U. So z is computed when the stage begins, each update u ch
 G = UᵀPU, where P removes what is observed, and the updates are added up in S. When the stage ends, x
 receives P U S. Up to rounding, this is what steps on x itself would have given.
 
-With coordinates w = W x of the data's space (`interfaces.coordinates`), all this happens in w: directions θ = U t
-have unit length there, z = UᵀW x, and x receives P W⁻¹ U S. Without an observation G stays UᵀU, so that steps
-are as safe as they are without W.
+With coordinates w = W x of the data's space (`interfaces.coordinates`), all this happens in w: directions
+θ = U t have unit length there, z = UᵀW x, and x receives P W⁻¹ U S. Without an observation G stays UᵀU, so that
+steps are as safe as they are without W.
 
 The amplifier ξ of an observation stretches the observed part of particles and data alike: x is replaced by
 L x, L = P + ξ (I − P). Particles begin and stay stretched; data are stretched when they enter.

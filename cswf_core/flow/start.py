@@ -1,4 +1,7 @@
-"""A start from a Gaussian with the data's mean and covariance, in place of noise alike in all coordinates."""
+"""A start from a Gaussian with the data's mean and covariance, in place of noise alike in all coordinates.
+
+Where particles have labels, the mean is that of their class, and the covariance that within classes.
+"""
 
 from __future__ import annotations
 
@@ -22,22 +25,31 @@ RIDGE = 1e-6
 
 @attrs.frozen(eq=False)
 class Gaussian:
-    """N(μ, Σ) with the mean and the covariance of the data."""
+    """N(μ, Σ) with the mean and the covariance of the data, or N(μ_y, Σ) for each class y."""
 
     mean: Tensor
-    """μ, d×1."""
+    """μ of all data, and then of each class where there are classes: d×(1 + classes)."""
     root: Tensor | None
     """R with RRᵀ = Σ, lower triangular: d×d; None: the flow's coordinates know Σ."""
     W: LinearMap | None = None
     """These coordinates."""
 
     @classmethod
-    def of_data(cls, x: Tensor, bin_width: float, W: LinearMap | None, settings: Settings) -> Gaussian:
-        """Fit μ and Σ to data x (d×N), with the noise in their bins."""
+    def of_data(
+        cls,
+        x: Tensor,
+        bin_width: float,
+        W: LinearMap | None,
+        settings: Settings,
+        labels: Tensor | None = None,
+    ) -> Gaussian:
+        """Fit μ and Σ to data x (d×N), with the noise in their bins; with labels (N), μ of each class too."""
         d, count = x.shape
         if count < 2:
             raise RunError(f"a covariance needs two data or more: leave out the {settings.called('start')}")
-        mean = x.mean(dim=1, keepdim=True, dtype=torch.float64).add_(bin_width / 2).to(x)
+        middle = x.mean(dim=1, keepdim=True, dtype=torch.float64).to(x)
+        means = middle if labels is None else _with_classes(x, labels, middle)
+        mean = means + bin_width / 2
         if d > LARGEST:
             if W is None or W.coloured(torch.zeros_like(mean)) is None:
                 raise RunError(
@@ -46,18 +58,26 @@ class Gaussian:
                     f"{settings.called('start')}"
                 )
             return cls(mean, None, W)
-        covariance = moments(x.T).covariance
+        centred = x if labels is None else x - means[:, labels + 1]
+        covariance = moments(centred.T).covariance
         variances = covariance.diagonal()
         variances += bin_width**2 / 12 + RIDGE * variances.mean().clamp_min(torch.finfo(x.dtype).tiny)
         return cls(mean, torch.linalg.cholesky(covariance).to(x))
 
-    def of_noise(self, noise: Tensor) -> Tensor:
-        """Return μ + R ε for independent ε ~ N(0, 1): d×n → d×n."""
+    def of_noise(self, noise: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Return μ + R ε for independent ε ~ N(0, 1): d×n → d×n. With labels (n), μ is that of its class.
+
+        A class that the data did not have begins at the mean of all.
+        """
+        classes = self.mean.shape[1] - 1
+        mean = self.mean[:, :1]
+        if labels is not None and classes:
+            mean = self.mean[:, torch.where(labels < classes, labels + 1, 0)]
         if self.root is not None:
-            return torch.addmm(self.mean, self.root, noise)
+            return torch.addmm(mean, self.root, noise)
         coloured = None if self.W is None else self.W.coloured(noise)
         assert coloured is not None
-        return coloured.add_(self.mean)
+        return coloured.add_(mean)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return mean and root by name, for saved models."""
@@ -68,3 +88,12 @@ class Gaussian:
         """Return the Gaussian whose tensors a saved model has, on the device and in the numbers of `like`."""
         mean, root = tensors["mean"].to(like), tensors.get("root")
         return cls(mean, None if root is None else root.to(like), W)
+
+
+def _with_classes(x: Tensor, labels: Tensor, mean: Tensor) -> Tensor:
+    """Return the mean of all samples x (d×N), then those of the classes; an empty one has that of all."""
+    counts = torch.bincount(labels)
+    sums = torch.zeros(len(x), len(counts), dtype=torch.float64, device=x.device)
+    sums.index_add_(1, labels, x.double())
+    own = torch.where(counts > 0, sums / counts.clamp_min(1), mean.double())
+    return torch.cat([mean, own.to(x)], dim=1)

@@ -11,8 +11,8 @@ import torch
 
 from cswf_core.checks import CheckedCDF
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.directions import Directions
+from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.transport import Fits, Place
 from cswf_core.interfaces import Rows
 from cswf_core.kernels.tally import Tally

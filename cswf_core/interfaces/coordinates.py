@@ -56,4 +56,3 @@ class Coordinates(abc.ABC):
         """
         del space, tensors, like
         raise NotImplementedError(f"{type(self).__name__} cannot be made of tensors")
-

@@ -85,7 +85,9 @@ def _beyond(counts: Counted, ends: Tensor) -> Tensor:
     tiny = torch.finfo(width.dtype).tiny
     place = (ends.double() - counts.low.double()[:, None]) / width.clamp_min(tiny)
     under, inside = below[:, :-1], below[:, 1:] - below[:, :-1]
-    first, last = ((place[:, side, None] - torch.arange(bins, device=below.device)).clamp(0, 1) for side in (0, 1))
+    first, last = (
+        (place[:, side, None] - torch.arange(bins, device=below.device)).clamp(0, 1) for side in (0, 1)
+    )
     lower = (first * (under + first * inside / 2)).sum(dim=1)
     upper = ((1 - last) * (counts.count - under - (1 + last) * inside / 2)).sum(dim=1)
     return (torch.stack([lower, upper], dim=1) * width / counts.count).to(ends.dtype)

@@ -47,7 +47,7 @@ class Fitted:
             gaussian = Gaussian.of_tensors(own, W, like) if GAUSSIAN in there else None
         except (KeyError, TypeError) as error:
             raise RunError(f"{file} is damaged: it lacks {error}") from None
-        if gaussian is not None and gaussian.mean.shape != (space.dimension, 1):
+        if gaussian is not None and len(gaussian.mean) != space.dimension:
             raise RunError(f"{file} is damaged: its Gaussian is not one of {space.dimension} dimensions")
         return cls(W, gaussian)
 

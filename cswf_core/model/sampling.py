@@ -166,13 +166,13 @@ class SavedFlow:
         """Return a group where it begins; beyond the last particle of the request, that one is repeated."""
         amplifier, like = self.parts.condition.amplifier, self.like
         index = torch.arange(first, first + self.size).clamp_(max=request.count - 1)
+        own = request.conditions.take(index)
         if request.start is not None:
             x = request.start[:, index].to(like)
         else:
             noise = self._noise(Key(request.seed, "offline start"), first, "normal")
-            gaussian = self.fitted.gaussian
-            x = noise.mul_(request.scale) if gaussian is None else gaussian.of_noise(noise)
-        own = request.conditions.take(index)
+            gaussian, labels = self.fitted.gaussian, None if own.labels is None else own.labels.to(like.device)
+            x = noise.mul_(request.scale) if gaussian is None else gaussian.of_noise(noise, labels)
         images, observation = None, None
         if request.originals is not None:
             observation = request.originals.observed(index)

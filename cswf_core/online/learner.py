@@ -123,8 +123,10 @@ class OnlineLearner:
             return x * self._settings.scale, conditions
         gaussian = self._gaussian
         if len(new) > 1:
-            gaussian = Gaussian.of_data(new.x.to(like), new.bin_width, self._W, self._settings)
-        return gaussian.of_noise(x), conditions
+            labels = None if conditions.labels is None else new.conditions.labels
+            labels = None if labels is None else labels.to(like.device)
+            gaussian = Gaussian.of_data(new.x.to(like), new.bin_width, self._W, self._settings, labels)
+        return gaussian.of_noise(x, conditions.labels), conditions
 
 
 def exact_coordinates(flow: Flow, like: Tensor) -> LinearMap | None:

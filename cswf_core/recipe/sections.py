@@ -74,7 +74,8 @@ class ParticlesSection:
         "particles begin as N(0, scale² I); the released code has 0.1", default=1.0, above=0
     )
     start: Literal["noise", "gaussian"] = parameter(
-        "where particles begin: in 'noise' of that scale, or as a 'gaussian' with the data's mean and covariance",
+        "what particles begin as: 'noise' of that scale, or a 'gaussian' with the data's mean and covariance; "
+        "where they have labels, with the mean of their class",
         default="noise",
     )
     clip: float | None = parameter(

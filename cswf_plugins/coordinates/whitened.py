@@ -2,9 +2,9 @@
 
 What it is: natural images have little energy in fine detail and in differences of colour, so that a direction
 drawn evenly in pixels hardly sees those. W takes an image to its principal colours and to the frequencies of
-the orthonormal DCT, multiplies each with a gain, and goes back: W = Bᵀ diag(gain) B with B orthonormal. With the
-data's variance v at a frequency and colour, gain = (v + floor·mean v)^(−a/2), times a number that keeps the
-total variance. At a = 0 nothing changes, at a = 1 all variances are equal.
+the orthonormal DCT, multiplies each with a gain, and goes back: W = Bᵀ diag(gain) B with B orthonormal. For a
+variance v of the data, gain = (v + floor·mean v)^(−a/2), times a number that keeps the total variance. At a = 0
+nothing changes, at a = 1 all variances are equal.
 Cost: when the flow begins, the DCT of all data; when a stage begins and ends, that of data and particles; where
 a part of the image is seen, that of the particles at every step.
 When not to use it: for points, which have no frequencies. With a near 1, noise counts as much as structure.
@@ -43,16 +43,16 @@ class Whitened(Coordinates):
 
     def fit(self, space: Space, x: Tensor) -> LinearMap:
         """Return W for images x (C·H·W×N)."""
-        channels, height, width = space.grid("coordinates 'whitened'")
+        channels, _, _ = space.grid("coordinates 'whitened'")
         mean = x.mean(dim=1, keepdim=True)
         total = torch.zeros(channels, channels, dtype=torch.float64, device=x.device)
-        for part in x.split(PART, dim=1):
+        for part in torch.split(x, PART, dim=1):
             centred = (part - mean).view(channels, -1)
             total += (centred @ centred.T).double()
         colours = _axes(total).to(x)
         basis = Basis(space, colours)
         variances = torch.zeros(space.dimension, dtype=torch.float64, device=x.device)
-        for part in x.split(PART, dim=1):
+        for part in torch.split(x, PART, dim=1):
             variances += basis.coefficients(part - mean).square().sum(dim=1, dtype=torch.float64)
         variances /= x.shape[1]
         return WhitenedMap(basis, variances.to(x), self._gains(variances).to(x))
@@ -68,8 +68,8 @@ class Whitened(Coordinates):
         """Return the gain of each frequency and colour, with Σ gain² v = Σ v: d → d."""
         tiny = torch.finfo(variances.dtype).tiny
         gains = (variances + self.floor * variances.mean().clamp_min(tiny)).pow(-self.exponent / 2)
-        kept = (gains.square() * variances).sum() / variances.sum().clamp_min(tiny)
-        return gains * kept.clamp_min(tiny).rsqrt()
+        total = (gains.square() * variances).sum() / variances.sum().clamp_min(tiny)
+        return gains * total.clamp_min(tiny).rsqrt()
 
 
 def _axes(moments: Tensor) -> Tensor:

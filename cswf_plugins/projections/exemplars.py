@@ -2,11 +2,11 @@
 
 What it is: a filter that looks like what the data consist of (an edge, a spot, the rim of a shape) answers
 strongly to few of them, so that the data's projection on it is far from Gaussian and tells much. A piece of S×S
-pixels is cut out of a random sample at a random place, its mean is taken away, and it is multiplied by Σ^(−½), Σ
-being the covariance of such pieces: then no direction is drawn more often than others. It fades out through the
-window of `conv-stack` and is put somewhere on the grid. A patch as large as the grid is the whole grid.
-Cost: at the beginning of a stage an eigenvalue decomposition, O(C³S⁶); for each direction a product, O(C²S⁴). The
-data stay on the device.
+pixels is cut out of a random sample at a random place, the mean of such pieces is taken away, and the rest is
+multiplied by Σ^(−½), Σ being their covariance: then no direction is drawn more often than others. The filter
+fades out through the window of `conv-stack` and is put somewhere on the grid. A patch as large as the grid is
+the whole grid.
+Cost: at the beginning of a stage an eigenvalue decomposition, O(C³S⁶); for each direction a product, O(C²S⁴).
 When not to use it: alone, since pieces of the data have less variety than random filters; where data arrive
 later; or for models that are to be sampled where the data are not.
 """
@@ -38,7 +38,9 @@ class Exemplars(ProjectionSampler):
     """Filters cut out of the data and evened out, among those of another sampler."""
 
     of: ProjectionSampler = parameter("the sampler of the other filters")
-    share: float = parameter("share of filters that are cut out of the data", default=0.3, at_least=0, at_most=1)
+    share: float = parameter(
+        "share of filters that are cut out of the data", default=0.3, at_least=0, at_most=1
+    )
     power: float = parameter("how fast they fade out; see `conv-stack`", default=0.5, at_least=0)
     patch: int = parameter("S, the side of a piece in pixels, odd; a pyramid sets it", default=7, at_least=1)
     dilation: int = parameter("distance between neighbouring pixels of a piece", default=1, at_least=1)
@@ -67,8 +69,8 @@ class Exemplars(ProjectionSampler):
             reach = (self.patch - 1) * self.dilation + 1
             if self.patch % 2 == 0 or reach > min(height, width):
                 raise DataError(
-                    f"projection 'exemplars' has pieces of odd size that fit into a grid of {height}×{width}, or "
-                    f"one as large as the grid; got {self.patch}, {self.dilation} apart"
+                    f"projection 'exemplars' has pieces of odd size that fit into a grid of {height}×{width}, "
+                    f"or one as large as the grid; got {self.patch}, {self.dilation} apart"
                 )
         of = self.of.fitted(space, z) if self.of.sees_data else self.of
         pieces = Pieces(z, space, None if whole else self.patch, self.dilation)
@@ -131,7 +133,9 @@ class _Fitted(ProjectionSampler):
         parts = []
         if own:
             filters = (self.pieces.cut(own, draw) - self.mean) @ self.root.T
-            filters = filters + TRACE * draw.normal(*filters.shape) * self.root.diagonal()  # never nothing at all
+            filters = (
+                filters + TRACE * draw.normal(*filters.shape) * self.root.diagonal()
+            )  # never nothing at all
             parts.append(self._placed(filters, space, draw))
         if others:
             inner = self.of.sample(space, others, draw)
@@ -149,4 +153,3 @@ class _Fitted(ProjectionSampler):
         line = window_on(side // 2, self.power, draw.device, draw.dtype)
         square = filters.reshape(len(filters), space.shape[0], side, side)
         return embed(square * line[:, None] * line, space, self.pieces.dilation, draw)
-

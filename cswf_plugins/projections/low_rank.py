@@ -10,8 +10,8 @@ four families, in shares that are parameters:
   them (`flat`) are constant across, such as edges and bars are;
 - `dense`: a Gaussian filter of all colours, as `conv-stack` has.
 
-All fade out towards their rim through the window of `conv-stack`, are put somewhere on the grid, and are cut off
-at the border. A patch as large as the grid is the whole grid, without a window.
+All fade out towards their rim through the window of `conv-stack`, are put somewhere on the grid, and are cut
+off at the border. A patch as large as the grid is the whole grid, without a window.
 Cost: fewer random numbers than `conv-stack`; oriented filters are looked up in their profiles, pixel by pixel.
 When not to use it: to follow the paper, whose filters are dense. Oriented filters weigh coarse structure more
 than fine, so that steps are shortened where they are many.
@@ -20,6 +20,7 @@ than fine, so that steps are shortened where they are many.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import attrs
@@ -35,12 +36,14 @@ FAMILIES = ("plane", "separable", "oriented", "dense")
 
 
 def _share(help: str, default: float) -> Any:
-    return parameter(f"share of filters that are {help}; shares count against their sum", default=default, at_least=0)
+    return parameter(
+        f"share of filters that are {help}; shares count against their sum", default=default, at_least=0
+    )
 
 
 @attrs.frozen(kw_only=True)
 class LowRank(ProjectionSampler):
-    """Filters that are products of few random lines: one colour, rows times columns, profiles along an angle."""
+    """Filters that are products of few random lines: a colour, rows and columns, profiles along an angle."""
 
     patch: int = parameter("S, the side of a patch in pixels, odd; a pyramid sets it", default=7, at_least=1)
     dilation: int = parameter("distance between neighbouring pixels of a patch", default=1, at_least=1)
@@ -99,7 +102,7 @@ def counts(shares: tuple[float, ...], total: int) -> list[int]:
         edges.append(edges[-1] + share)
     whole = edges[-1] or 1.0
     places = [round(total * edge / whole) for edge in edges]
-    return [after - before for before, after in zip(places, places[1:], strict=False)]
+    return [after - before for before, after in pairwise(places)]
 
 
 def profiles(count: int, flat: int, height: int, width: int, draw: Draw) -> Tensor:

@@ -46,7 +46,7 @@ def complaints(write, registry: Registry):
 def test_a_recipe_needs_only_data_and_a_schedule(write, registry):
     recipe = load_recipe(write(MINIMAL), registry=registry)
     assert recipe.name == "mine"
-    defaults = {"condition": "none", "projection": "uniform", "cdf": "histogram"}
+    defaults = {"condition": "none", "projection": "uniform", "cdf": "histogram", "coordinates": "plain"}
     names = {path: choice.name for path, choice in recipe.choices().items()}
     assert names == {"data": "digits", **defaults, "schedule": "constant"}
     assert (recipe.schedule.part.steps, recipe.schedule.part.directions) == (5, 7)
