@@ -14,6 +14,7 @@ from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.conditions.separate import Separate
 from cswf_plugins.conditions.super_resolution import SuperResolution
 from cswf_plugins.coordinates.plain import Plain
+from cswf_plugins.coordinates.principal import Principal
 from cswf_plugins.coordinates.whitened import Whitened
 from cswf_plugins.datasets.celeba import CelebA
 from cswf_plugins.datasets.cifar10 import Cifar10
@@ -95,6 +96,7 @@ def register_coordinates(register: Register) -> None:
     """Offer the built-in coordinates."""
     register("plain", Plain)
     register("whitened", Whitened)
+    register("principal", Principal)
 
 
 @hookimpl

@@ -24,8 +24,8 @@ class Particles:
     """M particles x (d×M) with conditions Y that never move.
 
     Inside a stage with an upsampling U, `_x` stays what it was on entering, z = UᵀWx moves, and `_sum` keeps
-    the sum S of all updates. Without one, z is x itself or, with coordinates W, moves in its stead. With `clip`,
-    x is kept in [−clip, clip] after each move: then x moves in every stage, and z is made of it.
+    the sum S of all updates. Without one, z is x itself or, with coordinates W, moves in its stead. With
+    `clip`, x is kept in [−clip, clip] after each move: then x moves in every stage, and z is made of it.
     """
 
     def __init__(self, x: Tensor, conditions: Conditions, clip: float | None = None) -> None:

@@ -19,27 +19,16 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.interfaces import Coordinates, LinearMap, Space, parameter
+from cswf_core.interfaces import LinearMap, Space
+from cswf_plugins.coordinates.gains import WithGains
 
 PART = 16384
 """Samples whose variances are taken at a time."""
 
 
 @attrs.frozen(kw_only=True)
-class Whitened(Coordinates):
+class Whitened(WithGains):
     """A gain for every frequency of the DCT and every principal colour of the data."""
-
-    exponent: float = parameter(
-        "a: gains are the variance to the power of −a/2; 0 is plain, 1 makes all variances equal",
-        default=0.5,
-        at_least=0,
-        at_most=1,
-    )
-    floor: float = parameter(
-        "added to each variance, as a share of the mean variance, so that no noise is blown up",
-        default=1e-5,
-        above=0,
-    )
 
     def fit(self, space: Space, x: Tensor) -> LinearMap:
         """Return W for images x (C·H·W×N)."""
@@ -55,21 +44,14 @@ class Whitened(Coordinates):
         for part in torch.split(x, PART, dim=1):
             variances += basis.coefficients(part - mean).square().sum(dim=1, dtype=torch.float64)
         variances /= x.shape[1]
-        return WhitenedMap(basis, variances.to(x), self._gains(variances).to(x))
+        return WhitenedMap(basis, variances.to(x), self.gains(variances).to(x))
 
     def of_tensors(self, space: Space, tensors: Mapping[str, Tensor], like: Tensor) -> LinearMap:
         """Return W from its colours and variances."""
         variances = tensors["variances"].to(like)
         return WhitenedMap(
-            Basis(space, tensors["colours"].to(like)), variances, self._gains(variances.double()).to(like)
+            Basis(space, tensors["colours"].to(like)), variances, self.gains(variances.double()).to(like)
         )
-
-    def _gains(self, variances: Tensor) -> Tensor:
-        """Return the gain of each frequency and colour, with Σ gain² v = Σ v: d → d."""
-        tiny = torch.finfo(variances.dtype).tiny
-        gains = (variances + self.floor * variances.mean().clamp_min(tiny)).pow(-self.exponent / 2)
-        total = (gains.square() * variances).sum() / variances.sum().clamp_min(tiny)
-        return gains * total.clamp_min(tiny).rsqrt()
 
 
 def _axes(moments: Tensor) -> Tensor:

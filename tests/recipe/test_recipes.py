@@ -157,7 +157,7 @@ def test_every_mistake_is_reported_in_one_go(complaints):
     assert lines == [
         "mine.yaml:3:1: unknown key 'schedul'; did you mean 'schedule'?",
         "mine.yaml:5:7: seed must be at least 0 and at most 9,223,372,036,854,775,807, got -1",
-        "mine.yaml:6:12: particles must be a mapping with count, offline, scale, clip, precision, got 5",
+        "mine.yaml:6:12: particles must be a mapping with count, offline, scale, start, clip, precision, got 5",
         "mine.yaml:4:22: outputs.log_every must be at least 1, got 0",
         "mine.yaml:4:34: outputs.columns must be a whole number, got 2.5",
         "mine.yaml:1:7: unknown dataset 'digit'; did you mean 'digits'?",
