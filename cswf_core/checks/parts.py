@@ -1,4 +1,4 @@
-"""Adapters of the four plugins that make a flow: projection, CDF, condition and schedule."""
+"""Adapters of four of the plugins that make a flow: projection, CDF, condition and schedule."""
 
 from __future__ import annotations
 

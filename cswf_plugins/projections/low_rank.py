@@ -13,8 +13,8 @@ four families, in shares that are parameters:
 All fade out towards their rim through the window of `conv-stack`, are put somewhere on the grid, and are cut
 off at the border. A patch as large as the grid is the whole grid, without a window.
 Cost: fewer random numbers than `conv-stack`; oriented filters are looked up in their profiles, pixel by pixel.
-When not to use it: to follow the paper, whose filters are dense. Oriented filters weigh coarse structure more
-than fine, so that steps are shortened where they are many.
+When not to use it: to follow the paper, whose filters are dense. Filters that are constant across their angle
+weigh coarse structure more than fine: with a `flat` above 0, no step is longer than that allows.
 """
 
 from __future__ import annotations
@@ -47,14 +47,19 @@ class LowRank(ProjectionSampler):
 
     patch: int = parameter("S, the side of a patch in pixels, odd; a pyramid sets it", default=7, at_least=1)
     dilation: int = parameter("distance between neighbouring pixels of a patch", default=1, at_least=1)
-    power: float = parameter("how fast filters fade out; see `conv-stack`", default=1.0, at_least=0)
+    power: float = parameter("how fast filters fade out; see `conv-stack`", default=0.5, at_least=0)
     plane: float = _share("one colour times a plane", 0.3)
     separable: float = _share("one colour times rows times columns", 0.25)
     oriented: float = _share("one colour times a profile along an angle", 0.2)
     dense: float = _share("Gaussian in all colours and pixels", 0.25)
     flat: float = parameter(
-        "share of the oriented filters that are constant across their angle", default=0.5, at_least=0, at_most=1
+        "share of the oriented filters that are constant across their angle", default=0.0, at_least=0, at_most=1
     )
+
+    @property
+    def tempered(self) -> bool:  # type: ignore[override]
+        """Whether filters that are constant across an angle make E[θθᵀ] uneven."""
+        return self.oriented * self.flat > 0
 
     def __attrs_post_init__(self) -> None:
         """Refuse shares that are all 0."""
