@@ -21,10 +21,14 @@ from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.conditions.separate import Separate
 from cswf_plugins.conditions.super_resolution import SuperResolution
+from cswf_plugins.coordinates.principal import Principal
+from cswf_plugins.coordinates.whitened import Whitened
 from cswf_plugins.projections.conv_stack import ConvStack
 from cswf_plugins.projections.data_covariance import DataCovariance
+from cswf_plugins.projections.exemplars import Exemplars
 from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.locally_connected import LocallyConnected
+from cswf_plugins.projections.low_rank import LowRank
 from cswf_plugins.projections.orthogonal import Orthogonal
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
@@ -54,6 +58,8 @@ SAMPLERS = [
     HighPass(of=LocallyConnected()),
     Orthogonal(patch=3),
     DataCovariance(patch=3),
+    LowRank(),
+    Exemplars(of=LowRank(flat=0.5)),
 ]
 
 
@@ -149,7 +155,16 @@ def test_the_demo_runs_on_a_gpu():
 
 
 def image_flow(
-    condition=None, *, cdf=None, steps=12, directions=600, count=3000, sets=None, plan=None, **settings
+    condition=None,
+    *,
+    cdf=None,
+    sampler=None,
+    coordinates=None,
+    steps=12,
+    directions=600,
+    sets=None,
+    plan=None,
+    **settings,
 ):
     space = Space((3, 16, 16))
     coarse = Key(3, "x").open().normal(4000, 3, 4, 4)
@@ -158,7 +173,7 @@ def image_flow(
     data = Dataset(x=x, space=space, conditions=conditions, classes=tuple("abcde"), bin_width=1 / 128)
     entries = tuple(map(Entry.from_text, ("(4×4) [3]", "(8×8) [5]", "(16×16) [5]")))
     schedule = Pyramid(entries=entries, steps=steps, directions=directions)
-    parts = Parts(condition or NoCondition(), ConvStack(), cdf or Histogram(), schedule)
+    parts = Parts(condition or NoCondition(), sampler or ConvStack(), cdf or Histogram(), schedule, coordinates)
     online = None if sets is None else Online(sets)
     settings = Settings(**{"count": 3000, "scale": 0.5, **settings})
     return Flow(data, parts, settings, device="cuda", online=online, plan=plan)
@@ -179,6 +194,22 @@ def test_recorded_steps_give_the_same_bits_as_others_and_twice(condition, monkey
     recorded = [image_flow(condition, half=True).run().digest() for _ in range(2)]
     monkeypatch.setattr("cswf_core.flow.cuda.plan.WORTHWHILE", 10**9)
     assert recorded == [image_flow(condition, half=True).run().digest()] * 2
+
+
+@pytest.mark.parametrize("coordinates", [Whitened(), Principal()], ids=lambda c: type(c).__name__)
+@pytest.mark.parametrize("condition", [NoCondition(), OneHot(), Mask()], ids=lambda c: type(c).__name__)
+def test_coordinates_go_the_same_way_in_half_precision_and_recorded(condition, coordinates, monkeypatch):
+    more = {
+        "cdf": Histogram(bins=2048, tail=0.01),
+        "coordinates": coordinates,
+        "sampler": Exemplars(of=LowRank()),
+        "gaussian": True,
+    }
+    exact, fast = (image_flow(condition, half=half, **more) for half in (False, True))
+    one, other = (torch.tensor([(s.displacement, s.distance) for s in flow]) for flow in (exact, fast))
+    torch.testing.assert_close(one, other, atol=0, rtol=0.03)
+    monkeypatch.setattr("cswf_core.flow.cuda.plan.WORTHWHILE", 10**9)
+    assert fast.samples().digest() == image_flow(condition, half=True, **more).run().digest()
 
 
 def test_steps_are_recorded_and_numbers_differ_from_step_to_step():

@@ -26,6 +26,7 @@ from cswf_plugins.conditions.mask import Mask
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.conditions.separate import Separate
+from cswf_plugins.coordinates.whitened import Whitened
 from cswf_plugins.projections.conv_stack import ConvStack
 from cswf_plugins.schedules.pyramid import Entry, Pyramid
 
@@ -46,11 +47,20 @@ COARSE, FINE = "(4×4) [3]", "(8×8) [3]"
 
 
 def build(
-    kind, condition=None, cdf=None, *, bin_width=0.0, entropy=0.0, entries=(COARSE, FINE), directions=70, **more
+    kind,
+    condition=None,
+    cdf=None,
+    *,
+    coordinates=None,
+    bin_width=0.0,
+    entropy=0.0,
+    entries=(COARSE, FINE),
+    directions=70,
+    **more,
 ):
     """A flow whose steps are computed by one plan or the other."""
     schedule = Pyramid(entries=tuple(map(Entry.from_text, entries)), steps=2, directions=directions)
-    parts = Parts(condition or NoCondition(), ConvStack(), cdf or Histogram(bins=256), schedule)
+    parts = Parts(condition or NoCondition(), ConvStack(), cdf or Histogram(bins=256), schedule, coordinates)
     online = Online(more.pop("sets")) if "sets" in more else None
     settings = {"count": 60, "scale": 0.5, "half": True, **more}
     flow = Flow(images(bin_width), parts, Settings(**settings), device=DEVICE, online=online, plan=kind)
@@ -68,6 +78,18 @@ CASES = {
     "directions kept": {"reuse": 2},
     "entropy and bins to fill": {"entropy": 1e-4, "bin_width": 1 / 64},
     "bins to fill, a mask and an amplifier": {"condition": Mask(amplifier=2.0), "bin_width": 1 / 64},
+    "whitened": {"coordinates": Whitened(exponent=0.5), "bin_width": 1 / 64, "gaussian": True},
+    "whitened, a mask and an amplifier": {
+        "coordinates": Whitened(exponent=0.5),
+        "condition": Mask(amplifier=2.0),
+        "bin_width": 1 / 64,
+    },
+    "whitened, labels, entropy and tails": {
+        "coordinates": Whitened(exponent=0.5),
+        "condition": OneHot(amplifier=3.0),
+        "cdf": Histogram(bins=256, tail=0.1),
+        "entropy": 1e-4,
+    },
     "counts of the data": {"sets": 2},
     "counts, labels and bins to fill": {"condition": OneHot(amplifier=3.0), "bin_width": 1 / 64, "sets": 1},
 }
@@ -83,7 +105,8 @@ def test_the_steps_are_those_of_the_exact_plan(case):
 
 
 @pytest.mark.parametrize(
-    ("case", "entry"), [("labels", COARSE), ("a mask for each", FINE), ("counts of the data", COARSE)]
+    ("case", "entry"),
+    [("labels", COARSE), ("a mask for each", FINE), ("whitened", FINE), ("counts of the data", COARSE)],
 )
 def test_a_flow_goes_on_in_the_middle_of_a_stage(case, entry):
     whole, broken, later = (build(HalfPlan, **CASES[case], entries=[entry]) for _ in range(3))
