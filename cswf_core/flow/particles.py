@@ -55,12 +55,14 @@ class Particles:
 
     def some(self, index: Tensor) -> Tensor:
         """Return those particles that `index` (m) names, in the data's space: d×m."""
-        if self._coordinates is None or self._sum is None:
-            moving = self._z[:, index] if self._instead else self._x[:, index]
-            return self._coordinates.leave(moving) if self._coordinates and self._instead else moving
-        if self._coordinates.observation is not None:  # it may be another one for each particle
+        inside = self._coordinates
+        if inside is None or (self._sum is None and not self._instead):
+            return self._x[:, index]
+        if self._sum is None:
+            return inside.leave(self._z[:, index])
+        if inside.observation is not None:  # it may be another one for each particle
             return self.x[:, index]
-        return self._x[:, index] + self._coordinates.leave(self._sum[:, index])
+        return self._x[:, index] + inside.leave(self._sum[:, index])
 
     @property
     def cloud(self) -> Cloud:
