@@ -65,11 +65,11 @@ class Whitened(Coordinates):
         )
 
     def _gains(self, variances: Tensor) -> Tensor:
-        """Return the gain of each frequency and colour, with Σ gain² v = Σ v: d → d."""
-        tiny = torch.finfo(variances.dtype).tiny
-        gains = (variances + self.floor * variances.mean().clamp_min(tiny)).pow(-self.exponent / 2)
-        total = (gains.square() * variances).sum() / variances.sum().clamp_min(tiny)
-        return gains * total.clamp_min(tiny).rsqrt()
+        """Return the gain of each frequency and colour, with Σ gain² v = Σ v: d → d; 1 if nothing varies."""
+        mean = variances.mean()
+        gains = (variances + self.floor * mean).pow(-self.exponent / 2)
+        total = (gains.square() * variances).mean() / mean
+        return torch.where(mean > 0, gains * total.rsqrt(), 1.0)
 
 
 def _axes(moments: Tensor) -> Tensor:
