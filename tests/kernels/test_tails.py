@@ -31,7 +31,7 @@ def image(p: Tensor, q: Tensor, tail: float, bins: int = 256) -> Tensor:
 
 
 def bends(p: Tensor, tail: float, bins: int = 256) -> Tensor:
-    """Where the tails begin: the closest edges of p's bins beyond which there is no more than `tail` of it: H×2."""
+    """Where the tails begin: edges of p's bins beyond which there is no more than `tail` of it: H×2."""
     counts = Histogram(bins=bins).fit(p)
     found = []
     for low, high, below in zip(counts.low, counts.high, counts.below.double() / p.shape[1], strict=True):
