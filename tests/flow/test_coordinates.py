@@ -104,13 +104,15 @@ def test_directions_have_unit_length_in_w_and_not_in_x(where):
     assert float(lengths.max() / lengths.min()) > 1.3
 
 
+@pytest.mark.parametrize("condition", ["none", "a mask"])
 @pytest.mark.parametrize("where", [FULL, COARSE])
-def test_the_mean_length_of_a_move_is_that_in_w(where):
-    flow = whitened(images(), where, condition=NoCondition())
+def test_the_mean_length_of_a_move_is_that_in_w(where, condition):
+    flow = whitened(images(), where, condition=CONDITIONS[condition])
     before = flow.W.enter(flow.particles.x.clone())
     state = next(iter(flow))
     moved = (flow.W.enter(flow.samples().x) - before).norm(dim=0).mean()
-    assert float(state.moved) == pytest.approx(float(moved))
+    seen_from_the_grid = where == COARSE and flow.observation is not None  # and there is more
+    assert float(state.moved) == pytest.approx(float(moved), rel=0.2 if seen_from_the_grid else 1e-9)
 
 
 def gaussian_images(space: Space, n: int, seed: int = 2) -> tuple[Tensor, Tensor, Tensor]:

@@ -83,6 +83,20 @@ def test_the_means_of_both_tails_are_those_of_the_data_s(tail):
             assert mine == pytest.approx(wanted, rel=0.06)
 
 
+def test_the_means_are_exact_where_values_are_spread_evenly_in_wide_bins():
+    """T(bend) lies inside a bin of q: one part of it counts, on either side."""
+    counts = torch.tensor([3, 1, 4, 9, 5, 2, 6, 1]) * 1000
+    q = torch.cat([k + (torch.arange(n) + 0.5).double() / n for k, n in enumerate(counts.tolist())])[None]
+    q[0, 0], q[0, -1] = 0, 8  # so that bins are these
+    p = torch.linspace(-1, 1, 8001).double()[None]
+    T = image(p, q, 0.15, 8)[0]
+    for side, bend in ((-1, -0.75), (1, 0.75)):
+        end = image(p, q, 0.0, 8)[0, (p[0] - bend).abs().argmin()]
+        assert 0.05 < float(end) % 1 < 0.95
+        mine, wanted = (float((side * (each - end)).clamp_min(0).mean()) for each in (T, q[0]))
+        assert mine == pytest.approx(wanted, rel=2e-3)
+
+
 def test_the_outermost_particle_no_longer_goes_to_the_outermost_image():
     p = values(1, 5000)
     q = values(1, 5000, 1)
