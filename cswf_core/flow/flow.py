@@ -155,7 +155,7 @@ class Flow:
                 data, parts, self.settings, start, self.device, self.gaussian
             )
             self._data_conditions = self.balanced_data.conditions.to(self.device, self.settings.dtype)
-        self._typical_length = max(mean_length(self._data_x), mean_length(self.particles.x))
+        self._typical_length = max(mean_length(x, self.W) for x in (self._data_x, self.particles.x))
         sizes = len(self.particles), len(self.balanced_data)
         self.strata = parts.condition.strata(self.particles.conditions, self._data_conditions, sizes=sizes)
         """Groups that flow apart from each other; None: there are none."""

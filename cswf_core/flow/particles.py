@@ -167,10 +167,13 @@ class Particles:
         return change if observation is None else observation.free(change)
 
 
-def mean_length(x: Tensor) -> float:
-    """Return the mean length of samples x: d×n."""
-    lengths: Tensor = torch.linalg.vector_norm(x, dim=0)
-    return float(lengths.mean())
+def mean_length(x: Tensor, W: LinearMap | None = None) -> float:
+    """Return the mean length of samples x (d×n) in coordinates W, in which moves are measured."""
+    total = torch.zeros((), dtype=torch.float64, device=x.device)
+    for part in torch.split(x, KEYED, dim=1):
+        lengths: Tensor = torch.linalg.vector_norm(part if W is None else W.enter(part), dim=0)
+        total += lengths.sum(dtype=torch.float64)
+    return float(total) / max(1, x.shape[1])
 
 
 def first_particles(

@@ -30,7 +30,7 @@ class Gaussian:
     mean: Tensor
     """μ of all data, and then of each class where there are classes: d×(1 + classes)."""
     root: Tensor | None
-    """R with RRᵀ = Σ, lower triangular: d×d; None: the flow's coordinates know Σ."""
+    """R with RRᵀ = Σ, lower triangular: d×d; None: the flow's coordinates know Σ, that of all data together."""
     W: LinearMap | None = None
     """These coordinates."""
 

@@ -26,9 +26,8 @@ class WithGains(Coordinates):
     )
 
     def gains(self, variances: Tensor) -> Tensor:
-        """Return (v + floor·mean v)^(−a/2) for each variance v, scaled to Σ gain² v = Σ v: d → d."""
-        tiny = torch.finfo(variances.dtype).tiny
-        gains = (variances + self.floor * variances.mean().clamp_min(tiny)).pow(-self.exponent / 2)
-        total = (gains.square() * variances).sum() / variances.sum().clamp_min(tiny)
-        scaled: Tensor = gains * torch.where(total > 0, total, 1.0).rsqrt()
-        return scaled
+        """Return (v + floor·mean v)^(−a/2) for variances v, scaled to Σ gain² v = Σ v: d → d; 1 if nothing varies."""
+        mean = variances.mean()
+        gains = (variances + self.floor * mean).pow(-self.exponent / 2)
+        total = (gains.square() * variances).mean() / mean
+        return torch.where(mean > 0, gains * total.rsqrt(), 1.0)

@@ -78,8 +78,8 @@ class Exemplars(ProjectionSampler):
         mean = some.mean(dim=0)
         spread = some - mean
         values, vectors = torch.linalg.eigh((spread.T @ spread / len(some)).double())
-        floor = RIDGE * values.mean().clamp_min(torch.finfo(z.dtype).tiny)
-        root = vectors * (values.clamp_min(0) + floor).rsqrt() @ vectors.T
+        relative = values.clamp_min(0) / values.mean().clamp_min(torch.finfo(z.dtype).tiny)
+        root = vectors * (relative + RIDGE).rsqrt() @ vectors.T
         root = (root / torch.linalg.matrix_norm(root)).to(z)  # unit length comes later
         return _Fitted(of=of, share=self.share, power=self.power, pieces=pieces, mean=mean, root=root)
 

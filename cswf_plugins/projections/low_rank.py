@@ -81,6 +81,17 @@ class LowRank(ProjectionSampler):
                 f"as the grid; got {self.patch}"
             )
         height, width = (rows, columns) if whole else (self.patch, self.patch)
+        if height == width == 1:  # all families are alike, and one that a random 0 made has no direction
+            filters = draw.sphere(count, channels)[:, :, None, None]
+        else:
+            filters = self._filters(channels, height, width, count, draw)
+        if whole:
+            return unit(filters.reshape(count, -1))
+        line = window_on(self.patch // 2, self.power, draw.device, draw.dtype)
+        return embed(filters * line[:, None] * line, space, self.dilation, draw)
+
+    def _filters(self, channels: int, height: int, width: int, count: int, draw: Draw) -> Tensor:
+        """Return filters of any length, the families one after the other: count × C × height × width."""
         plane, separable, oriented, dense = counts(self.shares, count)
         flat, _ = counts((self.flat, 1 - self.flat), oriented)
         planes = torch.cat(
@@ -91,13 +102,9 @@ class LowRank(ProjectionSampler):
             ]
         )
         colours = draw.sphere(len(planes), channels)
-        filters = torch.cat(
+        return torch.cat(
             [colours[:, :, None, None] * planes[:, None], draw.normal(dense, channels, height, width)]
         )
-        if whole:
-            return unit(filters.reshape(count, -1))
-        line = window_on(self.patch // 2, self.power, draw.device, draw.dtype)
-        return embed(filters * line[:, None] * line, space, self.dilation, draw)
 
 
 def counts(shares: tuple[float, ...], total: int) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -18,6 +20,8 @@ def embed(filters: Tensor, space: Space, dilation: int, draw: Draw) -> Tensor:
 
     The centre is uniform over all pixels; what falls outside is cut off, and the rest scaled to unit length.
     """
+    if math.prod(filters.shape[1:]) == 1:  # now and then a normal number is 0, which has no direction
+        filters = torch.where(filters < 0, -1.0, 1.0).to(filters.dtype)
     _, height, width = space.shape
     row, column = (draw.integers(length, len(filters)) for length in (height, width))
     return embed_at(filters, space, dilation, row, column)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from cswf_core.interfaces import Key
+from cswf_core.interfaces import Draw, Key
 from cswf_core.kernels import philox
 
 CPU = torch.device("cpu")
@@ -77,3 +77,14 @@ def test_integers_cover_their_range_evenly():
     assert found.shape == (7,)
     assert ((found - 10_000).abs() < 400).all()
     assert Key(0, "n").open().integers(1, 5).tolist() == [0] * 5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_sphere_of_a_line_is_two_points_even_where_a_normal_number_is_0(dtype, monkeypatch):
+    points = Key(0, "sphere").open(dtype=dtype).sphere(10_000, 1)
+    assert points.dtype == dtype
+    assert set(points.flatten().tolist()) == {-1.0, 1.0}
+    assert abs(float(points.mean())) < 0.05
+    assert torch.equal(points, Key(0, "sphere").open(dtype=dtype).normal(10_000, 1).sign())
+    monkeypatch.setattr(Draw, "normal", lambda self, *shape: torch.zeros(shape, dtype=dtype))
+    assert torch.equal(Key(0, "sphere").open(dtype=dtype).sphere(3, 1).abs(), torch.ones(3, 1, dtype=dtype))

@@ -57,6 +57,8 @@ KINDS = {
         "projection={use: exemplars, of: low-rank}",
     ),
     "from a Gaussian": ("digits", "particles.start=gaussian"),
+    "straight tails": ("digits", "cdf.tail=0.05"),
+    "straight tails, a flow for each class": ("digits", "cdf.tail=0.05", "condition=separate"),
     "maps of a part": ("digits", "cdf.particles={share: 0.5}", "cdf.data={share: 0.5}"),
 }
 

@@ -1,0 +1,147 @@
+"""Coordinates are checked, and the error names plugin, distribution, version, expected and got."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import torch
+
+from cswf_core import checks
+from cswf_core.errors import DataError, PluginError
+from cswf_core.interfaces import Coordinates, LinearMap, Owner, Space
+from cswf_plugins.coordinates.whitened import Whitened
+from tests.conftest import random_data, small_flow
+
+MINE = Owner("coordinates", "mine", "acme-plugins", "1.2")
+
+
+@attrs.frozen(eq=False)
+class Stretched(LinearMap):
+    """Two axes mixed and stretched: invertible, and not its own transpose."""
+
+    matrix: torch.Tensor
+
+    def enter(self, x):
+        return self.matrix @ x
+
+    def leave(self, w):
+        return torch.linalg.solve(self.matrix, w)
+
+    def adjoint(self, theta):
+        return self.matrix.T @ theta
+
+    def tensors(self):
+        return {"matrix": self.matrix}
+
+
+@attrs.frozen
+class Mixing(Coordinates):
+    """A map that any method of can be replaced."""
+
+    members: dict = attrs.field(factory=dict)
+
+    def fit(self, space, x):
+        matrix = torch.eye(space.dimension, dtype=x.dtype)
+        matrix[0, 1], matrix[2, 2] = 0.5, 3.0
+        return type("Map", (Stretched,), self.members)(matrix)
+
+    def of_tensors(self, space, tensors, like):
+        return type("Map", (Stretched,), self.members)(tensors["matrix"].to(like))
+
+
+def mixing(**members) -> Mixing:
+    return Mixing(members)
+
+
+def refused(complaint: str, plugin: Coordinates) -> None:
+    with pytest.raises(PluginError, match=complaint) as error:
+        small_flow(coordinates=plugin, owners={"coordinates": MINE})
+    assert str(error.value).startswith("coordinates 'mine' (acme-plugins 1.2): ")
+    assert "\n" not in str(error.value)
+
+
+def test_a_map_of_ones_own_is_taken():
+    flow = small_flow(coordinates=mixing(), owners={"coordinates": MINE})
+    assert torch.isfinite(flow.run().x).all()
+    assert not torch.allclose(flow.samples().x, small_flow().run().x)
+    torch.testing.assert_close(flow.W.enter(torch.eye(5).double())[0, 1], torch.tensor(0.5).double())
+
+
+@pytest.mark.parametrize(
+    ("members", "complaint"),
+    [
+        ({"leave": lambda self, w: self.matrix.T @ w}, "leave must return what `enter` was given, got vectors"),
+        ({"leave": lambda self, w: w}, r"leave must return what `enter` was given, got vectors [\d.]+ of"),
+        ({"adjoint": lambda self, t: self.matrix @ t}, "adjoint must return Wᵀθ, with Wᵀθ·x = θ·Wx, got"),
+        ({"adjoint": lambda self, t: t}, "adjoint must return Wᵀθ"),
+        ({"enter": lambda self, x: x * torch.nan}, "enter must return finite numbers, got 80 of 80"),
+        ({"leave": lambda self, w: w / 0}, "leave must return finite numbers"),
+        ({"adjoint": lambda self, t: t.log()}, "adjoint must return finite numbers"),
+        ({"enter": lambda self, x: x[:3]}, "enter must return a 5×16 tensor of float64 on cpu, got 3×16"),
+        ({"leave": lambda self, w: w.float()}, "leave must return a 5×16 tensor of float64 .* got .* float32"),
+        ({"adjoint": lambda self, t: t.tolist()}, "adjoint must return a 5×16 tensor of float64 .* got list"),
+        ({"enter": lambda self, x: 1 / 0}, r"enter raised ZeroDivisionError: .*test_coordinates.py:\d+\)"),
+        ({"leave": lambda self: 0}, "leave raised TypeError"),
+        ({"enter": lambda self, x: 0 * x}, "leave must return what `enter` was given"),
+    ],
+)
+def test_a_faulty_map_is_named(members, complaint):
+    refused(complaint, mixing(**members))
+
+
+@pytest.mark.parametrize(
+    ("fit", "complaint"),
+    [
+        (lambda self, space, x: 7, "fit must return None or a LinearMap, got int"),
+        (lambda self, space, x: torch.eye(5), "fit must return None or a LinearMap, got Tensor"),
+        (lambda self, space, x: Stretched, "fit must return None or a LinearMap, got ABCMeta"),
+        (lambda self, space, x: x / None, "fit raised TypeError"),
+        (lambda self, space, x: Stretched(torch.zeros(5, 5).double()), "leave raised _LinAlgError"),
+    ],
+)
+def test_something_else_than_a_map_is_named(fit, complaint):
+    refused(complaint, attrs.frozen(type("Mine", (Mixing,), {"fit": fit}))())
+
+
+def test_what_a_plugin_says_of_the_data_is_passed_on():
+    with pytest.raises(DataError, match="needs images"):
+        small_flow(random_data(), coordinates=Whitened(), owners={"coordinates": MINE})
+
+
+def adapted(plugin: Coordinates) -> tuple[checks.CheckedCoordinates, LinearMap, Space, torch.Tensor]:
+    adapter, space, x = checks.checked(plugin, MINE), Space((5,)), random_data().x
+    return adapter, adapter.fit(space, x), space, x
+
+
+def test_the_tensors_of_a_map_make_it_again():
+    adapter, W, space, x = adapted(mixing())
+    tensors = adapter.tensors_of(W, space, x)
+    torch.testing.assert_close(adapter.of_tensors(space, tensors, x).enter(x), W.enter(x))
+
+
+@pytest.mark.parametrize(
+    ("members", "complaint"),
+    [
+        ({"tensors": lambda self: [1]}, "tensors must return tensors by name, got list"),
+        ({"tensors": lambda self: {"matrix": 1}}, "tensors must return tensors by name, got dict"),
+        ({"tensors": lambda self: 1 / 0}, "tensors raised ZeroDivisionError"),
+        ({"tensors": lambda self: {}}, "of_tensors raised KeyError"),
+        ({"tensors": lambda self: {"matrix": 2 * self.matrix}}, "of_tensors must return the map whose"),
+    ],
+)
+def test_tensors_that_do_not_make_the_map_again_are_named(members, complaint):
+    adapter, W, space, x = adapted(mixing(**members))
+    with pytest.raises(PluginError, match=complaint) as error:
+        adapter.tensors_of(W, space, x)
+    assert str(error.value).startswith("coordinates 'mine' (acme-plugins 1.2): ")
+
+
+def test_a_map_that_no_tensors_make_is_named():
+    without = attrs.frozen(type("Mine", (Mixing,), {"of_tensors": Coordinates.of_tensors}))
+    adapter, W, space, x = adapted(without())
+    with pytest.raises(PluginError, match="NotImplementedError: Mine cannot be made of tensors"):
+        adapter.tensors_of(W, space, x)
+    nothing = attrs.frozen(type("Mine", (Mixing,), {"of_tensors": lambda *a: None}))
+    adapter, W, space, x = adapted(nothing())
+    with pytest.raises(PluginError, match="of_tensors must return a LinearMap, got None"):
+        adapter.tensors_of(W, space, x)

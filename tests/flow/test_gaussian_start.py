@@ -1,0 +1,174 @@
+"""Particles that begin as a Gaussian with the data's mean and covariance."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import torch
+from torch import Tensor
+
+from cswf_core.errors import RunError
+from cswf_core.flow.flow import Flow
+from cswf_core.flow.settings import Settings
+from cswf_core.flow.start import Gaussian
+from cswf_core.interfaces import Conditions, Dataset, Key, Space
+from cswf_core.recipe import build_flow, load_recipe
+from cswf_plugins.conditions.mask import Mask
+from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.coordinates.plain import Plain
+from cswf_plugins.coordinates.whitened import Whitened
+from tests.conftest import random_data, small_flow
+from tests.plugins.test_coordinates import basis, smooth
+
+MANY = 20_000
+IMAGES = Space((2, 3, 3))
+
+
+def begun(data: Dataset, **parts) -> Flow:
+    parts = {"condition": NoCondition(), "count": MANY, **parts}
+    return small_flow(data, gaussian=True, **parts)
+
+
+def correlated(d: int = 6, n: int = 500) -> Dataset:
+    draw = Key(1, "x").open(dtype=torch.float64)
+    return Dataset(x=draw.normal(d, d) @ draw.normal(d, n) + draw.normal(d, 1), space=Space((d,)))
+
+
+def agree(x: Tensor, mean: Tensor, covariance: Tensor) -> None:
+    """Check moments of many particles within a few times their error."""
+    scale = covariance.diagonal().sqrt()
+    assert float(((x.mean(dim=1) - mean) / scale).abs().max()) < 5 / x.shape[1] ** 0.5
+    assert float(((torch.cov(x) - covariance) / scale[:, None] / scale).abs().max()) < 8 / x.shape[1] ** 0.5
+
+
+@pytest.mark.parametrize("coordinates", [None, Plain(), Whitened()], ids=["none", "plain", "whitened"])
+def test_first_particles_have_the_data_s_mean_and_covariance(coordinates):
+    data = Dataset(x=smooth(IMAGES), space=IMAGES) if isinstance(coordinates, Whitened) else correlated()
+    x = begun(data, coordinates=coordinates).particles.x
+    agree(x, data.x.mean(dim=1), torch.cov(data.x))
+    assert float((torch.cov(x) - torch.eye(len(x))).abs().max()) > 0.5  # unlike noise
+    kurtosis = ((x - x.mean(dim=1, keepdim=True)) / x.std(dim=1, keepdim=True)).pow(4).mean(dim=1)
+    torch.testing.assert_close(kurtosis, torch.full((len(x),), 3.0).double(), atol=0.25, rtol=0)
+
+
+def test_the_noise_in_bins_belongs_to_the_data():
+    width = 3.0
+    data = attrs.evolve(correlated(), bin_width=width)
+    x = begun(data).particles.x
+    agree(x, data.x.mean(dim=1) + width / 2, torch.cov(data.x) + torch.eye(6) * width**2 / 12)
+
+
+def test_the_first_particles_do_not_depend_on_how_many_follow_nor_on_the_scale():
+    few, many = (begun(correlated(), count=count, scale=scale) for count, scale in ((20, 1.0), (90, 7.0)))
+    torch.testing.assert_close(many.particles.x[:, :20], few.particles.x)
+
+
+def test_with_labels_each_class_begins_around_its_mean_and_without_a_condition_it_does_not():
+    data = random_data(d=4, n=300)
+    flow = begun(data, condition=OneHot())
+    labels = flow.particles.conditions.labels
+    means = torch.stack([data.x[:, data.conditions.labels == c].mean(dim=1) for c in range(3)], dim=1)
+    within = torch.cov(data.x - means[:, data.conditions.labels])
+    for c in range(3):
+        agree(flow.particles.x[:, labels == c], means[:, c], within)
+    flow = begun(data, condition=NoCondition())
+    assert flow.gaussian.mean.shape == (4, 1)
+    agree(flow.particles.x, data.x.mean(dim=1), torch.cov(data.x))
+
+
+def test_a_class_without_data_begins_at_the_mean_of_all():
+    data = random_data(d=4, n=300)
+    labels = data.conditions.labels * 2
+    lacking = attrs.evolve(data, conditions=Conditions(labels=labels), classes=tuple("abcde"))
+    gaussian = begun(lacking, condition=OneHot(), count=50).gaussian
+    noise = torch.zeros(4, 6, dtype=torch.float64)
+    x = gaussian.of_noise(noise, torch.arange(6))  # 1 and 3 are empty, and 5 was never heard of
+    everything = data.x.mean(dim=1)
+    for label in (1, 3, 5):
+        torch.testing.assert_close(x[:, label], everything)
+    for label in (0, 2, 4):
+        own = data.x[:, data.conditions.labels == label // 2].mean(dim=1)
+        torch.testing.assert_close(x[:, label], own)
+    torch.testing.assert_close(gaussian.of_noise(noise), everything[:, None].expand(-1, 6))
+
+
+@pytest.mark.parametrize("condition", [NoCondition(), OneHot()])
+def test_particles_that_are_carried_along_begin_so_too(condition):
+    data = random_data(d=4, n=300)
+    flow = begun(data, condition=condition, count=50, offline=MANY)
+    x, labels = flow.particles.x[:, 50:], flow.particles.conditions.labels
+    if labels is None:
+        agree(x, data.x.mean(dim=1), torch.cov(data.x))
+        return
+    for c in range(3):
+        own = data.x[:, data.conditions.labels == c]
+        torch.testing.assert_close(x[:, labels[50:] == c].mean(dim=1), own.mean(dim=1), atol=0.06, rtol=0)
+
+
+def test_seen_pixels_are_in_place():
+    data = Dataset(x=smooth(IMAGES), space=IMAGES)
+    flow = begun(data, condition=Mask(amplifier=2.0), count=40)
+    mask = flow.observation.mask[:, 0] if flow.observation.mask.ndim == 2 else flow.observation.mask
+    assert torch.equal(flow.particles.x[mask], 2 * flow.originals()[mask])
+    assert torch.equal(flow.particles.x[~mask], begun(data, condition=Mask(), count=40).particles.x[~mask])
+
+
+def test_a_start_of_the_data_set_s_own_comes_first():
+    data = correlated()
+    flow = begun(data, start=attrs.evolve(data, x=data.x + 1))
+    assert flow.gaussian is None
+    assert torch.equal(flow.particles.x, data.x + 1)
+
+
+def test_a_large_space_needs_coordinates_that_know_the_covariance(monkeypatch):
+    monkeypatch.setattr("cswf_core.flow.start.LARGEST", IMAGES.dimension - 1)
+    data = Dataset(x=smooth(IMAGES), space=IMAGES)
+    for coordinates in (None, Plain()):
+        with pytest.raises(RunError, match="a covariance of 18 dimensions takes too large a matrix: choose"):
+            begun(data, coordinates=coordinates)
+    flow = begun(data, coordinates=Whitened())
+    assert flow.gaussian.root is None
+    B = basis(flow.W)
+    agree(B @ flow.particles.x, B @ data.x.mean(dim=1), torch.diag((B @ data.x).var(dim=1)))
+    monkeypatch.setattr("cswf_core.flow.start.LARGEST", IMAGES.dimension)
+    assert begun(data).gaussian.root.shape == (18, 18)
+
+
+@pytest.mark.parametrize("largest", [4096, 1])
+def test_one_datum_has_no_covariance(largest, monkeypatch):
+    monkeypatch.setattr("cswf_core.flow.start.LARGEST", largest)
+    with pytest.raises(RunError, match="a covariance needs two data or more: leave out the start"):
+        begun(correlated(n=1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [2, 5, 50])
+def test_few_data_and_pixels_that_never_change_leave_a_root(n, dtype):
+    x = smooth(IMAGES, n)
+    x[:6] = -1.0
+    flow = begun(Dataset(x=x, space=IMAGES), count=500, dtype=dtype)
+    assert torch.isfinite(flow.particles.x).all()
+    torch.testing.assert_close(flow.particles.x[:6], torch.full((6, 500), -1.0, dtype=dtype), atol=0.02, rtol=0)
+
+
+def test_data_that_are_all_alike_are_where_particles_begin():
+    data = Dataset(x=torch.full((5, 20), 0.25), space=Space((5,)))
+    torch.testing.assert_close(begun(data, count=9).particles.x, torch.full((5, 9), 0.25).double())
+
+
+@pytest.mark.parametrize("labels", [None, torch.arange(40) % 3])
+def test_a_gaussian_made_of_its_tensors_is_the_same(labels):
+    x = correlated(n=40).x
+    gaussian = Gaussian.of_data(x, 0.0, None, Settings(), labels)
+    again = Gaussian.of_tensors({name: part.clone() for name, part in gaussian.tensors().items()}, None, x)
+    noise = Key(0, "noise").open(dtype=torch.float64).normal(6, 40)
+    assert torch.equal(again.of_noise(noise, labels), gaussian.of_noise(noise, labels))
+
+
+def test_a_recipe_can_ask_for_it(monkeypatch):
+    recipe = load_recipe("digits", ["particles.start=gaussian", "particles.count=50"])
+    assert build_flow(recipe, device="cpu").gaussian.mean.shape == (64, 11)
+    monkeypatch.setattr("cswf_core.flow.start.LARGEST", 63)
+    with pytest.raises(RunError, match=r"as whitened, or another start \(particles\.start\)"):
+        build_flow(recipe, device="cpu")
