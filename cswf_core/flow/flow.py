@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -42,7 +43,7 @@ from cswf_core.flow.plan import Move, Plan, StageSetup
 from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stability import FIXED_FROM, SafeStep, Speeds, Step, overflow, refuse_runaway, safe_step
-from cswf_core.flow.stage_coordinates import StageCoordinates
+from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
 from cswf_core.flow.start import Gaussian
 from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State  # what iterating yields
@@ -154,6 +155,10 @@ class Flow:
             self.particles, self.observation = first_particles(
                 data, parts, self.settings, start, self.device, self.gaussian
             )
+            like, amplifier = self._data_x[:, :0].clone(), parts.condition.amplifier
+            free = FreePart.of(self.W, self.observation, data.space.dimension, like)
+            seen = self.observation
+            self._in_stage = partial(StageCoordinates, data.space, seen, amplifier, like, W=self.W, free=free)
             self._data_conditions = self.balanced_data.conditions.to(self.device, self.settings.dtype)
         self._typical_length = max(mean_length(x, self.W) for x in (self._data_x, self.particles.x))
         sizes = len(self.particles), len(self.balanced_data)
@@ -445,9 +450,7 @@ class Flow:
 
     def sampler(self, stage: Stage) -> DirectionSampler:
         """Return what draws a stage's directions, in coordinates of its own."""
-        coordinates = StageCoordinates(
-            stage, self.data.space, self.observation, self.parts.condition.amplifier, self._data_x, self.W
-        )
+        coordinates = self._in_stage(upsampling=stage.upsampling)
         return DirectionSampler.of_stage(stage, coordinates, self.parts, self.condition_length, self._data_x)
 
     def sampler_of_round(self, index: int) -> DirectionSampler:

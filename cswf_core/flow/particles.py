@@ -11,7 +11,7 @@ from cswf_core.errors import RunError
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates
 from cswf_core.flow.start import Gaussian
-from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, Masked, Observation, Stage
+from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, Masked, Observation
 
 KEYED = 4096
 """Samples whose noise shares a key."""
@@ -136,7 +136,7 @@ class Particles:
         change = self._coordinates.gram(u)
         self._z += change
         self._sum += u
-        return self._coordinates.lengths(u, change).mean()
+        return (u * change).sum(dim=0).clamp_min(0).sqrt().mean()
 
     def shake(self, noise: Tensor) -> None:
         """Add noise (d×M) to the particles, but not to observed coordinates."""
@@ -253,7 +253,7 @@ def refuse_in_strata(parts: Parts, settings: Settings) -> None:
 
 def originals(data: Dataset, settings: Settings, conditions: Conditions, like: Tensor) -> Tensor:
     """Return the samples of which particles see a part (d×M), noise in their bins; always the same."""
-    plain = StageCoordinates(Stage(steps=0, directions=1, step_size=0.0), data.space)
+    plain = StageCoordinates(data.space)
     x = data.originals(conditions).to(like)
     key = Key(settings.seed, "given")
     return dequantised(x, data.bin_width * INSIDE, data.space.dimension, plain, key)

@@ -6,8 +6,10 @@ G = UᵀPU, where P removes what is observed, and the updates are added up in S.
 receives P U S. Up to rounding, this is what steps on x itself would have given.
 
 With coordinates w = W x of the data's space (`interfaces.coordinates`), all this happens in w: directions
-θ = U t have unit length there, z = UᵀW x, and x receives P W⁻¹ U S. Without an observation G stays UᵀU, so that
-steps are as safe as they are without W.
+θ = U t have unit length there, z = UᵀW x, and x receives W⁻¹ U S; G stays UᵀU. Where a part of x is observed,
+updates in w are projected, at right angles there, to those that leave this part alone: x receives K Wᵀ U S with
+K = P (P WᵀW P)⁻¹ P, and G = UᵀW K WᵀU. A projection at right angles makes nothing longer, so that steps are as
+safe in W as they are without it.
 
 The amplifier ξ of an observation stretches the observed part of particles and data alike: x is replaced by
 L x, L = P + ξ (I − P). Particles begin and stay stretched; data are stretched when they enter.
@@ -22,13 +24,17 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.interfaces import Conditions, LinearMap, Observation, Projection, Space, Stage
+from cswf_core.errors import RunError
+from cswf_core.interfaces import Conditions, LinearMap, Observation, Projection, Space, Upsampling
 
 LARGEST_QUICK = 1024
 """Up to this many pixels, a matrix for G on tensor cores is quicker than one for rows and one for columns."""
 
 LARGEST_GRAM = 1024
 """Up to this d_k, G with an observation is kept as a matrix; above, going up and down is cheaper."""
+
+LARGEST_FREE = 4096
+"""Up to this d, K is kept as a matrix, and so is G with it; above, an observation in coordinates is refused."""
 
 
 @attrs.frozen(eq=False)
@@ -46,26 +52,31 @@ class StageCoordinates:
 
     def __init__(
         self,
-        stage: Stage,
         space: Space,
         observation: Observation | None = None,
         amplifier: float = 1.0,
         like: Tensor | None = None,
+        *,
+        upsampling: Upsampling | None = None,
         W: LinearMap | None = None,
+        free: FreePart | None = None,
     ) -> None:
         """`like` says on which device, and in which numbers, to keep G where that pays."""
-        self.upsampling = stage.upsampling
+        self.upsampling = upsampling
         self.W = W
         """The coordinates of the flow; None: the data's own."""
+        self.free = free
+        """How x may move in them, where a part of it is observed."""
         self.full = space
         """The data's space."""
-        self.space = space if stage.upsampling is None else stage.upsampling.space
+        self.space = space if upsampling is None else upsampling.space
         self.observation = observation
         self.amplifier = amplifier
         self._gram: Tensor | None = None
         self.quick: QuickGram | None = None
         """G for tensor cores, where half precision is accurate enough; see `use_tf32`."""
-        keep = observation is not None and observation.shared and self.space.dimension <= LARGEST_GRAM
+        largest = LARGEST_GRAM if free is None else LARGEST_FREE
+        keep = observation is not None and observation.shared and self.space.dimension <= largest
         if not self.own and keep and like is not None:
             unit = torch.eye(self.space.dimension, dtype=like.dtype, device=like.device)
             self._gram = self.enter(self.leave(unit))
@@ -90,7 +101,9 @@ class StageCoordinates:
         return self.enter(stretched(x, self.observation, self.amplifier))
 
     def leave(self, u: Tensor) -> Tensor:
-        """Return P W⁻¹ U u, the change of x that a sum of updates makes: d_k×n → d×n."""
+        """Return P U u, or W⁻¹ U u, or K Wᵀ U u, the change of x that a sum of updates makes: d_k×n → d×n."""
+        if self.free is not None:
+            return self.free.move(self.of_pixels(u))
         change = u if self.upsampling is None else self.upsampling.up(u)
         change = change if self.W is None else self.W.leave(change)
         return change if self.observation is None else self.observation.free(change)
@@ -108,13 +121,6 @@ class StageCoordinates:
             return u if self.upsampling is None else self.upsampling.gram(u)
         return self.enter(self.leave(u))
 
-    def lengths(self, u: Tensor, change: Tensor) -> Tensor:
-        """Return how far updates u move particles, given G u, in the flow's coordinates: d_k×n each → n."""
-        if self.W is not None and self.observation is not None:
-            moved: Tensor = torch.linalg.vector_norm(change, dim=0)  # G is not symmetric then
-            return moved
-        return (u * change).sum(dim=0).clamp_min(0).sqrt()
-
     def scale(self, projection: Projection) -> Tensor | None:
         """Return 1/‖U t_h‖ for every direction (H×1), None where that is 1 because U is the identity."""
         if self.upsampling is None:
@@ -130,6 +136,45 @@ class StageCoordinates:
         if self.upsampling is not None and self.space.dimension // channels <= LARGEST_QUICK:
             unit = torch.eye(self.space.dimension, dtype=like.dtype, device=like.device)
             self.quick = QuickGram(self.upsampling.gram(unit), channels)
+
+
+class FreePart:
+    """How x may move in coordinates W where a part O x of it is observed: K = P (P WᵀW P)⁻¹ P, d×d.
+
+    Of all moves of x that leave O x alone, K Wᵀ u is the one whose image W K Wᵀ u is nearest to u.
+    """
+
+    def __init__(self, W: LinearMap, observation: Observation, dimension: int, like: Tensor) -> None:
+        """`like` says on which device, and in which numbers, to keep K."""
+        self.observation = observation
+        unit = torch.eye(dimension, dtype=like.dtype, device=like.device)
+        free = observation.free(unit)
+        squares = observation.free(W.adjoint(W.enter(free))).double()  # P WᵀW P
+        whole = (squares + squares.T) / 2 + observation.seen(unit).double()  # and 1 where nothing moves
+        self._K = observation.free(torch.linalg.solve(whole, free.double()).to(like))
+
+    @classmethod
+    def of(
+        cls, W: LinearMap | None, observation: Observation | None, dimension: int, like: Tensor
+    ) -> FreePart | None:
+        """Return it where there are coordinates and an observation; raise `RunError` where it cannot be had."""
+        if W is None or observation is None:
+            return None
+        if not observation.shared:
+            raise RunError(
+                "coordinates other than plain need the same part of every image to be seen, and here each has "
+                "its own: take one mask for all, or plain coordinates"
+            )
+        if dimension > LARGEST_FREE:
+            raise RunError(
+                f"where a part of the image is seen, coordinates other than plain go up to {LARGEST_FREE:,} "
+                f"dimensions, and these data have {dimension:,}: take plain coordinates"
+            )
+        return cls(W, observation, dimension, like)
+
+    def move(self, theta: Tensor) -> Tensor:
+        """Return K θ: d×n → d×n. What is observed does not move by a bit."""
+        return self.observation.free(self._K @ theta)
 
 
 class QuickGram:

@@ -20,7 +20,7 @@ from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
 from cswf_core.flow.memory import Budget
 from cswf_core.flow.particles import INSIDE, Particles
 from cswf_core.flow.settings import Parts, Settings
-from cswf_core.flow.stage_coordinates import StageCoordinates
+from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
 from cswf_core.flow.step import displacements
 from cswf_core.flow.target import FitsOfRows
 from cswf_core.flow.transport import Fits, Place, StepTables
@@ -155,6 +155,8 @@ class SavedFlow:
         self.stages = parts.schedule.stages(space, parts.projection)
         self.size = GROUP[like.device.type]
         self._budget = Budget.whole(like.device)
+        self._free = lru_cache(maxsize=1)(self._free_part)
+        """How x may move in W, by what is observed."""
 
     @property
     def at_once(self) -> int:
@@ -221,12 +223,18 @@ class SavedFlow:
 
         @lru_cache(maxsize=1)
         def coordinates(observation: Observation | None) -> StageCoordinates:
-            return StageCoordinates(stage, self.space, observation, amplifier, like, self.fitted.W)
+            W, free = self.fitted.W, self._free(observation)
+            return StageCoordinates(
+                self.space, observation, amplifier, like, upsampling=stage.upsampling, W=W, free=free
+            )
 
         for group in groups:
             group.particles.enter(coordinates(group.observation))
         own = coordinates(groups[0].observation)
         return DirectionSampler.of_stage(stage, own, self.parts, self.length, like)
+
+    def _free_part(self, observation: Observation | None) -> FreePart | None:
+        return FreePart.of(self.fitted.W, observation, self.space.dimension, self.like)
 
     def _directions(self, sampler: DirectionSampler, stage: int, key: int) -> list[Directions]:
         """Return those directions of a step that have tables."""

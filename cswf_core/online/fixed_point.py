@@ -128,7 +128,7 @@ class FixedPoint:
         W are the flow's coordinates in float64.
         """
         coordinates = sampler.coordinates
-        exact = StageCoordinates(sampler.stage, coordinates.full, W=W)
+        exact = StageCoordinates(coordinates.full, upsampling=coordinates.upsampling, W=W)
         theta = exact.of_pixels(batch.projection.dense().double().T).T
         if batch.scale is not None:
             theta = theta * batch.scale.double()

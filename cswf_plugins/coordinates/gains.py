@@ -26,7 +26,10 @@ class WithGains(Coordinates):
     )
 
     def gains(self, variances: Tensor) -> Tensor:
-        """Return (v + floor·mean v)^(−a/2) for variances v, scaled to Σ gain² v = Σ v: d → d; 1 if nothing varies."""
+        """Return (v + floor·mean v)^(−a/2) for variances v, scaled to Σ gain² v = Σ v: d → d.
+
+        If nothing varies, gains are 1.
+        """
         mean = variances.mean()
         gains = (variances + self.floor * mean).pow(-self.exponent / 2)
         total = (gains.square() * variances).mean() / mean

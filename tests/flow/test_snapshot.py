@@ -51,7 +51,7 @@ KINDS = {
     "carried": {"condition": Mask(held_out=3, completions=2, carried=True)},
     "whitened": {"coordinates": Whitened(), "gaussian": True},
     "whitened, mask": {"coordinates": Whitened(), "condition": Mask(amplifier=2.0)},
-    "whitened, masks": {"coordinates": Whitened(), "condition": Mask(hidden="boxes", masks="each")},
+    "whitened, a mask": {"coordinates": Whitened(), "condition": Mask(hidden="left")},
     "whitened, clip": {"coordinates": Whitened(), "clip": 0.7},
     "whitened, sets": {"coordinates": Whitened(), "condition": OneHot(), "sets": 2, "gaussian": True},
     "whitened, entropy": {

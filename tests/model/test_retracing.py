@@ -42,12 +42,6 @@ KINDS = {
     "whitened": ("digits", *WHITENED),
     "whitened, grids and low rank": ("digits", *WHITENED, GRIDS, "projection=low-rank"),
     "whitened and a mask": ("digits", *WHITENED, "condition={use: mask, hidden: bottom}", *PATCHES),
-    "whitened and a mask for each": (
-        "digits",
-        *WHITENED,
-        "condition={use: mask, hidden: boxes, masks: each}",
-        *PATCHES,
-    ),
     "whitened and clipped": ("digits", *WHITENED, "particles.clip=0.9", *PATCHES),
     "whitened, and directions of the data": ("digits", *WHITENED, "projection=data-covariance"),
     "whitened, and pieces of the data": (

@@ -60,7 +60,7 @@ def discover(load: str | None = None, plugins_dir: Path | None = None) -> Regist
 def test_built_ins_come_through_the_door(registry):
     owners = {(p.owner.kind, p.owner.name): p.owner.distribution for p in registry.plugins}
     assert owners["projection", "uniform"] == "cswf"
-    kinds = {"projection", "cdf", "condition", "schedule", "dataset", "metric", "observer"}
+    kinds = {"projection", "cdf", "condition", "schedule", "coordinates", "dataset", "metric", "observer"}
     assert {kind for kind, _ in owners} == kinds
     assert not registry.broken
 
