@@ -292,10 +292,9 @@ def _launch(
         nothing if below_p is None else below_p, nothing if q is None else q.below, *sizes,
         nothing if q is None else q.low, nothing if q is None else q.high, nothing if table is None else table,
         pairs, nothing if out is None else out, 0 if out is None else out.stride(0),
-        nothing if squares is None else squares, float(tail), counts, composes, looks_up, tail > 0, grouped, noisy,
-        bins,
-        bins.bit_length(), max(256, min(MOST_AT_ONCE, triton.next_power_of_2(n))), WARPS * 32, nothing.is_cuda,
-        num_warps=WARPS,
+        nothing if squares is None else squares, float(tail), counts, composes, looks_up, tail > 0, grouped,
+        noisy, bins, bins.bit_length(), max(256, min(MOST_AT_ONCE, triton.next_power_of_2(n))), WARPS * 32,
+        nothing.is_cuda, num_warps=WARPS,
     )  # fmt: skip
 
 
