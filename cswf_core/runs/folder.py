@@ -35,7 +35,7 @@ FILES = (
 
 FOLDERS = {
     "checkpoints": ("manifest.json", "step-*.safetensors", ".*.part"),
-    "model": ("model.json", "tables-*.safetensors", ".*.part"),
+    "model": ("model.json", "fitted.safetensors", "tables-*.safetensors", ".*.part"),
 }
 """Folders that a run makes, with the names of the files in them."""
 

@@ -334,6 +334,8 @@ def write_scores(directory: RunFolder, evaluated: Evaluation) -> dict[str, Any]:
 
 def settle(folder: RunFolder) -> None:
     """Do what a kill right after a run's end has left undone: one checkpoint instead of two, and the page."""
+    with suppress(RunError), folder.held():  # the run itself may be about to end
+        remove_parts(folder.path)
     with suppress(RunError):
         CheckpointFolder(folder.file("checkpoints")).keep_newest()
     if not folder.file("report.html").exists():

@@ -79,16 +79,12 @@ CASES = {
     "entropy and bins to fill": {"entropy": 1e-4, "bin_width": 1 / 64},
     "bins to fill, a mask and an amplifier": {"condition": Mask(amplifier=2.0), "bin_width": 1 / 64},
     "whitened": {"coordinates": Whitened(exponent=0.5), "bin_width": 1 / 64, "gaussian": True},
-    "whitened, a mask and an amplifier": {
+    "whitened, a mask, an amplifier and tails": {
         "coordinates": Whitened(exponent=0.5),
         "condition": Mask(amplifier=2.0),
-        "bin_width": 1 / 64,
-    },
-    "whitened, labels, entropy and tails": {
-        "coordinates": Whitened(exponent=0.5),
-        "condition": OneHot(amplifier=3.0),
         "cdf": Histogram(bins=256, tail=0.1),
         "entropy": 1e-4,
+        "bin_width": 1 / 64,
     },
     "counts of the data": {"sets": 2},
     "counts, labels and bins to fill": {"condition": OneHot(amplifier=3.0), "bin_width": 1 / 64, "sets": 1},

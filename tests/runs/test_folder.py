@@ -8,6 +8,15 @@ from cswf_core.errors import RunError
 from cswf_core.runs.folder import RunFolder
 
 
+def test_what_a_run_leaves_is_removed_with_its_model(tmp_path):
+    (tmp_path / "model").mkdir()
+    for name in ("run.json", "model/model.json", "model/fitted.safetensors", "model/tables-0.safetensors"):
+        (tmp_path / name).touch()
+    (tmp_path / "mine.txt").touch()
+    RunFolder(tmp_path).clear()
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine.txt"]
+
+
 def test_a_folder_with_something_in_it_is_refused_unless_forced(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "run.json").write_text("{}")
