@@ -42,10 +42,10 @@ def moments(features: Tensor) -> Moments:
 def frechet_distance(p: Moments, q: Moments) -> float:
     """Return |μ_p − μ_q|² + tr(Σ_p + Σ_q − 2 (Σ_p Σ_q)^½).
 
-    With Σ_p = A Aᵀ, Σ_p Σ_q has the eigenvalues of the symmetric Aᵀ Σ_q A besides 0, so the trace of its root is
-    the sum of their roots; nothing complex arises, also where a covariance is singular. A has a column for each
-    eigenvalue of Σ_p above rounding: few, where there are few samples. Rounding may leave eigenvalues of the
-    product just below 0, which count as 0.
+    With Σ_p = A Aᵀ, Σ_p Σ_q has the eigenvalues of the symmetric Aᵀ Σ_q A besides 0, so the trace of its root
+    is the sum of their roots; nothing complex arises, also where a covariance is singular. A has a column for
+    each eigenvalue of Σ_p above rounding: few, where there are few samples. Rounding may leave eigenvalues of
+    the product just below 0, which count as 0.
     """
     values, vectors = torch.linalg.eigh(p.covariance)
     some = values > values[-1] * len(values) * torch.finfo(values.dtype).eps

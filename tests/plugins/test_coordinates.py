@@ -10,12 +10,15 @@ from cswf_core.interfaces import Dataset, Key, Space
 from cswf_core.recipe import build_flow, load_recipe
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.coordinates import principal
 from cswf_plugins.coordinates.plain import Plain
+from cswf_plugins.coordinates.principal import Principal
 from cswf_plugins.coordinates.whitened import Whitened, cosines
 from tests.conftest import random_data, small_flow
 
 SPACES = [Space((3, 6, 5)), Space((1, 4, 7)), Space((2, 1, 5)), Space((3, 1, 1)), Space((1, 1, 1))]
 EXPONENTS = [0.0, 0.5, 1.0]
+KINDS = pytest.mark.parametrize("kind", [Whitened, Principal], ids=lambda kind: kind.__name__)
 
 
 def smooth(space: Space, n: int = 400, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -41,8 +44,9 @@ def basis(W) -> torch.Tensor:
 
 @pytest.mark.parametrize("exponent", EXPONENTS)
 @pytest.mark.parametrize("space", SPACES, ids=str)
-def test_w_has_an_inverse_and_the_transpose_it_says(space, exponent):
-    W, d = Whitened(exponent=exponent).fit(space, smooth(space)), space.dimension
+@KINDS
+def test_w_has_an_inverse_and_the_transpose_it_says(kind, space, exponent):
+    W, d = kind(exponent=exponent).fit(space, smooth(space)), space.dimension
     enter, leave, adjoint = (matrix(each, d) for each in (W.enter, W.leave, W.adjoint))
     torch.testing.assert_close(leave @ enter, torch.eye(d).double(), atol=1e-10, rtol=0)
     torch.testing.assert_close(adjoint, enter.T, atol=1e-12, rtol=1e-12)
@@ -77,6 +81,27 @@ def test_variances_become_their_power_and_keep_their_sum(space, exponent):
     torch.testing.assert_close(W.enter(x).var(dim=1).sum(), x.var(dim=1).sum())
 
 
+@pytest.mark.parametrize("exponent", EXPONENTS)
+def test_principal_components_stay_uncorrelated_and_their_variances_become_a_power(exponent):
+    space = SPACES[1]
+    x = smooth(space)
+    before, axes = torch.linalg.eigh(torch.cov(x))
+    W = Principal(exponent=exponent, floor=1e-12).fit(space, x)
+    after = axes.T @ torch.cov(W.enter(x)) @ axes
+    wanted = before ** (1 - exponent)
+    torch.testing.assert_close(after, torch.diag(wanted * before.sum() / wanted.sum()), atol=1e-8, rtol=1e-6)
+
+
+def test_principal_components_are_for_points_too_and_up_to_a_size(monkeypatch):
+    flow = small_flow(random_data(), coordinates=Principal())
+    assert torch.isfinite(flow.run().x).all()
+    with pytest.raises(DataError, match="two data or more"):
+        Principal().fit(Space((3,)), torch.zeros(3, 1))
+    monkeypatch.setattr(principal, "LARGEST", 4)
+    with pytest.raises(DataError, match=r"go up to 4 dimensions, and these data have 5; take whitened"):
+        small_flow(random_data(), coordinates=Principal())
+
+
 def test_the_floor_keeps_what_hardly_varies_from_being_blown_up():
     space = Space((1, 4, 4))
     x = smooth(space)
@@ -101,10 +126,11 @@ def test_exponent_0_is_plain_up_to_rounding(space):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_map_made_of_its_tensors_is_the_same(dtype):
+@KINDS
+def test_a_map_made_of_its_tensors_is_the_same(kind, dtype):
     space = SPACES[0]
     x = smooth(space, dtype=dtype)
-    plugin = Whitened(exponent=0.8)
+    plugin = kind(exponent=0.8)
     W = plugin.fit(space, x)
     again = plugin.of_tensors(space, {name: part.clone() for name, part in W.tensors().items()}, x)
     tolerance = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-12, "atol": 1e-12}
@@ -123,13 +149,14 @@ def test_coloured_noise_has_the_variances_of_the_data():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("exponent", EXPONENTS)
-def test_images_that_are_all_alike_are_left_as_they_are(exponent, dtype):
+@KINDS
+def test_images_that_are_all_alike_are_left_as_they_are(kind, exponent, dtype):
     space = SPACES[0]
     x = torch.full((space.dimension, 20), 0.25, dtype=dtype)
-    W = Whitened(exponent=exponent).fit(space, x)
+    W = kind(exponent=exponent).fit(space, x)
     torch.testing.assert_close(W.enter(x), x)
     torch.testing.assert_close(W.leave(x), x)
-    flow = small_flow(Dataset(x=x, space=space), coordinates=Whitened(exponent=exponent), dtype=dtype)
+    flow = small_flow(Dataset(x=x, space=space), coordinates=kind(exponent=exponent), dtype=dtype)
     assert torch.isfinite(flow.run().x).all()
 
 
