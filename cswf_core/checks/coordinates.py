@@ -58,10 +58,8 @@ class CheckedCoordinates(Adapter, Coordinates):
         x, theta = (draw.normal(space.dimension, FEW) for _ in range(2))
         parts: dict[str, Tensor] = {}
         for name, vectors in (("enter", x), ("adjoint", theta)):
-            with calling(self.owner, name):
-                parts[name] = self._finite(self._like(getattr(answer, name)(vectors), name, x), name)
-        with calling(self.owner, "leave"):
-            back = self._finite(self._like(answer.leave(parts["enter"]), "leave", x), "leave")
+            parts[name] = self._product(answer, name, vectors)
+        back = self._product(answer, "leave", parts["enter"])
         lost = float((torch.linalg.vector_norm(back - x, dim=0) / torch.linalg.vector_norm(x, dim=0)).max())
         if lost > TOLERANCE:
             raise self._fault("leave", "what `enter` was given", f"vectors {lost:.3g} of their length apart")
@@ -69,4 +67,16 @@ class CheckedCoordinates(Adapter, Coordinates):
         size = (theta.abs() * parts["enter"].abs()).sum(dim=0)
         if bool(((seen - meant).abs() > TOLERANCE * size).any()):
             raise self._fault("adjoint", "Wᵀθ, with Wᵀθ·x = θ·Wx", "another vector")
+        if answer.coloured(x[:, :0]) is not None:
+            self._product(answer, "coloured", x)
         return answer
+
+    def _product(self, linear: LinearMap, method: str, vectors: Tensor) -> Tensor:
+        """Return what a method makes of vectors (d×n), if it leaves these as they are: d×n."""
+        own = vectors.clone()
+        with calling(self.owner, method):
+            answer = getattr(linear, method)(own)
+        product = self._finite(self._like(answer, method, vectors), method)
+        if not torch.equal(own, vectors):
+            raise self._fault(method, "a new tensor", "the one it was given, changed")
+        return product

@@ -150,7 +150,7 @@ class Flow:
             """The coordinates w = W x that steps are taken in; None: the data's own."""
             self.gaussian: Gaussian | None = None
             """What particles begin as, if that is fitted to the data; None: noise, or `start`."""
-            if self.settings.gaussian and start is None:
+            if self.settings.gaussian:
                 self.gaussian = fit_gaussian(self.balanced_data, parts, self.settings, self._data_x, self.W)
             self.particles, self.observation = first_particles(
                 data, parts, self.settings, start, self.device, self.gaussian

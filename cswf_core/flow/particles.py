@@ -81,6 +81,9 @@ class Particles:
         """Begin a stage."""
         self._coordinates = coordinates
         self._z = coordinates.enter(self._x)
+        if not coordinates.own:  # W may return what it was given, or a view of it
+            shared = self._z.untyped_storage().data_ptr() == self._x.untyped_storage().data_ptr()
+            self._z = self._z.clone() if shared else self._z.contiguous()
         follows = coordinates.own or coordinates.reversible or self.clip is not None
         self._sum = None if follows else torch.zeros_like(self._z)
 
@@ -168,7 +171,7 @@ class Particles:
 
 
 def mean_length(x: Tensor, W: LinearMap | None = None) -> float:
-    """Return the mean length of samples x (d×n) in coordinates W, in which moves are measured."""
+    """Return the mean length of samples x (d×n) in coordinates W, in which moves are measured as well."""
     total = torch.zeros((), dtype=torch.float64, device=x.device)
     for part in torch.split(x, KEYED, dim=1):
         lengths: Tensor = torch.linalg.vector_norm(part if W is None else W.enter(part), dim=0)
@@ -193,6 +196,11 @@ def first_particles(
     count = settings.count if settings.count is not None else len(data)
     start = check_start(start, data)
     if start is not None:
+        if gaussian is not None:
+            raise RunError(
+                "the data's source says where particles begin, and they cannot begin as a Gaussian too: leave "
+                f"out the {settings.called('start')}"
+            )
         x, conditions = start.x.to(like, copy=True), start.conditions
     else:
         shape = (data.space.dimension, count + settings.offline)
@@ -206,10 +214,10 @@ def first_particles(
         x = noise * settings.scale if gaussian is None else gaussian.of_noise(noise, labels)
     conditions = conditions.to(device, settings.dtype)
     if not bool(torch.isfinite(x).all()):
-        raise RunError(
-            "particles do not begin with finite numbers: lower the "
-            f"{settings.called('scale')}, which is {settings.scale:g}"
-        )
+        remedy = f"lower the {settings.called('scale')}, which is {settings.scale:g}"
+        if gaussian is not None:
+            remedy = f"leave out the {settings.called('start')}"
+        raise RunError(f"particles do not begin with finite numbers: {remedy}")
     draw = Key(settings.seed, "observation").open(device, settings.dtype)
     observation = parts.condition.observation(data, conditions, draw)
     if observation is not None:

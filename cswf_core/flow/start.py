@@ -43,8 +43,14 @@ class Gaussian:
         settings: Settings,
         labels: Tensor | None = None,
     ) -> Gaussian:
-        """Fit μ and Σ to data x (d×N), with the noise in their bins; with labels (N), μ of each class too."""
+        """Fit μ and Σ to data x (d×N), with the noise in their bins; with labels (N), μ of each class too.
+
+        Fewer than two data for each class, on average, are too few for that: labels then do not count.
+        """
         d, count = x.shape
+        classes = 1 if labels is None else len(torch.unique(labels))
+        if count < 2 * classes:
+            labels, classes = None, 1
         if count < 2:
             raise RunError(f"a covariance needs two data or more: leave out the {settings.called('start')}")
         middle = x.mean(dim=1, keepdim=True, dtype=torch.float64).to(x)
@@ -59,7 +65,7 @@ class Gaussian:
                 )
             return cls(mean, None, W)
         centred = x if labels is None else x - means[:, labels + 1]
-        covariance = moments(centred.T).covariance
+        covariance = moments(centred.T).covariance * ((count - 1) / (count - classes))
         variances = covariance.diagonal()
         variances += bin_width**2 / 12 + RIDGE * variances.mean().clamp_min(torch.finfo(x.dtype).tiny)
         return cls(mean, torch.linalg.cholesky(covariance).to(x))
@@ -77,7 +83,7 @@ class Gaussian:
             return torch.addmm(mean, self.root, noise)
         coloured = None if self.W is None else self.W.coloured(noise)
         assert coloured is not None
-        return coloured.add_(mean)
+        return coloured + mean
 
     def tensors(self) -> dict[str, Tensor]:
         """Return mean and root by name, for saved models."""

@@ -52,7 +52,7 @@ class Coordinates(abc.ABC):
     def of_tensors(self, space: Space, tensors: Mapping[str, Tensor], like: Tensor) -> LinearMap:
         """Return the map that `LinearMap.tensors` was asked of, on the device and in the numbers of `like`.
 
-        Saved models have these tensors in place of the data.
+        Saved models have these tensors in place of the data; learning online needs W in float64.
         """
         del space, tensors, like
         raise NotImplementedError(f"{type(self).__name__} cannot be made of tensors")

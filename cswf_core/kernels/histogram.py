@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.kernels import gpu
-from cswf_core.kernels.rows import Counted, Rows
+from cswf_core.kernels.rows import Counted, Rows, outermost
 
 
 def counted(rows: Rows, bins: int) -> Tensor:
@@ -65,12 +65,13 @@ def _straightened(images: Tensor, edges: Tensor, p: Counted, q: Counted, tail: f
     The tails begin at an edge e of p; beyond, T(z) = T(e) + s (z − e), where s is the mean distance of q's
     values beyond T(e) from there, over that of p's beyond e, values on the inner side counting as 0.
     """
-    below = p.below.double()
-    inner = torch.stack(
-        [(below <= tail * p.count).sum(dim=1) - 1, (below < (1 - tail) * p.count).sum(dim=1)], dim=1
-    )
+    most = outermost(tail, p.count)
+    inner = torch.stack([(p.below <= most).sum(dim=1) - 1, (p.below < p.count - most).sum(dim=1)], dim=1)
+    beyond = p.below.gather(1, inner)
+    beyond[:, 1] = p.count - beyond[:, 1]
     start, image = edges.gather(1, inner), images.gather(1, inner)
-    slope = _beyond(q, image) / _beyond(p, start).clamp_min(torch.finfo(edges.dtype).tiny)
+    mine, theirs = _beyond(p, start), _beyond(q, image)
+    slope = torch.where((beyond > 0) & (mine > 0), theirs / mine, 1.0)  # where nothing is beyond, any would do
     index = torch.arange(edges.shape[1], device=edges.device)
     for side, outside in enumerate((index < inner[:, :1], index > inner[:, 1:])):
         line = image[:, side, None] + slope[:, side, None] * (edges - start[:, side, None])

@@ -86,6 +86,11 @@ class Counted:
     """Whether the values were in half precision, so that what is made of them need not be better."""
 
 
+def outermost(tail: float, count: int) -> int:
+    """Return how many of `count` values the tail of a distribution has on either side, at most."""
+    return int(tail * count)
+
+
 def circle(first: int, like: Tensor) -> Tensor:
     """Return the noise of every value, between −½ and ½: H×n, the same at every step."""
     H, n = like.shape

@@ -9,7 +9,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.errors import RunError
+from cswf_core.errors import PluginError, RunError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Parts
 from cswf_core.flow.start import Gaussian
@@ -41,12 +41,15 @@ class Fitted:
             there = set(facts["parts"])
             W = None
             if W_PART in there:
-                assert parts.coordinates is not None
+                if parts.coordinates is None:
+                    raise RunError(f"{file} has coordinates, and the model's recipe has none: it is damaged")
                 W = parts.coordinates.of_tensors(space, _part(tensors, W_PART), like)
             own = _part(tensors, GAUSSIAN)
             gaussian = Gaussian.of_tensors(own, W, like) if GAUSSIAN in there else None
         except (KeyError, TypeError) as error:
             raise RunError(f"{file} is damaged: it lacks {error}") from None
+        except PluginError as error:
+            raise RunError(f"{file} is damaged, or of another version of a plugin: {error}") from None
         if gaussian is not None and len(gaussian.mean) != space.dimension:
             raise RunError(f"{file} is damaged: its Gaussian is not one of {space.dimension} dimensions")
         return cls(W, gaussian)

@@ -5,8 +5,8 @@ drawn evenly in pixels hardly sees those. W takes an image to its principal colo
 the orthonormal DCT, multiplies each with a gain, and goes back: W = Bᵀ diag(gain) B with B orthonormal. For a
 variance v of the data, gain = (v + floor·mean v)^(−a/2), times a number that keeps the total variance. At a = 0
 nothing changes, at a = 1 all variances are equal.
-Cost: when the flow begins, the DCT of all data; when a stage begins and ends, that of data and particles; where
-a part of the image is seen, that of the particles at every step.
+Cost: when the flow begins, the DCT of all data; when a stage begins and ends, that of data and particles. Where
+a part of the image is seen, a d×d matrix when the flow begins, and a product with one at every step.
 When not to use it: for points, which have no frequencies. With a near 1, noise counts as much as structure.
 """
 

@@ -8,8 +8,10 @@ import torch
 
 from cswf_core import checks
 from cswf_core.errors import DataError, PluginError
-from cswf_core.interfaces import Coordinates, LinearMap, Owner, Space
+from cswf_core.interfaces import Coordinates, Dataset, Key, LinearMap, Owner, Space
+from cswf_plugins.conditions.mask import Mask
 from cswf_plugins.coordinates.whitened import Whitened
+from cswf_plugins.projections.uniform import Uniform
 from tests.conftest import random_data, small_flow
 
 MINE = Owner("coordinates", "mine", "acme-plugins", "1.2")
@@ -145,3 +147,19 @@ def test_a_map_that_no_tensors_make_is_named():
     adapter, W, space, x = adapted(nothing())
     with pytest.raises(PluginError, match="of_tensors must return a LinearMap, got None"):
         adapter.tensors_of(W, space, x)
+
+
+def test_a_map_that_changes_what_it_is_given_is_refused():
+    refused(
+        "enter must return a new tensor, got the one it was given, changed",
+        mixing(enter=lambda _, x: x.mul_(2)),
+    )
+
+
+def test_a_map_that_returns_what_it_is_given_moves_nothing_twice():
+    """Where a part is seen, x stays as it was on entering, while z moves."""
+    same = {name: (lambda _, x: x) for name in ("enter", "leave", "adjoint")}
+    data = Dataset(x=Key(1, "x").open(dtype=torch.float64).normal(12, 40), space=Space((1, 4, 3)))
+    parts = {"condition": Mask(hidden="bottom"), "projection": Uniform()}
+    one, other = (small_flow(data, coordinates=c, **parts).run() for c in (mixing(**same), None))
+    torch.testing.assert_close(one.x, other.x, atol=1e-10, rtol=0)

@@ -114,13 +114,6 @@ def test_seen_pixels_are_in_place():
     assert torch.equal(flow.particles.x[~mask], begun(data, condition=Mask(), count=40).particles.x[~mask])
 
 
-def test_a_start_of_the_data_set_s_own_comes_first():
-    data = correlated()
-    flow = begun(data, start=attrs.evolve(data, x=data.x + 1))
-    assert flow.gaussian is None
-    assert torch.equal(flow.particles.x, data.x + 1)
-
-
 def test_a_large_space_needs_coordinates_that_know_the_covariance(monkeypatch):
     monkeypatch.setattr("cswf_core.flow.start.LARGEST", IMAGES.dimension - 1)
     data = Dataset(x=smooth(IMAGES), space=IMAGES)
@@ -172,3 +165,16 @@ def test_a_recipe_can_ask_for_it(monkeypatch):
     monkeypatch.setattr("cswf_core.flow.start.LARGEST", 63)
     with pytest.raises(RunError, match=r"as whitened, or another start \(particles\.start\)"):
         build_flow(recipe, device="cpu")
+
+
+def test_few_data_of_each_class_do_not_become_particles_themselves():
+    data = attrs.evolve(
+        correlated(n=10), conditions=Conditions(labels=torch.arange(10)), classes=tuple("abcdefghij")
+    )
+    x = begun(data, condition=OneHot(), count=200).particles.x
+    assert float(torch.cdist(x.T, data.x.T).amin(dim=1).median()) > 0.1
+
+
+def test_a_source_that_says_where_particles_begin_and_a_gaussian_are_refused():
+    with pytest.raises(RunError, match=r"leave out the start \(particles\.start\)"):
+        build_flow(load_recipe("toy-joint", ["particles.start=gaussian"]), device="cpu")

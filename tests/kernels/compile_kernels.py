@@ -19,7 +19,7 @@ TRANSPORT = {
     "values": HALF, "stride": "i32", "n": "i32", "first_row": "i32", "low_at": REAL, "high_at": REAL,
     "groups": "*u8", "offsets": REAL, "group_count": "i32", "noises": REAL, "below_p": WHOLE, "below_q": WHOLE,
     "M": "i32", "N": "i32", "low_q": REAL, "high_q": REAL, "table": HALF, "pairs": WHOLE, "out": HALF,
-    "out_stride": "i32", "squares": REAL, "tail": "fp32",
+    "out_stride": "i32", "squares": REAL, "most": "i32",
 }  # fmt: skip
 ADDED = [{"GROUPED": grouped, "NOISY": noisy} for grouped in (False, True) for noisy in (False, True)]
 SHARED = {"80": 163 * 1024, "90": 227 * 1024, "120": 99 * 1024}

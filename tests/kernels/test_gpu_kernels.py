@@ -11,6 +11,7 @@ from tests.kernels.interpreted import DEVICE
 from tests.processes import PYTHON, completed
 
 from cswf_core.kernels import blocks, philox  # isort: skip
+from cswf_core.interfaces import Key
 from cswf_core.kernels import histogram as plain
 from cswf_core.kernels.gpu import histogram, products
 from cswf_core.kernels.gpu.philox import drawn
@@ -77,6 +78,19 @@ def test_transport_is_the_same_to_rounding_and_in_one_go_to_the_bit(form, dtype,
     torch.testing.assert_close(squares.cpu(), sums, atol=0, rtol=max(tolerance, 1e-4))
     assert torch.equal(histogram.displaced(p, data, tail), squares)
     assert torch.equal(p.values, out)
+
+
+@pytest.mark.parametrize("share", [1e-6, 0.1])
+def test_tails_are_finite_where_ends_are_wider_than_the_values(share):
+    """As on CUDA with labels, whose ends are those of all offsets: the outermost bins are empty."""
+    p, q = (Rows.of(Key(i, "wide").open().normal(3, 50).to(DEVICE)) for i in (1, 2))
+    p.values[:, :20] = p.values[:, :1]  # and one bin has more than a tail
+    p, q = (Rows(r.values, r.low - 3, r.high + 2) for r in (p, q))
+    mine, data = counts(p, q)
+    table = histogram.composed(mine, data, share)
+    assert float(table.abs().max()) < 10
+    there = [plain.Counted(c.below.cpu(), c.count, c.low.cpu(), c.high.cpu()) for c in (mine, data)]
+    torch.testing.assert_close(table.cpu(), plain.composed(*there, share), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("values", [torch.ones(2, 40), torch.tensor([[3.0], [-1.0]])])

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from cswf_core.kernels.rows import STRIDES, Counted, Rows
+from cswf_core.kernels.rows import STRIDES, Counted, Rows, outermost
 
 MOST_AT_ONCE = 4096
 """Values that a program works on at a time."""
@@ -132,7 +132,7 @@ def _lower_slope(before, below_q, M, N, start, place, width, width_q, B: tl.cons
     inside = tl.load(below_q + 1 + i).to(tl.float32) - under
     part = tl.minimum(tl.maximum(place - i.to(tl.float32), 0.0), 1.0)
     theirs = tl.sum(part * (under + part * inside / 2), 0)
-    return theirs * width_q / N / tl.maximum(mine * width / M, 1e-30)
+    return tl.where(mine * width > 0, theirs * width_q / N / tl.maximum(mine * width / M, 1e-30), 1.0)
 
 
 @triton.jit
@@ -145,18 +145,18 @@ def _upper_slope(before, below_q, M, N, start, place, width, width_q, B: tl.cons
     inside = tl.load(below_q + 1 + i).to(tl.float32) - under
     part = tl.minimum(tl.maximum(place - i.to(tl.float32), 0.0), 1.0)
     theirs = tl.sum((1 - part) * (N - under - (1 + part) * inside / 2), 0)
-    return theirs * width_q / N / tl.maximum(mine * width / M, 1e-30)
+    return tl.where(mine * width > 0, theirs * width_q / N / tl.maximum(mine * width / M, 1e-30), 1.0)
 
 
 @triton.jit
 def _compose_row(
-    before, below_q, M, N, low_p, high_p, low_q, high_q, table, tail,
+    before, below_q, M, N, low_p, high_p, low_q, high_q, table, most,
     TAILED: tl.constexpr, B: tl.constexpr, ROUNDS: tl.constexpr,
 ):  # fmt: skip
     """Write T(e) − e at p's edges e, twice each: at the end of one pair and the beginning of the next.
 
     `before` are the counts below the first B edges; below the last, there are M. See `histogram.composed` for
-    the straight lines in the tails.
+    the straight lines in the tails, which have `most` values each, at most.
     """
     ratio = N.to(tl.float64) / M.to(tl.float64)
     i = tl.arange(0, B)
@@ -165,9 +165,8 @@ def _compose_row(
     last = _image(below_q, M.to(tl.float64) * ratio, N, low_q, high_q, B, ROUNDS)
     if TAILED:
         width_q = (high_q - low_q) / B
-        level = tail * M.to(tl.float64)
-        first = tl.sum(tl.where(before.to(tl.float64) <= level, 1, 0), 0) - 1
-        end = tl.sum(tl.where(before.to(tl.float64) < M.to(tl.float64) - level, 1, 0), 0)
+        first = tl.sum(tl.where(before <= most, 1, 0), 0) - 1
+        end = tl.sum(tl.where(before < M - most, 1, 0), 0)
         count = tl.sum(tl.where(i == first, before, 0), 0)
         left = _image(below_q, count.to(tl.float64) * ratio, N, low_q, high_q, B, ROUNDS)
         count = tl.where(end == B, M, tl.sum(tl.where(i == end, before, 0), 0))
@@ -227,10 +226,10 @@ def _look_up_row(
     return tl.sum(total)
 
 
-@triton.jit(do_not_specialize=["M", "N", "first_row", "tail"])
+@triton.jit(do_not_specialize=["M", "N", "first_row", "most"])
 def _transport(
     values, stride, n, first_row, low_at, high_at, groups, offsets, group_count, noises,
-    below_p, below_q, M, N, low_q, high_q, table, pairs, out, out_stride, squares, tail,
+    below_p, below_q, M, N, low_q, high_q, table, pairs, out, out_stride, squares, most,
     COUNTS: tl.constexpr, COMPOSES: tl.constexpr, LOOKS_UP: tl.constexpr, TAILED: tl.constexpr,
     GROUPED: tl.constexpr, NOISY: tl.constexpr, B: tl.constexpr, ROUNDS: tl.constexpr,
     BLOCK: tl.constexpr, THREADS: tl.constexpr, SHARED: tl.constexpr,
@@ -262,7 +261,7 @@ def _transport(
         theirs = below_q + h.to(tl.int64) * (B + 1)
         low_of_q, high_of_q = tl.load(low_q + h), tl.load(high_q + h)
         at = table + h.to(tl.int64) * (2 * B + 2)
-        _compose_row(before, theirs, M, N, low, high, low_of_q, high_of_q, at, tail, TAILED, B, ROUNDS)
+        _compose_row(before, theirs, M, N, low, high, low_of_q, high_of_q, at, most, TAILED, B, ROUNDS)
         tl.debug_barrier()
     if LOOKS_UP:
         target = out + h.to(tl.int64) * out_stride
@@ -292,9 +291,9 @@ def _launch(
         nothing if below_p is None else below_p, nothing if q is None else q.below, *sizes,
         nothing if q is None else q.low, nothing if q is None else q.high, nothing if table is None else table,
         pairs, nothing if out is None else out, 0 if out is None else out.stride(0),
-        nothing if squares is None else squares, float(tail), counts, composes, looks_up, tail > 0, grouped,
-        noisy, bins, bins.bit_length(), max(256, min(MOST_AT_ONCE, triton.next_power_of_2(n))), WARPS * 32,
-        nothing.is_cuda, num_warps=WARPS,
+        nothing if squares is None else squares, outermost(tail, sizes[0]),
+        counts, composes, looks_up, tail > 0, grouped, noisy, bins, bins.bit_length(),
+        max(256, min(MOST_AT_ONCE, triton.next_power_of_2(n))), WARPS * 32, nothing.is_cuda, num_warps=WARPS,
     )  # fmt: skip
 
 
