@@ -98,14 +98,11 @@ class Directions:
         if width == 0:
             return None
         both = self.condition is not None and self.condition.dequantised
-        if coordinates.W is None:
-            if both:
+        stretches = coordinates.observation is not None and coordinates.amplifier != 1
+        if coordinates.W is None and (both or not stretches):
+            if both or self.length is None:
                 return self.projection.dense().new_full((self.count,), width)
-            if coordinates.observation is None or coordinates.amplifier == 1:
-                like = self.projection.dense()
-                return (
-                    like.new_full(like.shape[:1], width) if self.length is None else width * self.length[:, 0]
-                )
+            return width * self.length[:, 0]
         t = self.projection.dense().T
         pixels = stretched(coordinates.of_pixels(t), coordinates.observation, coordinates.amplifier)
         lengths: Tensor = torch.linalg.vector_norm(pixels, dim=0)

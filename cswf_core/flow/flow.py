@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import attrs
 import torch
@@ -27,8 +27,8 @@ from torch import Tensor
 from cswf_core.checks import calling, check_dataset
 from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.cuda import plan_for
 from cswf_core.flow.directions import DirectionSampler
+from cswf_core.flow.learning import DataCounts, Learner
 from cswf_core.flow.memory import Budget, fitting
 from cswf_core.flow.particles import (
     Particles,
@@ -39,7 +39,7 @@ from cswf_core.flow.particles import (
     originals,
     refuse_in_strata,
 )
-from cswf_core.flow.plan import Move, Plan, StageSetup
+from cswf_core.flow.plan import ExactPlan, Move, Plan, StageSetup
 from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stability import FIXED_FROM, SafeStep, Speeds, Step, overflow, refuse_runaway, safe_step
@@ -47,53 +47,12 @@ from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
 from cswf_core.flow.start import Gaussian
 from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State  # what iterating yields
-from cswf_core.flow.target import StageCounts
 from cswf_core.interfaces import Conditions, Dataset, Key, Owner, Stage
+from cswf_core.kernels import gpu
 from cswf_core.plugins import watching
 
 READ_EVERY = 64
 """Steps of a stage after which a GPU's numbers are read, to see whether the flow runs away."""
-
-SamplerOfStage = Callable[[int], DirectionSampler]
-"""The number of a stage → what draws its directions."""
-
-
-class DataCounts(Protocol):
-    """Counts of all data along the directions of a flow, to be kept in a file."""
-
-    samples: int
-    """How many samples have been counted."""
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the counts by name."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return a few numbers that belong to them."""
-
-
-class Learner(Protocol):
-    """The part of a flow that learns from data as they come: it counts them, and refuses others."""
-
-    cohorts: list[int]
-    """How many particles there are after each data set that has come."""
-
-    def dataset(self, samples: object, labels: object, like: Dataset) -> Dataset:
-        """Return samples as a data set of the kind of `like`: they may be one, or images, or points."""
-
-    def admit(self, new: Dataset) -> Dataset:
-        """Return new data with the numbers that their classes have here; refuse what does not fit."""
-
-    def take_in(self, data: Dataset) -> None:
-        """Have data counted before the next step."""
-
-    def count(self, samplers: SamplerOfStage) -> DataCounts:
-        """Count the data that wait for it, and return the counts of all data."""
-
-    def stage(self, index: int, sampler: DirectionSampler, samplers: SamplerOfStage) -> StageCounts:
-        """Return the counts of all data along a stage's directions."""
-
-    def new_particles(self, new: Dataset, like: Tensor) -> tuple[Tensor, Conditions]:
-        """Return X₀ (d×m) and Y₀ of the particles that come with new data, which have been taken in."""
 
 
 class Online(Protocol):
@@ -498,3 +457,12 @@ class Flow:
         here = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
         with fitting(self.device, self.data.space.dimension, M, len(self.data), remedy), here:
             yield
+
+
+def plan_for(settings: Settings, device: torch.device) -> type[Plan]:
+    """Return the plan in half precision if that is wanted and can be had; float64 stays what it is."""
+    if not (settings.half and settings.dtype == torch.float32 and gpu.usable(device)):
+        return ExactPlan
+    from cswf_core.flow.cuda.plan import HalfPlan  # needs Triton
+
+    return HalfPlan

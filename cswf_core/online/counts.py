@@ -18,7 +18,7 @@ from torch import Tensor
 from cswf_core.checks import CheckedCDF
 from cswf_core.errors import RunError
 from cswf_core.flow.directions import DirectionSampler
-from cswf_core.flow.flow import SamplerOfStage
+from cswf_core.flow.learning import SamplerOfStage
 from cswf_core.flow.memory import batches
 from cswf_core.flow.target import CountedTarget, StageCounts
 from cswf_core.interfaces import Dataset, LinearMap, Stage

@@ -12,7 +12,8 @@ from torch import Tensor
 from cswf_core.checks import check_dataset, short
 from cswf_core.errors import DataError, RoomError, RunError
 from cswf_core.flow.directions import DirectionSampler
-from cswf_core.flow.flow import Flow, SamplerOfStage
+from cswf_core.flow.flow import Flow
+from cswf_core.flow.learning import SamplerOfStage
 from cswf_core.flow.particles import normal
 from cswf_core.flow.start import Gaussian
 from cswf_core.flow.target import StageCounts

@@ -26,40 +26,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Literal
 
 import attrs
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Draw, ProjectionSampler, Space, parameter
-from cswf_plugins.projections.patches import around, covers, embed, embed_at
+from cswf_plugins.projections.patches import around, covers, embed, embed_at, faded
 
 POWER = 0.5
 """Power of the number of paths that is a stack of convolutions."""
 
 UNITS = 10
 """Units that the released code takes from each network."""
-
-
-@lru_cache
-def window(layers: int, power: float) -> NDArray[np.float64]:
-    """Return the standard deviation of a filter's entries along one axis: 2L+1 numbers, the largest is 1."""
-    paths = np.ones(1)
-    for _ in range(layers):
-        paths = np.convolve(paths, np.ones(3))
-    deviations: NDArray[np.float64] = (paths / paths.max()) ** power
-    return deviations
-
-
-@lru_cache
-def window_on(layers: int, power: float, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Keep the window on its device: a copy there at every step would make it wait."""
-    return torch.from_numpy(window(layers, power)).to(device, dtype)
 
 
 @attrs.frozen(kw_only=True)
@@ -113,9 +94,8 @@ class ConvStack(ProjectionSampler):
             )
         if self.width is not None and self.patch > 1:
             return self._of_networks(self.width, space, count, draw)
-        line = window_on(self.patch // 2, self.power, draw.device, draw.dtype)
-        filters = draw.normal(count, channels, self.patch, self.patch) * line[:, None] * line
-        return embed(filters, space, self.dilation, draw)
+        filters = draw.normal(count, channels, self.patch, self.patch)
+        return embed(faded(filters, self.power), space, self.dilation, draw)
 
     def together(self, space: Space) -> int:
         """Return the number of directions that share a network; 1 without networks."""

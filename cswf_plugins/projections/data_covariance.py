@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Draw, ProjectionSampler, Space, parameter
-from cswf_plugins.projections.patches import covers, embed, unit
+from cswf_plugins.projections.patches import covers, embed, inverse_root, unit
 
 PATCHES = 200_000
 """Patches that the covariance is taken from, at most."""
@@ -53,14 +53,8 @@ class DataCovariance(ProjectionSampler):
         if not whole and self.patch > min(height, width):
             raise DataError(f"patches of {self.patch} pixels do not fit into a grid of {height}×{width}")
         patches = z.T if whole else _patches(z, space, self.patch)
-        spread = patches - patches.mean(dim=0)
-        covariance = (spread.T @ spread / len(patches)).double()
-        values, vectors = torch.linalg.eigh(covariance)
-        floor = self.ridge * values.mean().clamp_min(torch.finfo(z.dtype).tiny)
-        # The symmetric root is the same on every device; eigenvectors have signs as they please.
-        root = vectors * (values.clamp_min(0) + floor).pow(-self.exponent / 2) @ vectors.T
-        root = root / torch.linalg.matrix_norm(root)  # unit length comes later; this keeps numbers in range
-        return _Fitted(channels=channels, side=None if whole else self.patch, root=root.to(z))
+        root = inverse_root(patches, self.exponent, self.ridge)
+        return _Fitted(channels=channels, side=None if whole else self.patch, root=root)
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -19,9 +19,7 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Draw, Key, Projection, ProjectionSampler, Space, parameter
-from cswf_plugins.projections.conv_stack import window_on
-from cswf_plugins.projections.low_rank import counts
-from cswf_plugins.projections.patches import covers, embed, unit
+from cswf_plugins.projections.patches import counts, covers, embed, faded, inverse_root, unit
 
 PIECES = 50_000
 """Pieces that the covariance is taken from."""
@@ -75,13 +73,10 @@ class Exemplars(ProjectionSampler):
         of = self.of.fitted(space, z) if self.of.sees_data else self.of
         pieces = Pieces(z, space, None if whole else self.patch, self.dilation)
         some = pieces.cut(PIECES, Key(0, "exemplars").open(z.device, z.dtype))
-        mean = some.mean(dim=0)
-        spread = some - mean
-        values, vectors = torch.linalg.eigh((spread.T @ spread / len(some)).double())
-        relative = values.clamp_min(0) / values.mean().clamp_min(torch.finfo(z.dtype).tiny)
-        root = vectors * (relative + RIDGE).rsqrt() @ vectors.T
-        root = (root / torch.linalg.matrix_norm(root)).to(z)  # unit length comes later
-        return _Fitted(of=of, share=self.share, power=self.power, pieces=pieces, mean=mean, root=root)
+        root = inverse_root(some, 1.0, RIDGE)
+        return _Fitted(
+            of=of, share=self.share, power=self.power, pieces=pieces, mean=some.mean(dim=0), root=root
+        )
 
 
 class Pieces:
@@ -133,9 +128,7 @@ class _Fitted(ProjectionSampler):
         parts = []
         if own:
             filters = (self.pieces.cut(own, draw) - self.mean) @ self.root.T
-            filters = (
-                filters + TRACE * draw.normal(*filters.shape) * self.root.diagonal()
-            )  # never nothing at all
+            filters += TRACE * draw.normal(*filters.shape) * self.root.diagonal()
             parts.append(self._placed(filters, space, draw))
         if others:
             inner = self.of.sample(space, others, draw)
@@ -150,6 +143,5 @@ class _Fitted(ProjectionSampler):
         side = self.pieces.side
         if side is None:
             return unit(filters)
-        line = window_on(side // 2, self.power, draw.device, draw.dtype)
         square = filters.reshape(len(filters), space.shape[0], side, side)
-        return embed(square * line[:, None] * line, space, self.pieces.dilation, draw)
+        return embed(faded(square, self.power), space, self.pieces.dilation, draw)

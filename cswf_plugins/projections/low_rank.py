@@ -20,7 +20,6 @@ weigh coarse structure more than fine: with a `flat` above 0, no step is longer 
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from typing import Any
 
 import attrs
@@ -29,8 +28,7 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Draw, ProjectionSampler, Space, parameter
-from cswf_plugins.projections.conv_stack import window_on
-from cswf_plugins.projections.patches import covers, embed, unit
+from cswf_plugins.projections.patches import counts, covers, embed, faded, unit
 
 FAMILIES = ("plane", "separable", "oriented", "dense")
 
@@ -87,8 +85,7 @@ class LowRank(ProjectionSampler):
             filters = self._filters(channels, height, width, count, draw)
         if whole:
             return unit(filters.reshape(count, -1))
-        line = window_on(self.patch // 2, self.power, draw.device, draw.dtype)
-        return embed(filters * line[:, None] * line, space, self.dilation, draw)
+        return embed(faded(filters, self.power), space, self.dilation, draw)
 
     def _filters(self, channels: int, height: int, width: int, count: int, draw: Draw) -> Tensor:
         """Return filters of any length, the families one after the other: count × C × height × width."""
@@ -105,16 +102,6 @@ class LowRank(ProjectionSampler):
         return torch.cat(
             [colours[:, :, None, None] * planes[:, None], draw.normal(dense, channels, height, width)]
         )
-
-
-def counts(shares: tuple[float, ...], total: int) -> list[int]:
-    """Cut a number into whole parts in the proportion of shares, as nearly as can be; they add up to it."""
-    edges = [0.0]
-    for share in shares:
-        edges.append(edges[-1] + share)
-    whole = edges[-1] or 1.0
-    places = [round(total * edge / whole) for edge in edges]
-    return [after - before for before, after in pairwise(places)]
 
 
 def profiles(count: int, flat: int, height: int, width: int, draw: Draw) -> Tensor:

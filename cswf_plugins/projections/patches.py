@@ -1,13 +1,64 @@
-"""Small filters placed on a large grid, for the samplers with patches."""
+"""Small filters for the samplers with patches: their shares, windows and places on a large grid."""
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+from itertools import pairwise
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cswf_core.interfaces import Draw, Space
+
+
+@lru_cache
+def window(layers: int, power: float) -> NDArray[np.float64]:
+    """Return the standard deviation of a filter's entries along one axis: 2L+1 numbers, the largest is 1."""
+    paths = np.ones(1)
+    for _ in range(layers):
+        paths = np.convolve(paths, np.ones(3))
+    deviations: NDArray[np.float64] = (paths / paths.max()) ** power
+    return deviations
+
+
+@lru_cache
+def _window_on(layers: int, power: float, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Keep the window on its device: a copy there at every step would make it wait."""
+    return torch.from_numpy(window(layers, power)).to(device, dtype)
+
+
+def faded(filters: Tensor, power: float) -> Tensor:
+    """Return filters (count×C×S×S, S odd), faded out towards their rim by the window: the same shape."""
+    line = _window_on(filters.shape[-1] // 2, power, filters.device, filters.dtype)
+    return filters * line[:, None] * line
+
+
+def counts(shares: tuple[float, ...], total: int) -> list[int]:
+    """Cut a number into whole parts in the proportion of shares, as nearly as can be; they add up to it."""
+    edges = [0.0]
+    for share in shares:
+        edges.append(edges[-1] + share)
+    whole = edges[-1] or 1.0
+    places = [round(total * edge / whole) for edge in edges]
+    return [after - before for before, after in pairwise(places)]
+
+
+def inverse_root(patches: Tensor, exponent: float, ridge: float) -> Tensor:
+    """Return Σ^(−a/2), Σ being the covariance of patches (n×D), up to a factor: D×D.
+
+    `ridge` is added to Σ, as a share of its mean variance, so that no direction is blown up.
+    """
+    spread = patches - patches.mean(dim=0)
+    values, vectors = torch.linalg.eigh((spread.T @ spread / len(patches)).double())
+    mean = values.mean()
+    values = torch.where(mean > 0, values.clamp_min(0) + ridge * mean, 1.0)
+    # The symmetric root is the same on every device; eigenvectors have signs as they please.
+    root: Tensor = vectors * values.pow(-exponent / 2) @ vectors.T
+    scaled: Tensor = root / torch.linalg.matrix_norm(root)  # directions get unit length later
+    return scaled.to(patches)
 
 
 def covers(patch: int, height: int, width: int) -> bool:

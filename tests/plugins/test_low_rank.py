@@ -13,8 +13,8 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Draw, Key, Space
 from cswf_plugins.conditions.none import NoCondition
-from cswf_plugins.projections.conv_stack import window_on
-from cswf_plugins.projections.low_rank import FAMILIES, LowRank, counts, profiles
+from cswf_plugins.projections.low_rank import FAMILIES, LowRank, profiles
+from cswf_plugins.projections.patches import counts, window
 from cswf_plugins.schedules.constant import Constant
 from cswf_plugins.schedules.pyramid import Entry, Pyramid
 from tests.conftest import small_flow
@@ -113,7 +113,7 @@ def test_patches_fade_out_through_the_window_and_lie_anywhere():
     assert float((rows == 5).double().mean()) == pytest.approx(11 / 15, abs=0.02)
     inside = theta[(rows == 5) & (columns == 5)]
     sizes = inside[inside != 0].reshape(-1, 5, 5).abs().log().mean(dim=0)  # all shifted alike by unit length
-    line = window_on(2, 1.0, torch.device("cpu"), torch.float64)
+    line = torch.from_numpy(window(2, 1.0))
     torch.testing.assert_close((sizes - sizes[2, 2]).exp(), line[:, None] * line, atol=0.02, rtol=0)
 
 

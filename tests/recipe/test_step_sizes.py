@@ -16,9 +16,9 @@ from cswf_core.flow.flow import Flow
 from cswf_core.flow.stability import largest_eigenvalue, safe_step
 from cswf_core.interfaces import Key, ProjectionSampler, Space, Stage, Upsampling
 from cswf_core.recipe import Recipe
-from cswf_plugins.projections.conv_stack import ConvStack, window
+from cswf_plugins.projections.conv_stack import ConvStack
 from cswf_plugins.projections.locally_connected import LocallyConnected
-from cswf_plugins.projections.patches import covers
+from cswf_plugins.projections.patches import covers, window
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.enlarged import Enlarged
 from tests.recipe.flows import flows_of

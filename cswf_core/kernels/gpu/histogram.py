@@ -123,29 +123,20 @@ def _image(below, target, N, low, high, B: tl.constexpr, ROUNDS: tl.constexpr):
 
 
 @triton.jit
-def _lower_slope(before, below_q, M, N, start, place, width, width_q, B: tl.constexpr):
-    """The slope of T's line in the lower tail: q's mean distance below `place` over p's below edge `start`."""
+def _slopes(before, below_q, M, N, first, end, left, right, width, width_q, B: tl.constexpr):
+    """The slopes of T's lines: q's mean distance beyond `left` and `right` (in bins) over p's beyond edges."""
     i = tl.arange(0, B)
-    mine = tl.sum(tl.where(i < start, before, 0).to(tl.float32), 0)
-    mine += tl.sum(tl.where(i == start, before, 0).to(tl.float32), 0) / 2
     under = tl.load(below_q + i).to(tl.float32)
     inside = tl.load(below_q + 1 + i).to(tl.float32) - under
-    part = tl.minimum(tl.maximum(place - i.to(tl.float32), 0.0), 1.0)
-    theirs = tl.sum(part * (under + part * inside / 2), 0)
-    return tl.where(mine * width > 0, theirs * width_q / N / tl.maximum(mine * width / M, 1e-30), 1.0)
-
-
-@triton.jit
-def _upper_slope(before, below_q, M, N, start, place, width, width_q, B: tl.constexpr):
-    """The slope of T's line in the upper tail: q's mean distance above `place` over p's above edge `start`."""
-    i = tl.arange(0, B)
-    mine = tl.sum(tl.where(i > start, M - before, 0).to(tl.float32), 0)
-    mine += tl.sum(tl.where(i == start, M - before, 0).to(tl.float32), 0) / 2
-    under = tl.load(below_q + i).to(tl.float32)
-    inside = tl.load(below_q + 1 + i).to(tl.float32) - under
-    part = tl.minimum(tl.maximum(place - i.to(tl.float32), 0.0), 1.0)
-    theirs = tl.sum((1 - part) * (N - under - (1 + part) * inside / 2), 0)
-    return tl.where(mine * width > 0, theirs * width_q / N / tl.maximum(mine * width / M, 1e-30), 1.0)
+    part = tl.minimum(tl.maximum(left - i.to(tl.float32), 0.0), 1.0)
+    theirs = tl.sum(part * (under + part * inside / 2), 0) * width_q / N
+    mine = tl.sum(tl.where(i < first, before, tl.where(i == first, before / 2, 0.0)), 0) * width / M
+    low = tl.where(mine > 0, theirs / tl.maximum(mine, 1e-30), 1.0)
+    part = tl.minimum(tl.maximum(right - i.to(tl.float32), 0.0), 1.0)
+    theirs = tl.sum((1 - part) * (N - under - (1 + part) * inside / 2), 0) * width_q / N
+    mine = tl.sum(tl.where(i > end, M - before, tl.where(i == end, (M - before) / 2, 0.0)), 0) * width / M
+    high = tl.where(mine > 0, theirs / tl.maximum(mine, 1e-30), 1.0)
+    return low, high
 
 
 @triton.jit
@@ -172,8 +163,9 @@ def _compose_row(
         count = tl.where(end == B, M, tl.sum(tl.where(i == end, before, 0), 0))
         right = _image(below_q, count.to(tl.float64) * ratio, N, low_q, high_q, B, ROUNDS)
         safe = tl.maximum(width_q, 1e-30)
-        low = _lower_slope(before, below_q, M, N, first, (left - low_q) / safe, width, width_q, B)
-        high = _upper_slope(before, below_q, M, N, end, (right - low_q) / safe, width, width_q, B)
+        low, high = _slopes(
+            before, below_q, M, N, first, end, (left - low_q) / safe, (right - low_q) / safe, width, width_q, B
+        )
         image = tl.where(i < first, left + low * width * (i - first).to(tl.float32), image)
         image = tl.where(i > end, right + high * width * (i - end).to(tl.float32), image)
         last = tl.where(end < B, right + high * width * (B - end).to(tl.float32), last)
