@@ -27,6 +27,7 @@ from cswf_core.flow.target import FitsByPlace, FittedTarget, KeptTarget, StageCo
 from cswf_core.flow.transport import CDFTransport, Samples, StepTables, TableTransport
 from cswf_core.interfaces import Conditions, Dataset, Key, Part, Stratum
 from cswf_core.kernels.memory import total_memory
+from cswf_core.kernels.rows import Columns
 
 SETS_SHARE = 16
 """Directions that come again may take one part in so many of a device's memory."""
@@ -142,25 +143,25 @@ class Plan(abc.ABC):
         """Return the particles and data that a step's distributions are fitted to."""
         setup, cdf = self.setup, self.setup.cdf
         counted = self._counted
-        M = len(setup.particles) if counted is None else len(counted)
-        particles = self._part(cdf.particles, M, step, 0)
-        if particles is None:
-            particles = counted
-        elif counted is not None:
-            particles = counted[particles]
+        particles: Columns | None = counted
+        if cdf.particles is not None:
+            mine = torch.arange(len(setup.particles), device=setup.data_x.device)
+            mine = mine if counted is None else mine[counted]
+            part = self._part(cdf.particles, len(mine), step, 0)
+            particles = particles if part is None else mine[part]
         return Samples(
             particles, self._part(cdf.data, setup.data_x.shape[1], self.draw_number(step), 1), counted
         )
 
     @cached_property
-    def _counted(self) -> Tensor | None:
-        """The particles that take part in F_p, by their numbers; None: all of them."""
+    def _counted(self) -> Columns | None:
+        """The particles that take part in F_p; None: all of them."""
         particles, offline = self.setup.particles, self.setup.settings.offline
         origin = particles.conditions.origin
         if self.setup.sampler.condition.carries_held_out and origin is not None:
             seen = (origin >= 0).nonzero()[:, 0]
             return None if len(seen) == len(origin) else seen
-        return torch.arange(len(particles) - offline, device=self.setup.data_x.device) if offline else None
+        return slice(len(particles) - offline) if offline else None
 
     def _part(self, part: Part | None, count: int, step: int, index: int) -> Tensor | None:
         """Return the numbers of a random part of `count` samples; None: all of them."""
@@ -171,9 +172,9 @@ class Plan(abc.ABC):
         return order[: part.of(count)]
 
     @property
-    def fits_all(self) -> bool:
-        """Whether F_p and F_q are fitted to all particles and data, at every step."""
-        return self._counted is None and self.setup.cdf.particles is None and self.setup.cdf.data is None
+    def fits_the_same(self) -> bool:
+        """Whether F_p and F_q are fitted to the same particles and data at every step."""
+        return self.setup.cdf.particles is None and self.setup.cdf.data is None
 
     @property
     def _dequantises_conditions(self) -> bool:

@@ -25,6 +25,7 @@ from cswf_core.flow.clock import Clock, Work
 from cswf_core.flow.memory import batches
 from cswf_core.interfaces import FittedCDF, Rows, Stratum
 from cswf_core.kernels import tables
+from cswf_core.kernels.rows import Columns
 
 Fits = list[FittedCDF]
 """F_q along some directions: one for each stratum, which is one for all where there are no strata."""
@@ -62,11 +63,11 @@ class Transport(Protocol):
 
 @attrs.frozen(eq=False)
 class Samples:
-    """The particles and data that a step's distributions are fitted to, by their numbers; None: all."""
+    """The particles and data that a step's distributions are fitted to; None: all."""
 
-    particles: Tensor | None = None
-    data: Tensor | None = None
-    measured: Tensor | None = None
+    particles: Columns | None = None
+    data: Columns | None = None
+    measured: Columns | None = None
     """The particles whose distance to the data is measured: not those that are only carried along."""
 
 
@@ -128,7 +129,7 @@ class CDFTransport:
         if measured is None:
             return squares
         delta = rows.values[:, measured].to(squares.dtype)
-        return delta.square().sum(dim=1) * (rows.values.shape[1] / len(measured))
+        return delta.square().sum(dim=1) * (rows.values.shape[1] / delta.shape[1])
 
     def _apart(self, rows: Rows, displace: Callable[[int, Rows], Tensor]) -> Tensor:
         """Displace the rows of each stratum on its own; return the sum of δ² of each row: H."""

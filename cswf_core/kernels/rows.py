@@ -24,6 +24,10 @@ ROWS = 256
 """Rows of noise that are made at a time: its whole numbers take several times the memory."""
 
 
+Columns = Tensor | slice
+"""Some columns of rows: their numbers in any order, which copies them, or a range, which does not."""
+
+
 @attrs.frozen(eq=False)
 class Rows:
     """H rows of n values, and what is added to them when they are read."""
@@ -60,8 +64,8 @@ class Rows:
             values = torch.addcmul(values, self.noise[:, None], circle(self.first, values))
         return values
 
-    def columns(self, index: Tensor) -> Rows:
-        """Return the values at some columns, copied; where groups have offsets, their ends are those of all."""
+    def columns(self, index: Columns) -> Rows:
+        """Return the values at some columns; where groups have offsets, their ends are those of all."""
         values = self.values[:, index]
         if self.groups is not None:
             return attrs.evolve(self, values=values, groups=self.groups[index])

@@ -1,12 +1,14 @@
 """Projection `exemplars`: some filters are pieces of the data, evened out; the others are another sampler's.
 
 What it is: a filter that looks like what the data consist of (an edge, a spot, the rim of a shape) answers
-strongly to few of them, so that the data's projection on it is far from Gaussian and tells much. A piece of S×S
-pixels is cut out of a random sample at a random place, the mean of such pieces is taken away, and the rest is
-multiplied by Σ^(−½), Σ being their covariance: then no direction is drawn more often than others. The filter
-fades out through the window of `conv-stack` and is put somewhere on the grid. A patch as large as the grid is
-the whole grid.
-Cost: at the beginning of a stage an eigenvalue decomposition, O(C³S⁶); for each direction a product, O(C²S⁴).
+strongly to few of them, so that the data's projection on it is far from Gaussian and tells much. When a stage
+begins, pieces of S×S pixels are cut out of random samples at random places, their mean is taken away, and the
+rest is multiplied by Σ^(−½), Σ being their covariance; it fades out through the window of `conv-stack`. A piece
+is drawn with a probability in proportion to its squared length and put somewhere on the grid: so no direction
+is drawn more often than others, and pieces without content hardly ever. A patch as large as the grid is the
+whole grid.
+Cost: at the beginning of a stage an eigenvalue decomposition, O(C³S⁶), and memory for 50,000 pieces; for each
+direction a look-up.
 When not to use it: alone, since pieces of the data have less variety than random filters; where data arrive
 later; or for models that are to be sampled where the data are not.
 """
@@ -22,7 +24,7 @@ from cswf_core.interfaces import Draw, Key, Projection, ProjectionSampler, Space
 from cswf_plugins.projections.patches import counts, covers, embed, faded, inverse_root, unit
 
 PIECES = 50_000
-"""Pieces that the covariance is taken from."""
+"""Pieces that are cut out for a stage: its filters, and what their covariance is taken from."""
 
 RIDGE = 1e-4
 """Added to the covariance, as a share of its mean variance, so that no direction is blown up."""
@@ -71,51 +73,53 @@ class Exemplars(ProjectionSampler):
                     f"or one as large as the grid; got {self.patch}, {self.dilation} apart"
                 )
         of = self.of.fitted(space, z) if self.of.sees_data else self.of
-        pieces = Pieces(z, space, None if whole else self.patch, self.dilation)
-        some = pieces.cut(PIECES, Key(0, "exemplars").open(z.device, z.dtype))
-        root = inverse_root(some, 1.0, RIDGE)
+        side = None if whole else self.patch
+        draw = Key(0, "exemplars").open(z.device, z.dtype)
+        cut = pieces(PIECES, z, space, side, self.dilation, draw)
+        root = inverse_root(cut, 1.0, RIDGE)
+        filters = (cut - cut.mean(dim=0)) @ root + TRACE * draw.normal(*cut.shape) * root.diagonal()
+        if side is not None:
+            shape = (len(filters), space.shape[0], side, side)
+            filters = faded(filters.view(shape), self.power).flatten(1)
+        # Added up on the host, one after the other: the same on every device.
+        weights = torch.linalg.vector_norm(filters, dim=1).double().cpu().square().cumsum(dim=0)
+        edges = (weights / weights[-1]).to(z.device)
         return _Fitted(
-            of=of, share=self.share, power=self.power, pieces=pieces, mean=some.mean(dim=0), root=root
+            of=of, share=self.share, filters=unit(filters), edges=edges, side=side, dilation=self.dilation
         )
 
 
-class Pieces:
-    """Places on a grid where pieces of S×S pixels are cut out of samples."""
+def pieces(count: int, z: Tensor, space: Space, side: int | None, dilation: int, draw: Draw) -> Tensor:
+    """Cut pieces out of random samples of z (C·H·W×N), at random places inside the grid: count × C·S².
 
-    def __init__(self, z: Tensor, space: Space, side: int | None, dilation: int) -> None:
-        """Samples are z (C·H·W×N); without a side, pieces are the whole grid."""
-        self.z = z
-        self.shape = space.shape
-        self.side = side
-        self.dilation = dilation
-
-    def cut(self, count: int, draw: Draw) -> Tensor:
-        """Return `count` pieces of random samples, at random places inside the grid: count × C·S²."""
-        channels, height, width = self.shape
-        sample = draw.integers(self.z.shape[1], count)
-        if self.side is None:
-            return self.z[:, sample].T
-        step = torch.arange(self.side, device=draw.device) * self.dilation
-        reach = (self.side - 1) * self.dilation
-        row, column = (draw.integers(length - reach, count)[:, None] + step for length in (height, width))
-        channel = torch.arange(channels, device=draw.device)[:, None, None]
-        pixels = self.z.view(channels, height, width, -1)
-        cut = pixels[channel, row[:, None, :, None], column[:, None, None, :], sample[:, None, None, None]]
-        return cut.reshape(count, -1)
+    Without a side, pieces are the whole grid.
+    """
+    channels, height, width = space.shape
+    sample = draw.integers(z.shape[1], count)
+    if side is None:
+        return z[:, sample].T
+    step = torch.arange(side, device=draw.device) * dilation
+    reach = (side - 1) * dilation
+    row, column = (draw.integers(length - reach, count)[:, None] + step for length in (height, width))
+    channel = torch.arange(channels, device=draw.device)[:, None, None]
+    pixels = z.view(channels, height, width, -1)
+    cut = pixels[channel, row[:, None, :, None], column[:, None, None, :], sample[:, None, None, None]]
+    return cut.reshape(count, -1)
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class _Fitted(ProjectionSampler):
-    """Filters t = Σ^(−½) (piece − mean), and those of another sampler behind them."""
+    """Filters Σ^(−½) (piece − mean), and those of another sampler behind them."""
 
     of: ProjectionSampler
     share: float
-    power: float
-    pieces: Pieces
-    mean: Tensor
-    """C·S²."""
-    root: Tensor
-    """Σ^(−½), up to a factor: C·S²×C·S²."""
+    filters: Tensor
+    """Of unit length: PIECES × C·S²."""
+    edges: Tensor
+    """The share of all squared lengths that the first filters had, each with those before it: PIECES."""
+    side: int | None
+    """S; None: the whole grid."""
+    dilation: int
 
     @property
     def tempered(self) -> bool:  # type: ignore[override]
@@ -127,9 +131,9 @@ class _Fitted(ProjectionSampler):
         own, others = counts((self.share, 1 - self.share), count)
         parts = []
         if own:
-            filters = (self.pieces.cut(own, draw) - self.mean) @ self.root.T
-            filters += TRACE * draw.normal(*filters.shape) * self.root.diagonal()
-            parts.append(self._placed(filters, space, draw))
+            level = draw.uniform(own).to(self.edges)
+            chosen = torch.searchsorted(self.edges, level).clamp_max(len(self.edges) - 1)
+            parts.append(self._placed(self.filters[chosen], space, draw))
         if others:
             inner = self.of.sample(space, others, draw)
             parts.append(inner.dense() if isinstance(inner, Projection) else inner)
@@ -140,8 +144,7 @@ class _Fitted(ProjectionSampler):
         return self.of.together(space)
 
     def _placed(self, filters: Tensor, space: Space, draw: Draw) -> Tensor:
-        side = self.pieces.side
-        if side is None:
-            return unit(filters)
-        square = filters.reshape(len(filters), space.shape[0], side, side)
-        return embed(faded(square, self.power), space, self.pieces.dilation, draw)
+        if self.side is None:
+            return filters
+        square = filters.view(len(filters), space.shape[0], self.side, self.side)
+        return embed(square, space, self.dilation, draw)

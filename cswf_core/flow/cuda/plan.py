@@ -122,7 +122,7 @@ class HalfPlan(Plan):
         """Say whether it pays to record the steps from here on, and can be done: they must all be alike."""
         stage, cdf = self.setup.sampler.stage, self.setup.cdf
         fresh = self.setup.settings.reuse == 1 and self.setup.sets is None
-        alike = fresh and stage.entropy == 0 and cdf.displaces and cdf.compact and self.fits_all
+        alike = fresh and stage.entropy == 0 and cdf.displaces and cdf.compact and self.fits_the_same
         known = step > 0 and len(self._slabs) == 1 and self._factor.is_cuda
         pays = stage.steps - step >= WORTHWHILE
         return alike and known and pays and not self._tried and self.setup.budget.recordable
