@@ -23,7 +23,7 @@ from cswf_core.interfaces import BIN, Conditions, Dataset, DatasetSource, Draw, 
 
 Bytes = NDArray[np.uint8]
 Whole = NDArray[np.int64]
-Dequantise = Literal["step", "once", "none"]
+Dequantise = Literal["step", "once", "middle", "none"]
 
 BLOCK = 4096
 """Images that are turned into numbers at a time; also decides which noise falls on which image."""
@@ -35,7 +35,8 @@ FLIPS_HELP = "add the mirror image of each image, which doubles N"
 CLASSES_HELP = "which classes to take, by name or number from 0; all of them if left out"
 DEQUANTISE_HELP = (
     "'step': the flow fills each grey level with fresh noise at every step; "
-    "'once': noise is added when the data are loaded; 'none': no noise"
+    "'once': noise is added when the data are loaded; "
+    "'middle': no noise, a pixel is the middle of its grey level; 'none': it is the level's lower end"
 )
 
 
@@ -110,8 +111,7 @@ class ImageSource(DatasetSource):
             named = f" of class {' or '.join(pictures.classes)}" if pictures.classes else ""
             raise DataError(f"there are no images{named}")
         x = columns(pictures, flips, draw.dtype)
-        if self.dequantise == "once":
-            add_noise(x, draw)
+        fill_levels(x, self.dequantise, draw)
         labels = None if pictures.labels is None else torch.from_numpy(pictures.labels)
         if labels is not None and flips:
             labels = torch.cat([labels, labels])
@@ -176,8 +176,15 @@ def columns(pictures: Pictures, flips: bool, dtype: torch.dtype) -> Tensor:
     return x.mul_(BIN).sub_(1)
 
 
-def add_noise(x: Tensor, draw: Draw) -> None:
-    """Add noise in [0, 1/128) to x (d×n), block by block; no value leaves its grey level."""
+def fill_levels(x: Tensor, dequantise: Dequantise, draw: Draw) -> None:
+    """Add to x (d×n) what does not change from step to step: noise in [0, 1/128), its mean, or nothing.
+
+    Noise is added block by block; no value leaves its grey level.
+    """
+    if dequantise == "middle":
+        x.add_(BIN / 2)
+    if dequantise != "once":
+        return
     for first in range(0, x.shape[1], BLOCK):
         block = x[:, first : first + BLOCK]
         noise = draw.uniform(*block.shape).to(x.device)

@@ -21,7 +21,7 @@ from cswf_plugins.datasets.images import (
     CLASSES_HELP,
     DEQUANTISE_HELP,
     Dequantise,
-    add_noise,
+    fill_levels,
     members,
     subset,
 )
@@ -85,8 +85,7 @@ class Npz(DatasetSource):
             data = attrs.evolve(data, augmented=n)
         if self.dequantise == "step" or not data.bin_width:
             return data
-        if self.dequantise == "once":
-            add_noise(data.x, draw)
+        fill_levels(data.x, self.dequantise, draw)
         return attrs.evolve(data, bin_width=0.0)
 
     def _read(self) -> dict[str, Array]:

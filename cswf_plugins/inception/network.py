@@ -54,8 +54,8 @@ class Network:
     def features(self, images: Tensor, mode: Mode, title: str, tell: Tell) -> Tensor:
         """Return the features of images (n×C×H×W bytes; C = 1 is repeated) on the device: n×2,048.
 
-        An image gives the same features in whichever batch of a large set it comes: batches have one size, the
-        last is filled up, and convolutions are not chosen by trial.
+        In float32, an image gives the same features in whichever batch of a large set it comes: batches have
+        one size, the last is filled up, and convolutions are not chosen by trial.
         """
         fast = self.numbers == "TF32"
         features = torch.empty(len(images), WIDTH, device=self.device)

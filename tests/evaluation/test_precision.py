@@ -174,13 +174,16 @@ def test_fast_features_are_near_those_in_float32_on_a_gpu(network):
 
 
 @WITH_CUDA
-@pytest.mark.parametrize("precision", ["float32", "fast"])
-def test_an_image_has_the_same_features_in_every_batch_on_a_gpu(precision, network):
+@pytest.mark.parametrize(("precision", "apart"), [("float32", 0.0), ("fast", 1e-2)])
+def test_an_image_has_the_same_features_in_every_batch_on_a_gpu(precision, apart, network):
+    """Exactly so in float32; sums in TF32 depend on an image's place in its batch."""
     ours = Network(network, CUDA, precision)
     ours.batch = 8  # 20 images: the last batch is filled up
     images = pictures(20)
     once, again = (ours.features(x, MODE, "", quiet) for x in (images, images.flip(0)))
-    assert torch.equal(once, again.flip(0))
+    difference = torch.linalg.vector_norm(once - again.flip(0), dim=1)
+    assert float((difference / torch.linalg.vector_norm(once, dim=1)).max()) <= apart
+    assert torch.equal(once, ours.features(images, MODE, "", quiet))
 
 
 @WITH_CUDA

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
 import pytest
 import torch
@@ -98,6 +99,16 @@ def test_noise_comes_each_step_or_once_or_never(tmp_path, dtype):
         assert torch.equal(noisy.images(), plain.images())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_pixels_in_the_middle_of_their_levels_stay_there_if_moved_by_less_than_half_of_one(tmp_path, dtype):
+    write_idx(tmp_path)
+    middle, none = (Mnist(root=tmp_path, dequantise=how).load(draw(dtype=dtype)) for how in ("middle", "none"))
+    assert middle.bin_width == middle.held_out.bin_width == 0
+    assert torch.equal(middle.x, none.x + 1 / 256)
+    for moved in (-0.49, 0, 0.49):
+        assert torch.equal(attrs.evolve(middle, x=middle.x + moved / 128).images(), none.images())
+
+
 def test_numbers_do_not_depend_on_the_blocks_they_are_made_in(monkeypatch):
     pixels, _ = pixels_and_labels(23, (3, 5, 7), 0)
     rows = np.arange(1, 23, 2)
@@ -136,9 +147,9 @@ def test_npz_has_the_same_wishes(tmp_path):
     assert rows.tolist() == sorted(rows)
     assert [("2", "7")[c] for c in data.conditions.labels] == [str(c) for c in labels[rows]] * 2
     assert np.array_equal(data.images().numpy(), np.concatenate([pixels[rows], pixels[rows][..., ::-1]]))
-    once = Npz(path=path, dequantise="once").load(draw())
-    none = Npz(path=path, dequantise="none").load(draw())
-    assert once.bin_width == none.bin_width == 0
+    once, middle, none = (Npz(path=path, dequantise=how).load(draw()) for how in ("once", "middle", "none"))
+    assert once.bin_width == middle.bin_width == none.bin_width == 0
+    assert torch.equal(middle.x, none.x + 1 / 256)
     assert torch.equal(once.images(), none.images())
     assert bool((once.x > none.x).any())
     np.savez(tmp_path / "b.npz", points=np.eye(3))
