@@ -39,7 +39,7 @@ class Exemplars(ProjectionSampler):
 
     of: ProjectionSampler = parameter("the sampler of the other filters")
     share: float = parameter(
-        "share of filters that are cut out of the data", default=0.3, at_least=0, at_most=1
+        "share of filters that are cut out of the data", default=0.5, at_least=0, at_most=1
     )
     power: float = parameter("how fast they fade out; see `conv-stack`", default=0.5, at_least=0)
     patch: int = parameter("S, the side of a piece in pixels, odd; a pyramid sets it", default=7, at_least=1)
@@ -62,7 +62,7 @@ class Exemplars(ProjectionSampler):
         return attrs.evolve(self, of=self.of.patched(patch, dilation), patch=patch, dilation=dilation)
 
     def fitted(self, space: Space, z: Tensor) -> ProjectionSampler:
-        """Return a sampler with the mean and Σ^(−½) of pieces of the data in a stage's coordinates (d_k×N)."""
+        """Return a sampler with filters made of pieces of the data, in a stage's coordinates (d_k×N)."""
         _, height, width = space.grid("projection 'exemplars'")
         whole = covers(self.patch, height, width)
         if not whole:
@@ -81,9 +81,9 @@ class Exemplars(ProjectionSampler):
         if side is not None:
             shape = (len(filters), space.shape[0], side, side)
             filters = faded(filters.view(shape), self.power).flatten(1)
-        # Added up on the host, one after the other: the same on every device.
-        weights = torch.linalg.vector_norm(filters, dim=1).double().cpu().square().cumsum(dim=0)
-        edges = (weights / weights[-1]).to(z.device)
+        # Added up on the host: a GPU would do so in another order every time.
+        squares = filters.square().sum(dim=1, dtype=torch.float64).cpu().cumsum(dim=0)
+        edges = (squares / squares[-1]).to(z.device)
         return _Fitted(
             of=of, share=self.share, filters=unit(filters), edges=edges, side=side, dilation=self.dilation
         )
@@ -116,7 +116,7 @@ class _Fitted(ProjectionSampler):
     filters: Tensor
     """Of unit length: PIECES × C·S²."""
     edges: Tensor
-    """The share of all squared lengths that the first filters had, each with those before it: PIECES."""
+    """The part of all squared lengths that a filter and those before it had: PIECES numbers, rising to 1."""
     side: int | None
     """S; None: the whole grid."""
     dilation: int

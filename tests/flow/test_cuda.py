@@ -212,14 +212,21 @@ def test_coordinates_go_the_same_way_in_half_precision_and_recorded(condition, c
     assert fast.samples().digest() == image_flow(condition, half=True, **more).run().digest()
 
 
-def test_steps_are_recorded_and_numbers_differ_from_step_to_step():
+@pytest.mark.parametrize("offline", [0, 300])
+def test_steps_are_recorded_and_numbers_differ_from_step_to_step(offline, monkeypatch):
     from cswf_core.flow.cuda.plan import HalfPlan  # needs Triton
 
     plans = []
-    flow = image_flow(half=True, steps=20, plan=lambda setup: plans.append(HalfPlan(setup)) or plans[-1])
+    flow = image_flow(
+        half=True, steps=20, offline=offline, plan=lambda setup: plans.append(HalfPlan(setup)) or plans[-1]
+    )
     moved = [state.displacement for state in flow]
     assert all(plan.recorded for plan in plans)
     assert len(set(moved)) == len(moved)
+    monkeypatch.setattr("cswf_core.flow.cuda.plan.WORTHWHILE", 10**9)
+    again = image_flow(half=True, steps=20, offline=offline)
+    assert flow.samples().digest() == again.run().digest()
+    assert not offline or flow.offline_samples().digest() == again.offline_samples().digest()
 
 
 @pytest.mark.parametrize("worthwhile", [4, 10**9])
