@@ -1,6 +1,7 @@
 """A start from a Gaussian with the data's mean and covariance, in place of noise alike in all coordinates.
 
-Where particles have labels, the mean is that of their class, and the covariance that within classes.
+Where particles have labels, the mean is that of their class, and the covariance that within classes. Where a
+part of the image is seen, the rest begins as the Gaussian has it given that part.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from cswf_core.errors import RunError
 from cswf_core.flow.settings import Settings
-from cswf_core.interfaces import LinearMap
+from cswf_core.interfaces import LinearMap, Observation
 from cswf_core.kernels.frechet import moments
 
 LARGEST = 4096
@@ -94,6 +95,40 @@ class Gaussian:
         """Return the Gaussian whose tensors a saved model has, on the device and in the numbers of `like`."""
         mean, root = tensors["mean"].to(like), tensors.get("root")
         return cls(mean, None if root is None else root.to(like), W)
+
+
+class Given:
+    """How the rest of x follows what is seen of it, O x, in a Gaussian: by B = P Σ O (O Σ O)⁻¹ O, d×d.
+
+    If x ~ N(μ, Σ), then P x + B (y − O x) has the distribution of P x given that O x = y, whatever μ is.
+    """
+
+    def __init__(self, root: Tensor, observation: Observation) -> None:
+        """`root` is R with RRᵀ = Σ: d×d."""
+        self.observation = observation
+        unit = torch.eye(len(root), dtype=root.dtype, device=root.device)
+        covariance = root.double() @ root.double().T
+        apart = observation.seen(covariance).T  # Σ O
+        seen = observation.seen(apart)  # O Σ O
+        whole = (seen + seen.T) / 2 + observation.free(unit).double()  # and 1 where nothing is seen
+        self._B = torch.linalg.solve(whole, apart.T).T.to(root)
+
+    @classmethod
+    def of(cls, gaussian: Gaussian | None, observation: Observation | None, amplifier: float) -> Given | None:
+        """Return it where Σ is a matrix and all particles see the same part; None: the rest does not follow.
+
+        Nor does it with an amplifier ξ of 0, which ignores what is seen.
+        """
+        if gaussian is None or gaussian.root is None or observation is None:
+            return None
+        if not observation.shared or amplifier == 0:
+            return None
+        return cls(gaussian.root, observation)
+
+    def follow(self, x: Tensor, seen: Tensor) -> Tensor:
+        """Return draws x of the Gaussian as draws given what is seen, O y, of each: d×n → d×n."""
+        followed: Tensor = x + self._B @ (seen - self.observation.seen(x))
+        return followed
 
 
 def _with_classes(x: Tensor, labels: Tensor, mean: Tensor) -> Tensor:

@@ -7,8 +7,8 @@ rest is multiplied by Σ^(−½), Σ being their covariance; it fades out throug
 is drawn with a probability in proportion to its squared length and put somewhere on the grid: so no direction
 is drawn more often than others, and pieces without content hardly ever. A patch as large as the grid is the
 whole grid.
-Cost: at the beginning of a stage an eigenvalue decomposition, O(C³S⁶), and memory for 50,000 pieces; for each
-direction a look-up.
+Cost: at the beginning of a stage an eigenvalue decomposition, O(C³S⁶), and memory for up to 50,000 pieces; for
+each direction a look-up.
 When not to use it: alone, since pieces of the data have less variety than random filters; where data arrive
 later; or for models that are to be sampled where the data are not.
 """
@@ -24,7 +24,10 @@ from cswf_core.interfaces import Draw, Key, Projection, ProjectionSampler, Space
 from cswf_plugins.projections.patches import counts, covers, embed, faded, inverse_root, unit
 
 PIECES = 50_000
-"""Pieces that are cut out for a stage: its filters, and what their covariance is taken from."""
+"""Pieces that are cut out for a stage, at most: its filters, and what their covariance is taken from."""
+
+FROM_EACH = 10
+"""Pieces for each of the samples, where that makes fewer."""
 
 RIDGE = 1e-4
 """Added to the covariance, as a share of its mean variance, so that no direction is blown up."""
@@ -75,7 +78,7 @@ class Exemplars(ProjectionSampler):
         of = self.of.fitted(space, z) if self.of.sees_data else self.of
         side = None if whole else self.patch
         draw = Key(0, "exemplars").open(z.device, z.dtype)
-        cut = pieces(PIECES, z, space, side, self.dilation, draw)
+        cut = pieces(min(PIECES, FROM_EACH * z.shape[1]), z, space, side, self.dilation, draw)
         root = inverse_root(cut, 1.0, RIDGE)
         filters = (cut - cut.mean(dim=0)) @ root + TRACE * draw.normal(*cut.shape) * root.diagonal()
         if side is not None:

@@ -89,7 +89,8 @@ def test_held_out_data_are_asked_for_before_the_flow_runs(cswf, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["fid-mnist", "fid-fashion-mnist", "fid-cifar10", "fid-cifar10-class", "fid-celeba"]
+    "name",
+    ["fid-mnist", "fid-mnist-class", "fid-fashion-mnist", "fid-cifar10", "fid-cifar10-class", "fid-celeba"],
 )
 def test_fid_recipes_follow_the_protocol(name, registry):
     recipe = load_recipe(name, registry=registry)

@@ -10,8 +10,8 @@ from torch import Tensor
 from cswf_core.errors import RunError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Settings
-from cswf_core.flow.start import Gaussian
-from cswf_core.interfaces import Conditions, Dataset, Key, Space
+from cswf_core.flow.start import Gaussian, Given
+from cswf_core.interfaces import Conditions, Dataset, Key, Masked, Space
 from cswf_core.recipe import build_flow, load_recipe
 from cswf_plugins.conditions.mask import Mask
 from cswf_plugins.conditions.none import NoCondition
@@ -112,6 +112,35 @@ def test_seen_pixels_are_in_place():
     mask = flow.observation.mask[:, 0] if flow.observation.mask.ndim == 2 else flow.observation.mask
     assert torch.equal(flow.particles.x[mask], 2 * flow.originals()[mask])
     assert torch.equal(flow.particles.x[~mask], begun(data, condition=Mask(), count=40).particles.x[~mask])
+
+
+def test_the_rest_follows_what_is_seen():
+    """Many completions of one image have the mean and covariance that a Gaussian has given a part of it."""
+    data = Dataset(x=smooth(IMAGES), space=IMAGES)
+    gaussian = begun(data, count=10).gaussian
+    covariance, mean = torch.cov(data.x), data.x.mean(dim=1)
+    mask = torch.arange(IMAGES.dimension) % 3 == 0
+    seen = data.x[:, :1].masked_fill(~mask[:, None], 0)
+    noise = Key(0, "noise").open(dtype=torch.float64).normal(IMAGES.dimension, 50_000)
+    given = Given.of(gaussian, Masked(mask), 1.0)
+    x = given.follow(gaussian.of_noise(noise), seen)
+    torch.testing.assert_close(x[mask], seen[mask].expand(-1, 50_000))
+    rest = covariance[~mask][:, mask] @ torch.linalg.inv(covariance[mask][:, mask])
+    about = mean[~mask] + rest @ (data.x[mask, 0] - mean[mask])
+    agree(x[~mask], about, covariance[~mask][:, ~mask] - rest @ covariance[mask][:, ~mask])
+
+
+def test_the_rest_does_not_follow_where_it_cannot():
+    data = Dataset(x=smooth(IMAGES), space=IMAGES)
+    gaussian = begun(data, count=10).gaussian
+    one, each = Masked(torch.arange(18) < 9), Masked(torch.rand(18, 10) < 0.5)
+    assert Given.of(gaussian, one, 1.0) is not None
+    for absent in ((None, one, 1.0), (gaussian, None, 1.0), (gaussian, each, 1.0), (gaussian, one, 0.0)):
+        assert Given.of(*absent) is None
+    assert Given.of(attrs.evolve(gaussian, root=None), one, 1.0) is None
+    flow = begun(data, condition=Mask(amplifier=0.0))
+    hidden = ~flow.observation.mask[:, 0]
+    agree(flow.particles.x[hidden], data.x.mean(dim=1)[hidden], torch.cov(data.x)[hidden][:, hidden])
 
 
 def test_a_large_space_needs_coordinates_that_know_the_covariance(monkeypatch):

@@ -261,7 +261,7 @@ def test_no_step_of_a_recipe_grows_by_the_closed_form(recipes):
                 factors[same] = safe_step(sampler, Key(flow.settings.seed, "gain", index)).factor
             product *= factors[same]
         products[flow, index] = product
-    assert len(products) > 2000
+    assert len(products) > 1500
     assert len(eigenvalues) > 300
     assert {(1, 28, 28), (3, 32, 32), (3, 64, 64)} <= {grid.shape for _, grid, _ in eigenvalues}
 
