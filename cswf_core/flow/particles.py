@@ -10,7 +10,7 @@ from cswf_core.checks import CheckedCondition, check_start
 from cswf_core.errors import RunError
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates
-from cswf_core.flow.start import Gaussian, Given
+from cswf_core.flow.start import Gaussian, Regression
 from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, Masked, Observation
 
 KEYED = 4096
@@ -223,8 +223,8 @@ def first_particles(
     if observation is not None:
         seen = observation.seen(originals(data, settings, conditions, x))
         amplifier = parts.condition.amplifier
-        given = Given.of(gaussian, observation, amplifier)
-        x = observation.free(x if given is None else given.follow(x, seen)) + amplifier * seen
+        regression = Regression.of(gaussian, observation, amplifier)
+        x = observation.free(x if regression is None else regression.conditioned(x, seen)) + amplifier * seen
         if settings.clip is not None and not isinstance(observation, Masked):
             raise RunError(
                 "particles are clipped coordinate by coordinate, and what is observed here is not made of "

@@ -20,6 +20,12 @@ from cswf_core.kernels.frechet import moments
 LARGEST = 4096
 """Up to this d, the covariance is a matrix; above, coordinates that know it are needed."""
 
+ENOUGH = 5
+"""Data for each dimension from which on Σ says how the rest of an image follows a part of it.
+
+With fewer, Σ knows the data by heart: what follows a part of one of them is the rest of it, a copy.
+"""
+
 RIDGE = 1e-6
 """Added to the covariance, as a share of its mean variance: few data leave directions without any."""
 
@@ -34,6 +40,8 @@ class Gaussian:
     """R with RRᵀ = Σ, lower triangular: d×d; None: the flow's coordinates know Σ, that of all data together."""
     W: LinearMap | None = None
     """These coordinates."""
+    samples: int = 0
+    """N, how many data it was fitted to; 0: not known, as in models of earlier versions."""
 
     @classmethod
     def of_data(
@@ -64,12 +72,12 @@ class Gaussian:
                     f"{settings.called('coordinates')} that know it, as whitened, or another "
                     f"{settings.called('start')}"
                 )
-            return cls(mean, None, W)
+            return cls(mean, None, W, count)
         centred = x if labels is None else x - means[:, labels + 1]
         covariance = moments(centred.T).covariance * ((count - 1) / (count - classes))
         variances = covariance.diagonal()
         variances += bin_width**2 / 12 + RIDGE * variances.mean().clamp_min(torch.finfo(x.dtype).tiny)
-        return cls(mean, torch.linalg.cholesky(covariance).to(x))
+        return cls(mean, torch.linalg.cholesky(covariance).to(x), samples=count)
 
     def of_noise(self, noise: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return μ + R ε for independent ε ~ N(0, 1): d×n → d×n. With labels (n), μ is that of its class.
@@ -87,20 +95,23 @@ class Gaussian:
         return coloured + mean
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return mean and root by name, for saved models."""
-        return {"mean": self.mean} | ({} if self.root is None else {"root": self.root})
+        """Return mean, root and N by name, for saved models."""
+        tensors = {"mean": self.mean, "samples": torch.tensor(self.samples)}
+        return tensors | ({} if self.root is None else {"root": self.root})
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor], W: LinearMap | None, like: Tensor) -> Gaussian:
         """Return the Gaussian whose tensors a saved model has, on the device and in the numbers of `like`."""
         mean, root = tensors["mean"].to(like), tensors.get("root")
-        return cls(mean, None if root is None else root.to(like), W)
+        samples = int(tensors["samples"]) if "samples" in tensors else 0
+        return cls(mean, None if root is None else root.to(like), W, samples)
 
 
-class Given:
-    """How the rest of x follows what is seen of it, O x, in a Gaussian: by B = P Σ O (O Σ O)⁻¹ O, d×d.
+class Regression:
+    """How the rest of x follows what is seen of it, O x, in a Gaussian: by B = Σ O (O Σ O)⁻¹, d×d.
 
-    If x ~ N(μ, Σ), then P x + B (y − O x) has the distribution of P x given that O x = y, whatever μ is.
+    The inverse is that on what is seen. If x ~ N(μ, Σ), then x + B (O y − O x) has the distribution of x given
+    that O x = O y, whatever μ is.
     """
 
     def __init__(self, root: Tensor, observation: Observation) -> None:
@@ -114,21 +125,25 @@ class Given:
         self._B = torch.linalg.solve(whole, apart.T).T.to(root)
 
     @classmethod
-    def of(cls, gaussian: Gaussian | None, observation: Observation | None, amplifier: float) -> Given | None:
+    def of(
+        cls, gaussian: Gaussian | None, observation: Observation | None, amplifier: float
+    ) -> Regression | None:
         """Return it where Σ is a matrix and all particles see the same part; None: the rest does not follow.
 
-        Nor does it with an amplifier ξ of 0, which ignores what is seen.
+        Nor does it with an amplifier ξ of 0, which ignores what is seen, or after a fit to few data.
         """
         if gaussian is None or gaussian.root is None or observation is None:
+            return None
+        if gaussian.samples < ENOUGH * len(gaussian.mean):
             return None
         if not observation.shared or amplifier == 0:
             return None
         return cls(gaussian.root, observation)
 
-    def follow(self, x: Tensor, seen: Tensor) -> Tensor:
+    def conditioned(self, x: Tensor, seen: Tensor) -> Tensor:
         """Return draws x of the Gaussian as draws given what is seen, O y, of each: d×n → d×n."""
-        followed: Tensor = x + self._B @ (seen - self.observation.seen(x))
-        return followed
+        conditioned: Tensor = x + self._B @ (seen - self.observation.seen(x))
+        return conditioned
 
 
 def _with_classes(x: Tensor, labels: Tensor, mean: Tensor) -> Tensor:

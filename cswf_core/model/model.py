@@ -103,6 +103,8 @@ class Model:
         origin = torch.repeat_interleave(torch.arange(len(images)), count)
         observed = self.observation(images, mask=mask, seed=seed, like=flow.like)
         width = BIN if self.header.data.bin_width else 0.0
+        if not width and getattr(self.recipe.data.part, "dequantise", "none") in ("once", "middle"):
+            x += BIN / 2  # where the data's pixels are, with noise or without
         request = Request(
             conditions=Conditions(origin=origin),
             count=len(origin),

@@ -21,7 +21,7 @@ from cswf_core.flow.memory import Budget
 from cswf_core.flow.particles import INSIDE, Particles
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
-from cswf_core.flow.start import Given
+from cswf_core.flow.start import Regression
 from cswf_core.flow.step import displacements
 from cswf_core.flow.target import FitsOfRows
 from cswf_core.flow.transport import Fits, Place, StepTables
@@ -158,8 +158,8 @@ class SavedFlow:
         self._budget = Budget.whole(like.device)
         self._free = lru_cache(maxsize=1)(self._free_part)
         """How x may move in W, by what is observed."""
-        self._given = lru_cache(maxsize=1)(
-            partial(Given.of, fitted.gaussian, amplifier=parts.condition.amplifier)
+        self._regression = lru_cache(maxsize=1)(
+            partial(Regression.of, fitted.gaussian, amplifier=parts.condition.amplifier)
         )
         """How the rest of a Gaussian follows what is observed."""
 
@@ -188,8 +188,11 @@ class SavedFlow:
                 noise = self._noise(Key(request.seed, "offline given"), first, "uniform")
                 images = images + noise.mul_(request.originals.width * INSIDE)
             seen = observation.seen(images)
-            given = None if request.start is not None else self._given(observation)
-            x = observation.free(x if given is None else given.follow(x, seen)) + amplifier * seen
+            regression = None if request.start is not None else self._regression(observation)
+            x = (
+                observation.free(x if regression is None else regression.conditioned(x, seen))
+                + amplifier * seen
+            )
         particles = Particles(x.contiguous(), own.to(like.device, like.dtype), self.settings.clip)
         return Group(particles, first, observation, images, self._strata(own))
 

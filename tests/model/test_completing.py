@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 
 from cswf_core.errors import DataError, RunError
-from cswf_core.interfaces import Masked, Space
+from cswf_core.flow.start import Regression
+from cswf_core.interfaces import Key, Masked, Space
 from cswf_core.model import load_model
 from cswf_core.model.sampling import Originals, Request
 from cswf_core.pictures.read import read_images, read_mask
@@ -64,6 +65,10 @@ def test_given_pixels_do_not_change_by_a_bit_in_other_coordinates(images, tmp_pa
     )
     group = flow.group(request, 0)
     before = group.particles.x.clone()
+    gaussian, mask = flow.fitted.gaussian, Masked(seen[:, :1])
+    drawn = gaussian.of_noise(flow._noise(Key(0, "offline start"), 0, "normal"))
+    torch.testing.assert_close(before, Regression.of(gaussian, mask, 1.0).conditioned(drawn, mask.seen(before)))
+    assert float((before - drawn)[~seen[:, 0]].abs().mean()) > 0.1  # it makes a difference
     flow.run([group], model.steps(), 0, lambda: None)
     still = group.observation.mask[:, 0]
     assert torch.equal(group.particles.x[still], before[still])
@@ -107,6 +112,20 @@ def test_a_small_version_is_enough_where_the_condition_says_so(amplifier, tmp_pa
     given = (images.float().reshape(3, 64).T / 128 - 1).reshape(4, 2, 4, 2, 3).mean(dim=(1, 3))
     assert (blocks - given).min() > -1e-4
     assert (blocks - given).max() < 1 / 128 + 1e-4  # the noise in a grey level
+
+
+@pytest.mark.parametrize(("dequantise", "place"), [("none", 0.0), ("middle", 0.5), ("once", 0.5)])
+def test_pixels_are_given_where_those_of_the_data_are_in_their_grey_levels(
+    dequantise, place, model, images, tmp_path
+):
+    """Seen pixels come out as they went in, as numbers."""
+    np.savez(tmp_path / "digits.npz", images=model.data().images()[:200])
+    data = f"data={{use: npz, path: {tmp_path}/digits.npz, dequantise: {dequantise}}}"
+    saving(tmp_path / "model", "digits", data, "condition={use: mask, hidden: bottom}").run()
+    completed = load_model(tmp_path / "model").complete(images, device="cpu")
+    upper = (completed.x.reshape(8, 8, 3)[:4] + 1) * 128
+    torch.testing.assert_close(upper, images[:, 0, :4].permute(1, 2, 0).float() + place)
+    assert torch.equal(completed.images()[:, :, :4], images[:, :, :4])
 
 
 def test_a_mask_from_a_picture_needs_no_picture_later(tmp_path, images):

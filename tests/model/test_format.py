@@ -139,6 +139,7 @@ def test_what_was_fitted_to_the_data_is_a_file_of_its_own_in_format_2(whitened_m
         "W/variances": (64,),
         "gaussian/mean": (64, 11),  # of all, and of each digit
         "gaussian/root": (64, 64),
+        "gaussian/samples": (),
     }
     plain = read_json(digits_model / "model.json")
     recipe = yaml.safe_load(plain["recipe"])

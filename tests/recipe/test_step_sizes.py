@@ -237,7 +237,7 @@ def test_no_step_of_a_recipe_grows_by_the_closed_form(recipes):
     """η λ E[a²] is below 2 in every stage, on the largest grids too, where λ is that of the closed form.
 
     Where that is too near to 2 to be sure of it, and the grid is small, steps are taken as long as the engine
-    takes them. Other projections, `high-pass`, `data-covariance` and `orthogonal`, and coordinates that are
+    takes them. Other projections, as `exemplars`, `high-pass` and `orthogonal`, and coordinates that are
     uneven, have no closed form: the test with sampled directions has them, on small grids.
     """
     eigenvalues: dict[tuple[Space, Space, Closed], float] = {}
