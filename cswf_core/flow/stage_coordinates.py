@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import RunError
-from cswf_core.interfaces import Conditions, LinearMap, Observation, Projection, Space, Upsampling
+from cswf_core.interfaces import Conditions, LinearMap, Masked, Observation, Projection, Space, Upsampling
 
 LARGEST_QUICK = 1024
 """Up to this many pixels, a matrix for G on tensor cores is quicker than one for rows and one for columns."""
@@ -148,6 +148,12 @@ class FreePart:
         """`like` says on which device, and in which numbers, to keep K."""
         self.observation = observation
         unit = torch.eye(dimension, dtype=like.dtype, device=like.device)
+        if isinstance(observation, Masked):  # a smaller matrix will do
+            rest = (~observation.mask[:, 0]).nonzero()[:, 0]
+            squares = W.adjoint(W.enter(unit[:, rest]))[rest].double()
+            self._K = torch.zeros_like(unit)
+            self._K[rest[:, None], rest] = torch.linalg.inv((squares + squares.T) / 2).to(like)
+            return
         free = observation.free(unit)
         squares = observation.free(W.adjoint(W.enter(free))).double()  # P WᵀW P
         whole = (squares + squares.T) / 2 + observation.seen(unit).double()  # and 1 where nothing moves
