@@ -34,7 +34,7 @@ from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
 
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
-hypothesis.settings.register_profile("thorough", deadline=None, max_examples=200)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=300)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 

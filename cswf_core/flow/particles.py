@@ -224,7 +224,9 @@ def first_particles(
         seen = observation.seen(originals(data, settings, conditions, x))
         amplifier = parts.condition.amplifier
         regression = Regression.of(gaussian, observation, amplifier)
-        x = observation.free(x if regression is None else regression.conditioned(x, seen)) + amplifier * seen
+        if regression is not None:
+            x = regression.conditioned(x, seen)
+        x = observation.free(x) + amplifier * seen
         if settings.clip is not None and not isinstance(observation, Masked):
             raise RunError(
                 "particles are clipped coordinate by coordinate, and what is observed here is not made of "

@@ -188,11 +188,10 @@ class SavedFlow:
                 noise = self._noise(Key(request.seed, "offline given"), first, "uniform")
                 images = images + noise.mul_(request.originals.width * INSIDE)
             seen = observation.seen(images)
-            regression = None if request.start is not None else self._regression(observation)
-            x = (
-                observation.free(x if regression is None else regression.conditioned(x, seen))
-                + amplifier * seen
-            )
+            regression = self._regression(observation)
+            if regression is not None and request.start is None:
+                x = regression.conditioned(x, seen)
+            x = observation.free(x) + amplifier * seen
         particles = Particles(x.contiguous(), own.to(like.device, like.dtype), self.settings.clip)
         return Group(particles, first, observation, images, self._strata(own))
 

@@ -6,7 +6,7 @@ begins, pieces of S×S pixels are cut out of random samples at random places, th
 rest is multiplied by Σ^(−½), Σ being their covariance; it fades out through the window of `conv-stack`. A piece
 is drawn with a probability in proportion to its squared length and put somewhere on the grid: so no direction
 is drawn more often than others, and pieces without content hardly ever. A patch as large as the grid is the
-whole grid.
+whole grid. Fewer pieces than they have dimensions cannot be even, and their share is lowered in proportion.
 Cost: at the beginning of a stage an eigenvalue decomposition, O(C³S⁶), and memory for up to 50,000 pieces; for
 each direction a look-up.
 When not to use it: alone, since pieces of the data have less variety than random filters; where data arrive
@@ -87,8 +87,10 @@ class Exemplars(ProjectionSampler):
         # Added up on the host: a GPU would do so in another order every time.
         squares = filters.square().sum(dim=1, dtype=torch.float64).cpu().cumsum(dim=0)
         edges = (squares / squares[-1]).to(z.device)
+        different = z.shape[1] if whole else len(cut)
+        share = self.share * min(1.0, different / cut.shape[1])
         return _Fitted(
-            of=of, share=self.share, filters=unit(filters), edges=edges, side=side, dilation=self.dilation
+            of=of, share=share, filters=unit(filters), edges=edges, side=side, dilation=self.dilation
         )
 
 

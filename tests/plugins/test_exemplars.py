@@ -114,6 +114,16 @@ def test_no_direction_is_drawn_much_more_often_than_others(space, patch, blank):
     assert float(uneven[-1] / uneven.sum()) * space.dimension > 5  # the data themselves are far from even
 
 
+@pytest.mark.parametrize("count", [5, 20, 60])
+def test_pieces_of_fewer_samples_than_dimensions_do_not_make_directions_uneven(count):
+    """A step of η = d stays below 2/λ: with half of the filters along 5 of 64 axes, it would be 7/λ."""
+    sampler = exemplars(GREY, smooth(GREY, count), patch=8, of=Uniform())
+    theta = sampler.sample(GREY, 20_000, draw())
+    assert float(torch.linalg.eigvalsh(theta.T @ theta / len(theta))[-1]) * 64 < 2
+    enough = exemplars(GREY, smooth(GREY, 64), patch=8)
+    assert float((enough.sample(GREY, 1000, draw()) == torch.eye(64)[-1]).all(dim=1).double().mean()) == 0.5
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("patch", [3, 7])
 @pytest.mark.parametrize("value", [0.0, -1.0])

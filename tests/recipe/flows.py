@@ -16,8 +16,7 @@ OBSERVING = ("mask", "super-resolution", "colorize")
 def on_random_data(recipe: Recipe) -> Recipe:
     """The recipe with ten particles, at most three more that are carried along offline, and random images."""
     if recipe.data.name in SHAPES:
-        count = 20 if recipe.projection.name != "exemplars" else 600  # pieces of few images are all alike
-        images = {"use": "synthetic", "count": count, "shape": SHAPES[recipe.data.name], "classes": 10}
+        images = {"use": "synthetic", "count": 20, "shape": SHAPES[recipe.data.name], "classes": 10}
         data = choose(recipe.registry, "dataset", json.dumps(images))
         recipe = attrs.evolve(recipe, data=data, arrivals=(data,) * len(recipe.arrivals))
     if recipe.condition.name in OBSERVING:  # random images are not held out

@@ -76,23 +76,14 @@ def has_closed_form(filters: ProjectionSampler, stage: Stage) -> TypeGuard[Close
 @pytest.mark.parametrize(
     ("sizes", "deep", "closed"),
     [
-        (range(1, 110), False, False),
-        pytest.param(range(110, 150), False, False, marks=SLOW),
+        (range(1, 150), False, False),
         pytest.param(range(1, 150), False, True, marks=SLOW),
         pytest.param(range(1, 150), True, True, marks=SLOW),
         pytest.param(range(150, 500), False, False, marks=SLOW),
         pytest.param(range(150, 500), False, True, marks=SLOW),
         pytest.param(range(150, 500), True, True, marks=SLOW),
     ],
-    ids=[
-        "smallest",
-        "small",
-        "small, closed form",
-        "small, networks",
-        "larger",
-        "larger, closed form",
-        "larger, networks",
-    ],
+    ids=["small", "small, closed form", "small, networks", "larger", "larger, closed form", "larger, networks"],
 )
 def test_no_step_of_a_recipe_grows_along_the_directions_drawn_most(sizes, deep, closed, recipes):
     """η λ E[a²] is below 2 in every stage, where steps are shortened if they have to be.
@@ -270,7 +261,7 @@ def test_no_step_of_a_recipe_grows_by_the_closed_form(recipes):
                 factors[same] = safe_step(sampler, Key(flow.settings.seed, "gain", index)).factor
             product *= factors[same]
         products[flow, index] = product
-    assert len(products) > 1500
+    assert len(products) > 1800
     assert len(eigenvalues) > 300
     assert {(1, 28, 28), (3, 32, 32), (3, 64, 64)} <= {grid.shape for _, grid, _ in eigenvalues}
 
