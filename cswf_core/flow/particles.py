@@ -255,7 +255,8 @@ def fit_gaussian(data: Dataset, parts: Parts, settings: Settings, x: Tensor, W: 
 def refuse_in_strata(parts: Parts, settings: Settings) -> None:
     """Raise `RunError` if, of groups that flow apart from each other, some samples would not count."""
     parted = parts.cdf.particles is not None or parts.cdf.data is not None
-    for noun, wanted in (("offline", settings.offline > 0), ("part", parted)):
+    wishes = (("offline", settings.offline > 0), ("part", parted), ("turns", settings.turns is not None))
+    for noun, wanted in wishes:
         if wanted:
             raise RunError(
                 f"{parts.condition.owner} has a flow for each class, in which every particle and every datum "

@@ -142,16 +142,30 @@ class Plan(abc.ABC):
     def samples(self, step: int) -> Samples:
         """Return the particles and data that a step's distributions are fitted to."""
         setup, cdf = self.setup, self.setup.cdf
-        counted = self._counted
-        particles: Columns | None = counted
+        particles = self._having_turn(step)
         if cdf.particles is not None:
             mine = torch.arange(len(setup.particles), device=setup.data_x.device)
-            mine = mine if counted is None else mine[counted]
+            mine = mine if particles is None else mine[particles]
             part = self._part(cdf.particles, len(mine), step, 0)
             particles = particles if part is None else mine[part]
-        return Samples(
-            particles, self._part(cdf.data, setup.data_x.shape[1], self.draw_number(step), 1), counted
-        )
+        data = self._part(cdf.data, setup.data_x.shape[1], self.draw_number(step), 1)
+        return Samples(particles, data, self._counted)
+
+    def turn(self, step: int) -> int:
+        """Return the number of the turn that a step belongs to, one more in each stage."""
+        turns = self.setup.settings.turns
+        return 0 if turns is None else self.setup.index + step // turns
+
+    def _having_turn(self, step: int) -> Columns | None:
+        """Return the particles that take part in a step's F_p: all that ever do, or every second of them."""
+        counted = self._counted
+        if self.setup.settings.turns is None:
+            return counted
+        # Every second one, and not one half after the other: labels may be in order.
+        first = self.turn(step) % 2
+        if isinstance(counted, Tensor):
+            return counted[first::2]
+        return slice(first, len(self.setup.particles) if counted is None else counted.stop, 2)
 
     @cached_property
     def _counted(self) -> Columns | None:

@@ -25,7 +25,7 @@ ROWS = 256
 
 
 Columns = Tensor | slice
-"""Some columns of rows: their numbers in any order, which copies them, or a range, which does not."""
+"""Some columns of rows: their numbers in any order, or a range; only a range without gaps is no copy."""
 
 
 @attrs.frozen(eq=False)
@@ -67,8 +67,10 @@ class Rows:
     def columns(self, index: Columns) -> Rows:
         """Return the values at some columns; where groups have offsets, their ends are those of all."""
         values = self.values[:, index]
+        if values.stride(1) != 1:  # kernels read values that lie side by side
+            values = values.contiguous()
         if self.groups is not None:
-            return attrs.evolve(self, values=values, groups=self.groups[index])
+            return attrs.evolve(self, values=values, groups=self.groups[index].contiguous())
         low, high = (end.to(self.low.dtype) for end in (values.amin(dim=1), values.amax(dim=1)))
         reach = 0 if self.noise is None else self.noise / 2
         return attrs.evolve(self, values=values, low=low - reach, high=high + reach)

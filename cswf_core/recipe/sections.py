@@ -155,6 +155,12 @@ class ModelSection:
     knots: int = parameter(
         "K, the quantiles at which each direction's map is kept", default=64, at_least=2, at_most=4096
     )
+    turns: int | None = parameter(
+        "after so many steps, and in every stage, the other half of the particles has its turn in F_p, so that "
+        "maps hold for new samples too; all take part in every step if left out",
+        default=None,
+        at_least=1,
+    )
     dtype: Literal["float16", "float32"] = parameter("the numbers of the tables", default="float16")
     directions: float = parameter(
         "share of each step's directions whose maps are kept", default=1.0, above=0, at_most=1

@@ -212,19 +212,23 @@ def test_coordinates_go_the_same_way_in_half_precision_and_recorded(condition, c
     assert fast.samples().digest() == image_flow(condition, half=True, **more).run().digest()
 
 
-@pytest.mark.parametrize("offline", [0, 300])
-def test_steps_are_recorded_and_numbers_differ_from_step_to_step(offline, monkeypatch):
+@pytest.mark.parametrize(("offline", "turns"), [(0, None), (300, None), (300, 10)])
+def test_steps_are_recorded_and_numbers_differ_from_step_to_step(offline, turns, monkeypatch):
     from cswf_core.flow.cuda.plan import HalfPlan  # needs Triton
 
     plans = []
     flow = image_flow(
-        half=True, steps=20, offline=offline, plan=lambda setup: plans.append(HalfPlan(setup)) or plans[-1]
+        half=True,
+        steps=20,
+        offline=offline,
+        turns=turns,
+        plan=lambda setup: plans.append(HalfPlan(setup)) or plans[-1],
     )
     moved = [state.displacement for state in flow]
     assert all(plan.recorded for plan in plans)
     assert len(set(moved)) == len(moved)
     monkeypatch.setattr("cswf_core.flow.cuda.plan.WORTHWHILE", 10**9)
-    again = image_flow(half=True, steps=20, offline=offline)
+    again = image_flow(half=True, steps=20, offline=offline, turns=turns)
     assert flow.samples().digest() == again.run().digest()
     assert not offline or flow.offline_samples().digest() == again.offline_samples().digest()
 
@@ -301,6 +305,7 @@ def test_tables_are_the_same_on_a_gpu_recorded_or_not(condition, request_, monke
 FAITHFUL = {
     "clipped": ({"clip": 0.9}, {}),
     "carried along": ({"offline": 300}, {}),
+    "in turns": ({"offline": 300, "turns": 3}, {}),
     "of a part": ({}, {"cdf": Histogram(bins=512, particles=Part(share=0.5), data=Part(count=2000))}),
     "noisy labels": ({}, {"condition": OneHot(joint="full", dequantise=True, theta="laplace")}),
     "networks": ({}, {"projection": ConvStack(width=6, covering="placed")}),

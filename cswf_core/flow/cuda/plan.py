@@ -72,6 +72,8 @@ class HalfPlan(Plan):
         self._graph: StepGraph[list[Slab]] | None = None
         self._tried = False
         """Whether recording was tried with the directions at hand."""
+        self._turn = 0
+        """The turn that was recorded."""
         self._begun = False
         """Whether particles have moved, so that a step that fails cannot be tried again."""
         device, M, N = setup.data_x.device, len(setup.particles), setup.data_x.shape[1]
@@ -93,6 +95,8 @@ class HalfPlan(Plan):
     def move(self, step: int, eta: float, clock: Clock) -> Move:
         """X ← X − η v̂."""
         self._factor.fill_(eta / self.setup.sampler.stage.directions)
+        if self._graph is not None and self.turn(step) != self._turn:
+            self._forget_recording()
         if self._graph is None and not clock.times and self._recordable(step):
             self._record(step)
         if self._graph is not None and not clock.times and self._key == step:
@@ -124,12 +128,14 @@ class HalfPlan(Plan):
         fresh = self.setup.settings.reuse == 1 and self.setup.sets is None
         alike = fresh and stage.entropy == 0 and cdf.displaces and cdf.compact and self.fits_the_same
         known = step > 0 and len(self._slabs) == 1 and self._factor.is_cuda
-        pays = stage.steps - step >= WORTHWHILE
+        turns = self.setup.settings.turns
+        end = stage.steps if turns is None else min(stage.steps, (step // turns + 1) * turns)
+        pays = end - step >= WORTHWHILE
         return alike and known and pays and not self._tried and self.setup.budget.recordable
 
     def _record(self, step: int) -> None:
         """Record a step along the directions of this one, which prepares the next."""
-        self._tried, clock = True, Clock()
+        self._tried, self._turn, clock = True, self.turn(step), Clock()
 
         def prepare() -> list[Slab]:
             return self._prepared(step + 1, clock, check=False)
@@ -140,6 +146,11 @@ class HalfPlan(Plan):
         if self._attempted(lambda: self._draw(step, clock, check=False)):
             self._graph = recorded(step + 1, prepare, self._slabs, move)
             self.setup.budget.recordable = self._graph is not None
+
+    def _forget_recording(self) -> None:
+        """Let go of a recording, whose F_p is fitted to other particles than are to follow."""
+        torch.cuda.synchronize(self._factor.device)  # it may be at work
+        self._graph, self._tried, self._slabs, self._key = None, False, [], -1
 
     def _attempt(self, step: int, clock: Clock) -> tuple[Tensor, ...] | None:
         """Move along the directions of a step; None if memory was short, and slabs were halved."""
