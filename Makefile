@@ -52,7 +52,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "cswf needs Python 3.10 or newer")'
 	@echo "setting up $(VENV): some minutes, and on x86-64 some gigabytes"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-compile --requirement requirements.lock  # compiled when imported
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	touch $(STAMP)
 
