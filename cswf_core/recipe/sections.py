@@ -71,7 +71,9 @@ class ParticlesSection:
         at_most=2**40,
     )
     scale: float = parameter(
-        "particles begin as N(0, scale² I); the released code has 0.1", default=1.0, above=0
+        "with start: noise, particles begin as N(0, scale² I); the released code has 0.1",
+        default=1.0,
+        above=0,
     )
     start: Literal["noise", "gaussian"] = parameter(
         "what particles begin as: 'noise' of that scale, or a 'gaussian' with the data's mean and covariance; "
