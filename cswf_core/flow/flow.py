@@ -37,6 +37,7 @@ from cswf_core.flow.particles import (
     fit_gaussian,
     mean_length,
     originals,
+    refuse_idle_half,
     refuse_in_strata,
 )
 from cswf_core.flow.plan import ExactPlan, Move, Plan, StageSetup
@@ -125,6 +126,7 @@ class Flow:
         """Groups that flow apart from each other; None: there are none."""
         if self.strata is not None:
             refuse_in_strata(parts, self.settings)
+        refuse_idle_half(self.particles, parts.condition, self._planned, self.settings)
         self._learner = None if online is None else online.begin(self)
         if self._learner is not None:
             self._data_x = self._data_x[:, :0].clone()  # counts take the place of the data
@@ -425,6 +427,7 @@ class Flow:
         setup = StageSetup(
             index=index,
             direction_stage=direction_stage,
+            first_step=self._at.total - self._at.step,
             settings=self.settings,
             particles=self.particles,
             data=self.balanced_data,

@@ -12,6 +12,7 @@ from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates
 from cswf_core.flow.start import Gaussian, Regression
 from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, Masked, Observation
+from cswf_core.kernels.rows import Columns
 
 KEYED = 4096
 """Samples whose noise shares a key."""
@@ -255,13 +256,39 @@ def fit_gaussian(data: Dataset, parts: Parts, settings: Settings, x: Tensor, W: 
 def refuse_in_strata(parts: Parts, settings: Settings) -> None:
     """Raise `RunError` if, of groups that flow apart from each other, some samples would not count."""
     parted = parts.cdf.particles is not None or parts.cdf.data is not None
-    wishes = (("offline", settings.offline > 0), ("part", parted), ("turns", settings.turns is not None))
+    wishes = (("offline", settings.offline > 0), ("part", parted), ("turn", settings.turn is not None))
     for noun, wanted in wishes:
         if wanted:
             raise RunError(
                 f"{parts.condition.owner} has a flow for each class, in which every particle and every datum "
-                f"counts: leave out {settings.called(noun)}"
+                f"counts: leave out {settings.called(noun)}, or set it to null"
             )
+
+
+def taking_part(particles: Particles, condition: CheckedCondition, settings: Settings) -> Columns | None:
+    """Return the particles that take part in F_p, and are not only carried along; None: all of them."""
+    origin = particles.conditions.origin
+    if condition.carries_held_out and origin is not None:
+        seen = (origin >= 0).nonzero()[:, 0]
+        return None if len(seen) == len(origin) else seen
+    return slice(len(particles) - settings.offline) if settings.offline else None
+
+
+def refuse_idle_half(particles: Particles, condition: CheckedCondition, steps: int, settings: Settings) -> None:
+    """Raise `RunError` if there are turns, and one half of the particles would never take part in F_p."""
+    if settings.turn is None:
+        return
+    part = taking_part(particles, condition, settings)
+    count = len(particles) if part is None else part.stop if isinstance(part, slice) else len(part)
+    if count < 2:
+        raise RunError(
+            f"one particle has no halves that could take turns: leave out the {settings.called('turn')}"
+        )
+    if steps <= settings.turn:
+        raise RunError(
+            f"the flow has {steps} steps and a turn {settings.turn}: half of the particles would never take "
+            f"part in F_p. Take a {settings.called('turn')} of fewer steps"
+        )
 
 
 def originals(data: Dataset, settings: Settings, conditions: Conditions, like: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from cswf_core.checks import CheckedCDF
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
 from cswf_core.flow.memory import Budget
-from cswf_core.flow.particles import Particles, dequantised, normal
+from cswf_core.flow.particles import Particles, dequantised, normal, taking_part
 from cswf_core.flow.settings import Settings
 from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.step import displacements
@@ -53,6 +53,8 @@ class StageSetup:
     """The number of the stage."""
     direction_stage: int
     """The number of the stage whose directions these are: its own, unless stages are run through again."""
+    first_step: int
+    """How many steps the flow took before this stage."""
     settings: Settings
     particles: Particles
     data: Dataset
@@ -142,7 +144,7 @@ class Plan(abc.ABC):
     def samples(self, step: int) -> Samples:
         """Return the particles and data that a step's distributions are fitted to."""
         setup, cdf = self.setup, self.setup.cdf
-        particles = self._having_turn(step)
+        particles = self._fitted_particles(step)
         if cdf.particles is not None:
             mine = torch.arange(len(setup.particles), device=setup.data_x.device)
             mine = mine if particles is None else mine[particles]
@@ -152,14 +154,14 @@ class Plan(abc.ABC):
         return Samples(particles, data, self._counted)
 
     def turn(self, step: int) -> int:
-        """Return the number of the turn that a step belongs to, one more in each stage."""
-        turns = self.setup.settings.turns
-        return 0 if turns is None else self.setup.index + step // turns
+        """Return the number of the turn that a step of this stage belongs to; without turns, all are in one."""
+        length = self.setup.settings.turn
+        return 0 if length is None else (self.setup.first_step + step) // length
 
-    def _having_turn(self, step: int) -> Columns | None:
-        """Return the particles that take part in a step's F_p: all that ever do, or every second of them."""
+    def _fitted_particles(self, step: int) -> Columns | None:
+        """Return the particles that take part in a step's F_p: all that ever do, or those whose turn it is."""
         counted = self._counted
-        if self.setup.settings.turns is None:
+        if self.setup.settings.turn is None:
             return counted
         # Every second one, and not one half after the other: labels may be in order.
         first = self.turn(step) % 2
@@ -169,13 +171,8 @@ class Plan(abc.ABC):
 
     @cached_property
     def _counted(self) -> Columns | None:
-        """The particles that take part in F_p; None: all of them."""
-        particles, offline = self.setup.particles, self.setup.settings.offline
-        origin = particles.conditions.origin
-        if self.setup.sampler.condition.carries_held_out and origin is not None:
-            seen = (origin >= 0).nonzero()[:, 0]
-            return None if len(seen) == len(origin) else seen
-        return slice(len(particles) - offline) if offline else None
+        """The particles that take part in F_p, at every step or in their turns; None: all of them."""
+        return taking_part(self.setup.particles, self.setup.sampler.condition, self.setup.settings)
 
     def _part(self, part: Part | None, count: int, step: int, index: int) -> Tensor | None:
         """Return the numbers of a random part of `count` samples; None: all of them."""
@@ -187,7 +184,7 @@ class Plan(abc.ABC):
 
     @property
     def fits_the_same(self) -> bool:
-        """Whether F_p and F_q are fitted to the same particles and data at every step."""
+        """Whether F_p and F_q are fitted to the same particles and data at every step of a turn."""
         return self.setup.cdf.particles is None and self.setup.cdf.data is None
 
     @property

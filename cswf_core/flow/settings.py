@@ -74,9 +74,9 @@ class Settings:
     dtype: torch.dtype = torch.float32
     half: bool = False
     """Whether products on CUDA are in half precision with float32 sums; particles stay in `dtype`, float32."""
-    turns: int | None = None
-    """After so many steps, and in every stage, the other half of the particles has its turn in F_p, so that
-    maps hold for particles that they were not fitted to; None: all particles take part in every step."""
+    turn: int | None = None
+    """Steps after which the other half of the particles takes over in F_p, so that maps hold for particles that
+    they were not fitted to; None: all particles take part at every step."""
     tables: TableRequest | None = None
     """Which of the steps' transport maps observers get; None: none."""
     names: Mapping[str, str] = attrs.field(factory=dict, repr=False)

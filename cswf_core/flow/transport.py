@@ -68,7 +68,7 @@ class Samples:
     particles: Columns | None = None
     data: Columns | None = None
     measured: Columns | None = None
-    """The particles whose distance to the data is measured: not those that are only carried along."""
+    """The particles whose distance to the data is measured: not those that never take part in F_p."""
 
 
 @attrs.frozen(eq=False)

@@ -34,7 +34,7 @@ NAMES = {
     "room": "condition.room",
     "prior": "condition.prior",
     "tables": "model.dtype",
-    "turns": "model.turns",
+    "turn": "model.turn",
 }
 """The keys of recipes, for the nouns of the engine's errors."""
 
@@ -83,7 +83,7 @@ def build_flow(
         reuse=None if recipe.reuse == "all" else recipe.reuse,
         dtype=_dtype(recipe),
         half=recipe.particles.precision in ("auto", "fast"),
-        turns=recipe.model.turns if recipe.model.save else None,
+        turn=recipe.model.turn if recipe.model.save else None,
         tables=_tables(recipe),
         names=NAMES,
     )

@@ -157,9 +157,9 @@ class ModelSection:
     knots: int = parameter(
         "K, the quantiles at which each direction's map is kept", default=64, at_least=2, at_most=4096
     )
-    turns: int | None = parameter(
-        "after so many steps, and in every stage, the other half of the particles has its turn in F_p, so that "
-        "maps hold for new samples too; all take part in every step if left out",
+    turn: int | None = parameter(
+        "steps after which the other half of the particles takes over in F_p, so that maps hold for new "
+        "samples too; without it all particles take part at every step",
         default=None,
         at_least=1,
     )

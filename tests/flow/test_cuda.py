@@ -212,8 +212,8 @@ def test_coordinates_go_the_same_way_in_half_precision_and_recorded(condition, c
     assert fast.samples().digest() == image_flow(condition, half=True, **more).run().digest()
 
 
-@pytest.mark.parametrize(("offline", "turns"), [(0, None), (300, None), (300, 10)])
-def test_steps_are_recorded_and_numbers_differ_from_step_to_step(offline, turns, monkeypatch):
+@pytest.mark.parametrize(("offline", "turn"), [(0, None), (300, None), (300, 10)])
+def test_steps_are_recorded_and_numbers_differ_from_step_to_step(offline, turn, monkeypatch):
     from cswf_core.flow.cuda.plan import HalfPlan  # needs Triton
 
     plans = []
@@ -221,14 +221,14 @@ def test_steps_are_recorded_and_numbers_differ_from_step_to_step(offline, turns,
         half=True,
         steps=20,
         offline=offline,
-        turns=turns,
+        turn=turn,
         plan=lambda setup: plans.append(HalfPlan(setup)) or plans[-1],
     )
     moved = [state.displacement for state in flow]
     assert all(plan.recorded for plan in plans)
     assert len(set(moved)) == len(moved)
     monkeypatch.setattr("cswf_core.flow.cuda.plan.WORTHWHILE", 10**9)
-    again = image_flow(half=True, steps=20, offline=offline, turns=turns)
+    again = image_flow(half=True, steps=20, offline=offline, turn=turn)
     assert flow.samples().digest() == again.run().digest()
     assert not offline or flow.offline_samples().digest() == again.offline_samples().digest()
 
@@ -266,11 +266,16 @@ def test_slabs_change_results_by_rounding_only(directions, monkeypatch):
     torch.testing.assert_close(torch.tensor(got), torch.tensor(expected), atol=0, rtol=1e-3)
 
 
-@pytest.mark.parametrize("changes", [{}, {"reuse": 4}, {"sets": 3}], ids=lambda c: "".join(c) or "fresh")
+CHANGES = [{}, {"reuse": 4}, {"sets": 3}, {"turn": 8}]
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=lambda c: "".join(c) or "fresh")
 @pytest.mark.parametrize("condition", CONDITIONS, ids=lambda c: type(c).__name__)
 def test_a_flow_that_goes_on_ends_with_the_same_bits_on_a_gpu_too(condition, changes):
     if "sets" in changes and not isinstance(condition, (NoCondition, OneHot)):
         pytest.skip("what is observed cannot be learned online")
+    if "turn" in changes and isinstance(condition, Separate):
+        pytest.skip("a flow for each class has no turns")
     whole = image_flow(condition, half=True, **changes)
     total = len(list(whole))
     for after in (1, total // 3, total // 2 + 1, total - 1):
@@ -281,16 +286,17 @@ def test_a_flow_that_goes_on_ends_with_the_same_bits_on_a_gpu_too(condition, cha
         assert other.run().digest() == whole.samples().digest(), after
 
 
+@pytest.mark.parametrize("turn", [None, 8])
 @pytest.mark.parametrize("request_", [TableRequest(knots=17), TableRequest(knots=17, share=0.3, every=2)])
 @pytest.mark.parametrize("condition", [NoCondition(), OneHot()], ids=lambda c: type(c).__name__)
-def test_tables_are_the_same_on_a_gpu_recorded_or_not(condition, request_, monkeypatch):
-
-    recorded = image_flow(condition, half=True, tables=request_)
+def test_tables_are_the_same_on_a_gpu_recorded_or_not(condition, request_, turn, monkeypatch):
+    settings = {"tables": request_, "turn": turn}
+    recorded = image_flow(condition, half=True, **settings)
     found = [state.tables for state in recorded]
 
-    exact = [state.tables for state in image_flow(condition, cdf=Histogram(bins=2048), tables=request_)]
+    exact = [state.tables for state in image_flow(condition, cdf=Histogram(bins=2048), **settings)]
     monkeypatch.setattr("cswf_core.flow.cuda.plan.WORTHWHILE", 10**9)
-    launched = [state.tables for state in image_flow(condition, half=True, tables=request_)]
+    launched = [state.tables for state in image_flow(condition, half=True, **settings)]
     for one, other, third in zip(found, launched, exact, strict=True):
         assert (one is None) == (other is None) == (third is None)
         if one is not None and other is not None and third is not None:
@@ -305,7 +311,7 @@ def test_tables_are_the_same_on_a_gpu_recorded_or_not(condition, request_, monke
 FAITHFUL = {
     "clipped": ({"clip": 0.9}, {}),
     "carried along": ({"offline": 300}, {}),
-    "in turns": ({"offline": 300, "turns": 3}, {}),
+    "in turns": ({"offline": 300, "turn": 3}, {}),
     "of a part": ({}, {"cdf": Histogram(bins=512, particles=Part(share=0.5), data=Part(count=2000))}),
     "noisy labels": ({}, {"condition": OneHot(joint="full", dequantise=True, theta="laplace")}),
     "networks": ({}, {"projection": ConvStack(width=6, covering="placed")}),

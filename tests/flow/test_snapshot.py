@@ -48,7 +48,7 @@ KINDS = {
     "clip and mask": {"condition": Mask(hidden="boxes", masks="each"), "clip": 0.7},
     "offline": {"condition": OneHot(), "offline": 9},
     "parts": {"cdf": Histogram(bins=64, particles=Part(share=0.5), data=Part(count=20)), "reuse": 3},
-    "turns": {"condition": OneHot(), "offline": 9, "turns": 2},
+    "turns": {"condition": OneHot(), "offline": 9, "turn": 2},
     "carried": {"condition": Mask(held_out=3, completions=2, carried=True)},
     "whitened": {"coordinates": Whitened(), "gaussian": True},
     "whitened, mask": {"coordinates": Whitened(), "condition": Mask(amplifier=2.0)},

@@ -39,7 +39,7 @@ KINDS = {
     "sorted values": ("digits", "cdf=sorted"),
     "clipped particles": ("digits", "particles.clip=0.9", *PATCHES),
     "particles carried along": ("digits", "particles.offline=20"),
-    "halves in turns": ("digits", "particles.offline=20", "model.turns=3"),
+    "halves in turns": ("digits", "particles.offline=20", "model.turn=3"),
     "whitened": ("digits", *WHITENED),
     "whitened, grids and low rank": ("digits", *WHITENED, GRIDS, "projection=low-rank"),
     "whitened and a mask": ("digits", *WHITENED, "condition={use: mask, hidden: bottom}", *PATCHES),

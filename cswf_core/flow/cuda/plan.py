@@ -72,8 +72,8 @@ class HalfPlan(Plan):
         self._graph: StepGraph[list[Slab]] | None = None
         self._tried = False
         """Whether recording was tried with the directions at hand."""
-        self._turn = 0
-        """The turn that was recorded."""
+        self._recorded_turn = 0
+        """The turn whose particles a recording fits F_p to."""
         self._begun = False
         """Whether particles have moved, so that a step that fails cannot be tried again."""
         device, M, N = setup.data_x.device, len(setup.particles), setup.data_x.shape[1]
@@ -95,7 +95,7 @@ class HalfPlan(Plan):
     def move(self, step: int, eta: float, clock: Clock) -> Move:
         """X ← X − η v̂."""
         self._factor.fill_(eta / self.setup.sampler.stage.directions)
-        if self._graph is not None and self.turn(step) != self._turn:
+        if self._graph is not None and self.turn(step) != self._recorded_turn:
             self._forget_recording()
         if self._graph is None and not clock.times and self._recordable(step):
             self._record(step)
@@ -128,14 +128,12 @@ class HalfPlan(Plan):
         fresh = self.setup.settings.reuse == 1 and self.setup.sets is None
         alike = fresh and stage.entropy == 0 and cdf.displaces and cdf.compact and self.fits_the_same
         known = step > 0 and len(self._slabs) == 1 and self._factor.is_cuda
-        turns = self.setup.settings.turns
-        end = stage.steps if turns is None else min(stage.steps, (step // turns + 1) * turns)
-        pays = end - step >= WORTHWHILE
+        pays = stage.steps - step >= WORTHWHILE and self.turn(step) == self.turn(step + WORTHWHILE - 1)
         return alike and known and pays and not self._tried and self.setup.budget.recordable
 
     def _record(self, step: int) -> None:
         """Record a step along the directions of this one, which prepares the next."""
-        self._tried, self._turn, clock = True, self.turn(step), Clock()
+        self._tried, self._recorded_turn, clock = True, self.turn(step), Clock()
 
         def prepare() -> list[Slab]:
             return self._prepared(step + 1, clock, check=False)
