@@ -17,8 +17,9 @@ demo: $(STAMP)
 accuracy: $(STAMP)
 	$(BIN)/python examples/score_digits.py
 
-# One thread a worker (tests/conftest.py), one worker a core; types are checked meanwhile.
-UNITS := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+# One thread a worker (tests/conftest.py), one worker a core; types are checked meanwhile. Tests start many processes, and
+# bytecode saves each of them seconds: it is kept also where the environment says otherwise.
+UNITS := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
 test test-ci test-all: $(STAMP) lint
 	+$(MAKE) --no-print-directory --jobs 2 types units-$@
@@ -51,8 +52,9 @@ lock:
 $(STAMP): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "cswf needs Python 3.10 or newer")'
 	@echo "setting up $(VENV): some minutes, and on x86-64 some gigabytes"
+	@# What is imported is compiled then; most of what is installed never is.
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --requirement requirements.lock  # compiled when imported
+	$(BIN)/python -m pip install --quiet --no-compile --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	touch $(STAMP)
 
