@@ -317,7 +317,6 @@ def test_a_short_pyramid_comes_nearer_to_held_out_images_than_the_baseline(tmp_p
     skip_without("cifar10")
     # Uniform directions have λ = 1/d; an estimate of that in 3,072 dimensions takes ten seconds on a CPU.
     monkeypatch.setattr(stability, "FEW", 100)
-    monkeypatch.setattr("cswf_plugins.projections.exemplars.PIECES", 500)
     shared = ["particles.count=150", "schedule.directions=100", "evaluate.against=[test]", "outputs.frames=0"]
     shared += ["outputs.checkpoint_every=never", "evaluate.metrics.0.directions=80"]
     sizes = ["data.count=300", "schedule.scale=0.02"]
