@@ -12,6 +12,7 @@ observers and the rooms above see to them.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -51,6 +52,8 @@ from cswf_core.flow.state import State as State  # what iterating yields
 from cswf_core.interfaces import Conditions, Dataset, Key, Owner, Stage
 from cswf_core.kernels import gpu
 from cswf_core.plugins import watching
+
+log = logging.getLogger("cswf")
 
 READ_EVERY = 64
 """Steps of a stage after which a GPU's numbers are read, to see whether the flow runs away."""
@@ -228,6 +231,13 @@ class Flow:
             self._plan = None  # it holds memory that the next stage's plan may need
             self._at = attrs.evolve(self._at, stage=self._at.stage + 1, step=0, distances=[])
             self.notify("after_stage", stage=stage)
+        if self.settings.turn is not None and self._at.total <= self.settings.turn:
+            log.warning(
+                "the flow ended after %d steps, in its first turn: half of the particles never took part in "
+                "F_p. Take a %s of fewer steps",
+                self._at.total,
+                self.settings.called("turn"),
+            )
         self.finished = True
         self.notify("after_run")
 

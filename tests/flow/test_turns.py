@@ -163,6 +163,21 @@ def test_turns_that_make_no_sense_are_refused():
         small_flow(turn=1, count=1, offline=4)
 
 
+def test_a_flow_that_leaves_its_stages_before_the_second_turn_says_so(caplog):
+    entries = (Entry.from_text("(4×4) [dense]"),)
+    data = Dataset(x=Key(1, "x").open().normal(16, 40), space=Space((1, 4, 4)))
+    schedule = Adaptive(entries=entries, steps=200, directions=40, shortest=4, window=2)
+    flow = small_flow(data, schedule=schedule, turn=150)
+    flow.run()
+    assert flow.position.total < 150
+    assert (
+        "in its first turn: half of the particles never took part in F_p. Take a turn of fewer" in caplog.text
+    )
+    caplog.clear()
+    small_flow(data, schedule=schedule, turn=2).run()
+    assert not caplog.text
+
+
 def test_recipes_have_turns_only_where_a_model_is_saved_and_where_they_were_tried():
     registry = Registry.discover()
     digits = ["model.turn=5", "particles.count=20", "schedule.steps=10", "schedule.directions=8"]
