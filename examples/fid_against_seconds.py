@@ -3,7 +3,8 @@
     python examples/fid_against_seconds.py RUN... --out FILE.png
 
 Seconds are those of the whole run, from start to report. Runs whose recipes differ in nothing but the seed, and
-in what is scored and written, are one point with the range of their scores.
+in what is written, are one point with the range of their scores. Scoring takes time too: compare runs that are
+scored alike.
 """
 
 import argparse
@@ -19,8 +20,8 @@ PUBLISHED = {"ℓ-SWF, the paper, on eight A100s; its time is not stated": 59.7,
 RELEASED = (255e-3 * 23_020, 63.3)
 """The authors' code: its time for a step of 32×32 (docs/performance.md) times the steps, and FID of that flow
 (docs/paper.md). Steps on smaller grids take less, so this is at most its time."""
-APART = ("seed", "name", "description", "evaluate", "outputs")
-"""Keys of recipes that do not matter to samples, or only by chance."""
+APART = ("seed", "name", "description", "outputs")
+"""Keys of recipes that matter neither to scores nor to seconds, or only by chance."""
 
 reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 reader.add_argument("runs", nargs="+", type=Path, metavar="RUN")
