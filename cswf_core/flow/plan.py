@@ -153,10 +153,10 @@ class Plan(abc.ABC):
         data = self._part(cdf.data, setup.data_x.shape[1], self.draw_number(step), 1)
         return Samples(particles, data, self._counted)
 
-    def turn(self, step: int) -> int:
-        """Return the number of the turn that a step of this stage belongs to; without turns, all are in one."""
+    def half_turn(self, step: int) -> int:
+        """Return whose turn a step of this stage is: 0 or 1, the half of the particles; without turns, 0."""
         length = self.setup.settings.turn
-        return 0 if length is None else (self.setup.first_step + step) // length
+        return 0 if length is None else (self.setup.first_step + step) // length % 2
 
     def _fitted_particles(self, step: int) -> Columns | None:
         """Return the particles that take part in a step's F_p: all that ever do, or those whose turn it is."""
@@ -164,7 +164,7 @@ class Plan(abc.ABC):
         if self.setup.settings.turn is None:
             return counted
         # Every second one, and not one half after the other: labels may be in order.
-        first = self.turn(step) % 2
+        first = self.half_turn(step)
         if isinstance(counted, Tensor):
             return counted[first::2]
         return slice(first, len(self.setup.particles) if counted is None else counted.stop, 2)

@@ -212,7 +212,7 @@ def test_coordinates_go_the_same_way_in_half_precision_and_recorded(condition, c
     assert fast.samples().digest() == image_flow(condition, half=True, **more).run().digest()
 
 
-@pytest.mark.parametrize(("offline", "turn"), [(0, None), (300, None), (300, 10)])
+@pytest.mark.parametrize(("offline", "turn"), [(0, None), (300, None), (300, 10), (300, 4)])
 def test_steps_are_recorded_and_numbers_differ_from_step_to_step(offline, turn, monkeypatch):
     from cswf_core.flow.cuda.plan import HalfPlan  # needs Triton
 

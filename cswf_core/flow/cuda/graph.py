@@ -97,8 +97,13 @@ class Recording:
 class StepGraph(Generic[Prepared]):
     """Two recorded steps that take turns: each uses what the other has prepared."""
 
-    def __init__(self, step: int, prepare: Prepare[Prepared], ready: Prepared, move: Move[Prepared]) -> None:
-        """Record `move` and, beside it, `prepare` for `step`; `ready` is what the first step uses."""
+    def __init__(
+        self, step: int, prepare: Prepare[Prepared], ready: Prepared, move: Move[Prepared], pool: Any = None
+    ) -> None:
+        """Record `move` and, beside it, `prepare` for `step`; `ready` is what the first step uses.
+
+        `pool` is the memory of another recording that is never repeated at the same time.
+        """
         device = torch.device("cuda", torch.cuda.current_device())
         self.device, self.step = device, step
         with Recording(device, step).noting():
@@ -108,8 +113,9 @@ class StepGraph(Generic[Prepared]):
         self.side: Any = torch.cuda.Stream(device, priority=PRIORITY)  # type: ignore[no-untyped-call]
         self.ready = ready
         """What the next step uses."""
-        first = self._record(prepare, ready, move, None, None)
-        second = self._record(prepare, first.prepared, move, ready, first.graph.pool())
+        first = self._record(prepare, ready, move, None, pool)
+        self.pool = first.graph.pool()
+        second = self._record(prepare, first.prepared, move, ready, self.pool)
         self._turns = [first, second]
 
     def _record(
@@ -159,11 +165,11 @@ class Turn(Generic[Prepared]):
 
 
 def recorded(
-    step: int, prepare: Prepare[Prepared], ready: Prepared, move: Move[Prepared]
+    step: int, prepare: Prepare[Prepared], ready: Prepared, move: Move[Prepared], pool: Any = None
 ) -> StepGraph[Prepared] | None:
     """Return a recorded step; None if something in it cannot be recorded, as a draw on the host."""
     try:
-        return StepGraph(step, prepare, ready, move)
+        return StepGraph(step, prepare, ready, move, pool)
     except (CswfError, RuntimeError) as error:
         log.debug("steps are not recorded: %s", error)
         return None

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cswf_core.flow.block_projection import places
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.cuda.graph import StepGraph, recorded
+from cswf_core.flow.cuda.graph import StepGraph, overwrite, recorded
 from cswf_core.flow.cuda.layout import (
     HalfCloud,
     Slab,
@@ -69,11 +69,10 @@ class HalfPlan(Plan):
         self._slabs: list[Slab] = []
         """The directions of the step `_key`."""
         self._key = -1
-        self._graph: StepGraph[list[Slab]] | None = None
-        self._tried = False
-        """Whether recording was tried with the directions at hand."""
-        self._recorded_turn = 0
-        """The turn whose particles a recording fits F_p to."""
+        self._graphs: dict[int, StepGraph[list[Slab]]] = {}
+        """The recorded step of each half of the particles that F_p is fitted to; without turns, of all."""
+        self._tried: set[int] = set()
+        """The halves whose step was tried to record."""
         self._begun = False
         """Whether particles have moved, so that a step that fails cannot be tried again."""
         device, M, N = setup.data_x.device, len(setup.particles), setup.data_x.shape[1]
@@ -90,18 +89,17 @@ class HalfPlan(Plan):
     @property
     def recorded(self) -> bool:
         """Whether steps are repeated from a recording."""
-        return self._graph is not None
+        return bool(self._graphs)
 
     def move(self, step: int, eta: float, clock: Clock) -> Move:
         """X ← X − η v̂."""
         self._factor.fill_(eta / self.setup.sampler.stage.directions)
-        if self._graph is not None and self.turn(step) != self._recorded_turn:
-            self._forget_recording()
-        if self._graph is None and not clock.times and self._recordable(step):
+        if not clock.times and self._recordable(step):
             self._record(step)
-        if self._graph is not None and not clock.times and self._key == step:
-            result = self._graph.replay(step + 1)
-            self._slabs, self._key = self._graph.ready, step + 1
+        graph = self._graphs.get(self.half_turn(step))
+        if graph is not None and not clock.times and self._handed(graph, step):
+            result = graph.replay(step + 1)
+            self._slabs, self._key = graph.ready, step + 1
             return self._outcome(result, step)
         moved = self._attempt(step, clock)
         while moved is None:
@@ -128,12 +126,17 @@ class HalfPlan(Plan):
         fresh = self.setup.settings.reuse == 1 and self.setup.sets is None
         alike = fresh and stage.entropy == 0 and cdf.displaces and cdf.compact and self.fits_the_same
         known = step > 0 and len(self._slabs) == 1 and self._factor.is_cuda
-        pays = stage.steps - step >= WORTHWHILE and self.turn(step) == self.turn(step + WORTHWHILE - 1)
-        return alike and known and pays and not self._tried and self.setup.budget.recordable
+        if not (alike and known and self.setup.budget.recordable) or self.half_turn(step) in self._tried:
+            return False
+        alike_left = (
+            later for later in range(step, stage.steps) if self.half_turn(later) == self.half_turn(step)
+        )
+        return sum(1 for _ in alike_left) >= WORTHWHILE
 
     def _record(self, step: int) -> None:
         """Record a step along the directions of this one, which prepares the next."""
-        self._tried, self._recorded_turn, clock = True, self.turn(step), Clock()
+        half, clock = self.half_turn(step), Clock()
+        self._tried.add(half)
 
         def prepare() -> list[Slab]:
             return self._prepared(step + 1, clock, check=False)
@@ -142,13 +145,19 @@ class HalfPlan(Plan):
             return self._moved(slabs, self.transport(step, clock))
 
         if self._attempted(lambda: self._draw(step, clock, check=False)):
-            self._graph = recorded(step + 1, prepare, self._slabs, move)
-            self.setup.budget.recordable = self._graph is not None
+            other = next(iter(self._graphs.values()), None)  # never at work at the same time
+            graph = recorded(step + 1, prepare, self._slabs, move, None if other is None else other.pool)
+            self.setup.budget.recordable = graph is not None
+            if graph is not None:
+                self._graphs[half] = graph
 
-    def _forget_recording(self) -> None:
-        """Let go of a recording, whose F_p is fitted to other particles than are to follow."""
-        torch.cuda.synchronize(self._factor.device)  # it may be at work
-        self._graph, self._tried, self._slabs, self._key = None, False, [], -1
+    def _handed(self, graph: StepGraph[list[Slab]], step: int) -> bool:
+        """Have the directions of a step where a recording reads them; False if memory was short."""
+        if not self._attempted(lambda: self._draw(step, Clock(), check=False)):
+            return False
+        if graph.ready is not self._slabs:  # they were prepared for the other half, or drawn
+            overwrite(graph.ready, self._slabs)
+        return True
 
     def _attempt(self, step: int, clock: Clock) -> tuple[Tensor, ...] | None:
         """Move along the directions of a step; None if memory was short, and slabs were halved."""
@@ -170,6 +179,9 @@ class HalfPlan(Plan):
             if not is_out_of_memory(error) or self._begun or self._most == TILE:
                 raise
         self._key, self._slabs, self._sets = -1, [], {}
+        if self._graphs:  # they work on slabs as they were
+            torch.cuda.synchronize(self._factor.device)
+            self._graphs, self._tried = {}, set()
         self._most = max(TILE, self._most // 2 // TILE * TILE)
         self.setup.budget.warn(f"{self._most} directions at a time; results may differ in the last digits")
         return False
@@ -179,8 +191,6 @@ class HalfPlan(Plan):
         if key != self._key:
             self._slabs = []  # those of the last step may take much memory
             self._slabs, self._key = self._prepared(key, clock, check=check), key
-            if self._graph is not None:  # it works on the others
-                self._graph, self._tried = None, False
 
     def _prepared(self, key: int, clock: Clock, *, check: bool) -> list[Slab]:
         """Draw the directions of the step `key` and, where fits are small, fit F_q along them."""
