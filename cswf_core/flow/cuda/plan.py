@@ -72,7 +72,7 @@ class HalfPlan(Plan):
         self._graphs: dict[int, StepGraph[list[Slab]]] = {}
         """The recorded step of each half of the particles that F_p is fitted to; without turns, of all."""
         self._tried: set[int] = set()
-        """The halves whose step was tried to record."""
+        """The halves of which a step was recorded, or could not be."""
         self._begun = False
         """Whether particles have moved, so that a step that fails cannot be tried again."""
         device, M, N = setup.data_x.device, len(setup.particles), setup.data_x.shape[1]
@@ -126,12 +126,10 @@ class HalfPlan(Plan):
         fresh = self.setup.settings.reuse == 1 and self.setup.sets is None
         alike = fresh and stage.entropy == 0 and cdf.displaces and cdf.compact and self.fits_the_same
         known = step > 0 and len(self._slabs) == 1 and self._factor.is_cuda
-        if not (alike and known and self.setup.budget.recordable) or self.half_turn(step) in self._tried:
+        half = self.half_turn(step)
+        if not (alike and known and self.setup.budget.recordable) or half in self._tried:
             return False
-        alike_left = (
-            later for later in range(step, stage.steps) if self.half_turn(later) == self.half_turn(step)
-        )
-        return sum(1 for _ in alike_left) >= WORTHWHILE
+        return sum(self.half_turn(later) == half for later in range(step, stage.steps)) >= WORTHWHILE
 
     def _record(self, step: int) -> None:
         """Record a step along the directions of this one, which prepares the next."""
