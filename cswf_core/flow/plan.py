@@ -153,8 +153,8 @@ class Plan(abc.ABC):
         data = self._part(cdf.data, setup.data_x.shape[1], self.draw_number(step), 1)
         return Samples(particles, data, self._counted)
 
-    def half_turn(self, step: int) -> int:
-        """Return whose turn a step of this stage is: 0 or 1, the half of the particles; without turns, 0."""
+    def fitted_half(self, step: int) -> int:
+        """Return the half of the particles, 0 or 1, whose turn it is in F_p at a step; without turns, 0."""
         length = self.setup.settings.turn
         return 0 if length is None else (self.setup.first_step + step) // length % 2
 
@@ -164,7 +164,7 @@ class Plan(abc.ABC):
         if self.setup.settings.turn is None:
             return counted
         # Every second one, and not one half after the other: labels may be in order.
-        first = self.half_turn(step)
+        first = self.fitted_half(step)
         if isinstance(counted, Tensor):
             return counted[first::2]
         return slice(first, len(self.setup.particles) if counted is None else counted.stop, 2)

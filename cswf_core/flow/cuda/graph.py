@@ -95,7 +95,7 @@ class Recording:
 
 
 class StepGraph(Generic[Prepared]):
-    """Two recorded steps that take turns: each uses what the other has prepared."""
+    """Two recorded steps that alternate: each uses what the other has prepared."""
 
     def __init__(
         self, step: int, prepare: Prepare[Prepared], ready: Prepared, move: Move[Prepared], pool: Any = None
@@ -116,7 +116,7 @@ class StepGraph(Generic[Prepared]):
         first = self._record(prepare, ready, move, None, pool)
         self.pool = first.graph.pool()
         second = self._record(prepare, first.prepared, move, ready, self.pool)
-        self._turns = [first, second]
+        self._steps = [first, second]
 
     def _record(
         self,
@@ -125,7 +125,7 @@ class StepGraph(Generic[Prepared]):
         move: Move[Prepared],
         target: Prepared | None,
         pool: Any,
-    ) -> Turn[Prepared]:
+    ) -> RecordedStep[Prepared]:
         """Record a step that uses what is `ready`, and leaves what it prepares in `target`, or where it is."""
         recording, graph = Recording(self.device, self.step), torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
@@ -139,20 +139,20 @@ class StepGraph(Generic[Prepared]):
                 result = move(ready)
             finally:
                 main.wait_stream(self.side)  # without that, what was recorded so far could not even be dropped
-        return Turn(graph, recording, prepared if target is None else target, result, prepared)
+        return RecordedStep(graph, recording, prepared if target is None else target, result, prepared)
 
     def replay(self, step: int) -> tuple[Tensor, ...]:
         """Take a step and return what is to be known of it; `step` is the one that is prepared for."""
-        turn = self._turns.pop(0)
-        self._turns.append(turn)
-        turn.recording.turn_to(step)
-        turn.graph.replay()
-        self.ready = turn.prepared
-        return tuple(part.clone() for part in turn.result)
+        recorded_step = self._steps.pop(0)
+        self._steps.append(recorded_step)
+        recorded_step.recording.turn_to(step)
+        recorded_step.graph.replay()
+        self.ready = recorded_step.prepared
+        return tuple(part.clone() for part in recorded_step.result)
 
 
 @attrs.frozen(eq=False)
-class Turn(Generic[Prepared]):
+class RecordedStep(Generic[Prepared]):
     """One of the two recorded steps."""
 
     graph: Any

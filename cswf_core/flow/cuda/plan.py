@@ -96,7 +96,7 @@ class HalfPlan(Plan):
         self._factor.fill_(eta / self.setup.sampler.stage.directions)
         if not clock.times and self._recordable(step):
             self._record(step)
-        graph = self._graphs.get(self.half_turn(step))
+        graph = self._graphs.get(self.fitted_half(step))
         if graph is not None and not clock.times and self._handed(graph, step):
             result = graph.replay(step + 1)
             self._slabs, self._key = graph.ready, step + 1
@@ -122,18 +122,18 @@ class HalfPlan(Plan):
 
     def _recordable(self, step: int) -> bool:
         """Say whether it pays to record the steps from here on, and can be done: they must all be alike."""
-        stage, cdf = self.setup.sampler.stage, self.setup.cdf
+        stage, cdf, half = self.setup.sampler.stage, self.setup.cdf, self.fitted_half(step)
+        if half in self._tried or not self.setup.budget.recordable:
+            return False
         fresh = self.setup.settings.reuse == 1 and self.setup.sets is None
         alike = fresh and stage.entropy == 0 and cdf.displaces and cdf.compact and self.fits_the_same
         known = step > 0 and len(self._slabs) == 1 and self._factor.is_cuda
-        half = self.half_turn(step)
-        if not (alike and known and self.setup.budget.recordable) or half in self._tried:
-            return False
-        return sum(self.half_turn(later) == half for later in range(step, stage.steps)) >= WORTHWHILE
+        repeats = (self.fitted_half(later) == half for later in range(step, stage.steps))
+        return alike and known and sum(repeats) >= WORTHWHILE
 
     def _record(self, step: int) -> None:
         """Record a step along the directions of this one, which prepares the next."""
-        half, clock = self.half_turn(step), Clock()
+        half, clock = self.fitted_half(step), Clock()
         self._tried.add(half)
 
         def prepare() -> list[Slab]:
