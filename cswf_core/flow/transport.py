@@ -128,8 +128,9 @@ class CDFTransport:
         measured = self.samples.measured
         if measured is None:
             return squares
-        delta = rows.values[:, measured].to(squares.dtype)
-        return delta.square().sum(dim=1) * (rows.values.shape[1] / delta.shape[1])
+        delta = rows.values[:, measured]
+        lengths: Tensor = torch.linalg.vector_norm(delta, dim=1, dtype=squares.dtype)  # read once, in any type
+        return lengths.square() * (rows.values.shape[1] / delta.shape[1])
 
     def _apart(self, rows: Rows, displace: Callable[[int, Rows], Tensor]) -> Tensor:
         """Displace the rows of each stratum on its own; return the sum of δ² of each row: H."""

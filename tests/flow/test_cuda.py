@@ -6,6 +6,7 @@ import attrs
 import pytest
 import torch
 
+import cswf_core
 from cswf_core.errors import OutOfMemoryError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Parts, Settings
@@ -148,7 +149,7 @@ def test_the_demo_runs_on_a_gpu():
     from sklearn.datasets import load_digits
     from sklearn.neighbors import KNeighborsClassifier
 
-    samples = Flow.from_recipe("digits", device="cuda").run()
+    samples = cswf_core.Flow.from_recipe("digits", device="cuda").run()
     real = load_digits()
     classifier = KNeighborsClassifier(5).fit(real.data * 2 / 17 - 1 + 1 / 17, real.target)
     assert (classifier.predict(samples.x.T.numpy()) == samples.conditions.labels.numpy()).mean() >= 0.9
