@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.checks.adapter import Adapter, calling
+from cswf_core.errors import PluginError
 from cswf_core.interfaces import Coordinates, Key, LinearMap, Owner, Space
 
 FEW = 16
@@ -29,6 +30,11 @@ class CheckedCoordinates(Adapter, Coordinates):
 
     def of_tensors(self, space: Space, tensors: Mapping[str, Tensor], like: Tensor) -> LinearMap:
         """Return the map whose tensors a saved model has."""
+        if type(self.plugin).of_tensors is Coordinates.of_tensors:
+            raise PluginError(
+                f"{self.owner} has no of_tensors, which saved models (model.save) and online learning need: "
+                "write one, or do without these"
+            )
         answer = self._checked(self._call("of_tensors", space, tensors, like), "of_tensors", space, like)
         if answer is None:
             raise self._fault("of_tensors", "a LinearMap", "None")

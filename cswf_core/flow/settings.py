@@ -84,4 +84,5 @@ class Settings:
 
     def called(self, noun: str) -> str:
         """Return a noun and, where users have a name for it, that name: `step size (schedule.step_size)`."""
-        return f"{noun} ({self.names[noun]})" if noun in self.names else noun
+        name = self.names.get(noun, noun)
+        return noun if name == noun else f"{noun} ({name})"

@@ -68,9 +68,9 @@ class Gaussian:
         if d > LARGEST:
             if W is None or W.coloured(torch.zeros_like(mean)) is None:
                 raise RunError(
-                    f"a covariance of {d:,} dimensions takes too large a matrix: choose "
-                    f"{settings.called('coordinates')} that know it, as whitened, or another "
-                    f"{settings.called('start')}"
+                    f"a covariance of {d:,} dimensions takes too large a matrix: choose another "
+                    f"{settings.called('start')} or, unless a part of the image is seen, "
+                    f"{settings.called('coordinates')} that know it, as whitened"
                 )
             return cls(mean, None, W, count)
         centred = x if labels is None else x - means[:, labels + 1]

@@ -55,4 +55,4 @@ class Coordinates(abc.ABC):
         Saved models have these tensors in place of the data; learning online needs W in float64.
         """
         del space, tensors, like
-        raise NotImplementedError(f"{type(self).__name__} cannot be made of tensors")
+        raise NotImplementedError

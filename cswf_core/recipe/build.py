@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from cswf_core.interfaces import Dataset, Key
 from cswf_core.kernels.memory import is_out_of_memory
 from cswf_core.online import Counts, Online
 from cswf_core.recipe.recipe import Choice, Recipe, load_recipe
+
+log = logging.getLogger("cswf")
 
 NAMES = {
     "particles": "particles.count",
@@ -73,6 +76,10 @@ def build_flow(
     chosen = choose_device(device)
     data = load_data(recipe)
     count = recipe.particles.count if recipe.particles.count is not None else len(data)
+    if recipe.particles.start == "gaussian" and recipe.particles.scale != 1:
+        log.warning(
+            "particles.scale has no effect with particles.start: gaussian, which is as wide as the data"
+        )
     settings = Settings(
         count=count,
         offline=recipe.particles.offline,

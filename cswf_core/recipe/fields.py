@@ -347,9 +347,18 @@ class Reader:
         return MISSING if _incomplete(values) else values
 
     def object(
-        self, node: Node, cls: type[Any], path: str, owner: str = "", extra: Collection[str] = ()
+        self,
+        node: Node,
+        cls: type[Any],
+        path: str,
+        owner: str = "",
+        extra: Collection[str] = (),
+        others: Callable[[str], str] | None = None,
     ) -> Any:
-        """Return a mapping as an object of an attrs class; keys in `extra` are read elsewhere."""
+        """Return a mapping as an object of an attrs class; keys in `extra` are read elsewhere.
+
+        `others` says of an unknown key who else would know it, if anyone.
+        """
         if is_null(node):
             node = Mapping(node.location, {})
         if not isinstance(node, Mapping):
@@ -358,7 +367,7 @@ class Reader:
         owner = owner or (f"'{path}'" if path else "")
         for key, entry in node.entries.items():
             if key not in known and key not in extra:
-                near = did_you_mean(key, [*known, *extra])
+                near = (others(key) if others else "") or did_you_mean(key, [*known, *extra])
                 hint = "; use 'extends' to build on a recipe" if key == "<<" else near
                 self.problem(entry.location, f"unknown key '{key}'{f' of {owner}' if owner else ''}{hint}")
         values = {name: self._option(node, option, path, owner) for name, option in known.items()}

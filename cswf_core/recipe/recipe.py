@@ -227,7 +227,10 @@ class _RecipeReader(Reader):
             return self.problem(place, hint)
         try:
             plugin = self.registry.find(kind, use.raw)
-            part = self.object(node, plugin.factory, path, f"{kind} '{use.raw}'", extra=("use", *extra))
+            owner, read_here = f"{kind} '{use.raw}'", ("use", *extra)
+            part = self.object(
+                node, plugin.factory, path, owner, read_here, lambda key: self._others(kind, key)
+            )
         except PluginError as error:
             return self.problem(use.location, str(error))
         if part is MISSING:
@@ -235,6 +238,14 @@ class _RecipeReader(Reader):
         below = {name: f"{path}.{name}" for name in options(plugin.factory)}
         inner = {name: self._inner[key] for name, key in below.items() if key in self._inner}
         return Choice(use.raw, plugin, part, inner)
+
+    def _others(self, kind: str, key: str) -> str:
+        """Return which plugins of a kind have a parameter of this name, as the end of a sentence."""
+        names = self.registry.names(kind)
+        having = [name for name in names if key in options(self.registry.find(kind, name).factory)]
+        if not having:
+            return ""
+        return f"; {kind} {' and '.join(map(repr, sorted(having)))} {'has' if len(having) == 1 else 'have'} it"
 
     def _inner_plugin(self, node: Node, kind: str, path: str) -> Any:
         """Return the object for a parameter that is a plugin itself."""

@@ -218,8 +218,17 @@ def test_a_recipe_can_ask_for_it(monkeypatch):
     recipe = load_recipe("digits", ["particles.start=gaussian", "particles.count=50"])
     assert build_flow(recipe, device="cpu").gaussian.mean.shape == (64, 11)
     monkeypatch.setattr("cswf_core.flow.start.LARGEST", 63)
-    with pytest.raises(RunError, match=r"as whitened, or another start \(particles\.start\)"):
+    remedy = r"another start \(particles\.start\) or, unless a part of the image is seen, coordinates that know"
+    with pytest.raises(RunError, match=remedy):
         build_flow(recipe, device="cpu")
+
+
+def test_a_scale_that_it_does_not_have_is_told(caplog):
+    build_flow(load_recipe("digits", ["particles.start=gaussian", "particles.count=50"]), device="cpu")
+    assert "particles.scale" not in caplog.text
+    changed = load_recipe("digits", ["particles.start=gaussian", "particles.count=50", "particles.scale=0.5"])
+    build_flow(changed, device="cpu")
+    assert "particles.scale has no effect with particles.start: gaussian" in caplog.text
 
 
 def test_few_data_of_each_class_do_not_become_particles_themselves():

@@ -189,6 +189,11 @@ def test_every_mistake_is_reported_in_one_go(complaints):
         ("data: {use: npz, path: ~nobody99/x.npz}\n", "mine.yaml:1:24: data.path must be a path"),
         ("extends: ~nobody99/x.yaml\n", "mine.yaml:1:10: extends: '~nobody99/x.yaml' is no usable path"),
         ("data: {use: digits, classes: [3, 12]}\n", "mine.yaml:1:30: data.classes must be digits from 0 to 9"),
+        (
+            "coordinates: {exponent: 0.5}\n",
+            "unknown key 'exponent' of coordinates 'plain'; coordinates 'principal' and 'whitened' have it",
+        ),
+        ("cdf: {use: sorted, tail: 0.1}\n", "unknown key 'tail' of cdf 'sorted'; cdf 'histogram' has it"),
         ("model: {saved: true}\n", "mine.yaml:1:9: unknown key 'saved' of 'model'; did you mean 'save'?"),
         ("model: {directions: 0}\n", "mine.yaml:1:21: model.directions must be above 0"),
         (
