@@ -250,7 +250,10 @@ REFUSED = {
     "directions by the data": ({"projection": DataCovariance()}, "draws directions by the data"),
     "a mask": ({"condition": Mask()}, "shows particles a part"),
     "classes apart": ({"condition": Separate()}, "has a flow for each class"),
-    "coordinates made once": ({"coordinates": Halved()}, "Halved cannot be made of tensors"),
+    "coordinates made once": (
+        {"coordinates": Halved()},
+        "^coordinates 'Halved' .* has no of_tensors, which saved",
+    ),
     "a prior": ({"condition": OneHot(prior=(1, 1, 3))}, "several times"),
 }
 
