@@ -75,8 +75,8 @@ class Settings:
     half: bool = False
     """Whether products on CUDA are in half precision with float32 sums; particles stay in `dtype`, float32."""
     turn: int | None = None
-    """Steps after which the other half of the particles takes over in F_p, so that maps hold for particles that
-    they were not fitted to; None: all particles take part at every step."""
+    """Steps after which the other half of the particles takes over in F_p, so that particles the maps
+    were not fitted to drift less; None: all particles take part at every step."""
     tables: TableRequest | None = None
     """Which of the steps' transport maps observers get; None: none."""
     names: Mapping[str, str] = attrs.field(factory=dict, repr=False)

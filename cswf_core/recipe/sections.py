@@ -158,8 +158,8 @@ class ModelSection:
         "K, the quantiles at which each direction's map is kept", default=64, at_least=2, at_most=4096
     )
     turn: int | None = parameter(
-        "steps after which the other half of the particles takes over in F_p, so that maps hold for new "
-        "samples too; without it all particles take part at every step",
+        "steps after which the other half of the particles takes over in F_p, so that new samples "
+        "drift less; without it all particles take part at every step",
         default=None,
         at_least=1,
     )
