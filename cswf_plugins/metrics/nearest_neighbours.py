@@ -2,13 +2,16 @@
 
 What it is: the distance from each sample to the nearest training image, beside the same for held-out images,
 which cannot be copies: in pixels (L2, in [−1, 1]) and in Inception features. Where nothing is held out,
-training images and their nearest others stand in. Figures show samples and neighbours: any, and the nearest.
+training images and their nearest others stand in. Mirror images that were added to the data are counted apart:
+some held-out images may be like them (12 of CIFAR-10's nearly are), and would hide copies.
+Figures show samples and neighbours: any, and the nearest.
 Cost: a product of n×d×N; for features, those of `fid`.
 When not to use it: as a measure of quality. Blurred images are near to many.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import attrs
@@ -34,17 +37,40 @@ NEIGHBOURS = 5
 """Rows of a figure, and training images in each."""
 
 
+def chance(ours: int, theirs: int, n: int, m: int) -> float:
+    """Return the probability that so many of the nearest are ours, or more, if n and m are drawn alike.
+
+    The nearest ours + theirs of all n + m are ours with probability n / (n + m) each.
+    """
+    both, share = ours + theirs, n / (n + m)
+    ways = (
+        math.lgamma(both + 1) - math.lgamma(k + 1) - math.lgamma(both - k + 1) for k in range(ours, both + 1)
+    )
+    return sum(
+        math.exp(way + k * math.log(share) + (both - k) * math.log1p(-share))
+        for k, way in enumerate(ways, start=ours)
+    )
+
+
 @attrs.frozen
 class Distances:
     """Distances of samples and of real images to their nearest training images, in one space."""
 
     where: Where
     samples: Tensor
-    """n, nearest first in each."""
+    """n."""
     real: Tensor
     """m."""
     neighbours: Tensor
-    """n×NEIGHBOURS or fewer: which training images are nearest to each sample."""
+    """n×NEIGHBOURS or fewer: the training images nearest to each sample, mirrored or not."""
+    mirrored: tuple[Tensor, Tensor] | None = None
+    """Distances to mirror images that were added to the data, of samples (n) and of real images (m)."""
+
+    @property
+    def limit(self) -> float:
+        """The smallest distance of a real image, unless it is in the training data itself."""
+        apart = self.real[self.real > 0]
+        return float(apart.min()) if len(apart) else 0.0
 
     @property
     def copied(self) -> int:
@@ -52,9 +78,23 @@ class Distances:
 
         Real images that are in the training data themselves do not count; samples that are, always do.
         """
-        apart = self.real[self.real > 0]
-        limit = float(apart.min()) if len(apart) else 0.0
-        return int(((self.samples < limit) | (self.samples == 0)).sum())
+        return self._within(self.samples)
+
+    @property
+    def copied_mirrored(self) -> tuple[int, int]:
+        """How many samples, and how many real images, are as near as that to a mirror image in the data."""
+        if self.mirrored is None:
+            return 0, 0
+        ours, theirs = self.mirrored
+        return self._within(ours), self._within(theirs)
+
+    @property
+    def nearest(self) -> Tensor:
+        """Distance of each sample to what is nearest, mirrored or not: n."""
+        return self.samples if self.mirrored is None else torch.minimum(self.samples, self.mirrored[0])
+
+    def _within(self, distances: Tensor) -> int:
+        return int(((distances < self.limit) | (distances == 0)).sum())
 
     @property
     def near(self) -> float:
@@ -73,10 +113,16 @@ class Distances:
         n, m = len(self.samples), len(self.real)
         spread = (FLAGGED * (1 - FLAGGED) / n) ** 0.5
         sentences = []
-        if (n / (n + m)) ** self.copied < CHANCE:  # the k smallest of n + m numbers in any order, all of the n
+        if chance(self.copied, 0, n, m) < CHANCE:
             sentences.append(
                 f"copying: {self.copied:,} of {n:,} samples are nearer to a training image, in {self.where}, "
                 f"than any of {m:,} {control} images is"
+            )
+        ours, theirs = self.copied_mirrored
+        if chance(ours, theirs, n, m) < CHANCE:
+            sentences.append(
+                f"copying: {ours:,} of {n:,} samples are as near to the mirror image of a training image, in "
+                f"{self.where}, and only {theirs:,} of {m:,} {control} images are"
             )
         if self.near > FLAGGED + 3 * spread:
             sentences.append(
@@ -91,13 +137,19 @@ class Distances:
         return "l2" if self.where == "pixels" else "features"
 
     def details(self) -> dict[str, float]:
-        """Return the numbers by name, but for the copies."""
+        """Return the numbers by name, but for the copies; those of mirror images where the data have some."""
+        ours, theirs = self.copied_mirrored
+        mirrored = {
+            f"copied_mirrored_{self.ending}": ours / len(self.samples),
+            f"copied_mirrored_{self.ending}_of_real": theirs / len(self.real),
+        }
         return {
             f"near_{self.ending}": self.near,
             f"closer_{self.ending}": self.closer,
             f"nearest_{self.ending}": float(self.samples.median()),
             f"nearest_{self.ending}_of_real": float(self.real.median()),
             f"smallest_{self.ending}": float(self.samples.min()),
+            **({} if self.mirrored is None else mirrored),
         }
 
 
@@ -125,12 +177,13 @@ class NearestNeighbours(InceptionMetric):
     def compute(self, comparison: Comparison) -> Result:
         """Return `copied`, `near`, `closer`, `nearest`, `nearest_…_of_real` and `smallest`, for every space."""
         training = comparison.training
-        if training is None or len(training) < 2:
+        if training is None or len(training) - training.augmented < 2:
             raise DataError("metric 'nearest-neighbours' needs the training images, and there are none")
+        genuine = len(training) - training.augmented
         queries = _some(len(comparison.generated), self.samples, comparison)
         held_out = comparison.held_out
         control, real = ("other training", training) if held_out is None else ("held-out", held_out)
-        controls = _some(len(real), self.samples, comparison)
+        controls = _some(genuine if held_out is None else len(real), self.samples, comparison)
         scores: dict[str, float] = {}
         details: dict[str, float] = {}
         notes: list[str] = []
@@ -143,16 +196,18 @@ class NearestNeighbours(InceptionMetric):
             details |= distances.details()
             notes += distances.warnings(control)
         images = comparison.bench.images
-        closest = spaces[0].samples.argsort()
+        closest = spaces[0].nearest.argsort()
         figures = {
             name: _figure(images(comparison.generated)[queries], images(training), spaces, rows[:ROWS].cpu())
             for name, rows in (("nearest-neighbours", torch.arange(len(queries))), ("nearest-of-all", closest))
         }
         protocol = (
-            f"nearest of {len(training):,} training images to {len(queries):,} samples and to "
+            f"nearest of {genuine:,} training images to {len(queries):,} samples and to "
             f"{len(controls):,} {control} images; copied: nearer than any of the latter; near: as near as "
             f"their nearest {NEAR:.0%}; closer: chance to be nearer than one of them"
         )
+        if training.augmented:
+            protocol += f"; copied_mirrored: as near to one of the data's {training.augmented:,} mirror images"
         if "features" in self.spaces:
             protocol = self.stated(protocol, comparison)
         return Result(scores, protocol, notes, figures, samples=len(queries), details=details)
@@ -160,15 +215,22 @@ class NearestNeighbours(InceptionMetric):
     def _distances(self, comparison: Comparison, where: Where, queries: Tensor, controls: Tensor) -> Distances:
         training = comparison.training
         assert training is not None
-        points = self._rows(comparison, training, where, None)
-        k = min(NEIGHBOURS, len(training))
-        samples, index = nearest(self._rows(comparison, comparison.generated, where, queries), points, k)
+        every = self._rows(comparison, training, where, None)
+        points, mirrored = every[: len(every) - training.augmented], every[len(every) - training.augmented :]
+        ours = self._rows(comparison, comparison.generated, where, queries)
+        samples, neighbours = nearest(ours, points, min(NEIGHBOURS, len(points)))
         if comparison.held_out is not None:
-            real, _ = nearest(self._rows(comparison, comparison.held_out, where, controls), points, 1)
-            return Distances(where, samples[:, 0].contiguous(), real[:, 0], index)
-        # Each is its own nearest; the second is the nearest other, also if that is a twin.
-        others, _ = nearest(points[controls.to(points.device)], points, 2)
-        return Distances(where, samples[:, 0].contiguous(), others[:, 1], index)
+            theirs = self._rows(comparison, comparison.held_out, where, controls)
+            real = nearest(theirs, points, 1)[0][:, 0]
+        else:  # each is its own nearest; the second is the nearest other, also if that is a twin
+            theirs = points[controls.to(points.device)]
+            real = nearest(theirs, points, 2)[0][:, 1]
+        distances = Distances(where, samples[:, 0].contiguous(), real, neighbours)
+        if not training.augmented:
+            return distances
+        _, neighbours = nearest(ours, every, min(NEIGHBOURS, len(every)))
+        to_mirrored = (nearest(ours, mirrored, 1)[0][:, 0], nearest(theirs, mirrored, 1)[0][:, 0])
+        return attrs.evolve(distances, neighbours=neighbours, mirrored=to_mirrored)
 
     def _rows(self, comparison: Comparison, samples: Dataset, where: Where, index: Tensor | None) -> Tensor:
         """Return some samples, or all, as points of a space: n×D on the evaluation's device."""

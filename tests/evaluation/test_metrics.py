@@ -102,6 +102,43 @@ def test_a_duplicate_in_the_data_does_not_hide_copies(held, crowd):
     assert found.notes[0].startswith("copying: 4")
 
 
+def mirrored(images: Dataset) -> Dataset:
+    x = images.x.view(3, 2, 2, -1).flip(2).reshape(images.x.shape)
+    return attrs.evolve(images, x=x)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_held_out_images_that_are_mirror_images_do_not_hide_copies(held, crowd):
+    """CIFAR-10 has such: with mirror images among the data, the smallest distance of a real image is near 0."""
+    training, held_out, fresh, mixed = crowd
+    flipped = attrs.evolve(training, x=torch.cat([training.x, mirrored(training).x], dim=1), augmented=400)
+    real = joined(held_out, mirrored(training), slice(300, 303)) if held else None
+    clean, copied, turned = (
+        PIXELS.compute(compare(generated, training, training=flipped, held_out=real))
+        for generated in (joined(fresh, mirrored(held_out), slice(5)), mixed, mirrored(mixed))
+    )
+    assert not clean.notes
+    assert clean.details["copied_mirrored_l2_of_real"] == pytest.approx(3 / 203 if held else 0, abs=0.005)
+    assert copied.scores["copied_l2"] >= 40 / 220
+    assert copied.notes[0].startswith("copying: 4")
+    assert turned.scores["copied_l2"] < 5 / 220
+    assert turned.details["copied_mirrored_l2"] >= 40 / 220
+    assert "mirror image of a training image, in pixels" in turned.notes[0]
+    assert "nearest of 400 training images" in turned.protocol
+    row = turned.figures["nearest-of-all"].rows[0]
+    assert torch.equal(row[0], row[1])  # the mirror image itself is shown
+    plain = PIXELS.compute(compare(mixed, training, training=training, held_out=real))
+    assert plain.scores["copied_l2"] == copied.scores["copied_l2"]
+    assert "copied_mirrored_l2" not in plain.details
+
+
+def test_the_chance_of_copies_is_that_of_a_binomial():
+    stats = pytest.importorskip("scipy.stats")
+    assert nearest_neighbours.chance(0, 0, 10, 20) == 1
+    assert nearest_neighbours.chance(7, 0, 100, 100) == pytest.approx(2**-7)
+    assert nearest_neighbours.chance(9, 4, 300, 100) == pytest.approx(stats.binom.sf(8, 13, 0.75))
+
+
 def test_where_nothing_is_held_out_training_images_and_their_nearest_others_stand_in():
     training, fresh = images(300, 0), images(100, 1)
     found = PIXELS.compute(compare(fresh, training, training=training))
