@@ -2,9 +2,9 @@
 
 What it is: the distance from each sample to the nearest training image, beside the same for held-out images,
 which cannot be copies: in pixels (L2, in [−1, 1]) and in Inception features. Where nothing is held out,
-training images and their nearest others stand in. Mirror images that were added to the data are counted apart:
-some held-out images may be like them (12 of CIFAR-10's nearly are), and would hide copies.
-Figures show samples and neighbours: any, and the nearest.
+training images and their nearest others stand in. Figures show samples and neighbours: any, and the nearest.
+Where the data have mirror images, copies of these are counted apart: held-out images that are like one of them
+(12 of CIFAR-10's nearly are) would hide copies.
 Cost: a product of n×d×N; for features, those of `fid`.
 When not to use it: as a measure of quality. Blurred images are near to many.
 """
@@ -57,20 +57,22 @@ class Distances:
     """Distances of samples and of real images to their nearest training images, in one space."""
 
     where: Where
-    samples: Tensor
-    """n."""
-    real: Tensor
-    """m."""
+    plain: tuple[Tensor, Tensor]
+    """Of samples (n) and of real images (m), to training images as they are."""
+    mirrored: tuple[Tensor, Tensor]
+    """The same to mirror images that were added to the data; infinite where none were."""
     neighbours: Tensor
     """n×NEIGHBOURS or fewer: the training images nearest to each sample, mirrored or not."""
-    mirrored: tuple[Tensor, Tensor] | None = None
-    """Distances to mirror images that were added to the data, of samples (n) and of real images (m)."""
 
     @property
-    def limit(self) -> float:
-        """The smallest distance of a real image, unless it is in the training data itself."""
-        apart = self.real[self.real > 0]
-        return float(apart.min()) if len(apart) else 0.0
+    def samples(self) -> Tensor:
+        """Of samples to training images, mirrored or not: n."""
+        return torch.minimum(self.plain[0], self.mirrored[0])
+
+    @property
+    def real(self) -> Tensor:
+        """The same of real images: m."""
+        return torch.minimum(self.plain[1], self.mirrored[1])
 
     @property
     def copied(self) -> int:
@@ -78,23 +80,21 @@ class Distances:
 
         Real images that are in the training data themselves do not count; samples that are, always do.
         """
-        return self._within(self.samples)
+        return int(self._within(self.plain[0]).sum())
 
     @property
     def copied_mirrored(self) -> tuple[int, int]:
-        """How many samples, and how many real images, are as near as that to a mirror image in the data."""
-        if self.mirrored is None:
-            return 0, 0
-        ours, theirs = self.mirrored
-        return self._within(ours), self._within(theirs)
+        """How many samples, and how many real images, are as near as that to a mirror image only."""
+        ours, theirs = (
+            int((self._within(mirrored) & ~self._within(plain)).sum())
+            for plain, mirrored in zip(self.plain, self.mirrored, strict=True)
+        )
+        return ours, theirs
 
-    @property
-    def nearest(self) -> Tensor:
-        """Distance of each sample to what is nearest, mirrored or not: n."""
-        return self.samples if self.mirrored is None else torch.minimum(self.samples, self.mirrored[0])
-
-    def _within(self, distances: Tensor) -> int:
-        return int(((distances < self.limit) | (distances == 0)).sum())
+    def _within(self, distances: Tensor) -> Tensor:
+        apart = self.plain[1][self.plain[1] > 0]
+        limit = float(apart.min()) if len(apart) else 0.0
+        return (distances < limit) | (distances == 0)
 
     @property
     def near(self) -> float:
@@ -121,8 +121,9 @@ class Distances:
         ours, theirs = self.copied_mirrored
         if chance(ours, theirs, n, m) < CHANCE:
             sentences.append(
-                f"copying: {ours:,} of {n:,} samples are as near to the mirror image of a training image, in "
-                f"{self.where}, and only {theirs:,} of {m:,} {control} images are"
+                f"copying: {ours:,} of {n:,} samples are nearer to the mirror image of a training image, in "
+                f"{self.where}, than any of {m:,} {control} images is to a training image as it is; of these "
+                f"themselves {theirs:,} are"
             )
         if self.near > FLAGGED + 3 * spread:
             sentences.append(
@@ -137,19 +138,21 @@ class Distances:
         return "l2" if self.where == "pixels" else "features"
 
     def details(self) -> dict[str, float]:
-        """Return the numbers by name, but for the copies; those of mirror images where the data have some."""
-        ours, theirs = self.copied_mirrored
-        mirrored = {
-            f"copied_mirrored_{self.ending}": ours / len(self.samples),
-            f"copied_mirrored_{self.ending}_of_real": theirs / len(self.real),
-        }
+        """Return the numbers by name, but for the copies."""
         return {
             f"near_{self.ending}": self.near,
             f"closer_{self.ending}": self.closer,
             f"nearest_{self.ending}": float(self.samples.median()),
             f"nearest_{self.ending}_of_real": float(self.real.median()),
             f"smallest_{self.ending}": float(self.samples.min()),
-            **({} if self.mirrored is None else mirrored),
+        }
+
+    def mirrored_details(self) -> dict[str, float]:
+        """Return the copies of mirror images, by name."""
+        ours, theirs = self.copied_mirrored
+        return {
+            f"copied_mirrored_{self.ending}": ours / len(self.samples),
+            f"copied_mirrored_{self.ending}_of_real": theirs / len(self.real),
         }
 
 
@@ -194,20 +197,23 @@ class NearestNeighbours(InceptionMetric):
             spaces.append(distances)
             scores[f"copied_{distances.ending}"] = distances.copied / len(queries)
             details |= distances.details()
+            details |= distances.mirrored_details() if training.augmented else {}
             notes += distances.warnings(control)
         images = comparison.bench.images
-        closest = spaces[0].nearest.argsort()
+        closest = spaces[0].samples.argsort()
         figures = {
             name: _figure(images(comparison.generated)[queries], images(training), spaces, rows[:ROWS].cpu())
             for name, rows in (("nearest-neighbours", torch.arange(len(queries))), ("nearest-of-all", closest))
         }
         protocol = (
-            f"nearest of {genuine:,} training images to {len(queries):,} samples and to "
+            f"nearest of {len(training):,} training images to {len(queries):,} samples and to "
             f"{len(controls):,} {control} images; copied: nearer than any of the latter; near: as near as "
             f"their nearest {NEAR:.0%}; closer: chance to be nearer than one of them"
         )
         if training.augmented:
-            protocol += f"; copied_mirrored: as near to one of the data's {training.augmented:,} mirror images"
+            protocol += (
+                f"; {training.augmented:,} of the training images are mirror images, not looked at for copied"
+            )
         if "features" in self.spaces:
             protocol = self.stated(protocol, comparison)
         return Result(scores, protocol, notes, figures, samples=len(queries), details=details)
@@ -216,21 +222,29 @@ class NearestNeighbours(InceptionMetric):
         training = comparison.training
         assert training is not None
         every = self._rows(comparison, training, where, None)
-        points, mirrored = every[: len(every) - training.augmented], every[len(every) - training.augmented :]
+        genuine = len(training) - training.augmented
+        points, mirrored = every[:genuine], every[genuine:]
         ours = self._rows(comparison, comparison.generated, where, queries)
-        samples, neighbours = nearest(ours, points, min(NEIGHBOURS, len(points)))
         if comparison.held_out is not None:
             theirs = self._rows(comparison, comparison.held_out, where, controls)
-            real = nearest(theirs, points, 1)[0][:, 0]
+            real, _ = nearest(theirs, points, 1)
         else:  # each is its own nearest; the second is the nearest other, also if that is a twin
             theirs = points[controls.to(points.device)]
-            real = nearest(theirs, points, 2)[0][:, 1]
-        distances = Distances(where, samples[:, 0].contiguous(), real, neighbours)
-        if not training.augmented:
-            return distances
-        _, neighbours = nearest(ours, every, min(NEIGHBOURS, len(every)))
-        to_mirrored = (nearest(ours, mirrored, 1)[0][:, 0], nearest(theirs, mirrored, 1)[0][:, 0])
-        return attrs.evolve(distances, neighbours=neighbours, mirrored=to_mirrored)
+            real, _ = nearest(theirs, points, 2)
+        samples, neighbours = nearest(ours, points, min(NEIGHBOURS, genuine))
+        to_points = samples[:, 0].contiguous(), real[:, -1].contiguous()
+        to_mirrored = torch.full_like(to_points[0], math.inf), torch.full_like(to_points[1], math.inf)
+        if training.augmented:
+            samples, _ = nearest(ours, mirrored, 1)
+            real, index = nearest(theirs, mirrored, min(2, len(mirrored)))
+            own = torch.zeros(len(real), dtype=torch.bool)
+            if comparison.held_out is None:  # an image's own mirror image is no other
+                images = comparison.bench.images(training)
+                turned = images[controls].flip(-1)
+                own = (images[genuine + index[:, 0].cpu()] == turned).flatten(1).all(dim=1)
+            to_mirrored = samples[:, 0], torch.where(own.to(real.device), real[:, -1], real[:, 0])
+            _, neighbours = nearest(ours, every, neighbours.shape[1])
+        return Distances(where, to_points, to_mirrored, neighbours)
 
     def _rows(self, comparison: Comparison, samples: Dataset, where: Where, index: Tensor | None) -> Tensor:
         """Return some samples, or all, as points of a space: n×D on the evaluation's device."""
