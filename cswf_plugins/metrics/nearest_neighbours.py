@@ -121,9 +121,9 @@ class Distances:
         ours, theirs = self.copied_mirrored
         if chance(ours, theirs, n, m) < CHANCE:
             sentences.append(
-                f"copying: {ours:,} of {n:,} samples are nearer to the mirror image of a training image, in "
-                f"{self.where}, than any of {m:,} {control} images is to a training image as it is; of these "
-                f"themselves {theirs:,} are"
+                f"copying: {ours:,} of {n:,} samples, and {theirs:,} of {m:,} {control} images, are nearer to "
+                f"the mirror image of a training image, in {self.where}, than any of the latter is to a "
+                "training image itself"
             )
         if self.near > FLAGGED + 3 * spread:
             sentences.append(
@@ -212,7 +212,8 @@ class NearestNeighbours(InceptionMetric):
         )
         if training.augmented:
             protocol += (
-                f"; {training.augmented:,} of the training images are mirror images, not looked at for copied"
+                f"; {training.augmented:,} of the training images are mirror images, copies of which count as "
+                "copied_mirrored"
             )
         if "features" in self.spaces:
             protocol = self.stated(protocol, comparison)
@@ -231,20 +232,29 @@ class NearestNeighbours(InceptionMetric):
         else:  # each is its own nearest; the second is the nearest other, also if that is a twin
             theirs = points[controls.to(points.device)]
             real, _ = nearest(theirs, points, 2)
-        samples, neighbours = nearest(ours, points, min(NEIGHBOURS, genuine))
-        to_points = samples[:, 0].contiguous(), real[:, -1].contiguous()
-        to_mirrored = torch.full_like(to_points[0], math.inf), torch.full_like(to_points[1], math.inf)
-        if training.augmented:
-            samples, _ = nearest(ours, mirrored, 1)
-            real, index = nearest(theirs, mirrored, min(2, len(mirrored)))
-            own = torch.zeros(len(real), dtype=torch.bool)
-            if comparison.held_out is None:  # an image's own mirror image is no other
-                images = comparison.bench.images(training)
-                turned = images[controls].flip(-1)
-                own = (images[genuine + index[:, 0].cpu()] == turned).flatten(1).all(dim=1)
-            to_mirrored = samples[:, 0], torch.where(own.to(real.device), real[:, -1], real[:, 0])
-            _, neighbours = nearest(ours, every, neighbours.shape[1])
-        return Distances(where, to_points, to_mirrored, neighbours)
+        samples, index = nearest(ours, points, min(NEIGHBOURS, genuine))
+        plain = samples[:, 0].contiguous(), real[:, -1].contiguous()
+        if not training.augmented:
+            infinite = torch.full_like(plain[0], math.inf), torch.full_like(plain[1], math.inf)
+            return Distances(where, plain, infinite, index)
+        turned, turned_index = nearest(ours, mirrored, min(NEIGHBOURS, len(mirrored)))
+        order = torch.cat([samples, turned], dim=1).argsort(dim=1, stable=True)[:, :NEIGHBOURS]
+        neighbours = torch.cat([index, turned_index + genuine], dim=1).gather(1, order)
+        real = self._to_mirror_images(comparison, theirs, mirrored, controls)
+        return Distances(where, plain, (turned[:, 0].contiguous(), real), neighbours)
+
+    def _to_mirror_images(
+        self, comparison: Comparison, theirs: Tensor, mirrored: Tensor, controls: Tensor
+    ) -> Tensor:
+        """Return the distances of real images (m×D) to mirror images; an image's own is no other: m."""
+        distances, index = nearest(theirs, mirrored, min(2, len(mirrored)))
+        if comparison.held_out is not None:
+            return distances[:, 0].contiguous()
+        assert comparison.training is not None
+        images = comparison.bench.images(comparison.training)
+        nearest_images = images[len(images) - len(mirrored) + index[:, 0].cpu()]
+        own = (nearest_images == images[controls].flip(-1)).flatten(1).all(dim=1).to(distances.device)
+        return torch.where(own, distances[:, -1], distances[:, 0])
 
     def _rows(self, comparison: Comparison, samples: Dataset, where: Where, index: Tensor | None) -> Tensor:
         """Return some samples, or all, as points of a space: n×D on the evaluation's device."""

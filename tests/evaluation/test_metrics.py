@@ -137,10 +137,15 @@ def test_held_out_images_that_are_nearly_mirror_images_do_not_hide_copies(crowd)
     assert mirrored.scores["copied_l2"] < 5 / 220
     assert mirrored.details["copied_mirrored_l2"] >= 40 / 220
     assert "mirror image of a training image, in pixels" in mirrored.notes[0]
-    assert mirrored.notes[0].endswith("themselves 12 are")
+    assert "of 220 samples, and 12 of 212 held-out images, are nearer to the mirror" in mirrored.notes[0]
     assert mirrored.details["smallest_l2"] == 0
     row = mirrored.figures["nearest-of-all"].rows[0]
     assert torch.equal(row[0], row[1])  # the mirror image itself is shown
+    far = [(image.float() - row[0].float()).norm() for image in row]
+    assert len(row) == 1 + nearest_neighbours.NEIGHBOURS
+    assert far == sorted(far)
+    every = (data.images().float() - row[0].float()).flatten(1).norm(dim=1).sort().values
+    assert torch.equal(torch.stack(far[1:]), every[: nearest_neighbours.NEIGHBOURS])
     plain = measured(mixed, training)
     assert plain.scores["copied_l2"] == copied.scores["copied_l2"]
     assert "copied_mirrored_l2" not in plain.details
@@ -157,6 +162,23 @@ def test_an_image_s_own_mirror_image_is_no_other_where_nothing_is_held_out(crowd
     assert found.scores["copied_l2"] >= 40 / 220
     crowded = PIXELS.compute(compare(joined(fresh, turned(data), slice(200, 240)), data, training=seen))
     assert "mirror image of a training image" in crowded.notes[0]
+
+
+def test_mirror_images_are_counted_apart_by_features_too():
+    training, held_out, generated = with_mirror_images(images(50, 0)), images(40, 1), images(30, 2)
+    rows = cloud(100, 0)
+    bench = with_features({training: rows, held_out: cloud(40, 1), generated: rows[65:95] + 1e-4})
+    comparison = compare(generated, held_out, training=training, held_out=held_out, bench=bench)
+    found = NearestNeighbours(spaces=("features",)).compute(comparison)
+    assert found.details["copied_mirrored_features"] > 0.9
+    assert found.scores["copied_features"] < 0.1
+    assert "copied_mirrored_l2" not in found.details
+
+
+def test_mirror_images_alone_are_no_training_images():
+    data = attrs.evolve(images(3, 0), augmented=2)
+    with pytest.raises(DataError, match="needs the training images"):
+        PIXELS.compute(compare(images(5, 1), data, training=data))
 
 
 def test_the_chance_of_copies_is_that_of_a_binomial():
