@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cswf_core.interfaces import Space
 from cswf_core.recipe import load_recipe
 from cswf_core.runs.folder import FILES, FOLDERS
 from tests.conftest import read_json, skip_without
@@ -100,6 +101,29 @@ def test_fid_recipes_follow_the_protocol(name, registry):
     assert recipe.evaluation.against == ("train", "test")
     assert recipe.evaluation.samples == 50_000
     assert recipe.particles.count >= 50_000
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "particles", "flips"),
+    [
+        ("fid-cifar10", 146_040, 70_000, True),
+        ("fid-cifar10-class", 22_510, 50_000, False),
+        ("fid-celeba", 40_020, 50_000, False),
+        ("fid-mnist", 21_020, 50_000, False),
+        ("fid-mnist-class", 21_020, 50_000, False),
+        ("fid-fashion-mnist", 84_080, 50_000, False),
+        ("cifar10-model", 22_510, 100_000, False),
+    ],
+)
+def test_recipes_are_as_they_were_measured(name, steps, particles, flips, registry):
+    """The scores in docs/results.md are of these: a recipe that extends another must not change with it."""
+    recipe = load_recipe(name, registry=registry)
+    space = Space((3, 64, 64) if name == "fid-celeba" else (3, 32, 32) if "cifar10" in name else (1, 28, 28))
+    stages = recipe.schedule.part.stages(space, recipe.projection.part)
+    assert sum(stage.steps for stage in stages) == steps
+    assert recipe.particles.count == particles
+    assert recipe.data.part.flips is flips
+    assert recipe.cdf.part.tail == (0.003 if name == "cifar10-model" else 0.01)
 
 
 def test_a_fid_recipe_runs_and_leaves_scores_figures_and_a_report(network, cswf, tmp_path):

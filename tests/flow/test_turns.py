@@ -186,7 +186,7 @@ def test_recipes_have_turns_only_where_a_model_is_saved_and_where_they_were_trie
         assert build_flow(recipe, device="cpu").settings.turn == turn
     model = {
         name: load_recipe(name, [], registry=registry).model
-        for name in ("cifar10-unconditional", "fid-cifar10")
+        for name in ("cifar10-unconditional", "fid-cifar10", "cifar10-model")
     }
     assert {(section.knots, section.turn) for section in model.values()} == {(12, 100)}
     for name in (
