@@ -115,8 +115,8 @@ def test_fid_recipes_follow_the_protocol(name, registry):
         ("cifar10-model", 22_510, 100_000, False),
     ],
 )
-def test_recipes_are_as_they_were_measured(name, steps, particles, flips, registry):
-    """The scores in docs/results.md are of these: a recipe that extends another must not change with it."""
+def test_recipes_are_what_the_docs_say_of_them(name, steps, particles, flips, registry):
+    """Scores and times in docs/ are of these: a recipe that extends another must not change with it."""
     recipe = load_recipe(name, registry=registry)
     space = Space((3, 64, 64) if name == "fid-celeba" else (3, 32, 32) if "cifar10" in name else (1, 28, 28))
     stages = recipe.schedule.part.stages(space, recipe.projection.part)
