@@ -77,6 +77,7 @@ def evaluate(
                 real=reference.samples,
                 draw=Key(task.seed, f"metric {name}").open(device, dtype),
                 training=task.training,
+                mirrored=task.mirrored,
                 held_out=task.held_out,
                 originals=task.originals(generated),
                 bench=bench,

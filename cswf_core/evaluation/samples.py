@@ -83,6 +83,7 @@ class RealSamples:
 
     references: tuple[Reference, ...]
     training: Dataset | None = None
+    mirrored: Dataset | None = None
     held_out: Dataset | None = None
 
 
@@ -108,14 +109,15 @@ def read_real(text: str, registry: Registry) -> RealSamples:
     owner = choice.plugin.owner
     data: Dataset = choice.checked.load(Key(0, "data").open())
     splits = (split,) if split else SPLITS if data.held_out is not None else SPLITS[:1]
-    return RealSamples(references(owner.name, data, splits), training=data, held_out=data.held_out)
+    genuine = data.genuine()
+    return RealSamples(references(owner.name, genuine, splits), genuine, data.made(), data.held_out)
 
 
 def references(name: str, data: Dataset, splits: Sequence[str]) -> tuple[Reference, ...]:
-    """Return splits of a data set, without mirror images."""
+    """Return splits of a data set that has no mirror images."""
     each = []
     for split in splits:
-        samples = data.genuine() if split == "train" else data.held_out
+        samples = data if split == "train" else data.held_out
         if samples is None:
             raise DataError(f"scores against 'test' are asked for, and dataset '{name}' holds nothing out")
         each.append(Reference(name, data.split if split == "train" else split, samples))

@@ -28,7 +28,9 @@ class Task:
     metrics: tuple[Choice, ...]
     references: tuple[Reference, ...]
     training: Dataset | None = attrs.field(default=None, repr=False)
-    """Data that may have been copied, mirror images included."""
+    """Data that may have been copied."""
+    mirrored: Dataset | None = attrs.field(default=None, repr=False)
+    """Their mirror images, if the flow has seen these too."""
     held_out: Dataset | None = attrs.field(default=None, repr=False)
     data: Dataset | None = attrs.field(default=None, repr=False)
     """Data whose images the samples complete."""
@@ -47,10 +49,12 @@ class Task:
         """
         section = recipe.evaluation
         splits = section.against if recipe.metrics else ()
+        training = data.genuine()
         return cls(
             metrics=with_copying(recipe.metrics, data, recipe.registry),
-            references=_own_references(recipe, data, splits),
-            training=data,
+            references=_own_references(recipe, training, splits),
+            training=training,
+            mirrored=data.made(),
             held_out=data.held_out,
             data=data,
             seed=recipe.seed,
@@ -64,8 +68,10 @@ class Task:
     def of_run(cls, recipe: Recipe, real: Sequence[RealSamples], metrics: Sequence[Choice]) -> Task:
         """Return the task for a run's samples: its recipe's data and metrics, where none are given."""
         data = load_everything(recipe)
+        task = cls.of_recipe(recipe, data)
+        assert task.training is not None
         splits = [split for split in SPLITS if split == "train" or data.held_out is not None]
-        own = _own_references(recipe, data, splits)
+        own = _own_references(recipe, task.training, splits)
         digests = {reference.samples.shown_digest() for reference in own} if real else set()
         others = tuple(
             attrs.evolve(reference, foreign=reference.samples.shown_digest() not in digests).like(data)
@@ -73,11 +79,8 @@ class Task:
             for reference in each.references
         )
         chosen = tuple(metrics) or recipe.metrics or _default_metrics(recipe.registry, data)
-        return attrs.evolve(
-            cls.of_recipe(recipe, data),
-            metrics=with_copying(chosen, data, recipe.registry),
-            references=others or own,
-        )
+        metrics = with_copying(chosen, data, recipe.registry)
+        return attrs.evolve(task, metrics=metrics, references=others or own)
 
     @classmethod
     def of_images(cls, real: Sequence[RealSamples], metrics: Sequence[Choice], registry: Registry) -> Task:
@@ -89,6 +92,7 @@ class Task:
             metrics=with_copying(chosen, data, registry),
             references=tuple(reference.like(data) for each in real for reference in each.references),
             training=first.training,
+            mirrored=first.mirrored,
             held_out=first.held_out,
         )
 
@@ -97,7 +101,8 @@ class Task:
         names = {reference.samples: reference.name for reference in self.references}
         first = next(iter(self.references), None)
         if first is not None:  # real samples that no score is taken against are cached by name as well
-            for samples, split in ((self.training, "seen"), (self.held_out, "test")):
+            others = ((self.training, "seen"), (self.mirrored, "mirrored"), (self.held_out, "test"))
+            for samples, split in others:
                 if samples is not None:
                     names.setdefault(samples, f"{first.data}:{split}")
         bench = Workbench(names=names, weights=self.weights, download=self.download, precision=self.precision)
@@ -126,8 +131,8 @@ class Task:
 
 
 def _own_references(recipe: Recipe, data: Dataset, splits: Sequence[str]) -> tuple[Reference, ...]:
-    """Return splits of a recipe's data."""
-    target = balanced(data.genuine(), recipe.condition.checked, recipe.seed)
+    """Return splits of a recipe's data, which have no mirror images here."""
+    target = balanced(data, recipe.condition.checked, recipe.seed)
     return references(recipe.data.name, target, splits)
 
 

@@ -34,7 +34,7 @@ class Conditions:
         kinds = (self.labels, self.vectors, self.origin)
         return next((int(kind.shape[-1]) for kind in kinds if kind is not None), 0)
 
-    def take(self, index: Tensor) -> Conditions:
+    def take(self, index: Tensor | slice) -> Conditions:
         """Return the conditions of the samples that `index` names, in that order."""
         return Conditions(
             labels=None if self.labels is None else self.labels[index],
@@ -100,8 +100,8 @@ class Dataset:
         rows = self.x if vectors is None else torch.cat([self.x, vectors.to(self.x)])
         return rows.T
 
-    def take(self, index: Tensor) -> Dataset:
-        """Return the samples that `index` names, in that order, with repeats if it has them."""
+    def take(self, index: Tensor | slice) -> Dataset:
+        """Return the samples that `index` names, in that order, repeats too; a slice copies nothing."""
         return attrs.evolve(self, x=self.x[:, index], conditions=self.conditions.take(index), augmented=0)
 
     def with_classes(self, known: tuple[str, ...]) -> Dataset:
@@ -124,10 +124,8 @@ class Dataset:
             known, new = (
                 attrs.evolve(part, x=part.x + part.bin_width / 2, bin_width=0.0) for part in (known, new)
             )
-        parts = [known.genuine(), new.genuine()]
-        for part in (known, new):
-            made = torch.arange(len(part) - part.augmented, len(part))
-            parts += [part.take(made)] if part.augmented else []
+        made = [part.made() for part in (known, new)]
+        parts = [known.genuine(), new.genuine(), *(part for part in made if part is not None)]
         held_out = None
         if known.held_out is not None and new.held_out is not None:
             held_out = known.held_out.joined(new.held_out)
@@ -142,7 +140,11 @@ class Dataset:
 
     def genuine(self) -> Dataset:
         """Return the samples without those made from others."""
-        return self.take(torch.arange(len(self) - self.augmented)) if self.augmented else self
+        return self.take(slice(len(self) - self.augmented)) if self.augmented else self
+
+    def made(self) -> Dataset | None:
+        """Return the samples made from others; None if there are none."""
+        return self.take(slice(len(self) - self.augmented, None)) if self.augmented else None
 
     def originals(self, conditions: Conditions) -> Tensor:
         """Return the samples that conditions were taken from, here or among the held-out: d×n."""

@@ -78,6 +78,8 @@ class Comparison:
     """Randomness, and the device to work on."""
     training: Dataset | None = None
     """What the flow has seen, or might have copied; None where that is not known."""
+    mirrored: Dataset | None = None
+    """Mirror images that it has seen beside these; None where there were none."""
     held_out: Dataset | None = None
     """Real samples that the flow never saw; None where nothing is held out."""
     originals: Tensor | None = attrs.field(default=None, repr=False)

@@ -100,8 +100,7 @@ class ClassAccuracy(Metric):
         # A stream of its own: what else has been drawn does not change the network.
         key = attrs.evolve(comparison.draw.key, role=f"{comparison.draw.key.role}/classifier")
         draw = key.open(comparison.draw.device)
-        known = bench.keep(("genuine", training), training.genuine)
-        images, labels = bench.images(known), labels_of(known, "class-accuracy", "the training images")
+        images, labels = bench.images(training), labels_of(training, "class-accuracy", "the training images")
         if held_out is not None and held_out.conditions.labels is not None:
             unseen, right, which = bench.images(held_out), held_out.conditions.labels.cpu(), "held-out ones"
         else:
@@ -113,7 +112,7 @@ class ClassAccuracy(Metric):
             raise DataError("metric 'class-accuracy' needs at least two training images")
         batch = min(self.batch, len(images))
         steps = min(self.steps, math.ceil(PASSES * len(images) / batch))
-        varied = Variation.of(training)
+        varied = Variation.of(training, mirrored=comparison.mirrored is not None)
         with _repeatable(), torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode
             network = Classifier(training.space.shape, max(len(training.classes), 1 + int(labels.max())), draw)
             for done in network.learn(images, labels, varied, steps, batch, draw):
@@ -136,12 +135,15 @@ class Variation:
     """Whether half of them are mirror images."""
 
     @classmethod
-    def of(cls, data: Dataset) -> Variation:
-        """Return what suits the data: all of it for photographs; a letter may not be mirrored, nor a digit."""
+    def of(cls, data: Dataset, mirrored: bool) -> Variation:
+        """Return what suits the data: all of it for photographs; a letter may not be mirrored, nor a digit.
+
+        `mirrored`: the flow has seen mirror images, so that they may be shown here too.
+        """
         channels, height, width = data.space.shape
         photographs = channels == 3
         moved = (height // 8, width // 8) if photographs else (0, 0)
-        return cls(*moved, mirrored=photographs or data.augmented > 0)
+        return cls(*moved, mirrored=photographs or mirrored)
 
     def apply(self, images: Tensor, draw: Draw) -> Tensor:
         """Return images moved and mirrored, each in its own way: n×C×H×W."""

@@ -179,14 +179,13 @@ class NearestNeighbours(InceptionMetric):
 
     def compute(self, comparison: Comparison) -> Result:
         """Return `copied`, `near`, `closer`, `nearest`, `nearest_…_of_real` and `smallest`, for every space."""
-        training = comparison.training
-        if training is None or len(training) - training.augmented < 2:
+        training, mirrored = comparison.training, comparison.mirrored
+        if training is None or len(training) < 2:
             raise DataError("metric 'nearest-neighbours' needs the training images, and there are none")
-        genuine = len(training) - training.augmented
         queries = _some(len(comparison.generated), self.samples, comparison)
         held_out = comparison.held_out
         control, real = ("other training", training) if held_out is None else ("held-out", held_out)
-        controls = _some(genuine if held_out is None else len(real), self.samples, comparison)
+        controls = _some(len(real), self.samples, comparison)
         scores: dict[str, float] = {}
         details: dict[str, float] = {}
         notes: list[str] = []
@@ -197,22 +196,23 @@ class NearestNeighbours(InceptionMetric):
             spaces.append(distances)
             scores[f"copied_{distances.ending}"] = distances.copied / len(queries)
             details |= distances.details()
-            details |= distances.mirrored_details() if training.augmented else {}
+            details |= {} if mirrored is None else distances.mirrored_details()
             notes += distances.warnings(control)
         images = comparison.bench.images
+        known = images(training) if mirrored is None else torch.cat([images(training), images(mirrored)])
         closest = spaces[0].samples.argsort()
         figures = {
-            name: _figure(images(comparison.generated)[queries], images(training), spaces, rows[:ROWS].cpu())
+            name: _figure(images(comparison.generated)[queries], known, spaces, rows[:ROWS].cpu())
             for name, rows in (("nearest-neighbours", torch.arange(len(queries))), ("nearest-of-all", closest))
         }
         protocol = (
-            f"nearest of {len(training):,} training images to {len(queries):,} samples and to "
+            f"nearest of {len(known):,} training images to {len(queries):,} samples and to "
             f"{len(controls):,} {control} images; copied: nearer than any of the latter; near: as near as "
             f"their nearest {NEAR:.0%}; closer: chance to be nearer than one of them"
         )
-        if training.augmented:
+        if mirrored is not None:
             protocol += (
-                f"; {training.augmented:,} of the training images are mirror images, copies of which count as "
+                f"; {len(mirrored):,} of the training images are mirror images, copies of which count as "
                 "copied_mirrored"
             )
         if "features" in self.spaces:
@@ -220,11 +220,8 @@ class NearestNeighbours(InceptionMetric):
         return Result(scores, protocol, notes, figures, samples=len(queries), details=details)
 
     def _distances(self, comparison: Comparison, where: Where, queries: Tensor, controls: Tensor) -> Distances:
-        training = comparison.training
-        assert training is not None
-        every = self._rows(comparison, training, where, None)
-        genuine = len(training) - training.augmented
-        points, mirrored = every[:genuine], every[genuine:]
+        assert comparison.training is not None
+        points = self._rows(comparison, comparison.training, where, None)
         ours = self._rows(comparison, comparison.generated, where, queries)
         if comparison.held_out is not None:
             theirs = self._rows(comparison, comparison.held_out, where, controls)
@@ -232,16 +229,17 @@ class NearestNeighbours(InceptionMetric):
         else:  # each is its own nearest; the second is the nearest other, also if that is a twin
             theirs = points[controls.to(points.device)]
             real, _ = nearest(theirs, points, 2)
-        samples, index = nearest(ours, points, min(NEIGHBOURS, genuine))
+        samples, index = nearest(ours, points, min(NEIGHBOURS, len(points)))
         plain = samples[:, 0].contiguous(), real[:, -1].contiguous()
-        if not training.augmented:
+        if comparison.mirrored is None:
             infinite = torch.full_like(plain[0], math.inf), torch.full_like(plain[1], math.inf)
             return Distances(where, plain, infinite, index)
+        mirrored = self._rows(comparison, comparison.mirrored, where, None)
         turned, turned_index = nearest(ours, mirrored, min(NEIGHBOURS, len(mirrored)))
         order = torch.cat([samples, turned], dim=1).argsort(dim=1, stable=True)[:, :NEIGHBOURS]
-        neighbours = torch.cat([index, turned_index + genuine], dim=1).gather(1, order)
-        real = self._to_mirror_images(comparison, theirs, mirrored, controls)
-        return Distances(where, plain, (turned[:, 0].contiguous(), real), neighbours)
+        neighbours = torch.cat([index, turned_index + len(points)], dim=1).gather(1, order)
+        to_mirrored = self._to_mirror_images(comparison, theirs, mirrored, controls)
+        return Distances(where, plain, (turned[:, 0].contiguous(), to_mirrored), neighbours)
 
     def _to_mirror_images(
         self, comparison: Comparison, theirs: Tensor, mirrored: Tensor, controls: Tensor
@@ -251,10 +249,11 @@ class NearestNeighbours(InceptionMetric):
         if comparison.held_out is not None:
             return distances[:, 0].contiguous()
         assert comparison.training is not None
-        images = comparison.bench.images(comparison.training)
-        nearest_images = images[len(images) - len(mirrored) + index[:, 0].cpu()]
-        own = (nearest_images == images[controls].flip(-1)).flatten(1).all(dim=1).to(distances.device)
-        return torch.where(own, distances[:, -1], distances[:, 0])
+        assert comparison.mirrored is not None
+        images = comparison.bench.images
+        own = images(comparison.training)[controls].flip(-1)
+        same = (images(comparison.mirrored)[index[:, 0].cpu()] == own).flatten(1).all(dim=1)
+        return torch.where(same.to(distances.device), distances[:, -1], distances[:, 0])
 
     def _rows(self, comparison: Comparison, samples: Dataset, where: Where, index: Tensor | None) -> Tensor:
         """Return some samples, or all, as points of a space: n×D on the evaluation's device."""

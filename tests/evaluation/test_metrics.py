@@ -110,10 +110,6 @@ def turned(images: Dataset, shift: float = 0.0) -> Dataset:
     return attrs.evolve(images, x=x + shift)
 
 
-def with_mirror_images(images: Dataset) -> Dataset:
-    return attrs.evolve(joined(images, turned(images), slice(None)), augmented=len(images))
-
-
 GREY = 2 / 128
 """Two grey levels: far below the distance of different images, and above 0."""
 
@@ -121,11 +117,12 @@ GREY = 2 / 128
 def test_held_out_images_that_are_nearly_mirror_images_do_not_hide_copies(crowd):
     """CIFAR-10 has such: with mirror images among the data, the smallest distance of a real image is near 0."""
     training, held_out, fresh, mixed = crowd
-    near = turned(training, GREY)
-    data, real = with_mirror_images(training), joined(held_out, near, slice(300, 312))
+    near, mirror_images = turned(training, GREY), turned(training)
+    real = joined(held_out, near, slice(300, 312))
 
-    def measured(generated: Dataset, training: Dataset = data):
-        return PIXELS.compute(compare(generated, training, training=training, held_out=real))
+    def measured(generated: Dataset, mirrored: Dataset | None = mirror_images):
+        seen = {"training": training, "mirrored": mirrored, "held_out": real}
+        return PIXELS.compute(compare(generated, training, **seen))
 
     clean, copied, mirrored = map(measured, (joined(fresh, near, slice(200, 210)), mixed, turned(mixed)))
     assert clean.details["copied_mirrored_l2_of_real"] == 12 / 212
@@ -144,9 +141,10 @@ def test_held_out_images_that_are_nearly_mirror_images_do_not_hide_copies(crowd)
     far = [(image.float() - row[0].float()).norm() for image in row]
     assert len(row) == 1 + nearest_neighbours.NEIGHBOURS
     assert far == sorted(far)
+    data = joined(training, mirror_images, slice(None))
     every = (data.images().float() - row[0].float()).flatten(1).norm(dim=1).sort().values
     assert torch.equal(torch.stack(far[1:]), every[: nearest_neighbours.NEIGHBOURS])
-    plain = measured(mixed, training)
+    plain = measured(mixed, None)
     assert plain.scores["copied_l2"] == copied.scores["copied_l2"]
     assert "copied_mirrored_l2" not in plain.details
 
@@ -155,20 +153,21 @@ def test_an_image_s_own_mirror_image_is_no_other_where_nothing_is_held_out(crowd
     training, _, fresh, _ = crowd
     symmetric = (training.x + turned(training).x) / 2
     data = attrs.evolve(training, x=torch.where(torch.arange(400) < 120, symmetric, training.x))
-    seen = with_mirror_images(data)
-    found = PIXELS.compute(compare(joined(fresh, data, slice(40)), data, training=seen))
+    seen = {"training": data, "mirrored": turned(data)}
+    found = PIXELS.compute(compare(joined(fresh, data, slice(40)), data, **seen))
     assert found.details["copied_mirrored_l2_of_real"] < 0.01
     assert found.details["copied_mirrored_l2"] < 5 / 220  # copies of symmetric images are counted once
     assert found.scores["copied_l2"] >= 40 / 220
-    crowded = PIXELS.compute(compare(joined(fresh, turned(data), slice(200, 240)), data, training=seen))
+    crowded = PIXELS.compute(compare(joined(fresh, turned(data), slice(200, 240)), data, **seen))
     assert "mirror image of a training image" in crowded.notes[0]
 
 
 def test_mirror_images_are_counted_apart_by_features_too():
-    training, held_out, generated = with_mirror_images(images(50, 0)), images(40, 1), images(30, 2)
-    rows = cloud(100, 0)
-    bench = with_features({training: rows, held_out: cloud(40, 1), generated: rows[65:95] + 1e-4})
-    comparison = compare(generated, held_out, training=training, held_out=held_out, bench=bench)
+    training, held_out, generated = images(50, 0), images(40, 1), images(30, 2)
+    mirrored, rows = turned(training), cloud(50, 2)
+    some = {training: cloud(50, 0), mirrored: rows, held_out: cloud(40, 1), generated: rows[15:45] + 1e-4}
+    sets = {"training": training, "mirrored": mirrored, "held_out": held_out}
+    comparison = compare(generated, held_out, **sets, bench=with_features(some))
     found = NearestNeighbours(spaces=("features",)).compute(comparison)
     assert found.details["copied_mirrored_features"] > 0.9
     assert found.scores["copied_features"] < 0.1
@@ -176,9 +175,9 @@ def test_mirror_images_are_counted_apart_by_features_too():
 
 
 def test_mirror_images_alone_are_no_training_images():
-    data = attrs.evolve(images(3, 0), augmented=2)
+    data = images(1, 0)
     with pytest.raises(DataError, match="needs the training images"):
-        PIXELS.compute(compare(images(5, 1), data, training=data))
+        PIXELS.compute(compare(images(5, 1), data, training=data, mirrored=images(2, 0)))
 
 
 def test_the_chance_of_copies_is_that_of_a_binomial():

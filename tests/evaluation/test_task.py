@@ -44,6 +44,28 @@ def test_mirror_images_are_not_compared_with_also_where_classes_are_balanced(reg
     assert all(bytes(image) in originals for image in balanced.images().numpy())
 
 
+def test_mirror_images_are_beside_the_training_images_whose_features_are_those_of_other_metrics(registry):
+    skip_without("mnist")
+    overrides = (*FEW, "data.flips=true")
+    recipe = load_recipe("mnist-unconditional", overrides)
+    for some in (task("mnist-unconditional", *overrides), Task.of_run(recipe, [], [])):
+        assert some.training is some.references[0].samples  # the same set: what is kept of it is kept once
+        assert torch.equal(some.mirrored.images(), some.training.images().flip(-1))
+        assert some.bench().names[some.mirrored] == "mnist:mirrored"
+    real = read_real("{use: mnist, flips: true, count: 40, download: false}", registry)
+    assert real.training is real.references[0].samples
+    assert torch.equal(real.mirrored.images(), real.training.images().flip(-1))
+    against = Task.of_images([real], [choose(registry, "metric", "sliced-wasserstein")], registry)
+    for each in (some, against):
+        scores = evaluate(each.mirrored, each, source="", device=CPU).document["scores"]
+        values = {score["name"]: score["value"] for score in scores}
+        assert values["copied_mirrored_l2"] > 0.8  # some digits are as near to another, as it is
+        assert values["copied_l2"] + values["copied_mirrored_l2"] == 1
+    plain = task("mnist-unconditional", *FEW)
+    assert plain.training is plain.references[0].samples
+    assert plain.mirrored is None
+
+
 def test_labels_of_a_run_of_some_classes_mean_those_classes(cswf, tmp_path, registry):
     small = ("data.classes=[3,8]", "particles.count=20", "schedule.steps=2", "schedule.directions=9")
     assert cswf("run", "digits", *small, "--out", tmp_path / "run", "--device", "cpu", "--quiet").status == 0
