@@ -84,9 +84,9 @@ class Adapter:
             if fault:
                 raise PluginError(f"{owner}: {fault}")
 
-    def _call(self, method: str, *arguments: Any) -> Any:
+    def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
         with calling(self.owner, method):
-            return getattr(self.plugin, method)(*arguments)
+            return getattr(self.plugin, method)(*arguments, **named)
 
     def _fault(self, method: str, expected: str, got: str) -> PluginError:
         return PluginError(f"{self.owner}: {method} must return {expected}, got {got}")

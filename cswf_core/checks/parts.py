@@ -121,9 +121,12 @@ class CheckedCDF(Adapter, CDFEstimator):
             answer = self.plugin.fit_rows(rows)
         return self._fitted(answer, "fit")
 
-    def of_counts(self, below: Tensor, count: int, low: Tensor, high: Tensor) -> FittedCDF:
-        """Return the distributions of counted values."""
-        return self._fitted(self._call("of_counts", below, count, low, high), "of_counts")
+    def of_counts(
+        self, below: Tensor, count: int, low: Tensor, high: Tensor, *, half: bool = False
+    ) -> FittedCDF:
+        """Return the distributions of counted values; `half` is passed on only where it is so."""
+        extra = {"half": True} if half else {}
+        return self._fitted(self._call("of_counts", below, count, low, high, **extra), "of_counts")
 
     def transport(self, p: Tensor, data: FittedCDF, *, check: bool = True) -> Tensor:
         """Return F_q⁻¹(F_p(p)): H×M → H×M."""

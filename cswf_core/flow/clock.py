@@ -13,8 +13,8 @@ from contextlib import contextmanager
 import attrs
 import torch
 
-PARTS = ("draw", "project", "count", "tables", "lookup", "back-project", "move")
-"""The parts of a step, in order."""
+PARTS = ("draw", "project", "count", "communicate", "tables", "lookup", "back-project", "move")
+"""The parts of a step, in order; `communicate` is waiting for other ranks."""
 
 Work = Callable[[], tuple[float, float]]
 """() → (bytes that have to move, floating-point operations done)."""
@@ -43,23 +43,30 @@ class Share:
 
 
 class Stopwatch(Clock):
-    """Times each part by waiting for the device before and after it, and adds up its work."""
+    """Times each part by waiting for the device before and after it, and adds up its work.
+
+    A part inside another one does not count as time of that.
+    """
 
     times = True
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.shares: dict[str, Share] = {}
+        self._inside = 0.0
+        """Milliseconds of parts that have ended inside the one that is under way."""
 
     @contextmanager
     def part(self, name: str, work: Work | None = None) -> Iterator[None]:
         """Add what happens inside to the part's share."""
         self._wait()
+        before, self._inside = self._inside, 0.0
         began = time.perf_counter()
         yield
         self._wait()
-        share = self.shares.setdefault(name, Share())
-        share.milliseconds += (time.perf_counter() - began) * 1e3
+        share, took = self.shares.setdefault(name, Share()), (time.perf_counter() - began) * 1e3
+        share.milliseconds += took - self._inside
+        self._inside = before + took
         if work is not None:
             moved, flops = work()
             share.bytes += moved

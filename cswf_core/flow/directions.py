@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import attrs
 import torch
@@ -16,6 +16,7 @@ from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates, stretched
 from cswf_core.flow.transport import Place
 from cswf_core.interfaces import Conditions, DenseProjection, Key, Projection, Stage
 from cswf_core.kernels.blocks import arrange
+from cswf_core.kernels.columns import columnwise, groups
 
 WEIGHED = 1024
 """Directions over which the mean of a² is taken, at most."""
@@ -68,18 +69,22 @@ class Directions:
 
     def project(self, cloud: Cloud) -> Tensor:
         """Return θ_h·(z, ξy) = s_h t_h·z + ξ √(1−a²) θ_y·y: T×n."""
-        values = self.projection.project(cloud.z)
+        values = columnwise(self.projection.project, cloud.z)
         if self.theta_y is None or self.condition is None:
             return values if self.scale is None else values * self.scale
-        count = cloud.z.shape[1]
-        offset = self.condition.project(self.theta_y, cloud.conditions, count=count, check=self.check)
+        count, conditions = cloud.z.shape[1], cloud.conditions
+        offsets = [
+            self.condition.project(self.theta_y, part, count=cut.stop - cut.start, check=self.check)
+            for cut, part in ((cut, conditions.take(cut)) for cut in groups(count, values.device.type))
+        ]
+        offset = torch.cat(offsets, dim=1) if offsets else torch.zeros_like(values)
         if cloud.noise is not None:
-            offset = offset + self.theta_y / self.condition.amplifier @ cloud.noise
+            offset = offset + columnwise((self.theta_y / self.condition.amplifier).matmul, cloud.noise)
         return values + offset if self.scale is None else torch.addcmul(offset, values, self.scale)
 
     def adjoint(self, a: Tensor) -> Tensor:
         """Return Σ_h a_h s_h t_h: T×n → d_k×n. The θ_y part is left out: velocity masking."""
-        return self.projection.adjoint(a if self.scale is None else a * self.scale)
+        return columnwise(self.projection.adjoint, a if self.scale is None else a * self.scale)
 
     def work(self, samples: int) -> tuple[float, float]:
         """Return the bytes that a product with `samples` columns has to move, and its operations."""
@@ -137,13 +142,19 @@ class DirectionSampler:
 
     @classmethod
     def of_stage(
-        cls, stage: Stage, coordinates: StageCoordinates, parts: Parts, length: int, data_x: Tensor
+        cls,
+        stage: Stage,
+        coordinates: StageCoordinates,
+        parts: Parts,
+        length: int,
+        data_x: Callable[[], Tensor],
+        like: Tensor,
     ) -> DirectionSampler:
-        """Return the sampler of a stage; its projection may look at the data (d×N) first."""
+        """Return the sampler of a stage; its projection may look at all data (d×N) first."""
         sampler = parts.projection.of_stage(stage)
         if sampler.sees_data:
-            sampler = sampler.fitted(coordinates.space, coordinates.enter_data(data_x))
-        return cls(stage, coordinates, sampler, parts.condition, length, data_x)
+            sampler = sampler.fitted(coordinates.space, coordinates.enter_data(data_x()))
+        return cls(stage, coordinates, sampler, parts.condition, length, like)
 
     def batches(self, seed: int, stage: int, step: int, *, check: bool) -> Iterator[Directions]:
         """Yield the H directions of a step, batch by batch; `check` checks numbers and not only shapes."""

@@ -40,8 +40,9 @@ from cswf_core.flow.particles import (
     originals,
     refuse_idle_half,
     refuse_in_strata,
+    taking_part,
 )
-from cswf_core.flow.plan import ExactPlan, Move, Plan, StageSetup
+from cswf_core.flow.plan import ExactPlan, Move, Plan, StageSetup, Strata
 from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stability import FIXED_FROM, SafeStep, Speeds, Step, overflow, refuse_runaway, safe_step
@@ -52,6 +53,7 @@ from cswf_core.flow.state import State as State  # what iterating yields
 from cswf_core.interfaces import Conditions, Dataset, Key, Owner, Stage
 from cswf_core.kernels import gpu
 from cswf_core.plugins import watching
+from cswf_core.ranks import Ranks
 
 log = logging.getLogger("cswf")
 
@@ -87,13 +89,15 @@ class Flow:
         observers: Sequence[object] = (),
         online: Online | None = None,
         plan: Callable[[StageSetup], Plan] | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         """Put particles where they begin: at `start`, or in noise.
 
         With `online`, more data can come later. `plan` says how steps are computed; by default that depends on
-        the device.
+        the device. With `ranks`, other processes have a share of particles and data; all build the same flow.
         """
         self.parts = parts
+        self.ranks = Ranks() if ranks is None else ranks
         self.settings = settings if settings is not None else Settings()
         self.device = torch.device(device)
         self.data = check_dataset(data)
@@ -108,28 +112,40 @@ class Flow:
         with self.working():
             self.balanced_data = balanced(data, parts.condition, self.settings.seed)
             """The data that particles flow to."""
-            self._data_x = self.balanced_data.x.to(self.device, self.settings.dtype).contiguous()
-            self.W = None if parts.coordinates is None else parts.coordinates.fit(data.space, self._data_x)
+            all_x = self._all_data()
+            self.W = None if parts.coordinates is None else parts.coordinates.fit(data.space, all_x)
             """The coordinates w = W x that steps are taken in; None: the data's own."""
             self.gaussian: Gaussian | None = None
             """What particles begin as, if that is fitted to the data; None: noise, or `start`."""
             if self.settings.gaussian:
-                self.gaussian = fit_gaussian(self.balanced_data, parts, self.settings, self._data_x, self.W)
-            self.particles, self.observation = first_particles(
-                data, parts, self.settings, start, self.device, self.gaussian
+                self.gaussian = fit_gaussian(self.balanced_data, parts, self.settings, all_x, self.W)
+            beginning = first_particles(
+                data, parts, self.settings, start, self.device, self.gaussian, self.ranks
             )
+            self.particles, self._observed = beginning.particles, beginning.observation
+            """Those of this rank, and what is seen of them."""
+            self.conditions, self.observation = beginning.conditions, beginning.of_all
+            """Y of all ranks' particles, on the CPU, and what is seen of them."""
+            self._data_share = self.ranks.share(len(self.balanced_data), self.device)
+            self._data_x = all_x if self._data_share.whole else all_x[:, self._data_share.cut].clone()
+            del all_x
             like, amplifier = self._data_x[:, :0].clone(), parts.condition.amplifier
-            free = FreePart.of(self.W, self.observation, data.space.dimension, like)
-            seen = self.observation
+            seen = self._observed
+            free = FreePart.of(self.W, seen, data.space.dimension, like)
             self._in_stage = partial(StageCoordinates, data.space, seen, amplifier, like, W=self.W, free=free)
-            self._data_conditions = self.balanced_data.conditions.to(self.device, self.settings.dtype)
-        self._typical_length = max(mean_length(x, self.W) for x in (self._data_x, self.particles.x))
-        sizes = len(self.particles), len(self.balanced_data)
-        self.strata = parts.condition.strata(self.particles.conditions, self._data_conditions, sizes=sizes)
+            data_conditions = self.balanced_data.conditions.to(self.device, self.settings.dtype)
+            self._data_conditions = data_conditions.take(self._data_share.cut)
+        clouds = (self._data_x, self.particles.x)
+        self._typical_length = max(mean_length(x, self.W, self.ranks) for x in clouds)
+        M = self.particles.share.total
+        mine, sizes = self.conditions.to(self.device, self.settings.dtype), (M, len(self.balanced_data))
+        strata = parts.condition.strata(mine, data_conditions, sizes=sizes)
+        self.strata = None if strata is None else Strata.of(strata, self.particles.share, self._data_share)
         """Groups that flow apart from each other; None: there are none."""
         if self.strata is not None:
             refuse_in_strata(parts, self.settings)
-        refuse_idle_half(self.particles, parts.condition, self._planned, self.settings)
+        counted = taking_part(self.conditions, M, parts.condition, self.settings)
+        refuse_idle_half(counted, M, self._planned, self.settings)
         self._learner = None if online is None else online.begin(self)
         if self._learner is not None:
             self._data_x = self._data_x[:, :0].clone()  # counts take the place of the data
@@ -138,7 +154,8 @@ class Flow:
         """How many directions are worked on at a time."""
         self._arriving: dict[int, Dataset] = {}
         """Data that come when a stage begins, by its number."""
-        self._hooks = watching(observers)
+        self._hooks = watching(observers if self.ranks.leads else ())
+        self.ranks.learn("samples", self._gathered)
         self._at = Position()
         self._plan: Plan | None = None
         self._safe = SafeStep(1.0)
@@ -178,39 +195,56 @@ class Flow:
         """Return the particles as they are now, on the CPU, with the conditions they were drawn for.
 
         `index` names some of them, which takes less time than all. Particles that are carried along offline
-        come behind the M others, and are returned only if `index` names them.
+        come behind the M others, and are returned only if `index` names them. With several ranks, rank 0 has
+        the others send theirs.
         """
         if index is None and self.settings.offline:
             index = torch.arange(self.count)
-        stretched = self.observation is not None and self.parts.condition.amplifier != 1
-        if index is None or stretched:
-            x = self.particles.x
-            if self.observation is not None and stretched:
-                x = self.observation.free(x) + self.observation.seen(self.originals())
-            x = x if index is None else x[:, index.to(self.device)]
-        else:
-            x = self.particles.some(index.to(self.device))
-        conditions = self.particles.conditions.to(torch.device("cpu"), self.settings.dtype)
+        x: Tensor = self.ranks.order("samples", None if index is None else index.cpu())
         return Dataset(
-            x=x.detach().clone().cpu(),
+            x=x,
             space=self.data.space,
-            conditions=conditions if index is None else conditions.take(index.cpu()),
+            conditions=self.conditions if index is None else self.conditions.take(index.cpu()),
             classes=self.data.classes,
         )
 
+    def _gathered(self, index: Tensor | None) -> Tensor:
+        """Return some of the particles, or all: d×m, on the CPU; ranks other than 0 only send theirs."""
+        share = self.particles.share
+        seen, stretched = self._observed, self.parts.condition.amplifier != 1
+        own = share.own(None if index is None else index.to(self.device))
+        with self.working():
+            if seen is not None and stretched:
+                x = self.particles.x
+                x = seen.free(x) + seen.seen(self.originals())
+                x = x if own is None else x[:, own]
+            else:
+                x = self.particles.some(own) if isinstance(own, Tensor) else self.particles.x
+        x = self.ranks.gathered(x.detach().clone().cpu())
+        if index is None or self.ranks.alone or not self.ranks.leads:
+            return x
+        shares = self.ranks.shares(share.total, self.device)
+        places = torch.cat([((index >= each.first) & (index < each.stop)).nonzero()[:, 0] for each in shares])
+        return torch.empty_like(x).index_copy_(1, places, x)
+
     def offline_samples(self) -> Dataset:
         """Return the particles that were carried along without taking part in F_p, as they are now."""
-        return self.samples(torch.arange(self.count, len(self.particles)))
+        return self.samples(torch.arange(self.count, self.particles.share.total))
 
     @property
     def count(self) -> int:
         """M: all particles but those of `settings.offline`."""
-        return len(self.particles) - self.settings.offline
+        return self.particles.share.total - self.settings.offline
 
     def originals(self) -> Tensor:
-        """Return the samples of which the particles see a part, on the flow's device: d×M."""
+        """Return the samples of which this rank's particles see a part, on the flow's device: d×n."""
+        own = self.particles
         with self.working():
-            return originals(self.data, self.settings, self.particles.conditions, self._data_x)
+            return originals(self.data, self.settings, own.conditions, self._data_x, own.share.first)
+
+    def _all_data(self) -> Tensor:
+        """Return the data of all ranks on the flow's device: d×N."""
+        return self.balanced_data.x.to(self.device, self.settings.dtype).contiguous()
 
     def _evolve(self) -> Iterator[State]:
         """Go through the stages from where the flow is, yielding its state after every step."""
@@ -316,9 +350,13 @@ class Flow:
         return schedule.stop(stage, list(self._at.distances))
 
     def notify(self, hook: str, **arguments: object) -> None:
-        """Call a hook of everything that watches this flow."""
+        """Call a hook of everything that watches this flow; other ranks do meanwhile what rank 0 orders."""
+        if not self.ranks.leads:
+            self.ranks.obey()
+            return
         with calling(Owner("hook", hook, "an observer", ""), hook):
             getattr(self._hooks, hook)(flow=self, **arguments)
+        self.ranks.release()
 
     @property
     def position(self) -> Position:
@@ -331,14 +369,18 @@ class Flow:
         numerics = {} if self._at.step == 0 or self._plan is None else self._plan.numerics()
         position = attrs.evolve(self._at, distances=list(self._at.distances))
         z, total = (None if part is None else part.clone() for part in (z, total))
-        return Snapshot(position, self.particles.conditions, x.clone(), z, total, numerics)
+        share = self.particles.share
+        return Snapshot(position, self.conditions.take(share.cut), x.clone(), z, total, numerics, share)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from where another flow of the same parts, settings and data has been."""
+        total = snapshot.x.shape[1] if snapshot.share is None else snapshot.share.total
+        share = self.ranks.share(total, self.device)
         with self.working():
-            conditions = snapshot.conditions.to(self.device, self.settings.dtype)
+            self.conditions = snapshot.conditions.to(torch.device("cpu"), self.settings.dtype)
+            own = self.conditions.take(share.cut).to(self.device, self.settings.dtype)
             x = snapshot.x.to(self._data_x, copy=True).contiguous()
-            self.particles = Particles(x, conditions, self.settings.clip)
+            self.particles = Particles(x, own, self.settings.clip, share)
         self._at = attrs.evolve(snapshot.position, distances=list(snapshot.position.distances))
         for stage in [s for s in self._arriving if (s, 0) < (self._at.stage, self._at.step)]:
             self._take_in(self._arriving.pop(stage))  # their particles are in the snapshot
@@ -413,16 +455,35 @@ class Flow:
         self._take_in(new)
         with self.working():
             x, conditions = self.learner.new_particles(new, self._data_x)
-            self.particles.join(x, Conditions.joined([self.particles.conditions, conditions]))
+            self._join(x, Conditions.joined([self.conditions, conditions]))
             self._speeds = Speeds()  # steps become longer again
             self.budget = self._make_budget()
             if self._plan is not None:
                 self._plan = self._make_plan(self._plan.setup.sampler)
 
+    def _join(self, x: Tensor, conditions: Conditions) -> None:
+        """Let particles x (d×m) in behind all others; `conditions` are those of all then.
+
+        With several ranks the last has them first; then particles are shared out anew.
+        """
+        ranks, M = self.ranks, self.particles.share.total
+        before = ranks.shares(M, self.device)
+        before[-1] = attrs.evolve(before[-1], stop=M + x.shape[1])
+        after = ranks.shares(M + x.shape[1], self.device)
+        share = after[ranks.rank]
+        last = ranks.rank == ranks.size - 1
+        own = conditions.take(share.cut).to(self.device, self.settings.dtype)
+        self.particles.join(x if last else x[:, :0], own, share)
+        if not ranks.alone:
+            self.particles.reshare(lambda part: ranks.reshared(part, before, after), own, share)
+        self.conditions = conditions
+
     def sampler(self, stage: Stage) -> DirectionSampler:
         """Return what draws a stage's directions, in coordinates of its own."""
         coordinates = self._in_stage(upsampling=stage.upsampling)
-        return DirectionSampler.of_stage(stage, coordinates, self.parts, self.condition_length, self._data_x)
+        all_data = (lambda: self._data_x) if self._data_share.whole else self._all_data
+        like = self._data_x[:, :0]
+        return DirectionSampler.of_stage(stage, coordinates, self.parts, self.condition_length, all_data, like)
 
     def sampler_of_round(self, index: int) -> DirectionSampler:
         """Return what draws the directions of a round's stage, by its number."""
@@ -447,13 +508,18 @@ class Flow:
             cdf=self.parts.cdf,
             strata=self.strata,
             budget=self.budget,
+            particle_conditions=self.conditions,
+            data_share=self._data_share,
+            ranks=self.ranks,
+            adaptive=self.parts.schedule.adaptive,
             counts=counts,
         )
         return self._plan_of(setup)
 
     def _make_budget(self) -> Budget:
         """Return how many directions are worked on at a time."""
-        samples = len(self.particles) + self._data_x.shape[1]
+        data = 0 if self.learns else self._data_share.total
+        samples = self.particles.share.total + data
         return Budget(self.device, samples, self._data_x.element_size())
 
     @property

@@ -1,8 +1,8 @@
 """How many directions are worked on at a time, so that memory stays bounded and bits stay the same.
 
 A *batch* is the unit in which directions are drawn: one key, fixed size. A *slab* is the part of a batch whose
-products are taken at once: all of it, unless the device's memory is too small for so many rows. Inside a slab
-the one-dimensional transport, which needs several times the memory, runs over some rows at a time.
+products are taken at once: all of it on a GPU, unless its memory is too small for so many rows. With several
+ranks a slab has as many directions as with one, or sums would be rounded in other places.
 
 When memory runs short, fewer rows are transported at a time: a row's transport does not depend on its
 neighbours, so this changes no bit. If that is not enough, slabs are halved, which changes sums by rounding; a
@@ -25,6 +25,10 @@ from cswf_core.kernels.memory import is_out_of_memory, total_memory
 BATCH = 16384
 """Directions that share a key: fixed, or the same seed would draw others. Large, because on a GPU small pieces
 of work take as long to start as to do."""
+
+MOST = {"cpu": 2048, "cuda": BATCH}
+"""Directions of a slab, at most: on a CPU few are as quick as many, and while counts of one slab are summed
+over several devices, the next is worked on."""
 
 SHARE = 8
 """Projected values that are worked on at once may take one part in so many of a device's memory."""
@@ -58,9 +62,9 @@ class Budget:
         self.device = device
         row = max(1, values_per_direction * itemsize)
         share = total_memory(device) // SHARE
-        self.slab = max(1, min(BATCH, share // row))
+        self.slab = max(1, min(MOST[device.type], share // (row * TEMPORARIES)))
         """Directions whose products are taken at once."""
-        self.rows = max(1, min(self.slab, share // (row * TEMPORARIES)))
+        self.rows = self.slab
         """Directions along which values are transported at once."""
         self.recordable = True
         """Whether steps can be recorded: not once that has failed, which leaves memory behind."""
@@ -71,6 +75,11 @@ class Budget:
         budget = cls(device, 1, 1)
         budget.slab = budget.rows = sys.maxsize
         return budget
+
+    def slabs(self, count: int) -> Iterator[slice]:
+        """Yield slices of `count` directions, a slab at a time."""
+        for first in range(0, count, self.slab):
+            yield slice(first, min(first + self.slab, count))
 
     def over_slabs(self, count: int, work: Callable[[slice], Result]) -> Iterator[Result]:
         """Yield what `work` returns for slices of `count` directions, a slab at a time."""

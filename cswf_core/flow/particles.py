@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import attrs
 import torch
 from torch import Tensor
@@ -11,8 +13,10 @@ from cswf_core.errors import RunError
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates
 from cswf_core.flow.start import Gaussian, Regression
-from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, Masked, Observation
+from cswf_core.interfaces import Conditions, Dataset, Draw, Key, LinearMap, Masked, Observation
+from cswf_core.kernels.columns import groups
 from cswf_core.kernels.rows import Columns
+from cswf_core.ranks import Ranks, Share, size_of
 
 KEYED = 4096
 """Samples whose noise shares a key."""
@@ -29,8 +33,12 @@ class Particles:
     `clip`, x is kept in [−clip, clip] after each move: then x moves in every stage, and z is made of it.
     """
 
-    def __init__(self, x: Tensor, conditions: Conditions, clip: float | None = None) -> None:
+    def __init__(
+        self, x: Tensor, conditions: Conditions, clip: float | None = None, share: Share | None = None
+    ) -> None:
+        """`share` says which of all particles these are; None: they are all."""
         self.conditions = conditions
+        self.share = Share(0, x.shape[1], x.shape[1]) if share is None else share
         self.clip = clip
         self._x = x
         self._coordinates: StageCoordinates | None = None
@@ -38,6 +46,7 @@ class Particles:
         self._sum: Tensor | None = None
 
     def __len__(self) -> int:
+        """Return how many there are here; `share.total` is M."""
         return int(self._x.shape[1])
 
     @property
@@ -100,9 +109,9 @@ class Particles:
         self._z = z.to(self._x, copy=True)
         self._sum = None if total is None else total.to(self._x, copy=True)
 
-    def join(self, x: Tensor, conditions: Conditions) -> None:
-        """Let more particles in, x (d×m) with all conditions (of M + m), between stages or inside one."""
-        self.conditions = conditions
+    def join(self, x: Tensor, conditions: Conditions, share: Share) -> None:
+        """Let more particles in, x (d×m) with the conditions of all that are here then, in a stage or not."""
+        self.conditions, self.share = conditions, share
         inside = self._coordinates
         if inside is not None and (self._sum is not None or self._instead):
             z = inside.enter(x)
@@ -113,18 +122,26 @@ class Particles:
         if self._sum is None and not self._instead:
             self._z = self._x if inside is None else inside.enter(self._x)
 
+    def reshare(self, columns: Callable[[Tensor], Tensor], conditions: Conditions, share: Share) -> None:
+        """Have other particles than before: `columns` gives those of what all ranks had; d×n → d×n'."""
+        beside = self._z is not self._x
+        self._x = columns(self._x)
+        self._z = columns(self._z) if beside else self._x
+        self._sum = None if self._sum is None else columns(self._sum)
+        self.conditions, self.share = conditions, share
+
     def leave(self) -> None:
         """End a stage: x takes on what the stage has changed."""
         self._x = self.x
         self._coordinates, self._sum, self._z = None, None, self._x
 
     def move(self, u: Tensor) -> Tensor:
-        """Add the update U u (u: d_k×M), but not to observed coordinates; return its mean length (a scalar)."""
+        """Add the update U u (u: d_k×M), but not to observed coordinates; return the length of each move: M."""
         assert self._coordinates is not None, "particles move inside a stage"
         if self._instead:
             self._z += u
             moved: Tensor = torch.linalg.vector_norm(u, dim=0)
-            return moved.mean()
+            return moved
         if self._sum is None:
             change = self._coordinates.leave(u)
             if self.clip is None:
@@ -136,11 +153,11 @@ class Particles:
             if self._z is not self._x:
                 self._z = self._coordinates.enter(self._x)
             lengths: Tensor = torch.linalg.vector_norm(change, dim=0)
-            return lengths.mean()
+            return lengths
         change = self._coordinates.gram(u)
         self._z += change
         self._sum += u
-        return (u * change).sum(dim=0).clamp_min(0).sqrt().mean()
+        return (u * change).sum(dim=0).clamp_min(0).sqrt()
 
     def shake(self, noise: Tensor) -> None:
         """Add noise (d×M) to the particles, but not to observed coordinates."""
@@ -171,13 +188,28 @@ class Particles:
         return change if observation is None else observation.free(change)
 
 
-def mean_length(x: Tensor, W: LinearMap | None = None) -> float:
-    """Return the mean length of samples x (d×n) in coordinates W, in which moves are measured as well."""
-    total = torch.zeros((), dtype=torch.float64, device=x.device)
+def mean_length(x: Tensor, W: LinearMap | None, ranks: Ranks) -> float:
+    """Return the mean length of all ranks' samples x (d×n) in coordinates W, in which moves are measured."""
+    total = torch.zeros(2, dtype=torch.float64, device=x.device)
     for part in torch.split(x, KEYED, dim=1):
         lengths: Tensor = torch.linalg.vector_norm(part if W is None else W.enter(part), dim=0)
-        total += lengths.sum(dtype=torch.float64)
-    return float(total) / max(1, x.shape[1])
+        total += torch.stack([lengths.sum(dtype=torch.float64), total.new_tensor(len(lengths))])
+    length, count = ranks.sums(total).tolist()
+    return float(length) / max(1.0, float(count))
+
+
+@attrs.frozen(eq=False)
+class Beginning:
+    """The particles as a flow begins, and what belongs to them."""
+
+    particles: Particles
+    """Those of this rank."""
+    conditions: Conditions
+    """Y of all ranks' particles, on the CPU."""
+    observation: Observation | None
+    """What is seen of this rank's particles."""
+    of_all: Observation | None
+    """What is seen of all ranks' particles."""
 
 
 def first_particles(
@@ -187,8 +219,9 @@ def first_particles(
     start: Dataset | None,
     device: torch.device,
     gaussian: Gaussian | None = None,
-) -> tuple[Particles, Observation | None]:
-    """Return the particles where they begin, their observed part in place, and the observation.
+    ranks: Ranks | None = None,
+) -> Beginning:
+    """Return this rank's particles where they begin, their observed part in place, and what is observed.
 
     X₀ ~ N(0, scale² I), or a Gaussian fitted to the data, and Y₀ ~ q(y); or both from `start`. Those that are
     carried along come last.
@@ -202,27 +235,31 @@ def first_particles(
                 "the data's source says where particles begin, and they cannot begin as a Gaussian too: leave "
                 f"out the {settings.called('start')}"
             )
-        x, conditions = start.x.to(like, copy=True), start.conditions
+        conditions = _on_cpu(start.conditions, settings)
+        share = _share(ranks, len(start), device)
+        x = start.x[:, share.cut].to(like, copy=True)
     else:
-        shape = (data.space.dimension, count + settings.offline)
         conditions = parts.condition.draw(data, count, Key(settings.seed, "labels").open())
         if settings.offline:
             draw = Key(settings.seed, "offline labels").open()
             carried = parts.condition.draw(data, settings.offline, draw)
             conditions = Conditions.joined([conditions, carried])
-        noise = normal(Key(settings.seed, "start"), shape, like)
-        labels = None if conditions.labels is None else conditions.labels.to(device)
+        conditions = _on_cpu(conditions, settings)
+        share = _share(ranks, count + settings.offline, device)
+        noise = normal(Key(settings.seed, "start"), data.space.dimension, share, like)
+        labels = None if conditions.labels is None else conditions.labels[share.cut].to(device)
         x = noise * settings.scale if gaussian is None else gaussian.of_noise(noise, labels)
-    conditions = conditions.to(device, settings.dtype)
     if not bool(torch.isfinite(x).all()):
         remedy = f"lower the {settings.called('scale')}, which is {settings.scale:g}"
         if gaussian is not None:
             remedy = f"leave out the {settings.called('start')}"
         raise RunError(f"particles do not begin with finite numbers: {remedy}")
     draw = Key(settings.seed, "observation").open(device, settings.dtype)
-    observation = parts.condition.observation(data, conditions, draw)
+    own = conditions.take(share.cut).to(device, settings.dtype)
+    of_all = parts.condition.observation(data, conditions.to(device, settings.dtype), draw)
+    observation = None if of_all is None else _own_part(of_all, share)
     if observation is not None:
-        seen = observation.seen(originals(data, settings, conditions, x))
+        seen = observation.seen(originals(data, settings, own, x, share.first))
         amplifier = parts.condition.amplifier
         regression = Regression.of(gaussian, observation, amplifier)
         if regression is not None:
@@ -238,7 +275,28 @@ def first_particles(
                 f"{settings.called('offline')} particles cannot be carried along where a part of the image is "
                 "seen: complete new images from a saved model"
             )
-    return Particles(x.contiguous(), conditions, settings.clip), observation
+    particles = Particles(x.contiguous(), own, settings.clip, share)
+    return Beginning(particles, conditions, observation, of_all)
+
+
+def _share(ranks: Ranks | None, total: int, device: torch.device) -> Share:
+    return (Ranks() if ranks is None else ranks).share(total, device)
+
+
+def _on_cpu(conditions: Conditions, settings: Settings) -> Conditions:
+    return conditions.to(torch.device("cpu"), settings.dtype)
+
+
+def _own_part(observation: Observation, share: Share) -> Observation:
+    """Return what is seen of a share of the particles."""
+    if observation.shared or share.whole:
+        return observation
+    if not isinstance(observation, Masked):
+        raise RunError(
+            f"{type(observation).__name__} sees another part of each particle, not made of whole pixels: it "
+            "works on one device only"
+        )
+    return Masked(observation.mask[:, share.cut])
 
 
 def fit_gaussian(data: Dataset, parts: Parts, settings: Settings, x: Tensor, W: LinearMap | None) -> Gaussian:
@@ -265,22 +323,28 @@ def refuse_in_strata(parts: Parts, settings: Settings) -> None:
             )
 
 
-def taking_part(particles: Particles, condition: CheckedCondition, settings: Settings) -> Columns | None:
-    """Return the particles that take part in F_p, and are not only carried along; None: all of them."""
-    origin = particles.conditions.origin
+def taking_part(
+    conditions: Conditions, total: int, condition: CheckedCondition, settings: Settings
+) -> Columns | None:
+    """Return which of `total` particles take part in F_p, and are not only carried along; None: all of them.
+
+    `conditions` are those of all ranks' particles.
+    """
+    origin = conditions.origin
     if condition.carries_held_out and origin is not None:
         seen = (origin >= 0).nonzero()[:, 0]
         return None if len(seen) == len(origin) else seen
-    return slice(len(particles) - settings.offline) if settings.offline else None
+    return slice(total - settings.offline) if settings.offline else None
 
 
-def refuse_idle_half(particles: Particles, condition: CheckedCondition, steps: int, settings: Settings) -> None:
-    """Raise `RunError` if there are turns, and one half of the particles would never take part in F_p."""
+def refuse_idle_half(part: Columns | None, total: int, steps: int, settings: Settings) -> None:
+    """Raise `RunError` if there are turns, and one half of the particles would never take part in F_p.
+
+    `part` are those of `total` particles that ever do.
+    """
     if settings.turn is None:
         return
-    part = taking_part(particles, condition, settings)
-    count = len(particles) if part is None else part.stop if isinstance(part, slice) else len(part)
-    if count < 2:
+    if size_of(part, total) < 2:
         raise RunError(
             f"one particle has no halves that could take turns: leave out the {settings.called('turn')}"
         )
@@ -291,12 +355,17 @@ def refuse_idle_half(particles: Particles, condition: CheckedCondition, steps: i
         )
 
 
-def originals(data: Dataset, settings: Settings, conditions: Conditions, like: Tensor) -> Tensor:
-    """Return the samples of which particles see a part (d×M), noise in their bins; always the same."""
+def originals(
+    data: Dataset, settings: Settings, conditions: Conditions, like: Tensor, first: int = 0
+) -> Tensor:
+    """Return the samples of which particles see a part (d×n), noise in their bins; always the same.
+
+    `first` is the number of the first particle among all.
+    """
     plain = StageCoordinates(data.space)
     x = data.originals(conditions).to(like)
     key = Key(settings.seed, "given")
-    return dequantised(x, data.bin_width * INSIDE, data.space.dimension, plain, key)
+    return dequantised(x, data.bin_width * INSIDE, data.space.dimension, plain, key, first)
 
 
 def balanced(data: Dataset, condition: CheckedCondition, seed: int) -> Dataset:
@@ -305,33 +374,41 @@ def balanced(data: Dataset, condition: CheckedCondition, seed: int) -> Dataset:
     return data if index is None else data.take(index)
 
 
-def normal(key: Key, shape: tuple[int, int], like: Tensor) -> Tensor:
-    """Return N(0, 1) entries for d×n = `shape`.
+def normal(key: Key, dimension: int, share: Share, like: Tensor) -> Tensor:
+    """Return N(0, 1) entries for the samples of a share: d×n.
 
-    Noise is drawn sample by sample, from keys of global index: that of the first samples does not depend on how
-    many follow, nor on where they are computed.
+    Noise is drawn sample by sample, from keys of global index: that of a sample does not depend on how many
+    others there are, nor on where they are computed.
     """
-    d, n = shape
-    noise = torch.empty(shape, dtype=like.dtype, device=like.device)
-    for index, first in enumerate(range(0, n, KEYED)):
-        columns = min(KEYED, n - first)
-        block = attrs.evolve(key, index=index).open(like.device, like.dtype).normal(columns, d)
-        noise[:, first : first + columns] = block.T
+    noise = torch.empty(dimension, len(share), dtype=like.dtype, device=like.device)
+    for columns, draw in _keyed(key, dimension, share.first, len(share), like):
+        noise[:, columns] = draw.normal(columns.stop - columns.start, dimension).T
     return noise
 
 
-def dequantised(z: Tensor, bin_width: float, dimension: int, coordinates: StageCoordinates, key: Key) -> Tensor:
+def _keyed(key: Key, d: int, first: int, count: int, like: Tensor) -> Iterator[tuple[slice, Draw]]:
+    """Yield `count` samples from `first` on, some at a time, each with a draw that has reached their noise."""
+    draw: Draw | None = None
+    for columns in groups(count, like.device.type):
+        index, inside = divmod(first + columns.start, KEYED)
+        if draw is None or inside == 0:
+            draw = attrs.evolve(key, index=index).open(like.device, like.dtype)
+            draw.skip(inside * d)
+        yield columns, draw
+
+
+def dequantised(
+    z: Tensor, bin_width: float, dimension: int, coordinates: StageCoordinates, key: Key, first: int = 0
+) -> Tensor:
     """Return data in a stage's coordinates (z = UᵀLx, d_k×n) with fresh uniform noise in every pixel's bin.
 
     The noise is drawn for all `dimension` coordinates of x and brought into the stage's coordinates, so that
-    the result is UᵀL(x + noise) exactly.
+    the result is UᵀL(x + noise) exactly. `first` is the number of the first sample among all.
     """
     if bin_width == 0:
         return z
     noisy = torch.empty_like(z)
-    for index, first in enumerate(range(0, z.shape[1], KEYED)):
-        columns = slice(first, min(first + KEYED, z.shape[1]))
-        draw = attrs.evolve(key, index=index).open(z.device, z.dtype)
-        noise = draw.uniform(columns.stop - first, dimension).mul_(bin_width).T.contiguous()
+    for columns, draw in _keyed(key, dimension, first, z.shape[1], z):
+        noise = draw.uniform(columns.stop - columns.start, dimension).mul_(bin_width).T.contiguous()
         torch.add(z[:, columns], coordinates.enter_data(noise), out=noisy[:, columns])
     return noisy

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property, lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import cached_property, lru_cache, partial
 
 import attrs
 import torch
@@ -26,11 +27,38 @@ from cswf_core.flow.step import displacements
 from cswf_core.flow.target import FitsByPlace, FittedTarget, KeptTarget, StageCounts, Target
 from cswf_core.flow.transport import CDFTransport, Samples, StepTables, TableTransport
 from cswf_core.interfaces import Conditions, Dataset, Key, Part, Stratum
+from cswf_core.kernels.columns import WIDTH, groups
 from cswf_core.kernels.memory import total_memory
 from cswf_core.kernels.rows import Columns
+from cswf_core.ranks import Ranks, Share, size_of
 
 SETS_SHARE = 16
 """Directions that come again may take one part in so many of a device's memory."""
+
+
+Sizes = tuple[Sequence[int], Sequence[int]]
+"""How many particles, and how many data, each distribution is fitted to."""
+
+
+@attrs.frozen(eq=False)
+class Strata:
+    """Groups of particles and data that flow apart from each other."""
+
+    own: list[Stratum]
+    """Those that this rank has of each, by their numbers here."""
+    sizes: Sizes
+    """How many there are of each, over all ranks."""
+
+    @classmethod
+    def of(cls, all_strata: list[Stratum], particles: Share, data: Share) -> Strata:
+        """Return a rank's part of strata of all samples."""
+        own = [(_index(particles.own(mine)), _index(data.own(theirs))) for mine, theirs in all_strata]
+        return cls(own, ([len(mine) for mine, _ in all_strata], [len(theirs) for _, theirs in all_strata]))
+
+
+def _index(columns: Columns | None) -> Tensor:
+    assert isinstance(columns, Tensor)
+    return columns
 
 
 @attrs.frozen(eq=False)
@@ -65,10 +93,22 @@ class StageSetup:
     """Their conditions, there too."""
     sampler: DirectionSampler
     cdf: CheckedCDF
-    strata: list[Stratum] | None
+    strata: Strata | None
     budget: Budget
+    particle_conditions: Conditions
+    """Those of all ranks' particles, on the CPU."""
+    data_share: Share
+    """Which of all data `data_x` and `conditions` are."""
+    ranks: Ranks
+    adaptive: bool = False
+    """Whether the schedule looks at distances: then they must not depend on how many ranks there are."""
     counts: StageCounts | None = None
     """Counts of the data along the stage's directions, in place of the data, of which there are none then."""
+
+    @property
+    def total(self) -> int | None:
+        """M, where other ranks have some of the particles; None: all are here."""
+        return None if self.ranks.alone else self.particles.share.total
 
     @property
     def sets(self) -> int | None:
@@ -96,9 +136,32 @@ class Plan(abc.ABC):
         entropy = setup.sampler.stage.entropy
         if entropy > 0:
             key = Key(setup.settings.seed, "entropy", setup.index, step)
-            noise = normal(key, (setup.data.space.dimension, len(setup.particles)), setup.data_x)
+            noise = normal(key, setup.data.space.dimension, setup.particles.share, setup.data_x)
             setup.particles.shake(noise.mul_(math.sqrt(2 * entropy * eta)))
         return result
+
+    def outcome(self, lengths: Tensor, squares: Tensor, clock: Clock, tables: StepTables | None) -> Move:
+        """Return the outcome of a step, given this rank's part of the sum of lengths and of SW₂²."""
+        setup = self.setup
+        with nullcontext() if setup.ranks.alone else clock.part("communicate"):
+            sums = setup.ranks.sums(torch.cat([lengths.reshape(1), squares.reshape(-1)]))
+        return Move(sums[0] / setup.particles.share.total, sums[1:].sum(), tables)
+
+    def _square_sums(self, samples: Samples, delta: Tensor) -> Tensor:
+        """Return the sum of δ² of each group of all ranks' particles, 0 for those that are elsewhere.
+
+        Added up over ranks, and then over groups, they do not depend on how many ranks there are.
+        """
+        share, width = self.setup.particles.share, WIDTH[delta.device.type]
+        squares = delta.double().square()
+        if samples.measured is not None:
+            weights = squares.new_zeros(delta.shape[1])
+            weights[samples.measured] = samples.stretch
+            squares *= weights
+        sums = squares.new_zeros(-(-share.total // width))
+        for group in groups(delta.shape[1], delta.device.type):
+            sums[(share.first + group.start) // width] = squares[:, group].contiguous().sum()
+        return sums
 
     def numerics(self) -> dict[str, int]:
         """Return the decisions made on the way that decide about last digits; see `adopt`."""
@@ -139,19 +202,33 @@ class Plan(abc.ABC):
 
     def transport(self, step: int, clock: Clock) -> CDFTransport:
         """Return the transport by the CDF plugin, whose numbers are checked at each stage's first step."""
-        return CDFTransport(self.setup.cdf, self.setup.strata, clock, step == 0, self.samples(step))
+        return self.by_cdf(step, clock, check=step == 0)
+
+    def by_cdf(self, step: int, clock: Clock, *, check: bool) -> CDFTransport:
+        """Return the transport by the CDF plugin."""
+        setup = self.setup
+        own = None if setup.strata is None else setup.strata.own
+        return CDFTransport(setup.cdf, own, clock, check, self.samples(step), setup.ranks)
 
     def samples(self, step: int) -> Samples:
-        """Return the particles and data that a step's distributions are fitted to."""
-        setup, cdf = self.setup, self.setup.cdf
-        particles = self._fitted_particles(step)
+        """Return the particles and data that a step's distributions are fitted to, of those on this rank."""
+        setup, cdf, share = self.setup, self.setup.cdf, self.setup.particles.share
+        particles, counted = self._fitted_particles(step), self._counted
         if cdf.particles is not None:
-            mine = torch.arange(len(setup.particles), device=setup.data_x.device)
+            mine = torch.arange(share.total, device=setup.data_x.device)
             mine = mine if particles is None else mine[particles]
             part = self._part(cdf.particles, len(mine), step, 0)
             particles = particles if part is None else mine[part]
-        data = self._part(cdf.data, setup.data_x.shape[1], self.draw_number(step), 1)
-        return Samples(particles, data, self._counted)
+        data = self._part(cdf.data, setup.data_share.total, self.draw_number(step), 1)
+        counts: Sizes = [size_of(particles, share.total)], [size_of(data, setup.data_share.total)]
+        return Samples(
+            particles=share.own(particles),
+            data=setup.data_share.own(data),
+            measured=share.own(counted),
+            stretch=share.total / max(1, size_of(counted, share.total)),
+            counts=counts if setup.strata is None else setup.strata.sizes,
+            places=setup.data_share.places(data),
+        )
 
     def fitted_half(self, step: int) -> int:
         """Return the half of the particles, 0 or 1, whose turn it is in F_p at a step; without turns, 0."""
@@ -167,12 +244,15 @@ class Plan(abc.ABC):
         first = self.fitted_half(step)
         if isinstance(counted, Tensor):
             return counted[first::2]
-        return slice(first, len(self.setup.particles) if counted is None else counted.stop, 2)
+        return slice(first, self.setup.particles.share.total if counted is None else counted.stop, 2)
 
     @cached_property
     def _counted(self) -> Columns | None:
-        """The particles that take part in F_p, at every step or in their turns; None: all of them."""
-        return taking_part(self.setup.particles, self.setup.sampler.condition, self.setup.settings)
+        """Those of all ranks' particles that take part in F_p, always or in their turns; None: all."""
+        setup = self.setup
+        total = setup.particles.share.total
+        part = taking_part(setup.particle_conditions, total, setup.sampler.condition, setup.settings)
+        return part.to(setup.data_x.device) if isinstance(part, Tensor) else part
 
     def _part(self, part: Part | None, count: int, step: int, index: int) -> Tensor | None:
         """Return the numbers of a random part of `count` samples; None: all of them."""
@@ -197,8 +277,9 @@ class Plan(abc.ABC):
         if not self._dequantises_conditions:
             return None
         key = Key(setup.settings.seed, "dequantise condition", setup.index, step)
-        shape = (setup.sampler.length, setup.data_x.shape[1])
-        return key.open(setup.data_x.device, setup.data_x.dtype).uniform(*shape) * setup.data.bin_width
+        shape = (setup.sampler.length, setup.data_share.total)
+        noise = key.open(setup.data_x.device, setup.data_x.dtype).uniform(*shape)
+        return noise[:, setup.data_share.cut] * setup.data.bin_width
 
     def mean_condition_noise(self) -> Tensor | None:
         """Return the mean of that noise (l×1), for data whose noise is added as they are counted."""
@@ -263,13 +344,15 @@ class ExactPlan(Plan):
             by_cdf if by_tables is None else by_tables,
             setup.budget,
             clock,
+            setup.total,
+            partial(self._square_sums, by_cdf.samples) if setup.adaptive else None,
         )
         update = total.mean
         kept_up = 1 if particles.sum is None else 2  # x, or z and S: read and written
         with clock.part("move", lambda: (float((1 + 2 * kept_up) * update.nbytes), 0.0)):
-            length = particles.move(update.mul_(eta))
+            lengths = particles.move(update.mul_(eta))
         tables = None if by_tables is None or not self.wants_tables(step) else by_tables.tables()
-        return Move(length, total.squared_distance, tables)
+        return self.outcome(lengths.sum(dtype=torch.float64), total.squared_distance, clock, tables)
 
     def _along(self, step: int, clock: Clock) -> Iterable[Directions]:
         """Return the directions of a step; those that serve more than one step are kept."""
@@ -303,7 +386,8 @@ class ExactPlan(Plan):
         # What is kept was fitted with the noise of the first step; a flow that goes on later does the same.
         noise = self.draw_number(step) if keep else step
         data = lru_cache(lambda: Cloud(self._noisy(noise, clock), setup.conditions, self._noise_of_y(noise)))
-        fitted = FittedTarget(data, by_cdf.fit_data, clock)
+        first, ahead = setup.data_share.first, not setup.ranks.alone
+        fitted = FittedTarget(data, by_cdf.begin_data, clock, first, ahead)
         return KeptTarget(fitted, self._fits) if keep else fitted
 
     def _noise_of_y(self, step: int) -> Tensor | None:
@@ -317,5 +401,10 @@ class ExactPlan(Plan):
         drawn = float(self._data_z.nbytes) if data.bin_width else 0.0
         with clock.part("draw", lambda: (drawn, 0.0)):
             return dequantised(
-                self._data_z, data.bin_width, data.space.dimension, self.setup.sampler.coordinates, key
+                self._data_z,
+                data.bin_width,
+                data.space.dimension,
+                self.setup.sampler.coordinates,
+                key,
+                self.setup.data_share.first,
             )

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from cswf_core.errors import RunError
 from cswf_core.interfaces import Conditions, LinearMap, Masked, Observation, Projection, Space, Upsampling
+from cswf_core.kernels.columns import columnwise
 
 LARGEST_QUICK = 1024
 """Up to this many pixels, a matrix for G on tensor cores is quicker than one for rows and one for columns."""
@@ -93,6 +94,9 @@ class StageCoordinates:
 
     def enter(self, x: Tensor) -> Tensor:
         """Return z = UᵀW x: d×n → d_k×n."""
+        return x if self.own else columnwise(self._enter, x)
+
+    def _enter(self, x: Tensor) -> Tensor:
         w = x if self.W is None else self.W.enter(x)
         return w if self.upsampling is None else self.upsampling.down(w)
 
@@ -103,10 +107,14 @@ class StageCoordinates:
     def leave(self, u: Tensor) -> Tensor:
         """Return P U u, or W⁻¹ U u, or K Wᵀ U u, the change of x that a sum of updates makes: d_k×n → d×n."""
         if self.free is not None:
-            return self.free.move(self.of_pixels(u))
-        change = u if self.upsampling is None else self.upsampling.up(u)
-        change = change if self.W is None else self.W.leave(change)
+            free = self.free
+            return columnwise(lambda part: free.move(self.of_pixels(part)), u)
+        change = u if self.own else columnwise(self._leave, u)
         return change if self.observation is None else self.observation.free(change)
+
+    def _leave(self, u: Tensor) -> Tensor:
+        change = u if self.upsampling is None else self.upsampling.up(u)
+        return change if self.W is None else self.W.leave(change)
 
     def of_pixels(self, theta: Tensor) -> Tensor:
         """Return Wᵀ U t of filters as columns, the weights that a direction gives to pixels: d_k×n → d×n."""
@@ -116,9 +124,9 @@ class StageCoordinates:
     def gram(self, u: Tensor) -> Tensor:
         """Return G u, the change of z that an update makes: d_k×n → d_k×n."""
         if self._gram is not None:
-            return self._gram @ u
+            return columnwise(self._gram.matmul, u)
         if self.observation is None:
-            return u if self.upsampling is None else self.upsampling.gram(u)
+            return u if self.upsampling is None else columnwise(self.upsampling.gram, u)
         return self.enter(self.leave(u))
 
     def scale(self, projection: Projection) -> Tensor | None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from cswf_core.errors import RunError
 from cswf_core.flow.settings import Settings
 from cswf_core.interfaces import LinearMap, Observation
+from cswf_core.kernels.columns import columnwise
 from cswf_core.kernels.frechet import moments
 
 LARGEST = 4096
@@ -88,11 +89,17 @@ class Gaussian:
         mean = self.mean[:, :1]
         if labels is not None and classes:
             mean = self.mean[:, torch.where(labels < classes, labels + 1, 0)]
+        coloured = columnwise(self._coloured, noise)
+        return coloured + mean
+
+    def _coloured(self, noise: Tensor) -> Tensor:
+        """Return R ε: d×n → d×n."""
         if self.root is not None:
-            return torch.addmm(mean, self.root, noise)
+            product: Tensor = self.root @ noise
+            return product
         coloured = None if self.W is None else self.W.coloured(noise)
         assert coloured is not None
-        return coloured + mean
+        return coloured
 
     def tensors(self) -> dict[str, Tensor]:
         """Return mean, root and N by name, for saved models."""
@@ -142,8 +149,7 @@ class Regression:
 
     def conditioned(self, x: Tensor, seen: Tensor) -> Tensor:
         """Return draws x of the Gaussian as draws given what is seen, O y, of each: d×n → d×n."""
-        conditioned: Tensor = x + self._B @ (seen - self.observation.seen(x))
-        return conditioned
+        return x + columnwise(self._B.matmul, seen - self.observation.seen(x))
 
 
 def _with_classes(x: Tensor, labels: Tensor, mean: Tensor) -> Tensor:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
+import torch
 from torch import Tensor
 
 from cswf_core.flow.transport import StepTables
 from cswf_core.interfaces import Conditions, Stage
+from cswf_core.ranks import Share
 
 
 @attrs.frozen(eq=False)
@@ -77,6 +79,8 @@ class Snapshot:
     """There, the sum S of the stage's updates: d_k×M; None where z alone moves, and x is to be had from it."""
     numerics: dict[str, int] = attrs.field(factory=dict)
     """Decisions made when the stage began, or when memory ran short, that decide about the last digits."""
+    share: Share | None = None
+    """Which of all particles these are; None: all of them."""
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors by name, for a file."""
@@ -87,7 +91,10 @@ class Snapshot:
 
     def facts(self) -> dict[str, Any]:
         """Return the numbers, for a file."""
-        return {"position": attrs.asdict(self.position), "habits": self.numerics}
+        facts = {"position": attrs.asdict(self.position), "habits": self.numerics}
+        if self.share is not None and not self.share.whole:
+            facts["share"] = attrs.asdict(self.share)
+        return facts
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Snapshot:
@@ -95,4 +102,29 @@ class Snapshot:
         conditions = Conditions(tensors.get("labels"), tensors.get("vectors"), tensors.get("origin"))
         position = Position(**facts["position"])
         z, total, numerics = tensors.get("z"), tensors.get("sum"), dict(facts["habits"])
-        return cls(position, conditions, tensors["x"], z, total, numerics)
+        share = Share(**facts["share"]) if "share" in facts else None
+        return cls(position, conditions, tensors["x"], z, total, numerics, share)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Snapshot], share: Share) -> Snapshot:
+        """Return a share of the particles from the snapshots of all ranks, whatever their shares were.
+
+        Conditions are those of all particles.
+        """
+
+        def columns(name: str) -> Tensor | None:
+            wanted = []
+            for part in parts:
+                tensor, own = getattr(part, name), part.share
+                if tensor is None or own is None:
+                    return None if tensor is None else tensor[:, share.cut]
+                ends = (min(max(end, own.first), own.stop) for end in (share.first, share.stop))
+                wanted.append(tensor[:, slice(*(end - own.first for end in ends))])
+            return torch.cat(wanted, dim=1)
+
+        x = columns("x")
+        assert x is not None
+        conditions = Conditions.joined([part.conditions for part in parts])
+        return attrs.evolve(
+            parts[0], x=x, z=columns("z"), sum=columns("sum"), conditions=conditions, share=share
+        )

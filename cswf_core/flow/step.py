@@ -7,8 +7,7 @@ plan of a stage (`plan`) draws θ, calls it, and moves the particles.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 
 import attrs
 import torch
@@ -18,8 +17,8 @@ from cswf_core.flow.clock import Clock
 from cswf_core.flow.directions import Directions
 from cswf_core.flow.memory import Budget
 from cswf_core.flow.stage_coordinates import Cloud
-from cswf_core.flow.target import Target
-from cswf_core.flow.transport import Transport
+from cswf_core.flow.target import FitsOfRows, Target
+from cswf_core.flow.transport import Begun, Transport
 from cswf_core.interfaces import Rows
 
 
@@ -30,7 +29,7 @@ class Displacements:
     update: Tensor
     """Σ_h δ_h θ_h, its x part, in the stage's coordinates: d_k×M."""
     squares: Tensor
-    """Σ_h of the mean of δ_h² over the particles: a scalar."""
+    """Σ_h of the mean of δ_h² over the particles: a scalar, or numbers that are to be added up."""
     directions: int = 0
     """H."""
 
@@ -41,8 +40,19 @@ class Displacements:
 
     @property
     def squared_distance(self) -> Tensor:
-        """SW₂² from particles to data, ξy included: a scalar."""
+        """SW₂² from particles to data, ξy included: a scalar, or numbers that are to be added up."""
         return self.squares / self.directions
+
+
+@attrs.frozen(eq=False)
+class Projected:
+    """A slab of directions along which particles are projected, and what has been begun with other ranks."""
+
+    theta: Directions
+    p: Tensor
+    """H×n."""
+    F_q: FitsOfRows
+    F_p: Begun | None
 
 
 def displacements(
@@ -52,35 +62,67 @@ def displacements(
     transport: Transport,
     budget: Budget,
     clock: Clock,
+    total_count: int | None = None,
+    square_sums: Callable[[Tensor], Tensor] | None = None,
 ) -> Displacements:
-    """Return the displacements δ_h of the particles along all directions θ_h of a step, summed."""
+    """Return the displacements δ_h of the particles along all directions θ_h of a step, summed.
+
+    `total_count` is M where other ranks have some of the particles: then counts of one slab are summed over all
+    ranks while the next one is projected. None: all particles are here. `square_sums` takes δ (H×n) and
+    returns sums of δ², in the place of those that the transport returns.
+    """
     zero = torch.zeros((), dtype=torch.float64, device=particles.z.device)
     total = Displacements(torch.zeros_like(particles.z), zero)
-    M = particles.z.shape[1]
+    n, shared = particles.z.shape[1], total_count is not None
+    M = n if total_count is None else total_count
 
-    def slab(batch: Directions, cut: slice) -> tuple[Tensor, Tensor]:
+    def begin(batch: Directions, cut: slice) -> Projected:
         theta = batch.rows(cut)
-        with clock.part("project", lambda: theta.work(M)):
+        with clock.part("project", lambda: theta.work(n)):
             p = theta.project(particles).contiguous()
             if p.untyped_storage().data_ptr() == particles.z.untyped_storage().data_ptr():
                 p = p.clone()  # an operator may hand the particles back; p is overwritten below
         F_q = target.along(theta)
+        return Projected(theta, p, F_q, transport.begin(Rows.of(p)) if shared else None)
+
+    def finish(slab: Projected) -> tuple[Tensor, Tensor]:
+        theta, p = slab.theta, slab.p
         squares = torch.empty(theta.count, dtype=torch.float64, device=p.device)
 
         def displace(rows: slice) -> None:
-            data_fits = F_q(rows)
+            data_fits = slab.F_q(rows)
             with clock.part("count"):  # their ends are found
                 p_rows = Rows.of(p[rows])
-            squares[rows] = transport.displace(p_rows, data_fits, theta.place.rows(rows))
+            squares[rows] = transport.displace(p_rows, data_fits, theta.place.rows(rows), slab.F_p)
 
-        budget.over_rows(theta.count, displace)
+        if shared:
+            displace(slice(0, theta.count))
+        else:
+            budget.over_rows(theta.count, displace)
         delta = p  # which was overwritten
-        with clock.part("back-project", lambda: theta.work(M)):
-            return theta.adjoint(delta), (squares / M).sum()
+        sums = squares.sum() if square_sums is None else square_sums(delta)
+        with clock.part("back-project", lambda: theta.work(n)):
+            return theta.adjoint(delta), sums / M
+
+    def slabs(batch: Directions) -> Iterator[tuple[Tensor, Tensor]]:
+        if not shared:
+            return budget.over_slabs(batch.count, lambda cut: finish(begin(batch, cut)))
+        return map(finish, one_ahead(begin(batch, cut) for cut in budget.slabs(batch.count)))
 
     for batch in directions:
-        for update, squares in budget.over_slabs(batch.count, partial(slab, batch)):
+        for update, squares in slabs(batch):
             total.update += update
-            total.squares += squares
+            total.squares = total.squares + squares
         total.directions += batch.count
     return total
+
+
+def one_ahead(items: Iterator[Projected]) -> Iterator[Projected]:
+    """Yield items, each when the one behind it has been made."""
+    last: Projected | None = None
+    for item in items:
+        if last is not None:
+            yield last
+        last = item
+    if last is not None:
+        yield last

@@ -13,7 +13,7 @@ from cswf_core.checks import CheckedCDF
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.directions import Directions
 from cswf_core.flow.stage_coordinates import Cloud
-from cswf_core.flow.transport import Fits, Place
+from cswf_core.flow.transport import Begun, Fits, Place
 from cswf_core.interfaces import Rows
 from cswf_core.kernels.tally import Tally
 
@@ -34,8 +34,12 @@ class FittedTarget:
 
     data: Callable[[], Cloud]
     """The data in the stage's coordinates; called once, and only if they are needed."""
-    fit: Callable[[Rows], Fits]
+    fit: Callable[[Rows], Begun]
     clock: Clock
+    first: int = 0
+    """The number of the first of these data among those of all ranks."""
+    ahead: bool = False
+    """Whether fits of all rows are begun at once, as other ranks take part in them, and not row by row."""
 
     def along(self, theta: Directions) -> FitsOfRows:
         """Project the data, q = θ·(z, ξy), with the first rows that are asked for, and fit those rows."""
@@ -46,14 +50,17 @@ class FittedTarget:
             with self.clock.part("project", lambda: theta.work(cloud.z.shape[1])):
                 return theta.project(cloud).contiguous()
 
-        def fits(rows: slice) -> Fits:
+        def begin(rows: slice) -> Begun:
             values = q()[rows]
             with self.clock.part("count"):
                 noise = None if theta.noise is None else theta.noise[rows]
-                noisy = Rows.of(values, noise, first=theta.place.first + rows.start)
+                noisy = Rows.of(values, noise, first=theta.place.first + rows.start, column=self.first)
             return self.fit(noisy)
 
-        return fits
+        if not self.ahead:
+            return lambda rows: begin(rows)()
+        begun = begin(slice(0, theta.count))
+        return lambda _: begun()
 
 
 FitsByPlace = dict[tuple[int, int, int, int], Fits]
@@ -69,11 +76,13 @@ class KeptTarget:
 
     def along(self, theta: Directions) -> FitsOfRows:
         """Return what is kept for some rows, else what the target gives."""
-        fit = self.target.along(theta)
+        whole = (theta.place.batch, theta.place.first, 0, theta.count)
+        fit = None if whole in self.fits_by_place else self.target.along(theta)
 
         def fits(rows: slice) -> Fits:
             key = (theta.place.batch, theta.place.first, rows.start, rows.stop)
             if key not in self.fits_by_place:
+                assert fit is not None
                 self.fits_by_place[key] = fit(rows)
             return self.fits_by_place[key]
 

@@ -13,7 +13,9 @@ grow from step to step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, Protocol
 
 import attrs
@@ -25,10 +27,15 @@ from cswf_core.flow.clock import Clock, Work
 from cswf_core.flow.memory import batches
 from cswf_core.interfaces import FittedCDF, Rows, Stratum
 from cswf_core.kernels import tables
+from cswf_core.kernels.histogram import counted
 from cswf_core.kernels.rows import Columns
+from cswf_core.ranks import Ranks
 
 Fits = list[FittedCDF]
 """F_q along some directions: one for each stratum, which is one for all where there are no strata."""
+
+Begun = Callable[[], Fits]
+"""Distributions whose counts are on their way between ranks: calling it waits for them."""
 
 FIRST = 50
 """Steps of a stage whose tables are all kept: in them particles go most of their way."""
@@ -57,51 +64,127 @@ class Place:
 class Transport(Protocol):
     """A way to displace the particles' rows."""
 
-    def displace(self, rows: Rows, F_q: Fits, place: Place) -> Tensor:
+    def begin(self, rows: Rows) -> Begun | None:
+        """Begin what needs the other ranks, before other work is done; None: there is nothing to begin."""
+
+    def displace(self, rows: Rows, F_q: Fits, place: Place, F_p: Begun | None = None) -> Tensor:
         """Replace the particles' rows p by δ, in place; return the sum of δ² of each row: H."""
 
 
 @attrs.frozen(eq=False)
 class Samples:
-    """The particles and data that a step's distributions are fitted to; None: all."""
+    """The particles and data that a step's distributions are fitted to, of those that this rank has.
+
+    None is all of them.
+    """
 
     particles: Columns | None = None
     data: Columns | None = None
     measured: Columns | None = None
     """The particles whose distance to the data is measured: not those that never take part in F_p."""
+    stretch: float = 1.0
+    """How many particles there are for each that is measured, over all ranks."""
+    counts: tuple[Sequence[int], Sequence[int]] = ((), ())
+    """How many particles and data each distribution is fitted to, over all ranks; not needed by one alone."""
+    places: Tensor | None = None
+    """The number of each of `data` among those of all ranks; None: they lie in a row."""
 
 
 @attrs.frozen(eq=False)
 class CDFTransport:
-    """δ by the CDF plugin, stratum by stratum."""
+    """δ by the CDF plugin, stratum by stratum.
+
+    With several ranks, each has some columns of a row. Where distributions can be made of counts in bins, the
+    counts of all ranks are summed. Otherwise each rank is given some of the rows as a whole.
+    """
 
     cdf: CheckedCDF
     strata: Sequence[Stratum] | None = None
+    """The columns of each stratum that this rank has."""
     clock: Clock = attrs.field(factory=Clock)
     check: bool = True
     """Whether the plugin's numbers are checked, and not only their shapes: that reads back from the device."""
     samples: Samples = Samples()
     """What F_p and F_q are fitted to."""
+    ranks: Ranks = attrs.field(factory=Ranks)
 
-    def fit(self, rows: Rows) -> Fits:
-        """Return F_p, of the particles' rows."""
-        return [self.cdf.fit_rows(part) for part in self._fitted_to(rows, 0)]
+    @property
+    def by_counts(self) -> bool:
+        """Whether ranks sum counts; otherwise they exchange rows."""
+        return self.cdf.bins is not None
+
+    def begin(self, rows: Rows) -> Begun | None:
+        """Begin to fit F_p over all ranks; None for one rank alone, and where rows are exchanged later."""
+        if self.ranks.alone or not (self.by_counts or self.samples.particles is not None):
+            return None
+        with self.clock.part("count", _reading(rows)):
+            return self._begin(rows, 0)
+
+    def fit(self, rows: Rows, begun: Begun | None = None) -> Fits:
+        """Return F_p, of the particles' rows; `begun` is what `begin` has returned for them."""
+        begun = self._begin(rows, 0) if begun is None else begun
+        with self._communicating():
+            return begun()
+
+    def begin_data(self, rows: Rows) -> Begun:
+        """Begin to fit F_q, to the data's rows; for one rank alone, that is all of the work."""
+        with self.clock.part("count", _reading(rows)):
+            return self._begin(rows, 1)
 
     def fit_data(self, rows: Rows) -> Fits:
         """Return F_q, of the data's rows."""
-        with self.clock.part("count", _reading(rows)):
-            return [self.cdf.fit_rows(part) for part in self._fitted_to(rows, 1)]
+        begun = self.begin_data(rows)
+        with self._communicating():
+            return begun()
 
-    def displace(self, rows: Rows, F_q: Fits, place: Place) -> Tensor:
+    def _begin(self, rows: Rows, side: int) -> Begun:
+        """Fit distributions to the rows of particles (side 0) or data (1), as far as that can be done here."""
+        parts = self._fitted_to(rows, side)
+        if self.ranks.alone:
+            fits = [self.cdf.fit_rows(part) for part in parts]
+            return lambda: fits
+        if not self.by_counts:
+            whole = [self.ranks.whole_rows(part.read()) for part in parts]
+            return lambda: [self.cdf.fit_rows(Rows.of(values())) for values in whole]
+        assert self.cdf.bins is not None
+        with self._communicating():
+            low, high = self.ranks.ends(
+                torch.stack([part.low for part in parts]), torch.stack([part.high for part in parts])
+            )
+        ends = list(zip(low, high, strict=True))
+        below = [
+            counted(attrs.evolve(part, low=least, high=most), self.cdf.bins)
+            for part, (least, most) in zip(parts, ends, strict=True)
+        ]
+        half = rows.values.dtype == torch.float16
+        with self._communicating():
+            total = self.ranks.total(torch.stack(below))
+        counts = self.samples.counts[side]
+
+        def summed() -> Fits:
+            return [
+                self.cdf.of_counts(of_part, count, *ends_of_part, half=half)
+                for of_part, count, ends_of_part in zip(total(), counts, ends, strict=True)
+            ]
+
+        return summed
+
+    def displace(self, rows: Rows, F_q: Fits, place: Place, F_p: Begun | None = None) -> Tensor:
         """Replace the particles' rows p by δ = F_q⁻¹(F_p(p)) − p; return the sum of δ² of each: H."""
         del place
-        if self.samples.particles is None:
-            return self._apart(rows, lambda number, part: self._displace(part, F_q[number]))
+        if self.samples.particles is None and (self.ranks.alone or not self.by_counts):
+            return self._measured(rows, self._apart(rows, lambda n, part: self._displace(part, F_q[n])))
         with self.clock.part("count", _reading(rows)):
-            F_p = self.fit(rows)
+            fits = self.fit(rows, F_p)
         with self.clock.part("lookup", _reading(rows)):
-            squares = self._apart(rows, lambda number, part: self._displace_by(part, F_p[number], F_q[number]))
+            squares = self._apart(rows, lambda n, part: self._displace_by(part, fits[n], F_q[n]))
         return self._measured(rows, squares)
+
+    @contextmanager
+    def _communicating(self) -> Iterator[None]:
+        """Count the time of something as communication, if there are other ranks."""
+        with nullcontext() if self.ranks.alone else self.clock.part("communicate"):
+            yield
 
     def displace_by(self, rows: Rows, positions: Tensor, displacements: Tensor) -> Tensor:
         """Replace the particles' rows p by δ as tables say (S×H×K each); return the sum of δ² of each: H."""
@@ -110,6 +193,10 @@ class CDFTransport:
                 rows, lambda number, part: tables.displace(part, positions[number], displacements[number])
             )
         return self._measured(rows, squares)
+
+    def rows_here(self, rows: int) -> int:
+        """Return how many of some rows this rank fits distributions of: all, unless rows are exchanged."""
+        return rows if self.by_counts else self.ranks.rows(rows)[self.ranks.rank]
 
     def displacements(self, grid: Tensor, positions: Tensor, F_p: Fits, F_q: Fits) -> Tensor:
         """Return δ at the levels of a grid (H×K), where F_p has its positions: S×H×K."""
@@ -125,12 +212,11 @@ class CDFTransport:
 
     def _measured(self, rows: Rows, squares: Tensor) -> Tensor:
         """Return the sums of δ² as if all particles were as far from the data as those that are measured: H."""
-        measured = self.samples.measured
-        if measured is None:
+        if self.samples.measured is None:
             return squares
-        delta = rows.values[:, measured]
+        delta = rows.values[:, self.samples.measured]
         lengths: Tensor = torch.linalg.vector_norm(delta, dim=1, dtype=squares.dtype)  # read once, in any type
-        return lengths.square() * (rows.values.shape[1] / delta.shape[1])
+        return lengths.square() * self.samples.stretch
 
     def _apart(self, rows: Rows, displace: Callable[[int, Rows], Tensor]) -> Tensor:
         """Displace the rows of each stratum on its own; return the sum of δ² of each row: H."""
@@ -145,15 +231,25 @@ class CDFTransport:
     def _fitted_to(self, rows: Rows, side: int) -> list[Rows]:
         """Return the rows of particles (side 0) or data (1) that count: of each stratum, or of a part."""
         chosen = (self.samples.particles, self.samples.data)[side]
-        return self._strata(rows, side) if chosen is None else [rows.columns(chosen)]
+        if chosen is None:
+            return self._strata(rows, side)
+        return [rows.columns(chosen, self.samples.places if side else None)]
 
     def _displace_by(self, rows: Rows, F_p: FittedCDF, F_q: FittedCDF) -> Tensor:
-        """Displace rows by distributions of which F_p was fitted to some of them."""
+        """Displace rows by distributions of which F_p was fitted to some of them, or to those of all ranks."""
+        if not (self.ranks.alone or self.by_counts):
+            return self._exchanged(rows, lambda p: self.cdf.image(p, F_p, F_q, check=self.check))
         through = self.cdf.between(F_p, F_q) if self.cdf.displaces else None
         if through is not None:
             return through.displace(rows, check=self.check)
         p = rows.read()
         return _replaced(rows, self.cdf.image(p, F_p, F_q, check=self.check) - p)
+
+    def _exchanged(self, rows: Rows, image: Callable[[Tensor], Tensor]) -> Tensor:
+        """Displace rows by `image`, p → T(p), of those rows that this rank is given as a whole."""
+        p = self.ranks.whole_rows(rows.read())()
+        H, n = rows.values.shape
+        return _replaced(rows, self.ranks.own_columns(image(p) - p, H, n))
 
     def _strata(self, rows: Rows, side: int) -> list[Rows]:
         if self.strata is None:
@@ -162,7 +258,7 @@ class CDFTransport:
 
     def _displace(self, rows: Rows, F_q: FittedCDF) -> Tensor:
         clock, read = self.clock, _reading(rows)
-        if not self.cdf.displaces:
+        if not (self.cdf.displaces and self.ranks.alone):
             with clock.part("lookup", read):
                 return self._transport(rows, F_q)
         if clock.times:
@@ -187,6 +283,8 @@ class CDFTransport:
             return through.displace(rows, check=self.check)
 
     def _transport(self, rows: Rows, F_q: FittedCDF) -> Tensor:
+        if not self.ranks.alone:
+            return self._exchanged(rows, lambda p: self.cdf.transport(p, F_q, check=self.check))
         p = rows.read()
         return _replaced(rows, self.cdf.transport(p, F_q, check=self.check) - p)
 
@@ -240,16 +338,31 @@ class TableTransport:
         self._first = [sum(tabulated[:i]) for i in range(len(tabulated) + 1)]
         self._tables: tuple[Tensor, Tensor] | None = None
 
-    def displace(self, rows: Rows, F_q: Fits, place: Place) -> Tensor:
+    def begin(self, rows: Rows) -> Begun | None:
+        """Begin to fit F_p over all ranks; None for one rank alone."""
+        if self._by_cdf.ranks.alone:
+            return None
+        begun = self._by_cdf.begin(rows)
+        return partial(self._by_cdf.fit, rows) if begun is None else begun
+
+    def displace(self, rows: Rows, F_q: Fits, place: Place, F_p: Begun | None = None) -> Tensor:
         """Replace the particles' rows p by δ, and keep the maps; return the sum of δ² of each: H."""
+        H = rows.low.shape[0]
         with self._by_cdf.clock.part("tables"):
-            grid = self._request.levels(rows.low).expand(rows.low.shape[0], -1)
-            F_p = self._by_cdf.fit(rows)
-            positions = torch.stack([fit.icdf(grid) for fit in F_p])
-            displacements = self._by_cdf.displacements(grid, positions, F_p, F_q)
+            fits = self._by_cdf.fit(rows, F_p)
+            mine = self._by_cdf.rows_here(H)
+            grid = self._request.levels(rows.low).expand(mine, -1)
+            positions = torch.stack([fit.icdf(grid) for fit in fits])
+            displacements = self._by_cdf.displacements(grid, positions, fits, F_q)
+            if mine != H:
+                positions, displacements = (self._of_all(part, H) for part in (positions, displacements))
             maps = positions.to(self._request.dtype), displacements.to(self._request.dtype)
-            self._keep(maps, *self._chosen(place, rows.low.shape[0]))
+            self._keep(maps, *self._chosen(place, H))
         return self._by_cdf.displace_by(rows, *maps)
+
+    def _of_all(self, maps: Tensor, rows: int) -> Tensor:
+        """Return the maps of all ranks, of which each has made some: S×h×K → S×H×K."""
+        return self._by_cdf.ranks.all_rows(maps.transpose(0, 1), rows).transpose(0, 1)
 
     def _keep(self, maps: tuple[Tensor, Tensor], cut: Tensor | slice | None, places: Tensor | slice) -> None:
         """Put some of the maps (S×H×K) where they belong."""

@@ -75,7 +75,8 @@ class CDFEstimator(abc.ABC):
     data: Part | None = None
     """The part of the data that F_q is fitted to; None: all."""
     bins: int | None = None
-    """B, if distributions can be made of counts in B equal bins, as online learning needs; see `of_counts`."""
+    """B, if distributions can be made of counts in B equal bins, as online learning and flows on several
+    devices like best; see `of_counts`."""
 
     @abc.abstractmethod
     def fit(self, values: Tensor) -> FittedCDF:
@@ -92,11 +93,15 @@ class CDFEstimator(abc.ABC):
         """Fit one distribution to each row, with all that is added to its values."""
         return self.fit(rows.read())
 
-    def of_counts(self, below: Tensor, count: int, low: Tensor, high: Tensor) -> FittedCDF:
+    def of_counts(
+        self, below: Tensor, count: int, low: Tensor, high: Tensor, *, half: bool = False
+    ) -> FittedCDF:
         """Return the distributions of `count` values, of which `below` (H×(B+1), int32) lie below the edges.
 
         The edges of a row are equally far from each other, from `low` to `high` (H each). For estimators with
-        `bins`: they can learn online, where the values themselves are gone.
+        `bins`: they can learn online, where the values themselves are gone, and fit values of which several
+        devices have some each, whose counts are summed. `half` says that values were in half precision, so
+        that what is made of them need not be better.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot be made of counts")
 

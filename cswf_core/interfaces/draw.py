@@ -91,6 +91,11 @@ class Draw:
             self._host = np.random.Generator(np.random.Philox(key=self.key.bits()))
         return self._host
 
+    def skip(self, count: int) -> None:
+        """Pass over as many numbers of the draw's dtype, a multiple of four: the next ones are those behind."""
+        assert count % 4 == 0, "counters give four words"
+        self._position += count * philox.words_per_number(self.dtype) // 4
+
     def uniform(self, *shape: int) -> Tensor:
         """Return independent entries uniform in [0, 1), in the draw's dtype, on its device."""
         return self._take(philox.uniform, shape, self.dtype)

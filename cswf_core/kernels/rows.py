@@ -46,14 +46,18 @@ class Rows:
     """The width of the noise: H."""
     first: int = 0
     """The number of the first row among all that are drawn together, so that cutting them changes no noise."""
+    column: int = 0
+    """The number of the first column among all, of which other devices may have some: noise goes by it."""
+    places: Tensor | None = None
+    """The numbers of all columns (n), where they do not lie in a row; then these count, and not `column`."""
 
     @classmethod
-    def of(cls, values: Tensor, noise: Tensor | None = None, first: int = 0) -> Rows:
-        """Return rows with their ends, and noise of some widths (H) or none; `first` is as the field."""
-        low, high = values.amin(dim=1), values.amax(dim=1)  # aminmax is ten times as slow on a CPU
+    def of(cls, values: Tensor, noise: Tensor | None = None, first: int = 0, column: int = 0) -> Rows:
+        """Return rows with their ends, and noise of some widths (H) or none; the rest is as the fields."""
+        low, high = _ends(values)
         if noise is None:
             return cls(values, low, high)
-        return cls(values, low - noise / 2, high + noise / 2, noise=noise, first=first)
+        return cls(values, low - noise / 2, high + noise / 2, noise=noise, first=first, column=column)
 
     def read(self) -> Tensor:
         """Return the values with all that is added, in the type of the ends: H×n."""
@@ -61,19 +65,29 @@ class Rows:
         if self.offsets is not None and self.groups is not None:
             values = values + self.offsets[:, self.groups.long()]
         if self.noise is not None:
-            values = torch.addcmul(values, self.noise[:, None], circle(self.first, values))
+            values = torch.addcmul(values, self.noise[:, None], self._circle(values))
         return values
 
-    def columns(self, index: Columns) -> Rows:
-        """Return the values at some columns; where groups have offsets, their ends are those of all."""
+    def _circle(self, like: Tensor) -> Tensor:
+        """Return the noise of every value, between −½ and ½: H×n."""
+        if self.places is None:
+            return circle(self.first, like, self.column)
+        return circle_from(self.places * STRIDES[0], self.first, len(like), like.dtype)
+
+    def columns(self, index: Columns, places: Tensor | None = None) -> Rows:
+        """Return the values at some columns; where groups have offsets, their ends are those of all.
+
+        They are numbered anew, from 0, for the noise; `places` are their numbers if other devices have more.
+        """
         values = self.values[:, index]
         if values.stride(1) != 1:  # kernels read values that lie side by side
             values = values.contiguous()
         if self.groups is not None:
-            return attrs.evolve(self, values=values, groups=self.groups[index].contiguous())
-        low, high = (end.to(self.low.dtype) for end in (values.amin(dim=1), values.amax(dim=1)))
+            groups = self.groups[index].contiguous()
+            return attrs.evolve(self, values=values, groups=groups, column=0, places=places)
+        low, high = (end.to(self.low.dtype) for end in _ends(values))
         reach = 0 if self.noise is None else self.noise / 2
-        return attrs.evolve(self, values=values, low=low - reach, high=high + reach)
+        return attrs.evolve(self, values=values, low=low - reach, high=high + reach, column=0, places=places)
 
 
 @attrs.frozen(eq=False)
@@ -97,21 +111,33 @@ def outermost(tail: float, count: int) -> int:
     return int(tail * count)
 
 
-def circle(first: int, like: Tensor) -> Tensor:
-    """Return the noise of every value, between −½ and ½: H×n, the same at every step."""
+def _ends(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the least and the greatest value of each row (H×n → 2×H); of no values, ∞ and −∞."""
+    if values.shape[1] == 0:
+        return values.new_full((len(values),), torch.inf), values.new_full((len(values),), -torch.inf)
+    return values.amin(dim=1), values.amax(dim=1)  # aminmax is ten times as slow on a CPU
+
+
+def circle(first: int, like: Tensor, column: int = 0) -> Tensor:
+    """Return the noise of every value, between −½ and ½: H×n, the same at every step.
+
+    `first` and `column` are the numbers of the first row and the first column.
+    """
     H, n = like.shape
     if like.device.type == "cpu" and H * n <= KEPT:
-        return _kept_circle(first, H, n, like.dtype)
-    return torch.cat([_circle(first + row, min(ROWS, H - row), n, like) for row in range(0, H, ROWS)])
+        return _kept_circle(first, column, H, n, like.dtype)
+    parts = [_circle(first + row, column, min(ROWS, H - row), n, like) for row in range(0, H, ROWS)]
+    return torch.cat(parts)
 
 
 @lru_cache(maxsize=4)
-def _kept_circle(first: int, H: int, n: int, dtype: torch.dtype) -> Tensor:
-    return _circle(first, H, n, torch.empty(0, dtype=dtype))
+def _kept_circle(first: int, column: int, H: int, n: int, dtype: torch.dtype) -> Tensor:
+    return _circle(first, column, H, n, torch.empty(0, dtype=dtype))
 
 
-def _circle(first: int, H: int, n: int, like: Tensor) -> Tensor:
-    return circle_from(torch.arange(n, device=like.device) * STRIDES[0], first, H, like.dtype)
+def _circle(first: int, column: int, H: int, n: int, like: Tensor) -> Tensor:
+    columns = torch.arange(column, column + n, device=like.device)
+    return circle_from(columns * STRIDES[0], first, H, like.dtype)
 
 
 def circle_from(places: Tensor, first: int, H: int, dtype: torch.dtype) -> Tensor:

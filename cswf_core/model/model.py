@@ -153,9 +153,8 @@ class Model:
         settings, count = attrs.evolve(flow.settings, count=self.header.particles), self.header.particles
         draw = Key(self.recipe.seed, "start").open(dtype=self._dtype)
         start = self.recipe.data.checked.start(data, count, draw)
-        particles, observation = first_particles(
-            data, flow.parts, settings, start, flow.like.device, flow.fitted.gaussian
-        )
+        beginning = first_particles(data, flow.parts, settings, start, flow.like.device, flow.fitted.gaussian)
+        particles, observation = beginning.particles, beginning.observation
         images = None
         if observation is not None:
             x = originals(data, settings, particles.conditions, particles.x).cpu()

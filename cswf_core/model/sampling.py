@@ -24,7 +24,7 @@ from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
 from cswf_core.flow.start import Regression
 from cswf_core.flow.step import displacements
 from cswf_core.flow.target import FitsOfRows
-from cswf_core.flow.transport import Fits, Place, StepTables
+from cswf_core.flow.transport import Begun, Fits, Place, StepTables
 from cswf_core.interfaces import Conditions, Key, Masked, Observation, Rows, Space, Stage
 from cswf_core.kernels.tables import Lookup
 from cswf_core.model.fitted import Fitted
@@ -108,9 +108,12 @@ class SavedTransport:
     strata: Tensor | None
     """The stratum of each particle; None: there is one for all."""
 
-    def displace(self, rows: Rows, F_q: Fits, place: Place) -> Tensor:
+    def begin(self, rows: Rows) -> None:
+        """Begin nothing: particles of a saved model do not depend on each other."""
+
+    def displace(self, rows: Rows, F_q: Fits, place: Place, F_p: Begun | None = None) -> Tensor:
         """Replace the particles' rows p by δ, in place; return the sum of δ² of each row: H."""
-        del F_q
+        del F_q, F_p
         cut = slice(place.first, place.first + len(rows.values))
         lookups = [lookup.part(cut) for lookup in self.maps[place.batch]]
         if self.strata is None:
@@ -240,7 +243,7 @@ class SavedFlow:
         for group in groups:
             group.particles.enter(coordinates(group.observation))
         own = coordinates(groups[0].observation)
-        return DirectionSampler.of_stage(stage, own, self.parts, self.length, like)
+        return DirectionSampler.of_stage(stage, own, self.parts, self.length, lambda: like, like)
 
     def _free_part(self, observation: Observation | None) -> FreePart | None:
         return FreePart.of(self.fitted.W, observation, self.space.dimension, self.like)

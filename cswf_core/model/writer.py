@@ -276,9 +276,7 @@ def _condition_facts(flow: Flow) -> ConditionFacts:
 def _strata(flow: Flow) -> list[int] | None:
     """Return the label of each stratum; None if there are none."""
     cpu = torch.device("cpu")
-    carried, data = (
-        c.to(cpu, flow.settings.dtype) for c in (flow.particles.conditions, flow.balanced_data.conditions)
-    )
+    carried, data = (c.to(cpu, flow.settings.dtype) for c in (flow.conditions, flow.balanced_data.conditions))
     strata = flow.parts.condition.strata(carried, data)
     if strata is None:
         return None

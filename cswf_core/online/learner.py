@@ -20,6 +20,7 @@ from cswf_core.flow.target import StageCounts
 from cswf_core.interfaces import BIN, Conditions, Dataset, Key, LinearMap, Space
 from cswf_core.online.counts import Counts
 from cswf_core.online.fixed_point import FixedPoint
+from cswf_core.ranks import Share
 
 
 @attrs.frozen(eq=False)
@@ -53,7 +54,7 @@ class OnlineLearner:
         self._W, self._gaussian = flow.W, flow.gaussian
         """The coordinates, and where the first particles began, if that was a Gaussian; they stay."""
         self._parts, self._settings, self._length = flow.parts, flow.settings, flow.condition_length
-        self._founders = len(flow.particles), len(flow.data)
+        self._founders = flow.particles.share.total, len(flow.data)
         """M and N of the beginning: M/N stays what it was."""
         self._space, self._classes = flow.data.space, flow.data.classes
         """The space of data that may come, and the classes that there are or will be."""
@@ -108,7 +109,7 @@ class OnlineLearner:
         return self.count(samplers).stage(index, sampler, self._parts.cdf)
 
     def new_particles(self, new: Dataset, like: Tensor) -> tuple[Tensor, Conditions]:
-        """Return X₀ (d×m) and Y₀ of the particles that come with new data, which have been taken in.
+        """Return X₀ (d×m) and Y₀, on the CPU, of the particles that come with new data, which were taken in.
 
         There are as many as it takes for M/N to be what it was: noise, with conditions of the new data. If the
         first began as a Gaussian fitted to their data, these begin as one fitted to the new data. A single
@@ -117,9 +118,10 @@ class OnlineLearner:
         """
         count, arrival = self.cohorts[-1] - self.cohorts[-2], len(self.cohorts)
         seed = self._settings.seed
-        x = normal(Key(seed, "start", step=arrival), (new.space.dimension, count), like)
+        whole = Share(0, count, count)
+        x = normal(Key(seed, "start", step=arrival), new.space.dimension, whole, like)
         conditions = self._parts.condition.draw(new, count, Key(seed, "labels", step=arrival).open())
-        conditions = conditions.to(like.device, like.dtype)
+        conditions = conditions.to(torch.device("cpu"), like.dtype)
         if self._gaussian is None:
             return x * self._settings.scale, conditions
         gaussian = self._gaussian
@@ -127,7 +129,8 @@ class OnlineLearner:
             labels = None if conditions.labels is None else new.conditions.labels
             labels = None if labels is None else labels.to(like.device)
             gaussian = Gaussian.of_data(new.x.to(like), new.bin_width, self._W, self._settings, labels)
-        return gaussian.of_noise(x, conditions.labels), conditions
+        labels = None if conditions.labels is None else conditions.labels.to(like.device)
+        return gaussian.of_noise(x, labels), conditions
 
 
 def exact_coordinates(flow: Flow, like: Tensor) -> LinearMap | None:

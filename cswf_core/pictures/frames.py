@@ -273,8 +273,8 @@ class FrameRecorder:
         particles = self._padded()
         since = (self._counts()[:, None] <= torch.arange(particles.shape[1])).sum(dim=0)
         come = since.numpy() if int(since.max()) else None
-        labels = self._flow.particles.conditions.labels
-        numbers = None if labels is None else labels[self._chosen[: len(since)]].cpu().numpy()
+        labels = self._flow.conditions.labels
+        numbers = None if labels is None else labels[self._chosen[: len(since)]].numpy()
         data = self._flow.balanced_data
         if data.space.is_image:
             return Frames(steps, images=particles.numpy(), labels=numbers, classes=data.classes, since=come)
@@ -336,22 +336,22 @@ def spread(total: int, count: int) -> list[int]:
 
 
 def choose(flow: Flow, first: int, last: int) -> Tensor:
-    """Return which of the particles from `first` up to `last`, an arrival, to record, on the flow's device.
+    """Return which of the particles from `first` up to `last`, an arrival, to record.
 
     Of images some of each class in order, or some of all.
     """
-    count, labels = last - first, flow.particles.conditions.labels
+    count, labels = last - first, flow.conditions.labels
     if not flow.data.space.is_image:
-        return (first + evenly(count, POINTS // flow.rounds)).to(flow.device)
+        return first + evenly(count, POINTS // flow.rounds)
     most = max(1, MOST_BYTES // flow.data.space.dimension // flow.rounds)
     if labels is None:
         wanted = max(PER_CLASS, IMAGES // flow.rounds)
-        return (first + evenly(count, min(wanted, most))).to(flow.device)
+        return first + evenly(count, min(wanted, most))
     labels = labels[first:last]
     present = torch.unique(labels)[: min(CLASSES, most)]
     each = max(1, min(PER_CLASS, most // max(1, len(present))))
     chosen = [(labels == c).nonzero()[:each, 0] for c in present]
-    return first + torch.cat([torch.arange(0, device=flow.device), *chosen]).to(flow.device)
+    return first + torch.cat([torch.arange(0), *chosen])
 
 
 def evenly(count: int, most: int) -> Tensor:

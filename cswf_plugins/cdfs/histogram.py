@@ -106,9 +106,9 @@ class Histogram(PartialFit):
             rows.values.dtype == torch.float16,
         )
 
-    def of_counts(self, below: Tensor, count: int, low: Tensor, high: Tensor) -> Counts:
+    def of_counts(self, below: Tensor, count: int, low: Tensor, high: Tensor, *, half: bool = False) -> Counts:
         """Take the counts as they are."""
-        return Counts(below, count, low, high)
+        return Counts(below, count, low, high, half)
 
     def transport(self, p: Tensor, data: FittedCDF) -> Tensor:
         """F_q⁻¹∘F_p at p, through the table."""

@@ -156,12 +156,11 @@ class Watcher:
 
 def _grid(flow: Flow) -> Any:
     """Draw some of the particles, with a row for each class if they have any: height × width × 3 bytes."""
-    labels = flow.particles.conditions.labels
+    labels = flow.conditions.labels
     labels = None if labels is None else labels[: flow.count]
     if labels is None or not flow.data.classes:
         samples = flow.samples(torch.arange(min(flow.count, MOST_IMAGES)))
         return np.array(pictures.grid(samples.images(), None, (), COLUMNS))
-    labels = labels.cpu()
     present = torch.unique(labels)[: pictures.MOST_ROWS]
     each = min(COLUMNS, MOST_IMAGES // len(present))
     samples = flow.samples(torch.cat([(labels == c).nonzero()[:each, 0] for c in present]))

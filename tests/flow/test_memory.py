@@ -29,7 +29,7 @@ class Hungry(Sorted):
 def test_out_of_memory_halves_the_rows_and_changes_no_bit(caplog):
     flow = small_flow(cdf=Hungry(most=4))
     digest = flow.run().digest()
-    assert (flow.budget.rows, flow.budget.slab) == (4, memory.BATCH)
+    assert (flow.budget.rows, flow.budget.slab) == (4, memory.MOST["cpu"])
     assert "going on with 4 directions sorted at a time" in caplog.text
     assert digest == small_flow().run().digest()
 
@@ -115,10 +115,10 @@ def test_the_budget_follows_from_the_memory_of_the_device(monkeypatch):
     device = torch.device("cpu")
     monkeypatch.setattr(memory, "total_memory", lambda device: 8 * memory.TEMPORARIES * 4 * 1000 * 10)
     few = memory.Budget(device, 1000, 4)
-    assert (few.slab, few.rows) == (10 * memory.TEMPORARIES, 10)
+    assert (few.slab, few.rows) == (10, 10)
     many, hardly_any = memory.Budget(device, 10**9, 4), memory.Budget(device, 0, 4)
     assert (many.slab, many.rows) == (1, 1)
-    assert (hardly_any.slab, hardly_any.rows) == (memory.BATCH, memory.BATCH)
+    assert (hardly_any.slab, hardly_any.rows) == (memory.MOST["cpu"], memory.MOST["cpu"])
 
 
 def test_batches_cover_all_directions_once():

@@ -100,16 +100,16 @@ class HalfPlan(Plan):
         if graph is not None and not clock.times and self._handed(graph, step):
             result = graph.replay(step + 1)
             self._slabs, self._key = graph.ready, step + 1
-            return self._outcome(result, step)
+            return self._outcome(result, step, clock)
         moved = self._attempt(step, clock)
         while moved is None:
             moved = self._attempt(step, clock)
         self._stale = self.setup.sampler.stage.entropy > 0
-        return self._outcome(moved, step)
+        return self._outcome(moved, step, clock)
 
-    def _outcome(self, result: tuple[Tensor, ...], step: int) -> Move:
+    def _outcome(self, result: tuple[Tensor, ...], step: int, clock: Clock) -> Move:
         tables = StepTables(*result[2:]) if self.wants_tables(step) else None
-        return Move(result[0], result[1], tables)
+        return self.outcome(result[0].double() * len(self.setup.particles), result[1], clock, tables)
 
     def numerics(self) -> dict[str, int]:
         """Return also whether directions are sorted, and how many are worked on at once."""
@@ -202,7 +202,7 @@ class HalfPlan(Plan):
                 noise = theta.noise_widths(self.setup.sampler.coordinates, self.setup.data.bin_width)
                 slabs += slabs_of(attrs.evolve(theta, noise=noise), self._places, self._most)
         if self.setup.cdf.compact or self.setup.counts is not None:
-            by_cdf = CDFTransport(self.setup.cdf, self.setup.strata, clock, check, self.samples(key))
+            by_cdf = self.by_cdf(key, clock, check=check)
             for slab in slabs:
                 slab.F_q = self._target(slab, key, by_cdf)
         if self.keeps_sets:
@@ -252,7 +252,7 @@ class HalfPlan(Plan):
         self, slabs: list[Slab], moving_part: Tensor, by_cdf: CDFTransport, transport: Transport
     ) -> Tensor:
         """Add η/H Σ_h δ_h θ_h to what moves and return SW₂²."""
-        M, mine, clock = len(self.setup.particles), self._particles(), by_cdf.clock
+        M, mine, clock = len(self.setup.particles), self._particles(), by_cdf.clock  # those of this rank
         squares = torch.zeros((), dtype=torch.float64, device=moving_part.device)
         for number, slab in enumerate(slabs):
             with clock.part("project", partial(work, slab, M, 2)):
@@ -272,7 +272,7 @@ class HalfPlan(Plan):
             with clock.part("back-project", partial(work, slab, M, moved)):
                 self._begun = True
                 products.move(slab.directions, values, sums, moving_part, self._factor, self._places, half)
-        return squares / (M * self.setup.sampler.stage.directions)
+        return squares / (self.setup.particles.share.total * self.setup.sampler.stage.directions)
 
     def _moving_part(self) -> Tensor:
         """Return what updates are added to: z, the sum S, or an empty update."""
@@ -317,7 +317,7 @@ class HalfPlan(Plan):
         if self._by_update:
             moved = self.setup.particles.move(moving_part)
             self._refresh(mine)
-            return moved
+            return moved.mean()
         change = (spread(moving_part, MEASURED) - before).flatten(1)
         if self._direct:
             lengths: Tensor = torch.linalg.vector_norm(change, dim=0)

@@ -1,0 +1,37 @@
+"""Linear maps of samples, taken some columns at a time.
+
+Libraries choose how to sum a product by its shape, so that a sample's last digits may depend on how many others
+stand beside it. Here products are taken of a fixed number of columns, whatever there are in all: then a sample
+is the same to the bit on any number of devices, as long as each has whole groups of columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from torch import Tensor
+
+WIDTH = {"cpu": 256, "cuda": 1024}
+"""Columns of a group, by the type of device."""
+
+
+def groups(count: int, device_type: str) -> Iterator[slice]:
+    """Yield the groups of `count` columns; the last may be smaller."""
+    width = WIDTH[device_type]
+    for first in range(0, count, width):
+        yield slice(first, min(first + width, count))
+
+
+def columnwise(linear: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Return a linear map of x, group by group: d×n → k×n."""
+    n, width = x.shape[1], WIDTH[x.device.type]
+    if n <= width:
+        return linear(x.contiguous())
+    whole: Tensor | None = None
+    for group in groups(n, x.device.type):
+        image = linear(x[:, group].contiguous())
+        if whole is None:
+            whole = image.new_empty(image.shape[0], n)
+        whole[:, group] = image
+    assert whole is not None
+    return whole

@@ -1,0 +1,356 @@
+"""The ranks of a flow: processes that have a share of its particles and data each, and take all steps together.
+
+A step needs of the other ranks only whole numbers: how many projected values lie in each bin. These are summed
+over all ranks, and whole numbers have the same sum in any order: so the result does not depend on the number of
+ranks. PyTorch's own `torch.distributed` carries them, by NCCL between GPUs and by Gloo between CPUs.
+
+Rank 0 runs the program: it alone has observers, files and a terminal. The others take the same steps and,
+between two steps, do what rank 0 orders, such as to send their particles, until it says to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import attrs
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from cswf_core.errors import CswfError, RunError
+from cswf_core.kernels.columns import WIDTH
+from cswf_core.kernels.rows import Columns
+
+Work = Callable[[], Tensor]
+"""Waits for other ranks and returns what came of it."""
+
+
+class LostRankError(CswfError):
+    """Another rank has ended before its time."""
+
+    exit_status = 1
+
+
+class Dismissed(Exception):  # noqa: N818  (no error: the work is done)
+    """Rank 0 has ended the work of all ranks."""
+
+
+@attrs.frozen
+class Share:
+    """The samples of one rank among all, by their numbers: a row of whole groups."""
+
+    first: int
+    stop: int
+    total: int
+
+    @classmethod
+    def of(cls, total: int, rank: int, size: int, device_type: str) -> Share:
+        """Return the share of a rank: as many groups as the others have, or one more."""
+        width = WIDTH[device_type]
+        groups = -(-total // width)
+        first, stop = (min(total, width * (groups * number // size)) for number in (rank, rank + 1))
+        return cls(first, stop, total)
+
+    def __len__(self) -> int:
+        return self.stop - self.first
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is all there is."""
+        return len(self) == self.total
+
+    @property
+    def cut(self) -> slice:
+        """The columns of all samples that are here."""
+        return slice(self.first, self.stop)
+
+    def own(self, columns: Columns | None) -> Columns | None:
+        """Return those of some columns of all samples that are here, by their numbers here; None: all."""
+        if columns is None or self.whole:
+            return columns
+        if isinstance(columns, Tensor):
+            return columns[(columns >= self.first) & (columns < self.stop)] - self.first
+        numbers = range(*columns.indices(self.total))
+        skipped = -(-max(0, self.first - numbers.start) // numbers.step)
+        first = numbers.start + skipped * numbers.step - self.first
+        return slice(first, max(first, min(numbers.stop, self.stop) - self.first), numbers.step)
+
+    def places(self, columns: Columns | None) -> Tensor | None:
+        """Return the place among some columns of those that are here; None: they lie in a row."""
+        if not isinstance(columns, Tensor) or self.whole:
+            return None
+        return ((columns >= self.first) & (columns < self.stop)).nonzero()[:, 0]
+
+
+def size_of(columns: Columns | None, total: int) -> int:
+    """Return how many columns there are; None: all of them."""
+    if columns is None:
+        return total
+    return len(columns) if isinstance(columns, Tensor) else len(range(*columns.indices(total)))
+
+
+class Ranks:
+    """One process that has everything: nothing is sent anywhere."""
+
+    rank = 0
+    size = 1
+
+    def __init__(self) -> None:
+        self._orders: dict[str, Callable[..., Any]] = {}
+
+    @property
+    def alone(self) -> bool:
+        """Whether there are no others."""
+        return self.size == 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0."""
+        return self.rank == 0
+
+    def share(self, total: int, device: torch.device) -> Share:
+        """Return which of `total` samples this rank has."""
+        return Share.of(total, self.rank, self.size, device.type)
+
+    def shares(self, total: int, device: torch.device) -> list[Share]:
+        """Return which of `total` samples each rank has."""
+        return [Share.of(total, rank, self.size, device.type) for rank in range(self.size)]
+
+    def rows(self, count: int) -> list[int]:
+        """Return how many of `count` rows each rank has, where it is given some as a whole."""
+        return [count * (rank + 1) // self.size - count * rank // self.size for rank in range(self.size)]
+
+    def ends(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the least of the lows of all ranks, and the greatest of the highs."""
+        return low, high
+
+    def total(self, counts: Tensor) -> Work:
+        """Begin to sum whole numbers over all ranks, in place; what is returned waits for the sums."""
+        return lambda: counts
+
+    def sums(self, numbers: Tensor) -> Tensor:
+        """Return the sums of float64 numbers over all ranks, added in the order of these."""
+        return numbers
+
+    def whole_rows(self, values: Tensor) -> Work:
+        """Begin to give each rank some rows as a whole, the values of all ranks side by side: H×n → h×N."""
+        return lambda: values
+
+    def own_columns(self, values: Tensor, rows: int, columns: int) -> Tensor:
+        """Return this rank's columns of rows that ranks have as a whole: h×N → H×n."""
+        del rows, columns
+        return values
+
+    def all_rows(self, values: Tensor, rows: int) -> Tensor:
+        """Return the rows of all ranks, of which each has some: h×K → H×K."""
+        del rows
+        return values
+
+    def gathered(self, x: Tensor) -> Tensor:
+        """Return the columns of all ranks side by side (d×n → d×N) at rank 0; elsewhere what is here."""
+        return x
+
+    def reshared(self, x: Tensor, before: Sequence[Share], after: Sequence[Share]) -> Tensor:
+        """Return the columns that a rank has after shares have changed, of those that all had before."""
+        del before, after
+        return x
+
+    def agree(self, noun: str, value: str) -> None:
+        """Raise `RunError` on all ranks if one of them has another value."""
+        del noun, value
+
+    def collected(self, thing: Any) -> list[Any]:
+        """Return what all ranks have, in their order."""
+        return [thing]
+
+    def learn(self, order: str, work: Callable[..., Any]) -> None:
+        """Say what an order of rank 0 means."""
+        self._orders[order] = work
+
+    def order(self, name: str, *arguments: Any) -> Any:
+        """Have all ranks do something, and return what comes of it here; only for rank 0."""
+        return self._orders[name](*arguments)
+
+    def obey(self) -> None:
+        """Do what rank 0 orders, until it says to go on; only for other ranks."""
+
+    def release(self) -> None:
+        """Let the other ranks go on; only for rank 0."""
+
+    def dismiss(self) -> None:
+        """Have the other ranks end; only for rank 0."""
+
+
+GO_ON, ORDER, END = 0, 1, 2
+"""What rank 0 may say between two steps."""
+
+
+class RankGroup(Ranks):
+    """Several processes, joined by `torch.distributed`."""
+
+    def __init__(self) -> None:
+        """Join the process group that has been begun."""
+        super().__init__()
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self._ended = False
+
+    def ends(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the least of the lows of all ranks, and the greatest of the highs."""
+        both = torch.stack([-low, high])
+        self._wait(lambda: dist.all_reduce(both, dist.ReduceOp.MAX))
+        return -both[0], both[1]
+
+    def total(self, counts: Tensor) -> Work:
+        """Begin to sum whole numbers over all ranks, in place; what is returned waits for the sums."""
+        counts = counts.contiguous()
+        begun = self._wait(lambda: dist.all_reduce(counts, async_op=True))
+
+        def sums() -> Tensor:
+            self._wait(begun.wait)
+            return counts
+
+        return sums
+
+    def sums(self, numbers: Tensor) -> Tensor:
+        """Return the sums of float64 numbers over all ranks, added in the order of these."""
+        each = [torch.empty_like(numbers) for _ in range(self.size)]
+        self._wait(lambda: dist.all_gather(each, numbers.contiguous()))
+        return torch.stack(each).sum(dim=0)
+
+    def whole_rows(self, values: Tensor) -> Work:
+        """Begin to give each rank some rows as a whole, the values of all ranks side by side: H×n → h×N."""
+        H, n = values.shape
+        widths = self._numbers(n, values.device)
+        mine = self.rows(H)[self.rank]
+        sent = values.contiguous()
+        received = [sent.new_empty(mine, width) for width in widths]
+        begun = self._exchange(list(torch.split(sent, self.rows(H))), received)
+
+        def rows() -> Tensor:
+            begun()
+            return torch.cat(received, dim=1)
+
+        return rows
+
+    def own_columns(self, values: Tensor, rows: int, columns: int) -> Tensor:
+        """Return this rank's columns of rows that ranks have as a whole: h×N → H×n."""
+        widths = self._numbers(columns, values.device)
+        received = [values.new_empty(count, columns) for count in self.rows(rows)]
+        self._exchange([part.contiguous() for part in torch.split(values, widths, dim=1)], received)()
+        return torch.cat(received)
+
+    def all_rows(self, values: Tensor, rows: int) -> Tensor:
+        """Return the rows of all ranks, of which each has some: h×K → H×K."""
+        received = [values.new_empty(count, *values.shape[1:]) for count in self.rows(rows)]
+        self._exchange([values.contiguous()] * self.size, received)()
+        return torch.cat(received)
+
+    def gathered(self, x: Tensor) -> Tensor:
+        """Return the columns of all ranks side by side (d×n → d×N) at rank 0; elsewhere what is here."""
+        widths = self._numbers(x.shape[1], x.device)
+        empty = x.new_empty(x.shape[0], 0)
+        sent = [x.contiguous() if number == 0 else empty for number in range(self.size)]
+        received = [x.new_empty(x.shape[0], width if self.rank == 0 else 0) for width in widths]
+        self._exchange(sent, received)()
+        return torch.cat(received, dim=1) if self.rank == 0 else x
+
+    def reshared(self, x: Tensor, before: Sequence[Share], after: Sequence[Share]) -> Tensor:
+        """Return the columns that a rank has after shares have changed, of those that all had before."""
+        here = before[self.rank]
+
+        def common(mine: Share, theirs: Share) -> slice:
+            first, stop = max(mine.first, theirs.first), min(mine.stop, theirs.stop)
+            return slice(first, max(first, stop))
+
+        cuts = [common(here, share) for share in after]
+        sent = [x[:, cut.start - here.first : cut.stop - here.first].contiguous() for cut in cuts]
+        widths = [(cut.stop - cut.start) for cut in (common(share, after[self.rank]) for share in before)]
+        received = [x.new_empty(x.shape[0], width) for width in widths]
+        self._exchange(sent, received)()
+        return torch.cat(received, dim=1)
+
+    def agree(self, noun: str, value: str) -> None:
+        """Raise `RunError` on all ranks if one of them has another value."""
+        values = self.collected(value)
+        for rank, other in enumerate(values):
+            if other != values[0]:
+                raise RunError(
+                    f"rank {rank} has other {noun} than rank 0 ({other[:40]}, and not {values[0][:40]}): all "
+                    "ranks need the same recipe, data and versions"
+                )
+
+    def collected(self, thing: Any) -> list[Any]:
+        """Return what all ranks have, in their order."""
+        things: list[Any] = [None] * self.size
+        self._wait(lambda: dist.all_gather_object(things, thing))
+        return things
+
+    def order(self, name: str, *arguments: Any) -> Any:
+        """Have all ranks do something, and return what comes of it here; only for rank 0."""
+        assert self.rank == 0, "rank 0 gives orders"
+        self._say(ORDER)
+        self._wait(lambda: dist.broadcast_object_list([name, arguments], src=0))
+        return super().order(name, *arguments)
+
+    def obey(self) -> None:
+        """Do what rank 0 orders, until it says to go on; only for other ranks."""
+        while True:
+            word = torch.empty(1, dtype=torch.int64)
+            self._wait(lambda word=word: dist.broadcast(word, src=0))  # type: ignore[misc]
+            if int(word) == GO_ON:
+                return
+            if int(word) == END:
+                raise Dismissed
+            order: list[Any] = [None, None]
+            self._wait(lambda order=order: dist.broadcast_object_list(order, src=0))  # type: ignore[misc]
+            self._orders[order[0]](*order[1])
+
+    def release(self) -> None:
+        """Let the other ranks go on; only for rank 0."""
+        self._say(GO_ON)
+
+    def dismiss(self) -> None:
+        """Have the other ranks end; only for rank 0."""
+        if not self._ended:
+            self._ended = True
+            self._say(END)
+
+    def _say(self, word: int) -> None:
+        self._wait(lambda: dist.broadcast(torch.tensor([word]), src=0))
+
+    def _numbers(self, own: int, device: torch.device) -> list[int]:
+        """Return the number that each rank has."""
+        each = torch.zeros(self.size, dtype=torch.int64)
+        each[self.rank] = own
+        self._wait(lambda: dist.all_reduce(each))
+        del device
+        return [int(number) for number in each]
+
+    def _exchange(self, sent: Sequence[Tensor], received: Sequence[Tensor]) -> Callable[[], None]:
+        """Begin to send each rank a tensor, and to receive one from each; what is returned waits for that."""
+        flat = torch.cat([part.reshape(-1) for part in sent])
+        into = flat.new_empty(sum(part.numel() for part in received))
+        sizes = [part.numel() for part in received], [part.numel() for part in sent]
+        begun = self._wait(lambda: dist.all_to_all_single(into, flat, *sizes, async_op=True))
+
+        def finish() -> None:
+            self._wait(begun.wait)
+            for part, arrived in zip(received, torch.split(into, sizes[0]), strict=True):
+                part.copy_(arrived.view(part.shape))
+
+        return finish
+
+    def _wait(self, work: Callable[[], Any]) -> Any:
+        """Do something together with the other ranks; one sentence if one of them is gone."""
+        try:
+            return work()
+        except RuntimeError as error:  # what torch.distributed raises is one, or a subclass
+            self._ended = True
+            self._refuse(error)
+
+    def _refuse(self, error: RuntimeError) -> NoReturn:
+        raise LostRankError(
+            "a rank was lost, so that the others cannot go on ("
+            f"{' '.join(str(error).split())[:120]}); go on from the last checkpoint with --resume"
+        ) from error
