@@ -36,6 +36,12 @@ class OtherFormatError(RunError):
     """A file of another version of cswf, which is neither damaged nor to be written over."""
 
 
+class LostRankError(CswfError):
+    """Another of the processes that share a flow has ended before its time."""
+
+    exit_status = 1
+
+
 class OutOfMemoryError(CswfError):
     """Not even one direction at a time fits in the memory of the device."""
 

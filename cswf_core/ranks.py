@@ -10,7 +10,9 @@ between two steps, do what rank 0 orders, such as to send their particles, until
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import attrs
@@ -18,18 +20,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cswf_core.errors import CswfError, RunError
+from cswf_core.errors import LostRankError, RunError
 from cswf_core.kernels.columns import WIDTH
 from cswf_core.kernels.rows import Columns
 
 Work = Callable[[], Tensor]
 """Waits for other ranks and returns what came of it."""
-
-
-class LostRankError(CswfError):
-    """Another rank has ended before its time."""
-
-    exit_status = 1
 
 
 class Dismissed(Exception):  # noqa: N818  (no error: the work is done)
@@ -347,10 +343,11 @@ class RankGroup(Ranks):
             return work()
         except RuntimeError as error:  # what torch.distributed raises is one, or a subclass
             self._ended = True
+            with suppress(ValueError):  # not in the main thread
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever has started the ranks sends it now
             self._refuse(error)
 
     def _refuse(self, error: RuntimeError) -> NoReturn:
         raise LostRankError(
-            "a rank was lost, so that the others cannot go on ("
-            f"{' '.join(str(error).split())[:120]}); go on from the last checkpoint with --resume"
+            f"another rank was lost, and all have ended ({' '.join(str(error).split())[-80:]})"
         ) from error

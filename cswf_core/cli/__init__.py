@@ -5,11 +5,16 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import signal
 import sys
+import time
 
 import click
 
-from cswf_core.errors import CswfError, Terminated
+from cswf_core.errors import CswfError, LostRankError, Terminated
+
+PAUSE_S = 1.0
+"""How long a rank that has failed waits for the first to say why."""
 
 COMMANDS = {
     "run": "Run a recipe and leave its samples in a folder.",
@@ -63,6 +68,18 @@ def cli() -> None:
     """
 
 
+def _say(error: CswfError) -> None:
+    """Print what went wrong; of several ranks, the first speaks for all that have met the same."""
+    rank = os.environ.get("RANK", "0")
+    if rank == "0":
+        click.echo(str(error), err=True)
+        return
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    time.sleep(PAUSE_S)  # in which this rank is ended, if the first has failed too
+    if not isinstance(error, LostRankError):
+        click.echo(f"rank {rank}: {error}", err=True)
+
+
 def main() -> None:
     """Run the command line: mistakes are sentences with status 2, Ctrl-C ends with status 130."""
     for stream in (sys.stdout, sys.stderr):
@@ -72,7 +89,7 @@ def main() -> None:
         status = cli.main(standalone_mode=False)
         sys.stdout.flush()
     except CswfError as error:
-        click.echo(str(error), err=True)
+        _say(error)
         status = error.exit_status
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         click.echo("interrupted", err=True)

@@ -17,6 +17,11 @@ json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 device = click.option(
     "--device", default="auto", show_default=True, metavar="auto|cpu|cuda|cuda:N", help="Where to compute."
 )
+devices = click.option(
+    "--devices",
+    metavar="N|all",
+    help="Share the work between N devices, a process each: GPUs, or cores of the CPU.",
+)
 quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 seed = click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another one, other samples."

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
 from cswf_core.cli import options
+from cswf_core.cli.ranks import on_ranks
 from cswf_core.cli.terminal import (
     folder_name,
     introduce,
@@ -17,8 +19,11 @@ from cswf_core.cli.terminal import (
     run_recipe,
 )
 from cswf_core.errors import RunError
-from cswf_core.recipe import choose_device, load_recipe
+from cswf_core.ranks import Ranks
+from cswf_core.recipe import Recipe, choose_device, load_recipe
+from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import say
+from cswf_core.session.devices import follow
 
 
 @click.command()
@@ -26,6 +31,7 @@ from cswf_core.runs.progress import say
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @options.out("Folder for the results.  [default: runs/NAME, or runs/NAME-2 and so on if that is taken]")
 @options.device
+@options.devices
 @options.quiet
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder, runs/NAME without --out.")
 @click.option(
@@ -37,11 +43,12 @@ def run(
     overrides: tuple[str, ...],
     out: Path | None,
     device: str,
+    devices: str | None,
     quiet: bool,
     force: bool,
     resume: bool,
     plugins_dir: Path | None,
-) -> None:
+) -> int | None:
     """Run RECIPE, a built-in name or a path, and leave its samples in a folder.
 
     KEY=VALUE changes a value of the recipe: schedule.steps=50, outputs.snapshots.0=1.
@@ -50,6 +57,28 @@ def run(
     choose_device(device)
     if resume and (out is None or force):
         raise RunError("--resume goes on with the run in a folder: give its --out, and no --force")
+    before = RunFolder(out) if resume and out is not None else None
+    return on_ranks(
+        devices,
+        device,
+        before,
+        lead=partial(_lead, recipe, loaded, out, quiet=quiet, force=force, resume=resume),
+        follow=partial(follow, loaded),
+    )
+
+
+def _lead(
+    name: str,
+    loaded: Recipe,
+    out: Path | None,
+    ranks: Ranks,
+    device: str,
+    *,
+    quiet: bool,
+    force: bool,
+    resume: bool,
+) -> None:
+    """Run a recipe that was loaded by its name, or go on with its run."""
     folder = results_folder(folder_name(loaded), out, force=force)
     going_on = resume and (folder.begun or folder.only_touched)
     folder.refuse_if_taken(force=force or going_on, reading=loaded.path)
@@ -57,12 +86,12 @@ def run(
     if not quiet:
         introduce(loaded)
         if loaded.variants:
-            say(f"this runs the recipe itself; `cswf sweep {recipe}` runs its {len(loaded.variants)} variants")
+            say(f"this runs the recipe itself; `cswf sweep {name}` runs its {len(loaded.variants)} variants")
     try:
         if resume and folder.begun:
-            resume_run(loaded, folder, device=device, quiet=quiet)
+            resume_run(loaded, folder, device=device, quiet=quiet, ranks=ranks)
         else:
-            run_recipe(loaded, folder, device=device, force=force or resume, quiet=quiet)
+            run_recipe(loaded, folder, device=device, force=force or resume, quiet=quiet, ranks=ranks)
     finally:
         if out is None:
             folder.remove_if_empty()

@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cswf_core.cli.allocator import keep_freed_memory
-from cswf_core.errors import Terminated
+from cswf_core.errors import LostRankError, Terminated
+from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import BarProgress, LineProgress, WorkProgress, say
@@ -35,12 +36,22 @@ def introduce(recipe: Recipe) -> None:
     say(f"{recipe.name}: {recipe.description}".rstrip(": "))
 
 
-def run_recipe(recipe: Recipe, folder: RunFolder, *, device: str, force: bool, quiet: bool) -> None:
+def run_recipe(
+    recipe: Recipe,
+    folder: RunFolder,
+    *,
+    device: str,
+    force: bool,
+    quiet: bool,
+    ranks: Ranks | None = None,
+) -> None:
     """Run a recipe with its progress and its scores on the terminal."""
-    show_run(partial(launch, recipe, folder, device=device, force=force), folder, quiet=quiet)
+    show_run(partial(launch, recipe, folder, device=device, force=force, ranks=ranks), folder, quiet=quiet)
 
 
-def resume_run(recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool) -> None:
+def resume_run(
+    recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool, ranks: Ranks | None = None
+) -> None:
     """Resume a recipe's run with its progress and its scores on the terminal; leave one that is done."""
     if folder.done:
         require_recipe(folder, recipe)
@@ -56,7 +67,8 @@ def resume_run(recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool) -
         if not quiet:
             say(f"going on from step {step:,}" if step else anew)
 
-    show_run(partial(resume, recipe, folder, device=device, announce=tell_start), folder, quiet=quiet)
+    work = partial(resume, recipe, folder, device=device, announce=tell_start, ranks=ranks)
+    show_run(work, folder, quiet=quiet)
 
 
 def show_run(work: Callable[..., dict[str, Any]], folder: RunFolder, *, quiet: bool) -> None:
@@ -64,7 +76,7 @@ def show_run(work: Callable[..., dict[str, Any]], folder: RunFolder, *, quiet: b
     flowing, evaluating = [] if quiet else [_progress()], WorkProgress(silent=quiet)
     try:
         facts = work(observers=flowing, tell=evaluating.tell)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, LostRankError):
         _say_how_to_go_on(folder)
         raise
     finally:

@@ -18,6 +18,7 @@ from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import Dataset, Key
 from cswf_core.kernels.memory import is_out_of_memory
 from cswf_core.online import Counts, Online
+from cswf_core.ranks import Ranks
 from cswf_core.recipe.recipe import Choice, Recipe, load_recipe
 
 log = logging.getLogger("cswf")
@@ -66,12 +67,17 @@ def load_data(recipe: Recipe, choice: Choice | None = None) -> Dataset:
 
 
 def build_flow(
-    recipe: Recipe, *, device: str = "auto", observers: Sequence[object] = (), counts: Counts | None = None
+    recipe: Recipe,
+    *,
+    device: str = "auto",
+    observers: Sequence[object] = (),
+    counts: Counts | None = None,
+    ranks: Ranks | None = None,
 ) -> Flow:
     """Load the data and put the parts together; plugins that watch flows are among the observers.
 
     Data that arrive later are loaded too, and a round is planned for each. `counts` are those of data that an
-    earlier flow has learned from.
+    earlier flow has learned from. With several `ranks`, all of them build the same flow.
     """
     chosen = choose_device(device)
     data = load_data(recipe)
@@ -100,7 +106,9 @@ def build_flow(
     watching = [*recipe.registry.observers(), *observers]
     online = None if recipe.online is None else Online(recipe.online.sets, counts)
     parts = parts_of(recipe)
-    flow = Flow(data, parts, settings, start=start, device=chosen, observers=watching, online=online)
+    flow = Flow(
+        data, parts, settings, start=start, device=chosen, observers=watching, online=online, ranks=ranks
+    )
     for number, arrival in enumerate(recipe.arrivals):
         assert recipe.online is not None
         flow.again(recipe.online.steps_after(number), arriving=load_data(recipe, arrival))

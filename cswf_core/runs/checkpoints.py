@@ -1,7 +1,8 @@
 """Checkpoints of a run, two kept, each with its checksum: from the newest good one it goes on after a kill.
 
 A checkpoint is one file in `checkpoints/`; the manifest, written after it, lists the complete ones, newest
-first. They are written at intervals, where stages end, at the end, and when a signal stops the run.
+first. They are written at intervals, where stages end, at the end, and when a signal stops the run. On several
+devices each rank but the first writes its particles to a file beside it; any number of ranks can go on from it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,6 +24,7 @@ import attrs
 from torch import Tensor
 
 from cswf_core.errors import OtherFormatError, RunError, Terminated
+from cswf_core.flow.state import Snapshot
 from cswf_core.hookspecs import hookimpl
 from cswf_core.interfaces import Written
 from cswf_core.runs.durable import (
@@ -37,8 +40,8 @@ from cswf_core.runs.durable import (
 if TYPE_CHECKING:
     from cswf_core.flow.flow import Flow
 
-FORMAT = 1
-"""Version of the files' format."""
+FORMAT, SHARED = 1, 2
+"""Versions of the files' format: all particles in one file, and those of several ranks in a file each."""
 
 FACTS = {"format", "position", "habits"}
 """Facts that every checkpoint has."""
@@ -93,6 +96,8 @@ class Checkpoint:
     """Steps done."""
     tensors: dict[str, Tensor]
     facts: dict[str, Any]
+    files: tuple[Path, ...] = ()
+    """The file that this was read from, and those with the particles of other ranks."""
 
     def part(self, name: str) -> dict[str, Tensor]:
         """Return the tensors that were written as `name/…`."""
@@ -106,21 +111,22 @@ class CheckpointFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def write(self, place: tuple[int, int], tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    def write(
+        self,
+        place: tuple[int, int],
+        tensors: Mapping[str, Tensor],
+        facts: Mapping[str, Any],
+        parts: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         """Write a checkpoint, then remove all earlier ones but the last.
 
         `place` is how many steps and stages are done: a stage's last step may be, and the stage not yet.
+        `parts` are the entries of the files that other ranks have written.
         """
-        step, stages = place
         make_folder(self.path)
-        target = self.path / f"step-{step:08}-stage-{stages:04}.safetensors"
-        write_tensors(target, tensors, {"format": FORMAT, **facts})
-        entry = {
-            "file": target.name,
-            "step": step,
-            "bytes": target.stat().st_size,
-            "sha256": fingerprint(target),
-        }
+        target = self.path / f"{stem(place)}.safetensors"
+        write_tensors(target, tensors, {"format": SHARED if parts else FORMAT, **facts})
+        entry = {"step": place[0], **_entry(target), **({"parts": list(parts)} if parts else {})}
         earlier = [e for e in self._manifest() if e["file"] < target.name]
         self._list([entry, *earlier[: COUNT - 1]])
 
@@ -134,7 +140,7 @@ class CheckpointFolder:
         """Write the manifest, and remove the files that it does not list."""
         manifest = {"format": FORMAT, "checkpoints": entries}
         write_durably(self.path / "manifest.json", json.dumps(manifest, indent=2) + "\n")
-        listed = {entry["file"] for entry in entries}
+        listed = {file["file"] for entry in entries for file in (entry, *entry.get("parts", ()))}
         for path in self.path.glob("step-*.safetensors"):
             if path.name not in listed:
                 path.unlink(missing_ok=True)
@@ -158,25 +164,28 @@ class CheckpointFolder:
                 lost.append(str(error))
 
     def _read(self, entry: Mapping[str, Any]) -> Checkpoint:
-        path = self.path / entry["file"]
-        if "sha256" in entry:
-            refuse_changed(path, entry["sha256"], entry["bytes"])
+        path, parts = self.path / entry["file"], entry.get("parts", ())
+        for file in (entry, *parts):
+            if "sha256" in file:
+                refuse_changed(self.path / file["file"], file["sha256"], file["bytes"])
         tensors, facts = read_tensors(path)
         if not isinstance(facts, dict) or not facts.keys() >= FACTS:
             raise RunError(f"{path} is no checkpoint of ours")
-        if facts["format"] != FORMAT:
+        if facts["format"] not in (FORMAT, SHARED):
             raise OtherFormatError(
-                f"{path} has format {facts['format']}, and this version of cswf reads format {FORMAT}: go on "
-                "with the version that wrote it, or begin anew with --force"
+                f"{path} has format {facts['format']}, and this version of cswf reads formats {FORMAT} and "
+                f"{SHARED}: go on with the version that wrote it, or begin anew with --force"
             )
-        return Checkpoint(int(entry["step"]), tensors, facts)
+        files = path, *(self.path / part["file"] for part in parts)
+        return Checkpoint(int(entry["step"]), tensors, facts, files)
 
     def _manifest(self) -> list[dict[str, Any]]:
         """Return the manifest's entries, newest first; none if it is missing or damaged."""
         try:
             manifest = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
             entries = [{**e, "step": int(e["step"]), "bytes": int(e["bytes"])} for e in manifest["checkpoints"]]
-            safe = all(Path(e["file"]).name == e["file"] and isinstance(e["sha256"], str) for e in entries)
+            files = [file for e in entries for file in (e, *e.get("parts", ()))]
+            safe = all(Path(f["file"]).name == f["file"] and isinstance(f["sha256"], str) for f in files)
         except (OSError, ValueError, TypeError, KeyError):
             return []
         return entries if safe else []
@@ -185,12 +194,77 @@ class CheckpointFolder:
         """Return an entry for each checkpoint's file, newest first, where there is no manifest."""
         paths = sorted(self.path.glob("step-*.safetensors"), reverse=True) if self.path.is_dir() else []
         names = [(path, re.fullmatch(r"step-(\d+)-stage-\d+", path.stem)) for path in paths]
-        entries = [{"file": path.name, "step": name[1]} for path, name in names if name is not None]
+        entries = [
+            {
+                "file": path.name,
+                "step": name[1],
+                "parts": [{"file": part.name} for part in sorted(self.path.glob(f"{path.stem}-part-*"))],
+            }
+            for path, name in names
+            if name is not None
+        ]
         if entries:
             lost.append(
                 f"{self.path / 'manifest.json'} cannot be read; checkpoints are taken without checksums"
             )
         return entries
+
+
+def stem(place: tuple[int, int]) -> str:
+    """Return the name, without its ending, of the checkpoint after so many steps and stages."""
+    return f"step-{place[0]:08}-stage-{place[1]:04}"
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    """Return what the manifest says of a file."""
+    return {"file": path.name, "bytes": path.stat().st_size, "sha256": fingerprint(path)}
+
+
+SAVE, RESTORE = "save", "restore"
+"""Orders of rank 0: to write a checkpoint of one's particles, and to go back to one."""
+
+
+def learn_checkpoints(flow: Flow) -> None:
+    """Teach a rank what to do when rank 0 orders to save the run, or to go back to a checkpoint."""
+    flow.ranks.learn(SAVE, partial(_save_part, flow))
+    flow.ranks.learn(RESTORE, partial(_restore, flow))
+
+
+def _save_part(flow: Flow, folder: str, name: str) -> list[dict[str, Any]]:
+    """Write the particles of this rank, unless it is the first; return the manifest's entries for all ranks."""
+    entry: dict[str, Any] = {}
+    if not flow.ranks.leads:
+        path = Path(folder) / f"{name}-part-{flow.ranks.rank:04}.safetensors"
+        snapshot = flow.snapshot()
+        try:
+            make_folder(path.parent)
+            write_tensors(path, snapshot.tensors(), {"format": SHARED, **snapshot.facts()})
+            entry = _entry(path)
+        except (RunError, OSError) as error:
+            entry = {"error": str(error)}
+    return flow.ranks.collected(entry)
+
+
+def _restore(flow: Flow, files: Sequence[str]) -> None:
+    """Go back to a checkpoint, whose particles lie in a file for each of the ranks that wrote it."""
+    parts = read_snapshots([Path(file) for file in files])
+    total = parts[0].x.shape[1] if parts[0].share is None else parts[0].share.total
+    flow.restore(Snapshot.joined(parts, flow.ranks.share(total, flow.device)))
+
+
+def read_snapshots(files: Sequence[Path]) -> list[Snapshot]:
+    """Return the snapshots of the ranks that have written a checkpoint, in the order of these."""
+    snapshots = []
+    for number, file in enumerate(files):
+        tensors, facts = read_tensors(file)
+        prefix = "" if number else "flow/"  # the first file has more than particles
+        own = {k.removeprefix(prefix): tensor for k, tensor in tensors.items() if k.startswith(prefix)}
+        snapshots.append(Snapshot.of(own, facts))
+    have = [s.share for s in snapshots if s.share is not None]
+    whole = have and sum(map(len, have)) == have[0].total and len(have) == len(snapshots)
+    if not whole and (have or len(snapshots) > 1):
+        raise RunError(f"{files[0]} has particles of {len(snapshots)} ranks, and those of others are missing")
+    return snapshots
 
 
 class Stopping:
@@ -281,13 +355,19 @@ class Checkpoints:
     def save(self, flow: Flow) -> None:
         """Save now; a failure is a warning, and the flow goes on."""
         began = time.monotonic()
+        learn_checkpoints(flow)
         snapshot = flow.snapshot()
         at = snapshot.position
         try:
             tensors = {f"flow/{name}": tensor for name, tensor in snapshot.tensors().items()}
             for name, watcher in self.watchers.items():
                 tensors |= {f"{name}/{key}": tensor for key, tensor in watcher.keep().items()}
-            self.folder.write((at.total, at.stage), tensors, {**self.facts(), **snapshot.facts()})
+            place = at.total, at.stage
+            _, *parts = flow.ranks.order(SAVE, str(self.folder.path), stem(place))
+            for part in parts:
+                if "error" in part:
+                    raise RunError(part["error"])
+            self.folder.write(place, tensors, {**self.facts(), **snapshot.facts()}, parts)
             self.step, self._place = at.total, (at.stage, at.step)
         except RunError as error:
             before = "" if self.step is None else f"; the one of step {self.step:,} stays"

@@ -15,7 +15,6 @@ from cswf_core.checks import CheckedObserver
 from cswf_core.errors import CswfError, RunError
 from cswf_core.evaluation.evaluate import Evaluation, evaluate, merge_documents
 from cswf_core.evaluation.task import Task
-from cswf_core.flow.state import Snapshot
 from cswf_core.interfaces import Dataset
 from cswf_core.interfaces.metric import Tell
 from cswf_core.model.writer import ModelWriter
@@ -23,15 +22,17 @@ from cswf_core.online import Counts
 from cswf_core.pictures import grid as pictures
 from cswf_core.pictures.frames import FrameRecorder
 from cswf_core.pictures.samples import completions_picture, samples_picture
+from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, RecipeError, build_flow, load_recipe
 from cswf_core.recipe.render import flattened, from_yaml, to_yaml
 from cswf_core.report import write_report
 from cswf_core.runs import samples
-from cswf_core.runs.checkpoints import Checkpoint, CheckpointFolder, Checkpoints
+from cswf_core.runs.checkpoints import RESTORE, Checkpoint, CheckpointFolder, Checkpoints, learn_checkpoints
 from cswf_core.runs.durable import remove_parts, write_tensors
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.log import MetricsLog
 from cswf_core.runs.record import Record, describe_device, versions
+from cswf_core.session.devices import agree
 from cswf_core.session.update import COUNTS, Predecessor
 
 log = logging.getLogger("cswf")
@@ -49,16 +50,18 @@ def launch(
     observers: Sequence[object] = (),
     tell: Tell | None = None,
     predecessor: Predecessor | None = None,
+    ranks: Ranks | None = None,
 ) -> dict[str, Any]:
     """Run a recipe to its end and return the facts in run.json; `tell` hears of the evaluation's progress.
 
     Nothing is written before recipe, data and folder are known to be good. An interruption (Ctrl-C) or an
     error is written into run.json and raised again. With a predecessor, the flow begins where that has ended.
+    With several `ranks` this is for rank 0; the others `follow` it (`session.devices`).
     """
     directory.refuse_if_taken(force=force, reading=recipe.path)
     with ExitStack() as closing:
         counts = None if predecessor is None else predecessor.counts
-        run = Run(recipe, directory, device, observers, closing, counts)
+        run = Run(recipe, directory, device, observers, closing, counts, ranks)
         if predecessor is not None:
             run.flow.restore(predecessor.snapshot)
         directory.make()
@@ -80,18 +83,19 @@ def resume(
     observers: Sequence[object] = (),
     tell: Tell | None = None,
     announce: Callable[[int, Sequence[str]], object] | None = None,
+    ranks: Ranks | None = None,
 ) -> dict[str, Any]:
     """Continue a run from its newest good checkpoint, or from the start if there is none.
 
     `announce` is called with the step it continues from and a sentence for each file that could not be used.
-    The result is that of a run without a stop, to the bit, on the same type of device. Raises `RunError` if
-    recipe or data are not those of its beginning.
+    The result is that of a run without a stop, to the bit, on the same type of device, whatever the number of
+    ranks was and is. Raises `RunError` if recipe or data are not those of its beginning.
     """
     require_recipe(directory, recipe)
     with ExitStack() as closing:
         closing.enter_context(directory.held())
         remove_parts(directory.path)
-        run = Run(recipe, directory, device, observers, closing)
+        run = Run(recipe, directory, device, observers, closing, ranks=ranks)
         record = Record.again(directory, run.facts())
         run.require_data(record.began_with)
         lost: list[str] = []
@@ -156,6 +160,7 @@ class Run:
         observers: Sequence[object],
         closing: ExitStack,
         counts: Counts | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         """`closing` closes the recipe's observers in the end; `counts` are those of an earlier run's data."""
         self.recipe = recipe
@@ -172,9 +177,11 @@ class Run:
         )
         self.record: Record | None = None
         watching = [*observers, *watchers, self.checkpoints]
-        self.flow = build_flow(recipe, device=device, observers=watching, counts=counts)
+        self.flow = build_flow(recipe, device=device, observers=watching, counts=counts, ranks=ranks)
         data = self.flow.everything()
         self.data_facts = {"samples": len(data), "shape": list(data.space.shape), "sha256": data.digest()}
+        agree(self.flow, recipe, str(self.data_facts["sha256"]))
+        learn_checkpoints(self.flow)
         if writer is not None:
             writer.data_digest = str(self.data_facts["sha256"])
         self.task = Task.of_recipe(recipe, data)
@@ -197,7 +204,7 @@ class Run:
             except RunError as error:  # another file of that step is damaged
                 lost.append(str(error))
                 continue
-            self.flow.restore(Snapshot.of(checkpoint.part("flow"), checkpoint.facts))
+            self.flow.ranks.order(RESTORE, [str(file) for file in checkpoint.files])
             return checkpoint.step, float(checkpoint.facts["seconds"])
         return None
 
@@ -233,6 +240,7 @@ class Run:
         try:
             directory.write("recipe.yaml", to_yaml(self.recipe.resolved()))
             record.save("running")
+            flow.ranks.release()
             with self.checkpoints.stopping.patient():
                 generated = flow.run()
             self._write_results(generated)
@@ -269,6 +277,7 @@ class Run:
             "name": recipe.name,
             "seed": recipe.seed,
             "device": describe_device(flow.device),
+            "ranks": flow.ranks.size,
             "particles": flow.count,
             "data": self.data_facts,
             "plugins": {

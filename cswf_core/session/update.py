@@ -13,9 +13,10 @@ from cswf_core.errors import RunError
 from cswf_core.flow.state import Snapshot
 from cswf_core.online import Counts
 from cswf_core.plugins import Registry
+from cswf_core.ranks import Share
 from cswf_core.recipe import Choice, Recipe, choose
 from cswf_core.recipe.sections import OnlineSection
-from cswf_core.runs.checkpoints import CheckpointFolder
+from cswf_core.runs.checkpoints import CheckpointFolder, read_snapshots
 from cswf_core.runs.durable import read_tensors
 from cswf_core.runs.folder import RunFolder
 
@@ -52,7 +53,9 @@ def read_predecessor(directory: RunFolder) -> Predecessor:
         )
     facts = {"run": directory.path.resolve().name, "steps_done": end.step}
     facts |= {key: record[key] for key in ("samples_sha256", "particles") if key in record}
-    return Predecessor(Snapshot.of(end.part("flow"), end.facts), _counts(directory, lost), facts, tuple(lost))
+    parts = read_snapshots(end.files)
+    M = parts[0].x.shape[1] if parts[0].share is None else parts[0].share.total
+    return Predecessor(Snapshot.joined(parts, Share(0, M, M)), _counts(directory, lost), facts, tuple(lost))
 
 
 def _counts(directory: RunFolder, lost: list[str]) -> Counts | None:

@@ -1,0 +1,52 @@
+"""What commands do that can run on several devices: start ranks, lead them, or follow."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import torch
+
+from cswf_core.ranks import Ranks
+from cswf_core.recipe import choose_device
+from cswf_core.runs.folder import RunFolder
+from cswf_core.session.devices import is_rank, joined, number_of, one_thread, start
+
+Lead = Callable[[Ranks, str], None]
+"""(ranks, device) → the command itself, for rank 0 or one process alone."""
+
+
+def on_ranks(
+    devices: str | None, device: str, before: RunFolder | None, *, lead: Lead, follow: Lead
+) -> int | None:
+    """Do a command's work on as many devices as `--devices` says; return the exit status, None for success.
+
+    `before` is the folder of a run that goes on: on a CPU with as many threads as it began with, as bits may
+    depend on their number.
+    """
+    count = number_of(devices, device)
+    if is_rank():
+        with joined(device) as (ranks, own):
+            _as_before(before, own)
+            if ranks.leads:
+                lead(ranks, own)
+            else:
+                logging.basicConfig(format="%(message)s", level=logging.ERROR)
+                follow(ranks, own)
+        return None
+    if count is not None and count > 1:
+        return start(count)
+    if count == 1:
+        one_thread(device)
+    _as_before(before, device)
+    lead(Ranks(), device)
+    return None
+
+
+def _as_before(before: RunFolder | None, device: str) -> None:
+    """Compute with as many threads as a run has begun with, on a CPU."""
+    facts = None if before is None else before.read_json("run.json")
+    known = facts.get("device") if isinstance(facts, dict) else None
+    threads = known.get("threads") if isinstance(known, dict) else None
+    if choose_device(device).type == "cpu" and isinstance(threads, int) and threads > 0:
+        torch.set_num_threads(threads)

@@ -1,0 +1,203 @@
+"""A run on several devices: a rank for each, started and joined by PyTorch's own `torch.distributed`.
+
+`cswf run --devices N` starts N ranks of the same command on this machine, as `torchrun` does on one or several.
+Rank 0 is the run; the others follow it (`follow`). On a CPU a rank has one thread, as the bits of a product may
+depend on their number.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import torch
+import torch.distributed as dist
+
+from cswf_core.errors import LostRankError, RunError
+from cswf_core.flow.flow import Flow
+from cswf_core.ranks import Dismissed, RankGroup, Ranks
+from cswf_core.recipe import Recipe, build_flow, choose_device
+from cswf_core.recipe.render import to_yaml
+from cswf_core.runs.checkpoints import learn_checkpoints
+from cswf_core.runs.record import versions
+
+TIMEOUT = datetime.timedelta(days=1)
+"""How long a rank waits for the others: rank 0 may evaluate for hours. That one is gone is seen at once."""
+
+STARTER = "CSWF_STARTER"
+"""Variable with the number of the process that has started the ranks."""
+
+THREADS = "OMP_NUM_THREADS"
+
+
+def number_of(devices: str | None, device: str) -> int | None:
+    """Return how many ranks `--devices N` or `--devices all` means here; None: it was not given."""
+    if devices is None:
+        return None
+    chosen = choose_device(device)
+    here = torch.cuda.device_count() if chosen.type == "cuda" else os.cpu_count() or 1
+    if devices == "all":
+        return here
+    if not devices.isdecimal() or int(devices) < 1:
+        raise RunError(f"--devices takes a number, or all, got '{devices}'")
+    count = int(devices)
+    if chosen.type == "cuda" and chosen.index is None and count > here:
+        raise RunError(
+            f"--devices {count} was asked for, and PyTorch sees {here} CUDA devices here; `--device cuda:0` "
+            "has all ranks share one, and `--device cpu` takes the CPU"
+        )
+    return count
+
+
+def is_rank() -> bool:
+    """Return whether this process was started as one of several ranks."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def start(count: int) -> int:
+    """Start this command as `count` ranks on this machine, wait for their end, and return the exit status."""
+    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # ranks say themselves what is to be said
+    os.environ.setdefault(THREADS, "1")
+    os.environ[STARTER] = str(os.getpid())
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=count,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        run_id=uuid.uuid4().hex,
+        max_restarts=0,
+        local_addr="localhost",
+    )
+    try:
+        elastic_launch(config, sys.executable)("-m", "cswf_core", *sys.argv[1:])
+    except ChildFailedError as error:
+        codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
+        own = codes.get(0, 1)
+        if own < 0:
+            log = logging.getLogger("cswf")
+            name = signal.Signals(-own).name
+            log.error("rank 0 was ended by %s, and the others with it; --resume goes on", name)
+        return own if own > 0 else 1
+    except SignalException as error:
+        return 128 + int(error.sigval)
+    return 0
+
+
+@contextmanager
+def joined(device: str) -> Iterator[tuple[Ranks, str]]:
+    """Join the other ranks, if this process is one of several; yield the ranks and this one's device."""
+    if not is_rank():
+        yield Ranks(), device
+        return
+    own, backend = _place(device)
+    if own.type == "cpu" and THREADS not in os.environ:
+        torch.set_num_threads(1)
+    if own.type == "cuda":
+        torch.cuda.set_device(own)
+    _end_with_starter()
+    try:
+        with _silent():  # Gloo says how many it has met
+            dist.init_process_group(backend, timeout=TIMEOUT)
+    except (RuntimeError, ValueError) as error:
+        raise RunError(f"the ranks could not meet: {' '.join(str(error).split())[:200]}") from None
+    ranks = RankGroup()
+    try:
+        yield ranks, str(own)
+    finally:
+        if ranks.leads:
+            with suppress(LostRankError):
+                ranks.dismiss()
+        with suppress(RuntimeError):
+            dist.destroy_process_group()
+
+
+def one_thread(device: str) -> None:
+    """Compute with one thread on a CPU, as each of several ranks does."""
+    if choose_device(device).type == "cpu" and THREADS not in os.environ:
+        torch.set_num_threads(1)
+
+
+def follow(recipe: Recipe, ranks: Ranks, device: str) -> None:
+    """Take all steps of a run together with rank 0, which leads it, and do what that orders."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # rank 0 decides when all end
+    with suppress(Dismissed):
+        flow = build_flow(recipe, device=device, ranks=ranks)
+        agree(flow, recipe, flow.everything().digest())
+        learn_checkpoints(flow)
+        ranks.obey()
+        for _ in flow:
+            pass
+        ranks.obey()
+
+
+def agree(flow: Flow, recipe: Recipe, data_digest: str) -> None:
+    """Raise `RunError` if ranks have other recipes, data or versions than each other."""
+    if flow.ranks.alone:
+        return
+    machine = {key: versions()[key] for key in ("cswf", "torch", "numpy") if key in versions()}
+    flow.ranks.agree("recipe", to_yaml(recipe.resolved()))
+    flow.ranks.agree("data", data_digest)
+    flow.ranks.agree("versions", f"{machine} on {flow.device.type}")
+
+
+def _place(device: str) -> tuple[torch.device, str]:
+    """Return the device of this rank, and what carries tensors between ranks."""
+    chosen = choose_device(device)
+    if chosen.type == "cpu":
+        return chosen, "gloo"
+    if chosen.index is not None:  # NCCL refuses two ranks on one card
+        return chosen, "gloo"
+    local, here = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if local >= here:
+        raise RunError(f"there are {here} CUDA devices on this machine, and rank {local} of it needs one more")
+    return torch.device("cuda", local), "cpu:gloo,cuda:nccl"
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Hide what libraries print by themselves, without Python."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(number) for number in (1, 2)]
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for number in (1, 2):
+            os.dup2(nothing, number)
+        yield
+    finally:
+        for number, before in zip((1, 2), kept, strict=True):
+            os.dup2(before, number)
+            os.close(before)
+        os.close(nothing)
+
+
+def _end_with_starter() -> None:
+    """End this rank as SIGTERM does when the process that has started it is gone."""
+    starter = os.environ.get(STARTER)
+    if starter is None:
+        return
+
+    def watch() -> None:
+        while os.getppid() == int(starter):
+            time.sleep(0.5)
+        if os.environ.get("RANK") == "0":
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            time.sleep(30)  # rank 0 saves the run, with this one's help
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
