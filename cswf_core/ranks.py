@@ -13,6 +13,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import attrs
@@ -23,6 +24,9 @@ from torch import Tensor
 from cswf_core.errors import LostRankError, RunError
 from cswf_core.kernels.columns import WIDTH
 from cswf_core.kernels.rows import Columns
+
+ROWS = 64
+"""Rows that stay together where ranks are given rows as a whole."""
 
 Work = Callable[[], Tensor]
 """Waits for other ranks and returns what came of it."""
@@ -114,8 +118,14 @@ class Ranks:
         return [Share.of(total, rank, self.size, device.type) for rank in range(self.size)]
 
     def rows(self, count: int) -> list[int]:
-        """Return how many of `count` rows each rank has, where it is given some as a whole."""
-        return [count * (rank + 1) // self.size - count * rank // self.size for rank in range(self.size)]
+        """Return how many of `count` rows each rank has, where it is given some as a whole.
+
+        They are multiples of `ROWS`, but for the last: a processor's vector units then meet the same numbers as
+        on one rank, and leave the same ones over, which matters for functions that are rounded differently there.
+        """
+        groups = -(-count // ROWS)
+        ends = [min(count, ROWS * (groups * rank // self.size)) for rank in range(self.size + 1)]
+        return [stop - first for first, stop in pairwise(ends)]
 
     def ends(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """Return the least of the lows of all ranks, and the greatest of the highs."""

@@ -24,6 +24,7 @@ from cswf_core.flow.settings import Parts, Settings
 from cswf_core.interfaces import Conditions, Dataset, Key, Owner, Space
 from cswf_core.online import Online
 from cswf_core.plugins import Registry
+from cswf_core.ranks import Ranks
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
@@ -150,6 +151,7 @@ def small_flow(
     observers: tuple[object, ...] = (),
     owners: dict[str, Owner] | None = None,
     sets: int | None = None,
+    ranks: Ranks | None = None,
     **settings: object,
 ) -> Flow:
     """A flow with everything small; any part can be replaced."""
@@ -171,4 +173,5 @@ def small_flow(
         start=start,
         observers=observers,
         online=None if sets is None else Online(sets),
+        ranks=ranks,
     )

@@ -210,22 +210,28 @@ class Flow:
 
     def _gathered(self, index: Tensor | None) -> Tensor:
         """Return some of the particles, or all: d×m, on the CPU; ranks other than 0 only send theirs."""
-        share = self.particles.share
+        share, ranks = self.particles.share, self.ranks
         seen, stretched = self._observed, self.parts.condition.amplifier != 1
         own = share.own(None if index is None else index.to(self.device))
+
+        def gather(columns: Tensor) -> Tensor:
+            columns = ranks.gathered(columns)
+            if index is None or ranks.alone or not ranks.leads:
+                return columns
+            shares = ranks.shares(share.total, self.device)
+            here = [((index >= each.first) & (index < each.stop)).nonzero()[:, 0] for each in shares]
+            return torch.empty_like(columns).index_copy_(1, torch.cat(here).to(columns.device), columns)
+
         with self.working():
             if seen is not None and stretched:
                 x = self.particles.x
                 x = seen.free(x) + seen.seen(self.originals())
-                x = x if own is None else x[:, own]
+                x = gather(x if own is None else x[:, own])
+            elif isinstance(own, Tensor):
+                x = self.particles.some(own, gather)
             else:
-                x = self.particles.some(own) if isinstance(own, Tensor) else self.particles.x
-        x = self.ranks.gathered(x.detach().clone().cpu())
-        if index is None or self.ranks.alone or not self.ranks.leads:
-            return x
-        shares = self.ranks.shares(share.total, self.device)
-        places = torch.cat([((index >= each.first) & (index < each.stop)).nonzero()[:, 0] for each in shares])
-        return torch.empty_like(x).index_copy_(1, places, x)
+                x = gather(self.particles.x)
+        return x.detach().clone().cpu()
 
     def offline_samples(self) -> Dataset:
         """Return the particles that were carried along without taking part in F_p, as they are now."""

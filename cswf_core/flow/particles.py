@@ -63,16 +63,20 @@ class Particles:
         """Whether z alone moves, and x is to be had from it."""
         return self._coordinates is not None and self._coordinates.reversible and self.clip is None
 
-    def some(self, index: Tensor) -> Tensor:
-        """Return those particles that `index` (m) names, in the data's space: d×m."""
+    def some(self, index: Tensor, gather: Callable[[Tensor], Tensor] = lambda columns: columns) -> Tensor:
+        """Return those particles that `index` (m) names, in the data's space: d×m.
+
+        `gather` puts columns of all ranks together; it sees them before they are mapped, so that the map is
+        taken of the same columns whatever the number of ranks.
+        """
         inside = self._coordinates
         if inside is None or (self._sum is None and not self._instead):
-            return self._x[:, index]
+            return gather(self._x[:, index])
         if self._sum is None:
-            return inside.leave(self._z[:, index])
+            return inside.leave(gather(self._z[:, index]))
         if inside.observation is not None:  # it may be another one for each particle
-            return self.x[:, index]
-        return self._x[:, index] + inside.leave(self._sum[:, index])
+            return gather(self.x[:, index])
+        return gather(self._x[:, index]) + inside.leave(gather(self._sum[:, index]))
 
     @property
     def cloud(self) -> Cloud:

@@ -1,0 +1,182 @@
+"""A flow on several ranks ends with the bits of the same flow on one, whatever its parts are."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import torch
+
+from cswf_core import hookimpl
+from cswf_core.errors import RunError
+from cswf_core.flow.state import Snapshot
+from cswf_core.flow.transport import TableRequest
+from cswf_core.interfaces import Part
+from cswf_core.kernels.columns import WIDTH
+from cswf_core.ranks import Share
+from cswf_plugins.cdfs.histogram import Histogram
+from cswf_plugins.cdfs.sorted import Sorted
+from cswf_plugins.cdfs.spline import Spline
+from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.conditions.separate import Separate
+from cswf_plugins.coordinates.principal import Principal
+from cswf_plugins.projections.data_covariance import DataCovariance
+from cswf_plugins.projections.uniform import Uniform
+from cswf_plugins.schedules.constant import Constant
+from tests.flow.kinds import KINDS, image_flow, images
+from tests.ranks.forked import on_ranks
+
+ROWS = {"schedule": Constant(steps=4, directions=300)}
+"""Enough directions for each rank to have some, where rows are exchanged."""
+
+SHARED = {
+    **KINDS,
+    "sorted": {"cdf": Sorted(), "condition": OneHot(), **ROWS},
+    "released": {"cdf": Sorted(rank="released"), "condition": NoCondition(), **ROWS},
+    "spline": {"cdf": Spline(knots=32), "condition": OneHot(), **ROWS},
+    "sorted parts": {"cdf": Sorted(particles=Part(share=0.4), data=Part(count=70)), **ROWS},
+    "binned parts": {"cdf": Histogram(bins=64, data=Part(share=0.4)), "half": True},
+    "separate": {"condition": Separate()},
+    "separate, sorted": {"condition": Separate(), "cdf": Sorted(), **ROWS},
+    "tails": {"cdf": Histogram(bins=64, tail=0.05), "condition": OneHot(), "half": True},
+    "labels with noise": {"condition": OneHot(dequantise=True)},
+    "principal": {"coordinates": Principal(), "gaussian": True, "condition": OneHot()},
+    "it looks at the data": {"projection": DataCovariance(), "schedule": Constant(steps=4, directions=40)},
+    "tables": {"condition": OneHot(), "tables": TableRequest(knots=9), "turn": 3},
+    "sorted tables": {"cdf": Sorted(), "condition": NoCondition(), "tables": TableRequest(knots=9), **ROWS},
+    "many slabs": {
+        "condition": NoCondition(),
+        "projection": Uniform(),
+        "schedule": Constant(steps=2, directions=5000),
+    },
+}
+
+PARTICLES, DATA = 700, 800
+
+
+class Watch:
+    """Keeps what an observer sees on its way: particles, tables and distances."""
+
+    def __init__(self) -> None:
+        self.digests: list[object] = []
+
+    @hookimpl
+    def after_step(self, flow, state):
+        if state.total_step % 5 == 1:
+            some = torch.tensor([3, 699, 256, 255, 511, 3])
+            self.digests.append(flow.samples(some).x)
+        if state.tables is not None:
+            self.digests += [state.tables.positions, state.tables.displacements]
+
+
+def taken(kind, ranks=None):
+    """What a flow ends with, and what was seen on the way; None on ranks that see nothing."""
+    watch = Watch()
+    changes = {"count": PARTICLES, **SHARED[kind]}
+    flow = image_flow(DATA, observers=(watch,), ranks=ranks, **changes)
+    states = list(flow)
+    if ranks is not None and not ranks.leads:
+        return None
+    seen = [flow.samples().x, flow.offline_samples().x, *watch.digests]
+    return seen, [state.distance for state in states], [state.displacement for state in states]
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_the_result_does_not_depend_on_the_number_of_ranks(kind, tmp_path):
+    alone, distances, moves = taken(kind)
+    for size in (2, 4):
+        (shared, *numbers), *others = on_ranks(size, tmp_path / str(size), lambda ranks: taken(kind, ranks))
+        assert others == [None] * (size - 1)
+        assert len(shared) == len(alone)
+        assert all(torch.equal(a, b) for a, b in zip(shared, alone, strict=True))
+        assert numbers[0] == pytest.approx(distances, rel=1e-5)
+        assert numbers[1] == pytest.approx(moves, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["classes", "mask", "whitened", "turns", "adaptive"])
+def test_a_flow_goes_on_with_another_number_of_ranks(kind, tmp_path):
+    alone, *_ = taken(kind)
+    changes = {"count": PARTICLES, **SHARED[kind]}
+
+    def stopped(ranks):
+        flow = image_flow(DATA, ranks=ranks, **changes)
+        next(state for state in flow if state.total_step == 6)
+        return flow.snapshot()
+
+    def resumed(ranks, parts):
+        flow = image_flow(DATA, ranks=ranks, **changes)
+        flow.restore(Snapshot.joined(parts, ranks.share(parts[0].share.total, flow.device)))
+        for _ in flow:
+            pass
+        return flow.samples().x if ranks.leads else None
+
+    for before, after in ((2, 3), (3, 1), (1, 2)):
+        parts = on_ranks(before, tmp_path / f"{before}", stopped)
+        (x, *_) = on_ranks(
+            after, tmp_path / f"{before}-{after}", lambda ranks, parts=parts: resumed(ranks, parts)
+        )
+        assert torch.equal(x, alone[0]), (before, after)
+
+
+def test_data_that_come_later_and_their_particles_are_shared_too(tmp_path):
+    def learned(ranks=None):
+        data = images(1100)
+        first, then = data.take(slice(0, 800)), data.take(slice(800, 1100))
+        strip = {"held_out": None}
+        flow = image_flow(DATA, ranks=ranks, count=PARTICLES, condition=OneHot(), sets=2)
+        flow.again(steps=2, arriving=attrs.evolve(then, **strip))
+        del first
+        for _ in flow:
+            pass
+        return flow.samples().x if ranks is None or ranks.leads else None
+
+    alone = learned()
+    assert alone.shape[1] > PARTICLES
+    for size in (2, 3):
+        assert torch.equal(on_ranks(size, tmp_path / str(size), learned)[0], alone)
+
+
+def test_a_rank_may_have_no_particles_or_data_at_all(tmp_path):
+    def few(ranks=None):
+        flow = image_flow(50, ranks=ranks, count=30, condition=OneHot())
+        for _ in flow:
+            pass
+        return flow.samples().x if ranks is None or ranks.leads else len(flow.particles)
+
+    first, *others = on_ranks(3, tmp_path, few)
+    assert sorted(map(int, others)) == [0, 30] or others == [0, 0]
+    assert torch.equal(first, few())
+
+
+@pytest.mark.parametrize("total", [0, 1, 255, 256, 257, 5000])
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_shares_are_whole_groups_and_cover_everything_once(total, size):
+    shares = [Share.of(total, rank, size, "cpu") for rank in range(size)]
+    assert [share.first for share in shares] == [0, *(share.stop for share in shares[:-1])]
+    assert shares[-1].stop == total
+    assert all(share.first % WIDTH["cpu"] == 0 or share.first == total for share in shares)
+    sizes = [-(-len(share) // WIDTH["cpu"]) for share in shares]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize(
+    "columns", [None, slice(3, 900), slice(1, None, 2), slice(0, 10), torch.tensor([999, 0, 256, 300, 255])]
+)
+def test_a_share_of_some_columns_are_those_that_are_here(columns):
+    every = torch.arange(1000)
+    wanted = every if columns is None else every[columns]
+    shares = [Share.of(1000, rank, 3, "cpu") for rank in range(3)]
+    parts = []
+    for share in shares:
+        own = share.own(columns)
+        here = every[share.cut]
+        parts.append(here if own is None else here[own])
+    assert torch.equal(torch.cat(parts).sort().values, wanted.sort().values)
+
+
+def test_ranks_with_other_data_are_refused(tmp_path):
+    def disagreeing(ranks):
+        with pytest.raises(RunError, match="rank 1 has other data than rank 0"):
+            ranks.agree("data", f"number {ranks.rank}")
+
+    on_ranks(2, tmp_path, disagreeing)
