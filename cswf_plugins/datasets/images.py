@@ -169,7 +169,7 @@ class ImageSource(DatasetSource):
             raise DataError(f"there are no images{named}")
         return seen, held_out if held_out is not None and len(held_out) else None
 
-    def _stored(self, pictures: Pictures) -> StoredPictures:
+    def _stored(self, pictures: Pictures) -> StoredImages:
         return StoredPictures(
             count=len(pictures),
             space=Space(pictures.pixels.shape[1:]),

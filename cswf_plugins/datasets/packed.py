@@ -19,7 +19,7 @@ import attrs
 import numpy as np
 
 from cswf_core.errors import DataError, OtherFormatError
-from cswf_core.interfaces import Draw, parameter
+from cswf_core.interfaces import Draw, StoredImages, parameter
 from cswf_core.packed import Manifest, PackedImages, find_damage
 from cswf_plugins.cache import write_cached
 from cswf_plugins.datasets.images import CLASSES_HELP, Bytes, ImageSource, Pictures, Whole, data_root
@@ -57,6 +57,19 @@ class Packed(ImageSource):
         assert held_out is None or isinstance(held_out, PackedImages)
         rest = None if held_out is None else _pictures_of(held_out).of_classes(self.classes)
         return _pictures_of(images).of_classes(self.classes), rest
+
+    def _stored(self, pictures: Pictures) -> StoredImages:
+        """Return the images of the folder themselves where none is left out: one copy less."""
+        pixels, stored = pictures.pixels, super()._stored(pictures)
+        if not isinstance(pixels, _PackedPixels) or len(pictures) < len(pixels.images):
+            return stored
+        return attrs.evolve(
+            pixels.images,
+            labels=stored.labels,
+            classes=stored.classes,
+            held_out=None,
+            dequantise=stored.dequantise,
+        )
 
     def _verify(self, folder: Path, manifest: Manifest) -> None:
         """Raise `DataError` if a file is not what was written, going by its checksum."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cswf_core.interfaces import StoredImages
-from cswf_core.packed import LoadedImages, pack
+from cswf_core.packed import LoadedImages, PackedImages, pack
 from cswf_plugins.datasets import folders
 from cswf_plugins.datasets import packed as plugin
 from cswf_plugins.datasets.celeba import CelebA
@@ -104,6 +104,19 @@ def test_opened_images_are_those_that_load_returns(tmp_path):
                     assert_same_images(stored, loaded)
     flipped = Mnist(root=tmp_path, flips=True, dequantise="middle").open(draw())
     assert (flipped.flips, flipped.dequantise, len(flipped)) == (True, "middle", 60)
+
+
+def test_opened_images_of_a_whole_folder_are_its_own_and_those_of_some_classes_are_picked(tmp_path):
+    write_idx(tmp_path / "mnist")
+    folder = written(Mnist(root=tmp_path), tmp_path / "p")
+    assert isinstance(Packed(path=folder).open(draw()), PackedImages)
+    options = {"classes": ("3", "8"), "dequantise": "once", "flips": True}
+    one, other = (
+        source.open(draw()) for source in (Mnist(root=tmp_path, **options), Packed(path=folder, **options))
+    )
+    assert torch.equal(one.block(2, 7), other.block(2, 7))
+    assert (other.flips, other.dequantise, other.classes) == (True, "once", ("3", "8"))
+    assert torch.equal(one.held_out.labels, other.held_out.labels)
 
 
 def test_a_folder_of_pictures_is_packed_without_decoding_it_as_a_whole(tmp_path, monkeypatch):
