@@ -121,7 +121,7 @@ class Ranks:
         """Return how many of `count` rows each rank has, where it is given some as a whole.
 
         They are multiples of `ROWS`, but for the last: a processor's vector units then meet the same numbers as
-        on one rank, and leave the same ones over, which matters for functions that are rounded differently there.
+        on one rank, and leave the same over, which matters for functions that are rounded differently there.
         """
         groups = -(-count // ROWS)
         ends = [min(count, ROWS * (groups * rank // self.size)) for rank in range(self.size + 1)]

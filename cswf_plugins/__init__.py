@@ -23,6 +23,7 @@ from cswf_plugins.datasets.fashion_mnist import FashionMnist
 from cswf_plugins.datasets.image_folder import ImageFolder
 from cswf_plugins.datasets.mnist import Mnist
 from cswf_plugins.datasets.npz import Npz
+from cswf_plugins.datasets.packed import Packed
 from cswf_plugins.datasets.synthetic import Synthetic
 from cswf_plugins.datasets.toy_2d import Toy2D
 from cswf_plugins.metrics.class_accuracy import ClassAccuracy
@@ -110,6 +111,7 @@ def register_datasets(register: Register) -> None:
     register("cifar10", Cifar10)
     register("celeba", CelebA)
     register("image-folder", ImageFolder)
+    register("packed", Packed)
     register("synthetic", Synthetic)
 
 

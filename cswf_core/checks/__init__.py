@@ -15,7 +15,7 @@ from typing import Any
 
 from cswf_core.checks.adapter import Adapter, calling, short, undeclared
 from cswf_core.checks.coordinates import CheckedCoordinates
-from cswf_core.checks.data import CheckedSource, check_dataset, check_start
+from cswf_core.checks.data import CheckedSource, check_dataset, check_start, check_stored
 from cswf_core.checks.parts import CheckedCDF, CheckedCondition, CheckedMap, CheckedSampler, CheckedSchedule
 from cswf_core.checks.scores import CheckedMetric, CheckedObserver
 from cswf_core.errors import PluginError
@@ -46,6 +46,7 @@ __all__ = [
     "calling",
     "check_dataset",
     "check_start",
+    "check_stored",
     "checked",
     "short",
     "undeclared",

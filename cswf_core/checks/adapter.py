@@ -25,7 +25,7 @@ CAPABILITIES: Mapping[type[Any], Mapping[str, tuple[str, ...]]] = {
     ProjectionSampler: {"sees_data": ("fitted",)},
     CDFEstimator: {"displaces": ("displace", "between")},
     Schedule: {"adaptive": ("stop",)},
-    DatasetSource: {"starts": ("start",)},
+    DatasetSource: {"starts": ("start",), "opens": ("open",)},
 }
 """For each contract: what a plugin declares → the methods that the engine calls only if it does."""
 

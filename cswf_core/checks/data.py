@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.checks.adapter import Adapter, short, sizes
+from cswf_core.checks.adapter import Adapter, calling, short, sizes
 from cswf_core.errors import DataError, PluginError
-from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Owner
+from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Owner, StoredImages
 
 GIVEN = Owner("dataset", "data", "given", "")
 """Whose data are that came through no plugin."""
@@ -19,10 +20,15 @@ class CheckedSource(Adapter, DatasetSource):
     def __init__(self, plugin: DatasetSource, owner: Owner) -> None:
         self._adapt(plugin, owner)
         self.starts = plugin.starts
+        self.opens = plugin.opens
 
     def load(self, draw: Draw) -> Dataset:
         """Return the data, on the CPU."""
         return check_dataset(self._call("load", draw), self.owner)
+
+    def open(self, draw: Draw) -> StoredImages:
+        """Return the images, to be read a block at a time."""
+        return check_stored(self._call("open", draw), self.owner)
 
     def start(self, data: Dataset, count: int, draw: Draw) -> Dataset | None:
         """Return where particles begin; None: in noise."""
@@ -53,6 +59,44 @@ def check_dataset(data: object, owner: Owner = GIVEN) -> Dataset:
             expected = f"held-out samples of the same kind, {data.space} with {len(data.classes)} classes"
             raise fault(expected, f"{held_out.space} with {len(held_out.classes)}")
     return data
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class CheckedImages(StoredImages):
+    """Images of a plugin; what its code raises while it reads names the plugin."""
+
+    plugin: StoredImages
+    owner: Owner
+
+    def fill(self, first: int, out: Tensor) -> None:
+        """Read the images from number `first` on into `out`."""
+        with calling(self.owner, "fill"):
+            self.plugin.fill(first, out)
+
+
+def check_stored(images: object, owner: Owner = GIVEN) -> StoredImages:
+    """Return stored images behind their checks, if they are images, not none, and have fitting labels."""
+
+    def fault(expected: str, got: str) -> PluginError:
+        return PluginError(f"{owner}: open must return {expected}, got {got}")
+
+    if not isinstance(images, StoredImages):
+        raise fault("StoredImages", type(images).__name__)
+    if not images.space.is_image:
+        raise fault("images of C×H×W", f"points in {images.space} dimensions")
+    if len(images) == 0:
+        raise DataError(f"{owner}: the data set is empty")
+    if not images.bin_width > 0:
+        raise fault("a bin_width above 0", f"{images.bin_width}")
+    check_conditions(Conditions(images.labels), owner, "open", len(images), len(images.classes))
+    held_out = None
+    if images.held_out is not None:
+        held_out = check_stored(images.held_out, owner)
+        kinds = [(each.space, each.classes, each.bin_width) for each in (images, held_out)]
+        if kinds[0] != kinds[1] or held_out.held_out is not None:
+            raise fault("held-out images of the same kind", f"{kinds[1]} beside {kinds[0]}")
+    facts = {field.name: getattr(images, field.name) for field in attrs.fields(StoredImages)}
+    return CheckedImages(**{**facts, "held_out": held_out}, plugin=images, owner=owner)
 
 
 def check_start(start: object, data: Dataset, owner: Owner = GIVEN) -> Dataset | None:

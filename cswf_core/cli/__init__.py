@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 import signal
@@ -11,6 +10,7 @@ import time
 
 import click
 
+from cswf_core.cli.lazy import LazyGroup
 from cswf_core.errors import CswfError, LostRankError, Terminated
 
 PAUSE_S = 1.0
@@ -27,39 +27,19 @@ COMMANDS = {
     "eval": "Score a run, or a folder or file of images that any program made.",
     "report": "Write a run's page anew, or one page that compares several runs.",
     "bench": "Time a step, part by part, beside a naive PyTorch step.",
+    "data": "Pack images into shards that are mapped into memory; check them.",
     "check": "Validate a recipe without running it.",
     "show": "Print a recipe as it will run, and where every value came from.",
     "recipes": "List the built-in recipes.",
     "schema": "Print the JSON Schema of recipes, for editors.",
     "plugins": "List the plugins: what they are, whose, and which are broken.",
 }
-"""Each command with its help; its file has its name."""
+"""Each command with its help; its file, or its folder of commands, has its name."""
 
 
-class LazyGroup(click.Group):
-    """A group that knows its commands' names and one-line helps, and imports a command only to run it."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order a newcomer meets them."""
-        del ctx
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module."""
-        del ctx
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = getattr(importlib.import_module(f"cswf_core.cli.{cmd_name}"), cmd_name)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing any."""
-        del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, package=__name__, helps=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(package_name="cswf")
 def cli() -> None:
     """Nonparametric image generation with Conditional Sliced-Wasserstein Flows.

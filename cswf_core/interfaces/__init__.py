@@ -13,6 +13,7 @@ from cswf_core.interfaces.parameter import Written, parameter
 from cswf_core.interfaces.projection import DenseProjection, Projection, ProjectionSampler
 from cswf_core.interfaces.schedule import Schedule, Stage, Upsampling
 from cswf_core.interfaces.space import Space
+from cswf_core.interfaces.stored import Dequantise, StoredImages
 
 __all__ = [
     "BIN",
@@ -24,6 +25,7 @@ __all__ = [
     "Dataset",
     "DatasetSource",
     "DenseProjection",
+    "Dequantise",
     "Draw",
     "Figure",
     "FittedCDF",
@@ -42,6 +44,7 @@ __all__ = [
     "Schedule",
     "Space",
     "Stage",
+    "StoredImages",
     "Stratum",
     "TransportMap",
     "Upsampling",

@@ -13,6 +13,7 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces.draw import Draw
 from cswf_core.interfaces.space import Space
+from cswf_core.interfaces.stored import StoredImages
 
 BIN = 1 / 128
 """Width of a byte's grey level in [−1, 1): a byte v is the pixel v·BIN − 1, exactly."""
@@ -181,10 +182,20 @@ class DatasetSource(abc.ABC):
 
     starts: bool = False
     """Whether `start` is overridden: then it says where particles begin."""
+    opens: bool = False
+    """Whether `open` is overridden: then images can be read a block at a time, without `load`."""
 
     @abc.abstractmethod
     def load(self, draw: Draw) -> Dataset:
         """Return the data, on the CPU; raise `DataError` with one sentence where that can't be done."""
+
+    def open(self, draw: Draw) -> StoredImages:
+        """Return the images that `load` would return, to be read a block at a time.
+
+        They are the same and in the same order, without mirror images and noise. Only sources that declare
+        `opens` are asked.
+        """
+        raise NotImplementedError
 
     def start(self, data: Dataset, count: int, draw: Draw) -> Dataset | None:
         """Return `count` samples of p₀, where particles begin; None (the usual) begins with N(0, I).

@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
-from cswf_core.errors import OutOfMemoryError, RunError
+from cswf_core.errors import DataError, OutOfMemoryError, RunError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.transport import TableRequest
-from cswf_core.interfaces import Dataset, Key
+from cswf_core.interfaces import Dataset, Key, StoredImages
 from cswf_core.kernels.memory import is_out_of_memory
 from cswf_core.online import Counts, Online
+from cswf_core.packed import LoadedImages
 from cswf_core.ranks import Ranks
 from cswf_core.recipe.recipe import Choice, Recipe, load_recipe
 
@@ -64,6 +65,23 @@ def load_data(recipe: Recipe, choice: Choice | None = None) -> Dataset:
     with _data_fitting():
         data: Dataset = choice.checked.load(Key(recipe.seed, "data").open(dtype=_dtype(recipe)))
     return data
+
+
+def open_images(recipe: Recipe, choice: Choice | None = None) -> StoredImages:
+    """Return the images that a recipe chooses, to be read a block at a time.
+
+    A source that cannot be read so is loaded as a whole.
+    """
+    choice = recipe.data if choice is None else choice
+    if not choice.checked.opens:
+        data = load_data(recipe, choice)
+        try:
+            return LoadedImages.of(data)
+        except DataError as error:
+            raise DataError(f"dataset '{choice.name}': {error}") from None
+    with _data_fitting():
+        images: StoredImages = choice.checked.open(Key(recipe.seed, "data").open(dtype=_dtype(recipe)))
+    return images
 
 
 def build_flow(

@@ -15,8 +15,8 @@ import numpy as np
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Draw, parameter
-from cswf_plugins.datasets.folders import Cut, decoded, files_in
-from cswf_plugins.datasets.images import ImageSource, Pictures, Whole, data_root
+from cswf_plugins.datasets.folders import Cut, FolderPixels, FolderSource, files_in
+from cswf_plugins.datasets.images import Pictures, Whole, data_root
 from cswf_plugins.datasets.published import ROOT_HELP, SPLIT_HELP, Split
 
 FOLDERS = ("celeba/img_align_celeba", "img_align_celeba", ".")
@@ -27,7 +27,7 @@ LAST = (162_770, 182_637)
 
 
 @attrs.frozen(kw_only=True)
-class CelebA(ImageSource):
+class CelebA(FolderSource):
     """Faces of celebrities, cropped and resized."""
 
     NAME = "celeba"
@@ -41,7 +41,8 @@ class CelebA(ImageSource):
         del draw
         folder, files = self._find()
         splits = self._splits(folder, files)
-        every = Pictures(decoded(folder, files, Cut(self.size, 3, self.crop), self.root), np.arange(len(files)))
+        pixels = FolderPixels(folder, files, Cut(self.size, 3, self.crop), self.root)
+        every = Pictures(pixels, np.arange(len(files)), split=self.split)
         test = every.take(np.flatnonzero(splits == TEST))
         if self.split == "test":
             return test, None

@@ -3,7 +3,8 @@
 What it is: what `celeba` and `image-folder` share. A picture is turned upright, made grey or RGB, cut to
 a square in its middle and resized, as 8-bit numbers, with Pillow's bicubic filter, which widens where a
 picture shrinks and so does not alias.
-Cost: about a millisecond per picture the first time; the array is cached and mapped from then on.
+Cost: about a millisecond per picture the first time; the array is cached and mapped from then on. Pictures that
+are read a block at a time are decoded block by block, and nothing is cached.
 When not to use it: for pictures with more than 8 bits per value, which are refused.
 """
 
@@ -24,9 +25,9 @@ from PIL import Image
 from cswf_core.errors import DataError
 from cswf_core.pictures.read import files_in, read_picture
 from cswf_plugins.cache import write_cached
-from cswf_plugins.datasets.images import Bytes, data_root
+from cswf_plugins.datasets.images import Bytes, ImageSource, Pictures, Whole, data_root
 
-__all__ = ["Cut", "decoded", "files_in"]
+__all__ = ["Cut", "FolderPixels", "FolderSource", "files_in"]
 
 VERSION = 1
 """To be raised when the same files and settings give other bytes."""
@@ -46,17 +47,39 @@ class Cut:
     """Side of the square that is cut out of the middle; the largest there is if None."""
 
 
-def decoded(folder: Path, files: Sequence[Path], cut: Cut, root: Path | None = None) -> Bytes:
-    """Return the pictures as n×channels×size×size, from the cache under the data's root if it has them."""
-    shape = (len(files), cut.channels, cut.size, cut.size)
-    cache = data_root(root) / "decoded" / f"{folder.name}-{_fingerprint(folder, files, cut)}.npy"
-    cached = _cached(cache, shape)
-    if cached is not None:
-        return cached
-    log.warning("decoding %s images of %s once; the result is cached in %s", f"{len(files):,}", folder, cache)
-    pixels = _decode(files, cut, shape)
-    write_cached(cache, lambda file: np.save(file, pixels, allow_pickle=False))
-    return pixels
+class FolderPixels:
+    """The pictures of a folder as n×channels×size×size bytes, decoded when they are asked for."""
+
+    def __init__(self, folder: Path, files: Sequence[Path], cut: Cut, root: Path | None = None) -> None:
+        self.shape: tuple[int, ...] = (len(files), cut.channels, cut.size, cut.size)
+        self._folder, self._files, self._cut = folder, files, cut
+        name = f"{folder.name}-{_fingerprint(folder, files, cut)}.npy"
+        self._cache = data_root(root) / "decoded" / name
+        self._pixels = _cached(self._cache, self.shape)
+
+    def __getitem__(self, rows: Whole, /) -> Bytes:
+        """Return the pictures in these rows, from the cache under the data's root if it has them."""
+        if self._pixels is not None:
+            return self._pixels[rows]
+        return _decode([self._files[row] for row in rows], self._cut)
+
+    def decode(self) -> None:
+        """Decode all of them, if the cache does not have them, and keep them there and in memory."""
+        if self._pixels is not None:
+            return
+        count, cache = f"{len(self._files):,}", self._cache
+        log.warning("decoding %s images of %s once; the result is cached in %s", count, self._folder, cache)
+        pixels = _decode(self._files, self._cut)
+        write_cached(cache, lambda file: np.save(file, pixels, allow_pickle=False))
+        self._pixels = pixels
+
+
+class FolderSource(ImageSource):
+    """Images from a folder of pictures, which are decoded once for all loads."""
+
+    def _prepare(self, pictures: Pictures) -> None:
+        if isinstance(pictures.pixels, FolderPixels):
+            pictures.pixels.decode()
 
 
 def _fingerprint(folder: Path, files: Sequence[Path], cut: Cut) -> str:
@@ -78,8 +101,8 @@ def _cached(path: Path, shape: tuple[int, ...]) -> Bytes | None:
     return pixels if pixels.dtype == np.uint8 and pixels.shape == shape else None
 
 
-def _decode(files: Sequence[Path], cut: Cut, shape: tuple[int, ...]) -> Bytes:
-    pixels: Bytes = np.empty(shape, np.uint8)
+def _decode(files: Sequence[Path], cut: Cut) -> Bytes:
+    pixels: Bytes = np.empty((len(files), cut.channels, cut.size, cut.size), np.uint8)
 
     def fill(i: int) -> None:
         pixels[i] = _picture(files[i], cut)

@@ -17,8 +17,8 @@ import numpy as np
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Draw, parameter
 from cswf_core.pictures.read import KINDS, find_pictures
-from cswf_plugins.datasets.folders import Cut, decoded
-from cswf_plugins.datasets.images import CLASSES_HELP, ImageSource, Pictures, Whole, class_numbers
+from cswf_plugins.datasets.folders import Cut, FolderPixels, FolderSource
+from cswf_plugins.datasets.images import CLASSES_HELP, Pictures, Whole, class_numbers
 
 
 def _a_share(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -27,7 +27,7 @@ def _a_share(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> Non
 
 
 @attrs.frozen(kw_only=True)
-class ImageFolder(ImageSource):
+class ImageFolder(FolderSource):
     """Your own pictures from a folder."""
 
     NAME = "image-folder"
@@ -55,7 +55,7 @@ class ImageFolder(ImageSource):
             class_numbers(self.classes, classes)  # a wrong name is said before decoding, not after
         # Chosen before classes are, so that a class's share is the same whichever others are taken.
         held = self._held_out(labels, draw)
-        pixels = decoded(folder, files, Cut(self.size, self.channels, self.crop))
+        pixels = FolderPixels(folder, files, Cut(self.size, self.channels, self.crop))
         every = Pictures(pixels, np.arange(len(files)), labels if classes else None, classes)
         seen, rest = (every.take(np.flatnonzero(held == part)) for part in (False, True))
         return seen.of_classes(self.classes), rest.of_classes(self.classes)

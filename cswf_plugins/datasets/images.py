@@ -8,9 +8,11 @@ When not to use it: for images that are not bytes; `npz` reads those.
 from __future__ import annotations
 
 import abc
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Protocol
 
 import attrs
 import numpy as np
@@ -19,11 +21,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cswf_core.errors import DataError, did_you_mean
-from cswf_core.interfaces import BIN, Conditions, Dataset, DatasetSource, Draw, Space, parameter
+from cswf_core.interfaces import (
+    BIN,
+    Conditions,
+    Dataset,
+    DatasetSource,
+    Dequantise,
+    Draw,
+    Space,
+    StoredImages,
+    parameter,
+)
 
 Bytes = NDArray[np.uint8]
 Whole = NDArray[np.int64]
-Dequantise = Literal["step", "once", "middle", "none"]
 
 BLOCK = 4096
 """Images that are turned into numbers at a time; also decides which noise falls on which image."""
@@ -47,17 +58,32 @@ def data_root(root: Path | None = None) -> Path:
     return root.expanduser().absolute()
 
 
+class Pixels(Protocol):
+    """m×C×H×W bytes, of which some rows are read at a time: an array, or files that are not decoded yet."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(m, C, H, W)."""
+
+    def __getitem__(self, rows: Whole, /) -> Bytes:
+        """Return the images in these rows."""
+
+
 @attrs.frozen(eq=False)
 class Pictures:
     """Some of the images of an array, in order."""
 
-    pixels: Bytes
-    """m×C×H×W, in memory or mapped from a file."""
+    pixels: Pixels
+    """m×C×H×W, in memory or in files."""
     rows: Whole
     """The rows of the n images."""
     labels: Whole | None = None
     """The class of each of the n."""
     classes: tuple[str, ...] = ()
+    bin_width: float = BIN
+    """Distance between two grey levels: a byte v is the pixel v·bin_width − 1."""
+    split: str = "train"
+    """Which part of published data these are."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -77,6 +103,17 @@ class Pictures:
         return attrs.evolve(self, rows=self.rows[index], labels=labels, classes=classes)
 
 
+@attrs.frozen(eq=False, kw_only=True)
+class StoredPictures(StoredImages):
+    """Pictures that are read a block at a time."""
+
+    pictures: Pictures = attrs.field(repr=False)
+
+    def fill(self, first: int, out: Tensor) -> None:
+        """Read the images from number `first` on into `out`."""
+        out.numpy()[...] = self.pictures.pixels[self.pictures.rows[first : first + len(out)]]
+
+
 @attrs.frozen(kw_only=True)
 class ImageSource(DatasetSource):
     """Images from files, and the parameters that all of them have."""
@@ -88,14 +125,28 @@ class ImageSource(DatasetSource):
     flips: bool = parameter(FLIPS_HELP, default=False)
     dequantise: Dequantise = parameter(DEQUANTISE_HELP, default="step")
 
+    opens = True
+
     def load(self, draw: Draw) -> Dataset:
         """Return the images on the CPU: x is d×n with d = C·H·W, channels before rows before columns."""
+        with self._naming_itself():
+            seen, held_out = self._chosen(draw)
+            self._prepare(seen)
+            rest = None if held_out is None else self._dataset(held_out, False, draw)
+            return attrs.evolve(self._dataset(seen, self.flips, draw), held_out=rest, split=seen.split)
+
+    def open(self, draw: Draw) -> StoredImages:
+        """Return the same images, to be read a block at a time."""
+        with self._naming_itself():
+            seen, held_out = self._chosen(draw)
+            rest = None if held_out is None else self._stored(held_out)
+            return attrs.evolve(self._stored(seen), held_out=rest, split=seen.split, flips=self.flips)
+
+    @contextlib.contextmanager
+    def _naming_itself(self) -> Iterator[None]:
+        """Put the source's name before what is wrong with its files."""
         try:
-            seen, held_out = self._pictures(draw)
-            seen = seen.take(subset(len(seen), self.count, draw))
-            rest = None if held_out is None or not len(held_out) else self._dataset(held_out, False, draw)
-            split = getattr(self, "split", "train")  # not all sources have splits
-            return attrs.evolve(self._dataset(seen, self.flips, draw), held_out=rest, split=split)
+            yield
         except DataError as error:
             raise DataError(f"dataset '{self.NAME}': {error}") from None
         except OSError as error:
@@ -106,12 +157,32 @@ class ImageSource(DatasetSource):
     def _pictures(self, draw: Draw) -> tuple[Pictures, Pictures | None]:
         """Return the images that the flow may see and the held-out ones, of the classes that are chosen."""
 
-    def _dataset(self, pictures: Pictures, flips: bool, draw: Draw) -> Dataset:
-        if not len(pictures):
-            named = f" of class {' or '.join(pictures.classes)}" if pictures.classes else ""
+    def _prepare(self, pictures: Pictures) -> None:
+        """Prepare for all of an array to be read; folders decode their pictures first, once."""
+
+    def _chosen(self, draw: Draw) -> tuple[Pictures, Pictures | None]:
+        """Return the images that the flow sees, as many as it should, and those held out if there are any."""
+        seen, held_out = self._pictures(draw)
+        seen = seen.take(subset(len(seen), self.count, draw))
+        if not len(seen):
+            named = f" of class {' or '.join(seen.classes)}" if seen.classes else ""
             raise DataError(f"there are no images{named}")
+        return seen, held_out if held_out is not None and len(held_out) else None
+
+    def _stored(self, pictures: Pictures) -> StoredImages:
+        return StoredPictures(
+            count=len(pictures),
+            space=Space(pictures.pixels.shape[1:]),
+            labels=None if pictures.labels is None else torch.from_numpy(pictures.labels),
+            classes=pictures.classes,
+            bin_width=pictures.bin_width,
+            dequantise=self.dequantise,
+            pictures=pictures,
+        )
+
+    def _dataset(self, pictures: Pictures, flips: bool, draw: Draw) -> Dataset:
         x = columns(pictures, flips, draw.dtype)
-        fill_levels(x, self.dequantise, draw)
+        fill_levels(x, self.dequantise, draw, pictures.bin_width)
         labels = None if pictures.labels is None else torch.from_numpy(pictures.labels)
         if labels is not None and flips:
             labels = torch.cat([labels, labels])
@@ -121,7 +192,7 @@ class ImageSource(DatasetSource):
             conditions=Conditions(labels=labels),
             classes=pictures.classes,
             augmented=len(pictures) if flips else 0,
-            bin_width=BIN if self.dequantise == "step" else 0.0,
+            bin_width=pictures.bin_width if self.dequantise == "step" else 0.0,
         )
 
 
@@ -164,7 +235,7 @@ def subset(available: int, count: int | None, draw: Draw) -> Whole:
 
 
 def columns(pictures: Pictures, flips: bool, dtype: torch.dtype) -> Tensor:
-    """Return x = v/128 − 1 as d×n, or d×2n with the mirror images after the others."""
+    """Return x = v·bin_width − 1 as d×n, or d×2n with the mirror images after the others."""
     n, d = len(pictures), int(np.prod(pictures.pixels.shape[1:]))
     x = torch.empty(d, 2 * n if flips else n, dtype=dtype)
     for first in range(0, n, BLOCK):
@@ -173,19 +244,19 @@ def columns(pictures: Pictures, flips: bool, dtype: torch.dtype) -> Tensor:
         x[:, first:last] = block.reshape(len(block), d).T
         if flips:
             x[:, n + first : n + last] = block.flip(3).reshape(len(block), d).T
-    return x.mul_(BIN).sub_(1)
+    return x.mul_(pictures.bin_width).sub_(1)
 
 
-def fill_levels(x: Tensor, dequantise: Dequantise, draw: Draw) -> None:
-    """Add to x (d×n) what does not change from step to step: noise in [0, 1/128), its mean, or nothing.
+def fill_levels(x: Tensor, dequantise: Dequantise, draw: Draw, bin_width: float = BIN) -> None:
+    """Add to x (d×n) what does not change from step to step: noise in [0, bin_width), its mean, or nothing.
 
     Noise is added block by block; no value leaves its grey level.
     """
     if dequantise == "middle":
-        x.add_(BIN / 2)
+        x.add_(bin_width / 2)
     if dequantise != "once":
         return
     for first in range(0, x.shape[1], BLOCK):
         block = x[:, first : first + BLOCK]
         noise = draw.uniform(*block.shape).to(x.device)
-        block.add_(noise.mul_(FINE).floor_().mul_(BIN / FINE))
+        block.add_(noise.mul_(FINE).floor_().mul_(bin_width / FINE))

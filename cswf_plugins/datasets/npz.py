@@ -16,11 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import BIN, Conditions, Dataset, DatasetSource, Draw, Space, parameter
+from cswf_core.interfaces import BIN, Conditions, Dataset, DatasetSource, Dequantise, Draw, Space, parameter
 from cswf_plugins.datasets.images import (
     CLASSES_HELP,
     DEQUANTISE_HELP,
-    Dequantise,
     fill_levels,
     members,
     subset,

@@ -70,7 +70,7 @@ class PublishedImages(ImageSource):
         pictures = []
         for files in paths:
             pixels, labels = self._read(files)
-            every = Pictures(pixels, np.arange(len(pixels)), labels, self.CLASSES)
+            every = Pictures(pixels, np.arange(len(pixels)), labels, self.CLASSES, split=self.split)
             pictures.append(every.of_classes(self.classes))
         return pictures[0], pictures[1] if len(pictures) > 1 else None
 

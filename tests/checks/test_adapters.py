@@ -12,6 +12,7 @@ from cswf_core import checks
 from cswf_core.errors import DataError, PluginError, RunError
 from cswf_core.flow.settings import Parts
 from cswf_core.interfaces import (
+    BIN,
     ConditionEncoder,
     Conditions,
     Dataset,
@@ -23,6 +24,7 @@ from cswf_core.interfaces import (
     Result,
     Space,
     Stage,
+    StoredImages,
 )
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.none import NoCondition
@@ -238,6 +240,53 @@ def test_a_faulty_start_is_named(start):
         small_flow(start=start)
 
 
+@attrs.frozen(eq=False, kw_only=True)
+class Zeros(StoredImages):
+    """Black images."""
+
+    count: int = 3
+    space: Space = Space((1, 2, 2))
+    bin_width: float = BIN
+
+    def fill(self, first, out):
+        out.zero_()
+
+
+class Unreadable(Zeros):
+    """Images that cannot be read."""
+
+    def fill(self, first, out):
+        raise ZeroDivisionError
+
+
+def opened(images: object) -> StoredImages:
+    source = variant(Digits, open=lambda *a: images, opens=True)()
+    return checks.checked(source, Owner("dataset", "mine", "acme-plugins", "1.2")).open(None)
+
+
+@pytest.mark.parametrize(
+    ("images", "complaint"),
+    [
+        (torch.zeros(3), "open must return StoredImages, got Tensor"),
+        (Zeros(space=Space((4,))), "open must return images of C×H×W, got points in 4 dimensions"),
+        (Zeros(count=0), "the data set is empty"),
+        (Zeros(bin_width=0.0), "open must return a bin_width above 0, got 0.0"),
+        (Zeros(labels=torch.tensor([0, 1, 2]), classes=("a", "b")), "open must return labels from 0 to 1"),
+        (Zeros(held_out=Zeros(space=Space((1, 1, 2)))), "open must return held-out images of the same kind"),
+    ],
+)
+def test_faulty_images_to_be_read_by_blocks_are_named(images, complaint):
+    with pytest.raises((DataError, PluginError), match=complaint) as error:
+        opened(images)
+    assert str(error.value).startswith("dataset 'mine' (acme-plugins 1.2): ")
+
+
+def test_images_that_cannot_be_read_name_their_plugin():
+    assert opened(Zeros(held_out=Zeros(count=1))).held_out.block(0, 1).sum() == 0
+    with pytest.raises(PluginError, match=r"dataset 'mine' .*: fill raised ZeroDivisionError"):
+        opened(Unreadable()).block(0, 1)
+
+
 def test_particles_must_begin_with_finite_numbers():
     with pytest.raises(RunError, match=r"lower the scale, which is 1e\+39"):
         small_flow(scale=1e39, dtype=torch.float32)
@@ -280,6 +329,7 @@ def test_numbers_may_be_large_though_their_sum_is_not_finite():
         (Sorted, "between", "displaces"),
         (Constant, "stop", "adaptive"),
         (Digits, "start", "starts"),
+        (Digits, "open", "opens"),
     ],
 )
 def test_a_method_that_nobody_would_call_is_told(contract, method, capability):

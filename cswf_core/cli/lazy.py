@@ -1,0 +1,37 @@
+"""Groups of commands that import a command only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and one-line helps, and imports a command only to run it."""
+
+    def __init__(self, *, package: str, helps: Mapping[str, str], **options: Any) -> None:
+        """Each of `helps` is a command, in a module of its name in `package`."""
+        super().__init__(**options)
+        self.package, self.helps = package, helps
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order a newcomer meets them."""
+        del ctx
+        return list(self.helps)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module."""
+        del ctx
+        if cmd_name not in self.helps:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"{self.package}.{cmd_name}"), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing any."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.helps.items()))

@@ -1,0 +1,243 @@
+"""Images packed into shards are the same images to the bit, and what is wrong with a folder is one sentence."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from cswf_core.errors import CswfError, DataError, RunError
+from cswf_core.interfaces import BIN, Conditions, Dataset, Space
+from cswf_core.packed import LoadedImages, Manifest, PackedImages, find_damage, pack
+from tests.conftest import read_json
+
+
+def some_images(count=23, held_out=7, classes=3, seed=0, bin_width=BIN):
+    """A data set of random bytes."""
+    generator = torch.Generator().manual_seed(seed)
+    levels = torch.randint(0, int(2 / bin_width), (2 * 3 * 4, count), generator=generator)
+    return Dataset(
+        x=levels.float() * bin_width - 1,
+        space=Space((2, 3, 4)),
+        conditions=Conditions(torch.arange(count) % classes if classes else None),
+        classes=tuple(f"class {c}" for c in range(classes)),
+        bin_width=bin_width,
+        held_out=some_images(held_out, 0, classes, 1, bin_width) if held_out else None,
+    )
+
+
+def packed(folder, data=None, per_shard=5, **options):
+    images = LoadedImages.of(some_images() if data is None else data)
+    return pack(images, folder, source={"use": "test"}, seed=0, per_shard=per_shard, **options)
+
+
+@pytest.mark.parametrize("per_shard", [1, 5, 23, 1000])
+@pytest.mark.parametrize("bin_width", [BIN, 2 / 17])
+def test_blocks_of_any_place_are_the_images_as_they_were(tmp_path, per_shard, bin_width):
+    data = some_images(bin_width=bin_width)
+    manifest = packed(tmp_path / "p", data, per_shard)
+    images, levels = PackedImages.open(tmp_path / "p"), LoadedImages.of(data).levels
+    assert (len(images), images.space, images.classes, images.bin_width) == (
+        23,
+        data.space,
+        data.classes,
+        bin_width,
+    )
+    assert torch.equal(images.labels, data.conditions.labels)
+    assert len(manifest.splits[0].shards) == -(-23 // per_shard)
+    for first, stop in ((0, 23), (0, 1), (4, 5), (5, 5), (4, 16), (22, 23)):
+        assert torch.equal(images.block(first, stop), levels[first:stop])
+    assert np.array_equal(images.take(np.array([22, 0, 7, 7])), levels[[22, 0, 7, 7]])
+    assert torch.equal(images.held_out.block(0, 7), LoadedImages.of(data.held_out).levels)
+    for first, stop in ((-1, 2), (20, 24), (3, 2)):
+        with pytest.raises(IndexError):
+            images.block(first, stop)
+    with pytest.raises(IndexError):
+        images.fill(22, torch.empty(2, 2, 3, 4, dtype=torch.uint8))
+
+
+def test_shards_are_arrays_of_bytes_that_any_program_can_map(tmp_path):
+    manifest = packed(tmp_path)
+    names = [
+        f"{part}{kind}-{i:05}.npy"
+        for part in ("", "held-out-")
+        for kind in ("images", "labels")
+        for i in (0, 1)
+    ]
+    assert {"manifest.json", *names} <= {path.name for path in tmp_path.iterdir()}
+    assert np.load(tmp_path / "images-00004.npy", mmap_mode="r").shape == (3, 2, 3, 4)
+    assert np.load(tmp_path / "labels-00000.npy").dtype == np.uint8
+    document = read_json(tmp_path / "manifest.json")
+    assert (document["format"], document["shape"], document["samples"]) == (1, [2, 3, 4], 30)
+    assert [(split["name"], split["samples"]) for split in document["splits"]] == [
+        ("train", 23),
+        ("held-out", 7),
+    ]
+    assert Manifest.read(tmp_path) == manifest
+    assert find_damage(tmp_path, manifest) == []
+    for entry in manifest.files():
+        assert (tmp_path / entry.file).stat().st_size == entry.bytes
+
+
+def test_labels_have_the_smallest_numbers_that_count_the_classes(tmp_path):
+    packed(tmp_path / "many", some_images(300, 0, 300), per_shard=300)
+    assert np.load(tmp_path / "many" / "labels-00000.npy").dtype == np.uint16
+    assert PackedImages.open(tmp_path / "many").labels.tolist() == list(range(300))
+    packed(tmp_path / "none", some_images(5, 0, 0))
+    assert PackedImages.open(tmp_path / "none").labels is None
+    assert not list((tmp_path / "none").glob("labels*"))
+
+
+def test_a_copy_for_another_process_has_no_pixel_and_maps_the_files_itself(tmp_path):
+    packed(tmp_path, some_images(2000, 0, 3), per_shard=1000)
+    images = PackedImages.open(tmp_path)
+    sent = pickle.dumps(images)
+    assert len(sent) < 20_000 < 2000 * 24  # labels alone
+    copy = pickle.loads(sent)
+    assert torch.equal(copy.block(990, 1010), images.block(990, 1010))
+    assert all(isinstance(shard.pixels, np.memmap) for shard in copy.shards)
+    (tmp_path / "images-00001.npy").unlink()
+    with pytest.raises(DataError, match=r"images-00001.npy cannot be read as .npy"):
+        pickle.loads(sent)
+
+
+def test_who_has_a_folder_open_keeps_its_images_while_it_is_packed_anew(tmp_path):
+    packed(tmp_path)
+    images = PackedImages.open(tmp_path)
+    before = images.block(0, 23)
+    packed(tmp_path, some_images(seed=5), force=True)
+    assert torch.equal(images.block(0, 23), before)
+    assert not torch.equal(PackedImages.open(tmp_path).block(0, 23), before)
+
+
+class Interrupted(LoadedImages):
+    """Images of which one cannot be read."""
+
+    def fill(self, first, out):
+        if first >= 10:
+            raise KeyboardInterrupt
+        super().fill(first, out)
+
+
+def test_an_interrupted_pack_leaves_no_manifest_and_can_be_called_again(tmp_path):
+    good = LoadedImages.of(some_images())
+    bad = Interrupted(**{f.name: getattr(good, f.name) for f in type(good).__attrs_attrs__})
+    packed(tmp_path, some_images(40), per_shard=2)
+    with pytest.raises(KeyboardInterrupt):
+        pack(bad, tmp_path, source={}, seed=0, per_shard=5, force=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "images-00000.npy",
+        "images-00001.npy",
+        "labels-00000.npy",
+        "labels-00001.npy",
+    ]
+    with pytest.raises(
+        DataError, match=r"has no manifest.json: it was not packed, or packing was interrupted; call"
+    ):
+        PackedImages.open(tmp_path)
+    (tmp_path / ".images-00002.npy.1234.part").write_bytes(b"left by a kill")
+    packed(tmp_path)
+    assert find_damage(tmp_path, Manifest.read(tmp_path)) == []
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_folder_is_replaced_only_if_wanted_and_other_files_never(tmp_path):
+    packed(tmp_path / "p")
+    with pytest.raises(RunError, match="has packed images already; give --force"):
+        packed(tmp_path / "p")
+    packed(tmp_path / "p", some_images(5, 0), force=True)
+    assert len(list((tmp_path / "p").iterdir())) == 3
+    (tmp_path / "p" / "thesis.tex").write_text("years of work")
+    with pytest.raises(RunError, match=r"has files that are no shards, such as thesis.tex"):
+        packed(tmp_path / "p", force=True)
+    with pytest.raises(RunError, match="is a file; name a folder"):
+        packed(tmp_path / "p" / "thesis.tex", force=True)
+    assert (tmp_path / "p" / "thesis.tex").read_text() == "years of work"
+
+
+def change(path, make):
+    document = json.loads(path.read_text())
+    make(document)
+    path.write_text(json.dumps(document))
+
+
+def relabel(folder):
+    labels = np.load(folder / "labels-00001.npy")
+    labels[2] = 3
+    np.save(folder / "labels-00001.npy", labels)
+
+
+DAMAGES = {
+    "images-00001.npy is missing; copy the folder again, or pack": lambda f: (f / "images-00001.npy").unlink(),
+    "labels-00001.npy is missing": lambda f: (f / "labels-00001.npy").unlink(),
+    "held-out-images-00000.npy has 247 bytes and should have 248": lambda f: (
+        f / "held-out-images-00000.npy"
+    ).write_bytes((f / "held-out-images-00000.npy").read_bytes()[:-1]),
+    "labels-00001.npy has the label 3, and 2 is the last class": relabel,
+    "images-00000.npy cannot be read as .npy (": lambda f: (f / "images-00000.npy").write_bytes(bytes(248)),
+    "manifest.json has format 2, and this version of cswf reads format 1; use cswf 0.1.0": lambda f: change(
+        f / "manifest.json", lambda d: d.update(format=2)
+    ),
+    "manifest.json is no manifest of packed images: it does not say its format": lambda f: (
+        f / "manifest.json"
+    ).write_text("{}"),
+    "manifest.json cannot be read (": lambda f: (f / "manifest.json").write_text('{"format": 1'),
+    "manifest.json is damaged (the file '../images-00000.npy' is not in the folder)": lambda f: change(
+        f / "manifest.json",
+        lambda d: d["splits"][0]["shards"][0]["images"].update(file="../images-00000.npy"),
+    ),
+    "is damaged (its splits have not 31 samples together)": lambda f: change(
+        f / "manifest.json", lambda d: d.update(samples=31)
+    ),
+    "is damaged (the shards of 'train' have not 22 samples together)": lambda f: change(
+        f / "manifest.json", lambda d: d["splits"][0].update(samples=22)
+    ),
+    "should have 5×2×4×3 bytes, row by row": lambda f: change(
+        f / "manifest.json", lambda d: d.update(shape=[2, 4, 3])
+    ),
+    "is damaged (there should be labels where there are classes": lambda f: change(
+        f / "manifest.json", lambda d: d.update(classes=[])
+    ),
+}
+
+
+@pytest.mark.parametrize("sentence", DAMAGES)
+def test_damage_is_one_sentence_with_the_file_when_a_folder_is_opened(tmp_path, sentence):
+    packed(tmp_path)
+    DAMAGES[sentence](tmp_path)
+    with pytest.raises(CswfError) as error:
+        PackedImages.open(tmp_path)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+    assert str(tmp_path) in str(error.value)
+
+
+def test_a_changed_byte_is_found_by_its_checksum(tmp_path):
+    manifest = packed(tmp_path)
+    content = bytearray((tmp_path / "images-00001.npy").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "images-00001.npy").write_bytes(content)
+    (sentence,) = find_damage(tmp_path, manifest)
+    assert re.search(r"images-00001.npy is not what was written: its checksum differs; copy", sentence)
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (Dataset(torch.zeros(2, 5), Space((2,))), "are not images"),
+        (Dataset(torch.rand(4, 5), Space((1, 2, 2)), bin_width=0.0), "not 8-bit grey levels"),
+        (Dataset(torch.full((4, 5), 0.001), Space((1, 2, 2)), bin_width=BIN), "not 8-bit grey levels"),
+        (Dataset(torch.full((4, 5), 3.0), Space((1, 2, 2)), bin_width=BIN), "not 8-bit grey levels"),
+        (
+            Dataset(torch.zeros(4, 5), Space((1, 2, 2)), Conditions(vectors=torch.zeros(1, 5)), bin_width=BIN),
+            "condition vectors",
+        ),
+    ],
+)
+def test_only_images_of_bytes_can_be_packed(data, complaint):
+    with pytest.raises(DataError, match=complaint):
+        LoadedImages.of(data)
