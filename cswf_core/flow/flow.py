@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import attrs
 import torch
@@ -28,12 +28,13 @@ from torch import Tensor
 from cswf_core.checks import calling, check_dataset
 from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock
+from cswf_core.flow.cuda import plan_for
+from cswf_core.flow.data import FlowData
 from cswf_core.flow.directions import DirectionSampler
-from cswf_core.flow.learning import DataCounts, Learner
+from cswf_core.flow.learning import DataCounts, Learner, Online
 from cswf_core.flow.memory import Budget, fitting
 from cswf_core.flow.particles import (
     Particles,
-    balanced,
     first_particles,
     fit_gaussian,
     mean_length,
@@ -42,16 +43,16 @@ from cswf_core.flow.particles import (
     refuse_in_strata,
     taking_part,
 )
-from cswf_core.flow.plan import ExactPlan, Move, Plan, StageSetup, Strata
+from cswf_core.flow.plan import Move, Plan, StageSetup, Strata
 from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.settings import Parts, Settings
+from cswf_core.flow.sharing import gathered, join
 from cswf_core.flow.stability import FIXED_FROM, SafeStep, Speeds, Step, overflow, refuse_runaway, safe_step
 from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
 from cswf_core.flow.start import Gaussian
 from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State  # what iterating yields
 from cswf_core.interfaces import Conditions, Dataset, Key, Owner, Stage
-from cswf_core.kernels import gpu
 from cswf_core.plugins import watching
 from cswf_core.ranks import Ranks
 
@@ -59,13 +60,6 @@ log = logging.getLogger("cswf")
 
 READ_EVERY = 64
 """Steps of a stage after which a GPU's numbers are read, to see whether the flow runs away."""
-
-
-class Online(Protocol):
-    """The part that makes a flow learn from data as they come; `cswf_core.online` has it."""
-
-    def begin(self, flow: Flow) -> Learner:
-        """Return the learner of a flow that has its particles; raise `RunError` if it cannot learn so."""
 
 
 class Flow:
@@ -110,37 +104,31 @@ class Flow:
         self.condition_length = parts.condition.length(data)
         """l."""
         with self.working():
-            self.balanced_data = balanced(data, parts.condition, self.settings.seed)
+            mine = FlowData(data, parts.condition, self.settings, self.device, self.ranks)
+            self._flow_data, all_x = mine, mine.everything()
             """The data that particles flow to."""
-            all_x = self._all_data()
             self.W = None if parts.coordinates is None else parts.coordinates.fit(data.space, all_x)
             """The coordinates w = W x that steps are taken in; None: the data's own."""
             self.gaussian: Gaussian | None = None
             """What particles begin as, if that is fitted to the data; None: noise, or `start`."""
             if self.settings.gaussian:
-                self.gaussian = fit_gaussian(self.balanced_data, parts, self.settings, all_x, self.W)
-            beginning = first_particles(
-                data, parts, self.settings, start, self.device, self.gaussian, self.ranks
-            )
+                self.gaussian = fit_gaussian(mine.all, parts, self.settings, all_x, self.W)
+            here = self.device, self.gaussian, self.ranks
+            beginning = first_particles(data, parts, self.settings, start, *here)
             self.particles, self._observed = beginning.particles, beginning.observation
             """Those of this rank, and what is seen of them."""
             self.conditions, self.observation = beginning.conditions, beginning.of_all
             """Y of all ranks' particles, on the CPU, and what is seen of them."""
-            self._data_share = self.ranks.share(len(self.balanced_data), self.device)
-            self._data_x = all_x if self._data_share.whole else all_x[:, self._data_share.cut].clone()
+            mine.settle(all_x)
+            like, amplifier = all_x[:, :0].clone(), parts.condition.amplifier
             del all_x
-            like, amplifier = self._data_x[:, :0].clone(), parts.condition.amplifier
             seen = self._observed
             free = FreePart.of(self.W, seen, data.space.dimension, like)
             self._in_stage = partial(StageCoordinates, data.space, seen, amplifier, like, W=self.W, free=free)
-            data_conditions = self.balanced_data.conditions.to(self.device, self.settings.dtype)
-            self._data_conditions = data_conditions.take(self._data_share.cut)
-        clouds = (self._data_x, self.particles.x)
-        self._typical_length = max(mean_length(x, self.W, self.ranks) for x in clouds)
-        M = self.particles.share.total
-        mine, sizes = self.conditions.to(self.device, self.settings.dtype), (M, len(self.balanced_data))
-        strata = parts.condition.strata(mine, data_conditions, sizes=sizes)
-        self.strata = None if strata is None else Strata.of(strata, self.particles.share, self._data_share)
+        self._typical_length = max(mean_length(x, self.W, self.ranks) for x in (mine.x, self.particles.x))
+        M, Y = self.particles.share.total, self.conditions.to(self.device, self.settings.dtype)
+        strata = parts.condition.strata(Y, mine.all_conditions, sizes=(M, len(mine.all)))
+        self.strata = None if strata is None else Strata.of(strata, self.particles.share, mine.share)
         """Groups that flow apart from each other; None: there are none."""
         if self.strata is not None:
             refuse_in_strata(parts, self.settings)
@@ -148,7 +136,7 @@ class Flow:
         refuse_idle_half(counted, M, self._planned, self.settings)
         self._learner = None if online is None else online.begin(self)
         if self._learner is not None:
-            self._data_x = self._data_x[:, :0].clone()  # counts take the place of the data
+            mine.forget()  # counts take the place of the data
         self._plan_of = plan if plan is not None else plan_for(self.settings, self.device)
         self.budget = self._make_budget()
         """How many directions are worked on at a time."""
@@ -210,28 +198,15 @@ class Flow:
 
     def _gathered(self, index: Tensor | None) -> Tensor:
         """Return some of the particles, or all: d×m, on the CPU; ranks other than 0 only send theirs."""
-        share, ranks = self.particles.share, self.ranks
-        seen, stretched = self._observed, self.parts.condition.amplifier != 1
-        own = share.own(None if index is None else index.to(self.device))
+        seen = self._observed
+        stretched = seen is not None and self.parts.condition.amplifier != 1
 
-        def gather(columns: Tensor) -> Tensor:
-            columns = ranks.gathered(columns)
-            if index is None or ranks.alone or not ranks.leads:
-                return columns
-            shares = ranks.shares(share.total, self.device)
-            here = [((index >= each.first) & (index < each.stop)).nonzero()[:, 0] for each in shares]
-            return torch.empty_like(columns).index_copy_(1, torch.cat(here).to(columns.device), columns)
+        def restored(x: Tensor) -> Tensor:
+            assert seen is not None
+            return seen.free(x) + seen.seen(self.originals())
 
         with self.working():
-            if seen is not None and stretched:
-                x = self.particles.x
-                x = seen.free(x) + seen.seen(self.originals())
-                x = gather(x if own is None else x[:, own])
-            elif isinstance(own, Tensor):
-                x = self.particles.some(own, gather)
-            else:
-                x = gather(self.particles.x)
-        return x.detach().clone().cpu()
+            return gathered(self.particles, index, self.ranks, restored if stretched else None)
 
     def offline_samples(self) -> Dataset:
         """Return the particles that were carried along without taking part in F_p, as they are now."""
@@ -244,13 +219,13 @@ class Flow:
 
     def originals(self) -> Tensor:
         """Return the samples of which this rank's particles see a part, on the flow's device: d×n."""
-        own = self.particles
-        with self.working():
-            return originals(self.data, self.settings, own.conditions, self._data_x, own.share.first)
+        own, like = self.particles, self._flow_data.x
+        return originals(self.data, self.settings, own.conditions, like, own.share.first)
 
-    def _all_data(self) -> Tensor:
-        """Return the data of all ranks on the flow's device: d×N."""
-        return self.balanced_data.x.to(self.device, self.settings.dtype).contiguous()
+    @property
+    def balanced_data(self) -> Dataset:
+        """The data that particles flow to, as the condition wants them; those of all ranks, on the CPU."""
+        return self._flow_data.all
 
     def _evolve(self) -> Iterator[State]:
         """Go through the stages from where the flow is, yielding its state after every step."""
@@ -385,7 +360,7 @@ class Flow:
         with self.working():
             self.conditions = snapshot.conditions.to(torch.device("cpu"), self.settings.dtype)
             own = self.conditions.take(share.cut).to(self.device, self.settings.dtype)
-            x = snapshot.x.to(self._data_x, copy=True).contiguous()
+            x = snapshot.x.to(self._flow_data.x, copy=True).contiguous()
             self.particles = Particles(x, own, self.settings.clip, share)
         self._at = attrs.evolve(snapshot.position, distances=list(snapshot.position.distances))
         for stage in [s for s in self._arriving if (s, 0) < (self._at.stage, self._at.step)]:
@@ -454,42 +429,25 @@ class Flow:
     def _take_in(self, new: Dataset) -> None:
         """Join data that have been admitted to the others."""
         self.learner.take_in(new)
-        self.data = self.balanced_data = self.data.joined(new)
+        self.data = self._flow_data.all = self.data.joined(new)
 
     def _insert(self, new: Dataset) -> None:
         """Take in data that have been admitted, and the particles that come with them."""
         self._take_in(new)
         with self.working():
-            x, conditions = self.learner.new_particles(new, self._data_x)
-            self._join(x, Conditions.joined([self.conditions, conditions]))
+            x, conditions = self.learner.new_particles(new, self._flow_data.x)
+            self.conditions = Conditions.joined([self.conditions, conditions])
+            join(self.particles, x, self.conditions, self.ranks)
             self._speeds = Speeds()  # steps become longer again
             self.budget = self._make_budget()
             if self._plan is not None:
                 self._plan = self._make_plan(self._plan.setup.sampler)
 
-    def _join(self, x: Tensor, conditions: Conditions) -> None:
-        """Let particles x (d×m) in behind all others; `conditions` are those of all then.
-
-        With several ranks the last has them first; then particles are shared out anew.
-        """
-        ranks, M = self.ranks, self.particles.share.total
-        before = ranks.shares(M, self.device)
-        before[-1] = attrs.evolve(before[-1], stop=M + x.shape[1])
-        after = ranks.shares(M + x.shape[1], self.device)
-        share = after[ranks.rank]
-        last = ranks.rank == ranks.size - 1
-        own = conditions.take(share.cut).to(self.device, self.settings.dtype)
-        self.particles.join(x if last else x[:, :0], own, share)
-        if not ranks.alone:
-            self.particles.reshare(lambda part: ranks.reshared(part, before, after), own, share)
-        self.conditions = conditions
-
     def sampler(self, stage: Stage) -> DirectionSampler:
         """Return what draws a stage's directions, in coordinates of its own."""
         coordinates = self._in_stage(upsampling=stage.upsampling)
-        all_data = (lambda: self._data_x) if self._data_share.whole else self._all_data
-        like = self._data_x[:, :0]
-        return DirectionSampler.of_stage(stage, coordinates, self.parts, self.condition_length, all_data, like)
+        mine, length = self._flow_data, self.condition_length
+        return DirectionSampler.of_stage(stage, coordinates, self.parts, length, mine.everything, mine.x[:, :0])
 
     def sampler_of_round(self, index: int) -> DirectionSampler:
         """Return what draws the directions of a round's stage, by its number."""
@@ -508,14 +466,14 @@ class Flow:
             settings=self.settings,
             particles=self.particles,
             data=self.balanced_data,
-            data_x=self._data_x,
-            conditions=self._data_conditions,
+            data_x=self._flow_data.x,
+            conditions=self._flow_data.conditions,
             sampler=sampler,
             cdf=self.parts.cdf,
             strata=self.strata,
             budget=self.budget,
             particle_conditions=self.conditions,
-            data_share=self._data_share,
+            data_share=self._flow_data.share,
             ranks=self.ranks,
             adaptive=self.parts.schedule.adaptive,
             counts=counts,
@@ -524,9 +482,8 @@ class Flow:
 
     def _make_budget(self) -> Budget:
         """Return how many directions are worked on at a time."""
-        data = 0 if self.learns else self._data_share.total
-        samples = self.particles.share.total + data
-        return Budget(self.device, samples, self._data_x.element_size())
+        samples = self.particles.share.total + (0 if self.learns else self._flow_data.share.total)
+        return Budget(self.device, samples, self._flow_data.x.element_size())
 
     @property
     def products(self) -> str:
@@ -542,12 +499,3 @@ class Flow:
         here = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
         with fitting(self.device, self.data.space.dimension, M, len(self.data), remedy), here:
             yield
-
-
-def plan_for(settings: Settings, device: torch.device) -> type[Plan]:
-    """Return the plan in half precision if that is wanted and can be had; float64 stays what it is."""
-    if not (settings.half and settings.dtype == torch.float32 and gpu.usable(device)):
-        return ExactPlan
-    from cswf_core.flow.cuda.plan import HalfPlan  # needs Triton
-
-    return HalfPlan

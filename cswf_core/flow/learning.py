@@ -51,3 +51,10 @@ class Learner(Protocol):
 
     def new_particles(self, new: Dataset, like: Tensor) -> tuple[Tensor, Conditions]:
         """Return X₀ (d×m) and Y₀ of the particles that come with new data, which have been taken in."""
+
+
+class Online(Protocol):
+    """The part that makes a flow learn from data as they come; `cswf_core.online` has it."""
+
+    def begin(self, flow: Any) -> Learner:
+        """Return the learner of a `Flow` that has its particles; raise `RunError` if it cannot learn so."""

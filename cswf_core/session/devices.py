@@ -172,16 +172,16 @@ def _silent() -> Iterator[None]:
     """Hide what libraries print by themselves, without Python."""
     sys.stdout.flush()
     sys.stderr.flush()
-    kept = [os.dup(number) for number in (1, 2)]
+    before = [os.dup(number) for number in (1, 2)]
     nothing = os.open(os.devnull, os.O_WRONLY)
     try:
         for number in (1, 2):
             os.dup2(nothing, number)
         yield
     finally:
-        for number, before in zip((1, 2), kept, strict=True):
-            os.dup2(before, number)
-            os.close(before)
+        for number, output in zip((1, 2), before, strict=True):
+            os.dup2(output, number)
+            os.close(output)
         os.close(nothing)
 
 

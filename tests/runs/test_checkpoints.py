@@ -101,8 +101,10 @@ def test_without_a_manifest_the_files_are_looked_at(folder, text):
 
 
 def test_another_format_is_refused_with_both_versions(folder, monkeypatch):
-    monkeypatch.setattr(checkpoints, "FORMAT", 2)
-    with pytest.raises(OtherFormatError, match="has format 1, and this version of cswf reads format 2: go on"):
+    monkeypatch.setattr(checkpoints, "FORMAT", 3)
+    with pytest.raises(
+        OtherFormatError, match=r"has format 1, and this version .* reads formats 3 and 2: go on"
+    ):
         newest(folder)
 
 
