@@ -152,4 +152,5 @@ class _Fitted(ProjectionSampler):
         if self.side is None:
             return filters
         square = filters.view(len(filters), space.shape[0], self.side, self.side)
-        return embed(square, space, self.dilation, draw)
+        placed = embed(square, space, self.dilation, draw)
+        return placed.dense() if isinstance(placed, Projection) else placed

@@ -12,9 +12,10 @@ from cswf_core.flow.directions import Directions
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.settings import Settings
 from cswf_core.flow.transport import Fits, Place
-from cswf_core.interfaces import Conditions, Rows
-from cswf_core.kernels.blocks import TILE, Blocks, Places, padded
-from cswf_core.kernels.gpu import products
+from cswf_core.interfaces import Conditions, PatchProjection, Rows
+from cswf_core.kernels.blocks import TILE, padded
+from cswf_core.kernels.boxes import Boxes, Strips
+from cswf_core.kernels.gpu import boxes, products
 
 MOST_TILES = 65535
 """Tiles of samples that a grid of programs can have."""
@@ -42,7 +43,7 @@ class HalfCloud:
 class Slab:
     """Directions whose products are taken at once."""
 
-    directions: Blocks
+    directions: Boxes
     place: Place
     """Which of the step's directions they are."""
     theta_y: Tensor | None
@@ -57,20 +58,35 @@ class Slab:
     """The data's distributions along the directions, once they are there."""
 
 
-def slabs_of(theta: Directions, places: Places | None, most: int) -> list[Slab]:
-    """Turn a batch of directions into slabs of at most `most`."""
-    directions = products.arrange(theta.projection.dense(), theta.scale, places)
-    whole = attrs.evolve(theta.place, order=directions.order)
+def slabs_of(theta: Directions, places: Strips | None, most: int, into: list[Slab] | None = None) -> list[Slab]:
+    """Turn a batch of directions into slabs of at most `most`; `into` are slabs whose memory may be used."""
+    source = source_of(theta)
+    where = Strips.unsorted(source.shape[1], source.values.device) if places is None else places
+    order = boxes.sorting(source, where)
+    whole = attrs.evolve(theta.place, order=order)
     parts = [theta.theta_y, theta.noise]
-    if directions.order is not None:
-        parts = [None if part is None else part[directions.order] for part in parts]
+    if order is not None:
+        parts = [None if part is None else part[order] for part in parts]
     slabs = []
-    for first in range(0, directions.shape[0], most):
-        rows = slice(first, min(first + most, directions.shape[0]))
+    for number, first in enumerate(range(0, theta.count, most)):
+        rows = slice(first, min(first + most, theta.count))
         theta_y, noise = (None if part is None else part[rows] for part in parts)
-        slab = directions.part(rows)
+        mine = torch.arange(first, rows.stop, device=source.values.device) if order is None else order[rows]
+        old = into[number].directions if into is not None and number < len(into) else None
+        slab = boxes.packed(source, mine, where, old)
         slabs.append(Slab(slab, whole.rows(rows), theta_y, theta.condition, theta.check, noise))
     return slabs
+
+
+def source_of(theta: Directions) -> boxes.Source:
+    """Return directions as the kernels read them: filters with a place as they are, others as a matrix."""
+    projection = theta.projection
+    if isinstance(projection, PatchProjection):
+        filters, shape = projection.filters, projection.space.shape
+        return boxes.Source.of_filters(
+            filters, projection.row, projection.column, projection.dilation, shape, theta.scale
+        )
+    return boxes.Source.of_matrix(projection.dense(), theta.scale)
 
 
 def project(slab: Slab, cloud: HalfCloud, noise: Tensor | None) -> tuple[Rows, Tensor]:
@@ -98,7 +114,7 @@ def project(slab: Slab, cloud: HalfCloud, noise: Tensor | None) -> tuple[Rows, T
 
 
 def halved(
-    z: Tensor, places: Places | None, conditions: Conditions, groups: tuple[Tensor, Conditions] | None
+    z: Tensor, places: Strips | None, conditions: Conditions, groups: tuple[Tensor, Conditions] | None
 ) -> HalfCloud:
     """Return samples z (d×n) in half precision, their coordinates in the order of `places`."""
     d, n = z.shape
@@ -118,8 +134,7 @@ def refuse_too_many(samples: int, settings: Settings) -> None:
 
 def packing(theta: Directions) -> tuple[float, float]:
     """Return the bytes of bringing directions into half precision: read in float32, written in float16."""
-    H, d = theta.projection.shape
-    return 6.0 * H * d, 0.0
+    return 6.0 * theta.numbers, 0.0
 
 
 def work(slab: Slab, samples: int, coordinate: int) -> tuple[float, float]:
@@ -129,6 +144,11 @@ def work(slab: Slab, samples: int, coordinate: int) -> tuple[float, float]:
     """
     H, d = slab.directions.shape
     return float(2 * H * (d + samples) + coordinate * d * samples), slab.directions.flops(samples)
+
+
+def back_work(slab: Slab, samples: int, coordinate: int) -> tuple[float, float]:
+    """Return the same of a back-projection, which has boxes of its own."""
+    return work(slab, samples, coordinate)[0], slab.directions.back_flops(samples)
 
 
 def moving(particles: Particles, by_update: bool) -> tuple[float, float]:

@@ -15,12 +15,12 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.flow.block_projection import places
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.cuda.graph import StepGraph, overwrite, recorded
 from cswf_core.flow.cuda.layout import (
     HalfCloud,
     Slab,
+    back_work,
     halved,
     moving,
     packing,
@@ -34,8 +34,9 @@ from cswf_core.flow.memory import SHARE
 from cswf_core.flow.plan import Move, Plan, StageSetup
 from cswf_core.flow.transport import CDFTransport, Fits, StepTables, Transport
 from cswf_core.interfaces import Conditions
-from cswf_core.kernels.blocks import TILE, Places, padded
-from cswf_core.kernels.gpu import products
+from cswf_core.kernels.blocks import TILE, padded
+from cswf_core.kernels.boxes import Strips, side_of
+from cswf_core.kernels.gpu import boxes, products
 from cswf_core.kernels.memory import is_out_of_memory, total_memory
 
 SORTED_BELOW = 0.9
@@ -56,7 +57,7 @@ class HalfPlan(Plan):
     def __init__(self, setup: StageSetup) -> None:
         super().__init__(setup)
         setup.sampler.coordinates.use_tf32(setup.data_x)
-        self._places: Places | None = None
+        self._places: Strips | None = None
         """The order of coordinates that directions are sorted by; None: they are not sorted."""
         self._sorted: bool | None = None
         """Whether directions are sorted by where they look; None until the stage's first are there."""
@@ -136,8 +137,8 @@ class HalfPlan(Plan):
         half, clock = self.fitted_half(step), Clock()
         self._tried.add(half)
 
-        def prepare() -> list[Slab]:
-            return self._prepared(step + 1, clock, check=False)
+        def prepare(into: list[Slab] | None) -> list[Slab]:
+            return self._prepared(step + 1, clock, check=False, into=into)
 
         def move(slabs: list[Slab]) -> tuple[Tensor, ...]:
             return self._moved(slabs, self.transport(step, clock))
@@ -190,8 +191,11 @@ class HalfPlan(Plan):
             self._slabs = []  # those of the last step may take much memory
             self._slabs, self._key = self._prepared(key, clock, check=check), key
 
-    def _prepared(self, key: int, clock: Clock, *, check: bool) -> list[Slab]:
-        """Draw the directions of the step `key` and, where fits are small, fit F_q along them."""
+    def _prepared(self, key: int, clock: Clock, *, check: bool, into: list[Slab] | None = None) -> list[Slab]:
+        """Draw the directions of the step `key` and, where fits are small, fit F_q along them.
+
+        `into` are slabs of another step whose memory may be written over.
+        """
         if key in self._sets:
             return self._sets[key]
         slabs: list[Slab] = []
@@ -200,7 +204,8 @@ class HalfPlan(Plan):
                 if self._mine is None:
                     self._place(theta.projection.dense())
                 noise = theta.noise_widths(self.setup.sampler.coordinates, self.setup.data.bin_width)
-                slabs += slabs_of(attrs.evolve(theta, noise=noise), self._places, self._most)
+                free = None if into is None else into[len(slabs) :]
+                slabs += slabs_of(attrs.evolve(theta, noise=noise), self._places, self._most, free)
         if self.setup.cdf.compact or self.setup.counts is not None:
             by_cdf = CDFTransport(self.setup.cdf, self.setup.strata, clock, check, self.samples(key))
             for slab in slabs:
@@ -212,9 +217,10 @@ class HalfPlan(Plan):
     def _place(self, theta: Tensor) -> None:
         """Decide on an order of coordinates, from a stage's first directions, and bring the data there."""
         setup = self.setup
-        where = places(setup.sampler.coordinates.space, theta.device)
+        space, H = setup.sampler.coordinates.space, setup.sampler.stage.directions
+        where = Strips.of(space.shape, H, side_of(theta, space.shape), theta.device) if space.is_image else None
         if self._sorted is None:
-            self._sorted = where is not None and products.arrange(theta, None, where).share() <= SORTED_BELOW
+            self._sorted = where is not None and self._share(theta, where) <= SORTED_BELOW
         self._places = where if self._sorted else None
         if setup.counts is None:
             middle = setup.data_x + setup.data.bin_width / 2 if setup.data.bin_width else setup.data_x
@@ -222,6 +228,10 @@ class HalfPlan(Plan):
             self._data = attrs.evolve(data, noise=self.mean_condition_noise())
         self._mine = self._cloud(setup.particles.cloud.z, setup.particles.conditions)
         self._stale = setup.particles.sum is not None  # a flow may come back in the middle of a stage
+
+    def _share(self, theta: Tensor, where: Strips) -> float:
+        source = boxes.Source.of_matrix(theta, None)
+        return boxes.packed(source, boxes.sorting(source, where), where).share()
 
     def _cloud(self, z: Tensor, conditions: Conditions) -> HalfCloud:
         return halved(z, self._places, conditions, self.setup.sampler.groups(conditions))
@@ -264,12 +274,12 @@ class HalfPlan(Plan):
             if number + 1 < len(slabs):
                 if self._sums is None:
                     self._sums = torch.empty(len(mine.z), mine.z.shape[1], device=mine.z.device)
-                with clock.part("back-project", partial(work, slab, M, 8 if number else 4)):
+                with clock.part("back-project", partial(back_work, slab, M, 8 if number else 4)):
                     products.back_project(slab.directions, values, self._sums, add=number > 0)
                 continue
             half, sums = mine.z if self._direct else None, self._sums if number else None
             moved = 8 + (2 if self._direct else 0) + (4 if number else 0)
-            with clock.part("back-project", partial(work, slab, M, moved)):
+            with clock.part("back-project", partial(back_work, slab, M, moved)):
                 self._begun = True
                 products.move(slab.directions, values, sums, moving_part, self._factor, self._places, half)
         return squares / (M * self.setup.sampler.stage.directions)
