@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 
@@ -14,7 +15,18 @@ from torch import Tensor
 from cswf_core.interfaces import Draw, PatchProjection, Projection, Space
 from cswf_core.kernels.patches import around, embedded, unit
 
-__all__ = ["around", "counts", "covers", "embed", "embed_at", "faded", "inverse_root", "unit", "window"]
+__all__ = [
+    "around",
+    "counts",
+    "covers",
+    "embed",
+    "embed_at",
+    "faded",
+    "inverse_root",
+    "joined",
+    "unit",
+    "window",
+]
 
 
 @lru_cache
@@ -89,3 +101,18 @@ def embed_at(filters: Tensor, space: Space, dilation: int, row: Tensor, column: 
     if filters.is_cuda:
         return PatchProjection(filters, space, dilation, row, column)
     return embedded(filters, space.shape, dilation, row, column)
+
+
+def joined(parts: Sequence[Tensor | Projection]) -> Tensor | Projection:
+    """Put directions one after the other: filters of one size as such, others as a matrix."""
+    patches = [part for part in parts if isinstance(part, PatchProjection)]
+    if patches and len(patches) == len(parts):
+        first = patches[0]
+        if all(
+            p.filters.shape[1:] == first.filters.shape[1:] and p.dilation == first.dilation for p in patches
+        ):
+            filters, row, column = (
+                torch.cat([getattr(part, name) for part in patches]) for name in ("filters", "row", "column")
+            )
+            return PatchProjection(filters, first.space, first.dilation, row, column)
+    return torch.cat([part.dense() if isinstance(part, Projection) else part for part in parts])

@@ -64,7 +64,7 @@ def kernels():
             stages = products.SUMS if not (adds or moves) else products.BACK
             yield products._back_project, {**back, **goes, **halves, **sizes}, {**TILES, **forms}, stages
     found = {"low": REAL, "high": REAL, "ends": REAL, "H": "i32", "columns": "i32"}
-    yield products._ends, found, {"BLOCK_H": 32, "BLOCK_C": 32}
+    yield products._ends, found, {"BLOCK_H": 32, "BLOCK_C": 128}
     yield from packing_kernels()
     for flag in (False, True):
         shape = {"d": "i32", "n": "i32"}

@@ -16,6 +16,8 @@ from cswf_core.kernels.rows import STRIDES, Counted, Rows, outermost
 
 MOST_AT_ONCE = 4096
 """Values that a program works on at a time."""
+LOOKED_UP_AT_ONCE = 2048
+"""The same where they are looked up, which takes more registers."""
 WARPS = 8
 COLUMNS, ROWS = (tl.constexpr(step) for step in STRIDES)
 
@@ -266,7 +268,7 @@ def _transport(
 
 def _launch(
     rows: Rows, bins: int, *, below_p=None, q: Counted | None = None, sizes=(0, 0), table=None, out=None,
-    squares=None, tail=0.0, counts=False, composes=False, looks_up=False,
+    squares=None, tail=0.0, counts=False, composes=False, looks_up=False, at_once=MOST_AT_ONCE,
 ) -> None:  # fmt: skip
     """Start one program per row; whatever a form of the kernel does not use points to the values."""
     H, n = rows.values.shape
@@ -285,7 +287,7 @@ def _launch(
         pairs, nothing if out is None else out, 0 if out is None else out.stride(0),
         nothing if squares is None else squares, outermost(tail, sizes[0]),
         counts, composes, looks_up, tail > 0, grouped, noisy, bins, bins.bit_length(),
-        max(256, min(MOST_AT_ONCE, triton.next_power_of_2(n))), WARPS * 32, nothing.is_cuda, num_warps=WARPS,
+        max(256, min(at_once, triton.next_power_of_2(n))), WARPS * 32, nothing.is_cuda, num_warps=WARPS,
     )  # fmt: skip
 
 
@@ -312,7 +314,15 @@ def composed(p: Counted, q: Counted, tail: float = 0.0) -> Tensor:
 def looked_up(rows: Rows, table: Tensor, out: Tensor) -> Tensor:
     """Write δ = T(p) − p to `out`, which may be the values themselves; return the sum of δ² of each row."""
     squares = torch.empty(rows.values.shape[0], dtype=torch.float32, device=out.device)
-    _launch(rows, table.shape[1] - 1, table=table, out=out, squares=squares, looks_up=True)
+    _launch(
+        rows,
+        table.shape[1] - 1,
+        table=table,
+        out=out,
+        squares=squares,
+        looks_up=True,
+        at_once=LOOKED_UP_AT_ONCE,
+    )
     return squares
 
 
@@ -324,6 +334,6 @@ def displaced(rows: Rows, q: Counted, tail: float = 0.0) -> Tensor:
     squares = torch.empty(H, dtype=torch.float32, device=device)
     _launch(
         rows, bins, q=q, sizes=(n, q.count), table=table, out=rows.values, squares=squares,
-        tail=tail, counts=True, composes=True, looks_up=True,
+        tail=tail, counts=True, composes=True, looks_up=True, at_once=LOOKED_UP_AT_ONCE,
     )  # fmt: skip
     return squares

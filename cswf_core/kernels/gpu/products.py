@@ -153,7 +153,7 @@ def project(directions: Boxes, z: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
         low, high, H, side.starts.shape[1], TILE, TILE, num_warps=4, num_stages=AHEAD,
     )  # fmt: skip
     ends = torch.empty(2, H, device=z.device)
-    _ends[(triton.cdiv(H, 32),)](low, high, ends, H, grid[1], 32, 32)
+    _ends[(triton.cdiv(H, 32),)](low, high, ends, H, grid[1], 32, 128, num_warps=8)
     return ends[0], ends[1]
 
 
