@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import prod
 
 import attrs
 import torch
@@ -14,7 +15,7 @@ from cswf_core.flow.memory import batches
 from cswf_core.flow.settings import Parts
 from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates, stretched
 from cswf_core.flow.transport import Place
-from cswf_core.interfaces import Conditions, DenseProjection, Key, Projection, Stage
+from cswf_core.interfaces import Conditions, DenseProjection, Key, PatchProjection, Projection, Stage
 from cswf_core.kernels.blocks import arrange
 from cswf_core.kernels.columns import columnwise, groups
 
@@ -47,6 +48,21 @@ class Directions:
     def count(self) -> int:
         """T."""
         return self.projection.shape[0]
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers were drawn and written for them: T·d_k, or those of small filters."""
+        return (
+            self._values.numel()
+            if isinstance(self.projection, PatchProjection)
+            else prod(self.projection.shape)
+        )
+
+    @property
+    def _values(self) -> Tensor:
+        """Numbers of the directions: filters where there are such, else the dense matrix."""
+        whole = self.projection
+        return whole.filters if isinstance(whole, PatchProjection) else whole.dense()
 
     def rows(self, cut: slice) -> Directions:
         """Return some of the directions."""
@@ -106,7 +122,7 @@ class Directions:
         stretches = coordinates.observation is not None and coordinates.amplifier != 1
         if coordinates.W is None and (both or not stretches):
             if both or self.length is None:
-                return self.projection.dense().new_full((self.count,), width)
+                return self._values.new_full((self.count,), width)
             return width * self.length[:, 0]
         t = self.projection.dense().T
         pixels = stretched(coordinates.of_pixels(t), coordinates.observation, coordinates.amplifier)

@@ -182,7 +182,7 @@ class Plan(abc.ABC):
         theta: Directions | None = None
 
         def written() -> tuple[float, float]:
-            return (0.0 if theta is None else float(math.prod(theta.projection.shape) * size)), 0.0
+            return (0.0 if theta is None else float(theta.numbers * size)), 0.0
 
         while True:
             with clock.part("draw", written):

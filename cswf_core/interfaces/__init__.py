@@ -10,7 +10,12 @@ from cswf_core.interfaces.observation import Masked, Observation
 from cswf_core.interfaces.observer import Observer
 from cswf_core.interfaces.owner import Owner
 from cswf_core.interfaces.parameter import Written, parameter
-from cswf_core.interfaces.projection import DenseProjection, Projection, ProjectionSampler
+from cswf_core.interfaces.projection import (
+    DenseProjection,
+    PatchProjection,
+    Projection,
+    ProjectionSampler,
+)
 from cswf_core.interfaces.schedule import Schedule, Stage, Upsampling
 from cswf_core.interfaces.space import Space
 from cswf_core.interfaces.stored import Dequantise, StoredImages
@@ -37,6 +42,7 @@ __all__ = [
     "Observer",
     "Owner",
     "Part",
+    "PatchProjection",
     "Projection",
     "ProjectionSampler",
     "Result",

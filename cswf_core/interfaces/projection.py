@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -12,6 +13,7 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces.draw import Draw
 from cswf_core.interfaces.space import Space
+from cswf_core.kernels.patches import embedded
 
 
 class Projection(abc.ABC):
@@ -57,6 +59,34 @@ class DenseProjection(Projection):
     def dense(self) -> Tensor:
         """θ."""
         return self.theta
+
+
+class PatchProjection(DenseProjection):
+    """Small filters somewhere on a grid: directions whose matrix is made only if somebody asks for it.
+
+    On CUDA, in half precision, they are packed for products straight from the filters.
+    """
+
+    def __init__(self, filters: Tensor, space: Space, dilation: int, row: Tensor, column: Tensor) -> None:
+        """`filters` (H×C×S×S) of any length stand around rows and columns (H each), pixels `dilation` apart.
+
+        What falls outside the grid is cut off, and the rest scaled to unit length.
+        """
+        self.filters = filters
+        self.space = space
+        self.dilation = dilation
+        self.row = row
+        self.column = column
+
+    @cached_property
+    def theta(self) -> Tensor:  # type: ignore[override]
+        """The directions as rows: H×d."""
+        return embedded(self.filters, self.space.shape, self.dilation, self.row, self.column)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(H, d)."""
+        return self.filters.shape[0], self.space.dimension
 
 
 class ProjectionSampler(abc.ABC):

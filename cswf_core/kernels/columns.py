@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from torch import Tensor
 
-WIDTH = {"cpu": 256, "cuda": 1024}
+WIDTH = {"cpu": 256, "cuda": 4096}
 """Columns of a group, by the type of device."""
 
 

@@ -22,7 +22,7 @@ def counted(rows: Rows, bins: int) -> Tensor:
     if gpu.usable(rows.values.device) and rows.low.dtype == torch.float32:
         from cswf_core.kernels.gpu import histogram
 
-        below: Tensor = histogram.counted(rows, bins)
+        below: Tensor = histogram.counted(rows if rows.places is None else rows.written(), bins)
         return below
     H, _ = rows.values.shape
     # Clamped as whole numbers: then even NaN has a bin, and the flow lives to say what went wrong.

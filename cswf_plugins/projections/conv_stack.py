@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Draw, ProjectionSampler, Space, parameter
+from cswf_core.interfaces import Draw, Projection, ProjectionSampler, Space, parameter
 from cswf_plugins.projections.patches import around, covers, embed, embed_at, faded
 
 POWER = 0.5
@@ -81,7 +81,7 @@ class ConvStack(ProjectionSampler):
         if self.width is None and self.units != UNITS:
             raise ValueError("units belongs to networks, which are drawn only with a width, as in width: 20")
 
-    def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
+    def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
         """Return filters of unit length on random patches: count × C·H·W."""
         channels, rows, columns = space.grid("projection 'conv-stack'")
         if self.covering == "whole" and covers(self.patch, rows, columns):
@@ -102,7 +102,7 @@ class ConvStack(ProjectionSampler):
         del space
         return 1 if self.width is None else self.units
 
-    def _of_networks(self, width: int, space: Space, count: int, draw: Draw) -> Tensor:
+    def _of_networks(self, width: int, space: Space, count: int, draw: Draw) -> Tensor | Projection:
         """Return gradients of `count` units, `units` of each network and fewer of the last: count × C·H·W."""
         channels, rows, columns = space.shape
         outputs = width * rows * columns

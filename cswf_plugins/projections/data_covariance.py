@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Draw, ProjectionSampler, Space, parameter
+from cswf_core.interfaces import Draw, Projection, ProjectionSampler, Space, parameter
 from cswf_plugins.projections.patches import covers, embed, inverse_root, unit
 
 PATCHES = 200_000
@@ -41,7 +41,7 @@ class DataCovariance(ProjectionSampler):
     tempered = True
     sees_data = True
 
-    def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
+    def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
         """Refuse: filters are known once the data have been seen, by what `fitted` returns."""
         del space, count, draw
         raise DataError("projection 'data-covariance' needs to see the data first: call fitted(space, z)")
@@ -69,7 +69,7 @@ class _Fitted(ProjectionSampler):
 
     tempered = True
 
-    def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
+    def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
         """Return filters of unit length: count × C·H·W."""
         filters = draw.normal(count, self.root.shape[1]) @ self.root.T
         if self.side is None:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Draw, Key, Projection, ProjectionSampler, Space, parameter
-from cswf_plugins.projections.patches import counts, covers, embed, faded, inverse_root, unit
+from cswf_plugins.projections.patches import counts, covers, embed, faded, inverse_root, joined, unit
 
 PIECES = 50_000
 """Pieces that are cut out for a stage, at most: its filters, and what their covariance is taken from."""
@@ -131,24 +131,23 @@ class _Fitted(ProjectionSampler):
         """Whether the other sampler's directions are uneven."""
         return self.of.tempered
 
-    def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
+    def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
         """Return filters of unit length, those of the data first: count × C·H·W."""
         own, others = counts((self.share, 1 - self.share), count)
-        parts = []
+        parts: list[Tensor | Projection] = []
         if own:
             level = draw.uniform(own).to(self.edges)
             chosen = torch.searchsorted(self.edges, level).clamp_max(len(self.edges) - 1)
             parts.append(self._placed(self.filters[chosen], space, draw))
         if others:
-            inner = self.of.sample(space, others, draw)
-            parts.append(inner.dense() if isinstance(inner, Projection) else inner)
-        return torch.cat(parts)
+            parts.append(self.of.sample(space, others, draw))
+        return joined(parts)
 
     def together(self, space: Space) -> int:
         """As many as the other sampler."""
         return self.of.together(space)
 
-    def _placed(self, filters: Tensor, space: Space, draw: Draw) -> Tensor:
+    def _placed(self, filters: Tensor, space: Space, draw: Draw) -> Tensor | Projection:
         if self.side is None:
             return filters
         square = filters.view(len(filters), space.shape[0], self.side, self.side)

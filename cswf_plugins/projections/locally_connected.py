@@ -16,7 +16,7 @@ from typing import Literal
 import attrs
 from torch import Tensor
 
-from cswf_core.interfaces import Draw, ProjectionSampler, Space, parameter
+from cswf_core.interfaces import Draw, Projection, ProjectionSampler, Space, parameter
 from cswf_plugins.projections.patches import covers, embed
 
 
@@ -31,7 +31,7 @@ class LocallyConnected(ProjectionSampler):
         default="whole",
     )
 
-    def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
+    def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
         """Return filters of unit length on random patches: count × C·H·W."""
         channels, height, width = space.grid("projection 'locally-connected'")
         if self.covering == "whole" and covers(self.patch, height, width):

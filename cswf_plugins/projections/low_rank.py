@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Draw, ProjectionSampler, Space, parameter
+from cswf_core.interfaces import Draw, Projection, ProjectionSampler, Space, parameter
 from cswf_plugins.projections.patches import counts, covers, embed, faded, unit
 
 FAMILIES = ("plane", "separable", "oriented", "dense")
@@ -69,7 +69,7 @@ class LowRank(ProjectionSampler):
         """The shares of the families, as they are written."""
         return tuple(getattr(self, family) for family in FAMILIES)
 
-    def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
+    def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
         """Return filters of unit length, the families one after the other: count × C·H·W."""
         channels, rows, columns = space.grid("projection 'low-rank'")
         whole = covers(self.patch, rows, columns)

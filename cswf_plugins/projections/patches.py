@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 
@@ -11,7 +12,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cswf_core.interfaces import Draw, Space
+from cswf_core.interfaces import Draw, PatchProjection, Projection, Space
+from cswf_core.kernels.patches import around, embedded, unit
+
+__all__ = [
+    "around",
+    "counts",
+    "covers",
+    "embed",
+    "embed_at",
+    "faded",
+    "inverse_root",
+    "joined",
+    "unit",
+    "window",
+]
 
 
 @lru_cache
@@ -66,7 +81,7 @@ def covers(patch: int, height: int, width: int) -> bool:
     return patch >= height and patch >= width
 
 
-def embed(filters: Tensor, space: Space, dilation: int, draw: Draw) -> Tensor:
+def embed(filters: Tensor, space: Space, dilation: int, draw: Draw) -> Tensor | Projection:
     """Put each filter (count×C×S×S) somewhere on the grid: unit directions, count × C·H·W.
 
     The centre is uniform over all pixels; what falls outside is cut off, and the rest scaled to unit length.
@@ -78,32 +93,26 @@ def embed(filters: Tensor, space: Space, dilation: int, draw: Draw) -> Tensor:
     return embed_at(filters, space, dilation, row, column)
 
 
-def embed_at(filters: Tensor, space: Space, dilation: int, row: Tensor, column: Tensor) -> Tensor:
-    """Put each filter (count×C×S×S) around a row and a column (count each): unit directions, count × C·H·W."""
-    count, channels, side, _ = filters.shape
-    _, height, width = space.shape
-    rows, rows_inside = around(row, side, dilation, height)
-    columns, columns_inside = around(column, side, dilation, width)
-    inside = rows_inside[:, :, None] & columns_inside[:, None, :]
-    pixel = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None, :]
-    plane = torch.arange(channels, device=filters.device)[:, None, None] * (height * width)
-    place = (pixel[:, None] + plane).reshape(count, -1)
-    value = (filters * inside[:, None]).reshape(count, -1)
-    # Pixels that were cut off are clamped to the border and add zeros there, in any order.
-    theta = torch.zeros(count, space.dimension, dtype=filters.dtype, device=filters.device)
-    return unit(theta.scatter_add_(1, place, value))
+def embed_at(filters: Tensor, space: Space, dilation: int, row: Tensor, column: Tensor) -> Tensor | Projection:
+    """Put each filter (count×C×S×S) around a row and a column (count each): unit directions, count × C·H·W.
 
-
-def around(centre: Tensor, side: int, dilation: int, length: int) -> tuple[Tensor, Tensor]:
-    """Return the S rows (or columns) of patches around their centres, and which of them are on the grid.
-
-    The shape of both is the centres' shape and S; `length` is the number of the grid's rows (or columns).
+    On a GPU, where they are packed without it, the matrix is left for somebody who asks for it.
     """
-    places = centre[..., None] + (torch.arange(side, device=centre.device) - side // 2) * dilation
-    return places, (places >= 0) & (places < length)
+    if filters.is_cuda:
+        return PatchProjection(filters, space, dilation, row, column)
+    return embedded(filters, space.shape, dilation, row, column)
 
 
-def unit(rows: Tensor) -> Tensor:
-    """Scale each row (H×d) to unit length."""
-    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return rows / lengths.clamp_min(torch.finfo(rows.dtype).tiny)
+def joined(parts: Sequence[Tensor | Projection]) -> Tensor | Projection:
+    """Put directions one after the other: filters of one size as such, others as a matrix."""
+    patches = [part for part in parts if isinstance(part, PatchProjection)]
+    if patches and len(patches) == len(parts):
+        first = patches[0]
+        if all(
+            p.filters.shape[1:] == first.filters.shape[1:] and p.dilation == first.dilation for p in patches
+        ):
+            filters, row, column = (
+                torch.cat([getattr(part, name) for part in patches]) for name in ("filters", "row", "column")
+            )
+            return PatchProjection(filters, first.space, first.dilation, row, column)
+    return torch.cat([part.dense() if isinstance(part, Projection) else part for part in parts])

@@ -12,11 +12,11 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from cswf_core.kernels.gpu import histogram, philox, products
+from cswf_core.kernels.gpu import boxes, histogram, philox, products
 
 HALF, REAL, WHOLE, LONG = "*fp16", "*fp32", "*i32", "*i64"
 TRANSPORT = {
-    "values": HALF, "stride": "i32", "n": "i32", "first_row": "i32", "low_at": REAL, "high_at": REAL,
+    "values": HALF, "stride": "i32", "n": "i32", "first_row": "i32", "column": "i32", "low_at": REAL, "high_at": REAL,
     "groups": "*u8", "offsets": REAL, "group_count": "i32", "noises": REAL, "below_p": WHOLE, "below_q": WHOLE,
     "M": "i32", "N": "i32", "low_q": REAL, "high_q": REAL, "table": HALF, "pairs": WHOLE, "out": HALF,
     "out_stride": "i32", "squares": REAL, "most": "i32",
@@ -24,7 +24,7 @@ TRANSPORT = {
 ADDED = [{"GROUPED": grouped, "NOISY": noisy} for grouped in (False, True) for noisy in (False, True)]
 SHARED = {"80": 163 * 1024, "90": 227 * 1024, "120": 99 * 1024}
 """Bytes that a program may have, by compute capability."""
-TILES = {"TM": 128, "TN": 128, "BK": 32}
+TILES = {"TM": 128, "TN": 128}
 
 
 def tile(kind: str, *shape: int) -> str:
@@ -44,7 +44,7 @@ def kernels():
             numbers = dict.fromkeys(("key", "stream", "first"), "i64")
             drawing = {"out": out, "keys": LONG if stored else out, **numbers, "count": "i32"}
             yield philox._draw, drawing, {"KIND": kind, "STORED": stored, "BLOCK": 1024}
-    pattern = {"lists": WHOLE, "lengths": WHOLE}
+    pattern = {"starts": WHOLE, "lengths": WHOLE}
     ends = {"low": REAL, "high": REAL, "H": "i32", "depth": "i32"}
     there = {
         "theta": tile("fp16", 128, 32),
@@ -54,26 +54,56 @@ def kernels():
     }
     yield products._project, {**there, **ends}, TILES, products.AHEAD
     delta = tile("fp16", 32, 128)
-    back = {"theta": tile("fp16", 32, 128), **pattern, "delta": delta, "x": REAL, "rows": LONG, "factor": REAL}
+    back = {"theta": tile("fp16", 128, 32), **pattern, "delta": delta, "x": REAL, "rows": LONG, "factor": REAL}
+    halves = {"half": HALF, "places": LONG, "half_width": "i32"}
     sizes = {"d": "i32", "n": "i32", "depth": "i32"}
     for adds, moves, placed, halved in itertools.product((False, True), repeat=4):
         if moves or not (placed or halved):
             goes = {"u": tile("fp32", 128, 128) if adds or not moves else delta}
-            goes["half"] = tile("fp16", 128, 64) if halved else delta
             forms = {"ADDS": adds, "MOVES": moves, "PLACED": placed, "HALVED": halved}
             stages = products.SUMS if not (adds or moves) else products.BACK
-            yield products._back_project, {**back, **goes, **sizes}, {**TILES, **forms}, stages
+            yield products._back_project, {**back, **goes, **halves, **sizes}, {**TILES, **forms}, stages
     found = {"low": REAL, "high": REAL, "ends": REAL, "H": "i32", "columns": "i32"}
-    yield products._ends, found, {"BLOCK_H": 32, "BLOCK_C": 32}
-    grid = {"position": REAL, "rank": LONG, "key": LONG, "d": "i32", "width": "i32"}
-    yield products._middle, {"theta": REAL, **grid}, {"BLOCK_D": 1024}
+    yield products._ends, found, {"BLOCK_H": 32, "BLOCK_C": 128}
+    yield from packing_kernels()
     for flag in (False, True):
-        packing = {"theta": REAL, "scale": REAL, "order": LONG, "places": LONG, "out": HALF, "nonzero": "*i1"}
-        sizes = {"H": "i32", "d": "i32", "width": "i32"}
-        yield products._pack, {**packing, **sizes}, {"SORTED": flag, "SCALED": flag, "BK": 32}
         shape = {"d": "i32", "n": "i32"}
         halving = {"x": REAL, "plus": REAL, "rows": LONG, "out": HALF, **shape, "out_width": "i32"}
         yield products._halve, halving, {"ADDS": flag, "PLACED": flag, "BM": 16, "BN": 128}
+
+
+def packing_kernels():
+    """Yield the kernels that pack directions, from a matrix and from filters."""
+    geometry = dict.fromkeys(("H", "d", "height", "width", "dilation", "side"), "i32")
+    source = {"values": REAL, "scale": REAL, "row": LONG, "column": LONG, **geometry}
+    several = {"filters": REAL, "factor": REAL, "scales": REAL, "channels": "i32", **source}
+    for scaled in (False, True):
+        yield boxes._lengths, several, {"SCALED": scaled, "MANY": 8, "BLOCK": 256}
+    yield boxes._order, {"key": WHOLE, "order": LONG, "H": "i32"}, {"MANY": 32, "OTHERS": 256}
+    found = {"touched": "*i8", "starts": WHOLE, "lengths": WHOLE, "width": "i32", "depth": "i32"}
+    yield boxes._cover, found, {"WIDE": 32, "CHUNK": 2048}
+    for name in ("keys", "touched", "pack"):
+        for flag in (False, True):
+            kind = {"PATCHES": flag, "SCALED": flag}
+            middle = {"position": REAL, "rank": LONG, "key": WHOLE, "grid_width": "i32"}
+            order = {"order": LONG, "count": "i32"}
+            if name == "keys":
+                yield boxes._keys, {**source, **middle}, {**kind, "BLOCK_D": 1024}
+            elif name == "touched":
+                maps = {"along": LONG, "place": LONG, "by_tile": "*i8", "by_piece": "*i8"}
+                widths = {"tile_width": "i32", "piece_width": "i32"}
+                yield (
+                    boxes._touched,
+                    {**source, **order, **maps, **widths},
+                    {**kind, "TILE": 128},
+                )
+            else:
+                packs = {"coordinates": LONG, "starts": WHOLE, "lengths": WHOLE, "out": HALF, "depth": "i32"}
+                yield (
+                    boxes._pack,
+                    {**source, **order, **packs},
+                    {**kind, "ACROSS": flag, "TILE": 128, "WIDE": 32},
+                )
 
 
 def simplest_and_fullest():

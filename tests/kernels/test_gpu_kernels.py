@@ -11,9 +11,10 @@ from tests.kernels.interpreted import DEVICE
 from tests.processes import PYTHON, completed
 
 from cswf_core.kernels import blocks, philox  # isort: skip
-from cswf_core.interfaces import Key
+from cswf_core.interfaces import Key, PatchProjection, Space
 from cswf_core.kernels import histogram as plain
-from cswf_core.kernels.gpu import histogram, products
+from cswf_core.kernels.boxes import Strips
+from cswf_core.kernels.gpu import boxes, histogram, products
 from cswf_core.kernels.gpu.philox import drawn
 from cswf_core.kernels.rows import Rows
 
@@ -131,27 +132,104 @@ def local_directions(H: int, shape: tuple[int, int, int]) -> torch.Tensor:
     return theta.view(H, -1)
 
 
+SHAPE = (3, 8, 8)
+
+
 @pytest.fixture(scope="module")
 def problem():
-    """Directions that look at 2×2 pixels, as float32 and as blocks in half precision, and samples."""
-    shape, H, n = (3, 8, 8), 150, 140
-    theta, scale = local_directions(H, shape), torch.rand(H, 1) + 0.5
-    where = blocks.Places.of(shape, DEVICE)
-    directions = products.arrange(theta.to(DEVICE), scale.to(DEVICE), where)
+    """Directions that look at 2×2 pixels, as float32 and as boxes in half precision, and samples."""
+    H, n = 150, 140
+    theta, scale = local_directions(H, SHAPE), torch.rand(H, 1) + 0.5
+    where = Strips.of(SHAPE, H, 2, DEVICE)
+    directions = arranged(boxes.Source.of_matrix(theta.to(DEVICE), scale.to(DEVICE)), where)
     x = torch.randn(192, n, generator=torch.Generator().manual_seed(5))
     return theta * scale, where, directions, x
 
 
-def test_directions_are_sorted_and_packed_alike(problem):
-    theta, _, directions, _ = problem
-    there = blocks.Places.of((3, 8, 8), torch.device("cpu"))
-    plain_blocks = blocks.arrange(theta, None, there, torch.float16)
-    assert torch.equal(directions.order.cpu(), plain_blocks.order)
-    assert torch.equal(directions.theta.cpu(), plain_blocks.theta)
-    for one, other in ((directions.rows, plain_blocks.rows), (directions.columns, plain_blocks.columns)):
-        assert torch.equal(one.lists.cpu(), other.lists)
-        assert torch.equal(one.lengths.cpu(), other.lengths)
+def arranged(source, where):
+    return boxes.packed(source, boxes.sorting(source, where), where)
+
+
+def unpacked(side, columns: int) -> torch.Tensor:
+    """The matrix that boxes stand for, filled up to whole tiles; every number in one box only."""
+    tiles, depth = side.starts.shape
+    values = side.values.cpu().view(tiles, depth, blocks.TILE, blocks.BLOCK)
+    whole = torch.zeros(tiles * blocks.TILE, columns + blocks.BLOCK, dtype=torch.float16)
+    for tile in range(tiles):
+        end = 0
+        for number in range(int(side.lengths[tile])):
+            start = int(side.starts[tile, number])
+            assert start >= end
+            end = start + blocks.BLOCK
+            whole[tile * blocks.TILE : (tile + 1) * blocks.TILE, start:end] = values[tile, number]
+        assert int(side.starts[tile, int(side.lengths[tile])]) == 0
+    assert float(whole[:, columns:].abs().max()) == 0
+    return whole[:, :columns]
+
+
+def assert_packed(directions, theta, where):
+    """Both sides hold the same directions, sorted by where they look, and nothing else."""
+    H, d = theta.shape
+    order = directions.order.cpu()
+    assert sorted(order.tolist()) == list(range(H))
+    across, along = unpacked(directions.across, d), unpacked(directions.along, H)
+    assert torch.equal(across[:H], theta[order][:, where.order.cpu()].half())
+    assert torch.equal(along[:d], theta[order][:, where.along.cpu()].T.half())
+    assert float(across[H:].abs().sum()) == float(along[d:].abs().sum()) == 0
+
+
+def test_directions_are_sorted_and_packed_into_boxes(problem):
+    theta, where, directions, _ = problem
+    assert_packed(directions, theta, where)
+    position = where.position.cpu()
+    seen = (theta != 0).float()
+    middle = (seen @ position / seen.sum(dim=1, keepdim=True) + 0.5).long()
+    key = where.rank.cpu()[middle[:, 0] * where.width + middle[:, 1]]
+    assert torch.equal(directions.order.cpu(), key.argsort(stable=True))
     assert directions.share() < 1
+    assert 0 < directions.back_flops(10) < 2 * 10 * 256 * 256
+
+
+@pytest.mark.parametrize(("H", "d"), [(150, 192), (70, 20), (3, 5)])
+def test_directions_that_see_everything_are_boxes_side_by_side(H, d):
+    theta, where = torch.randn(H, d), Strips.unsorted(d, DEVICE)
+    directions = arranged(boxes.Source.of_matrix(theta.to(DEVICE), None), where)
+    assert_packed(directions, theta, where)
+    assert torch.equal(directions.order.cpu(), torch.arange(H))
+    assert directions.share() == 1
+
+
+@pytest.mark.parametrize(("side", "dilation"), [(3, 1), (5, 1), (3, 2), (4, 1), (1, 1), (11, 1)])
+def test_filters_are_packed_as_their_dense_matrix_is(side, dilation):
+    """With the same order, the same boxes, and the same numbers but for the last digit."""
+    H, draw = 140, Key(6, "filters").open()
+    filters, scale = draw.normal(H, 3, side, side), draw.uniform(H, 1) + 0.5
+    row, column = draw.integers(8, H), draw.integers(8, H)
+    projection = PatchProjection(filters.to(DEVICE), Space(SHAPE), dilation, row.to(DEVICE), column.to(DEVICE))
+    where = Strips.of(SHAPE, H, side, DEVICE)
+    dense = arranged(boxes.Source.of_matrix(projection.dense(), scale.to(DEVICE)), where)
+    place = (projection.row, projection.column, dilation, SHAPE)
+    patches = arranged(boxes.Source.of_filters(projection.filters, *place, scale.to(DEVICE)), where)
+    assert torch.equal(dense.order, patches.order)
+    for one, other in ((dense.across, patches.across), (dense.along, patches.along)):
+        assert torch.equal(one.lengths, other.lengths)
+        columns = 192 if one is dense.across else H
+        torch.testing.assert_close(unpacked(one, columns), unpacked(other, columns), atol=0, rtol=2e-3)
+    lengths = unpacked(arranged(boxes.Source.of_filters(projection.filters, *place, None), where).across, 192)
+    torch.testing.assert_close(lengths[:H].float().norm(dim=1), torch.ones(H), atol=2e-3, rtol=0)
+
+
+def test_boxes_may_be_written_over(problem):
+    theta, where, _, _ = problem
+    source = boxes.Source.of_matrix(theta.flip(0).contiguous().to(DEVICE), None)
+    mine = boxes.packed(source, boxes.sorting(source, where), where)
+    assert_packed(boxes.packed(source, mine.order, where, mine), theta.flip(0), where)
+    again = boxes.packed(source, mine.order, where, mine)
+    assert again.across.values is mine.across.values
+    part = boxes.packed(source, mine.order[:60], where, mine)  # of other sizes: it has memory of its own
+    assert torch.equal(
+        unpacked(part.across, 192)[:60], theta.flip(0)[mine.order[:60].cpu()][:, where.order.cpu()].half()
+    )
 
 
 def halved(x, where, plus=None):
@@ -161,7 +239,7 @@ def halved(x, where, plus=None):
     return out
 
 
-def test_samples_are_halved_in_the_order_of_the_curve_and_filled_up(problem):
+def test_samples_are_halved_in_their_order_and_filled_up(problem):
     _, where, _, x = problem
     out = halved(x, where).cpu()
     assert torch.equal(out[:192, :140], x[where.order.cpu()].half())
@@ -185,12 +263,12 @@ def test_products_agree_with_dense_ones(problem):
     update = torch.full((blocks.padded(192), values.shape[1]), float("nan"), device=DEVICE)
     products.back_project(directions, values, update, add=False)
     expected = theta[order].T @ values[:H, :n].cpu().float()
-    torch.testing.assert_close(update[:192, :n].cpu(), expected[where.order.cpu()], atol=0.1, rtol=1e-2)
+    torch.testing.assert_close(update[:192, :n].cpu(), expected[where.along.cpu()], atol=0.1, rtol=1e-2)
     once = update.clone()
     products.back_project(directions, values, update, add=True)
     torch.testing.assert_close(update[:192, :n], 2 * once[:192, :n])
 
-    factor, back = torch.tensor([0.5], device=DEVICE), where.order.argsort()
+    factor, back = torch.tensor([0.5], device=DEVICE), where.along.argsort()
     for plus, times in ((None, 0.5), (once, 1.0)):
         moved, half = x.to(DEVICE).clone(), torch.empty(update.shape, dtype=torch.float16, device=DEVICE)
         products.move(directions, values, plus, moved, factor, where, half)

@@ -9,13 +9,13 @@ import torch
 
 from cswf_core.errors import DataError, RunError
 from cswf_core.flow.stability import largest_eigenvalue, longest_step
-from cswf_core.interfaces import Dataset, Draw, Key, ProjectionSampler, Space
+from cswf_core.interfaces import Dataset, Draw, Key, PatchProjection, ProjectionSampler, Space
 from cswf_plugins.projections.conv_stack import ConvStack, distinct, gradients
 from cswf_plugins.projections.data_covariance import DataCovariance
 from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.locally_connected import LocallyConnected
 from cswf_plugins.projections.orthogonal import Orthogonal, rotations
-from cswf_plugins.projections.patches import around, window
+from cswf_plugins.projections.patches import around, embed_at, joined, window
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
 from cswf_plugins.schedules.pyramid import Entry, Pyramid
@@ -386,3 +386,23 @@ def test_filters_have_a_power_of_the_inverse_covariance(exponent, patch):
     got = fitted.root @ fitted.root.T
     torch.testing.assert_close(got / got.trace(), expected / expected.trace(), rtol=1e-6, atol=1e-8)
     assert torch.isfinite(small_flow(Dataset(x=z, space=space), projection=fitted).run().x).all()
+
+
+def test_filters_with_a_place_are_the_same_directions_as_their_matrix():
+    """What samplers return on a GPU: the matrix is made only if somebody asks for it."""
+    space, draw = Space((3, 9, 7)), Key(2, "filters").open()
+    filters, row, column = draw.normal(20, 3, 5, 5), draw.integers(9, 20), draw.integers(7, 20)
+    whole = PatchProjection(filters, space, 1, row, column)
+    assert whole.shape == (20, space.dimension)
+    assert "theta" not in vars(whole)
+    theta = embed_at(filters, space, 1, row, column)
+    assert torch.equal(whole.dense(), theta)
+    x = draw.normal(space.dimension, 4)
+    assert torch.equal(whole.project(x), theta @ x)
+    parts = [PatchProjection(filters[cut], space, 1, row[cut], column[cut]) for cut in (slice(8), slice(8, 20))]
+    together = joined(parts)
+    assert isinstance(together, PatchProjection)
+    assert torch.equal(together.dense(), theta)
+    torch.testing.assert_close(joined([parts[0], theta[8:]]), theta)
+    wider = PatchProjection(draw.normal(2, 3, 7, 7), space, 1, row[:2], column[:2])
+    assert torch.equal(joined([whole, wider]), torch.cat([theta, wider.dense()]))

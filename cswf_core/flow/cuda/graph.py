@@ -28,8 +28,10 @@ PRIORITY = -1
 """Of the second stream; the first has 0, and the lower number goes first."""
 
 
-Prepare = Callable[[], Prepared]
-"""() → the directions of a step, and the data's distributions along them."""
+Prepare = Callable[[Prepared | None], Prepared]
+"""(what is to be written over, or None) → the directions of a step, and the data's distributions along them.
+
+What it can, it writes where the old ones are; the rest is copied there later."""
 
 Move = Callable[[Prepared], tuple[Tensor, ...]]
 """Moves the particles along prepared directions, and returns numbers about the move, on the device."""
@@ -107,7 +109,7 @@ class StepGraph(Generic[Prepared]):
         device = torch.device("cuda", torch.cuda.current_device())
         self.device, self.step = device, step
         with Recording(device, step).noting():
-            prepare()  # what cannot be repeated had better show before anything is recorded
+            prepare(None)  # what cannot be repeated had better show before anything is recorded
         # What is prepared goes first: it begins with many small pieces of work, which would otherwise wait for
         # each of the large ones beside them.
         self.side: Any = torch.cuda.Stream(device, priority=PRIORITY)  # type: ignore[no-untyped-call]
@@ -133,7 +135,7 @@ class StepGraph(Generic[Prepared]):
             self.side.wait_stream(main)
             try:
                 with torch.cuda.stream(self.side), recording.noting():
-                    prepared = prepare()
+                    prepared = prepare(target)
                     if target is not None:
                         overwrite(target, prepared)
                 result = move(ready)
@@ -180,7 +182,8 @@ def overwrite(old: object, new: object) -> None:
     if isinstance(old, Tensor) and isinstance(new, Tensor):
         if old.shape != new.shape:
             raise NotRepeatableError("steps differ in shape")
-        old.copy_(new)
+        if old.data_ptr() != new.data_ptr():
+            old.copy_(new)
     elif isinstance(old, (list, tuple)) and type(old) is type(new) and len(old) == len(new):
         for a, b in zip(old, new, strict=True):
             overwrite(a, b)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 import torch
 from torch import Tensor
@@ -12,9 +14,12 @@ from cswf_core.flow.directions import Directions
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.settings import Settings
 from cswf_core.flow.transport import Fits, Place
-from cswf_core.interfaces import Conditions, Rows
-from cswf_core.kernels.blocks import TILE, Blocks, Places, padded
-from cswf_core.kernels.gpu import products
+from cswf_core.interfaces import Conditions, PatchProjection, Rows
+from cswf_core.kernels.blocks import TILE, padded
+from cswf_core.kernels.boxes import Boxes, Strips
+from cswf_core.kernels.columns import WIDTH
+from cswf_core.kernels.gpu import boxes, products
+from cswf_core.ranks import Ranks
 
 MOST_TILES = 65535
 """Tiles of samples that a grid of programs can have."""
@@ -36,13 +41,15 @@ class HalfCloud:
     """The group of each sample, and each group's condition."""
     noise: Tensor | None = None
     """What is added to ξy of all samples: l×1; None is nothing."""
+    first: int = 0
+    """The number of the first of them among the samples of all ranks."""
 
 
 @attrs.define(eq=False)
 class Slab:
     """Directions whose products are taken at once."""
 
-    directions: Blocks
+    directions: Boxes
     place: Place
     """Which of the step's directions they are."""
     theta_y: Tensor | None
@@ -57,20 +64,35 @@ class Slab:
     """The data's distributions along the directions, once they are there."""
 
 
-def slabs_of(theta: Directions, places: Places | None, most: int) -> list[Slab]:
-    """Turn a batch of directions into slabs of at most `most`."""
-    directions = products.arrange(theta.projection.dense(), theta.scale, places)
-    whole = attrs.evolve(theta.place, order=directions.order)
+def slabs_of(theta: Directions, places: Strips | None, most: int, into: list[Slab] | None = None) -> list[Slab]:
+    """Turn a batch of directions into slabs of at most `most`; `into` are slabs whose memory may be used."""
+    source = source_of(theta)
+    where = Strips.unsorted(source.shape[1], source.values.device) if places is None else places
+    order = boxes.sorting(source, where)
+    whole = attrs.evolve(theta.place, order=order)
     parts = [theta.theta_y, theta.noise]
-    if directions.order is not None:
-        parts = [None if part is None else part[directions.order] for part in parts]
+    if order is not None:
+        parts = [None if part is None else part[order] for part in parts]
     slabs = []
-    for first in range(0, directions.shape[0], most):
-        rows = slice(first, min(first + most, directions.shape[0]))
+    for number, first in enumerate(range(0, theta.count, most)):
+        rows = slice(first, min(first + most, theta.count))
         theta_y, noise = (None if part is None else part[rows] for part in parts)
-        slab = directions.part(rows)
+        mine = torch.arange(first, rows.stop, device=source.values.device) if order is None else order[rows]
+        old = into[number].directions if into is not None and number < len(into) else None
+        slab = boxes.packed(source, mine, where, old)
         slabs.append(Slab(slab, whole.rows(rows), theta_y, theta.condition, theta.check, noise))
     return slabs
+
+
+def source_of(theta: Directions) -> boxes.Source:
+    """Return directions as the kernels read them: filters with a place as they are, others as a matrix."""
+    projection = theta.projection
+    if isinstance(projection, PatchProjection):
+        filters, shape = projection.filters, projection.space.shape
+        return boxes.Source.of_filters(
+            filters, projection.row, projection.column, projection.dilation, shape, theta.scale
+        )
+    return boxes.Source.of_matrix(projection.dense(), theta.scale)
 
 
 def project(slab: Slab, cloud: HalfCloud, noise: Tensor | None) -> tuple[Rows, Tensor]:
@@ -92,13 +114,18 @@ def project(slab: Slab, cloud: HalfCloud, noise: Tensor | None) -> tuple[Rows, T
             rows = Rows(rows.values, low, high, offsets, index)
     if noise is not None:
         rows = attrs.evolve(
-            rows, low=rows.low - noise / 2, high=rows.high + noise / 2, noise=noise, first=slab.place.first
+            rows,
+            low=rows.low - noise / 2,
+            high=rows.high + noise / 2,
+            noise=noise,
+            first=slab.place.first,
+            column=cloud.first,
         )
     return rows, values
 
 
 def halved(
-    z: Tensor, places: Places | None, conditions: Conditions, groups: tuple[Tensor, Conditions] | None
+    z: Tensor, places: Strips | None, conditions: Conditions, groups: tuple[Tensor, Conditions] | None
 ) -> HalfCloud:
     """Return samples z (d×n) in half precision, their coordinates in the order of `places`."""
     d, n = z.shape
@@ -116,10 +143,20 @@ def refuse_too_many(samples: int, settings: Settings) -> None:
         )
 
 
+def refuse_idle_ranks(ranks: Ranks, totals: Sequence[int], device: torch.device) -> None:
+    """Raise `RunError` if a rank would have no particles, or no data."""
+    for total in totals:
+        if not all(map(len, ranks.shares(total, device))):
+            width = WIDTH[device.type]
+            raise RunError(
+                f"{total:,} samples are {-(-total // width)} groups of {width:,}, fewer than the {ranks.size} "
+                "ranks: take fewer devices"
+            )
+
+
 def packing(theta: Directions) -> tuple[float, float]:
     """Return the bytes of bringing directions into half precision: read in float32, written in float16."""
-    H, d = theta.projection.shape
-    return 6.0 * H * d, 0.0
+    return 6.0 * theta.numbers, 0.0
 
 
 def work(slab: Slab, samples: int, coordinate: int) -> tuple[float, float]:
@@ -129,6 +166,11 @@ def work(slab: Slab, samples: int, coordinate: int) -> tuple[float, float]:
     """
     H, d = slab.directions.shape
     return float(2 * H * (d + samples) + coordinate * d * samples), slab.directions.flops(samples)
+
+
+def back_work(slab: Slab, samples: int, coordinate: int) -> tuple[float, float]:
+    """Return the same of a back-projection, which has boxes of its own."""
+    return work(slab, samples, coordinate)[0], slab.directions.back_flops(samples)
 
 
 def moving(particles: Particles, by_update: bool) -> tuple[float, float]:

@@ -15,16 +15,17 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.flow.block_projection import places
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.cuda.graph import StepGraph, overwrite, recorded
 from cswf_core.flow.cuda.layout import (
     HalfCloud,
     Slab,
+    back_work,
     halved,
     moving,
     packing,
     project,
+    refuse_idle_ranks,
     refuse_too_many,
     slabs_of,
     spread,
@@ -34,9 +35,12 @@ from cswf_core.flow.memory import SHARE
 from cswf_core.flow.plan import Move, Plan, StageSetup
 from cswf_core.flow.transport import CDFTransport, Fits, StepTables, Transport
 from cswf_core.interfaces import Conditions
-from cswf_core.kernels.blocks import TILE, Places, padded
-from cswf_core.kernels.gpu import products
+from cswf_core.kernels.blocks import TILE, padded
+from cswf_core.kernels.boxes import Strips, side_of
+from cswf_core.kernels.columns import columnwise
+from cswf_core.kernels.gpu import boxes, products
 from cswf_core.kernels.memory import is_out_of_memory, total_memory
+from cswf_core.ranks import Share
 
 SORTED_BELOW = 0.9
 """Share of blocks that are not zero up to which directions are sorted by where they look."""
@@ -56,7 +60,7 @@ class HalfPlan(Plan):
     def __init__(self, setup: StageSetup) -> None:
         super().__init__(setup)
         setup.sampler.coordinates.use_tf32(setup.data_x)
-        self._places: Places | None = None
+        self._places: Strips | None = None
         """The order of coordinates that directions are sorted by; None: they are not sorted."""
         self._sorted: bool | None = None
         """Whether directions are sorted by where they look; None until the stage's first are there."""
@@ -75,12 +79,13 @@ class HalfPlan(Plan):
         """The halves of which a step was recorded, or could not be."""
         self._begun = False
         """Whether particles have moved, so that a step that fails cannot be tried again."""
-        device, M, N = setup.data_x.device, len(setup.particles), setup.data_x.shape[1]
+        device, M, N = setup.data_x.device, setup.particles.share.total, setup.data_share.total
+        refuse_idle_ranks(setup.ranks, (M, N if setup.counts is None else M), device)
         self._sums: Tensor | None = None
         """Σ_h δ_h θ_h of all slabs but the last: d'×M'."""
         self._factor = torch.empty(1, device=device)
         """η/H, on the device, where a recorded step reads it."""
-        refuse_too_many(max(M, N), setup.settings)
+        refuse_too_many(max(len(setup.particles), setup.data_x.shape[1]), setup.settings)
         row = 2 * (padded(M) + padded(N))
         most = total_memory(device) // SHARE // row if setup.cdf.displaces else setup.budget.rows
         self._most = min(max(TILE, most // TILE * TILE), padded(setup.sampler.stage.directions))
@@ -109,6 +114,8 @@ class HalfPlan(Plan):
 
     def _outcome(self, result: tuple[Tensor, ...], step: int, clock: Clock) -> Move:
         tables = StepTables(*result[2:]) if self.wants_tables(step) else None
+        if self.setup.ranks.alone:
+            return Move(result[0], result[1], tables)
         return self.outcome(result[0].double() * len(self.setup.particles), result[1], clock, tables)
 
     def numerics(self) -> dict[str, int]:
@@ -123,7 +130,7 @@ class HalfPlan(Plan):
     def _recordable(self, step: int) -> bool:
         """Say whether it pays to record the steps from here on, and can be done: they must all be alike."""
         stage, cdf, half = self.setup.sampler.stage, self.setup.cdf, self.fitted_half(step)
-        if half in self._tried or not self.setup.budget.recordable:
+        if half in self._tried or not (self.setup.budget.recordable and self.setup.ranks.alone):
             return False
         fresh = self.setup.settings.reuse == 1 and self.setup.sets is None
         alike = fresh and stage.entropy == 0 and cdf.displaces and cdf.compact and self.fits_the_same
@@ -136,8 +143,8 @@ class HalfPlan(Plan):
         half, clock = self.fitted_half(step), Clock()
         self._tried.add(half)
 
-        def prepare() -> list[Slab]:
-            return self._prepared(step + 1, clock, check=False)
+        def prepare(into: list[Slab] | None) -> list[Slab]:
+            return self._prepared(step + 1, clock, check=False, into=into)
 
         def move(slabs: list[Slab]) -> tuple[Tensor, ...]:
             return self._moved(slabs, self.transport(step, clock))
@@ -174,7 +181,8 @@ class HalfPlan(Plan):
             work()
             return True
         except Exception as error:
-            if not is_out_of_memory(error) or self._begun or self._most == TILE:
+            stuck = self._begun or self._most == TILE or not self.setup.ranks.alone  # all need the same slabs
+            if stuck or not is_out_of_memory(error):
                 raise
         self._key, self._slabs, self._sets = -1, [], {}
         if self._graphs:  # they work on slabs as they were
@@ -190,8 +198,11 @@ class HalfPlan(Plan):
             self._slabs = []  # those of the last step may take much memory
             self._slabs, self._key = self._prepared(key, clock, check=check), key
 
-    def _prepared(self, key: int, clock: Clock, *, check: bool) -> list[Slab]:
-        """Draw the directions of the step `key` and, where fits are small, fit F_q along them."""
+    def _prepared(self, key: int, clock: Clock, *, check: bool, into: list[Slab] | None = None) -> list[Slab]:
+        """Draw the directions of the step `key` and, where fits are small, fit F_q along them.
+
+        `into` are slabs of another step whose memory may be written over.
+        """
         if key in self._sets:
             return self._sets[key]
         slabs: list[Slab] = []
@@ -200,7 +211,8 @@ class HalfPlan(Plan):
                 if self._mine is None:
                     self._place(theta.projection.dense())
                 noise = theta.noise_widths(self.setup.sampler.coordinates, self.setup.data.bin_width)
-                slabs += slabs_of(attrs.evolve(theta, noise=noise), self._places, self._most)
+                free = None if into is None else into[len(slabs) :]
+                slabs += slabs_of(attrs.evolve(theta, noise=noise), self._places, self._most, free)
         if self.setup.cdf.compact or self.setup.counts is not None:
             by_cdf = self.by_cdf(key, clock, check=check)
             for slab in slabs:
@@ -212,19 +224,30 @@ class HalfPlan(Plan):
     def _place(self, theta: Tensor) -> None:
         """Decide on an order of coordinates, from a stage's first directions, and bring the data there."""
         setup = self.setup
-        where = places(setup.sampler.coordinates.space, theta.device)
+        space, H = setup.sampler.coordinates.space, setup.sampler.stage.directions
+        where = Strips.of(space.shape, H, side_of(theta, space.shape), theta.device) if space.is_image else None
         if self._sorted is None:
-            self._sorted = where is not None and products.arrange(theta, None, where).share() <= SORTED_BELOW
+            self._sorted = where is not None and self._share(theta, where) <= SORTED_BELOW
         self._places = where if self._sorted else None
         if setup.counts is None:
             middle = setup.data_x + setup.data.bin_width / 2 if setup.data.bin_width else setup.data_x
-            data = self._cloud(setup.sampler.coordinates.enter_data(middle), setup.conditions)
-            self._data = attrs.evolve(data, noise=self.mean_condition_noise())
-        self._mine = self._cloud(setup.particles.cloud.z, setup.particles.conditions)
+            z, everybody = setup.sampler.coordinates.enter_data(middle), setup.data.conditions
+            data = self._cloud(z, setup.conditions, everybody, setup.data_share)
+            self._data = attrs.evolve(data, noise=self.mean_condition_noise(), first=setup.data_share.first)
+        mine = setup.particles
+        self._mine = self._cloud(mine.cloud.z, mine.conditions, setup.particle_conditions, mine.share)
         self._stale = setup.particles.sum is not None  # a flow may come back in the middle of a stage
 
-    def _cloud(self, z: Tensor, conditions: Conditions) -> HalfCloud:
-        return halved(z, self._places, conditions, self.setup.sampler.groups(conditions))
+    def _share(self, theta: Tensor, where: Strips) -> float:
+        source = boxes.Source.of_matrix(theta, None)
+        return boxes.packed(source, boxes.sorting(source, where), where).share()
+
+    def _cloud(self, z: Tensor, conditions: Conditions, everybody: Conditions, share: Share) -> HalfCloud:
+        """Return a share of all samples in half precision; `everybody` are the conditions of all."""
+        groups = self.setup.sampler.groups(conditions if share.whole else everybody.to(z.device, z.dtype))
+        if groups is not None and not share.whole:
+            groups = groups[0][share.cut].contiguous(), groups[1]
+        return halved(z, self._places, conditions, groups)
 
     def _target(self, slab: Slab, key: int, by_cdf: CDFTransport) -> Fits:
         """Return F_q along a slab of the step `key`: from counts where there are counts, else fitted now."""
@@ -264,12 +287,12 @@ class HalfPlan(Plan):
             if number + 1 < len(slabs):
                 if self._sums is None:
                     self._sums = torch.empty(len(mine.z), mine.z.shape[1], device=mine.z.device)
-                with clock.part("back-project", partial(work, slab, M, 8 if number else 4)):
+                with clock.part("back-project", partial(back_work, slab, M, 8 if number else 4)):
                     products.back_project(slab.directions, values, self._sums, add=number > 0)
                 continue
             half, sums = mine.z if self._direct else None, self._sums if number else None
             moved = 8 + (2 if self._direct else 0) + (4 if number else 0)
-            with clock.part("back-project", partial(work, slab, M, moved)):
+            with clock.part("back-project", partial(back_work, slab, M, moved)):
                 self._begun = True
                 products.move(slab.directions, values, sums, moving_part, self._factor, self._places, half)
         return squares / (self.setup.particles.share.total * self.setup.sampler.stage.directions)
@@ -298,7 +321,7 @@ class HalfPlan(Plan):
     def _gram(self, u: Tensor) -> Tensor:
         """Return G u: d_k×n → d_k×n."""
         coordinates = self.setup.sampler.coordinates
-        return coordinates.gram(u) if coordinates.quick is None else coordinates.quick.times(u)
+        return coordinates.gram(u) if coordinates.quick is None else columnwise(coordinates.quick.times, u)
 
     @property
     def _by_update(self) -> bool:

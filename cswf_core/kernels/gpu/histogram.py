@@ -16,6 +16,8 @@ from cswf_core.kernels.rows import STRIDES, Counted, Rows, outermost
 
 MOST_AT_ONCE = 4096
 """Values that a program works on at a time."""
+LOOKED_UP_AT_ONCE = 2048
+"""The same where they are looked up, which takes more registers."""
 WARPS = 8
 COLUMNS, ROWS = (tl.constexpr(step) for step in STRIDES)
 
@@ -33,7 +35,7 @@ def _on(ASM: tl.constexpr, address):
 
 
 @triton.jit
-def _value(row, i, inside, h, groups, offset, noise, GROUPED: tl.constexpr, NOISY: tl.constexpr):
+def _value(row, i, inside, h, column, groups, offset, noise, GROUPED: tl.constexpr, NOISY: tl.constexpr):
     """The value at column i, with its group's offset and its noise; `inside` is None where all are."""
     if inside is None:
         v = tl.load(row + i).to(tl.float32)
@@ -46,7 +48,7 @@ def _value(row, i, inside, h, groups, offset, noise, GROUPED: tl.constexpr, NOIS
             group = tl.load(groups + i, mask=inside, other=0)
         v += tl.load(offset + group.to(tl.int32))
     if NOISY:
-        circle = (i.to(tl.uint32) * COLUMNS + h.to(tl.uint32) * ROWS) >> 9
+        circle = ((i + column).to(tl.uint32) * COLUMNS + h.to(tl.uint32) * ROWS) >> 9
         v += noise * (circle.to(tl.float32) * (2.0**-23) - 0.5)
     return v
 
@@ -69,7 +71,7 @@ def _floor(t):
 
 @triton.jit
 def _count_row(
-    row, n, h, low, factor, groups, offset, noise,
+    row, n, h, column, low, factor, groups, offset, noise,
     GROUPED: tl.constexpr, NOISY: tl.constexpr, B: tl.constexpr, BLOCK: tl.constexpr, THREADS: tl.constexpr,
     SHARED: tl.constexpr,
 ):  # fmt: skip
@@ -83,7 +85,7 @@ def _count_row(
     whole = n // BLOCK * BLOCK
     for first in range(0, whole, BLOCK):
         i = first + tl.arange(0, BLOCK)
-        v = _value(row, i, None, h, groups, offset, noise, GROUPED, NOISY)
+        v = _value(row, i, None, h, column, groups, offset, noise, GROUPED, NOISY)
         place = tl.minimum(tl.maximum((v - low) * factor, 0.0), B - 1.0).to(tl.int32)
         if SHARED:
             _on(COUNT, base + 4 * place)
@@ -92,7 +94,7 @@ def _count_row(
     for first in range(whole, n, BLOCK):
         i = first + tl.arange(0, BLOCK)
         inside = i < n
-        v = _value(row, i, inside, h, groups, offset, noise, GROUPED, NOISY)
+        v = _value(row, i, inside, h, column, groups, offset, noise, GROUPED, NOISY)
         place = tl.minimum(tl.maximum((v - low) * factor, 0.0), B - 1.0).to(tl.int32)
         if SHARED:
             _on(COUNT, base + 4 * tl.where(inside, place, B))
@@ -196,7 +198,7 @@ def _delta(v, low, high, factor, pairs, B: tl.constexpr):
 
 @triton.jit
 def _look_up_row(
-    row, target, n, h, low, high, factor, groups, offset, noise, pairs,
+    row, target, n, h, column, low, high, factor, groups, offset, noise, pairs,
     GROUPED: tl.constexpr, NOISY: tl.constexpr, B: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write δ of a row's n values and return the sum of δ²."""
@@ -204,23 +206,23 @@ def _look_up_row(
     whole = n // BLOCK * BLOCK
     for first in range(0, whole, BLOCK):
         i = first + tl.arange(0, BLOCK)
-        v = _value(row, i, None, h, groups, offset, noise, GROUPED, NOISY)
+        v = _value(row, i, None, h, column, groups, offset, noise, GROUPED, NOISY)
         delta = _delta(v, low, high, factor, pairs, B)
         total += delta * delta
         tl.store(target + i, delta.to(target.dtype.element_ty))
     for first in range(whole, n, BLOCK):
         i = first + tl.arange(0, BLOCK)
         inside = i < n
-        v = _value(row, i, inside, h, groups, offset, noise, GROUPED, NOISY)
+        v = _value(row, i, inside, h, column, groups, offset, noise, GROUPED, NOISY)
         delta = tl.where(inside, _delta(v, low, high, factor, pairs, B), 0.0)
         total += delta * delta
         tl.store(target + i, delta.to(target.dtype.element_ty), mask=inside)
     return tl.sum(total)
 
 
-@triton.jit(do_not_specialize=["M", "N", "first_row", "most"])
+@triton.jit(do_not_specialize=["M", "N", "first_row", "column", "most"])
 def _transport(
-    values, stride, n, first_row, low_at, high_at, groups, offsets, group_count, noises,
+    values, stride, n, first_row, column, low_at, high_at, groups, offsets, group_count, noises,
     below_p, below_q, M, N, low_q, high_q, table, pairs, out, out_stride, squares, most,
     COUNTS: tl.constexpr, COMPOSES: tl.constexpr, LOOKS_UP: tl.constexpr, TAILED: tl.constexpr,
     GROUPED: tl.constexpr, NOISY: tl.constexpr, B: tl.constexpr, ROUNDS: tl.constexpr,
@@ -240,7 +242,21 @@ def _transport(
     mine = below_p + h.to(tl.int64) * (B + 1)
     if COUNTS:
         counts = _count_row(
-            row, n, number, low, factor, groups, offset, noise, GROUPED, NOISY, B, BLOCK, THREADS, SHARED
+            row,
+            n,
+            number,
+            column,
+            low,
+            factor,
+            groups,
+            offset,
+            noise,
+            GROUPED,
+            NOISY,
+            B,
+            BLOCK,
+            THREADS,
+            SHARED,
         )
         below = tl.cumsum(counts, 0)
         before = below - counts
@@ -259,14 +275,29 @@ def _transport(
         target = out + h.to(tl.int64) * out_stride
         at = pairs + h.to(tl.int64) * (B + 1)
         total = _look_up_row(
-            row, target, n, number, low, high, factor, groups, offset, noise, at, GROUPED, NOISY, B, BLOCK
+            row,
+            target,
+            n,
+            number,
+            column,
+            low,
+            high,
+            factor,
+            groups,
+            offset,
+            noise,
+            at,
+            GROUPED,
+            NOISY,
+            B,
+            BLOCK,
         )
         tl.store(squares + h, total)
 
 
 def _launch(
     rows: Rows, bins: int, *, below_p=None, q: Counted | None = None, sizes=(0, 0), table=None, out=None,
-    squares=None, tail=0.0, counts=False, composes=False, looks_up=False,
+    squares=None, tail=0.0, counts=False, composes=False, looks_up=False, at_once=MOST_AT_ONCE,
 ) -> None:  # fmt: skip
     """Start one program per row; whatever a form of the kernel does not use points to the values."""
     H, n = rows.values.shape
@@ -277,7 +308,7 @@ def _launch(
         nothing if table is None else table.view(torch.int32 if table.dtype == torch.float16 else torch.int64)
     )
     _transport[(H,)](
-        rows.values, rows.values.stride(0), n, rows.first, rows.low, rows.high,
+        rows.values, rows.values.stride(0), n, rows.first, rows.column, rows.low, rows.high,
         rows.groups if grouped else nothing, offsets,
         offsets.shape[1] if grouped else 0, rows.noise if noisy else nothing,
         nothing if below_p is None else below_p, nothing if q is None else q.below, *sizes,
@@ -285,7 +316,7 @@ def _launch(
         pairs, nothing if out is None else out, 0 if out is None else out.stride(0),
         nothing if squares is None else squares, outermost(tail, sizes[0]),
         counts, composes, looks_up, tail > 0, grouped, noisy, bins, bins.bit_length(),
-        max(256, min(MOST_AT_ONCE, triton.next_power_of_2(n))), WARPS * 32, nothing.is_cuda, num_warps=WARPS,
+        max(256, min(at_once, triton.next_power_of_2(n))), WARPS * 32, nothing.is_cuda, num_warps=WARPS,
     )  # fmt: skip
 
 
@@ -312,7 +343,15 @@ def composed(p: Counted, q: Counted, tail: float = 0.0) -> Tensor:
 def looked_up(rows: Rows, table: Tensor, out: Tensor) -> Tensor:
     """Write δ = T(p) − p to `out`, which may be the values themselves; return the sum of δ² of each row."""
     squares = torch.empty(rows.values.shape[0], dtype=torch.float32, device=out.device)
-    _launch(rows, table.shape[1] - 1, table=table, out=out, squares=squares, looks_up=True)
+    _launch(
+        rows,
+        table.shape[1] - 1,
+        table=table,
+        out=out,
+        squares=squares,
+        looks_up=True,
+        at_once=LOOKED_UP_AT_ONCE,
+    )
     return squares
 
 
@@ -324,6 +363,6 @@ def displaced(rows: Rows, q: Counted, tail: float = 0.0) -> Tensor:
     squares = torch.empty(H, dtype=torch.float32, device=device)
     _launch(
         rows, bins, q=q, sizes=(n, q.count), table=table, out=rows.values, squares=squares,
-        tail=tail, counts=True, composes=True, looks_up=True,
+        tail=tail, counts=True, composes=True, looks_up=True, at_once=LOOKED_UP_AT_ONCE,
     )  # fmt: skip
     return squares

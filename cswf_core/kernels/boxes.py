@@ -1,0 +1,150 @@
+"""Directions as boxes for products in half precision: what they do not look at is skipped.
+
+A box is as high as a tile, 128 rows, and 32 columns wide, and begins at any column: the first one that is not
+zero in the tile and not in a box yet. That leaves fewer zeros in boxes than blocks at multiples of 32 would.
+Both products have boxes of their own. The projection's tiles are 128 directions that look at nearly the same
+place, with coordinates row by row, so that what a tile sees of a row of the image is one box. The
+back-projection's tiles are 128 coordinates of a small piece of the image, and its columns are directions.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.kernels.blocks import BLOCK, TILE, padded
+
+
+@attrs.frozen(eq=False)
+class Strips:
+    """The orders of a C×H×W grid's coordinates, and of directions, in which products skip most."""
+
+    order: Tensor
+    """Place → coordinate, where samples are projected: d. Row by row, the channels of a pixel side by side."""
+    place: Tensor
+    """Coordinate → its place: d."""
+    along: Tensor
+    """Place → coordinate in the back-projection: d. Strips of the image, each row by row."""
+    rank: Tensor | None
+    """Pixel → its rank in the order of directions: H·W. None: directions keep their order."""
+    position: Tensor
+    """Row and column of each coordinate: d×2, in float32."""
+    width: int
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], directions: int, side: int, device: torch.device) -> Strips:
+        """Return the orders for a grid (C, H, W), for so many directions and the side of what each looks at."""
+        channels, height, width = shape
+        pixels = torch.arange(height * width).view(height, width)
+        planes = torch.arange(channels) * (height * width)
+        order = (pixels.reshape(-1, 1) + planes).reshape(-1)
+        across = in_strips(pixels, strips(width, box_cost(channels, height, width, directions, side)))
+        along = in_strips(pixels, strips(width, tile_cost(channels, side)))
+        rank = torch.empty(height * width, dtype=torch.int64)
+        rank[across] = torch.arange(height * width)
+        pixel = torch.arange(height * width).repeat(channels)
+        position = torch.stack([pixel // width, pixel % width], dim=1).float()
+        place, pieces = order.argsort(), (along[:, None] + planes).reshape(-1)
+        order, place, pieces, rank, position = (
+            each.to(device) for each in (order, place, pieces, rank, position)
+        )
+        return cls(order, place, pieces, rank, position, width)
+
+    @classmethod
+    def unsorted(cls, d: int, device: torch.device) -> Strips:
+        """Return the orders that change nothing, for d coordinates of any kind."""
+        return _unsorted(d, device)
+
+
+@lru_cache(maxsize=8)
+def _unsorted(d: int, device: torch.device) -> Strips:
+    same = torch.arange(d, device=device)
+    return Strips(same, same, same, None, torch.zeros(d, 2, device=device), d)
+
+
+def in_strips(pixels: Tensor, count: int) -> Tensor:
+    """Return pixels (H×W) strip by strip, each row by row, downwards and upwards in turn: H·W."""
+    height, width = pixels.shape
+    strip = torch.arange(width) * count // width
+    turned = torch.where(
+        strip % 2 == 1, height - 1 - torch.arange(height)[:, None], torch.arange(height)[:, None]
+    )
+    key = (strip * height + turned) * width + torch.arange(width)
+    return pixels.reshape(-1)[key.reshape(-1).argsort()]
+
+
+def strips(width: int, costs: list[float]) -> int:
+    """Return into how many strips to cut so many columns; `costs` are those of strips of 1, 2, … columns."""
+    best = min(range(1, width + 1), key=lambda wide: costs[min(wide, len(costs)) - 1])
+    return -(-width // best)
+
+
+def box_cost(channels: int, height: int, width: int, directions: int, side: int) -> list[float]:
+    """Return how many columns the boxes of a tile of directions have, for strips of 1, 2, … columns."""
+    density = directions / (height * width)
+    return [
+        BLOCK
+        * math.ceil(min(wide + side - 1, width) * channels / BLOCK)
+        * min(TILE / (density * wide) + side, height)
+        for wide in range(1, width + 1)
+    ]
+
+
+def tile_cost(channels: int, side: int) -> list[float]:
+    """Return how many places look at a tile of coordinates, for strips of 1, 2, … columns."""
+    return [(wide + side - 1) * (TILE / (channels * wide) + side) for wide in range(1, TILE + 1)]
+
+
+def side_of(theta: Tensor, shape: tuple[int, ...]) -> int:
+    """Return how many rows, or columns if these are more, most directions (H×d) on a grid look at."""
+    seen = (theta != 0).view(-1, *shape).any(dim=1)
+    lengths = []
+    for axis in (1, 2):
+        line = seen.any(dim=axis).float()
+        index = torch.arange(1, line.shape[1] + 1, device=theta.device)
+        last = (line * index).amax(dim=1)
+        first = (line * index.flip(0)).amax(dim=1)
+        lengths.append((last + first - line.shape[1]).clamp_min(1).median())
+    return int(torch.stack(lengths).max())
+
+
+@attrs.frozen(eq=False)
+class Side:
+    """A matrix as boxes: tiles of 128 rows, 32 columns each."""
+
+    values: Tensor
+    """(tiles · depth · 128)×32, float16: box s of tile t begins at row (t · depth + s) · 128."""
+    starts: Tensor
+    """tiles×depth: the first column of each box, and a 0 behind the last."""
+    lengths: Tensor
+    """tiles: how many boxes there are."""
+
+
+@attrs.frozen(eq=False)
+class Boxes:
+    """H directions in d dimensions, for both products."""
+
+    shape: tuple[int, int]
+    """(H, d)."""
+    across: Side
+    """Rows are directions, in their order; columns are coordinates, in the order of `Strips.order`."""
+    along: Side
+    """Rows are coordinates, in the order of `Strips.along`; columns are directions."""
+    order: Tensor
+    """Row → direction: H."""
+
+    def flops(self, samples: int) -> float:
+        """Return the operations of one projection of so many samples; reads back from the device."""
+        return 2.0 * TILE * BLOCK * float(self.across.lengths.sum()) * samples
+
+    def back_flops(self, samples: int) -> float:
+        """Return the operations of one back-projection of so many samples; reads back from the device."""
+        return 2.0 * TILE * BLOCK * float(self.along.lengths.sum()) * samples
+
+    def share(self) -> float:
+        """Return the share of the matrix that lies in boxes; reads back from the device."""
+        return float(self.across.lengths.double().mean()) * BLOCK / padded(self.shape[1], BLOCK)

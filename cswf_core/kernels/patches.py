@@ -1,0 +1,40 @@
+"""Small filters put onto a grid as rows of a matrix."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def embedded(filters: Tensor, shape: tuple[int, ...], dilation: int, row: Tensor, column: Tensor) -> Tensor:
+    """Put each filter (H×C×S×S) around a row and a column (H each) of a grid: unit directions, H × C·H·W.
+
+    What falls outside the grid is cut off.
+    """
+    count, channels, side, _ = filters.shape
+    _, height, width = shape
+    rows, rows_inside = around(row, side, dilation, height)
+    columns, columns_inside = around(column, side, dilation, width)
+    inside = rows_inside[:, :, None] & columns_inside[:, None, :]
+    pixel = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None, :]
+    plane = torch.arange(channels, device=filters.device)[:, None, None] * (height * width)
+    place = (pixel[:, None] + plane).reshape(count, -1)
+    value = (filters * inside[:, None]).reshape(count, -1)
+    # Pixels that were cut off are clamped to the border and add zeros there, in any order.
+    theta = filters.new_zeros(count, channels * height * width)
+    return unit(theta.scatter_add_(1, place, value))
+
+
+def around(centre: Tensor, side: int, dilation: int, length: int) -> tuple[Tensor, Tensor]:
+    """Return the S rows (or columns) of patches around their centres, and which of them are on the grid.
+
+    The shape of both is the centres' shape and S; `length` is the number of the grid's rows (or columns).
+    """
+    places = centre[..., None] + (torch.arange(side, device=centre.device) - side // 2) * dilation
+    return places, (places >= 0) & (places < length)
+
+
+def unit(rows: Tensor) -> Tensor:
+    """Scale each row (H×d) to unit length."""
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / lengths.clamp_min(torch.finfo(rows.dtype).tiny)
