@@ -54,7 +54,7 @@ def test_given_pixels_do_not_change_by_a_bit_in_other_coordinates(images, tmp_pa
     given = images.reshape(3, 1, 64).expand(3, 2, 64)
     assert (shown == given).transpose(0, 1)[:, seen.T].all()
     assert not (shown == given).transpose(0, 1)[:, ~seen.T].all()
-    flow = model._flow(torch.device("cpu"))
+    flow = model.flow(torch.device("cpu"))
     request = Request(
         completed.conditions,
         6,
