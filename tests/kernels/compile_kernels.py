@@ -12,7 +12,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from cswf_core.kernels.gpu import histogram, philox, products
+from cswf_core.kernels.gpu import histogram, maps, philox, products
 
 HALF, REAL, WHOLE, LONG = "*fp16", "*fp32", "*i32", "*i64"
 TRANSPORT = {
@@ -74,6 +74,15 @@ def kernels():
         shape = {"d": "i32", "n": "i32"}
         halving = {"x": REAL, "plus": REAL, "rows": LONG, "out": HALF, **shape, "out_width": "i32"}
         yield products._halve, halving, {"ADDS": flag, "PLACED": flag, "BM": 16, "BN": 128}
+    for flag, saved in itertools.product((False, True), (HALF, REAL)):
+        outs = {"low_out": REAL, "high_out": REAL, "table": REAL, "H": "i32", "K": "i32"}
+        tables = {"positions": saved, "displacements": saved, "order": LONG if flag else saved, **outs}
+        yield maps._tabulate, tables, {"SORTED": flag, "B": 512, "ROUNDS": 4}
+    for flag in (False, True):
+        following = {"G": REAL, "S": REAL, "z": REAL, "rank": LONG if flag else REAL, "half": HALF}
+        sizes = {"side": "i32", "n": "i32", "half_width": "i32"}
+        tiles = {"PLACED": flag, "TM": maps.ROWS, "TN": maps.COLUMNS, "BK": maps.DEPTH}
+        yield maps._follow, {**following, **sizes}, tiles, 3
 
 
 def simplest_and_fullest():

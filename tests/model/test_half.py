@@ -5,14 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.kernels.interpreted import DEVICE
-
-from cswf_core.errors import RunError  # isort: skip
-from cswf_core.kernels.memory import is_out_of_memory
 from cswf_core.model import load_model
-from cswf_core.model.half import HalfStage
-from cswf_core.model.reading import steps_on
-from cswf_core.model.sampling import SavedFlow
+from tests.kernels.interpreted import DEVICE
 from tests.model.conftest import WHITENED, saving
 
 SHORT = ("schedule.steps=3", "schedule.directions=100", "particles.count=300")
