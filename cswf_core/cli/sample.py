@@ -107,11 +107,11 @@ def sample(
 def _share() -> tuple[Share, int]:
     """Return this process's share of the work and its number on this machine, as torchrun says; else all, 0."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-    given = [os.environ.get(name, default) for name, default in zip(names, ("0", "1", "0"), strict=True)]
-    for name, value in zip(names, given, strict=True):
+    values = [os.environ.get(name, default) for name, default in zip(names, ("0", "1", "0"), strict=True)]
+    for name, value in zip(names, values, strict=True):
         if not value.isdecimal():
             raise RunError(f"the environment variable {name} must be a whole number, got '{value}'")
-    rank, size, local = map(int, given)
+    rank, size, local = map(int, values)
     return Share(rank, size), local
 
 

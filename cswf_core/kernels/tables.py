@@ -50,8 +50,8 @@ class Lookup:
         if gpu.usable(positions.device) and like.dtype == torch.float32:
             from cswf_core.kernels.gpu import maps
 
-            found = zip(*maps.tabulated(positions, displacements, order, BINS), strict=True)
-            return [cls(low, high, pairs) for low, high, pairs in found]
+            strata = zip(*maps.tabulated(positions, displacements, order, BINS), strict=True)
+            return [cls(low, high, pairs) for low, high, pairs in strata]
         if order is not None:
             positions, displacements = positions[:, order], displacements[:, order]
         return [cls.of(p, d, like) for p, d in zip(positions, displacements, strict=True)]

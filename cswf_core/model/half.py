@@ -132,10 +132,10 @@ class HalfStage:
         for slab in self._slabs:
             rows = slice(first, first + slab.directions.shape[0])
             first = rows.stop
-            found = Lookup.in_order(
+            lookups = Lookup.in_order(
                 tables.positions[:, rows], tables.displacements[:, rows], slab.place.order, self._factor
             )
-            prepared.append(SavedSlab(slab, found))
+            prepared.append(SavedSlab(slab, lookups))
         return prepared
 
     def _drawn(self, key: int) -> list[Slab]:
@@ -264,13 +264,13 @@ class _Particles:
             else:
                 particles.cloud.z.copy_(self._z[:, columns])
 
-    def _displace(self, rows: Rows, found: Sequence[Lookup]) -> None:
+    def _displace(self, rows: Rows, lookups: Sequence[Lookup]) -> None:
         if self._strata is None:
-            found[0].displace(rows)
+            lookups[0].displace(rows)
             return
         if not self._of_stratum:
-            self._of_stratum = [(self._strata == i).nonzero()[:, 0] for i in range(len(found))]
-        for own, lookup in zip(self._of_stratum, found, strict=True):
+            self._of_stratum = [(self._strata == i).nonzero()[:, 0] for i in range(len(lookups))]
+        for own, lookup in zip(self._of_stratum, lookups, strict=True):
             part = Rows(rows.values[:, own], lookup.low, lookup.high)
             lookup.displace(part)
             rows.values[:, own] = part.values

@@ -255,10 +255,10 @@ class Model:
             rows = vectors_by_number(self.header, count, vectors, self._dtype)
 
         def conditions(index: Tensor) -> Conditions:
-            given = own.take(index).vectors if rows is None else rows(index)
+            vectors_of = own.take(index).vectors if rows is None else rows(index)
             return Conditions(
                 labels=chosen(index) if chosen is not None and "labels" in asks else None,
-                vectors=given if "vectors" in asks else None,
+                vectors=vectors_of if "vectors" in asks else None,
             )
 
         return conditions

@@ -145,9 +145,8 @@ class SavedFlow:
         groups = room // (8 * self.space.dimension * self.like.element_size()) // self.size
         return max(1, min(groups, self._most)) * self.size
 
-    def halve(self) -> bool:
-        """Let half as many groups flow side by side, as memory was short; False: there is only one left."""
-        groups = self.at_once // self.size
+    def halve(self, groups: int) -> bool:
+        """Let half as many groups flow side by side, as memory was short; False: it was only one."""
         self._most = max(1, groups // 2)
         return self.half and groups > 1
 
@@ -337,6 +336,7 @@ def particles_at_end(
         for group in groups:
             last = min(group.first + flow.size, request.count)
             yield group.first, flow.samples(group)[:, : last - group.first]
+        del groups, group  # before others take memory
 
 
 def _attempt(
@@ -355,7 +355,7 @@ def _attempt(
         flow.run(groups, steps(), request.seed, after_step)
         return groups
     except Exception as error:
-        if not is_out_of_memory(error) or not flow.halve():
+        if not is_out_of_memory(error) or not flow.halve(len(firsts)):
             raise
     torch.cuda.empty_cache()
     return None

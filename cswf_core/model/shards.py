@@ -88,7 +88,7 @@ def write_shards(
     """
     where = choose_device(device)
     request = model.request(count, labels=labels, vectors=vectors, seed=seed)
-    asked: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "format": 1,
         "model": model.digest,
         "count": count,
@@ -98,14 +98,14 @@ def write_shards(
         "device": where.type,
         "shard": SIZE,
     }
-    _open_folder(folder, asked, share, force=force)
+    _open_folder(folder, facts, share, force=force)
     total = -(-count // SIZE)
     missing = [number for number in share.of(total) if not shard_file(folder, number).is_file()]
     if missing:
         _draw(model, request, model.flow(where), folder, missing, tell)
     if share.rank == 0:
         _wait(folder, total, tell)
-        _write_manifest(folder, asked, total)
+        _write_manifest(folder, facts, total)
 
 
 def _draw(
@@ -126,7 +126,7 @@ def _draw(
             parts = []
 
 
-def _open_folder(folder: Path, asked: Mapping[str, Any], share: Share, *, force: bool) -> None:
+def _open_folder(folder: Path, facts: Mapping[str, Any], share: Share, *, force: bool) -> None:
     """Make the folder of a request, or find it as that request has left it; else raise `RunError`."""
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file; give another --out")
@@ -145,13 +145,13 @@ def _open_folder(folder: Path, asked: Mapping[str, Any], share: Share, *, force:
     if known is None and others:
         raise RunError(f"{folder} is not empty, and has no shards; give another --out")
     if known is None:
-        write_durably(folder / REQUEST, json.dumps(asked, indent=2) + "\n")
+        write_durably(folder / REQUEST, json.dumps(facts, indent=2) + "\n")
         return
-    different = [name for name in asked if known.get(name) != asked[name]]
+    different = [name for name in facts if known.get(name) != facts[name]]
     if different:
         name = different[0]
         raise RunError(
-            f"{folder} has shards of another request: its {name} is {known.get(name)}, and {asked[name]} is "
+            f"{folder} has shards of another request: its {name} is {known.get(name)}, and {facts[name]} is "
             "asked for; give another --out, or --force to begin anew"
         )
 
@@ -164,19 +164,19 @@ def _wait(folder: Path, total: int, tell: Tell | None) -> None:
         time.sleep(PAUSE_S)
 
 
-def _write_manifest(folder: Path, asked: Mapping[str, Any], total: int) -> None:
+def _write_manifest(folder: Path, facts: Mapping[str, Any], total: int) -> None:
     """Write what was asked for and the checksum of every shard, unless that is there."""
     known = _read(folder / MANIFEST)
-    if known is not None and len(known["shards"]) == total:
+    if known is not None and len(known.get("shards", ())) == total:
         return
     shards = []
     for number in range(total):
         path = shard_file(folder, number)
-        samples = min(SIZE, asked["count"] - number * SIZE)
+        samples = min(SIZE, facts["count"] - number * SIZE)
         shards.append(
             {"file": path.name, "samples": samples, "bytes": path.stat().st_size, "sha256": fingerprint(path)}
         )
-    write_durably(folder / MANIFEST, json.dumps({**asked, "shards": shards}, indent=2) + "\n")
+    write_durably(folder / MANIFEST, json.dumps({**facts, "shards": shards}, indent=2) + "\n")
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ CASES = {
     "classes apart": ("condition=separate",),
     "whitened": ("condition=none", *WHITENED),
     "clipped": ("condition=none", "particles.clip=0.9"),
-    "entropy": ("condition=none", "schedule.entropy=0.0001"),
+    "entropy": ("condition=none", "schedule={use: constant, steps: 20, directions: 600, entropy: 0.0001}"),
     "some directions and steps": ("condition=none", "model.directions=0.5", "model.every=3"),
     "directions kept": ("condition=none", "projection.reuse=4"),
 }

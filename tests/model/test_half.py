@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from cswf_core.model import load_model
+from cswf_core.model.sampling import SavedFlow
 from tests.kernels.interpreted import DEVICE
 from tests.model.conftest import WHITENED, saving
 
@@ -47,3 +48,20 @@ def test_samples_in_half_precision_are_those_of_float32_to_rounding(case, tmp_pa
     # The first of many are those of few, and groups side by side have the bits of single ones.
     assert torch.equal(in_half(model, 20).x, half.x[:, :20])
     assert torch.equal(in_half(model, 300, groups=1).x, half.x)
+
+
+def test_a_lack_of_memory_lets_fewer_groups_flow_side_by_side_with_the_same_bits(tmp_path, monkeypatch, caplog):
+    saving(tmp_path, "digits", *SHORT).run()
+    model = load_model(tmp_path)
+    expected, run, sizes = in_half(model, 600), SavedFlow.run, []
+
+    def hungry(flow, groups, *rest):
+        sizes.append(len(groups))
+        if len(groups) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        run(flow, groups, *rest)
+
+    monkeypatch.setattr(SavedFlow, "run", hungry)
+    assert torch.equal(in_half(model, 600).x, expected.x)
+    assert sizes == [3, 1, 1, 1]
+    assert "out of memory: going on with 256 particles at a time" in caplog.text
