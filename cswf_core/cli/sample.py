@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
+import torch
 
 from cswf_core.cli import options
 from cswf_core.cli.terminal import prepare
@@ -15,6 +18,7 @@ from cswf_core.interfaces import Dataset
 from cswf_core.model import Model, load_model
 from cswf_core.model.output import destinations, write_samples
 from cswf_core.model.requests import Label
+from cswf_core.model.shards import MANIFEST, Share, is_shards, write_shards
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import WorkProgress, say
 from cswf_core.runs.samples import tell_drift
@@ -28,9 +32,11 @@ from cswf_core.session.run import refresh_report
 @click.option("--labels", metavar="CLASS:N,…", help="So many of each class: 0:100,7:50.")
 @click.option("--vector", metavar="Y,…", help="Of one condition vector, any numbers: 0.3,0.7.")
 @options.seed
-@options.out(
-    "FILE.png, FILE.npz, or a folder for one PNG each.  [default: samples-offline.npz and .png in RUN; "
-    "samples.npz and .png here for a MODEL]"
+@click.option(
+    "--out",
+    type=click.Path(),
+    help="FILE.png, FILE.npz, a folder for one PNG each, or FOLDER/ for shards of any number of samples.  "
+    "[default: samples-offline.npz and .png in RUN; samples.npz and .png here for a MODEL]",
 )
 @options.replace
 @options.device
@@ -43,7 +49,7 @@ def sample(
     labels: str | None,
     vector: str | None,
     seed: int,
-    out: Path | None,
+    out: str | None,
     force: bool,
     device: str,
     quiet: bool,
@@ -53,6 +59,9 @@ def sample(
 
     Without --label or --labels, classes come in the data's proportions. The same seed gives the same samples,
     and the first of many are those of few. `cswf eval RUN --samples offline` scores those of a run.
+
+    With --out FOLDER/, which ends in a slash, samples are written in shards of 8,192, in constant memory, and a
+    call that was interrupted goes on. Processes started by torchrun share the shards, each on its own device.
     """
     counts = None if labels is None else _parse_labels(labels)
     if counts is not None and (label is not None or count not in (None, sum(counts.values()))):
@@ -60,20 +69,30 @@ def sample(
     total = sum(counts.values()) if counts is not None else 100 if count is None else count
     numbers = None if vector is None else _parse_vector(vector)
     prepare(quiet=quiet)
+    share, local = _share()
+    wanted: dict[str, Any] = {"labels": label if counts is None else counts, "vectors": numbers, "seed": seed}
+    if out is not None and is_shards(out):
+        quiet = quiet or share.rank > 0
+        model = load_model(path, plugins_dir=plugins_dir)
+        device = _own_device(device, local)
+        with closing(WorkProgress(silent=quiet)) as progress:
+            write_shards(
+                model, Path(out), total, **wanted, device=device, share=share, force=force, tell=progress.tell
+            )
+        if not quiet:
+            say(f"{total:,} samples: see {Path(out) / MANIFEST}")
+        return
+    if share.size > 1:
+        raise RunError("processes of torchrun share a folder of shards: give --out FOLDER/, with the slash")
     model = load_model(path, plugins_dir=plugins_dir)
     run = path if (path / "run.json").is_file() else None
     stem = Path("samples") if run is None else run / "samples-offline"
     usual = [stem.with_suffix(ending) for ending in (".npz", ".png")]
-    places = destinations(out, usual, model.space, force=force or (out is None and run is not None))
+    places = destinations(
+        None if out is None else Path(out), usual, model.space, force=force or (out is None and run is not None)
+    )
     with closing(WorkProgress(silent=quiet)) as progress:
-        drawn = model.sample(
-            total,
-            labels=label if counts is None else counts,
-            vectors=numbers,
-            seed=seed,
-            device=device,
-            tell=progress.tell,
-        )
+        drawn = model.sample(total, **wanted, device=device, tell=progress.tell)
     write_samples(drawn, partial(_target, model, drawn), places)
     if run is not None and not model.header.condition.asks:  # with classes, particles may have other ones
         facts = RunFolder(run).read_json("run.json") or {}
@@ -83,6 +102,24 @@ def sample(
         refresh_report(RunFolder(run))
     if not quiet:
         say(f"{len(drawn):,} samples: see {', '.join(map(str, places))}")
+
+
+def _share() -> tuple[Share, int]:
+    """Return this process's share of the work and its number on this machine, as torchrun says; else all, 0."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    values = [os.environ.get(name, default) for name, default in zip(names, ("0", "1", "0"), strict=True)]
+    for name, value in zip(names, values, strict=True):
+        if not value.isdecimal():
+            raise RunError(f"the environment variable {name} must be a whole number, got '{value}'")
+    rank, size, local = map(int, values)
+    return Share(rank, size), local
+
+
+def _own_device(device: str, local: int) -> str:
+    """Return the device of the process with a number on this machine, unless one is named."""
+    if local and device in ("auto", "cuda") and torch.cuda.is_available():
+        return f"cuda:{local}"
+    return device
 
 
 def _parse_labels(text: str) -> dict[Label, int]:

@@ -69,7 +69,8 @@ class Directions:
         if (cut.start, cut.stop) == (0, self.count):
             return self
         whole = self.projection
-        part = whole.rows(cut) if isinstance(whole, BlockProjection) else DenseProjection(whole.dense()[cut])
+        kinds = (BlockProjection, PatchProjection)
+        part = whole.rows(cut) if isinstance(whole, kinds) else DenseProjection(whole.dense()[cut])
         scale, theta_y, length, noise = (
             None if each is None else each[cut] for each in (self.scale, self.theta_y, self.length, self.noise)
         )

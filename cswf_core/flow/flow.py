@@ -150,8 +150,7 @@ class Flow:
         """What the stage's directions allow its steps to be."""
         self._speeds = Speeds()
         """How long the stage's steps were so far."""
-        self.finished = False
-        self._evolution = self._evolve()
+        self.finished, self._evolution = False, self._evolve()
 
     @classmethod
     def from_recipe(

@@ -204,6 +204,11 @@ class QuickGram:
         apart = bool(own.square().sum() >= G.square().sum() * (1 - 1e-6))
         self._matrices = own.contiguous() if apart else G[None]
 
+    @property
+    def matrices(self) -> Tensor:
+        """G of each channel, C×d_k/C×d_k/C, or of all: 1×d_k×d_k."""
+        return self._matrices
+
     def times(self, u: Tensor) -> Tensor:
         """Return G u: d_k×n → d_k×n."""
         with _tensor_cores():

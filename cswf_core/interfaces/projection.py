@@ -88,6 +88,10 @@ class PatchProjection(DenseProjection):
         """(H, d)."""
         return self.filters.shape[0], self.space.dimension
 
+    def rows(self, cut: slice) -> PatchProjection:
+        """Return some of the directions."""
+        return PatchProjection(self.filters[cut], self.space, self.dilation, self.row[cut], self.column[cut])
+
 
 class ProjectionSampler(abc.ABC):
     """Draws directions. Subclasses are attrs classes whose fields are the parameters of the recipe.

@@ -11,6 +11,7 @@ import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.kernels import gpu
 from cswf_core.kernels.histogram import looked_up
 from cswf_core.kernels.rows import Rows
 
@@ -40,6 +41,20 @@ class Lookup:
         edge = torch.arange(BINS + 1, dtype=low.dtype, device=low.device)
         delta = displacement(low[:, None] + (high - low)[:, None] / BINS * edge, positions, displacements)
         return cls(low, high, torch.stack([delta, torch.cat([delta[:, 1:], delta[:, -1:]], dim=1)], dim=2))
+
+    @classmethod
+    def in_order(
+        cls, positions: Tensor, displacements: Tensor, order: Tensor | None, like: Tensor
+    ) -> list[Lookup]:
+        """Return the maps of each stratum (S×H×K), row r being row order[r]; on CUDA by one kernel."""
+        if gpu.usable(positions.device) and like.dtype == torch.float32:
+            from cswf_core.kernels.gpu import maps
+
+            strata = zip(*maps.tabulated(positions, displacements, order, BINS), strict=True)
+            return [cls(low, high, pairs) for low, high, pairs in strata]
+        if order is not None:
+            positions, displacements = positions[:, order], displacements[:, order]
+        return [cls.of(p, d, like) for p, d in zip(positions, displacements, strict=True)]
 
     def part(self, cut: slice) -> Lookup:
         """Return the maps of some rows."""

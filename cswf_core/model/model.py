@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -18,11 +20,14 @@ from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Masked, Observat
 from cswf_core.interfaces.metric import Tell
 from cswf_core.model.fitted import Fitted
 from cswf_core.model.format import NAME, Header, SavedStep, refuse_missing, saved_steps, unpack_mask
-from cswf_core.model.requests import Labels, Vectors, labels_for, vectors_for
-from cswf_core.model.sampling import Originals, Request, SavedFlow, new_particles
+from cswf_core.model.groups import Originals, Request
+from cswf_core.model.reading import steps_on
+from cswf_core.model.requests import ByNumber, Labels, Vectors, labels_by_number, vectors_by_number
+from cswf_core.model.sampling import SavedFlow, particles_at_end
 from cswf_core.recipe import Recipe, RecipeError, choose_device, load_recipe
 from cswf_core.recipe.build import load_everything, parts_of
 from cswf_core.recipe.render import from_yaml
+from cswf_core.runs.durable import fingerprint
 
 log = logging.getLogger("cswf")
 
@@ -59,23 +64,27 @@ class Model:
         proportions. `vectors`: one for all, or one for each, any values. The same seed gives the same samples,
         and the first of many are those of few. `tell` hears of progress.
         """
+        request = self.request(count, labels=labels, vectors=vectors, seed=seed)
+        return self._samples(request, self.flow(choose_device(device)), tell)
+
+    def request(
+        self, count: int, *, labels: Labels | None = None, vectors: Vectors | None = None, seed: int = 0
+    ) -> Request:
+        """Return the particles that `sample` makes; raise `RunError` for what the model cannot make."""
         if count < 1:
             raise RunError(f"{count} samples are asked for; ask for one or more")
         if "image" in self.header.condition.asks:
             raise RunError(
                 f"the model of '{self.header.name}' completes images: use `cswf inpaint`, or Model.complete"
             )
-        flow = self._flow(choose_device(device))
         start = self._start(count, seed)
-        conditions = self._conditions(count, labels, vectors, seed, start)
-        request = Request(
-            conditions=conditions,
+        return Request(
+            conditions=self._conditions(count, labels, vectors, seed, start),
             count=count,
             seed=seed,
             scale=self.recipe.particles.scale,
             start=None if start is None else start.x,
         )
-        return self._samples(request, flow, tell)
 
     def complete(
         self,
@@ -98,7 +107,7 @@ class Model:
             raise RunError(f"images must be m×{self.space} bytes, got {got}")
         if count < 1 or not len(images):
             raise RunError(f"{count} completions of {len(images)} images are asked for; ask for one or more")
-        flow = self._flow(choose_device(device))
+        flow = self.flow(choose_device(device))
         x = images.reshape(len(images), -1).T.to(flow.like.dtype).mul_(BIN).sub_(1)
         origin = torch.repeat_interleave(torch.arange(len(images)), count)
         observed = self.observation(images, mask=mask, seed=seed, like=flow.like)
@@ -106,7 +115,7 @@ class Model:
         if not width and getattr(self.recipe.data.part, "dequantise", "none") in ("once", "middle"):
             x += BIN / 2  # where the data's pixels are, with noise or without
         request = Request(
-            conditions=Conditions(origin=origin),
+            conditions=Conditions(origin=origin).take,
             count=len(origin),
             seed=seed,
             scale=self.recipe.particles.scale,
@@ -149,7 +158,7 @@ class Model:
         They are those of the run, up to rounding, unless the model leaves out steps or directions. Needs the
         data, for their labels.
         """
-        data, flow = self.data(), self._flow(choose_device(device))
+        data, flow = self.data(), self.flow(choose_device(device))
         settings, count = attrs.evolve(flow.settings, count=self.header.particles), self.header.particles
         draw = Key(self.recipe.seed, "start").open(dtype=self._dtype)
         start = self.recipe.data.checked.start(data, count, draw)
@@ -160,7 +169,7 @@ class Model:
             x = originals(data, settings, particles.conditions, particles.x).cpu()
             images = Originals(x, torch.arange(count), observation)
         request = Request(
-            conditions=particles.conditions.to(torch.device("cpu"), self._dtype),
+            conditions=particles.conditions.to(torch.device("cpu"), self._dtype).take,
             count=count,
             seed=self.recipe.seed,
             start=particles.x.cpu(),
@@ -194,36 +203,64 @@ class Model:
         return saved_steps(self.folder, self.header.shards)
 
     @property
+    def digest(self) -> str:
+        """The SHA-256 of the header, which has those of all other files."""
+        return fingerprint(self.folder / NAME)
+
+    @property
     def _dtype(self) -> torch.dtype:
         return torch.float64 if self.header.precision == "float64" else torch.float32
 
     def _samples(self, request: Request, flow: SavedFlow, tell: Tell | None) -> Dataset:
-        x = new_particles(request, flow, self.steps, self.header.steps, tell)
-        names, labels = self.header.data.classes, request.conditions.labels
+        x = torch.empty(flow.space.dimension, request.count, dtype=flow.like.dtype)
+        for first, part in self.drawn(request, flow, range(0, request.count, flow.size), tell):
+            x[:, first : first + part.shape[1]] = part
+        return self.dataset(x, request.conditions(torch.arange(request.count)))
+
+    def drawn(
+        self, request: Request, flow: SavedFlow, firsts: Sequence[int], tell: Tell | None = None
+    ) -> Iterator[tuple[int, Tensor]]:
+        """Yield some groups of a request's particles, by their first ones: its number, and d×n; on the CPU."""
+        steps = self.steps
+        if flow.half:
+            steps = partial(steps_on, flow.like.device, self.folder, self.header.shards)
+        here = torch.cuda.device(flow.like.device) if flow.like.is_cuda else nullcontext()
+        with here:
+            yield from particles_at_end(request, flow, steps, firsts, self.header.steps, tell)
+
+    def dataset(self, x: Tensor, conditions: Conditions) -> Dataset:
+        """Return particles (d×n) and their conditions as a data set."""
+        names, labels = self.header.data.classes, conditions.labels
         unseen = () if labels is None else range(len(names), int(labels.max()) + 1)  # their numbers name them
-        classes = (*names, *map(str, unseen))
-        return Dataset(x=x, space=self.space, conditions=request.conditions, classes=classes)
+        return Dataset(x=x, space=self.space, conditions=conditions, classes=(*names, *map(str, unseen)))
 
     def _conditions(
         self, count: int, labels: Labels | None, vectors: Vectors | None, seed: int, start: Dataset | None
-    ) -> Conditions:
-        """Return Y of new particles: as asked for, else as they begin, else as the data have it."""
+    ) -> Callable[[Tensor], Conditions]:
+        """Return what says Y of new particles: as asked for, else as they begin, else as the data have it."""
         asks = self.header.condition.asks
         own = start.conditions if start is not None else Conditions()
         if vectors is None and "vectors" in asks and own.vectors is None:
             data = self._needed(f"'{self.header.name}' needs vectors")
             drawn = self.recipe.condition.checked.draw(data, count, Key(seed, "offline labels").open())
             own = attrs.evolve(own, vectors=drawn.vectors)
+        chosen: ByNumber | None = None
         if labels is None and own.labels is not None:
-            chosen = own.labels
+            chosen = own.labels.__getitem__
         elif labels is not None or "labels" in asks:
-            chosen = labels_for(self.header, count, labels, seed)
-        else:
-            chosen = None
-        rows = own.vectors if vectors is None else vectors_for(self.header, count, vectors, self._dtype)
-        return Conditions(
-            labels=chosen if "labels" in asks else None, vectors=rows if "vectors" in asks else None
-        )
+            chosen = labels_by_number(self.header, count, labels, seed)
+        rows: ByNumber | None = None
+        if vectors is not None:
+            rows = vectors_by_number(self.header, count, vectors, self._dtype)
+
+        def conditions(index: Tensor) -> Conditions:
+            vectors_of = own.take(index).vectors if rows is None else rows(index)
+            return Conditions(
+                labels=chosen(index) if chosen is not None and "labels" in asks else None,
+                vectors=vectors_of if "vectors" in asks else None,
+            )
+
+        return conditions
 
     def _start(self, count: int, seed: int) -> Dataset | None:
         """Return where particles begin if the data's source says so; None: in noise."""
@@ -242,7 +279,7 @@ class Model:
         except CswfError as error:
             raise RunError(f"{why}, so that sampling needs the data: {error}") from None
 
-    def _flow(self, device: torch.device) -> SavedFlow:
+    def flow(self, device: torch.device) -> SavedFlow:
         """Return this model's steps on a device."""
         recipe, tables = self.recipe, self.header.tables
         settings = Settings(
@@ -251,6 +288,7 @@ class Model:
             seed=recipe.seed,
             reuse=None if recipe.reuse == "all" else recipe.reuse,
             dtype=self._dtype,
+            half=recipe.particles.precision in ("auto", "fast"),
             tables=TableRequest(knots=tables.knots, share=tables.directions, every=tables.every),
         )
         like = torch.empty(self.space.dimension, 0, dtype=self._dtype, device=device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -27,29 +27,39 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 log = logging.getLogger("cswf")
 
 
+ByNumber: TypeAlias = Callable[[Tensor], Tensor]
+"""The numbers of some samples, from 0 → what is asked for them: so that no more of it need be in memory."""
+
+
 def labels_for(header: Header, count: int, labels: Labels | None, seed: int) -> Tensor:
-    """Return the class of each of `count` samples, as numbers; raise `RunError` for one the model cannot make.
+    """Return the class of each of `count` samples, as numbers; see `labels_by_number`."""
+    return labels_by_number(header, count, labels, seed)(torch.arange(count))
+
+
+def labels_by_number(header: Header, count: int, labels: Labels | None, seed: int) -> ByNumber:
+    """Return what says the classes of samples; raise `RunError` for one the model cannot make.
 
     Without `labels`, classes come in the data's proportions, as evenly as can be for any count.
     """
     if "labels" not in header.condition.asks:
         raise RunError(f"the model is not conditioned on classes{_instead(header)}: it takes no labels")
     if labels is None:
-        return _in_proportion(header, count, seed)
+        return _in_proportion(header, seed)
     if isinstance(labels, Mapping):
-        shares = _shares(labels, count)
-        numbers = [class_number(header, label) for label in labels]
-        return torch.repeat_interleave(torch.tensor(numbers), torch.tensor(shares))
+        ends = torch.tensor(_shares(labels, count)).cumsum(0)
+        numbers = torch.tensor([class_number(header, label) for label in labels])
+        return lambda index: numbers[torch.searchsorted(ends, index, right=True)]
     plain: Any = native(labels)
     if isinstance(plain, str) or not isinstance(plain, Iterable):
-        return torch.full((count,), class_number(header, plain))
+        one = class_number(header, plain)
+        return lambda index: torch.full_like(index, one)
     each = [native(label) for label in plain]
     if len(each) != count:
         raise RunError(f"{len(each):,} labels are given, and {count:,} samples are asked for")
     for strange in (label for label in each if type(label) not in (int, str)):
         class_number(header, strange)  # raises; as a key, True would be 1
     known = {label: class_number(header, label) for label in dict.fromkeys(each)}
-    return torch.tensor([known[label] for label in each])
+    return torch.tensor([known[label] for label in each]).__getitem__
 
 
 def _shares(labels: Mapping[Label, int], count: int) -> list[int]:
@@ -93,8 +103,8 @@ def class_number(header: Header, label: Label) -> int:
     return number
 
 
-def vectors_for(header: Header, count: int, vectors: Vectors, dtype: torch.dtype) -> Tensor:
-    """Return the vector Y of each of `count` samples: l×count."""
+def vectors_by_number(header: Header, count: int, vectors: Vectors, dtype: torch.dtype) -> ByNumber:
+    """Return what says the vectors Y of samples, of which there are `count`: n → l×n."""
     length = header.condition.length
     if "vectors" not in header.condition.asks:
         raise RunError(f"the model is not conditioned on vectors{_instead(header)}: it takes none")
@@ -108,10 +118,10 @@ def vectors_for(header: Header, count: int, vectors: Vectors, dtype: torch.dtype
         raise RunError(f"vectors have {length} numbers each, for {count:,} samples; got {got}")
     if not bool(torch.isfinite(rows).all()):
         raise RunError("vectors must be finite numbers")
-    return rows.T.contiguous()
+    return lambda index: rows[index].T.contiguous()
 
 
-def _in_proportion(header: Header, count: int, seed: int) -> Tensor:
+def _in_proportion(header: Header, seed: int) -> ByNumber:
     """Return labels whose first n, for every n, have nearly the data's shares: a golden-ratio sequence."""
     counts = torch.tensor(header.data.counts, dtype=torch.float64)
     if header.condition.strata is not None:
@@ -119,10 +129,14 @@ def _in_proportion(header: Header, count: int, seed: int) -> Tensor:
         able[list(header.condition.strata)] = 1
         counts *= able
     start = Key(seed, "offline labels").open(dtype=torch.float64).uniform(1)
-    level = (start + GOLDEN * torch.arange(count, dtype=torch.float64)).remainder(1)
     edges = (counts / counts.sum()).cumsum(0)
     last = int(counts.nonzero().max())
-    return torch.searchsorted(edges, level, right=True).clamp_(max=last)
+
+    def chosen(index: Tensor) -> Tensor:
+        level = (start + GOLDEN * index.double()).remainder(1)
+        return torch.searchsorted(edges, level, right=True).clamp_(max=last)
+
+    return chosen
 
 
 def _instead(header: Header) -> str:

@@ -3,13 +3,18 @@
 Directions are drawn again from their keys; along each, δ is looked up in the tables that moved the particles of
 the run. New particles do not depend on each other, so any number of them can flow, some at a time. They flow in
 groups of a fixed size, the last one filled up: then a sample is the same to the bit however many there are.
+On CUDA, steps of a run in half precision are taken in half precision, too (`half`).
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
+from itertools import groupby
+from operator import attrgetter
 
 import attrs
 import torch
@@ -25,13 +30,24 @@ from cswf_core.flow.start import Regression
 from cswf_core.flow.step import displacements
 from cswf_core.flow.target import FitsOfRows
 from cswf_core.flow.transport import Begun, Fits, Place, StepTables
-from cswf_core.interfaces import Conditions, Key, Masked, Observation, Rows, Space, Stage
+from cswf_core.interfaces import Conditions, Key, Observation, Rows, Space, Stage
+from cswf_core.kernels import gpu
+from cswf_core.kernels.memory import is_out_of_memory, total_memory
 from cswf_core.kernels.tables import Lookup
 from cswf_core.model.fitted import Fitted
 from cswf_core.model.format import SavedStep
+from cswf_core.model.groups import Group, Request
+
+log = logging.getLogger("cswf")
 
 GROUP = {"cpu": 256, "cuda": 4096}
 """Particles of a group, by the type of device."""
+
+HALF_GROUP = 1024
+"""Particles of a group in half precision, where many groups move side by side."""
+
+MOST_GROUPS = 64
+"""Groups that move side by side in half precision, at most: with more, drawing directions hardly counts."""
 
 KEYED = 256
 """Particles whose noise shares a key."""
@@ -39,55 +55,8 @@ KEYED = 256
 AT_ONCE = {"cpu": 1 << 28, "cuda": 1 << 31}
 """Bytes of particles that flow side by side; directions are drawn anew for the others."""
 
-
-@attrs.frozen(eq=False)
-class Originals:
-    """Images of which new particles see a part."""
-
-    images: Tensor
-    """d×m, on the CPU."""
-    origin: Tensor
-    """The image of each particle: n."""
-    observation: Observation
-    """What is seen: the same of every image, or a mask with a column for each; on the device."""
-    width: float = 0.0
-    """The images' grey levels are filled with uniform noise of this width."""
-
-    def observed(self, particles: Tensor) -> Observation:
-        """Return what these particles see."""
-        if self.observation.shared or not isinstance(self.observation, Masked):
-            return self.observation
-        mask = self.observation.mask
-        return Masked(mask[:, self.origin[particles].to(mask.device)])
-
-
-@attrs.frozen(eq=False)
-class Request:
-    """The particles that a person wants."""
-
-    conditions: Conditions
-    """Y of each, on the CPU."""
-    count: int
-    seed: int
-    scale: float = 1.0
-    """They begin as N(0, scale² I), or as the Gaussian that the model has,"""
-    start: Tensor | None = None
-    """or here: d×n, on the CPU."""
-    originals: Originals | None = None
-
-
-@attrs.define(eq=False)
-class Group:
-    """Particles that are moved together."""
-
-    particles: Particles
-    first: int
-    """The number of the first of them among all."""
-    observation: Observation | None
-    originals: Tensor | None
-    """The images of which they see a part: d×n."""
-    strata: Tensor | None
-    """The stratum of each."""
+HALF_SHARE = 8
+"""In half precision they may take one part in so many of the device's memory."""
 
 
 class SavedTarget:
@@ -157,7 +126,12 @@ class SavedFlow:
         self.fitted = fitted
         self.sets = sets
         self.stages = parts.schedule.stages(space, parts.projection)
-        self.size = GROUP[like.device.type]
+        self.half = settings.half and like.dtype == torch.float32 and gpu.usable(like.device)
+        """Whether products are in half precision, on CUDA."""
+        self.size = HALF_GROUP if self.half else GROUP[like.device.type]
+        self._most = MOST_GROUPS if self.half else sys.maxsize
+        """Groups that flow side by side, at most."""
+        self._recordable = True
         self._budget = Budget.whole(like.device)
         self._free = lru_cache(maxsize=1)(self._free_part)
         """How x may move in W, by what is observed."""
@@ -169,14 +143,21 @@ class SavedFlow:
     @property
     def at_once(self) -> int:
         """How many particles flow side by side: whole groups."""
-        room = AT_ONCE[self.like.device.type] // (8 * self.space.dimension * self.like.element_size())
-        return max(1, room // self.size) * self.size
+        device = self.like.device
+        room = total_memory(device) // HALF_SHARE if self.half else AT_ONCE[device.type]
+        groups = room // (8 * self.space.dimension * self.like.element_size()) // self.size
+        return max(1, min(groups, self._most)) * self.size
+
+    def halve(self, groups: int) -> bool:
+        """Let half as many groups flow side by side, as memory was short; False: it was only one."""
+        self._most = max(1, groups // 2)
+        return self.half and groups > 1
 
     def group(self, request: Request, first: int) -> Group:
         """Return a group where it begins; beyond the last particle of the request, that one is repeated."""
         amplifier, like = self.parts.condition.amplifier, self.like
         index = torch.arange(first, first + self.size).clamp_(max=request.count - 1)
-        own = request.conditions.take(index)
+        own = request.conditions(index)
         if request.start is not None:
             x = request.start[:, index].to(like)
         else:
@@ -210,15 +191,25 @@ class SavedFlow:
         self, groups: Sequence[Group], steps: Iterable[SavedStep], seed: int, after_step: Callable[[], None]
     ) -> None:
         """Take groups through all steps; `after_step` is called after each, `seed` is for noise on the way."""
-        stage, key = -1, -1
-        sampler: DirectionSampler | None = None
+        for stage, own in groupby(steps, attrgetter("stage")):
+            sampler = self._enter(groups, self.stages[stage])
+            for _ in (self._half if self.half else self._exact)(groups, sampler, stage, own, seed):
+                after_step()
+            for group in groups:
+                group.particles.leave()
+
+    def _exact(
+        self,
+        groups: Sequence[Group],
+        sampler: DirectionSampler,
+        stage: int,
+        steps: Iterable[SavedStep],
+        seed: int,
+    ) -> Iterator[None]:
+        """Take a stage's steps in float32 or float64; yield after each."""
+        key = -1
         directions: list[Directions] = []
         for saved in steps:
-            if saved.stage != stage or sampler is None:
-                if sampler is not None:
-                    _leave(groups)
-                stage, key = saved.stage, -1
-                sampler = self._enter(groups, self.stages[stage])
             own = draw_number(saved.number, self.settings.reuse, self.sets)
             if own != key:
                 directions, key = self._directions(sampler, stage, own), own
@@ -226,8 +217,22 @@ class SavedFlow:
             for group in groups:
                 self._move(group, directions, SavedTransport(maps, group.strata), saved.eta)
                 self._shake(group, sampler.stage, saved, seed)
-            after_step()
-        _leave(groups)
+            yield
+
+    def _half(
+        self,
+        groups: Sequence[Group],
+        sampler: DirectionSampler,
+        stage: int,
+        steps: Iterable[SavedStep],
+        seed: int,
+    ) -> Iterator[None]:
+        """Take a stage's steps in half precision; yield after each."""
+        from cswf_core.model.half import HalfStage  # needs Triton
+
+        own = HalfStage(groups, sampler, stage, self.settings, self.sets, recordable=self._recordable)
+        yield from own.take(steps, lambda group, saved: self._shake(group, sampler.stage, saved, seed))
+        self._recordable = self._recordable and not own.failed
 
     def _enter(self, groups: Sequence[Group], stage: Stage) -> DirectionSampler:
         """Bring groups into a stage's coordinates; return what draws its directions."""
@@ -301,34 +306,59 @@ class SavedFlow:
         return torch.tensor([numbers[label] for label in conditions.labels.tolist()], device=self.like.device)
 
 
-def _leave(groups: Sequence[Group]) -> None:
-    for group in groups:
-        group.particles.leave()
-
-
-def new_particles(
+def particles_at_end(
     request: Request,
     flow: SavedFlow,
     steps: Callable[[], Iterable[SavedStep]],
+    firsts: Sequence[int],
     count: int,
     tell: Callable[[str, int, int], object] | None,
-) -> Tensor:
-    """Return the particles of a request at their end: d×n, on the CPU; `count` is the number of steps."""
-    batches = range(0, request.count, flow.at_once)
-    done, total = 0, len(batches) * count
-    x = torch.empty(flow.space.dimension, request.count, dtype=flow.like.dtype)
+) -> Iterator[tuple[int, Tensor]]:
+    """Yield groups of a request's particles at their end: the number of the first, and d×n, on the CPU.
+
+    `firsts` are the groups that are wanted, by their first particles: multiples of `flow.size`. `count` is the
+    number of steps.
+    """
+    done = 0
 
     def after_step() -> None:
         nonlocal done
         done += 1
         if tell is not None:
-            tell("sampling", done, total)
+            left = -(-len(firsts) * flow.size // flow.at_once) * count
+            tell("sampling", done, before + left)
 
-    for first in batches:
-        last = min(first + flow.at_once, request.count)
-        groups = [flow.group(request, at) for at in range(first, last, flow.size)]
-        flow.run(groups, steps(), request.seed, after_step)
+    while firsts:
+        before, batch = done, firsts[: flow.at_once // flow.size]
+        groups = _attempt(request, flow, steps, batch, after_step)
+        if groups is None:
+            done = before
+            log.warning("out of memory: going on with %s particles at a time", f"{flow.at_once:,}")
+            continue
+        firsts = firsts[len(batch) :]
         for group in groups:
-            end = min(group.first + flow.size, request.count)
-            x[:, group.first : end] = flow.samples(group)[:, : end - group.first]
-    return x
+            last = min(group.first + flow.size, request.count)
+            yield group.first, flow.samples(group)[:, : last - group.first]
+        del groups, group  # before others take memory
+
+
+def _attempt(
+    request: Request,
+    flow: SavedFlow,
+    steps: Callable[[], Iterable[SavedStep]],
+    firsts: Sequence[int],
+    after_step: Callable[[], None],
+) -> list[Group] | None:
+    """Return groups at their end; None if memory was short, and fewer are to flow side by side.
+
+    When this returns, the error is gone, and with it the tensors that its frames held.
+    """
+    try:
+        groups = [flow.group(request, first) for first in firsts]
+        flow.run(groups, steps(), request.seed, after_step)
+        return groups
+    except Exception as error:
+        if not is_out_of_memory(error) or not flow.halve(len(firsts)):
+            raise
+    torch.cuda.empty_cache()
+    return None

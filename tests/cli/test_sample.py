@@ -154,6 +154,36 @@ def test_points_go_to_a_file_and_never_to_a_folder(cswf, monkeypatch):
     assert sorted(path.name for path in Path().iterdir()) == ["a.npz", "toy"]
 
 
+def test_a_path_that_ends_in_a_slash_is_a_folder_of_shards_and_stays_one(run, cswf):
+    command = ("sample", run, "--count", "20", "--device", "cpu")
+    done = cswf(*command, "--out", "shards/")
+    assert (done.status, done.out) == (0, "20 samples: see shards/manifest.json\n")
+    assert sorted(path.name for path in Path("shards").iterdir()) == [
+        "manifest.json", "request.json", "samples-00000.npz",
+    ]  # fmt: skip
+    assert cswf(*command, "--out", "one.npz", "--quiet").status == 0
+    with np.load("shards/samples-00000.npz") as shard, np.load("one.npz") as one:
+        assert sorted(shard.files) == sorted(one.files) == ["images", "labels"]
+        assert all((shard[name] == one[name]).all() for name in shard.files)
+    assert cswf(*command, "--out", "shards").status == 0  # there is nothing left to do
+    refused = cswf.refusal(*command, "--seed", "1", "--out", "shards")
+    assert "shards has shards of another request: its seed is 0, and 1 is asked for" in refused
+
+
+def test_processes_of_torchrun_share_a_folder_of_shards(run, cswf, monkeypatch):
+    monkeypatch.setattr("cswf_core.model.shards.SIZE", 256)
+    command = ("sample", run, "--count", "600", "--device", "cpu")
+    for rank, printed in ((1, ""), (0, "600 samples: see shards/manifest.json\n")):
+        for name, value in (("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", 2)):
+            monkeypatch.setenv(name, str(value))
+        done = cswf(*command, "--out", "shards/")
+        assert (done.status, done.out) == (0, printed)
+    assert len(read_json(Path("shards/manifest.json"))["shards"]) == 3
+    assert "give --out FOLDER/, with the slash" in cswf.refusal(*command, "--out", "a.npz")
+    monkeypatch.setenv("RANK", "first")
+    assert "RANK must be a whole number, got 'first'" in cswf.refusal(*command, "--out", "shards/")
+
+
 def test_a_run_without_a_model_is_told_apart_from_no_run(cswf):
     without = made(Path("without"), "model.save=false", "schedule.steps=1")
     assert "a run saves one with model.save=true" in cswf("sample", without).err

@@ -12,14 +12,14 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from cswf_core.kernels.gpu import boxes, histogram, philox, products
+from cswf_core.kernels.gpu import boxes, histogram, maps, philox, products
 
 HALF, REAL, WHOLE, LONG = "*fp16", "*fp32", "*i32", "*i64"
 TRANSPORT = {
-    "values": HALF, "stride": "i32", "n": "i32", "first_row": "i32", "column": "i32", "low_at": REAL, "high_at": REAL,
-    "groups": "*u8", "offsets": REAL, "group_count": "i32", "noises": REAL, "below_p": WHOLE, "below_q": WHOLE,
-    "M": "i32", "N": "i32", "low_q": REAL, "high_q": REAL, "table": HALF, "pairs": WHOLE, "out": HALF,
-    "out_stride": "i32", "squares": REAL, "most": "i32",
+    "values": HALF, "stride": "i32", "n": "i32", "first_row": "i32", "column": "i32",
+    "low_at": REAL, "high_at": REAL, "groups": "*u8", "offsets": REAL, "group_count": "i32", "noises": REAL,
+    "below_p": WHOLE, "below_q": WHOLE, "M": "i32", "N": "i32", "low_q": REAL, "high_q": REAL,
+    "table": HALF, "pairs": WHOLE, "out": HALF, "out_stride": "i32", "squares": REAL, "most": "i32",
 }  # fmt: skip
 ADDED = [{"GROUPED": grouped, "NOISY": noisy} for grouped in (False, True) for noisy in (False, True)]
 SHARED = {"80": 163 * 1024, "90": 227 * 1024, "120": 99 * 1024}
@@ -70,6 +70,15 @@ def kernels():
         shape = {"d": "i32", "n": "i32"}
         halving = {"x": REAL, "plus": REAL, "rows": LONG, "out": HALF, **shape, "out_width": "i32"}
         yield products._halve, halving, {"ADDS": flag, "PLACED": flag, "BM": 16, "BN": 128}
+    for flag, saved in itertools.product((False, True), (HALF, REAL)):
+        outs = {"low_out": REAL, "high_out": REAL, "table": REAL, "H": "i32", "K": "i32"}
+        tables = {"positions": saved, "displacements": saved, "order": LONG if flag else saved, **outs}
+        yield maps._tabulate, tables, {"SORTED": flag, "B": 512, "ROUNDS": 4}
+    for flag in (False, True):
+        following = {"G": REAL, "S": REAL, "z": REAL, "rank": LONG if flag else REAL, "half": HALF}
+        sizes = {"side": "i32", "n": "i32", "half_width": "i32"}
+        tiles = {"PLACED": flag, "TM": maps.ROWS, "TN": maps.COLUMNS, "BK": maps.DEPTH}
+        yield maps._follow, {**following, **sizes}, tiles, 3
 
 
 def packing_kernels():
@@ -90,11 +99,11 @@ def packing_kernels():
             if name == "keys":
                 yield boxes._keys, {**source, **middle}, {**kind, "BLOCK_D": 1024}
             elif name == "touched":
-                maps = {"along": LONG, "place": LONG, "by_tile": "*i8", "by_piece": "*i8"}
+                marks = {"along": LONG, "place": LONG, "by_tile": "*i8", "by_piece": "*i8"}
                 widths = {"tile_width": "i32", "piece_width": "i32"}
                 yield (
                     boxes._touched,
-                    {**source, **order, **maps, **widths},
+                    {**source, **order, **marks, **widths},
                     {**kind, "TILE": 128},
                 )
             else:

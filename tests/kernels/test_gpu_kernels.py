@@ -14,9 +14,11 @@ from cswf_core.kernels import blocks, philox  # isort: skip
 from cswf_core.interfaces import Key, PatchProjection, Space
 from cswf_core.kernels import histogram as plain
 from cswf_core.kernels.boxes import Strips
-from cswf_core.kernels.gpu import boxes, histogram, products
+from cswf_core.kernels.gpu import boxes, histogram, maps, products
 from cswf_core.kernels.gpu.philox import drawn
 from cswf_core.kernels.rows import Rows
+from cswf_core.kernels.tables import BINS as TABLE_BINS
+from cswf_core.kernels.tables import Lookup
 
 M, N, BINS = 700, 1100, 64
 
@@ -279,6 +281,44 @@ def test_products_agree_with_dense_ones(problem):
         unhalved = x.to(DEVICE).clone()
         products.move(directions, values, plus, unhalved, factor, where, None)
         assert torch.equal(unhalved, moved)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("K", [2, 12, 17])
+def test_tables_of_saved_maps_are_those_of_plain_pytorch_in_any_order_and_stratum(K, dtype):
+    S, H = 3, 5
+    positions = torch.stack([sample(H, K, 1 + i) for i in range(S)]).sort(dim=2).values.to(dtype)
+    if K > 2:
+        positions[:, 0, 3:5] = positions[:, 0, 3:4]  # a jump
+        positions[:, 1] = positions[:, 1, :1]  # a single position
+    displacements = torch.stack([sample(H, K, 4 + i, dtype) for i in range(S)])
+    order = torch.tensor([3, 0, 4, 1, 2], device=DEVICE)
+    for chosen in (None, order):
+        found = maps.tabulated(positions, displacements, chosen, TABLE_BINS)
+        rows_of = slice(None) if chosen is None else chosen
+        for i in range(S):
+            wanted = Lookup.of(positions[i][rows_of], displacements[i][rows_of], sample(1, 1, 0))
+            low, high, pairs = (part[i] for part in found)
+            assert torch.equal(low, wanted.low)
+            assert torch.equal(high, wanted.high)
+            off = (pairs - wanted.pairs).abs() > 1e-4
+            assert int(off.any(dim=2).sum()) <= 4 * H  # an edge on a jump may be on either side of it
+            torch.testing.assert_close(pairs[2:], wanted.pairs[2:], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("channels", "side"), [(3, 1), (3, 16), (1, 75), (2, 144)])
+@pytest.mark.parametrize("placed", [False, True])
+def test_particles_that_follow_a_sum_of_updates_are_those_of_plain_products(channels, side, placed):
+    d, n = channels * side, 200
+    G = torch.stack([sample(side, side, i) for i in range(channels)]) / side
+    total, z = sample(d, n, 3) / 4, sample(d, n, 1)
+    rank = torch.randperm(d, generator=torch.Generator().manual_seed(1)).to(DEVICE) if placed else None
+    half = torch.zeros(blocks.padded(d), 256, dtype=torch.float16, device=DEVICE)
+    maps.follow(G, total, z, rank, half)
+    wanted = z + torch.cat([g @ s for g, s in zip(G, total.view(channels, side, n), strict=True)])
+    found = half if rank is None else half[rank]
+    torch.testing.assert_close(found[:d, :n].float(), wanted, atol=0.02, rtol=0.01)
+    assert float(half[:, n:].abs().max()) == float(half[d:].abs().sum()) == 0
 
 
 @pytest.mark.compile

@@ -14,15 +14,18 @@ from cswf_core.flow.directions import Directions
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.settings import Settings
 from cswf_core.flow.transport import Fits, Place
-from cswf_core.interfaces import Conditions, PatchProjection, Rows
+from cswf_core.interfaces import Conditions, PatchProjection, Rows, Space
 from cswf_core.kernels.blocks import TILE, padded
-from cswf_core.kernels.boxes import Boxes, Strips
+from cswf_core.kernels.boxes import Boxes, Strips, side_of
 from cswf_core.kernels.columns import WIDTH
 from cswf_core.kernels.gpu import boxes, products
 from cswf_core.ranks import Ranks
 
 MOST_TILES = 65535
 """Tiles of samples that a grid of programs can have."""
+
+SORTED_BELOW = 0.9
+"""Share of boxes that are not zero up to which directions are sorted by where they look."""
 
 RUN = 64
 """Samples in a row that are looked at together: reading runs is quick."""
@@ -82,6 +85,16 @@ def slabs_of(theta: Directions, places: Strips | None, most: int, into: list[Sla
         slab = boxes.packed(source, mine, where, old)
         slabs.append(Slab(slab, whole.rows(rows), theta_y, theta.condition, theta.check, noise))
     return slabs
+
+
+def strips_for(theta: Tensor, space: Space, directions: int) -> Strips | None:
+    """Return orders of coordinates and of so many directions like θ (H×d), if products then skip enough."""
+    if not space.is_image:
+        return None
+    where = Strips.of(space.shape, directions, side_of(theta, space.shape), theta.device)
+    source = boxes.Source.of_matrix(theta, None)
+    share = boxes.packed(source, boxes.sorting(source, where), where).share()
+    return where if share <= SORTED_BELOW else None
 
 
 def source_of(theta: Directions) -> boxes.Source:

@@ -29,6 +29,7 @@ from cswf_core.flow.cuda.layout import (
     refuse_too_many,
     slabs_of,
     spread,
+    strips_for,
     work,
 )
 from cswf_core.flow.memory import SHARE
@@ -37,13 +38,10 @@ from cswf_core.flow.transport import CDFTransport, Fits, StepTables, Transport
 from cswf_core.interfaces import Conditions
 from cswf_core.kernels.blocks import TILE, padded
 from cswf_core.kernels.boxes import Strips, side_of
-from cswf_core.kernels.columns import columnwise
-from cswf_core.kernels.gpu import boxes, products
+from cswf_core.kernels.gpu import products
+from cswf_core.kernels.gpu.maps import follow
 from cswf_core.kernels.memory import is_out_of_memory, total_memory
 from cswf_core.ranks import Share
-
-SORTED_BELOW = 0.9
-"""Share of blocks that are not zero up to which directions are sorted by where they look."""
 
 WORTHWHILE = 6
 """Steps that a stage must have left for a recording to pay."""
@@ -225,10 +223,11 @@ class HalfPlan(Plan):
         """Decide on an order of coordinates, from a stage's first directions, and bring the data there."""
         setup = self.setup
         space, H = setup.sampler.coordinates.space, setup.sampler.stage.directions
-        where = Strips.of(space.shape, H, side_of(theta, space.shape), theta.device) if space.is_image else None
         if self._sorted is None:
-            self._sorted = where is not None and self._share(theta, where) <= SORTED_BELOW
-        self._places = where if self._sorted else None
+            self._places = strips_for(theta, space, H)
+            self._sorted = self._places is not None
+        elif self._sorted:
+            self._places = Strips.of(space.shape, H, side_of(theta, space.shape), theta.device)
         if setup.counts is None:
             middle = setup.data_x + setup.data.bin_width / 2 if setup.data.bin_width else setup.data_x
             z, everybody = setup.sampler.coordinates.enter_data(middle), setup.data.conditions
@@ -237,10 +236,6 @@ class HalfPlan(Plan):
         mine = setup.particles
         self._mine = self._cloud(mine.cloud.z, mine.conditions, setup.particle_conditions, mine.share)
         self._stale = setup.particles.sum is not None  # a flow may come back in the middle of a stage
-
-    def _share(self, theta: Tensor, where: Strips) -> float:
-        source = boxes.Source.of_matrix(theta, None)
-        return boxes.packed(source, boxes.sorting(source, where), where).share()
 
     def _cloud(self, z: Tensor, conditions: Conditions, everybody: Conditions, share: Share) -> HalfCloud:
         """Return a share of all samples in half precision; `everybody` are the conditions of all."""
@@ -314,14 +309,20 @@ class HalfPlan(Plan):
 
     def _refresh(self, mine: HalfCloud) -> None:
         """Bring the particles into half precision: z = z₀ + G S, or z itself."""
-        particles = self.setup.particles
-        change = None if particles.sum is None or self._by_update else self._gram(particles.sum).contiguous()
-        products.halve(particles.cloud.z.contiguous(), self._places, mine.z, change)
+        particles, quick = self.setup.particles, self.setup.sampler.coordinates.quick
+        z, where = particles.cloud.z.contiguous(), self._places
+        if particles.sum is None or self._by_update:
+            products.halve(z, where, mine.z)
+        elif quick is not None:
+            follow(quick.matrices, particles.sum, z, None if where is None else where.place, mine.z)
+            products.fill_up(mine.z, mine.count)
+        else:
+            products.halve(z, where, mine.z, self._gram(particles.sum).contiguous())
 
     def _gram(self, u: Tensor) -> Tensor:
         """Return G u: d_k×n → d_k×n."""
         coordinates = self.setup.sampler.coordinates
-        return coordinates.gram(u) if coordinates.quick is None else columnwise(coordinates.quick.times, u)
+        return coordinates.gram(u) if coordinates.quick is None else coordinates.quick.times(u)
 
     @property
     def _by_update(self) -> bool:
