@@ -132,7 +132,7 @@ class Ranks:
         return low, high
 
     def total(self, counts: Tensor) -> Work:
-        """Begin to sum whole numbers over all ranks, in place; what is returned waits for the sums."""
+        """Begin to sum whole numbers over all ranks; what is returned waits for the sums."""
         return lambda: counts
 
     def sums(self, numbers: Tensor) -> Tensor:
@@ -200,34 +200,38 @@ class RankGroup(Ranks):
         super().__init__()
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self._ended = False
+        self._nccl = "nccl" in str(dist.get_backend_config())
+        """Whether tensors go from GPU to GPU; otherwise by way of the host."""
 
     def ends(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """Return the least of the lows of all ranks, and the greatest of the highs."""
-        both = torch.stack([-low, high])
+        both = self._carried(torch.stack([-low, high]))
         self._wait(lambda: dist.all_reduce(both, dist.ReduceOp.MAX))
-        return -both[0], both[1]
+        least, most = both.to(low.device)
+        return -least, most
 
     def total(self, counts: Tensor) -> Work:
-        """Begin to sum whole numbers over all ranks, in place; what is returned waits for the sums."""
-        counts = counts.contiguous()
-        begun = self._wait(lambda: dist.all_reduce(counts, async_op=True))
+        """Begin to sum whole numbers over all ranks; what is returned waits for the sums."""
+        carried = self._carried(counts.contiguous())
+        begun = self._wait(lambda: dist.all_reduce(carried, async_op=True))
 
         def sums() -> Tensor:
             self._wait(begun.wait)
-            return counts
+            return carried.to(counts.device)
 
         return sums
 
     def sums(self, numbers: Tensor) -> Tensor:
         """Return the sums of float64 numbers over all ranks, added in the order of these."""
-        each = [torch.empty_like(numbers) for _ in range(self.size)]
-        self._wait(lambda: dist.all_gather(each, numbers.contiguous()))
-        return torch.stack(each).sum(dim=0)
+        carried = self._carried(numbers.contiguous())
+        each = [torch.empty_like(carried) for _ in range(self.size)]
+        self._wait(lambda: dist.all_gather(each, carried))
+        return torch.stack(each).sum(dim=0).to(numbers.device)
 
     def whole_rows(self, values: Tensor) -> Work:
         """Begin to give each rank some rows as a whole, the values of all ranks side by side: H×n → h×N."""
         H, n = values.shape
-        widths = self._numbers(n, values.device)
+        widths = self._numbers(n)
         mine = self.rows(H)[self.rank]
         sent = values.contiguous()
         received = [sent.new_empty(mine, width) for width in widths]
@@ -241,7 +245,7 @@ class RankGroup(Ranks):
 
     def own_columns(self, values: Tensor, rows: int, columns: int) -> Tensor:
         """Return this rank's columns of rows that ranks have as a whole: h×N → H×n."""
-        widths = self._numbers(columns, values.device)
+        widths = self._numbers(columns)
         received = [values.new_empty(count, columns) for count in self.rows(rows)]
         self._exchange([part.contiguous() for part in torch.split(values, widths, dim=1)], received)()
         return torch.cat(received)
@@ -254,7 +258,7 @@ class RankGroup(Ranks):
 
     def gathered(self, x: Tensor) -> Tensor:
         """Return the columns of all ranks side by side (d×n → d×N) at rank 0; elsewhere what is here."""
-        widths = self._numbers(x.shape[1], x.device)
+        widths = self._numbers(x.shape[1])
         empty = x.new_empty(x.shape[0], 0)
         sent = [x.contiguous() if number == 0 else empty for number in range(self.size)]
         received = [x.new_empty(x.shape[0], width if self.rank == 0 else 0) for width in widths]
@@ -325,17 +329,16 @@ class RankGroup(Ranks):
     def _say(self, word: int) -> None:
         self._wait(lambda: dist.broadcast(torch.tensor([word]), src=0))
 
-    def _numbers(self, own: int, device: torch.device) -> list[int]:
+    def _numbers(self, own: int) -> list[int]:
         """Return the number that each rank has."""
         each = torch.zeros(self.size, dtype=torch.int64)
         each[self.rank] = own
         self._wait(lambda: dist.all_reduce(each))
-        del device
         return [int(number) for number in each]
 
     def _exchange(self, sent: Sequence[Tensor], received: Sequence[Tensor]) -> Callable[[], None]:
         """Begin to send each rank a tensor, and to receive one from each; what is returned waits for that."""
-        flat = torch.cat([part.reshape(-1) for part in sent])
+        flat = self._carried(torch.cat([part.reshape(-1) for part in sent]))
         into = flat.new_empty(sum(part.numel() for part in received))
         sizes = [part.numel() for part in received], [part.numel() for part in sent]
         begun = self._wait(lambda: dist.all_to_all_single(into, flat, *sizes, async_op=True))
@@ -346,6 +349,10 @@ class RankGroup(Ranks):
                 part.copy_(arrived.view(part.shape))
 
         return finish
+
+    def _carried(self, tensor: Tensor) -> Tensor:
+        """Return a tensor where it can be sent from."""
+        return tensor.cpu() if tensor.is_cuda and not self._nccl else tensor
 
     def _wait(self, work: Callable[[], Any]) -> Any:
         """Do something together with the other ranks; one sentence if one of them is gone."""
