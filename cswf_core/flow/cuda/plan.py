@@ -38,8 +38,8 @@ from cswf_core.flow.transport import CDFTransport, Fits, StepTables, Transport
 from cswf_core.interfaces import Conditions
 from cswf_core.kernels.blocks import TILE, padded
 from cswf_core.kernels.boxes import Strips, side_of
+from cswf_core.kernels.columns import columnwise
 from cswf_core.kernels.gpu import products
-from cswf_core.kernels.gpu.maps import follow
 from cswf_core.kernels.memory import is_out_of_memory, total_memory
 from cswf_core.ranks import Share
 
@@ -309,20 +309,14 @@ class HalfPlan(Plan):
 
     def _refresh(self, mine: HalfCloud) -> None:
         """Bring the particles into half precision: z = z₀ + G S, or z itself."""
-        particles, quick = self.setup.particles, self.setup.sampler.coordinates.quick
-        z, where = particles.cloud.z.contiguous(), self._places
-        if particles.sum is None or self._by_update:
-            products.halve(z, where, mine.z)
-        elif quick is not None:
-            follow(quick.matrices, particles.sum, z, None if where is None else where.place, mine.z)
-            products.fill_up(mine.z, mine.count)
-        else:
-            products.halve(z, where, mine.z, self._gram(particles.sum).contiguous())
+        particles = self.setup.particles
+        moved = None if particles.sum is None or self._by_update else self._gram(particles.sum).contiguous()
+        products.halve(particles.cloud.z.contiguous(), self._places, mine.z, moved)
 
     def _gram(self, u: Tensor) -> Tensor:
         """Return G u: d_k×n → d_k×n."""
         coordinates = self.setup.sampler.coordinates
-        return coordinates.gram(u) if coordinates.quick is None else coordinates.quick.times(u)
+        return coordinates.gram(u) if coordinates.quick is None else columnwise(coordinates.quick.times, u)
 
     @property
     def _by_update(self) -> bool:

@@ -126,18 +126,28 @@ def _image(below, target, N, low, high, B: tl.constexpr, ROUNDS: tl.constexpr):
 
 @triton.jit
 def _slopes(before, below_q, M, N, first, end, left, right, width, width_q, B: tl.constexpr):
-    """The slopes of T's lines: q's mean distance beyond `left` and `right` (in bins) over p's beyond edges."""
+    """The slopes of T's lines: q's mean distance beyond `left` and `right` (in bins) over p's beyond edges.
+
+    Sums are of whole numbers, twice the values, but for the one bin that is cut: so they do not depend on the
+    order, which is another one where a kernel does more than this.
+    """
     i = tl.arange(0, B)
-    under = tl.load(below_q + i).to(tl.float32)
-    inside = tl.load(below_q + 1 + i).to(tl.float32) - under
+    under, over = tl.load(below_q + i).to(tl.int64), tl.load(below_q + 1 + i).to(tl.int64)
+    lower, inside = under.to(tl.float32), (over - under).to(tl.float32)
     part = tl.minimum(tl.maximum(left - i.to(tl.float32), 0.0), 1.0)
-    theirs = tl.sum(part * (under + part * inside / 2), 0) * width_q / N
-    mine = tl.sum(tl.where(i < first, before, tl.where(i == first, before / 2, 0.0)), 0) * width / M
-    low = tl.where(mine > 0, theirs / tl.maximum(mine, 1e-30), 1.0)
+    whole = tl.sum(tl.where(part == 1, under + over, 0), 0).to(tl.float32) / 2
+    cut = tl.sum(tl.where(part < 1, part * (lower + part * inside / 2), 0.0), 0)
+    theirs = (whole + cut) * width_q / N
+    twice = before.to(tl.int64)
+    mine = tl.sum(tl.where(i < first, 2 * twice, tl.where(i == first, twice, 0)), 0).to(tl.float32) / 2
+    low = tl.where(mine > 0, theirs / tl.maximum(mine * width / M, 1e-30), 1.0)
     part = tl.minimum(tl.maximum(right - i.to(tl.float32), 0.0), 1.0)
-    theirs = tl.sum((1 - part) * (N - under - (1 + part) * inside / 2), 0) * width_q / N
-    mine = tl.sum(tl.where(i > end, M - before, tl.where(i == end, (M - before) / 2, 0.0)), 0) * width / M
-    high = tl.where(mine > 0, theirs / tl.maximum(mine, 1e-30), 1.0)
+    whole = tl.sum(tl.where(part == 0, 2 * N.to(tl.int64) - under - over, 0), 0).to(tl.float32) / 2
+    cut = tl.sum(tl.where(part > 0, (1 - part) * (N - lower - (1 + part) * inside / 2), 0.0), 0)
+    theirs = (whole + cut) * width_q / N
+    twice = M.to(tl.int64) - twice
+    mine = tl.sum(tl.where(i > end, 2 * twice, tl.where(i == end, twice, 0)), 0).to(tl.float32) / 2
+    high = tl.where(mine > 0, theirs / tl.maximum(mine * width / M, 1e-30), 1.0)
     return low, high
 
 
