@@ -152,6 +152,7 @@ def small_flow(
     owners: dict[str, Owner] | None = None,
     sets: int | None = None,
     ranks: Ranks | None = None,
+    plan: object | None = None,
     **settings: object,
 ) -> Flow:
     """A flow with everything small; any part can be replaced."""
@@ -174,4 +175,5 @@ def small_flow(
         observers=observers,
         online=None if sets is None else Online(sets),
         ranks=ranks,
+        plan=plan,
     )

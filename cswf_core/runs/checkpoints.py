@@ -288,7 +288,8 @@ class Stopping:
             yield
         finally:
             for number, handler in self._before.items():
-                signal.signal(number, handler)
+                if signal.getsignal(number) is not signal.SIG_IGN:  # a rank that is ending anyway wants no more
+                    signal.signal(number, handler)
         if self.signal is not None:  # it came too late for another step to end
             self.stop()
 

@@ -20,6 +20,8 @@ from contextlib import contextmanager, suppress
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from cswf_core.errors import LostRankError, RunError
 from cswf_core.flow.flow import Flow
@@ -64,13 +66,14 @@ def is_rank() -> bool:
 
 def start(count: int) -> int:
     """Start this command as `count` ranks on this machine, wait for their end, and return the exit status."""
-    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # ranks say themselves what is to be said
     os.environ.setdefault(THREADS, "1")
     os.environ[STARTER] = str(os.getpid())
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("torch.distributed")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # ranks say themselves what is to be said
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -109,8 +112,11 @@ def joined(device: str) -> Iterator[tuple[Ranks, str]]:
         torch.cuda.set_device(own)
     _end_with_starter()
     try:
+        store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
+        again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = PrefixStore(f"cswf/{again}", store)  # where ranks that were lost have left addresses
         with _silent():  # Gloo says how many it has met
-            dist.init_process_group(backend, timeout=TIMEOUT)
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:
         raise RunError(f"the ranks could not meet: {' '.join(str(error).split())[:200]}") from None
     ranks = RankGroup()

@@ -1,0 +1,121 @@
+"""`--devices` starts ranks that give the result of one; a rank that is lost ends all, and the run goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cswf_core.recipe import load_recipe
+from cswf_core.runs.folder import RunFolder
+from cswf_core.session.run import launch
+from tests.conftest import read_json
+from tests.processes import CSWF, PYTHON, completed, launched, wait_until
+
+SMALL = (
+    "digits",
+    "particles.count=700",
+    "schedule.steps=60",
+    "schedule.directions=64",
+    "outputs.checkpoint_every=5",
+    "outputs.frames=3",
+    "outputs.snapshots=[]",
+    "evaluate.metrics=[]",
+)
+TORCHRUN = (PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
+
+
+def ranks_of(out: Path) -> dict[int, int]:
+    """The processes that work on a run: rank → process."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            settings = dict(
+                part.split(b"=", 1) for part in (process / "environ").read_bytes().split(b"\0") if part
+            )
+        except (OSError, ValueError):
+            continue
+        if str(out).encode() in words and b"LOCAL_RANK" in settings and b"cswf_core" in words:
+            found[int(settings[b"RANK"])] = int(process.name)
+    return found
+
+
+@contextmanager
+def ended_afterwards(out: Path) -> Iterator[None]:
+    """End all ranks of a run, which are in sessions of their own."""
+    try:
+        yield
+    finally:
+        for process in ranks_of(out).values():
+            os.kill(process, signal.SIGKILL)
+
+
+def checkpointed(out: Path) -> bool:
+    return (out / "checkpoints/manifest.json").exists()
+
+
+def alone(tmp_path: Path) -> str:
+    """SHA-256 of the samples of the same run in this process."""
+    facts = launch(load_recipe(SMALL[0], SMALL[1:]), RunFolder(tmp_path / "alone"), device="cpu")
+    return str(facts["samples_sha256"])
+
+
+def test_a_lost_rank_ends_all_with_one_sentence_and_one_process_goes_on_to_the_same_bits(tmp_path, cswf):
+    out = tmp_path / "run"
+    command = (*CSWF, "run", *SMALL, "--devices", "2", "--device", "cpu", "--out", out)
+    with ended_afterwards(out), launched(*command) as started:
+        wait_until(lambda: checkpointed(out) and len(ranks_of(out)) == 2)
+        os.kill(ranks_of(out)[1], signal.SIGKILL)
+        began = time.monotonic()
+        _, err = started.communicate()
+        assert time.monotonic() - began < 10
+    assert started.returncode == 1, err
+    lines = [line for line in err.splitlines() if line]
+    assert "goes on from step" in lines[0]
+    assert lines[1].startswith("another rank was lost, and all have ended")
+    assert len(lines) == 2
+    assert len(list((out / "checkpoints").glob("*-part-0001.safetensors"))) in (1, 2)
+    record = read_json(out / "run.json")
+    assert (record["status"], record["ranks"]) == ("failed", 2)
+    cswf.output("resume", out, "--device", "cpu")
+    assert read_json(out / "run.json")["samples_sha256"] == alone(tmp_path)
+
+
+def test_torchrun_starts_a_lost_rank_again_and_the_run_goes_on_by_itself(tmp_path):
+    out = tmp_path / "run"
+    own = ("-m", "cswf_core", "run", *SMALL, "--device", "cpu", "--out", str(out), "--resume")
+    with ended_afterwards(out), launched(*TORCHRUN, "--max-restarts", "1", *own) as started:
+        wait_until(lambda: checkpointed(out) and len(ranks_of(out)) == 2)
+        os.kill(ranks_of(out)[1], signal.SIGKILL)
+        started.communicate()
+    assert started.returncode == 0
+    record = read_json(out / "run.json")
+    assert record["status"] == "done"
+    assert record["resumed"][0]["step"] > 0
+    assert record["samples_sha256"] == alone(tmp_path)
+
+
+def test_ctrl_c_saves_the_run_of_all_ranks(tmp_path, cswf):
+    out = tmp_path / "run"
+    command = (*CSWF, "run", *SMALL, "schedule.steps=2000", "outputs.checkpoint_every=1000")
+    command = (*command, "--devices", "2", "--device", "cpu", "--out", out)
+    with ended_afterwards(out), launched(*command) as started:
+        wait_until(lambda: (out / "metrics.jsonl").exists() and len(ranks_of(out)) == 2)
+        os.kill(started.pid, signal.SIGINT)
+        _, err = started.communicate()
+    assert started.returncode == 130, err
+    assert read_json(out / "run.json")["status"] == "interrupted"
+    assert checkpointed(out)
+    assert not ranks_of(out)
+    assert "goes on from step" in err
+
+
+def test_mistakes_are_told_once_and_before_ranks_start(cswf, tmp_path):
+    assert "takes a number, or all, got 'two'" in cswf.refusal("run", *SMALL, "--devices", "two")
+    wrong = completed(*CSWF, "run", "digits", "particles.count=0", "--devices", "2", "--device", "cpu")
+    assert wrong.returncode == 2
+    assert wrong.stderr.count("particles.count") == 1
