@@ -24,6 +24,7 @@ from cswf_core.flow.clock import Clock, Share, Stopwatch
 from cswf_core.flow.flow import Flow, State
 from cswf_core.interfaces import ProjectionSampler, Schedule, Space, Stage
 from cswf_core.kernels.memory import is_out_of_memory
+from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, build_flow
 from cswf_core.runs.record import describe_device
 
@@ -128,15 +129,20 @@ class Result:
 
 
 def measure(
-    recipe: Recipe, stage: int | None, effort: Effort, device: torch.device, ceilings: Ceilings
+    recipe: Recipe,
+    stage: int | None,
+    effort: Effort,
+    device: torch.device,
+    ceilings: Ceilings,
+    ranks: Ranks | None = None,
 ) -> Result:
-    """Time a stage of a recipe (counted from 1; None is the last) on a device."""
+    """Time a stage of a recipe (counted from 1; None is the last) on a device; with `ranks`, on all of them."""
     reuse = 1 if recipe.reuse == "all" else recipe.reuse
     part_steps = math.ceil(PART_STEPS / reuse) * reuse  # each set of directions is drawn once in so many steps
     # One step more than are taken: a flow looks at its numbers in the last step of a stage.
     planned = effort.warmup + effort.steps + WARMUP_PARTS * reuse + part_steps + 1
     forget_peak(device)
-    flow = build_flow(only_stage(recipe, stage, planned), device=str(device))
+    flow = build_flow(only_stage(recipe, stage, planned), device=str(device), ranks=ranks)
     evolution = iter(flow)
     durations(flow.device, partial(next, evolution), effort.warmup)
     step_ms_all = durations(flow.device, partial(next, evolution), effort.steps)
@@ -221,6 +227,7 @@ def sizes(flow: Flow, recipe: Recipe) -> dict[str, Any]:
         "classes": len(flow.data.classes),
         "condition_length": flow.condition_length,
         "reuse": recipe.reuse,
+        "ranks": flow.ranks.size,
     }
 
 

@@ -151,7 +151,9 @@ def sweep_as_text(rows: Sequence[Row]) -> str:
 def _title(result: Result) -> str:
     device = result.device
     threads = f", {device['threads']} thread{'s' * (device['threads'] > 1)}" if "threads" in device else ""
-    return f"{result.name} on {device['name']}{threads}"
+    ranks = result.sizes.get("ranks", 1)
+    several = f", {ranks} ranks: this is the first's part of a step" if ranks > 1 else ""
+    return f"{result.name} on {device['name']}{threads}{several}"
 
 
 def _parts_table(result: Result) -> str:

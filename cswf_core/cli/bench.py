@@ -10,16 +10,20 @@ from typing import Any
 
 import attrs
 import click
+import torch
 from rich.console import Console
+from rich.status import Status
 
 from cswf_core.bench import report
 from cswf_core.bench.measure import Effort, Result, measure, measure_ceilings, with_naive
 from cswf_core.bench.request import Request, parse_resolution, parse_shape, sweep
 from cswf_core.cli import options
+from cswf_core.cli.ranks import on_ranks
 from cswf_core.cli.terminal import prepare
 from cswf_core.errors import OutOfMemoryError, RunError
 from cswf_core.plugins import Registry
-from cswf_core.recipe import choose_device
+from cswf_core.ranks import Ranks
+from cswf_core.recipe import Recipe, choose_device
 from cswf_core.runs.progress import say
 
 whole = click.IntRange(min=1)
@@ -49,6 +53,7 @@ whole = click.IntRange(min=1)
 @options.json
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the JSON into a file.")
 @options.device
+@options.devices
 @options.plugins_dir
 def bench(
     words: tuple[str, ...],
@@ -62,15 +67,17 @@ def bench(
     as_json: bool,
     out: Path | None,
     device: str,
+    devices: str | None,
     plugins_dir: Path | None,
     **sizes: Any,
-) -> None:
+) -> int | None:
     """Time a step of the engine, part by part, beside a naive PyTorch step.
 
     Without RECIPE the data are random images, and the options say how many and how large. With one, its own
     data and one of its stages are timed. KEY=VALUE changes a value of the recipe, as in cdf.bins=512.
 
-    --sweep can vary particles, data, directions, resolution, patch and shape.
+    --sweep can vary particles, data, directions, resolution, patch and shape. With --devices, several processes
+    take each step together, and waiting for each other is a part of it.
     """
     recipe, overrides = (words[0], words[1:]) if words and "=" not in words[0] else (None, words)
     if recipe is None and stage is not None:
@@ -89,36 +96,74 @@ def bench(
     recipes = {value: one.load(chosen, registry) for value, one in requests.items()}
     if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):  # not after minutes
         raise RunError(f"--out {out} cannot be written: it must be a file in a folder that exists")
-    prepare(quiet=as_json)
-    # Drawn by a thread beside what is timed: seldom.
-    with Console(stderr=True).status("measuring what the device can do", refresh_per_second=2) as status:
-        ceilings = measure_ceilings(chosen)
+    bench = Bench(
+        command=command,
+        recipes=recipes,
+        notes={value: one.note(chosen) for value, one in requests.items()},
+        key=key,
+        stage=stage,
+        effort=Effort(steps, warmup),
+        naive=naive,
+        as_json=as_json,
+        out=out,
+    )
+    return on_ranks(devices, device, None, lead=bench.run, follow=bench.run)
+
+
+@attrs.frozen(kw_only=True)
+class Bench:
+    """What is to be timed, and how it is told."""
+
+    command: str
+    recipes: dict[str, Recipe]
+    """By the value of the key that is swept; by "" where none is."""
+    notes: dict[str, str]
+    key: str
+    stage: int | None
+    effort: Effort
+    naive: bool
+    as_json: bool
+    out: Path | None
+
+    def run(self, ranks: Ranks, device: str) -> None:
+        """Time everything, together with other ranks if there are any; the first tells the result."""
+        prepare(quiet=self.as_json or not ranks.leads)
+        console = Console(stderr=True, quiet=not ranks.leads)
+        # Drawn by a thread beside what is timed: seldom.
+        with console.status("measuring what the device can do", refresh_per_second=2) as status:
+            document, text = self._timed(ranks, choose_device(device), status)
+        if not ranks.leads:
+            return
+        written = json.dumps(document, indent=2, ensure_ascii=False)
+        if self.out is not None:
+            self.out.write_text(written + "\n", encoding="utf-8")
+        say(written if self.as_json else text)
+
+    def _timed(self, ranks: Ranks, device: torch.device, status: Status) -> tuple[Any, str]:
+        """Return the result as a document and as text."""
+        ceilings = measure_ceilings(device)
 
         def timed(value: str, title: str) -> Result:
             status.update(f"timing steps{title}")
-            result = measure(recipes[value], stage, Effort(steps, warmup), chosen, ceilings)
-            note = requests[value].note(chosen)
+            result = measure(self.recipes[value], self.stage, self.effort, device, ceilings, ranks)
+            note = self.notes[value]
             result = attrs.evolve(result, notes=(note,) if note else ())
-            if naive:
+            if self.naive and ranks.leads:
                 status.update(f"timing naive steps{title}")
-                result = with_naive(result, chosen)
+                result = with_naive(result, device)
             return result
 
         def row(value: str) -> report.Row:
             """Return a value's row; what does not fit into memory is one, too."""
             try:
-                return report.Row(key=key, value=value, result=timed(value, f", {key} {value}"))
+                return report.Row(key=self.key, value=value, result=timed(value, f", {self.key} {value}"))
             except OutOfMemoryError as error:
-                return report.Row(key=key, value=value, result=None, error=str(error))
+                if not ranks.alone:
+                    raise
+                return report.Row(key=self.key, value=value, result=None, error=str(error))
 
-        document: Any
-        if swept is None:
+        if not self.key:
             result = timed("", "")
-            document, text = report.as_json(result, command), report.as_text(result)
-        else:
-            rows = [row(value) for value in recipes]
-            document, text = report.sweep_as_json(rows, command), report.sweep_as_text(rows)
-    written = json.dumps(document, indent=2, ensure_ascii=False)
-    if out is not None:
-        out.write_text(written + "\n", encoding="utf-8")
-    say(written if as_json else text)
+            return report.as_json(result, self.command), report.as_text(result)
+        rows = [row(value) for value in self.recipes]
+        return report.sweep_as_json(rows, self.command), report.sweep_as_text(rows)

@@ -147,18 +147,17 @@ class CDFTransport:
             whole = [self.ranks.whole_rows(part.read()) for part in parts]
             return lambda: [self.cdf.fit_rows(Rows.of(values())) for values in whole]
         assert self.cdf.bins is not None
-        with self._communicating():
-            low, high = self.ranks.ends(
-                torch.stack([part.low for part in parts]), torch.stack([part.high for part in parts])
-            )
+        lows, highs = torch.stack([part.low for part in parts]), torch.stack([part.high for part in parts])
+        with self._communicating(lows, highs):
+            low, high = self.ranks.ends(lows, highs)
         ends = list(zip(low, high, strict=True))
         below = [
             counted(attrs.evolve(part, low=least, high=most), self.cdf.bins)
             for part, (least, most) in zip(parts, ends, strict=True)
         ]
-        half = rows.values.dtype == torch.float16
-        with self._communicating():
-            total = self.ranks.total(torch.stack(below))
+        half, mine = rows.values.dtype == torch.float16, torch.stack(below)
+        with self._communicating(mine):
+            total = self.ranks.total(mine)
         counts = self.samples.counts[side]
 
         def summed() -> Fits:
@@ -181,9 +180,10 @@ class CDFTransport:
         return self._measured(rows, squares)
 
     @contextmanager
-    def _communicating(self) -> Iterator[None]:
-        """Count the time of something as communication, if there are other ranks."""
-        with nullcontext() if self.ranks.alone else self.clock.part("communicate"):
+    def _communicating(self, *sent: Tensor) -> Iterator[None]:
+        """Count the time of something as communication, and tensors as sent, if there are other ranks."""
+        moved = float(sum(tensor.nbytes for tensor in sent))
+        with nullcontext() if self.ranks.alone else self.clock.part("communicate", lambda: (moved, 0.0)):
             yield
 
     def displace_by(self, rows: Rows, positions: Tensor, displacements: Tensor) -> Tensor:
@@ -239,7 +239,8 @@ class CDFTransport:
         """Displace rows by distributions of which F_p was fitted to some of them, or to those of all ranks."""
         if not (self.ranks.alone or self.by_counts):
             return self._exchanged(rows, lambda p: self.cdf.image(p, F_p, F_q, check=self.check))
-        through = self.cdf.between(F_p, F_q) if self.cdf.displaces else None
+        with self.clock.part("tables"):
+            through = self.cdf.between(F_p, F_q) if self.cdf.displaces else None
         if through is not None:
             return through.displace(rows, check=self.check)
         p = rows.read()
