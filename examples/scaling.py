@@ -63,7 +63,9 @@ def main() -> None:
     H = bench["sizes"]["directions"]
     one = computing(bench, M, N, 1)
     print(f"M {M:,}  N {N:,}  H {H:,}  {2 * H * (BINS + 1) * 4 / 1e6:.1f} MB summed in a step")
-    print(f"{'ranks':>6} {'computing':>12} {'sending':>10} {'step':>10} {'times as fast':>14} {'efficiency':>11}")
+    print(
+        f"{'ranks':>6} {'computing':>12} {'sending':>10} {'step':>10} {'times as fast':>14} {'efficiency':>11}"
+    )
     for ranks in map(int, given.ranks.split(",")):
         work = computing(bench, M, N, ranks)
         sent = sending(H, ranks, given.inside, given.between, given.per_machine) if ranks > 1 else 0.0

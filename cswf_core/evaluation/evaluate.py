@@ -16,7 +16,7 @@ from cswf_core.errors import OutOfMemoryError
 from cswf_core.evaluation.samples import Reference
 from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Comparison, Dataset, Figure, Key, Workbench
-from cswf_core.interfaces.metric import Tell
+from cswf_core.interfaces.metric import ShareOut, Tell
 from cswf_core.kernels.memory import is_out_of_memory
 from cswf_core.recipe import Choice
 from cswf_core.runs.record import describe_device, versions
@@ -50,13 +50,15 @@ def evaluate(
     ending: str = "",
     tell: Tell | None = None,
     keep: Keep | None = None,
+    share_out: ShareOut | None = None,
 ) -> Evaluation:
     """Compute all metrics of a task.
 
     `source` is where the samples come from, and `ending` is put behind the names of scores and figures. `keep`
     gets the scores so far, at first and after every metric, so that they are not lost if a later one fails.
+    `share_out` has several devices compute features.
     """
-    bench = task.bench(tell)
+    bench = attrs.evolve(task.bench(tell), share_out=share_out)
     available = len(generated)
     generated = generated.take(task.subset(generated)) if available > task.samples else generated
     about = {

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import attrs
+import torch
 from torch import Tensor
 
 from cswf_core.interfaces.dataset import Dataset, digest_of
@@ -27,6 +28,14 @@ def _silence(task: str, done: int, total: int) -> None:
     del task, done, total
 
 
+PartWork = Callable[[Tensor, torch.device, Tell], Tensor]
+"""(some items, the device to work on, who hears of progress) → a row of numbers for each item.
+
+It is sent to other processes, so it is a function of a module, or a `functools.partial` of one."""
+ShareOut = Callable[[PartWork, Tensor, int, Tell], Tensor]
+"""(work, all items, how many stay together, who hears of progress) → a row for each item, on the CPU."""
+
+
 @attrs.frozen(eq=False)
 class Workbench:
     """What the metrics of one evaluation share: results to use again, files they need, a voice."""
@@ -42,6 +51,8 @@ class Workbench:
     used: dict[str, Any] = attrs.field(factory=dict)
     """Facts about files that scores depend on, for the record: `used["weights"] = {…}`."""
     tell: Tell = attrs.field(default=_silence, repr=False)
+    share_out: ShareOut | None = attrs.field(default=None, repr=False)
+    """Has several devices work on some of many items each; None: there is one."""
     _cache: dict[Hashable, Any] = attrs.field(factory=dict, repr=False)
 
     def keep(self, key: Hashable, make: Callable[[], T]) -> T:

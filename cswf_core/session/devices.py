@@ -20,11 +20,13 @@ from contextlib import contextmanager, suppress
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from cswf_core.errors import LostRankError, RunError
 from cswf_core.flow.flow import Flow
+from cswf_core.interfaces.metric import PartWork, Tell
 from cswf_core.ranks import Dismissed, RankGroup, Ranks
 from cswf_core.recipe import Recipe, build_flow, choose_device
 from cswf_core.recipe.render import to_yaml
@@ -144,10 +146,34 @@ def follow(recipe: Recipe, ranks: Ranks, device: str) -> None:
         flow = build_flow(recipe, device=device, ranks=ranks)
         agree(flow, recipe, flow.everything().digest())
         learn_checkpoints(flow)
+        SharedWork(ranks, flow.device)
         ranks.obey()
         for _ in flow:
             pass
         ranks.obey()
+
+
+class SharedWork:
+    """Work on many items, of which each rank does some: a `ShareOut` for evaluations."""
+
+    def __init__(self, ranks: Ranks, device: torch.device) -> None:
+        """Learn to do a share of it; for all ranks."""
+        self.ranks = ranks
+        self.device = device
+        self._tell: Tell = lambda *_: None
+        ranks.learn("work", self._share)
+
+    def __call__(self, work: PartWork, items: Tensor, together: int, tell: Tell) -> Tensor:
+        """Return a row for each item, of which `together` stay together; rank 0 hears of its own progress."""
+        self._tell = tell
+        rows: Tensor = self.ranks.order("work", work, items, together)
+        return rows
+
+    def _share(self, work: PartWork, items: Tensor, together: int) -> Tensor:
+        groups, rank, size = -(-len(items) // together), self.ranks.rank, self.ranks.size
+        first, stop = (together * (groups * number // size) for number in (rank, rank + 1))
+        rows = work(items[first:stop], self.device, self._tell).cpu()
+        return self.ranks.gathered(rows.T.contiguous()).T
 
 
 def agree(flow: Flow, recipe: Recipe, data_digest: str) -> None:

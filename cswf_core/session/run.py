@@ -32,7 +32,7 @@ from cswf_core.runs.durable import remove_parts, write_tensors
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.log import MetricsLog
 from cswf_core.runs.record import Record, describe_device, versions
-from cswf_core.session.devices import agree
+from cswf_core.session.devices import SharedWork, agree
 from cswf_core.session.update import COUNTS, Predecessor
 
 log = logging.getLogger("cswf")
@@ -256,6 +256,7 @@ class Run:
                 dtype=flow.settings.dtype,
                 tell=tell,
                 keep=partial(write_scores, directory),
+                share_out=None if flow.ranks.alone else SharedWork(flow.ranks, flow.device),
             )
             flow.notify("after_evaluation", scores=evaluated.scores)
             record.save("done", metrics=evaluated.scores)

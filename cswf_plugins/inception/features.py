@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from cswf_core.kernels.frechet import Moments, moments
 from cswf_plugins.cache import write_cached
 from cswf_plugins.datasets.images import data_root
 from cswf_plugins.inception import weights
-from cswf_plugins.inception.network import WIDTH, Mode, Network, Numbers, numbers
+from cswf_plugins.inception.network import BATCH, WIDTH, Mode, Network, Numbers, numbers, part_features
 
 VERSION = 1
 """To be raised when the same images and weights give other features."""
@@ -40,11 +41,16 @@ def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
         stored = None if path is None else _stored(path, len(samples))
         if stored is not None:
             return stored.to(comparison.draw.device)
-        network = bench.keep(
-            ("inception", file.path, computed_in(comparison)),
-            lambda: Network(file, comparison.draw.device, bench.precision),
-        )
-        computed = network.features(bench.images(samples), mode, title, bench.tell)
+        device, images = comparison.draw.device, bench.images(samples)
+        if bench.share_out is not None and len(images) > BATCH[device.type]:
+            work = partial(part_features, file, bench.precision, mode, title)
+            computed = bench.share_out(work, images, BATCH[device.type], bench.tell).to(device)
+        else:
+            network = bench.keep(
+                ("inception", file.path, computed_in(comparison)),
+                lambda: Network(file, device, bench.precision),
+            )
+            computed = network.features(images, mode, title, bench.tell)
         if path is not None:
             rows = computed.cpu().numpy()
             write_cached(path, lambda file: np.save(file, rows, allow_pickle=False))

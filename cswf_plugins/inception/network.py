@@ -32,6 +32,8 @@ SIDE = 299
 """Pixels of the images that the network takes."""
 WIDTH = 2048
 """D, the number of features."""
+BATCH = {"cuda": 512, "cpu": 32}
+"""Images of a batch, by the type of device."""
 
 
 class Network:
@@ -40,22 +42,23 @@ class Network:
     def __init__(self, weights: Weights, device: torch.device, precision: FeaturePrecision = "float32") -> None:
         self.device = device
         self.numbers = numbers(precision, device)
-        self.batch = 512 if device.type == "cuda" else 32
+        self.batch = BATCH[device.type]
         try:
             module: Any = jit.load(str(weights.path), map_location=device).eval()
         except RuntimeError as error:
             reason = " ".join(str(error).split())[:200]
             raise DataError(f"{weights.path} cannot be loaded ({reason})") from None
-        self._module = module.layers if weights.kind is WHOLE else module
+        self._module = module.layers if weights.kind == WHOLE else module
         if self.numbers == "TF32":  # tensor cores take channels last
             self._module = self._module.to(memory_format=torch.channels_last)
 
     @torch.no_grad()
-    def features(self, images: Tensor, mode: Mode, title: str, tell: Tell) -> Tensor:
+    def features(self, images: Tensor, mode: Mode, title: str, tell: Tell, *, part: bool = False) -> Tensor:
         """Return the features of images (n×C×H×W bytes; C = 1 is repeated) on the device: n×2,048.
 
         In float32, an image gives the same features in whichever batch of a large set it comes: batches have
-        one size, the last is filled up, and convolutions are not chosen by trial.
+        one size, the last is filled up, and convolutions are not chosen by trial. A set of less than a batch is
+        filled up if it is a part of a larger one.
         """
         fast = self.numbers == "TF32"
         features = torch.empty(len(images), WIDTH, device=self.device)
@@ -66,7 +69,7 @@ class Network:
             for first in range(0, len(images), self.batch):
                 batch = images[first : first + self.batch]
                 count = len(batch)
-                short = self.batch - count if first else 0
+                short = self.batch - count if first or part else 0
                 if short:
                     batch = torch.cat([batch, batch[:1].expand(short, -1, -1, -1)])
                 ready = prepare(batch.to(self.device), mode)
@@ -75,6 +78,20 @@ class Network:
                 features[first : first + count] = self._module(ready).reshape(len(batch), WIDTH)[:count]
                 tell(title, first + count, len(images))
         return features
+
+
+def part_features(
+    weights: Weights,
+    precision: FeaturePrecision,
+    mode: Mode,
+    title: str,
+    images: Tensor,
+    device: torch.device,
+    tell: Tell,
+) -> Tensor:
+    """Return the features of some images of a set that several devices share: n×2,048."""
+    network = Network(weights, device, precision)
+    return network.features(images, mode, title, tell, part=True)
 
 
 def numbers(precision: FeaturePrecision, device: torch.device) -> Numbers:

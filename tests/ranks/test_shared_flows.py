@@ -13,6 +13,7 @@ from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import Part
 from cswf_core.kernels.columns import WIDTH
 from cswf_core.ranks import Share
+from cswf_core.session.devices import SharedWork
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.cdfs.spline import Spline
@@ -180,3 +181,21 @@ def test_ranks_with_other_data_are_refused(tmp_path):
             ranks.agree("data", f"number {ranks.rank}")
 
     on_ranks(2, tmp_path, disagreeing)
+
+
+def lengths(items, device, tell):
+    """The sum of each item, and how many items there were with it."""
+    tell("lengths", len(items), len(items))
+    return torch.stack([items.flatten(1).float().sum(dim=1), torch.full((len(items),), len(items))], dim=1)
+
+
+def test_work_on_many_items_is_shared_out_in_whole_batches(tmp_path):
+    items, heard = torch.arange(60).view(15, 2, 2), []
+
+    def worked(ranks):
+        share_out = SharedWork(ranks, torch.device("cpu"))
+        return share_out(lengths, items, 4, lambda *news: heard.append(news)) if ranks.leads else None
+
+    rows, *_ = on_ranks(3, tmp_path, worked)
+    assert torch.equal(rows[:, 0], items.flatten(1).sum(dim=1).float())
+    assert rows[:, 1].tolist() == [4] * 4 + [4] * 4 + [7] * 7
