@@ -18,10 +18,11 @@ from cswf_core.interfaces import Dataset
 from cswf_core.model import Model, load_model
 from cswf_core.model.output import destinations, write_samples
 from cswf_core.model.requests import Label
-from cswf_core.model.shards import MANIFEST, Share, is_shards, write_shards
+from cswf_core.model.shards import MANIFEST, Worker, is_shards, write_shards
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import WorkProgress, say
 from cswf_core.runs.samples import tell_drift
+from cswf_core.session.devices import is_rank, number_of, start
 from cswf_core.session.run import refresh_report
 
 
@@ -40,6 +41,7 @@ from cswf_core.session.run import refresh_report
 )
 @options.replace
 @options.device
+@options.devices
 @options.quiet
 @options.plugins_dir
 def sample(
@@ -52,37 +54,43 @@ def sample(
     out: str | None,
     force: bool,
     device: str,
+    devices: str | None,
     quiet: bool,
     plugins_dir: Path | None,
-) -> None:
+) -> int | None:
     """Draw samples from a saved model: RUN, a run with model.save=true, or MODEL, the folder `model` in it.
 
     Without --label or --labels, classes come in the data's proportions. The same seed gives the same samples,
     and the first of many are those of few. `cswf eval RUN --samples offline` scores those of a run.
 
     With --out FOLDER/, which ends in a slash, samples are written in shards of 8,192, in constant memory, and a
-    call that was interrupted goes on. Processes started by torchrun share the shards, each on its own device.
+    call that was interrupted goes on. With --devices, or started by torchrun, processes share the shards.
     """
     counts = None if labels is None else _parse_labels(labels)
     if counts is not None and (label is not None or count not in (None, sum(counts.values()))):
         raise RunError("--labels says how many of each class: leave out --label and --count")
     total = sum(counts.values()) if counts is not None else 100 if count is None else count
     numbers = None if vector is None else _parse_vector(vector)
+    several = number_of(devices, device)
+    if several is not None and several > 1 and not is_rank():
+        if out is None or not is_shards(out):
+            raise RunError("several devices share a folder of shards: give --out FOLDER/, with the slash")
+        return start(several)
     prepare(quiet=quiet)
-    share, local = _share()
+    worker, local = _worker()
     wanted: dict[str, Any] = {"labels": label if counts is None else counts, "vectors": numbers, "seed": seed}
     if out is not None and is_shards(out):
-        quiet = quiet or share.rank > 0
+        quiet = quiet or worker.rank > 0
         model = load_model(path, plugins_dir=plugins_dir)
         device = _own_device(device, local)
         with closing(WorkProgress(silent=quiet)) as progress:
             write_shards(
-                model, Path(out), total, **wanted, device=device, share=share, force=force, tell=progress.tell
+                model, Path(out), total, **wanted, device=device, worker=worker, force=force, tell=progress.tell
             )
         if not quiet:
             say(f"{total:,} samples: see {Path(out) / MANIFEST}")
-        return
-    if share.size > 1:
+        return None
+    if worker.size > 1:
         raise RunError("processes of torchrun share a folder of shards: give --out FOLDER/, with the slash")
     model = load_model(path, plugins_dir=plugins_dir)
     run = path if (path / "run.json").is_file() else None
@@ -102,9 +110,10 @@ def sample(
         refresh_report(RunFolder(run))
     if not quiet:
         say(f"{len(drawn):,} samples: see {', '.join(map(str, places))}")
+    return None
 
 
-def _share() -> tuple[Share, int]:
+def _worker() -> tuple[Worker, int]:
     """Return this process's share of the work and its number on this machine, as torchrun says; else all, 0."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
     values = [os.environ.get(name, default) for name, default in zip(names, ("0", "1", "0"), strict=True)]
@@ -112,7 +121,7 @@ def _share() -> tuple[Share, int]:
         if not value.isdecimal():
             raise RunError(f"the environment variable {name} must be a whole number, got '{value}'")
     rank, size, local = map(int, values)
-    return Share(rank, size), local
+    return Worker(rank, size), local
 
 
 def _own_device(device: str, local: int) -> str:

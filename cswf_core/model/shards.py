@@ -39,8 +39,8 @@ PAUSE_S = 0.2
 
 
 @attrs.frozen
-class Share:
-    """One process's share of the work: shards `rank`, `rank` + `size`, and so on."""
+class Worker:
+    """A process that takes a part of the work: shards `rank`, `rank` + `size`, and so on."""
 
     rank: int = 0
     size: int = 1
@@ -55,8 +55,8 @@ class Share:
         return range(self.rank, count, self.size)
 
 
-ALL = Share()
-"""The share of a process that works alone."""
+ALL = Worker()
+"""A process that works alone."""
 
 
 def is_shards(out: str) -> bool:
@@ -78,7 +78,7 @@ def write_shards(
     vectors: Vectors | None = None,
     seed: int = 0,
     device: str = "auto",
-    share: Share = ALL,
+    worker: Worker = ALL,
     force: bool = False,
     tell: Tell | None = None,
 ) -> None:
@@ -98,12 +98,12 @@ def write_shards(
         "device": where.type,
         "shard": SIZE,
     }
-    _open_folder(folder, facts, share, force=force)
+    _open_folder(folder, facts, worker, force=force)
     total = -(-count // SIZE)
-    missing = [number for number in share.of(total) if not shard_file(folder, number).is_file()]
+    missing = [number for number in worker.of(total) if not shard_file(folder, number).is_file()]
     if missing:
         _draw(model, request, model.flow(where), folder, missing, tell)
-    if share.rank == 0:
+    if worker.rank == 0:
         _wait(folder, total, tell)
         _write_manifest(folder, facts, total)
 
@@ -126,16 +126,16 @@ def _draw(
             parts = []
 
 
-def _open_folder(folder: Path, facts: Mapping[str, Any], share: Share, *, force: bool) -> None:
+def _open_folder(folder: Path, facts: Mapping[str, Any], worker: Worker, *, force: bool) -> None:
     """Make the folder of a request, or find it as that request has left it; else raise `RunError`."""
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file; give another --out")
     make_folder(folder)
-    if force and share.size > 1:
+    if force and worker.size > 1:
         raise RunError(
             f"--force would remove shards that other processes are writing to {folder}: empty it beforehand"
         )
-    if share.size == 1:
+    if worker.size == 1:
         remove_parts(folder)
     if force:
         for path in (folder / REQUEST, folder / MANIFEST, *folder.glob(PATTERN)):

@@ -14,7 +14,7 @@ from cswf_core.interfaces.draw import Key
 from cswf_core.model import load_model, sampling, shards
 from cswf_core.model.reading import steps_on
 from cswf_core.model.requests import labels_by_number, labels_for
-from cswf_core.model.shards import Share, write_shards
+from cswf_core.model.shards import Worker, write_shards
 from tests.conftest import read_json
 from tests.model.conftest import saving
 
@@ -88,10 +88,10 @@ def test_a_call_that_was_interrupted_goes_on_with_the_missing_shards(model, whol
 
 def test_processes_share_the_shards_and_the_first_waits_for_the_others(model, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "PAUSE_S", 0.01)
-    first = threading.Thread(target=draw, args=(model, tmp_path), kwargs={"share": Share(0, 2)})
+    first = threading.Thread(target=draw, args=(model, tmp_path), kwargs={"worker": Worker(0, 2)})
     first.start()
     try:
-        draw(model, tmp_path, share=Share(1, 2))
+        draw(model, tmp_path, worker=Worker(1, 2))
     finally:
         first.join(60)
     assert not first.is_alive()
@@ -100,9 +100,9 @@ def test_processes_share_the_shards_and_the_first_waits_for_the_others(model, wh
 
 
 def test_shares_are_every_so_many_th_shard():
-    assert [list(Share(rank, 3).of(7)) for rank in range(3)] == [[0, 3, 6], [1, 4], [2, 5]]
+    assert [list(Worker(rank, 3).of(7)) for rank in range(3)] == [[0, 3, 6], [1, 4], [2, 5]]
     with pytest.raises(RunError, match="process 3 of 3"):
-        Share(3, 3)
+        Worker(3, 3)
 
 
 def test_a_folder_with_shards_of_another_request_is_refused_and_replaced_by_force(model, tmp_path):
@@ -120,7 +120,7 @@ def test_a_folder_with_shards_of_another_request_is_refused_and_replaced_by_forc
     draw(model, tmp_path, seed=4, force=True)
     assert (tmp_path / "samples-00000.npz").read_bytes() != before
     with pytest.raises(RunError, match="other processes are writing"):
-        draw(model, tmp_path, share=Share(0, 2), force=True)
+        draw(model, tmp_path, worker=Worker(0, 2), force=True)
 
 
 def test_a_folder_with_other_things_in_it_is_left_alone(model, tmp_path):
