@@ -11,10 +11,11 @@ between two steps, do what rank 0 orders, such as to send their particles, until
 from __future__ import annotations
 
 import signal
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Any
 
 import attrs
 import torch
@@ -24,6 +25,9 @@ from torch import Tensor
 from cswf_core.errors import LostRankError, RunError
 from cswf_core.kernels.columns import WIDTH
 from cswf_core.kernels.rows import Columns
+
+LOSSES = ("connection", "gloo", "nccl", "socket", "timed out", "peer")
+"""Words of which errors of `torch.distributed` have one when a rank is gone."""
 
 ROWS = 64
 """Rows that stay together where ranks are given rows as a whole."""
@@ -97,7 +101,10 @@ class Ranks:
     size = 1
 
     def __init__(self) -> None:
-        self._orders: dict[str, Callable[..., Any]] = {}
+        self._owners: list[Callable[[], object]] = []
+        """What orders are about, such as flows, in the order in which all ranks have made them."""
+        self._orders: dict[tuple[str, int], Callable[..., Any]] = {}
+        """What an order means, by its name and the number of what it is about."""
 
     @property
     def alone(self) -> bool:
@@ -170,13 +177,37 @@ class Ranks:
         """Return what all ranks have, in their order."""
         return [thing]
 
-    def learn(self, order: str, work: Callable[..., Any]) -> None:
-        """Say what an order of rank 0 means."""
-        self._orders[order] = work
+    def least(self, number: int) -> int:
+        """Return the least number that a rank has."""
+        return number
 
-    def order(self, name: str, *arguments: Any) -> Any:
+    def decided(self, answer: bool) -> bool:
+        """Return the answer of rank 0."""
+        return answer
+
+    def learn(self, name: str, owner: object, work: Callable[..., Any]) -> None:
+        """Say what an order of rank 0 about an owner means: `work(owner, …)`.
+
+        One process alone does not keep the owner alive by that; several do, as rank 0 may still ask for it.
+        """
+        self._orders[name, self._number(owner)] = work
+
+    def order(self, name: str, owner: object, *arguments: Any) -> Any:
         """Have all ranks do something, and return what comes of it here; only for rank 0."""
-        return self._orders[name](*arguments)
+        return self._carried_out(name, self._number(owner), arguments)
+
+    def _number(self, owner: object) -> int:
+        for number, known in enumerate(self._owners):
+            if known() is owner:
+                return number
+        self._owners.append(weakref.ref(owner) if self.alone else lambda: owner)
+        return len(self._owners) - 1
+
+    def _carried_out(self, name: str, number: int, arguments: Sequence[Any]) -> Any:
+        return self._orders[name, number](self._owners[number](), *arguments)
+
+    def attend(self) -> None:
+        """Note that the other ranks listen to orders from here on; only for rank 0."""
 
     def obey(self) -> None:
         """Do what rank 0 orders, until it says to go on; only for other ranks."""
@@ -185,7 +216,7 @@ class Ranks:
         """Let the other ranks go on; only for rank 0."""
 
     def dismiss(self) -> None:
-        """Have the other ranks end; only for rank 0."""
+        """Have the other ranks end, if they listen; only for rank 0."""
 
 
 GO_ON, ORDER, END = 0, 1, 2
@@ -199,7 +230,8 @@ class RankGroup(Ranks):
         """Join the process group that has been begun."""
         super().__init__()
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self._ended = False
+        self._listened_to = False
+        """Whether the other ranks wait for orders of this one, the first."""
         self._nccl = "nccl" in str(dist.get_backend_config())
         """Whether tensors go from GPU to GPU; otherwise by way of the host."""
 
@@ -296,12 +328,30 @@ class RankGroup(Ranks):
         self._wait(lambda: dist.all_gather_object(things, thing))
         return things
 
-    def order(self, name: str, *arguments: Any) -> Any:
+    def least(self, number: int) -> int:
+        """Return the least number that a rank has."""
+        return int(min(self.collected(number)))
+
+    def decided(self, answer: bool) -> bool:
+        """Return the answer of rank 0."""
+        word = torch.tensor([int(answer)])
+        self._wait(lambda: dist.broadcast(word, src=0))
+        return bool(word)
+
+    def attend(self) -> None:
+        """Note that the other ranks listen to orders from here on; only for rank 0."""
+        self._listened_to = True
+
+    def order(self, name: str, owner: object, *arguments: Any) -> Any:
         """Have all ranks do something, and return what comes of it here; only for rank 0."""
         assert self.rank == 0, "rank 0 gives orders"
+        number, listened_to = self._number(owner), self._listened_to
+        self._listened_to = False  # until all have carried it out
         self._say(ORDER)
-        self._wait(lambda: dist.broadcast_object_list([name, arguments], src=0))
-        return super().order(name, *arguments)
+        self._wait(lambda: dist.broadcast_object_list([name, number, arguments], src=0))
+        answer = self._carried_out(name, number, arguments)
+        self._listened_to = listened_to
+        return answer
 
     def obey(self) -> None:
         """Do what rank 0 orders, until it says to go on; only for other ranks."""
@@ -312,18 +362,19 @@ class RankGroup(Ranks):
                 return
             if int(word) == END:
                 raise Dismissed
-            order: list[Any] = [None, None]
+            order: list[Any] = [None, None, None]
             self._wait(lambda order=order: dist.broadcast_object_list(order, src=0))  # type: ignore[misc]
-            self._orders[order[0]](*order[1])
+            self._carried_out(*order)
 
     def release(self) -> None:
         """Let the other ranks go on; only for rank 0."""
+        self._listened_to = False
         self._say(GO_ON)
 
     def dismiss(self) -> None:
-        """Have the other ranks end; only for rank 0."""
-        if not self._ended:
-            self._ended = True
+        """Have the other ranks end, if they listen; otherwise they see that this one is gone. For rank 0."""
+        if self._listened_to:
+            self._listened_to = False
             self._say(END)
 
     def _say(self, word: int) -> None:
@@ -359,12 +410,10 @@ class RankGroup(Ranks):
         try:
             return work()
         except RuntimeError as error:  # what torch.distributed raises is one, or a subclass
-            self._ended = True
+            if not any(word in str(error).lower() for word in LOSSES):
+                raise
+            self._listened_to = False
             with suppress(ValueError):  # not in the main thread
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever has started the ranks sends it now
-            self._refuse(error)
-
-    def _refuse(self, error: RuntimeError) -> NoReturn:
-        raise LostRankError(
-            f"another rank was lost, and all have ended ({' '.join(str(error).split())[-80:]})"
-        ) from error
+            reason = " ".join(str(error).split())[-80:]
+            raise LostRankError(f"another rank was lost, and all have ended ({reason})") from error

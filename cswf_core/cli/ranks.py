@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import torch
 
+from cswf_core.errors import RunError
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import choose_device
 from cswf_core.runs.folder import RunFolder
-from cswf_core.session.devices import is_rank, joined, number_of, one_thread, start
+from cswf_core.session.devices import is_rank, joined, number_from, number_of, one_thread, start
 
 Lead = Callable[[Ranks, str], None]
 """(ranks, device) → the command itself, for rank 0 or one process alone."""
@@ -26,6 +27,9 @@ def on_ranks(
     """
     count = number_of(devices, device)
     if is_rank():
+        size = number_from("WORLD_SIZE", 1)
+        if count is not None and count != size:
+            raise RunError(f"--devices {count} was asked for, and torchrun started {size} ranks: leave it out")
         with joined(device) as (ranks, own):
             _as_before(before, own)
             if ranks.leads:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from cswf_core.model.shards import MANIFEST, Worker, is_shards, write_shards
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import WorkProgress, say
 from cswf_core.runs.samples import tell_drift
-from cswf_core.session.devices import is_rank, number_of, start
+from cswf_core.session.devices import is_rank, number_from, number_of, start
 from cswf_core.session.run import refresh_report
 
 
@@ -115,13 +114,8 @@ def sample(
 
 def _worker() -> tuple[Worker, int]:
     """Return this process's share of the work and its number on this machine, as torchrun says; else all, 0."""
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-    values = [os.environ.get(name, default) for name, default in zip(names, ("0", "1", "0"), strict=True)]
-    for name, value in zip(names, values, strict=True):
-        if not value.isdecimal():
-            raise RunError(f"the environment variable {name} must be a whole number, got '{value}'")
-    rank, size, local = map(int, values)
-    return Worker(rank, size), local
+    worker = Worker(number_from("RANK", 0), number_from("WORLD_SIZE", 1))
+    return worker, number_from("LOCAL_RANK", 0)
 
 
 def _own_device(device: str, local: int) -> str:

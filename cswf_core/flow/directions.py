@@ -16,8 +16,10 @@ from cswf_core.flow.settings import Parts
 from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates, stretched
 from cswf_core.flow.transport import Place
 from cswf_core.interfaces import Conditions, DenseProjection, Key, PatchProjection, Projection, Stage
+from cswf_core.interfaces.dataset import digest_of
 from cswf_core.kernels.blocks import arrange
 from cswf_core.kernels.columns import columnwise, groups
+from cswf_core.ranks import Ranks
 
 WEIGHED = 1024
 """Directions over which the mean of a² is taken, at most."""
@@ -177,6 +179,12 @@ class DirectionSampler:
         """Yield the H directions of a step, batch by batch; `check` checks numbers and not only shapes."""
         for number, count in batches(self.stage.directions, self.together):
             yield self._batch(Key(seed, "directions", stage, step, number), count, check)
+
+    def agree(self, ranks: Ranks, seed: int, stage: int) -> None:
+        """Raise `RunError` if other ranks draw other directions: on other hardware, or by a plugin's chance."""
+        if not ranks.alone:
+            first = next(self.batches(seed, stage, 0, check=False))
+            ranks.agree("directions", digest_of(first.projection.dense()))
 
     def filters(self, key: Key, count: int, *, check: bool) -> tuple[Projection, Tensor | None]:
         """Return `count` filters t_h on the stage's grid, and 1/‖U t_h‖ (T×1; None is 1)."""

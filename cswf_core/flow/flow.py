@@ -53,6 +53,7 @@ from cswf_core.flow.start import Gaussian
 from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State  # what iterating yields
 from cswf_core.interfaces import Conditions, Dataset, Key, Owner, Stage
+from cswf_core.kernels.memory import total_memory
 from cswf_core.plugins import watching
 from cswf_core.ranks import Ranks
 
@@ -143,7 +144,7 @@ class Flow:
         self._arriving: dict[int, Dataset] = {}
         """Data that come when a stage begins, by its number."""
         self._hooks = watching(observers if self.ranks.leads else ())
-        self.ranks.learn("samples", self._gathered)
+        self.ranks.learn("samples", self, Flow._gathered)
         self._at = Position()
         self._plan: Plan | None = None
         self._safe = SafeStep(1.0)
@@ -187,7 +188,7 @@ class Flow:
         """
         if index is None and self.settings.offline:
             index = torch.arange(self.count)
-        x: Tensor = self.ranks.order("samples", None if index is None else index.cpu())
+        x: Tensor = self.ranks.order("samples", self, None if index is None else index.cpu())
         return Dataset(
             x=x,
             space=self.data.space,
@@ -197,15 +198,10 @@ class Flow:
 
     def _gathered(self, index: Tensor | None) -> Tensor:
         """Return some of the particles, or all: d×m, on the CPU; ranks other than 0 only send theirs."""
-        seen = self._observed
-        stretched = seen is not None and self.parts.condition.amplifier != 1
-
-        def restored(x: Tensor) -> Tensor:
-            assert seen is not None
-            return seen.free(x) + seen.seen(self.originals())
-
+        stretched = self.parts.condition.amplifier != 1
         with self.working():
-            return gathered(self.particles, index, self.ranks, restored if stretched else None)
+            seen = self._observed if stretched else None
+            return gathered(self.particles, index, self.ranks, seen, self.originals)
 
     def offline_samples(self) -> Dataset:
         """Return the particles that were carried along without taking part in F_p, as they are now."""
@@ -260,6 +256,7 @@ class Flow:
         with self.working():
             sampler = self.sampler(stage)
             self.particles.enter(sampler.coordinates)
+            sampler.agree(self.ranks, self.settings.seed, self._at.stage)
             key = Key(self.settings.seed, "gain", self._at.stage)
             self._safe = safe_step(sampler, key, fixed=self._fixed)
             self._speeds = Speeds()
@@ -327,13 +324,14 @@ class Flow:
         schedule = self.parts.schedule
         if not (schedule.adaptive and self._at.distances):
             return False
-        return schedule.stop(stage, list(self._at.distances))
+        return self.ranks.decided(schedule.stop(stage, list(self._at.distances)))
 
     def notify(self, hook: str, **arguments: object) -> None:
         """Call a hook of everything that watches this flow; other ranks do meanwhile what rank 0 orders."""
         if not self.ranks.leads:
             self.ranks.obey()
             return
+        self.ranks.attend()
         with calling(Owner("hook", hook, "an observer", ""), hook):
             getattr(self._hooks, hook)(flow=self, **arguments)
         self.ranks.release()
@@ -349,13 +347,14 @@ class Flow:
         numerics = {} if self._at.step == 0 or self._plan is None else self._plan.numerics()
         position = attrs.evolve(self._at, distances=list(self._at.distances))
         z, total = (None if part is None else part.clone() for part in (z, total))
-        share = self.particles.share
-        return Snapshot(position, self.conditions.take(share.cut), x.clone(), z, total, numerics, share)
+        share = None if self.ranks.alone else self.particles.share
+        return Snapshot(position, self.conditions, x.clone(), z, total, numerics, share)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from where another flow of the same parts, settings and data has been."""
-        total = snapshot.x.shape[1] if snapshot.share is None else snapshot.share.total
-        share = self.ranks.share(total, self.device)
+        share = self.ranks.share(snapshot.total, self.device)
+        if len(share) != snapshot.x.shape[1]:
+            raise RunError(f"the snapshot has {snapshot.x.shape[1]} particles, and this rank {len(share)}")
         with self.working():
             self.conditions = snapshot.conditions.to(torch.device("cpu"), self.settings.dtype)
             own = self.conditions.take(share.cut).to(self.device, self.settings.dtype)
@@ -482,7 +481,8 @@ class Flow:
     def _make_budget(self) -> Budget:
         """Return how many directions are worked on at a time."""
         samples = self.particles.share.total + (0 if self.learns else self._flow_data.share.total)
-        return Budget(self.device, samples, self._flow_data.x.element_size())
+        memory = self.ranks.least(total_memory(self.device))
+        return Budget(self.device, samples, self._flow_data.x.element_size(), memory)
 
     @property
     def products(self) -> str:

@@ -58,10 +58,14 @@ def fitting(device: torch.device, d: int, M: int, N: int, remedy: str) -> Iterat
 class Budget:
     """How many directions fit: chosen from the memory of the device, and halved when that was too much."""
 
-    def __init__(self, device: torch.device, values_per_direction: int, itemsize: int) -> None:
+    def __init__(
+        self, device: torch.device, values_per_direction: int, itemsize: int, memory: int | None = None
+    ) -> None:
+        """`memory` is the least that any rank has; that of the device if left out."""
         self.device = device
         row = max(1, values_per_direction * itemsize)
-        share = total_memory(device) // SHARE
+        self.memory = total_memory(device) if memory is None else memory
+        share = self.memory // SHARE
         self.slab = max(1, min(MOST[device.type], share // (row * TEMPORARIES)))
         """Directions whose products are taken at once."""
         self.rows = self.slab

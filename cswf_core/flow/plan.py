@@ -28,7 +28,6 @@ from cswf_core.flow.target import FitsByPlace, FittedTarget, KeptTarget, StageCo
 from cswf_core.flow.transport import CDFTransport, Samples, StepTables, TableTransport
 from cswf_core.interfaces import Conditions, Dataset, Key, Part, Stratum
 from cswf_core.kernels.columns import WIDTH, groups
-from cswf_core.kernels.memory import total_memory
 from cswf_core.kernels.rows import Columns
 from cswf_core.ranks import Ranks, Share, size_of
 
@@ -46,6 +45,8 @@ class Strata:
 
     own: list[Stratum]
     """Those that this rank has of each, by their numbers here."""
+    places: list[Tensor | None]
+    """The place of each of these data among all of its stratum; None: they lie in a row."""
     sizes: Sizes
     """How many there are of each, over all ranks."""
 
@@ -53,7 +54,10 @@ class Strata:
     def of(cls, all_strata: list[Stratum], particles: Share, data: Share) -> Strata:
         """Return a rank's part of strata of all samples."""
         own = [(_index(particles.own(mine)), _index(data.own(theirs))) for mine, theirs in all_strata]
-        return cls(own, ([len(mine) for mine, _ in all_strata], [len(theirs) for _, theirs in all_strata]))
+        places = [data.places(theirs) for _, theirs in all_strata]
+        return cls(
+            own, places, ([len(mine) for mine, _ in all_strata], [len(theirs) for _, theirs in all_strata])
+        )
 
 
 def _index(columns: Columns | None) -> Tensor:
@@ -227,7 +231,7 @@ class Plan(abc.ABC):
             measured=share.own(counted),
             stretch=share.total / max(1, size_of(counted, share.total)),
             counts=counts if setup.strata is None else setup.strata.sizes,
-            places=setup.data_share.places(data),
+            places=[setup.data_share.places(data)] if setup.strata is None else setup.strata.places,
         )
 
     def fitted_half(self, step: int) -> int:
@@ -306,7 +310,7 @@ class Plan(abc.ABC):
         setup, like = self.setup, self.setup.data_x
         H, d = setup.sampler.stage.directions, setup.sampler.coordinates.space.dimension
         size = H * d * like.element_size()
-        return setup.sets is not None and setup.sets * size <= total_memory(like.device) // SETS_SHARE
+        return setup.sets is not None and setup.sets * size <= setup.budget.memory // SETS_SHARE
 
 
 class ExactPlan(Plan):

@@ -9,16 +9,20 @@ import torch
 from torch import Tensor
 
 from cswf_core.flow.particles import Particles
-from cswf_core.interfaces import Conditions
+from cswf_core.interfaces import Conditions, Observation
 from cswf_core.ranks import Ranks
 
 
 def gathered(
-    particles: Particles, index: Tensor | None, ranks: Ranks, restored: Callable[[Tensor], Tensor] | None
+    particles: Particles,
+    index: Tensor | None,
+    ranks: Ranks,
+    seen: Observation | None,
+    originals: Callable[[], Tensor],
 ) -> Tensor:
     """Return the particles that `index` names, on the CPU, or all, at rank 0; others only send theirs: d×m.
 
-    `restored` is called with all of a rank's particles, where what is observed of them has to be put back.
+    `seen` is what is observed of a rank's particles, if that has to be put back as it is in their originals.
     """
     share, device = particles.share, particles.cloud.z.device
     own = share.own(None if index is None else index.to(device))
@@ -31,8 +35,8 @@ def gathered(
         here = [((index >= each.first) & (index < each.stop)).nonzero()[:, 0] for each in shares]
         return torch.empty_like(columns).index_copy_(1, torch.cat(here).to(device), columns)
 
-    if restored is not None:
-        x = restored(particles.x)
+    if seen is not None:
+        x = seen.free(particles.x) + seen.seen(originals())
         x = gather(x if own is None else x[:, own])
     elif isinstance(own, Tensor):
         x = particles.some(own, gather)

@@ -70,7 +70,7 @@ class Snapshot:
 
     position: Position
     conditions: Conditions
-    """Y of the particles."""
+    """Y of all particles, also of those that other ranks have."""
     x: Tensor
     """The particles as they were when the stage was entered, or as they are between two stages: d×M."""
     z: Tensor | None = None
@@ -92,9 +92,18 @@ class Snapshot:
     def facts(self) -> dict[str, Any]:
         """Return the numbers, for a file."""
         facts = {"position": attrs.asdict(self.position), "habits": self.numerics}
-        if self.share is not None and not self.share.whole:
-            facts["share"] = attrs.asdict(self.share)
-        return facts
+        return facts if self.share is None else {**facts, "share": attrs.asdict(self.share)}
+
+    @property
+    def total(self) -> int:
+        """How many particles there are, here and on other ranks."""
+        return self.x.shape[1] if self.share is None else self.share.total
+
+    def own(self) -> Snapshot:
+        """Return the snapshot with the conditions of its own particles only, for a file."""
+        if self.share is None:
+            return self
+        return attrs.evolve(self, conditions=self.conditions.take(self.share.cut))
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Snapshot:

@@ -86,8 +86,8 @@ class Samples:
     """How many particles there are for each that is measured, over all ranks."""
     counts: tuple[Sequence[int], Sequence[int]] = ((), ())
     """How many particles and data each distribution is fitted to, over all ranks; not needed by one alone."""
-    places: Tensor | None = None
-    """The number of each of `data` among those of all ranks; None: they lie in a row."""
+    places: Sequence[Tensor | None] = ()
+    """For each distribution of data, the place of each datum among all ranks'; None: they lie in a row."""
 
 
 @attrs.frozen(eq=False)
@@ -233,7 +233,7 @@ class CDFTransport:
         chosen = (self.samples.particles, self.samples.data)[side]
         if chosen is None:
             return self._strata(rows, side)
-        return [rows.columns(chosen, self.samples.places if side else None)]
+        return [rows.columns(chosen, self.samples.places[0] if side and self.samples.places else None)]
 
     def _displace_by(self, rows: Rows, F_p: FittedCDF, F_q: FittedCDF) -> Tensor:
         """Displace rows by distributions of which F_p was fitted to some of them, or to those of all ranks."""
@@ -255,7 +255,8 @@ class CDFTransport:
     def _strata(self, rows: Rows, side: int) -> list[Rows]:
         if self.strata is None:
             return [rows]
-        return [rows.columns(stratum[side]) for stratum in self.strata]
+        places = self.samples.places if side and self.samples.places else [None] * len(self.strata)
+        return [rows.columns(stratum[side], place) for stratum, place in zip(self.strata, places, strict=True)]
 
     def _displace(self, rows: Rows, F_q: FittedCDF) -> Tensor:
         clock, read = self.clock, _reading(rows)
@@ -355,7 +356,7 @@ class TableTransport:
             grid = self._request.levels(rows.low).expand(mine, -1)
             positions = torch.stack([fit.icdf(grid) for fit in fits])
             displacements = self._by_cdf.displacements(grid, positions, fits, F_q)
-            if mine != H:
+            if not (self._by_cdf.ranks.alone or self._by_cdf.by_counts):  # also a rank that has made all
                 positions, displacements = (self._of_all(part, H) for part in (positions, displacements))
             maps = positions.to(self._request.dtype), displacements.to(self._request.dtype)
             self._keep(maps, *self._chosen(place, H))

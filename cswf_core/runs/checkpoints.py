@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -125,10 +124,19 @@ class CheckpointFolder:
         """
         make_folder(self.path)
         target = self.path / f"{stem(place)}.safetensors"
-        write_tensors(target, tensors, {"format": SHARED if parts else FORMAT, **facts})
+        several = {"format": SHARED, "ranks": len(parts) + 1} if parts else {"format": FORMAT}
+        write_tensors(target, tensors, {**several, **facts})
         entry = {"step": place[0], **_entry(target), **({"parts": list(parts)} if parts else {})}
         earlier = [e for e in self._manifest() if e["file"] < target.name]
         self._list([entry, *earlier[: COUNT - 1]])
+
+    def require(self, part: Mapping[str, Any]) -> None:
+        """Raise `RunError` if the file that another rank has written could not be, or is not seen from here."""
+        if "error" in part:
+            raise RunError(str(part["error"]))
+        path = self.path / part["file"]
+        if not path.is_file() or path.stat().st_size != part["bytes"]:
+            raise RunError(f"{path} of another rank is not seen here: all ranks need one folder in common")
 
     def keep_newest(self) -> None:
         """Remove all but the newest, as one is enough for a run that is done."""
@@ -176,7 +184,10 @@ class CheckpointFolder:
                 f"{path} has format {facts['format']}, and this version of cswf reads formats {FORMAT} and "
                 f"{SHARED}: go on with the version that wrote it, or begin anew with --force"
             )
-        files = path, *(self.path / part["file"] for part in parts)
+        ranks = int(facts.get("ranks", 1))
+        files = path, *(self.path / part["file"] for part in parts[: ranks - 1])
+        if len(files) != ranks:
+            raise RunError(f"{path} has particles of one of {ranks} ranks, and files of others are missing")
         return Checkpoint(int(entry["step"]), tensors, facts, files)
 
     def _manifest(self) -> list[dict[str, Any]]:
@@ -226,8 +237,8 @@ SAVE, RESTORE = "save", "restore"
 
 def learn_checkpoints(flow: Flow) -> None:
     """Teach a rank what to do when rank 0 orders to save the run, or to go back to a checkpoint."""
-    flow.ranks.learn(SAVE, partial(_save_part, flow))
-    flow.ranks.learn(RESTORE, partial(_restore, flow))
+    flow.ranks.learn(SAVE, flow, _save_part)
+    flow.ranks.learn(RESTORE, flow, _restore)
 
 
 def _save_part(flow: Flow, folder: str, name: str) -> list[dict[str, Any]]:
@@ -235,7 +246,7 @@ def _save_part(flow: Flow, folder: str, name: str) -> list[dict[str, Any]]:
     entry: dict[str, Any] = {}
     if not flow.ranks.leads:
         path = Path(folder) / f"{name}-part-{flow.ranks.rank:04}.safetensors"
-        snapshot = flow.snapshot()
+        snapshot = flow.snapshot().own()
         try:
             make_folder(path.parent)
             write_tensors(path, snapshot.tensors(), {"format": SHARED, **snapshot.facts()})
@@ -248,8 +259,7 @@ def _save_part(flow: Flow, folder: str, name: str) -> list[dict[str, Any]]:
 def _restore(flow: Flow, files: Sequence[str]) -> None:
     """Go back to a checkpoint, whose particles lie in a file for each of the ranks that wrote it."""
     parts = read_snapshots([Path(file) for file in files])
-    total = parts[0].x.shape[1] if parts[0].share is None else parts[0].share.total
-    flow.restore(Snapshot.joined(parts, flow.ranks.share(total, flow.device)))
+    flow.restore(Snapshot.joined(parts, flow.ranks.share(parts[0].total, flow.device)))
 
 
 def read_snapshots(files: Sequence[Path]) -> list[Snapshot]:
@@ -260,10 +270,6 @@ def read_snapshots(files: Sequence[Path]) -> list[Snapshot]:
         prefix = "" if number else "flow/"  # the first file has more than particles
         own = {k.removeprefix(prefix): tensor for k, tensor in tensors.items() if k.startswith(prefix)}
         snapshots.append(Snapshot.of(own, facts))
-    have = [s.share for s in snapshots if s.share is not None]
-    whole = have and sum(map(len, have)) == have[0].total and len(have) == len(snapshots)
-    if not whole and (have or len(snapshots) > 1):
-        raise RunError(f"{files[0]} has particles of {len(snapshots)} ranks, and those of others are missing")
     return snapshots
 
 
@@ -357,17 +363,16 @@ class Checkpoints:
         """Save now; a failure is a warning, and the flow goes on."""
         began = time.monotonic()
         learn_checkpoints(flow)
-        snapshot = flow.snapshot()
+        snapshot = flow.snapshot().own()
         at = snapshot.position
         try:
             tensors = {f"flow/{name}": tensor for name, tensor in snapshot.tensors().items()}
             for name, watcher in self.watchers.items():
                 tensors |= {f"{name}/{key}": tensor for key, tensor in watcher.keep().items()}
             place = at.total, at.stage
-            _, *parts = flow.ranks.order(SAVE, str(self.folder.path), stem(place))
+            _, *parts = flow.ranks.order(SAVE, flow, str(self.folder.path), stem(place))
             for part in parts:
-                if "error" in part:
-                    raise RunError(part["error"])
+                self.folder.require(part)
             self.folder.write(place, tensors, {**self.facts(), **snapshot.facts()}, parts)
             self.step, self._place = at.total, (at.stage, at.step)
         except RunError as error:

@@ -63,7 +63,15 @@ def number_of(devices: str | None, device: str) -> int | None:
 
 def is_rank() -> bool:
     """Return whether this process was started as one of several ranks."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return number_from("WORLD_SIZE", 1) > 1
+
+
+def number_from(name: str, usual: int) -> int:
+    """Return the whole number that an environment variable of torchrun's has; one sentence if it has none."""
+    value = os.environ.get(name, str(usual))
+    if not value.isdecimal():
+        raise RunError(f"the environment variable {name} must be a whole number, got '{value}'")
+    return int(value)
 
 
 def start(count: int) -> int:
@@ -98,6 +106,8 @@ def start(count: int) -> int:
         return own if own > 0 else 1
     except SignalException as error:
         return 128 + int(error.sigval)
+    except (RuntimeError, OSError) as error:
+        raise RunError(f"ranks could not be started: {' '.join(str(error).split())[:200]}") from None
     return 0
 
 
@@ -146,11 +156,12 @@ def follow(recipe: Recipe, ranks: Ranks, device: str) -> None:
         flow = build_flow(recipe, device=device, ranks=ranks)
         agree(flow, recipe, flow.everything().digest())
         learn_checkpoints(flow)
-        SharedWork(ranks, flow.device)
+        sharing = SharedWork(ranks, flow.device)
         ranks.obey()
         for _ in flow:
             pass
-        ranks.obey()
+        while sharing is not None:  # until rank 0 ends it
+            ranks.obey()
 
 
 class SharedWork:
@@ -161,12 +172,12 @@ class SharedWork:
         self.ranks = ranks
         self.device = device
         self._tell: Tell = lambda *_: None
-        ranks.learn("work", self._share)
+        ranks.learn("work", self, SharedWork._share)
 
     def __call__(self, work: PartWork, items: Tensor, together: int, tell: Tell) -> Tensor:
         """Return a row for each item, of which `together` stay together; rank 0 hears of its own progress."""
         self._tell = tell
-        rows: Tensor = self.ranks.order("work", work, items, together)
+        rows: Tensor = self.ranks.order("work", self, work, items, together)
         return rows
 
     def _share(self, work: PartWork, items: Tensor, together: int) -> Tensor:
@@ -184,6 +195,8 @@ def agree(flow: Flow, recipe: Recipe, data_digest: str) -> None:
     flow.ranks.agree("recipe", to_yaml(recipe.resolved()))
     flow.ranks.agree("data", data_digest)
     flow.ranks.agree("versions", f"{machine} on {flow.device.type}")
+    if flow.ranks.leads:
+        flow.ranks.attend()
 
 
 def _place(device: str) -> tuple[torch.device, str]:
@@ -193,7 +206,7 @@ def _place(device: str) -> tuple[torch.device, str]:
         return chosen, "gloo"
     if chosen.index is not None:  # NCCL refuses two ranks on one card
         return chosen, "gloo"
-    local, here = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    local, here = number_from("LOCAL_RANK", 0), torch.cuda.device_count()
     if local >= here:
         raise RunError(f"there are {here} CUDA devices on this machine, and rank {local} of it needs one more")
     return torch.device("cuda", local), "cpu:gloo,cuda:nccl"

@@ -15,6 +15,7 @@ from cswf_core.checks import CheckedObserver
 from cswf_core.errors import CswfError, RunError
 from cswf_core.evaluation.evaluate import Evaluation, evaluate, merge_documents
 from cswf_core.evaluation.task import Task
+from cswf_core.flow.state import Snapshot
 from cswf_core.interfaces import Dataset
 from cswf_core.interfaces.metric import Tell
 from cswf_core.model.writer import ModelWriter
@@ -204,7 +205,11 @@ class Run:
             except RunError as error:  # another file of that step is damaged
                 lost.append(str(error))
                 continue
-            self.flow.ranks.order(RESTORE, [str(file) for file in checkpoint.files])
+            flow = self.flow
+            if flow.ranks.alone and len(checkpoint.files) == 1:
+                flow.restore(Snapshot.of(checkpoint.part("flow"), checkpoint.facts))
+            else:
+                flow.ranks.order(RESTORE, flow, [str(file) for file in checkpoint.files])
             return checkpoint.step, float(checkpoint.facts["seconds"])
         return None
 
@@ -243,6 +248,7 @@ class Run:
             flow.ranks.release()
             with self.checkpoints.stopping.patient():
                 generated = flow.run()
+            flow.ranks.attend()
             self._write_results(generated)
             spreads = {"spread": samples.spread(generated)}
             if flow.settings.offline:
@@ -259,6 +265,7 @@ class Run:
                 share_out=None if flow.ranks.alone else SharedWork(flow.ranks, flow.device),
             )
             flow.notify("after_evaluation", scores=evaluated.scores)
+            flow.ranks.attend()
             record.save("done", metrics=evaluated.scores)
         except KeyboardInterrupt:
             record.save("interrupted", **self._progress())

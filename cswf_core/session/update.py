@@ -54,8 +54,8 @@ def read_predecessor(directory: RunFolder) -> Predecessor:
     facts = {"run": directory.path.resolve().name, "steps_done": end.step}
     facts |= {key: record[key] for key in ("samples_sha256", "particles") if key in record}
     parts = read_snapshots(end.files)
-    M = parts[0].x.shape[1] if parts[0].share is None else parts[0].share.total
-    return Predecessor(Snapshot.joined(parts, Share(0, M, M)), _counts(directory, lost), facts, tuple(lost))
+    whole = Snapshot.joined(parts, Share(0, parts[0].total, parts[0].total))
+    return Predecessor(whole, _counts(directory, lost), facts, tuple(lost))
 
 
 def _counts(directory: RunFolder, lost: list[str]) -> Counts | None:

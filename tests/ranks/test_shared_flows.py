@@ -38,6 +38,7 @@ SHARED = {
     "sorted parts": {"cdf": Sorted(particles=Part(share=0.4), data=Part(count=70)), **ROWS},
     "binned parts": {"cdf": Histogram(bins=64, data=Part(share=0.4)), "half": True},
     "separate": {"condition": Separate()},
+    "separate, binned": {"condition": Separate(), "half": True},
     "separate, sorted": {"condition": Separate(), "cdf": Sorted(), **ROWS},
     "tails": {"cdf": Histogram(bins=64, tail=0.05), "condition": OneHot(), "half": True},
     "labels with noise": {"condition": OneHot(dequantise=True)},
@@ -45,6 +46,7 @@ SHARED = {
     "it looks at the data": {"projection": DataCovariance(), "schedule": Constant(steps=4, directions=40)},
     "tables": {"condition": OneHot(), "tables": TableRequest(knots=9), "turn": 3},
     "sorted tables": {"cdf": Sorted(), "condition": NoCondition(), "tables": TableRequest(knots=9), **ROWS},
+    "few sorted tables": {"cdf": Sorted(), "condition": NoCondition(), "tables": TableRequest(knots=9)},
     "many slabs": {
         "condition": NoCondition(),
         "projection": Uniform(),
@@ -102,11 +104,11 @@ def test_a_flow_goes_on_with_another_number_of_ranks(kind, tmp_path):
     def stopped(ranks):
         flow = image_flow(DATA, ranks=ranks, **changes)
         next(state for state in flow if state.total_step == 6)
-        return flow.snapshot()
+        return flow.snapshot().own()
 
     def resumed(ranks, parts):
         flow = image_flow(DATA, ranks=ranks, **changes)
-        flow.restore(Snapshot.joined(parts, ranks.share(parts[0].share.total, flow.device)))
+        flow.restore(Snapshot.joined(parts, ranks.share(parts[0].total, flow.device)))
         for _ in flow:
             pass
         return flow.samples().x if ranks.leads else None

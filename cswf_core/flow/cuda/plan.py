@@ -40,7 +40,7 @@ from cswf_core.kernels.blocks import TILE, padded
 from cswf_core.kernels.boxes import Strips, side_of
 from cswf_core.kernels.columns import columnwise
 from cswf_core.kernels.gpu import products
-from cswf_core.kernels.memory import is_out_of_memory, total_memory
+from cswf_core.kernels.memory import is_out_of_memory
 from cswf_core.ranks import Share
 
 WORTHWHILE = 6
@@ -85,7 +85,7 @@ class HalfPlan(Plan):
         """η/H, on the device, where a recorded step reads it."""
         refuse_too_many(max(len(setup.particles), setup.data_x.shape[1]), setup.settings)
         row = 2 * (padded(M) + padded(N))
-        most = total_memory(device) // SHARE // row if setup.cdf.displaces else setup.budget.rows
+        most = setup.budget.memory // SHARE // row if setup.cdf.displaces else setup.budget.rows
         self._most = min(max(TILE, most // TILE * TILE), padded(setup.sampler.stage.directions))
         """Directions of a slab."""
 
