@@ -58,6 +58,8 @@ def run(
     if resume and (out is None or force):
         raise RunError("--resume goes on with the run in a folder: give its --out, and no --force")
     before = RunFolder(out) if resume and out is not None else None
+    if out is not None and before is None:
+        RunFolder(out).refuse_if_taken(force=force, reading=loaded.path)  # before ranks are started
     return on_ranks(
         devices,
         device,

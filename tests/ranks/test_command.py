@@ -119,3 +119,14 @@ def test_mistakes_are_told_once_and_before_ranks_start(cswf, tmp_path):
     wrong = completed(*CSWF, "run", "digits", "particles.count=0", "--devices", "2", "--device", "cpu")
     assert wrong.returncode == 2
     assert wrong.stderr.count("particles.count") == 1
+    (tmp_path / "note.txt").touch()
+    taken = cswf.refusal("run", *SMALL, "--devices", "2", "--device", "cpu", "--out", tmp_path)
+    assert "is not empty" in taken
+
+
+def test_what_only_the_first_rank_refuses_ends_all_at_once(digits_run):
+    began = time.monotonic()
+    done = completed(*CSWF, "resume", digits_run, "--devices", "2", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert "there is nothing left to do" in done.stdout
+    assert time.monotonic() - began < 40

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import attrs
 import pytest
 import torch
@@ -119,6 +122,48 @@ def test_a_flow_goes_on_with_another_number_of_ranks(kind, tmp_path):
             after, tmp_path / f"{before}-{after}", lambda ranks, parts=parts: resumed(ranks, parts)
         )
         assert torch.equal(x, alone[0]), (before, after)
+
+
+def test_few_particles_of_several_ranks_are_saved_and_found_again(tmp_path):
+    def stopped(ranks):
+        flow = image_flow(50, ranks=ranks, count=30, condition=OneHot())
+        next(state for state in flow if state.total_step == 6)
+        snapshot = flow.snapshot().own()
+        return snapshot.tensors(), snapshot.facts()
+
+    parts = [Snapshot.of(*part) for part in on_ranks(2, tmp_path, stopped)]
+    assert sorted(part.x.shape[1] for part in parts) == [0, 30]
+    flow, whole = (image_flow(50, count=30, condition=OneHot()) for _ in range(2))
+    flow.restore(Snapshot.joined(parts, Share(0, 30, 30)))
+    assert flow.run().digest() == whole.run().digest()
+
+
+def test_a_snapshot_of_other_particles_is_refused():
+    flow, other = image_flow(50, count=30), image_flow(50, count=31)
+    next(iter(flow))
+    snapshot = attrs.evolve(flow.snapshot(), share=Share(0, 10, 31))
+    with pytest.raises(RunError, match="the snapshot has 30 particles, and this rank 31"):
+        other.restore(snapshot)
+
+
+def test_two_flows_of_the_same_ranks_have_their_own_particles(tmp_path):
+    def both(ranks):
+        flows = [image_flow(300, ranks=ranks, count=count) for count in (300, 280)]
+        return [flow.samples().x.shape[1] for flow in flows] if ranks.leads else None
+
+    assert on_ranks(2, tmp_path, both)[0] == [300, 280]
+
+
+def test_a_flow_of_one_process_is_gone_when_its_last_name_is():
+    flow = image_flow(50, count=30)
+    flow.run()
+    gone = weakref.ref(flow)
+    gc.disable()
+    try:
+        del flow
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_data_that_come_later_and_their_particles_are_shared_too(tmp_path):
