@@ -26,6 +26,10 @@ def on_ranks(
     depend on their number.
     """
     count = number_of(devices, device)
+    if before is not None and before.done:  # there is nothing to share
+        if number_from("RANK", 0) == 0:
+            lead(Ranks(), device)
+        return None
     if is_rank():
         size = number_from("WORLD_SIZE", 1)
         if count is not None and count != size:

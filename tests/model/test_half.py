@@ -10,8 +10,8 @@ from cswf_core.model.sampling import SavedFlow
 from tests.kernels.interpreted import DEVICE
 from tests.model.conftest import WHITENED, saving
 
-SHORT = ("schedule.steps=3", "schedule.directions=100", "particles.count=300")
-PYRAMID = "schedule={use: pyramid, entries: ['(4×4) [3]', '(8×8) [3]'], steps: 3, directions: 100}"
+SHORT = ("schedule.steps=2", "schedule.directions=100", "particles.count=300")
+PYRAMID = "schedule={use: pyramid, entries: ['(4×4) [3]', '(8×8) [3]'], steps: 1, directions: 100}"
 
 
 def in_half(model, count, *, seed=0, groups=None, **asked):
@@ -36,7 +36,17 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+QUICK = ("labels", "whitened, in a pyramid", "classes apart")
+"""Enough for every day; the interpreter takes ten seconds for each."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=[] if name in QUICK else [pytest.mark.slow])
+        for name, case in CASES.items()
+    ],
+)
 def test_samples_in_half_precision_are_those_of_float32_to_rounding(case, tmp_path):
     steps = () if PYRAMID in case else SHORT[:2]
     saving(tmp_path, "digits", *steps, SHORT[2], *case).run()

@@ -14,7 +14,8 @@ from cswf_plugins.conditions.mask import Mask
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.coordinates.whitened import Whitened
 from cswf_plugins.projections.locally_connected import LocallyConnected
-from tests.flow.kinds import image_flow
+from cswf_plugins.schedules.pyramid import Pyramid
+from tests.flow.kinds import ENTRIES, image_flow
 from tests.ranks.forked import on_ranks
 
 KINDS = {
@@ -29,7 +30,8 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_half_precision_on_two_ranks_has_the_bits_of_one(kind, tmp_path):
     def taken(ranks=None):
-        changes = {"projection": LocallyConnected(patch=3), "half": True, **KINDS[kind]}
+        schedule = Pyramid(entries=ENTRIES, steps=1, directions=40)
+        changes = {"projection": LocallyConnected(patch=3), "schedule": schedule, "half": True, **KINDS[kind]}
         flow = image_flow(300, count=300, ranks=ranks, plan=HalfPlan, **changes)
         for _ in flow:
             pass
