@@ -87,6 +87,7 @@ def test_a_lost_rank_ends_all_with_one_sentence_and_one_process_goes_on_to_the_s
     assert read_json(out / "run.json")["samples_sha256"] == alone(tmp_path)
 
 
+@pytest.mark.slow
 def test_torchrun_starts_a_lost_rank_again_and_the_run_goes_on_by_itself(tmp_path):
     out = tmp_path / "run"
     own = ("-m", "cswf_core", "run", *SMALL, "--device", "cpu", "--out", str(out), "--resume")

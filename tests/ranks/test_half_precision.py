@@ -27,7 +27,9 @@ KINDS = {
 
 
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="ranks are forked, which CUDA does not survive")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", ["labels and tails", *(pytest.param(kind, marks=pytest.mark.slow) for kind in list(KINDS)[1:])]
+)
 def test_half_precision_on_two_ranks_has_the_bits_of_one(kind, tmp_path):
     def taken(ranks=None):
         schedule = Pyramid(entries=ENTRIES, steps=1, directions=40)

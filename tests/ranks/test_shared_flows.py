@@ -90,7 +90,30 @@ def taken(kind, ranks=None, *, count=PARTICLES, data=DATA):
     return seen, [state.distance for state in states], [state.displacement for state in states]
 
 
-@pytest.mark.parametrize("kind", SHARED)
+ALIKE = {
+    "reuse",
+    "float64",
+    "clip",
+    "offline",
+    "whitened, mask",
+    "whitened, a mask",
+    "whitened, clip",
+    "whitened, sets",
+    "whitened, entropy",
+    "released",
+    "spline",
+    "sorted parts",
+    "binned parts",
+    "separate, sorted",
+    "labels with noise",
+    "sorted tables",
+}
+"""Kinds that go the ways of others: they are for `make test-all`."""
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind in ALIKE else []) for kind in SHARED]
+)
 def test_the_result_does_not_depend_on_the_number_of_ranks(kind, tmp_path):
     several = kind in ("plain", "classes", "mask", "sorted")
     sizes, few = ((2, 4), {"count": 1100, "data": 1100}) if several else ((2,), FEW)
