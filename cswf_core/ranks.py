@@ -10,11 +10,11 @@ between two steps, do what rank 0 orders, such as to send their particles, until
 
 from __future__ import annotations
 
+import re
 import signal
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import pairwise
 from typing import Any
 
 import attrs
@@ -28,6 +28,9 @@ from cswf_core.kernels.rows import Columns
 
 LOSSES = ("connection", "gloo", "nccl", "socket", "timed out", "peer")
 """Words of which errors of `torch.distributed` have one when a rank is gone."""
+
+SHORT = 100
+"""Characters up to which values that differ are shown."""
 
 ROWS = 64
 """Rows that stay together where ranks are given rows as a whole."""
@@ -51,10 +54,8 @@ class Share:
     @classmethod
     def of(cls, total: int, rank: int, size: int, device_type: str) -> Share:
         """Return the share of a rank: as many groups as the others have, or one more."""
-        width = WIDTH[device_type]
-        groups = -(-total // width)
-        first, stop = (min(total, width * (groups * number // size)) for number in (rank, rank + 1))
-        return cls(first, stop, total)
+        part = part_of(total, WIDTH[device_type], rank, size)
+        return cls(part.start, part.stop, total)
 
     def __len__(self) -> int:
         return self.stop - self.first
@@ -74,7 +75,7 @@ class Share:
         if columns is None or self.whole:
             return columns
         if isinstance(columns, Tensor):
-            return columns[(columns >= self.first) & (columns < self.stop)] - self.first
+            return columns[self.has(columns)] - self.first
         numbers = range(*columns.indices(self.total))
         skipped = -(-max(0, self.first - numbers.start) // numbers.step)
         first = numbers.start + skipped * numbers.step - self.first
@@ -84,7 +85,18 @@ class Share:
         """Return the place among some columns of those that are here; None: they lie in a row."""
         if not isinstance(columns, Tensor) or self.whole:
             return None
-        return ((columns >= self.first) & (columns < self.stop)).nonzero()[:, 0]
+        return self.has(columns).nonzero()[:, 0]
+
+    def has(self, numbers: Tensor) -> Tensor:
+        """Return which of some numbers of samples are here: m booleans."""
+        return (numbers >= self.first) & (numbers < self.stop)
+
+
+def part_of(total: int, together: int, rank: int, size: int) -> slice:
+    """Return a rank's part of `total` things: groups of `together`, as many as other ranks have or one more."""
+    groups = -(-total // together)
+    first, stop = (min(total, together * (groups * number // size)) for number in (rank, rank + 1))
+    return slice(first, stop)
 
 
 def size_of(columns: Columns | None, total: int) -> int:
@@ -130,9 +142,8 @@ class Ranks:
         They are multiples of `ROWS`, but for the last: a processor's vector units then meet the same numbers as
         on one rank, and leave the same over, which matters for functions that are rounded differently there.
         """
-        groups = -(-count // ROWS)
-        ends = [min(count, ROWS * (groups * rank // self.size)) for rank in range(self.size + 1)]
-        return [stop - first for first, stop in pairwise(ends)]
+        parts = (part_of(count, ROWS, rank, self.size) for rank in range(self.size))
+        return [part.stop - part.start for part in parts]
 
     def ends(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """Return the least of the lows of all ranks, and the greatest of the highs."""
@@ -317,9 +328,11 @@ class RankGroup(Ranks):
         values = self.collected(value)
         for rank, other in enumerate(values):
             if other != values[0]:
+                short = max(len(other), len(values[0])) <= SHORT
+                values_in_words = f" ({other}, and not {values[0]})" if short else ""
                 raise RunError(
-                    f"rank {rank} has other {noun} than rank 0 ({other[:40]}, and not {values[0][:40]}): all "
-                    "ranks need the same recipe, data and versions"
+                    f"rank {rank} has other {noun} than rank 0{values_in_words}: all ranks need the same "
+                    "recipe, data, versions and kind of processor"
                 )
 
     def collected(self, thing: Any) -> list[Any]:
@@ -415,5 +428,5 @@ class RankGroup(Ranks):
             self._listened_to = False
             with suppress(ValueError):  # not in the main thread
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever has started the ranks sends it now
-            reason = " ".join(str(error).split())[-80:]
+            reason = re.sub(r"^\[[^]]*] *", "", " ".join(str(error).split()))[:80]  # without a file of Gloo's
             raise LostRankError(f"another rank was lost, and all have ended ({reason})") from error

@@ -58,8 +58,9 @@ def run(
     if resume and (out is None or force):
         raise RunError("--resume goes on with the run in a folder: give its --out, and no --force")
     before = RunFolder(out) if resume and out is not None else None
-    if out is not None and before is None:
-        RunFolder(out).refuse_if_taken(force=force, reading=loaded.path)  # before ranks are started
+    if out is not None:  # before ranks are started
+        going_on = before is not None and (before.begun or before.only_touched)
+        RunFolder(out).refuse_if_taken(force=force or going_on, reading=loaded.path)
     return on_ranks(
         devices,
         device,
@@ -82,8 +83,6 @@ def _lead(
 ) -> None:
     """Run a recipe that was loaded by its name, or go on with its run."""
     folder = results_folder(folder_name(loaded), out, force=force)
-    going_on = resume and (folder.begun or folder.only_touched)
-    folder.refuse_if_taken(force=force or going_on, reading=loaded.path)
     prepare(quiet=quiet)
     if not quiet:
         introduce(loaded)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import torch
 
 from cswf_core.cli import options
 from cswf_core.cli.terminal import prepare
@@ -21,7 +20,7 @@ from cswf_core.model.shards import MANIFEST, Worker, is_shards, write_shards
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import WorkProgress, say
 from cswf_core.runs.samples import tell_drift
-from cswf_core.session.devices import is_rank, number_from, number_of, start
+from cswf_core.session.devices import is_rank, number_from, number_of, own_device, start
 from cswf_core.session.run import refresh_report
 
 
@@ -76,12 +75,12 @@ def sample(
             raise RunError("several devices share a folder of shards: give --out FOLDER/, with the slash")
         return start(several)
     prepare(quiet=quiet)
-    worker, local = _worker()
+    worker = Worker(number_from("RANK", 0), number_from("WORLD_SIZE", 1))
     wanted: dict[str, Any] = {"labels": label if counts is None else counts, "vectors": numbers, "seed": seed}
     if out is not None and is_shards(out):
         quiet = quiet or worker.rank > 0
         model = load_model(path, plugins_dir=plugins_dir)
-        device = _own_device(device, local)
+        device = str(own_device(device))
         with closing(WorkProgress(silent=quiet)) as progress:
             write_shards(
                 model, Path(out), total, **wanted, device=device, worker=worker, force=force, tell=progress.tell
@@ -110,19 +109,6 @@ def sample(
     if not quiet:
         say(f"{len(drawn):,} samples: see {', '.join(map(str, places))}")
     return None
-
-
-def _worker() -> tuple[Worker, int]:
-    """Return this process's share of the work and its number on this machine, as torchrun says; else all, 0."""
-    worker = Worker(number_from("RANK", 0), number_from("WORLD_SIZE", 1))
-    return worker, number_from("LOCAL_RANK", 0)
-
-
-def _own_device(device: str, local: int) -> str:
-    """Return the device of the process with a number on this machine, unless one is named."""
-    if local and device in ("auto", "cuda") and torch.cuda.is_available():
-        return f"cuda:{local}"
-    return device
 
 
 def _parse_labels(text: str) -> dict[Label, int]:

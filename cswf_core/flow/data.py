@@ -22,8 +22,7 @@ class FlowData:
         """Those of all ranks, on the CPU."""
         self.share = ranks.share(len(self.all), device)
         """Which of them this rank has."""
-        self.all_conditions = self.all.conditions.to(device, settings.dtype)
-        self.conditions = self.all_conditions.take(self.share.cut)
+        self.conditions = self.all.conditions.take(self.share.cut).to(device, settings.dtype)
         """Y of this rank's."""
         self._like = torch.empty(data.space.dimension, 0, device=device, dtype=settings.dtype)
         self.x = self._like

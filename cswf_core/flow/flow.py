@@ -127,8 +127,9 @@ class Flow:
             free = FreePart.of(self.W, seen, data.space.dimension, like)
             self._in_stage = partial(StageCoordinates, data.space, seen, amplifier, like, W=self.W, free=free)
         self._typical_length = max(mean_length(x, self.W, self.ranks) for x in (mine.x, self.particles.x))
-        M, Y = self.particles.share.total, self.conditions.to(self.device, self.settings.dtype)
-        strata = parts.condition.strata(Y, mine.all_conditions, sizes=(M, len(mine.all)))
+        M = self.particles.share.total
+        Y = [y.to(self.device, self.settings.dtype) for y in (self.conditions, mine.all.conditions)]
+        strata = parts.condition.strata(*Y, sizes=(M, len(mine.all)))
         self.strata = None if strata is None else Strata.of(strata, self.particles.share, mine.share)
         """Groups that flow apart from each other; None: there are none."""
         if self.strata is not None:
@@ -198,9 +199,8 @@ class Flow:
 
     def _gathered(self, index: Tensor | None) -> Tensor:
         """Return some of the particles, or all: d×m, on the CPU; ranks other than 0 only send theirs."""
-        stretched = self.parts.condition.amplifier != 1
+        seen = self._observed if self.parts.condition.amplifier != 1 else None
         with self.working():
-            seen = self._observed if stretched else None
             return gathered(self.particles, index, self.ranks, seen, self.originals)
 
     def offline_samples(self) -> Dataset:

@@ -126,13 +126,12 @@ class Particles:
         if self._sum is None and not self._instead:
             self._z = self._x if inside is None else inside.enter(self._x)
 
-    def reshare(self, columns: Callable[[Tensor], Tensor], conditions: Conditions, share: Share) -> None:
-        """Have other particles than before: `columns` gives those of what all ranks had; d×n → d×n'."""
+    def reshare(self, columns: Callable[[Tensor], Tensor]) -> None:
+        """Have those particles that `share` says: `columns` gives them, of what all ranks had; d×n → d×n'."""
         beside = self._z is not self._x
         self._x = columns(self._x)
         self._z = columns(self._z) if beside else self._x
         self._sum = None if self._sum is None else columns(self._sum)
-        self.conditions, self.share = conditions, share
 
     def leave(self) -> None:
         """End a stage: x takes on what the stage has changed."""

@@ -32,7 +32,7 @@ def gathered(
         if index is None or ranks.alone or not ranks.leads:
             return columns
         shares = ranks.shares(share.total, device)
-        here = [((index >= each.first) & (index < each.stop)).nonzero()[:, 0] for each in shares]
+        here = [each.has(index).nonzero()[:, 0] for each in shares]
         return torch.empty_like(columns).index_copy_(1, torch.cat(here).to(device), columns)
 
     if seen is not None:
@@ -58,4 +58,4 @@ def join(particles: Particles, x: Tensor, conditions: Conditions, ranks: Ranks) 
     own = conditions.take(share.cut).to(x.device, x.dtype)
     particles.join(x if last else x[:, :0], own, share)
     if not ranks.alone:
-        particles.reshare(lambda part: ranks.reshared(part, before, after), own, share)
+        particles.reshare(lambda part: ranks.reshared(part, before, after))

@@ -52,7 +52,9 @@ class Projected:
     p: Tensor
     """H×n."""
     F_q: FitsOfRows
-    F_p: Begun | None
+    rows: Rows | None = None
+    """p as rows with their ends, where other ranks have some of the particles."""
+    F_p: Begun | None = None
 
 
 def displacements(
@@ -83,7 +85,10 @@ def displacements(
             if p.untyped_storage().data_ptr() == particles.z.untyped_storage().data_ptr():
                 p = p.clone()  # an operator may hand the particles back; p is overwritten below
         F_q = target.along(theta)
-        return Projected(theta, p, F_q, transport.begin(Rows.of(p)) if shared else None)
+        if not shared:
+            return Projected(theta, p, F_q)
+        rows = Rows.of(p)
+        return Projected(theta, p, F_q, rows, transport.begin(rows))
 
     def finish(slab: Projected) -> tuple[Tensor, Tensor]:
         theta, p = slab.theta, slab.p
@@ -92,7 +97,7 @@ def displacements(
         def displace(rows: slice) -> None:
             data_fits = slab.F_q(rows)
             with clock.part("count"):  # their ends are found
-                p_rows = Rows.of(p[rows])
+                p_rows = Rows.of(p[rows]) if slab.rows is None else slab.rows
             squares[rows] = transport.displace(p_rows, data_fits, theta.place.rows(rows), slab.F_p)
 
         if shared:

@@ -32,6 +32,7 @@ from cswf_core.flow.target import FitsOfRows
 from cswf_core.flow.transport import Begun, Fits, Place, StepTables
 from cswf_core.interfaces import Conditions, Key, Observation, Rows, Space, Stage
 from cswf_core.kernels import gpu
+from cswf_core.kernels.columns import WIDTH
 from cswf_core.kernels.memory import is_out_of_memory, total_memory
 from cswf_core.kernels.tables import Lookup
 from cswf_core.model.fitted import Fitted
@@ -39,9 +40,6 @@ from cswf_core.model.format import SavedStep
 from cswf_core.model.groups import Group, Request
 
 log = logging.getLogger("cswf")
-
-GROUP = {"cpu": 256, "cuda": 4096}
-"""Particles of a group, by the type of device."""
 
 HALF_GROUP = 1024
 """Particles of a group in half precision, where many groups move side by side."""
@@ -128,7 +126,7 @@ class SavedFlow:
         self.stages = parts.schedule.stages(space, parts.projection)
         self.half = settings.half and like.dtype == torch.float32 and gpu.usable(like.device)
         """Whether products are in half precision, on CUDA."""
-        self.size = HALF_GROUP if self.half else GROUP[like.device.type]
+        self.size = HALF_GROUP if self.half else WIDTH[like.device.type]
         self._most = MOST_GROUPS if self.half else sys.maxsize
         """Groups that flow side by side, at most."""
         self._recordable = True

@@ -27,7 +27,7 @@ from torch.distributed.rendezvous import rendezvous
 from cswf_core.errors import LostRankError, RunError
 from cswf_core.flow.flow import Flow
 from cswf_core.interfaces.metric import PartWork, Tell
-from cswf_core.ranks import Dismissed, RankGroup, Ranks
+from cswf_core.ranks import Dismissed, RankGroup, Ranks, part_of
 from cswf_core.recipe import Recipe, build_flow, choose_device
 from cswf_core.recipe.render import to_yaml
 from cswf_core.runs.checkpoints import learn_checkpoints
@@ -113,13 +113,12 @@ def start(count: int) -> int:
 
 @contextmanager
 def joined(device: str) -> Iterator[tuple[Ranks, str]]:
-    """Join the other ranks, if this process is one of several; yield the ranks and this one's device."""
-    if not is_rank():
-        yield Ranks(), device
-        return
-    own, backend = _place(device)
-    if own.type == "cpu" and THREADS not in os.environ:
-        torch.set_num_threads(1)
+    """Join the other ranks, of which this process is one; yield the ranks and this one's device."""
+    own = own_device(device)
+    # NCCL refuses two ranks on one card, which they are where somebody has named it.
+    shared = own.type == "cpu" or choose_device(device).index is not None
+    backend = "gloo" if shared else "cpu:gloo,cuda:nccl"
+    one_thread(device)
     if own.type == "cuda":
         torch.cuda.set_device(own)
     _end_with_starter()
@@ -156,11 +155,11 @@ def follow(recipe: Recipe, ranks: Ranks, device: str) -> None:
         flow = build_flow(recipe, device=device, ranks=ranks)
         agree(flow, recipe, flow.everything().digest())
         learn_checkpoints(flow)
-        sharing = SharedWork(ranks, flow.device)
+        SharedWork(ranks, flow.device)
         ranks.obey()
         for _ in flow:
             pass
-        while sharing is not None:  # until rank 0 ends it
+        while True:  # until rank 0 ends it
             ranks.obey()
 
 
@@ -181,9 +180,8 @@ class SharedWork:
         return rows
 
     def _share(self, work: PartWork, items: Tensor, together: int) -> Tensor:
-        groups, rank, size = -(-len(items) // together), self.ranks.rank, self.ranks.size
-        first, stop = (together * (groups * number // size) for number in (rank, rank + 1))
-        rows = work(items[first:stop], self.device, self._tell).cpu()
+        own = part_of(len(items), together, self.ranks.rank, self.ranks.size)
+        rows = work(items[own], self.device, self._tell).cpu()
         return self.ranks.gathered(rows.T.contiguous()).T
 
 
@@ -199,17 +197,15 @@ def agree(flow: Flow, recipe: Recipe, data_digest: str) -> None:
         flow.ranks.attend()
 
 
-def _place(device: str) -> tuple[torch.device, str]:
-    """Return the device of this rank, and what carries tensors between ranks."""
+def own_device(device: str) -> torch.device:
+    """Return the device of this rank: the one that is named, or the GPU with its number on this machine."""
     chosen = choose_device(device)
-    if chosen.type == "cpu":
-        return chosen, "gloo"
-    if chosen.index is not None:  # NCCL refuses two ranks on one card
-        return chosen, "gloo"
+    if chosen.type == "cpu" or chosen.index is not None:
+        return chosen
     local, here = number_from("LOCAL_RANK", 0), torch.cuda.device_count()
     if local >= here:
         raise RunError(f"there are {here} CUDA devices on this machine, and rank {local} of it needs one more")
-    return torch.device("cuda", local), "cpu:gloo,cuda:nccl"
+    return torch.device("cuda", local)
 
 
 @contextmanager
