@@ -43,6 +43,8 @@ def check_dataset(data: object, owner: Owner = GIVEN) -> Dataset:
 
     if not isinstance(data, Dataset):
         raise fault("a Dataset", type(data).__name__)
+    if data.stored is not None:  # they were checked when they were opened
+        return data
     d, x = data.space.dimension, data.x
     if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[0] != d or not x.is_floating_point():
         got = f"{sizes(x.shape)} of {short(x.dtype)}" if isinstance(x, Tensor) else repr(type(x))
@@ -72,6 +74,11 @@ class CheckedImages(StoredImages):
         """Read the images from number `first` on into `out`."""
         with calling(self.owner, "fill"):
             self.plugin.fill(first, out)
+
+    def take(self, numbers: Tensor, out: Tensor) -> None:
+        """Read the images with these numbers into `out`."""
+        with calling(self.owner, "take"):
+            self.plugin.take(numbers, out)
 
 
 def check_stored(images: object, owner: Owner = GIVEN) -> StoredImages:

@@ -54,6 +54,7 @@ whole = click.IntRange(min=1)
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the JSON into a file.")
 @options.device
 @options.devices
+@options.memory_limit
 @options.plugins_dir
 def bench(
     words: tuple[str, ...],

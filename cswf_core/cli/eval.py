@@ -60,6 +60,7 @@ from cswf_core.session.run import refresh_report, write_scores
     f"[default: that of the run's recipe, else {FEATURE_PRECISION}]",
 )
 @options.device
+@options.memory_limit
 @options.quiet
 @options.json
 @options.plugins_dir

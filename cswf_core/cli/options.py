@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
+
+from cswf_core.kernels.memory import memory_limited
+
+LEAST_MEMORY = 256 * 10**6
+"""Bytes that a limit must leave."""
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -21,6 +27,31 @@ devices = click.option(
     "--devices",
     metavar="N|all",
     help="Share the work between N devices, a process each: GPUs, or cores of the CPU.",
+)
+
+
+def _limit_memory(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Plan with so much memory for as long as the command runs."""
+    if value is None:
+        return
+    size = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmgt]?)(i?)b?", value.strip().lower())
+    if size is None:
+        raise click.BadParameter(f"'{value}' is no size of memory; write 500MB, 1.5GB or 2GiB", ctx, param)
+    number, prefix, binary = size.groups()
+    limit = int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix or " "))
+    if limit < LEAST_MEMORY:
+        raise click.BadParameter(
+            f"{value} is too little: PyTorch alone takes {LEAST_MEMORY // 10**6} MB", ctx, param
+        )
+    ctx.with_resource(memory_limited(limit))
+
+
+memory_limit = click.option(
+    "--memory-limit",
+    metavar="SIZE",
+    expose_value=False,
+    callback=_limit_memory,
+    help="Plan with so much memory, such as 1GB; data that take more are streamed.  [default: all there is]",
 )
 quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 seed = click.option(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
 from cswf_core.errors import RunError
+from cswf_core.kernels.memory import memory_limit, memory_limited
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import choose_device
 from cswf_core.runs.folder import RunFolder
@@ -34,8 +36,7 @@ def on_ranks(
         size = number_from("WORLD_SIZE", 1)
         if count is not None and count != size:
             raise RunError(f"--devices {count} was asked for, and torchrun started {size} ranks: leave it out")
-        with joined(device) as (ranks, own):
-            _as_before(before, own)
+        with joined(device) as (ranks, own), _as_before(before, own):
             if ranks.leads:
                 lead(ranks, own)
             else:
@@ -46,15 +47,19 @@ def on_ranks(
         return start(count)
     if count == 1:
         one_thread(device)
-    _as_before(before, device)
-    lead(Ranks(), device)
+    with _as_before(before, device):
+        lead(Ranks(), device)
     return None
 
 
-def _as_before(before: RunFolder | None, device: str) -> None:
-    """Compute with as many threads as a run has begun with, on a CPU."""
+@contextmanager
+def _as_before(before: RunFolder | None, device: str) -> Iterator[None]:
+    """Plan with as much memory as a run has begun with and, on a CPU, compute with as many threads."""
     facts = None if before is None else before.read_json("run.json")
     known = facts.get("device") if isinstance(facts, dict) else None
     threads = known.get("threads") if isinstance(known, dict) else None
     if choose_device(device).type == "cpu" and isinstance(threads, int) and threads > 0:
         torch.set_num_threads(threads)
+    limit = facts.get("memory_limit") if isinstance(facts, dict) else None
+    with memory_limited(limit if isinstance(limit, int) and memory_limit() is None else None):
+        yield

@@ -21,6 +21,7 @@ from cswf_core.session.devices import follow
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @options.device
 @options.devices
+@options.memory_limit
 @options.quiet
 @options.plugins_dir
 def resume(run: Path, device: str, devices: str | None, quiet: bool, plugins_dir: Path | None) -> int | None:

@@ -32,6 +32,7 @@ from cswf_core.session.devices import follow
 @options.out("Folder for the results.  [default: runs/NAME, or runs/NAME-2 and so on if that is taken]")
 @options.device
 @options.devices
+@options.memory_limit
 @options.quiet
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder, runs/NAME without --out.")
 @click.option(

@@ -40,6 +40,7 @@ from cswf_core.session.run import refresh_report
 @options.replace
 @options.device
 @options.devices
+@options.memory_limit
 @options.quiet
 @options.plugins_dir
 def sample(

@@ -27,6 +27,7 @@ from cswf_core.session.sweep import Sweep, plan
     "  [default: runs/NAME-sweep, or runs/NAME-sweep-2 and so on if that is taken]"
 )
 @options.device
+@options.memory_limit
 @options.quiet
 @click.option(
     "--force", is_flag=True, help="Replace an earlier sweep in the folder, runs/NAME-sweep without --out."

@@ -34,6 +34,7 @@ from cswf_core.session.update import Predecessor, choose_data, read_predecessor,
 )
 @options.out("Folder for the results.  [default: RUN-updated, or RUN-updated-2 and so on if that is taken]")
 @options.device
+@options.memory_limit
 @options.quiet
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder that --out names.")
 @options.plugins_dir

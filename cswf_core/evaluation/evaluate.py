@@ -150,7 +150,7 @@ def _compute(
     data, split = ("", "") if reference is None else (reference.data_suffix, reference.split_suffix)
     rows = _free_rows(list(values), ending + data, split, {score["name"] for score in scores})
     names = [row + split for row in rows]
-    notes = [*_too_few(metric, count, names[: len(result.scores)]), *result.notes]
+    notes = [*_too_few(metric, count, names[: len(result.scores)]), *_some(reference, names), *result.notes]
     for name, row, (plain, value) in zip(names, rows, values.items(), strict=True):
         entry = {
             "name": name,
@@ -181,6 +181,16 @@ def _too_few(metric: Choice, count: int, names: Sequence[str]) -> list[str]:
     return [
         f"{', '.join(names)}: of {count:,} samples, and published numbers are of {metric.part.customary:,}; "
         f"not to be compared with those"
+    ]
+
+
+def _some(reference: Reference | None, names: Sequence[str]) -> list[str]:
+    """Return a note for scores against some of the real samples."""
+    if reference is None or reference.of is None:
+        return []
+    return [
+        f"{', '.join(names)}: against {len(reference.samples):,} of {reference.of:,} real samples, evenly "
+        "spread, as memory does not hold them all; not to be compared with scores against all"
     ]
 
 

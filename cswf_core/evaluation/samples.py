@@ -54,6 +54,8 @@ class Reference:
     samples: Dataset = attrs.field(repr=False)
     foreign: bool = False
     """Whether these are other data than those of the run that is scored."""
+    of: int | None = None
+    """How many there are, if these are only some of them; None: these are all."""
 
     @property
     def name(self) -> str:

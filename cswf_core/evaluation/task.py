@@ -49,13 +49,17 @@ class Task:
         """
         section = recipe.evaluation
         splits = section.against if recipe.metrics else ()
-        training = data.genuine()
+        training, mirrored, held_out = data.genuine(), data.made(), data.held_out
+        if data.stored is not None:  # all of them would not be in memory
+            training = training.spread(section.samples)
+            mirrored = None if mirrored is None else mirrored.spread(section.samples)
+            held_out = training.held_out
         return cls(
             metrics=with_copying(recipe.metrics, data, recipe.registry),
-            references=_own_references(recipe, training, splits),
+            references=_own_references(recipe, training, splits, data),
             training=training,
-            mirrored=data.made(),
-            held_out=data.held_out,
+            mirrored=mirrored,
+            held_out=held_out,
             data=data,
             seed=recipe.seed,
             samples=section.samples,
@@ -71,7 +75,7 @@ class Task:
         task = cls.of_recipe(recipe, data)
         assert task.training is not None
         splits = [split for split in SPLITS if split == "train" or data.held_out is not None]
-        own = _own_references(recipe, task.training, splits)
+        own = _own_references(recipe, task.training, splits, data)
         digests = {reference.samples.shown_digest() for reference in own} if real else set()
         others = tuple(
             attrs.evolve(reference, foreign=reference.samples.shown_digest() not in digests).like(data)
@@ -130,10 +134,20 @@ class Task:
         return order[: self.samples].sort().values
 
 
-def _own_references(recipe: Recipe, data: Dataset, splits: Sequence[str]) -> tuple[Reference, ...]:
-    """Return splits of a recipe's data, which have no mirror images here."""
+def _own_references(
+    recipe: Recipe, data: Dataset, splits: Sequence[str], everything: Dataset
+) -> tuple[Reference, ...]:
+    """Return splits of a recipe's data, which have no mirror images here; they may be some of `everything`."""
     target = balanced(data, recipe.condition.checked, recipe.seed)
-    return references(recipe.data.name, target, splits)
+    own = references(recipe.data.name, target, splits)
+    if everything.stored is None:
+        return own
+    held_out = 0 if everything.held_out is None else len(everything.held_out)
+    sizes = [held_out if split == "test" else len(everything.genuine()) for split in splits]
+    return tuple(
+        attrs.evolve(reference, of=size if size > len(reference.samples) else None)
+        for reference, size in zip(own, sizes, strict=True)
+    )
 
 
 def _default_metrics(registry: Registry, data: Dataset) -> tuple[Choice, ...]:

@@ -1,43 +1,243 @@
-"""The data that particles flow to: all of them in the host's memory, this rank's share on the flow's device."""
+"""The data that particles flow to: on the flow's device as a whole or, if they are too many, some at a time."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
+
+import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.checks import CheckedCondition
+from cswf_core.errors import RunError
 from cswf_core.flow.particles import balanced
-from cswf_core.flow.settings import Settings
-from cswf_core.interfaces import Dataset
-from cswf_core.ranks import Ranks
+from cswf_core.flow.settings import Parts, Settings
+from cswf_core.interfaces import Conditions, Dataset, Part
+from cswf_core.ranks import Ranks, Share
+
+RESIDENT = 4
+"""Data stay on the device if their numbers take one part in so many of its memory, or less: in a stage's
+coordinates, and with noise, they take as much again."""
+
+BLOCK = {"cpu": 8192, "cuda": 131_072}
+"""Data that are brought to the device at a time, at most."""
+
+BLOCK_SHARE = 64
+"""A block's numbers may take one part in so many of the memory; the next is read meanwhile."""
+
+GROUP = 4096
+"""A block has whole groups of so many data: noise and products go by these."""
+
+SAMPLE_SHARE = 16
+"""Data that something is fitted to may take one part in so many of the memory, where not all are there."""
+
+Chosen = Callable[[int], Tensor | None]
+"""The number of a draw → the data that F_q is fitted to then, in rising order; None: all."""
+
+log = logging.getLogger("cswf")
+
+
+def fits(dimension: int, count: int, dtype: torch.dtype, memory: int) -> bool:
+    """Say whether so many data can stay on a device with so many bytes of memory."""
+    return dimension * count * dtype.itemsize <= memory // RESIDENT
+
+
+@attrs.frozen(eq=False)
+class Block:
+    """Some of the data, on the flow's device."""
+
+    x: Tensor
+    """d×m."""
+    conditions: Conditions
+    numbers: Tensor | slice
+    """Which of all data they are."""
+    first: int
+    """The place of the first among those that F_q is fitted to."""
 
 
 class FlowData:
     """The data of a flow, balanced as its condition wants them."""
 
     def __init__(
-        self, data: Dataset, condition: CheckedCondition, settings: Settings, device: torch.device, ranks: Ranks
+        self, data: Dataset, parts: Parts, settings: Settings, device: torch.device, ranks: Ranks, memory: int
     ) -> None:
-        self.all = balanced(data, condition, settings.seed)
-        """Those of all ranks, on the CPU."""
+        """`memory` is what each rank may use of its device's, in bytes."""
+        self.all = balanced(data, parts.condition, settings.seed)
+        """Those of all ranks: on the CPU, or stored."""
         self.share = ranks.share(len(self.all), device)
-        """Which of them this rank has."""
-        self.conditions = self.all.conditions.take(self.share.cut).to(device, settings.dtype)
-        """Y of this rank's."""
-        self._like = torch.empty(data.space.dimension, 0, device=device, dtype=settings.dtype)
-        self.x = self._like
-        """This rank's, on its device: d×n; none before `settle`, or where counts take their place."""
+        """Which of them are this rank's, where F_q is fitted to all."""
+        d, most = data.space.dimension, -(-len(self.all) // ranks.size)
+        self.resident = fits(d, most, settings.dtype, memory)
+        """Whether this rank's stay on the device; otherwise they are brought there, some at a time."""
+        if parts.cdf.data is not None and not ranks.alone:
+            self.resident = False  # each rank has its share of a part, wherever these data are
+        self.like = torch.empty(data.space.dimension, 0, device=device, dtype=settings.dtype)
+        """No data, of their kind: d×0."""
+        self._ranks, self._memory = ranks, memory
+        groups = memory // BLOCK_SHARE // (data.space.dimension * settings.dtype.itemsize) // GROUP
+        self.width = min(BLOCK[device.type], max(1, groups) * GROUP)
+        """Data of a block, at most."""
+        self.x = self.like
+        """This rank's, on its device: d×n; none before `settle`, where counts take their place, or if they are
+        not resident."""
+        self._reader = _Reader(self.all, self.like)
+        counted = len(self.all) if parts.cdf.data is None else parts.cdf.data.of(len(self.all))
+        if parts.cdf.bins is None and len(self.cuts(counted)) > 1:
+            raise RunError(
+                f"{parts.cdf.owner} needs all projected data of a direction at once, and {counted:,} do not "
+                f"fit into {memory / 1e9:.3g} GB: take an estimator with bins, such as histogram, or fit F_q "
+                f"to a part of the data ({settings.called('part')})"
+            )
 
-    def everything(self) -> Tensor:
-        """Return the data of all ranks on the device: d×N; what is fitted to data is fitted to these."""
+    @cached_property
+    def conditions(self) -> Conditions:
+        """Y of this rank's, on its device."""
+        return self.all.conditions.take(self.share.cut).to(self.like.device, self.like.dtype)
+
+    @cached_property
+    def sample(self) -> Dataset:
+        """The data that coordinates, a Gaussian or directions are fitted to: all, or some, which is told."""
+        if self.resident or (self.all.stored is None and self.like.device.type == "cpu"):
+            return self.all
+        each = self.all.space.dimension * self.like.element_size()
+        some = self.all.spread(max(GROUP, self._memory // SAMPLE_SHARE // each))
+        if len(some) < len(self.all):
+            log.warning(
+                "data are streamed: what is fitted to them before the flow is fitted to %s of %s",
+                f"{len(some):,}",
+                f"{len(self.all):,}",
+            )
+        return some
+
+    def sample_x(self) -> Tensor:
+        """Return the numbers of `sample` on the device: d×n."""
         if self.share.whole and self.x.shape[1] == len(self.all):
             return self.x
-        return self.all.x.to(self._like.device, self._like.dtype).contiguous()
+        return self.sample.x.to(self.like.device, self.like.dtype).contiguous()
 
-    def settle(self, all_x: Tensor) -> None:
-        """Keep this rank's share of all data (d×N)."""
-        self.x = all_x if self.share.whole else all_x[:, self.share.cut].clone()
+    def typical(self) -> Tensor:
+        """Return this rank's share on the device, or a few of all data if that is not there: d×n."""
+        return self.x if self.resident else self.all.spread(GROUP).x.to(self.like)
+
+    def settle(self) -> None:
+        """Have this rank's share on its device, if it is to stay there."""
+        if self.resident:
+            own = self.all.columns(self.share.cut)
+            self.x = own.to(self.like.device, self.like.dtype).contiguous()
 
     def forget(self) -> None:
         """Let go of the data on the device: counts have taken their place."""
-        self.x = self._like
+        self.x = self.like
+
+    def counted_share(self, count: int | None) -> Share:
+        """Return this rank's share of so many data that F_q is fitted to; None: of all."""
+        return self.share if count is None else self._ranks.share(count, self.like.device)
+
+    def most_at_once(self, part: Part | None) -> int:
+        """Return how many data all ranks together project at once, at most."""
+        counted = len(self.all) if part is None else part.of(len(self.all))
+        return counted if self.resident else min(counted, self.width * self._ranks.size)
+
+    def cuts(self, count: int | None = None) -> list[slice]:
+        """Return the blocks of a rank's share of the data that F_q is fitted to, by their places there.
+
+        There are as many on all ranks; some may be empty.
+        """
+        total = len(self.all) if count is None else count
+        if self.resident:
+            own = self.counted_share(count)
+            return [slice(own.first, own.stop)]
+        shares = self._ranks.shares(total, self.like.device)
+        most, own = max(map(len, shares)), shares[self._ranks.rank]
+        starts = range(own.first, own.first + max(1, most), self.width)
+        return [slice(min(first, own.stop), min(first + self.width, own.stop)) for first in starts]
+
+    def blocks(self, draw: int, chosen: Chosen, following: int | None = None) -> Iterator[Block]:
+        """Yield the data that F_q is fitted to at a draw, block by block.
+
+        While one is worked on the next is read, and after the last one the first of the draw that is following.
+        """
+        of_draw = chosen(draw)
+        if self.resident and of_draw is None:
+            yield Block(self.x, self.conditions, self.share.cut, self.share.first)
+            return
+        cuts = self.cuts(None if of_draw is None else len(of_draw))
+        for number, cut in enumerate(cuts):
+            numbers = cut if of_draw is None else of_draw[cut]
+            if self.resident:
+                x = self.x[:, numbers]
+            else:
+                x = self._reader.read((draw, cut.start), numbers)
+                if number + 1 < len(cuts):
+                    self._expect(draw, cuts[number + 1], chosen)
+                elif following is not None:
+                    self._expect(following, cuts[0], chosen)
+            conditions = self.all.conditions.take(numbers if isinstance(numbers, slice) else numbers.cpu())
+            yield Block(x, conditions.to(self.like.device, self.like.dtype), numbers, cut.start)
+
+    def _expect(self, draw: int, cut: slice, chosen: Chosen) -> None:
+        """Begin to read a block of a draw."""
+
+        def numbers() -> Tensor | slice:
+            of_draw = chosen(draw)
+            return cut if of_draw is None else of_draw[cut]
+
+        self._reader.expect((draw, cut.start), numbers)
+
+
+class _Reader:
+    """Reads data ahead, in a thread of its own, and brings them to a device beside other work there."""
+
+    def __init__(self, data: Dataset, like: Tensor) -> None:
+        self._data, self._like = data, like
+        self._thread: ThreadPoolExecutor | None = None
+        self._ahead: tuple[object, Future[Tensor]] | None = None
+        self._stream: torch.cuda.Stream | None = None
+        self._buffer: Tensor | None = None
+        """Pinned memory that data pass through on their way to a GPU."""
+
+    def expect(self, key: object, numbers: Callable[[], Tensor | slice]) -> None:
+        """Begin to read some of the data, which `read` will ask for by this key."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "cswf-data")
+        self._ahead = key, self._thread.submit(lambda: self._brought(numbers()))
+
+    def read(self, key: object, numbers: Tensor | slice) -> Tensor:
+        """Return some of the data on the device: d×m."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            x = ahead[1].result()  # also if others were expected: there is one buffer
+            if ahead[0] == key:
+                return self._here(x)
+        return self._here(self._brought(numbers))
+
+    def _here(self, x: Tensor) -> Tensor:
+        """Return data as numbers, for work that is queued now."""
+        stored = self._data.stored
+        if x.is_cuda:
+            x.record_stream(torch.cuda.current_stream(x.device))
+        return (x if stored is None else stored.pixels(x)).to(self._like.dtype)
+
+    def _brought(self, numbers: Tensor | slice) -> Tensor:
+        """Read some of the data and return them on the device, where they have arrived: bytes m×d, or d×m."""
+        stored, device = self._data.stored, self._like.device
+        if device.type == "cpu":
+            return self._data.columns(numbers).contiguous() if stored is None else stored.levels(numbers)
+        count = len(numbers) if isinstance(numbers, Tensor) else numbers.stop - numbers.start
+        d = self._data.space.dimension
+        shape, dtype = ((d, count), self._like.dtype) if stored is None else ((count, d), torch.uint8)
+        if self._buffer is None or self._buffer.numel() < d * count:
+            self._buffer = torch.empty(d * count, dtype=dtype, pin_memory=True)
+        pinned = self._buffer[: d * count].view(shape)
+        if stored is None:
+            pinned.copy_(self._data.columns(numbers))
+        else:
+            stored.levels(numbers, pinned)
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(self._stream):
+            there = pinned.to(device, non_blocking=True)
+        self._stream.synchronize()
+        return there

@@ -105,28 +105,29 @@ class Flow:
         self.condition_length = parts.condition.length(data)
         """l."""
         with self.working():
-            mine = FlowData(data, parts.condition, self.settings, self.device, self.ranks)
-            self._flow_data, all_x = mine, mine.everything()
+            self.memory = self.ranks.least(total_memory(self.device))
+            """Bytes that the flow may use of a device's memory."""
+            mine = FlowData(data, parts, self.settings, self.device, self.ranks, self.memory)
+            self._flow_data = mine
             """The data that particles flow to."""
-            self.W = None if parts.coordinates is None else parts.coordinates.fit(data.space, all_x)
+            mine.settle()
+            self.W = None if parts.coordinates is None else parts.coordinates.fit(data.space, mine.sample_x())
             """The coordinates w = W x that steps are taken in; None: the data's own."""
             self.gaussian: Gaussian | None = None
             """What particles begin as, if that is fitted to the data; None: noise, or `start`."""
             if self.settings.gaussian:
-                self.gaussian = fit_gaussian(mine.all, parts, self.settings, all_x, self.W)
+                self.gaussian = fit_gaussian(mine.sample, parts, self.settings, mine.sample_x(), self.W)
             here = self.device, self.gaussian, self.ranks
             beginning = first_particles(data, parts, self.settings, start, *here)
             self.particles, self._observed = beginning.particles, beginning.observation
             """Those of this rank, and what is seen of them."""
             self.conditions, self.observation = beginning.conditions, beginning.of_all
             """Y of all ranks' particles, on the CPU, and what is seen of them."""
-            mine.settle(all_x)
-            like, amplifier = all_x[:, :0].clone(), parts.condition.amplifier
-            del all_x
-            seen = self._observed
+            seen, amplifier, like = self._observed, parts.condition.amplifier, mine.like
             free = FreePart.of(self.W, seen, data.space.dimension, like)
             self._in_stage = partial(StageCoordinates, data.space, seen, amplifier, like, W=self.W, free=free)
-        self._typical_length = max(mean_length(x, self.W, self.ranks) for x in (mine.x, self.particles.x))
+            lengths = (mean_length(x, self.W, self.ranks) for x in (mine.typical(), self.particles.x))
+            self._typical_length = max(lengths)
         M = self.particles.share.total
         Y = [y.to(self.device, self.settings.dtype) for y in (self.conditions, mine.all.conditions)]
         strata = parts.condition.strata(*Y, sizes=(M, len(mine.all)))
@@ -214,7 +215,7 @@ class Flow:
 
     def originals(self) -> Tensor:
         """Return the samples of which this rank's particles see a part, on the flow's device: d×n."""
-        own, like = self.particles, self._flow_data.x
+        own, like = self.particles, self._flow_data.like
         return originals(self.data, self.settings, own.conditions, like, own.share.first)
 
     @property
@@ -358,7 +359,7 @@ class Flow:
         with self.working():
             self.conditions = snapshot.conditions.to(torch.device("cpu"), self.settings.dtype)
             own = self.conditions.take(share.cut).to(self.device, self.settings.dtype)
-            x = snapshot.x.to(self._flow_data.x, copy=True).contiguous()
+            x = snapshot.x.to(self._flow_data.like, copy=True).contiguous()
             self.particles = Particles(x, own, self.settings.clip, share)
         self._at = attrs.evolve(snapshot.position, distances=list(snapshot.position.distances))
         for stage in [s for s in self._arriving if (s, 0) < (self._at.stage, self._at.step)]:
@@ -433,7 +434,7 @@ class Flow:
         """Take in data that have been admitted, and the particles that come with them."""
         self._take_in(new)
         with self.working():
-            x, conditions = self.learner.new_particles(new, self._flow_data.x)
+            x, conditions = self.learner.new_particles(new, self._flow_data.like)
             self.conditions = Conditions.joined([self.conditions, conditions])
             join(self.particles, x, self.conditions, self.ranks)
             self._speeds = Speeds()  # steps become longer again
@@ -445,7 +446,7 @@ class Flow:
         """Return what draws a stage's directions, in coordinates of its own."""
         coordinates = self._in_stage(upsampling=stage.upsampling)
         mine, length = self._flow_data, self.condition_length
-        return DirectionSampler.of_stage(stage, coordinates, self.parts, length, mine.everything, mine.x[:, :0])
+        return DirectionSampler.of_stage(stage, coordinates, self.parts, length, mine.sample_x, mine.like)
 
     def sampler_of_round(self, index: int) -> DirectionSampler:
         """Return what draws the directions of a round's stage, by its number."""
@@ -463,15 +464,12 @@ class Flow:
             first_step=self._at.total - self._at.step,
             settings=self.settings,
             particles=self.particles,
-            data=self.balanced_data,
-            data_x=self._flow_data.x,
-            conditions=self._flow_data.conditions,
+            data=self._flow_data,
             sampler=sampler,
             cdf=self.parts.cdf,
             strata=self.strata,
             budget=self.budget,
             particle_conditions=self.conditions,
-            data_share=self._flow_data.share,
             ranks=self.ranks,
             adaptive=self.parts.schedule.adaptive,
             counts=counts,
@@ -480,9 +478,14 @@ class Flow:
 
     def _make_budget(self) -> Budget:
         """Return how many directions are worked on at a time."""
-        samples = self.particles.share.total + (0 if self.learns else self._flow_data.share.total)
-        memory = self.ranks.least(total_memory(self.device))
-        return Budget(self.device, samples, self._flow_data.x.element_size(), memory)
+        data = 0 if self.learns else self._flow_data.most_at_once(self.parts.cdf.data)
+        samples, size = self.particles.share.total + data, self._flow_data.like.element_size()
+        return Budget(self.device, samples, size, self.memory)
+
+    @property
+    def streams(self) -> bool:
+        """Whether data are brought to the device some at a time."""
+        return not self._flow_data.resident
 
     @property
     def products(self) -> str:

@@ -389,6 +389,14 @@ def normal(key: Key, dimension: int, share: Share, like: Tensor) -> Tensor:
     return noise
 
 
+def uniform(key: Key, dimension: int, first: int, count: int, like: Tensor) -> Tensor:
+    """Return entries uniform in [0, 1) for `count` samples, from number `first` on: d×n; as with `normal`."""
+    noise = torch.empty(dimension, count, dtype=like.dtype, device=like.device)
+    for columns, draw in _keyed(key, dimension, first, count, like):
+        noise[:, columns] = draw.uniform(columns.stop - columns.start, dimension).T
+    return noise
+
+
 def _keyed(key: Key, d: int, first: int, count: int, like: Tensor) -> Iterator[tuple[slice, Draw]]:
     """Yield `count` samples from `first` on, some at a time, each with a draw that has reached their noise."""
     draw: Draw | None = None

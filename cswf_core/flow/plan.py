@@ -18,15 +18,16 @@ from torch import Tensor
 
 from cswf_core.checks import CheckedCDF
 from cswf_core.flow.clock import Clock
+from cswf_core.flow.data import Block, FlowData
 from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
 from cswf_core.flow.memory import Budget
-from cswf_core.flow.particles import Particles, dequantised, normal, taking_part
+from cswf_core.flow.particles import Particles, dequantised, normal, taking_part, uniform
 from cswf_core.flow.settings import Settings
 from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.step import displacements
-from cswf_core.flow.target import FitsByPlace, FittedTarget, KeptTarget, StageCounts, Target
+from cswf_core.flow.target import BlockTarget, FitsByPlace, FittedTarget, KeptTarget, StageCounts, Target
 from cswf_core.flow.transport import CDFTransport, Samples, StepTables, TableTransport
-from cswf_core.interfaces import Conditions, Dataset, Key, Part, Stratum
+from cswf_core.interfaces import Conditions, Key, Part, Stratum
 from cswf_core.kernels.columns import WIDTH, groups
 from cswf_core.kernels.rows import Columns
 from cswf_core.ranks import Ranks, Share, size_of
@@ -89,25 +90,29 @@ class StageSetup:
     """How many steps the flow took before this stage."""
     settings: Settings
     particles: Particles
-    data: Dataset
-    """The data that particles flow to, as they were loaded."""
-    data_x: Tensor
-    """Their d×N numbers on the flow's device."""
-    conditions: Conditions
-    """Their conditions, there too."""
+    data: FlowData
+    """The data that particles flow to."""
     sampler: DirectionSampler
     cdf: CheckedCDF
     strata: Strata | None
     budget: Budget
     particle_conditions: Conditions
     """Those of all ranks' particles, on the CPU."""
-    data_share: Share
-    """Which of all data `data_x` and `conditions` are."""
     ranks: Ranks
     adaptive: bool = False
     """Whether the schedule looks at distances: then they must not depend on how many ranks there are."""
     counts: StageCounts | None = None
     """Counts of the data along the stage's directions, in place of the data, of which there are none then."""
+
+    @property
+    def like(self) -> Tensor:
+        """No samples, on the flow's device and in its numbers: d×0."""
+        return self.data.like
+
+    @property
+    def bin_width(self) -> float:
+        """The distance between two grey levels of the data; 0: they are not dequantised."""
+        return self.data.all.bin_width
 
     @property
     def total(self) -> int | None:
@@ -128,6 +133,7 @@ class Plan(abc.ABC):
 
     def __init__(self, setup: StageSetup) -> None:
         self.setup = setup
+        self._chosen = lru_cache(maxsize=2)(self._chosen_data)  # asked for by the thread that reads, too
 
     @abc.abstractmethod
     def move(self, step: int, eta: float, clock: Clock) -> Move:
@@ -140,7 +146,7 @@ class Plan(abc.ABC):
         entropy = setup.sampler.stage.entropy
         if entropy > 0:
             key = Key(setup.settings.seed, "entropy", setup.index, step)
-            noise = normal(key, setup.data.space.dimension, setup.particles.share, setup.data_x)
+            noise = normal(key, len(setup.like), setup.particles.share, setup.like)
             setup.particles.shake(noise.mul_(math.sqrt(2 * entropy * eta)))
         return result
 
@@ -180,9 +186,9 @@ class Plan(abc.ABC):
     def draw(self, key: int, clock: Clock, *, check: bool) -> Iterator[Directions]:
         """Draw the directions of the step `key`, batch by batch; `check` checks numbers, not only shapes."""
         setup = self.setup
-        check = check or setup.data_x.device.type == "cpu"
+        check = check or setup.like.device.type == "cpu"
         drawn = setup.sampler.batches(setup.settings.seed, setup.direction_stage, key, check=check)
-        size = setup.data_x.element_size()
+        size = setup.like.element_size()
         theta: Directions | None = None
 
         def written() -> tuple[float, float]:
@@ -219,20 +225,60 @@ class Plan(abc.ABC):
         setup, cdf, share = self.setup, self.setup.cdf, self.setup.particles.share
         particles, counted = self._fitted_particles(step), self._counted
         if cdf.particles is not None:
-            mine = torch.arange(share.total, device=setup.data_x.device)
+            mine = torch.arange(share.total, device=setup.like.device)
             mine = mine if particles is None else mine[particles]
-            part = self._part(cdf.particles, len(mine), step, 0)
+            part = self._part(cdf.particles, len(mine), step, 0, mine.device)
             particles = particles if part is None else mine[part]
-        data = self._part(cdf.data, setup.data_share.total, self.draw_number(step), 1)
-        counts: Sizes = [size_of(particles, share.total)], [size_of(data, setup.data_share.total)]
+        N = len(setup.data.all) if self.part_size is None else self.part_size
+        counts: Sizes = [size_of(particles, share.total)], [N]
         return Samples(
             particles=share.own(particles),
-            data=setup.data_share.own(data),
             measured=share.own(counted),
             stretch=share.total / max(1, size_of(counted, share.total)),
             counts=counts if setup.strata is None else setup.strata.sizes,
-            places=[setup.data_share.places(data)] if setup.strata is None else setup.strata.places,
+            places=() if setup.strata is None else setup.strata.places,
         )
+
+    def data_blocks(self, key: int, again: bool) -> Iterator[Block]:
+        """Yield the data that F_q is fitted to along the directions of the draw `key`, block by block.
+
+        `again`: they will be gone through once more. Otherwise those of the next draw follow.
+        """
+        following = key if again else self._next_draw(key)
+        return self.setup.data.blocks(key, self._chosen, following)
+
+    @property
+    def part_size(self) -> int | None:
+        """How many data F_q is fitted to at a time; None: all."""
+        part, N = self.setup.cdf.data, len(self.setup.data.all)
+        return None if part is None or part.of(N) == N else part.of(N)
+
+    def _next_draw(self, key: int) -> int | None:
+        """Return the number of the draw behind another in this stage; None if that is the last, or kept."""
+        setup, reuse = self.setup, self.setup.settings.reuse
+        if reuse is None or setup.sets is not None or key + reuse >= setup.sampler.stage.steps:
+            return None
+        return key + reuse
+
+    def _chosen_data(self, key: int) -> Tensor | None:
+        """Return the data that F_q is fitted to along the directions of the draw `key`; None: all."""
+        data = self.setup.data
+        device = self.setup.like.device if data.resident else torch.device("cpu")
+        return self._part(self.setup.cdf.data, len(data.all), key, 1, device)
+
+    def strata_in(self, block: Block) -> tuple[list[Stratum] | None, Sequence[Tensor | None]]:
+        """Return the strata of a block of data, and the places of these in their strata."""
+        strata, share = self.setup.strata, self.setup.data.share
+        if strata is None or isinstance(block.numbers, Tensor):
+            return None, ()
+        first, stop = (number - share.first for number in (block.numbers.start, block.numbers.stop))
+        own: list[Stratum] = []
+        places: list[Tensor | None] = []
+        for (particles, data), place in zip(strata.own, strata.places, strict=True):
+            here = ((data >= first) & (data < stop)).nonzero()[:, 0]
+            own.append((particles, data[here] - first))
+            places.append(here if place is None else place[here])
+        return own, places
 
     def fitted_half(self, step: int) -> int:
         """Return the half of the particles, 0 or 1, whose turn it is in F_p at a step; without turns, 0."""
@@ -256,15 +302,16 @@ class Plan(abc.ABC):
         setup = self.setup
         total = setup.particles.share.total
         part = taking_part(setup.particle_conditions, total, setup.sampler.condition, setup.settings)
-        return part.to(setup.data_x.device) if isinstance(part, Tensor) else part
+        return part.to(setup.like.device) if isinstance(part, Tensor) else part
 
-    def _part(self, part: Part | None, count: int, step: int, index: int) -> Tensor | None:
-        """Return the numbers of a random part of `count` samples; None: all of them."""
+    def _part(
+        self, part: Part | None, count: int, step: int, index: int, device: torch.device
+    ) -> Tensor | None:
+        """Return the numbers of a random part of `count` samples, in rising order; None: all of them."""
         if part is None or part.of(count) == count:
             return None
         key = Key(self.setup.settings.seed, "part", self.setup.index, step, index)
-        order = key.open(self.setup.data_x.device, torch.float64).uniform(count).argsort()
-        return order[: part.of(count)]
+        return key.open(device, torch.float64).spread(part.of(count), count)
 
     @property
     def fits_the_same(self) -> bool:
@@ -273,24 +320,22 @@ class Plan(abc.ABC):
 
     @property
     def _dequantises_conditions(self) -> bool:
-        return self.setup.sampler.condition.dequantised and self.setup.data.bin_width > 0
+        return self.setup.sampler.condition.dequantised and self.setup.bin_width > 0
 
-    def condition_noise(self, step: int) -> Tensor | None:
-        """Return the noise of a step in the data's conditions (l×N), where they are dequantised."""
+    def condition_noise(self, step: int, first: int, count: int) -> Tensor | None:
+        """Return the noise of a step in the conditions of some data (l×n), where these are dequantised."""
         setup = self.setup
         if not self._dequantises_conditions:
             return None
         key = Key(setup.settings.seed, "dequantise condition", setup.index, step)
-        shape = (setup.sampler.length, setup.data_share.total)
-        noise = key.open(setup.data_x.device, setup.data_x.dtype).uniform(*shape)
-        return noise[:, setup.data_share.cut] * setup.data.bin_width
+        return uniform(key, setup.sampler.length, first, count, setup.like) * setup.bin_width
 
     def mean_condition_noise(self) -> Tensor | None:
         """Return the mean of that noise (l×1), for data whose noise is added as they are counted."""
         setup = self.setup
         if not self._dequantises_conditions:
             return None
-        return setup.data_x.new_full((setup.sampler.length, 1), setup.data.bin_width / 2)
+        return setup.like.new_full((setup.sampler.length, 1), setup.bin_width / 2)
 
     def table_transport(self, by_cdf: CDFTransport) -> TableTransport | None:
         """Return the transport by tables, which collects these; None if they are not wanted."""
@@ -307,7 +352,7 @@ class Plan(abc.ABC):
     @property
     def keeps_sets(self) -> bool:
         """Whether directions that come again are kept: if all sets of a stage take little of the memory."""
-        setup, like = self.setup, self.setup.data_x
+        setup, like = self.setup, self.setup.like
         H, d = setup.sampler.stage.directions, setup.sampler.coordinates.space.dimension
         size = H * d * like.element_size()
         return setup.sets is not None and setup.sets * size <= setup.budget.memory // SETS_SHARE
@@ -322,11 +367,9 @@ class ExactPlan(Plan):
 
     def __init__(self, setup: StageSetup) -> None:
         super().__init__(setup)
-        width = setup.data.bin_width
-        self._binned = setup.settings.half and setup.cdf.displaces and width > 0
+        self._binned = setup.settings.half and setup.cdf.displaces and setup.bin_width > 0
         """Whether noise in the data's bins is added when they are counted: quicker than drawing it."""
-        middle = setup.data_x + width / 2 if self._binned else setup.data_x
-        self._data_z = setup.sampler.coordinates.enter_data(middle)
+        self._data_z = self._entered(setup.data.x)
         self._key = -1
         self._directions: list[Directions] | None = None
         """Those of the step `_key`, if they serve more than one step."""
@@ -379,7 +422,7 @@ class ExactPlan(Plan):
         theta = sampler.in_blocks(theta)
         if not self._binned:
             return theta
-        return attrs.evolve(theta, noise=theta.noise_widths(sampler.coordinates, self.setup.data.bin_width))
+        return attrs.evolve(theta, noise=theta.noise_widths(sampler.coordinates, self.setup.bin_width))
 
     def _target(self, step: int, by_cdf: CDFTransport, clock: Clock) -> Target:
         """Return F_q: from counts where there are counts, kept where directions stay, else fitted now."""
@@ -389,26 +432,48 @@ class ExactPlan(Plan):
         keep = setup.settings.reuse != 1 and setup.cdf.compact
         # What is kept was fitted with the noise of the first step; a flow that goes on later does the same.
         noise = self.draw_number(step) if keep else step
-        data = lru_cache(lambda: Cloud(self._noisy(noise, clock), setup.conditions, self._noise_of_y(noise)))
-        first, ahead = setup.data_share.first, not setup.ranks.alone
-        fitted = FittedTarget(data, by_cdf.begin_data, clock, first, ahead)
-        return KeptTarget(fitted, self._fits) if keep else fitted
+        key = self.draw_number(step)
+        target: Target
+        if len(setup.data.cuts(self.part_size)) == 1:
 
-    def _noise_of_y(self, step: int) -> Tensor | None:
-        return self.mean_condition_noise() if self._binned else self.condition_noise(step)
+            @lru_cache
+            def data() -> tuple[Cloud, int]:
+                block = next(self.data_blocks(key, again=False))
+                return self._cloud(block, noise, clock), block.first
 
-    def _noisy(self, step: int, clock: Clock) -> Tensor:
-        """Return the data in the stage's coordinates, with the noise of a step in their bins."""
+            target = FittedTarget(data, by_cdf.begin_data, clock, not setup.ranks.alone)
+        else:
+            target = BlockTarget(partial(self._clouds, key, noise, by_cdf, clock), by_cdf, setup.budget, clock)
+        return KeptTarget(target, self._fits) if keep else target
+
+    def _clouds(
+        self, key: int, noise: int, by_cdf: CDFTransport, clock: Clock, again: bool
+    ) -> Iterator[tuple[Cloud, int, CDFTransport]]:
+        """Yield the data of a draw block by block: a cloud, its first place, the transport of its strata."""
+        blocks = self.data_blocks(key, again)
+        while True:
+            with clock.part("read"):
+                block = next(blocks, None)
+            if block is None:
+                return
+            strata, places = self.strata_in(block)
+            samples = attrs.evolve(by_cdf.samples, places=places)
+            here = attrs.evolve(by_cdf, strata=strata, samples=samples)
+            yield self._cloud(block, noise, clock), block.first, here
+
+    def _cloud(self, block: Block, noise: int, clock: Clock) -> Cloud:
+        """Return a block of the data in the stage's coordinates, with the noise of a step in their bins."""
+        setup, whole = self.setup, block.x is self.setup.data.x
+        z = self._data_z if whole else self._entered(block.x)
         if self._binned:
-            return self._data_z
-        data, key = self.setup.data, Key(self.setup.settings.seed, "dequantise", self.setup.index, step)
-        drawn = float(self._data_z.nbytes) if data.bin_width else 0.0
+            return Cloud(z, block.conditions, self.mean_condition_noise())
+        key = Key(setup.settings.seed, "dequantise", setup.index, noise)
+        drawn = float(z.nbytes) if setup.bin_width else 0.0
         with clock.part("draw", lambda: (drawn, 0.0)):
-            return dequantised(
-                self._data_z,
-                data.bin_width,
-                data.space.dimension,
-                self.setup.sampler.coordinates,
-                key,
-                self.setup.data_share.first,
-            )
+            coordinates, d = setup.sampler.coordinates, len(setup.like)
+            noisy = dequantised(z, setup.bin_width, d, coordinates, key, block.first)
+            return Cloud(noisy, block.conditions, self.condition_noise(noise, block.first, z.shape[1]))
+
+    def _entered(self, x: Tensor) -> Tensor:
+        """Return data in the stage's coordinates, in the middle of their bins if noise is added later."""
+        return self.setup.sampler.coordinates.enter_data(x + self.setup.bin_width / 2 if self._binned else x)

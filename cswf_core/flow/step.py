@@ -78,13 +78,13 @@ def displacements(
     n, shared = particles.z.shape[1], total_count is not None
     M = n if total_count is None else total_count
 
-    def begin(batch: Directions, cut: slice) -> Projected:
+    def begin(batch: Directions, cut: slice, of_batch: Target) -> Projected:
         theta = batch.rows(cut)
         with clock.part("project", lambda: theta.work(n)):
             p = theta.project(particles).contiguous()
             if p.untyped_storage().data_ptr() == particles.z.untyped_storage().data_ptr():
                 p = p.clone()  # an operator may hand the particles back; p is overwritten below
-        F_q = target.along(theta)
+        F_q = of_batch.along(theta)
         if not shared:
             return Projected(theta, p, F_q)
         rows = Rows.of(p)
@@ -110,9 +110,10 @@ def displacements(
             return theta.adjoint(delta), sums / M
 
     def slabs(batch: Directions) -> Iterator[tuple[Tensor, Tensor]]:
+        of_batch = target.over(batch)
         if not shared:
-            return budget.over_slabs(batch.count, lambda cut: finish(begin(batch, cut)))
-        return map(finish, one_ahead(begin(batch, cut) for cut in budget.slabs(batch.count)))
+            return budget.over_slabs(batch.count, lambda cut: finish(begin(batch, cut, of_batch)))
+        return map(finish, one_ahead(begin(batch, cut, of_batch) for cut in budget.slabs(batch.count)))
 
     for batch in directions:
         for update, squares in slabs(batch):

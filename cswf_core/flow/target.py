@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import abc
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Protocol
 
 import attrs
 import torch
 
 from cswf_core.checks import CheckedCDF
+from cswf_core.flow.blocks import fits_of_blocks
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.directions import Directions
+from cswf_core.flow.memory import Budget
 from cswf_core.flow.stage_coordinates import Cloud
-from cswf_core.flow.transport import Begun, Fits, Place
+from cswf_core.flow.transport import Begun, CDFTransport, Fits, Place
 from cswf_core.interfaces import Rows
 from cswf_core.kernels.tally import Tally
 
@@ -21,23 +23,33 @@ FitsOfRows = Callable[[slice], Fits]
 """Some of the directions, by their rows → F_q along these."""
 
 
-class Target(Protocol):
+Clouds = Callable[[bool], Iterator[tuple[Cloud, int, CDFTransport]]]
+"""(whether they are gone through again) → data in the stage's coordinates, some at a time: a cloud, the place
+of its first datum among all that count, and the transport that knows its strata."""
+
+
+class Target(abc.ABC):
     """The distributions q that particles flow to."""
 
+    def over(self, batch: Directions) -> Target:
+        """Return the target along a batch of directions, of which `along` then asks for some."""
+        del batch
+        return self
+
+    @abc.abstractmethod
     def along(self, theta: Directions) -> FitsOfRows:
         """Return F_q along directions, for some rows at a time."""
 
 
 @attrs.frozen(eq=False)
-class FittedTarget:
+class FittedTarget(Target):
     """F_q fitted to the data now."""
 
-    data: Callable[[], Cloud]
-    """The data in the stage's coordinates; called once, and only if they are needed."""
+    data: Callable[[], tuple[Cloud, int]]
+    """The data in the stage's coordinates, and the place of the first among those of all ranks; called only if
+    they are needed."""
     fit: Callable[[Rows], Begun]
     clock: Clock
-    first: int = 0
-    """The number of the first of these data among those of all ranks."""
     ahead: bool = False
     """Whether fits of all rows are begun at once, as other ranks take part in them, and not row by row."""
 
@@ -46,7 +58,7 @@ class FittedTarget:
 
         @lru_cache
         def q() -> torch.Tensor:
-            cloud = self.data()
+            cloud, _ = self.data()
             with self.clock.part("project", lambda: theta.work(cloud.z.shape[1])):
                 return theta.project(cloud).contiguous()
 
@@ -54,7 +66,7 @@ class FittedTarget:
             values = q()[rows]
             with self.clock.part("count"):
                 noise = None if theta.noise is None else theta.noise[rows]
-                noisy = Rows.of(values, noise, first=theta.place.first + rows.start, column=self.first)
+                noisy = Rows.of(values, noise, theta.place.first + rows.start, self.data()[1])
             return self.fit(noisy)
 
         if not self.ahead:
@@ -68,11 +80,15 @@ FitsByPlace = dict[tuple[int, int, int, int], Fits]
 
 
 @attrs.frozen(eq=False)
-class KeptTarget:
+class KeptTarget(Target):
     """F_q from an earlier step along the same directions; fitted, and kept, if it is not there."""
 
     target: Target
     fits_by_place: FitsByPlace
+
+    def over(self, batch: Directions) -> KeptTarget:
+        """Return what is kept along a batch; the target is asked only if something is not."""
+        return attrs.evolve(self, target=_Asked(lru_cache(lambda: self.target.over(batch))))
 
     def along(self, theta: Directions) -> FitsOfRows:
         """Return what is kept for some rows, else what the target gives."""
@@ -90,7 +106,59 @@ class KeptTarget:
 
 
 @attrs.frozen(eq=False)
-class CountedTarget:
+class _Asked(Target):
+    """A target along a batch that is made when it is asked for something."""
+
+    of_batch: Callable[[], Target]
+
+    def along(self, theta: Directions) -> FitsOfRows:
+        """Return F_q, asking for it with the first rows."""
+        fits = lru_cache(lambda: self.of_batch().along(theta))
+        return lambda rows: fits()(rows)
+
+
+@attrs.frozen(eq=False)
+class BlockTarget(Target):
+    """F_q of data that are there only some at a time: they are counted in blocks, along a whole batch."""
+
+    clouds: Clouds
+    by_cdf: CDFTransport
+    budget: Budget
+    clock: Clock
+
+    def over(self, batch: Directions) -> Target:
+        """Go through the data, first for the ends of each row, then for the counts between these."""
+
+        def rows(block: tuple[Cloud, int, CDFTransport]) -> Iterator[tuple[slice, list[Rows]]]:
+            cloud, first, by_cdf = block
+            for cut in self.budget.slabs(batch.count):
+                theta = batch.rows(cut)
+                with self.clock.part("project", lambda: theta.work(cloud.z.shape[1])):  # noqa: B023
+                    q = theta.project(cloud).contiguous()
+                with self.clock.part("count"):
+                    yield cut, by_cdf.parts(Rows.of(q, theta.noise, theta.place.first, first), 1)
+
+        return BatchTarget(fits_of_blocks(self.clouds, rows, batch.count, self.by_cdf, side=1))
+
+    def along(self, theta: Directions) -> FitsOfRows:
+        """Return F_q along directions that are a batch of their own."""
+        return self.over(theta).along(theta)
+
+
+@attrs.frozen(eq=False)
+class BatchTarget(Target):
+    """F_q along a batch of directions, counted already."""
+
+    fits: Callable[[slice], Fits]
+
+    def along(self, theta: Directions) -> FitsOfRows:
+        """Return the distributions of some of the batch's rows."""
+        first = theta.place.first
+        return lambda rows: self.fits(slice(first + rows.start, first + rows.stop))
+
+
+@attrs.frozen(eq=False)
+class CountedTarget(Target):
     """F_q from counts of the data along one set of directions, on the flow's device."""
 
     tally: Tally

@@ -13,7 +13,7 @@ grow from step to step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Protocol
@@ -73,13 +73,12 @@ class Transport(Protocol):
 
 @attrs.frozen(eq=False)
 class Samples:
-    """The particles and data that a step's distributions are fitted to, of those that this rank has.
+    """The particles that a step's F_p is fitted to, of those that this rank has, and what belongs to them.
 
-    None is all of them.
+    None is all of them. Of the data, those that count are projected alone.
     """
 
     particles: Columns | None = None
-    data: Columns | None = None
     measured: Columns | None = None
     """The particles whose distance to the data is measured: not those that never take part in F_p."""
     stretch: float = 1.0
@@ -87,7 +86,7 @@ class Samples:
     counts: tuple[Sequence[int], Sequence[int]] = ((), ())
     """How many particles and data each distribution is fitted to, over all ranks; not needed by one alone."""
     places: Sequence[Tensor | None] = ()
-    """For each distribution of data, the place of each datum among all ranks'; None: they lie in a row."""
+    """For each stratum, the place of each datum among all of it; None: they lie in a row."""
 
 
 @attrs.frozen(eq=False)
@@ -123,7 +122,7 @@ class CDFTransport:
     def fit(self, rows: Rows, begun: Begun | None = None) -> Fits:
         """Return F_p, of the particles' rows; `begun` is what `begin` has returned for them."""
         begun = self._begin(rows, 0) if begun is None else begun
-        with self._communicating():
+        with self.communicating():
             return begun()
 
     def begin_data(self, rows: Rows) -> Begun:
@@ -134,12 +133,12 @@ class CDFTransport:
     def fit_data(self, rows: Rows) -> Fits:
         """Return F_q, of the data's rows."""
         begun = self.begin_data(rows)
-        with self._communicating():
+        with self.communicating():
             return begun()
 
     def _begin(self, rows: Rows, side: int) -> Begun:
         """Fit distributions to the rows of particles (side 0) or data (1), as far as that can be done here."""
-        parts = self._fitted_to(rows, side)
+        parts = self.parts(rows, side)
         if self.ranks.alone:
             fits = [self.cdf.fit_rows(part) for part in parts]
             return lambda: fits
@@ -148,7 +147,7 @@ class CDFTransport:
             return lambda: [self.cdf.fit_rows(Rows.of(values())) for values in whole]
         assert self.cdf.bins is not None
         lows, highs = torch.stack([part.low for part in parts]), torch.stack([part.high for part in parts])
-        with self._communicating(lows, highs):
+        with self.communicating(lows, highs):
             low, high = self.ranks.ends(lows, highs)
         ends = list(zip(low, high, strict=True))
         below = [
@@ -156,17 +155,20 @@ class CDFTransport:
             for part, (least, most) in zip(parts, ends, strict=True)
         ]
         half, mine = rows.values.dtype == torch.float16, torch.stack(below)
-        with self._communicating(mine):
+        with self.communicating(mine):
             total = self.ranks.total(mine)
+
+        return lambda: self.of_counts(total(), ends, side, half=half)
+
+    def of_counts(
+        self, below: Iterable[Tensor], ends: Iterable[tuple[Tensor, Tensor]], side: int, *, half: bool
+    ) -> Fits:
+        """Return the distributions of particles (side 0) or data (1) that have been counted, between ends."""
         counts = self.samples.counts[side]
-
-        def summed() -> Fits:
-            return [
-                self.cdf.of_counts(of_part, count, *ends_of_part, half=half)
-                for of_part, count, ends_of_part in zip(total(), counts, ends, strict=True)
-            ]
-
-        return summed
+        return [
+            self.cdf.of_counts(of_part, count, *ends_of_part, half=half)
+            for of_part, count, ends_of_part in zip(below, counts, ends, strict=True)
+        ]
 
     def displace(self, rows: Rows, F_q: Fits, place: Place, F_p: Begun | None = None) -> Tensor:
         """Replace the particles' rows p by δ = F_q⁻¹(F_p(p)) − p; return the sum of δ² of each: H."""
@@ -180,7 +182,7 @@ class CDFTransport:
         return self._measured(rows, squares)
 
     @contextmanager
-    def _communicating(self, *sent: Tensor) -> Iterator[None]:
+    def communicating(self, *sent: Tensor) -> Iterator[None]:
         """Count the time of something as communication, and tensors as sent, if there are other ranks."""
         moved = float(sum(tensor.nbytes for tensor in sent))
         with nullcontext() if self.ranks.alone else self.clock.part("communicate", lambda: (moved, 0.0)):
@@ -228,12 +230,11 @@ class CDFTransport:
             rows.values[:, particles] = part.values  # only now: what runs out of memory is tried again
         return torch.stack(totals).sum(dim=0)
 
-    def _fitted_to(self, rows: Rows, side: int) -> list[Rows]:
+    def parts(self, rows: Rows, side: int) -> list[Rows]:
         """Return the rows of particles (side 0) or data (1) that count: of each stratum, or of a part."""
-        chosen = (self.samples.particles, self.samples.data)[side]
-        if chosen is None:
+        if side or self.samples.particles is None:
             return self._strata(rows, side)
-        return [rows.columns(chosen, self.samples.places[0] if side and self.samples.places else None)]
+        return [rows.columns(self.samples.particles)]
 
     def _displace_by(self, rows: Rows, F_p: FittedCDF, F_q: FittedCDF) -> Tensor:
         """Displace rows by distributions of which F_p was fitted to some of them, or to those of all ranks."""

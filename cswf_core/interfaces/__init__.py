@@ -18,7 +18,7 @@ from cswf_core.interfaces.projection import (
 )
 from cswf_core.interfaces.schedule import Schedule, Stage, Upsampling
 from cswf_core.interfaces.space import Space
-from cswf_core.interfaces.stored import Dequantise, StoredImages
+from cswf_core.interfaces.stored import Dequantise, StoredImages, StoredPixels
 
 __all__ = [
     "BIN",
@@ -51,6 +51,7 @@ __all__ = [
     "Space",
     "Stage",
     "StoredImages",
+    "StoredPixels",
     "Stratum",
     "TransportMap",
     "Upsampling",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 import torch
@@ -13,10 +13,13 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces.draw import Draw
 from cswf_core.interfaces.space import Space
-from cswf_core.interfaces.stored import StoredImages
+from cswf_core.interfaces.stored import StoredImages, StoredPixels
 
 BIN = 1 / 128
 """Width of a byte's grey level in [−1, 1): a byte v is the pixel v·BIN − 1, exactly."""
+
+BLOCK = 8192
+"""Samples that are read at a time, where all are gone through."""
 
 
 @attrs.frozen(eq=False)
@@ -69,10 +72,11 @@ class Dataset:
     Pixels lie in [−1, 1). `bin_width` is the distance between two grey levels: a pixel stands for the
     interval [x, x + bin_width), and the flow fills it with uniform noise at every step
     (dequantisation). It is 0 for continuous data and for generated samples.
+
+    Samples are in memory, or stay where they are stored: then `columns` reads some of them.
     """
 
-    x: Tensor
-    """d×n."""
+    _x: Tensor | StoredPixels = attrs.field(alias="x", repr=False)
     space: Space
     conditions: Conditions = attrs.field(factory=Conditions)
     classes: tuple[str, ...] = ()
@@ -85,15 +89,67 @@ class Dataset:
     held_out: Dataset | None = attrs.field(default=None, repr=False)
     """Samples of the same kind that the flow never sees: to complete, and to be measured against."""
 
+    @classmethod
+    def of_stored(cls, images: StoredImages, dtype: torch.dtype, most: int | None = None) -> Dataset:
+        """Return images as a data set without reading them; `most` bytes of numbers may be made at once."""
+        if images.dequantise == "once":
+            raise DataError(
+                "data that memory does not hold are streamed, and noise that is added once (data.dequantise: "
+                "once) would have to be kept: take dequantise: step"
+            )
+        labels = images.labels
+        if labels is not None and images.flips:
+            labels = torch.cat([labels, labels])
+        held_out = None if images.held_out is None else cls.of_stored(images.held_out, dtype, most)
+        return cls(
+            x=StoredPixels(images, dtype, most),
+            space=images.space,
+            conditions=Conditions(labels),
+            classes=images.classes,
+            bin_width=images.bin_width if images.dequantise == "step" else 0.0,
+            augmented=len(images) if images.flips else 0,
+            split=images.split,
+            held_out=held_out,
+        )
+
+    @property
+    def x(self) -> Tensor:
+        """d×n; raises `DataError` if samples are stored, and too many to be in memory."""
+        return self._x if isinstance(self._x, Tensor) else self._x.loaded()
+
+    @property
+    def stored(self) -> StoredPixels | None:
+        """The samples, where they are not in memory."""
+        return None if isinstance(self._x, Tensor) else self._x
+
     def __len__(self) -> int:
-        return int(self.x.shape[1])
+        return int(self._x.shape[1])
+
+    def columns(self, index: Tensor | slice) -> Tensor:
+        """Return some of the samples: d×m, on the CPU; nothing else is read."""
+        return self._x[:, index] if isinstance(self._x, Tensor) else self._x.columns(index)
+
+    def blocks(self) -> Iterator[Tensor]:
+        """Yield all samples in order, some at a time: d×m."""
+        for first in range(0, len(self), BLOCK):
+            yield self.columns(slice(first, first + BLOCK))
+
+    def spread(self, count: int) -> Dataset:
+        """Return `count` samples, evenly spread over all; fewer if there are, or if memory holds no more."""
+        if self.stored is not None and self.stored.most is not None:
+            count = min(count, max(1, self.stored.most // (self.space.dimension * self.stored.dtype.itemsize)))
+        index = torch.arange(count) * len(self) // count if count < len(self) else slice(None)
+        held_out = None if self.held_out is None else self.held_out.spread(count)
+        return attrs.evolve(self.take(index), held_out=held_out)
 
     def images(self) -> Tensor:
         """Return the samples as 8-bit images: n×C×H×W, [−1, 1) cut into 256 equal levels."""
         if not self.space.is_image:
             raise DataError(f"samples in {self.space} dimensions are not images")
-        levels = ((self.x + 1) / BIN).floor().clamp(0, 255).to(torch.uint8)
-        return levels.T.reshape(len(self), *self.space.shape)
+        images = torch.empty(len(self), self.space.dimension, dtype=torch.uint8)
+        for first, block in zip(range(0, len(self), BLOCK), self.blocks(), strict=True):
+            images[first : first + BLOCK] = ((block + 1) / BIN).floor().clamp(0, 255).T
+        return images.view(len(self), *self.space.shape)
 
     def points(self) -> Tensor:
         """Return the samples as rows, followed by their condition vectors if they have any: n×(d+l)."""
@@ -103,7 +159,8 @@ class Dataset:
 
     def take(self, index: Tensor | slice) -> Dataset:
         """Return the samples that `index` names, in that order, repeats too; a slice copies nothing."""
-        return attrs.evolve(self, x=self.x[:, index], conditions=self.conditions.take(index), augmented=0)
+        chosen = self._x[:, index] if isinstance(self._x, Tensor) else self._x.take(index)
+        return attrs.evolve(self, x=chosen, conditions=self.conditions.take(index), augmented=0)
 
     def with_classes(self, known: tuple[str, ...]) -> Dataset:
         """Return the samples with labels that number the `known` classes, by name, and then this set's own."""
@@ -150,13 +207,14 @@ class Dataset:
     def originals(self, conditions: Conditions) -> Tensor:
         """Return the samples that conditions were taken from, here or among the held-out: d×n."""
         assert conditions.origin is not None
-        origin = conditions.origin.to(self.x.device)
+        origin = conditions.origin.cpu()
         if self.held_out is None:
-            return self.x[:, origin]
+            return self.columns(origin)
         ours = origin >= 0
-        originals_x = torch.empty(self.x.shape[0], len(origin), dtype=self.x.dtype, device=self.x.device)
-        originals_x[:, ours] = self.x[:, origin[ours]]
-        originals_x[:, ~ours] = self.held_out.x[:, -1 - origin[~ours]].to(self.x)
+        seen = self.columns(origin[ours])
+        originals_x = torch.empty(len(seen), len(origin), dtype=seen.dtype)
+        originals_x[:, ours] = seen
+        originals_x[:, ~ours] = self.held_out.columns(-1 - origin[~ours]).to(seen)
         return originals_x
 
     def shown_digest(self) -> str:
@@ -164,17 +222,27 @@ class Dataset:
         return digest_of(self.images() if self.space.is_image else self.points())
 
     def digest(self) -> str:
-        """Return the SHA-256 of x (d×n, row by row), then labels, then vectors: equal bits, equal digest."""
+        """Return the SHA-256 of x (d×n, row by row), then labels, then vectors: equal bits, equal digest.
+
+        Of samples that are stored, it is that of x column by column, as rows are not to be had at once.
+        """
         sha = hashlib.sha256()
-        for part in (self.x, self.conditions.labels, self.conditions.vectors):
+        for block in [self._x] if isinstance(self._x, Tensor) else self.blocks():
+            sha.update(_bytes(block if isinstance(self._x, Tensor) else block.T))
+        for part in (self.conditions.labels, self.conditions.vectors):
             if part is not None:
-                sha.update(part.detach().cpu().contiguous().numpy().tobytes())
+                sha.update(_bytes(part))
         return sha.hexdigest()
 
 
 def digest_of(values: Tensor) -> str:
     """Return the SHA-256 of a tensor's bytes, row by row."""
-    return hashlib.sha256(values.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
+    return hashlib.sha256(_bytes(values)).hexdigest()
+
+
+def _bytes(values: Tensor) -> memoryview:
+    """Return a tensor's bytes, row by row, without another copy of them."""
+    return values.detach().cpu().contiguous().numpy().reshape(-1).view("uint8").data
 
 
 class DatasetSource(abc.ABC):

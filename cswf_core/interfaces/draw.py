@@ -108,6 +108,18 @@ class Draw:
         """Return independent whole numbers uniform in 0 … high−1 (int64), on the draw's device."""
         return (self._take(philox.uniform, shape, torch.float64) * high).long().clamp_(max=high - 1)
 
+    def spread(self, count: int, total: int) -> Tensor:
+        """Return `count` different ones of the numbers 0 … total−1, in rising order (int64).
+
+        The numbers are cut into as many equal runs, beginning anywhere on a circle, and each run gives one: all
+        are as likely, and samples that lie in some order are taken evenly.
+        """
+        edges = torch.arange(count + 1, device=self.device) * total // count
+        uniform = self._take(philox.uniform, (count + 1,), torch.float64)
+        inside = (uniform[1:] * edges.diff()).long().minimum(edges.diff() - 1)
+        turned = edges[:-1] + inside + (uniform[0] * total).long()
+        return (turned % total).sort().values
+
     def sphere(self, count: int, dimension: int) -> Tensor:
         """Return `count` independent points of the unit sphere of ℝ^dimension (count × dimension)."""
         g = self.normal(count, dimension)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import abc
+import itertools
 from typing import Literal
 
 import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.errors import DataError
 from cswf_core.interfaces.space import Space
 
 Dequantise = Literal["step", "once", "middle", "none"]
@@ -57,3 +59,80 @@ class StoredImages(abc.ABC):
         out = torch.empty(stop - first, *self.space.shape, dtype=torch.uint8)
         self.fill(first, out)
         return out
+
+    def take(self, numbers: Tensor, out: Tensor) -> None:
+        """Read the images with these numbers (m), in that order, into `out`: m×C×H×W bytes on the CPU."""
+        apart = (numbers.diff() != 1).nonzero()[:, 0] + 1
+        bounds = [0, *apart.tolist(), len(numbers)]
+        for begin, end in itertools.pairwise(bounds):
+            self.fill(int(numbers[begin]), out[begin:end])
+
+
+@attrs.frozen(eq=False)
+class StoredPixels:
+    """The pixels of stored images, as columns of numbers that are made when they are asked for: d×n.
+
+    Mirror images come behind all others, where they belong to the data.
+    """
+
+    images: StoredImages
+    dtype: torch.dtype = torch.float32
+    most: int | None = None
+    """Bytes of numbers that may be made at once; None: any."""
+    numbers: Tensor | None = attrs.field(default=None, repr=False)
+    """Which of the images these are, of those and then their mirror images; None: all, in that order."""
+
+    @property
+    def count(self) -> int:
+        """n."""
+        return self._available if self.numbers is None else len(self.numbers)
+
+    @property
+    def _available(self) -> int:
+        return len(self.images) * (2 if self.images.flips else 1)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(d, n)."""
+        return self.images.space.dimension, self.count
+
+    def take(self, index: Tensor | slice) -> StoredPixels:
+        """Return the pixels of those images that `index` names, without reading any."""
+        numbers = torch.arange(self._available) if self.numbers is None else self.numbers
+        return attrs.evolve(self, numbers=numbers[index])
+
+    def levels(self, index: Tensor | slice, out: Tensor | None = None) -> Tensor:
+        """Read the bytes of some images: m×d. They may go to the beginning of `out`, pinned or not."""
+        images, d = self.images, self.images.space.dimension
+        if self.numbers is None and isinstance(index, slice):
+            chosen = torch.arange(*index.indices(self.count))
+        else:
+            chosen = index if isinstance(index, Tensor) else torch.arange(*index.indices(self.count))
+            chosen = chosen if self.numbers is None else self.numbers[chosen]
+        out = torch.empty(len(chosen), d, dtype=torch.uint8) if out is None else out[: len(chosen)]
+        pictures, n = out.view(len(chosen), *images.space.shape), len(images)
+        images.take(chosen % n if images.flips else chosen, pictures)
+        mirrored = (chosen >= n).nonzero()[:, 0]
+        if len(mirrored):
+            pictures[mirrored] = pictures[mirrored].flip(3)
+        return out
+
+    def pixels(self, levels: Tensor) -> Tensor:
+        """Return the numbers of bytes (m×d), wherever these are: d×m."""
+        x = levels.T.to(self.dtype, memory_format=torch.contiguous_format).contiguous()
+        x.mul_(self.images.bin_width).sub_(1)
+        return x.add_(self.images.bin_width / 2) if self.images.dequantise == "middle" else x
+
+    def columns(self, index: Tensor | slice) -> Tensor:
+        """Return the numbers of some images: d×m, on the CPU."""
+        return self.pixels(self.levels(index))
+
+    def loaded(self) -> Tensor:
+        """Return the numbers of all images: d×n; raise `DataError` if they are too many to be in memory."""
+        d, n = self.shape
+        if self.most is not None and d * n * self.dtype.itemsize > self.most:
+            raise DataError(
+                f"the {n:,} samples are streamed, as memory does not hold them, and all are needed here at "
+                "once: take fewer (data.count), or allow more memory (--memory-limit)"
+            )
+        return self.columns(slice(None))

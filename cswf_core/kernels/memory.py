@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 
@@ -10,11 +13,36 @@ SIGNS = ("can't allocate memory", "cuda error: out of memory", "status_alloc_fai
 """What errors say that mean a lack of memory but have no class of their own."""
 
 
+_limit: ContextVar[int | None] = ContextVar("memory limit", default=None)
+"""Bytes that are planned with, at most; None: all that there are."""
+
+
 def total_memory(device: torch.device) -> int:
-    """Return the bytes of memory that a device has; what is free just now would change from run to run."""
+    """Return the bytes of a device's memory that may be planned with: what it has, or less if that is limited.
+
+    What is free just now would change from run to run.
+    """
     if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        there = int(torch.cuda.get_device_properties(device).total_memory)
+    else:
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = _limit.get()
+    return there if limit is None else min(there, limit)
+
+
+def memory_limit() -> int | None:
+    """Return the bytes of memory that are planned with, at most; None: all that a device has."""
+    return _limit.get()
+
+
+@contextmanager
+def memory_limited(limit: int | None) -> Iterator[None]:
+    """Plan with so many bytes of memory inside, at most; None: as outside."""
+    before = _limit.set(_limit.get() if limit is None else limit)
+    try:
+        yield
+    finally:
+        _limit.reset(before)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -28,7 +28,7 @@ from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
 from cswf_core.flow.start import Regression
 from cswf_core.flow.step import displacements
-from cswf_core.flow.target import FitsOfRows
+from cswf_core.flow.target import FitsOfRows, Target
 from cswf_core.flow.transport import Begun, Fits, Place, StepTables
 from cswf_core.interfaces import Conditions, Key, Observation, Rows, Space, Stage
 from cswf_core.kernels import gpu
@@ -57,7 +57,7 @@ HALF_SHARE = 8
 """In half precision they may take one part in so many of the device's memory."""
 
 
-class SavedTarget:
+class SavedTarget(Target):
     """No F_q: the maps of a saved model have it in them."""
 
     def along(self, theta: Directions) -> FitsOfRows:

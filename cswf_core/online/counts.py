@@ -88,7 +88,7 @@ class Counts:
             device = sampler.like.device
             if pieces is None:
                 pieces = _Pieces(self.fixed_point, data, device)
-                if 8 * data.x.numel() <= total_memory(device) // SHARE:
+                if 8 * data.space.dimension * len(data) <= total_memory(device) // SHARE:
                     pieces = list(pieces)
             there = tally.to(device)
             for number in range(self.sets):

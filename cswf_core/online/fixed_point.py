@@ -98,8 +98,10 @@ class FixedPoint:
     def check(self, data: Dataset) -> None:
         """Refuse data that lie too far out for exact counts."""
         vectors = data.conditions.vectors
-        for name, part, exponent in (("x", data.x, self.x), ("y", vectors, self.y)):
-            if part is not None and part.numel():
+        parts = [("x", data.x, self.x)] if data.stored is None else []  # grey levels lie in [−1, 1)
+        parts += [] if vectors is None else [("y", vectors, self.y)]
+        for name, part, exponent in parts:
+            if part.numel():
                 most, reach = float(part.abs().amax()), 2.0**exponent / math.sqrt(len(part))
                 if most > MARGIN * reach:
                     raise DataError(
@@ -110,7 +112,7 @@ class FixedPoint:
     def samples(self, data: Dataset, columns: slice, device: torch.device) -> Samples:
         """Return some of the data in fixed point, on a device."""
         width, own = data.bin_width, data.conditions.take(torch.arange(len(data))[columns])
-        x = (data.x[:, columns].to(device, torch.float64) + width / 2).mul_(2.0 ** -(self.x + X)).round_()
+        x = (data.columns(columns).to(device, torch.float64) + width / 2).mul_(2.0 ** -(self.x + X)).round_()
         places = None
         if width:
             factors = Key(0, "places").open(device).integers(2**61, len(x))

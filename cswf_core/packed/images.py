@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,9 @@ class MappedShard:
         if self.pixels.dtype != np.uint8 or self.pixels.shape != shape or not self.pixels.flags.c_contiguous:
             expected = "×".join(map(str, shape))
             raise DataError(f"{path} should have {expected} bytes, row by row; {AGAIN.format(path.parent)}")
+        with warnings.catch_warnings():  # PyTorch does not know of memory that is read only, and nobody writes
+            warnings.simplefilter("ignore", UserWarning)
+            self.rows = torch.from_numpy(self.pixels).flatten(1)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MappedShard, (self.path, self.shape)
@@ -85,14 +90,16 @@ class PackedImages(StoredImages):
             target[done : done + len(part)] = part
             done += len(part)
 
-    def take(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Return the images with these numbers, in that order: m×C×H×W."""
-        images = np.empty((len(rows), *self.space.shape), np.uint8)
-        numbers = np.searchsorted(self.stops, rows, side="right")
-        for number in np.unique(numbers):
-            here = np.flatnonzero(numbers == number)
-            images[here] = self.shards[number].pixels[rows[here] - self._begin(number)]
-        return images
+    def take(self, numbers: Tensor, out: Tensor) -> None:
+        """Read the images with these numbers, in that order, into `out`; several threads copy them."""
+        shard_of = torch.searchsorted(torch.from_numpy(self.stops), numbers, right=True)
+        target = out.flatten(1)
+        bounds = [0, *((shard_of.diff() != 0).nonzero()[:, 0] + 1).tolist(), len(numbers)]
+        for begin, end in itertools.pairwise(bounds):
+            if begin < end:
+                shard = int(shard_of[begin])
+                rows = numbers[begin:end] - self._begin(shard)
+                torch.index_select(self.shards[shard].rows, 0, rows, out=target[begin:end])
 
     def _place(self, image: int) -> tuple[int, int]:
         """Return an image's shard, and its number in it."""

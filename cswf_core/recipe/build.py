@@ -12,17 +12,21 @@ from typing import Any
 import torch
 
 from cswf_core.errors import DataError, OutOfMemoryError, RunError
+from cswf_core.flow.data import fits
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import Dataset, Key, StoredImages
-from cswf_core.kernels.memory import is_out_of_memory
+from cswf_core.kernels.memory import is_out_of_memory, total_memory
 from cswf_core.online import Counts, Online
 from cswf_core.packed import LoadedImages
 from cswf_core.ranks import Ranks
 from cswf_core.recipe.recipe import Choice, Recipe, load_recipe
 
 log = logging.getLogger("cswf")
+
+LOADED = 8
+"""Of data that are streamed, those that are needed at once may take one part in so many of the memory."""
 
 NAMES = {
     "particles": "particles.count",
@@ -59,11 +63,30 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def load_data(recipe: Recipe, choice: Choice | None = None) -> Dataset:
-    """Load and check the data that a recipe chooses: `data`, or another choice of a dataset in it."""
+def load_data(recipe: Recipe, choice: Choice | None = None, device: torch.device | None = None) -> Dataset:
+    """Load and check the data that a recipe chooses: `data`, or another choice of a dataset in it.
+
+    Images that take too much of the memory, the host's or that of the flow's device, stay where they are
+    stored, if their source can open them so.
+    """
     choice = recipe.data if choice is None else choice
+    dtype = _dtype(recipe)
+    if choice.checked.opens:
+        host = torch.device("cpu")
+        memory = min(total_memory(each) for each in (host, device or host))
+        images = open_images(recipe, choice)
+        d, count = images.space.dimension, len(images) * (2 if images.flips else 1)
+        if not fits(d, count, dtype, memory):
+            size = d * count * dtype.itemsize
+            log.warning(
+                "%s images take %.3g GB as numbers, too much for a memory of %.3g GB: they are streamed",
+                f"{count:,}",
+                size / 1e9,
+                memory / 1e9,
+            )
+            return Dataset.of_stored(images, dtype, total_memory(host) // LOADED)
     with _data_fitting():
-        data: Dataset = choice.checked.load(Key(recipe.seed, "data").open(dtype=_dtype(recipe)))
+        data: Dataset = choice.checked.load(Key(recipe.seed, "data").open(dtype=dtype))
     return data
 
 
@@ -98,7 +121,7 @@ def build_flow(
     earlier flow has learned from. With several `ranks`, all of them build the same flow.
     """
     chosen = choose_device(device)
-    data = load_data(recipe)
+    data = load_data(recipe, device=chosen)
     count = recipe.particles.count if recipe.particles.count is not None else len(data)
     if recipe.particles.start == "gaussian" and recipe.particles.scale != 1:
         log.warning(
@@ -129,7 +152,7 @@ def build_flow(
     )
     for number, arrival in enumerate(recipe.arrivals):
         assert recipe.online is not None
-        flow.again(recipe.online.steps_after(number), arriving=load_data(recipe, arrival))
+        flow.again(recipe.online.steps_after(number), arriving=load_data(recipe, arrival, chosen))
     return flow
 
 

@@ -18,6 +18,7 @@ from cswf_core.evaluation.task import Task
 from cswf_core.flow.state import Snapshot
 from cswf_core.interfaces import Dataset
 from cswf_core.interfaces.metric import Tell
+from cswf_core.kernels.memory import memory_limit
 from cswf_core.model.writer import ModelWriter
 from cswf_core.online import Counts
 from cswf_core.pictures import grid as pictures
@@ -180,7 +181,12 @@ class Run:
         watching = [*observers, *watchers, self.checkpoints]
         self.flow = build_flow(recipe, device=device, observers=watching, counts=counts, ranks=ranks)
         data = self.flow.everything()
-        self.data_facts = {"samples": len(data), "shape": list(data.space.shape), "sha256": data.digest()}
+        self.data_facts: dict[str, Any] = {
+            "samples": len(data),
+            "shape": list(data.space.shape),
+            "sha256": data.digest(),
+            **({} if data.stored is None else {"streamed": True}),
+        }
         agree(self.flow, recipe, str(self.data_facts["sha256"]))
         learn_checkpoints(self.flow)
         if writer is not None:
@@ -217,6 +223,14 @@ class Run:
         """Raise `RunError` if the data do not have this SHA-256, the one at the run's beginning."""
         now = str(self.data_facts["sha256"])
         if isinstance(digest, str) and digest != now:
+            before = self.directory.read_json("run.json")
+            streamed = isinstance(before, dict) and bool(before.get("data", {}).get("streamed"))
+            if streamed != ("streamed" in self.data_facts):
+                was, now = ("streamed", "in memory") if streamed else ("in memory", "streamed")
+                raise RunError(
+                    f"the data of {self.directory.path} were {was}, and here they are {now}, so that they "
+                    "cannot be compared: take the --memory-limit that it was begun with, or as much memory"
+                )
             raise RunError(
                 f"the data are not those that {self.directory.path} was begun with: their SHA-256 is "
                 f"{now[:12]}…, was {digest[:12]}…"
@@ -287,6 +301,7 @@ class Run:
             "device": describe_device(flow.device),
             "ranks": flow.ranks.size,
             "particles": flow.count,
+            **({} if memory_limit() is None else {"memory_limit": memory_limit()}),
             "data": self.data_facts,
             "plugins": {
                 path: {key: getattr(choice.plugin.owner, key) for key in ("name", "distribution", "version")}

@@ -113,6 +113,10 @@ class StoredPictures(StoredImages):
         """Read the images from number `first` on into `out`."""
         out.numpy()[...] = self.pictures.pixels[self.pictures.rows[first : first + len(out)]]
 
+    def take(self, numbers: Tensor, out: Tensor) -> None:
+        """Read the images with these numbers into `out`."""
+        out.numpy()[...] = self.pictures.pixels[self.pictures.rows[numbers.numpy()]]
+
 
 @attrs.frozen(kw_only=True)
 class ImageSource(DatasetSource):

@@ -17,6 +17,7 @@ from typing import Literal
 
 import attrs
 import numpy as np
+import torch
 
 from cswf_core.errors import DataError, OtherFormatError
 from cswf_core.interfaces import Draw, StoredImages, parameter
@@ -102,7 +103,9 @@ class _PackedPixels:
 
     def __getitem__(self, rows: Whole, /) -> Bytes:
         """Return the images in these rows."""
-        return self.images.take(rows)
+        images = np.empty((len(rows), *self.images.space.shape), np.uint8)
+        self.images.take(torch.from_numpy(rows), torch.from_numpy(images))
+        return images
 
 
 def _pictures_of(images: PackedImages) -> Pictures:

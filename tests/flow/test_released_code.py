@@ -18,6 +18,7 @@ import torch
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.plan import ExactPlan
 from cswf_core.flow.settings import Parts, Settings
+from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.interfaces import BIN, Conditions, Dataset, ProjectionSampler, Space
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.cdfs.spline import Spline
@@ -121,13 +122,11 @@ class RecordedNoise(ExactPlan):
         super().__init__(setup)
         self.noise = noise
 
-    def _noisy(self, step, clock):
-        d = self.setup.data.space.dimension
-        return self.setup.sampler.coordinates.enter_data(self.setup.data_x + self.noise[:d])
-
-    def condition_noise(self, step):
-        wanted = super().condition_noise(step) is not None
-        return self.noise[self.setup.data.space.dimension :] if wanted else None
+    def _cloud(self, block, noise, clock):
+        d = len(self.setup.like)
+        z = self.setup.sampler.coordinates.enter_data(block.x + self.noise[:d])
+        wanted = self.condition_noise(noise, block.first, z.shape[1]) is not None
+        return Cloud(z, block.conditions, self.noise[d:] if wanted else None)
 
 
 def flow_of(case: Case, **changes) -> Flow:

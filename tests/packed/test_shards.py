@@ -51,7 +51,10 @@ def test_blocks_of_any_place_are_the_images_as_they_were(tmp_path, per_shard, bi
     assert len(manifest.splits[0].shards) == -(-23 // per_shard)
     for first, stop in ((0, 23), (0, 1), (4, 5), (5, 5), (4, 16), (22, 23)):
         assert torch.equal(images.block(first, stop), levels[first:stop])
-    assert np.array_equal(images.take(np.array([22, 0, 7, 7])), levels[[22, 0, 7, 7]])
+    for numbers in ([22, 0, 7, 7], [0, 1, 2, 9, 10, 22], []):
+        some = torch.empty(len(numbers), *data.space.shape, dtype=torch.uint8)
+        images.take(torch.tensor(numbers, dtype=torch.long), some)
+        assert torch.equal(some, levels[numbers])
     assert torch.equal(images.held_out.block(0, 7), LoadedImages.of(data.held_out).levels)
     for first, stop in ((-1, 2), (20, 24), (3, 2)):
         with pytest.raises(IndexError):

@@ -8,13 +8,15 @@ their bins has its mean added there, and its width when they are counted. Partic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.flow.blocks import fits_of_blocks
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.cuda.graph import StepGraph, overwrite, recorded
 from cswf_core.flow.cuda.layout import (
@@ -32,16 +34,16 @@ from cswf_core.flow.cuda.layout import (
     strips_for,
     work,
 )
+from cswf_core.flow.data import Block
 from cswf_core.flow.memory import SHARE
 from cswf_core.flow.plan import Move, Plan, StageSetup
 from cswf_core.flow.transport import CDFTransport, Fits, StepTables, Transport
-from cswf_core.interfaces import Conditions
+from cswf_core.interfaces import Conditions, Rows
 from cswf_core.kernels.blocks import TILE, padded
 from cswf_core.kernels.boxes import Strips, side_of
 from cswf_core.kernels.columns import columnwise
 from cswf_core.kernels.gpu import products
 from cswf_core.kernels.memory import is_out_of_memory
-from cswf_core.ranks import Share
 
 WORTHWHILE = 6
 """Steps that a stage must have left for a recording to pay."""
@@ -57,13 +59,17 @@ class HalfPlan(Plan):
 
     def __init__(self, setup: StageSetup) -> None:
         super().__init__(setup)
-        setup.sampler.coordinates.use_tf32(setup.data_x)
+        setup.sampler.coordinates.use_tf32(setup.like)
         self._places: Strips | None = None
         """The order of coordinates that directions are sorted by; None: they are not sorted."""
         self._sorted: bool | None = None
         """Whether directions are sorted by where they look; None until the stage's first are there."""
         self._mine: HalfCloud | None = None
         self._data: HalfCloud | None = None
+        """The data of the draw `_data_key`, where they are one block."""
+        self._data_key = -1
+        self._groups_of: dict[Conditions, tuple[Tensor, Conditions] | None] = {}
+        """The groups of all samples, by the conditions of these."""
         self._stale = False
         """Whether the particles have moved since they were last brought into half precision."""
         self._sets: dict[int, list[Slab]] = {}
@@ -77,13 +83,14 @@ class HalfPlan(Plan):
         """The halves of which a step was recorded, or could not be."""
         self._begun = False
         """Whether particles have moved, so that a step that fails cannot be tried again."""
-        device, M, N = setup.data_x.device, setup.particles.share.total, setup.data_share.total
+        device, M = setup.like.device, setup.particles.share.total
+        N = setup.data.most_at_once(setup.cdf.data)
         refuse_idle_ranks(setup.ranks, (M, N if setup.counts is None else M), device)
         self._sums: Tensor | None = None
         """Σ_h δ_h θ_h of all slabs but the last: d'×M'."""
         self._factor = torch.empty(1, device=device)
         """η/H, on the device, where a recorded step reads it."""
-        refuse_too_many(max(len(setup.particles), setup.data_x.shape[1]), setup.settings)
+        refuse_too_many(max(len(setup.particles), N), setup.settings)
         row = 2 * (padded(M) + padded(N))
         most = setup.budget.memory // SHARE // row if setup.cdf.displaces else setup.budget.rows
         self._most = min(max(TILE, most // TILE * TILE), padded(setup.sampler.stage.directions))
@@ -128,13 +135,19 @@ class HalfPlan(Plan):
     def _recordable(self, step: int) -> bool:
         """Say whether it pays to record the steps from here on, and can be done: they must all be alike."""
         stage, cdf, half = self.setup.sampler.stage, self.setup.cdf, self.fitted_half(step)
-        if half in self._tried or not (self.setup.budget.recordable and self.setup.ranks.alone):
+        if half in self._tried or not (self.setup.budget.recordable and self._alike):
             return False
         fresh = self.setup.settings.reuse == 1 and self.setup.sets is None
         alike = fresh and stage.entropy == 0 and cdf.displaces and cdf.compact and self.fits_the_same
         known = step > 0 and len(self._slabs) == 1 and self._factor.is_cuda
         repeats = (self.fitted_half(later) == half for later in range(step, stage.steps))
         return alike and known and sum(repeats) >= WORTHWHILE
+
+    @property
+    def _alike(self) -> bool:
+        """Whether a step happens on this device alone: nothing comes from other ranks or from the host."""
+        streamed = self.setup.counts is None and not self.setup.data.resident
+        return self.setup.ranks.alone and not streamed
 
     def _record(self, step: int) -> None:
         """Record a step along the directions of this one, which prepares the next."""
@@ -208,13 +221,12 @@ class HalfPlan(Plan):
             with clock.part("draw", partial(packing, theta)):
                 if self._mine is None:
                     self._place(theta.projection.dense())
-                noise = theta.noise_widths(self.setup.sampler.coordinates, self.setup.data.bin_width)
+                noise = theta.noise_widths(self.setup.sampler.coordinates, self.setup.bin_width)
                 free = None if into is None else into[len(slabs) :]
                 slabs += slabs_of(attrs.evolve(theta, noise=noise), self._places, self._most, free)
         if self.setup.cdf.compact or self.setup.counts is not None:
             by_cdf = self.by_cdf(key, clock, check=check)
-            for slab in slabs:
-                slab.F_q = self._target(slab, key, by_cdf)
+            self._fit(slabs, key, by_cdf)
         if self.keeps_sets:
             self._sets[key] = slabs
         return slabs
@@ -228,29 +240,73 @@ class HalfPlan(Plan):
             self._sorted = self._places is not None
         elif self._sorted:
             self._places = Strips.of(space.shape, H, side_of(theta, space.shape), theta.device)
-        if setup.counts is None:
-            middle = setup.data_x + setup.data.bin_width / 2 if setup.data.bin_width else setup.data_x
-            z, everybody = setup.sampler.coordinates.enter_data(middle), setup.data.conditions
-            data = self._cloud(z, setup.conditions, everybody, setup.data_share)
-            self._data = attrs.evolve(data, noise=self.mean_condition_noise(), first=setup.data_share.first)
         mine = setup.particles
-        self._mine = self._cloud(mine.cloud.z, mine.conditions, setup.particle_conditions, mine.share)
+        groups = self._groups(setup.particle_conditions, mine.share.cut)
+        self._mine = halved(mine.cloud.z, self._places, mine.conditions, groups)
         self._stale = setup.particles.sum is not None  # a flow may come back in the middle of a stage
 
-    def _cloud(self, z: Tensor, conditions: Conditions, everybody: Conditions, share: Share) -> HalfCloud:
-        """Return a share of all samples in half precision; `everybody` are the conditions of all."""
-        groups = self.setup.sampler.groups(conditions if share.whole else everybody.to(z.device, z.dtype))
-        if groups is not None and not share.whole:
-            groups = groups[0][share.cut].contiguous(), groups[1]
-        return halved(z, self._places, conditions, groups)
+    def _groups(self, everybody: Conditions, numbers: slice | Tensor) -> tuple[Tensor, Conditions] | None:
+        """Return the group of each of some samples, and each group's condition; None: there are no groups.
+
+        Groups are those of `everybody`, the conditions of all samples: their numbers are the same everywhere.
+        """
+        if everybody not in self._groups_of:
+            there = everybody.to(self.setup.like.device, self.setup.like.dtype)
+            self._groups_of[everybody] = self.setup.sampler.groups(there)
+        groups = self._groups_of[everybody]
+        return None if groups is None else (groups[0][numbers].contiguous(), groups[1])
+
+    def _clouds(self, key: int, clock: Clock, again: bool) -> Iterator[tuple[HalfCloud, Block]]:
+        """Yield the data of a draw in half precision, block by block."""
+        setup, blocks = self.setup, self.data_blocks(key, again)
+        while True:
+            with clock.part("read"):
+                block = next(blocks, None)
+            if block is None:
+                return
+            middle = block.x + setup.bin_width / 2 if setup.bin_width else block.x
+            z = setup.sampler.coordinates.enter_data(middle)
+            groups = self._groups(setup.data.all.conditions, block.numbers)
+            cloud = halved(z, self._places, block.conditions, groups)
+            yield attrs.evolve(cloud, noise=self.mean_condition_noise(), first=block.first), block
+
+    def _data_of(self, key: int, clock: Clock) -> HalfCloud:
+        """Return the data of a draw, which are one block."""
+        if self._data is None or (self.setup.cdf.data is not None and self._data_key != key):
+            self._data, self._data_key = None, key
+            self._data = next(self._clouds(key, clock, again=False))[0]
+        return self._data
+
+    def _fit(self, slabs: list[Slab], key: int, by_cdf: CDFTransport) -> None:
+        """Fit F_q along the directions of a draw."""
+        if self.setup.counts is not None or len(self.setup.data.cuts(self.part_size)) == 1:
+            for slab in slabs:
+                slab.F_q = self._target(slab, key, by_cdf)
+            return
+        stops = list(itertools.accumulate(slab.directions.shape[0] for slab in slabs))
+        cuts = [slice(first, stop) for first, stop in itertools.pairwise([0, *stops])]
+
+        def rows(data: tuple[HalfCloud, Block]) -> Iterator[tuple[slice, list[Rows]]]:
+            cloud, block = data
+            strata, places = self.strata_in(block)
+            samples = attrs.evolve(by_cdf.samples, places=places)
+            here = attrs.evolve(by_cdf, strata=strata, samples=samples)
+            for slab, cut in zip(slabs, cuts, strict=True):
+                with by_cdf.clock.part("project", partial(work, slab, cloud.count, 2)):
+                    projected, _ = project(slab, cloud, slab.noise)
+                yield cut, here.parts(projected, 1)
+
+        fits = fits_of_blocks(partial(self._clouds, key, by_cdf.clock), rows, stops[-1], by_cdf, side=1)
+        for slab, cut in zip(slabs, cuts, strict=True):
+            slab.F_q = fits(cut)
 
     def _target(self, slab: Slab, key: int, by_cdf: CDFTransport) -> Fits:
-        """Return F_q along a slab of the step `key`: from counts where there are counts, else fitted now."""
+        """Return F_q along a slab of the draw `key`: from counts where there are counts, else fitted now."""
         if self.setup.counts is not None:
             return self.setup.counts.of(key).at(slab.place, slab.directions.shape[0])
-        assert self._data is not None
-        with by_cdf.clock.part("project", partial(work, slab, self._data.count, 2)):
-            rows, _ = project(slab, self._data, slab.noise)
+        data = self._data_of(key, by_cdf.clock)
+        with by_cdf.clock.part("project", partial(work, slab, data.count, 2)):
+            rows, _ = project(slab, data, slab.noise)
         return by_cdf.fit_data(rows)
 
     def _moved(self, slabs: list[Slab], by_cdf: CDFTransport) -> tuple[Tensor, ...]:

@@ -1,0 +1,136 @@
+"""Data that come some at a time lead particles to the same bits as data that are there as a whole."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import torch
+
+from cswf_core.errors import DataError, RunError
+from cswf_core.flow import data as flow_data
+from cswf_core.flow.flow import Flow
+from cswf_core.interfaces import Dataset, Part
+from cswf_core.kernels.memory import memory_limited
+from cswf_core.packed import LoadedImages
+from cswf_plugins.cdfs.histogram import Histogram
+from cswf_plugins.cdfs.sorted import Sorted
+from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.conditions.separate import Separate
+from cswf_plugins.coordinates.whitened import Whitened
+from tests.conftest import small_flow
+from tests.flow.kinds import KINDS, image_flow, images
+from tests.ranks.forked import on_ranks
+
+DATA = 700
+
+STREAMED = {
+    **{kind: KINDS[kind] for kind in ("plain", "classes", "mask", "carried", "reuse", "sets", "float64")},
+    "parts": KINDS["parts"],
+    "separate": {"condition": Separate()},
+    "separate, binned": {"condition": Separate(), "half": True},
+    "binned": {"condition": OneHot(dequantise=True), "half": True},
+    "labels with noise": {"condition": OneHot(dequantise=True)},
+    "a sorted part": {"cdf": Sorted(data=Part(count=200)), "condition": OneHot()},
+    "a part of several blocks": {"cdf": Histogram(bins=64, data=Part(share=0.8)), "condition": OneHot()},
+    "whitened": {"coordinates": Whitened(), "gaussian": True},
+}
+
+
+@pytest.fixture
+def streaming(monkeypatch):
+    """Have no data stay on the device, and blocks of 256."""
+    monkeypatch.setattr(flow_data, "RESIDENT", 10**12)
+    monkeypatch.setattr(flow_data, "BLOCK", {"cpu": 256})
+
+
+def stored(data: Dataset) -> Dataset:
+    """The same images, as bytes that are read when they are asked for."""
+    same = Dataset.of_stored(LoadedImages.of(data), torch.float32)
+    return attrs.evolve(same, conditions=data.conditions)
+
+
+@pytest.mark.parametrize("kind", STREAMED)
+def test_streamed_data_lead_to_the_same_bits(kind, monkeypatch):
+    whole = image_flow(DATA, **STREAMED[kind])
+    wanted = whole.run().x
+    assert whole.streams is False
+    monkeypatch.setattr(flow_data, "RESIDENT", 10**12)
+    monkeypatch.setattr(flow_data, "BLOCK", {"cpu": 256})
+    streamed = image_flow(DATA, **STREAMED[kind])
+    assert streamed.streams is True
+    assert torch.equal(streamed.run().x, wanted)
+
+
+@pytest.mark.parametrize("kind", ["classes", "mask", "parts", "sets"])
+def test_images_that_are_not_in_memory_lead_to_the_same_bits(kind, streaming):
+    changes = {**STREAMED[kind], "dtype": torch.float32}
+    loaded = image_flow(DATA, **changes)
+    from_store = image_flow_of(stored(images(DATA)), **changes)
+    assert torch.equal(from_store.run().x, loaded.run().x)
+
+
+def image_flow_of(data: Dataset, **changes) -> Flow:
+    """The flow of `image_flow`, to other data."""
+    parts = image_flow(50, **changes).parts
+    settings = {key: changes[key] for key in ("reuse", "half") if key in changes}
+    return small_flow(
+        data,
+        condition=parts.condition.plugin,
+        projection=parts.projection.plugin,
+        cdf=parts.cdf.plugin,
+        schedule=parts.schedule.plugin,
+        sets=changes.get("sets"),
+        dtype=torch.float32,
+        **settings,
+    )
+
+
+@pytest.mark.parametrize("kind", ["classes", "parts", "separate"])
+def test_several_ranks_that_stream_have_the_bits_of_one(kind, streaming, tmp_path):
+    def taken(ranks=None):
+        flow = image_flow(DATA, ranks=ranks, **{"count": 300, **STREAMED[kind]})
+        list(flow)
+        return flow.samples().x if ranks is None or ranks.leads else None
+
+    assert torch.equal(on_ranks(2, tmp_path, taken)[0], taken())
+
+
+def test_a_flow_goes_on_from_a_snapshot_with_streamed_data(streaming):
+    wanted = image_flow(DATA, **STREAMED["parts"]).run().x
+    stopped = image_flow(DATA, **STREAMED["parts"])
+    for _, _ in zip(range(3), stopped, strict=False):
+        pass
+    going_on = image_flow(DATA, **STREAMED["parts"])
+    going_on.restore(stopped.snapshot())
+    assert torch.equal(going_on.run().x, wanted)
+
+
+def test_little_memory_streams_data_and_more_does_not():
+    size = 64 * DATA * 4
+    with memory_limited(2 * size):
+        assert image_flow(DATA).streams
+    with memory_limited(8 * size):
+        assert not image_flow(DATA).streams
+
+
+def test_an_estimator_that_needs_all_values_at_once_is_refused_with_what_to_do(streaming):
+    with pytest.raises(RunError, match="take an estimator with bins, such as histogram, or fit F_q to a part"):
+        image_flow(DATA, cdf=Sorted())
+
+
+def test_what_needs_all_of_the_data_says_that_they_are_streamed():
+    data = stored(images(DATA))
+    few = attrs.evolve(data, x=attrs.evolve(data.stored, most=1000 * 4))
+    with pytest.raises(DataError, match="the 700 samples are streamed, as memory does not hold them"):
+        _ = few.x
+    assert few.take(slice(10)).x.shape == (64, 10)
+
+
+def test_fits_to_a_part_of_streamed_data_are_told(streaming, monkeypatch, caplog):
+    monkeypatch.setattr(flow_data, "GROUP", 256)
+    monkeypatch.setattr(flow_data, "SAMPLE_SHARE", 10**12)
+    image_flow_of(stored(images(DATA)), condition=NoCondition()).run()
+    assert "is fitted to" not in caplog.text
+    small_flow(stored(images(DATA)), coordinates=Whitened(), cdf=Histogram(), dtype=torch.float32).run()
+    assert "what is fitted to them before the flow is fitted to 256 of 700" in caplog.text
