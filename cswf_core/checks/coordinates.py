@@ -23,6 +23,7 @@ class CheckedCoordinates(Adapter, Coordinates):
 
     def __init__(self, plugin: Coordinates, owner: Owner) -> None:
         self._adapt(plugin, owner)
+        self.sees_data = plugin.sees_data
 
     def fit(self, space: Space, x: Tensor) -> LinearMap | None:
         """Return W for data x (d×N); None: w is x itself."""

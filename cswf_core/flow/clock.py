@@ -13,8 +13,8 @@ from contextlib import contextmanager
 import attrs
 import torch
 
-PARTS = ("draw", "project", "count", "communicate", "tables", "lookup", "back-project", "move")
-"""The parts of a step, in order; `communicate` is waiting for other ranks."""
+PARTS = ("draw", "read", "project", "count", "communicate", "tables", "lookup", "back-project", "move")
+"""The parts of a step, in order; `read` is waiting for data that are streamed, `communicate` for other ranks."""
 
 Work = Callable[[], tuple[float, float]]
 """() → (bytes that have to move, floating-point operations done)."""

@@ -111,12 +111,15 @@ class Flow:
             self._flow_data = mine
             """The data that particles flow to."""
             mine.settle()
-            self.W = None if parts.coordinates is None else parts.coordinates.fit(data.space, mine.sample_x())
+            looking = parts.coordinates is not None and parts.coordinates.sees_data
+            all_x = mine.sample_x() if looking or self.settings.gaussian else mine.like
+            self.W = None if parts.coordinates is None else parts.coordinates.fit(data.space, all_x)
             """The coordinates w = W x that steps are taken in; None: the data's own."""
             self.gaussian: Gaussian | None = None
             """What particles begin as, if that is fitted to the data; None: noise, or `start`."""
             if self.settings.gaussian:
-                self.gaussian = fit_gaussian(mine.sample, parts, self.settings, mine.sample_x(), self.W)
+                self.gaussian = fit_gaussian(mine.sample, parts, self.settings, all_x, self.W)
+            del all_x
             here = self.device, self.gaussian, self.ranks
             beginning = first_particles(data, parts, self.settings, start, *here)
             self.particles, self._observed = beginning.particles, beginning.observation

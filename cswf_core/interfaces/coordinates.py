@@ -45,6 +45,9 @@ class LinearMap(abc.ABC):
 class Coordinates(abc.ABC):
     """Chooses W for some data. Subclasses are attrs classes whose fields are the parameters."""
 
+    sees_data: bool = True
+    """Whether `fit` looks at the numbers of data; otherwise it is given no data (d×0)."""
+
     @abc.abstractmethod
     def fit(self, space: Space, x: Tensor) -> LinearMap | None:
         """Return W for data x (d×N), on their device and in their numbers; None: w is x itself."""

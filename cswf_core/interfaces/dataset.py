@@ -224,11 +224,10 @@ class Dataset:
     def digest(self) -> str:
         """Return the SHA-256 of x (d×n, row by row), then labels, then vectors: equal bits, equal digest.
 
-        Of samples that are stored, it is that of x column by column, as rows are not to be had at once.
+        Samples that are stored have another one, as rows of x are not to be had at once: that of their bytes.
         """
         sha = hashlib.sha256()
-        for block in [self._x] if isinstance(self._x, Tensor) else self.blocks():
-            sha.update(_bytes(block if isinstance(self._x, Tensor) else block.T))
+        sha.update(_bytes(self._x) if isinstance(self._x, Tensor) else self._x.digest().encode())
         for part in (self.conditions.labels, self.conditions.vectors):
             if part is not None:
                 sha.update(_bytes(part))

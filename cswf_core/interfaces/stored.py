@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import hashlib
 import itertools
 from typing import Literal
 
@@ -12,6 +13,9 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces.space import Space
+
+READ = 8192
+"""Images that are read at a time, where all are gone through."""
 
 Dequantise = Literal["step", "once", "middle", "none"]
 """How grey levels become numbers: with fresh noise at every step, with noise added once, or without noise."""
@@ -41,6 +45,8 @@ class StoredImages(abc.ABC):
     flips: bool = False
     """Whether the mirror image of each belongs to the data too, behind all the others."""
     dequantise: Dequantise = "step"
+    checksum: str = attrs.field(default="", repr=False)
+    """A SHA-256 that only these bytes have, if it is known without reading them; else empty."""
 
     def __len__(self) -> int:
         return self.count
@@ -126,6 +132,18 @@ class StoredPixels:
     def columns(self, index: Tensor | slice) -> Tensor:
         """Return the numbers of some images: d×m, on the CPU."""
         return self.pixels(self.levels(index))
+
+    def digest(self) -> str:
+        """Return a SHA-256 of the images: of their bytes, or of a checksum that these have already."""
+        sha, images = hashlib.sha256(), self.images
+        about = (self.shape, images.bin_width, images.dequantise, images.flips, images.checksum)
+        sha.update(repr(about).encode())
+        if self.numbers is not None:
+            sha.update(self.numbers.numpy().tobytes())
+        if not images.checksum:
+            for first in range(0, self.count, READ):
+                sha.update(self.levels(slice(first, first + READ)).numpy().data)
+        return sha.hexdigest()
 
     def loaded(self) -> Tensor:
         """Return the numbers of all images: d×n; raise `DataError` if they are too many to be in memory."""

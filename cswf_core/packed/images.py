@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import warnings
 from pathlib import Path
@@ -69,6 +70,7 @@ class PackedImages(StoredImages):
         shards = [
             MappedShard(folder / shard.images.file, (shard.samples, *manifest.shape)) for shard in split.shards
         ]
+        sums = " ".join(shard.images.sha256 for shard in split.shards)
         return cls(
             count=split.samples,
             space=Space(manifest.shape),
@@ -76,6 +78,7 @@ class PackedImages(StoredImages):
             classes=manifest.classes,
             bin_width=manifest.bin_width,
             split=split.name,
+            checksum=hashlib.sha256(sums.encode()).hexdigest(),
             shards=tuple(shards),
             stops=np.cumsum([shard.samples for shard in split.shards], dtype=np.int64),
         )

@@ -18,6 +18,8 @@ from cswf_core.interfaces import Coordinates, LinearMap, Space
 class Plain(Coordinates):
     """The data's own coordinates."""
 
+    sees_data = False
+
     def fit(self, space: Space, x: Tensor) -> LinearMap | None:
         """Return None: w is x itself."""
         del space, x

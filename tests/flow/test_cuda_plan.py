@@ -10,6 +10,7 @@ from tests.kernels.interpreted import DEVICE
 
 from cswf_core.flow.flow import Flow  # isort: skip
 from cswf_core.errors import CswfError, NotRepeatableError
+from cswf_core.flow import data as flow_data
 from cswf_core.flow.clock import Stopwatch
 from cswf_core.flow.cuda import plan as half_module
 from cswf_core.flow.cuda.graph import Recording, overwrite
@@ -17,7 +18,7 @@ from cswf_core.flow.cuda.layout import spread
 from cswf_core.flow.cuda.plan import HalfPlan
 from cswf_core.flow.plan import ExactPlan
 from cswf_core.flow.settings import Parts, Settings
-from cswf_core.interfaces import Conditions, Dataset, Key, Space
+from cswf_core.interfaces import Conditions, Dataset, Key, Part, Space
 from cswf_core.online import Online
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
@@ -109,6 +110,25 @@ def test_a_flow_goes_on_in_the_middle_of_a_stage(case, entry):
     next(iter(broken))
     later.restore(broken.snapshot())
     assert later.run().digest() == whole.run().digest()
+
+
+STREAMED = {
+    "labels": {"condition": OneHot(amplifier=3.0), "bin_width": 1 / 64},
+    "classes apart": {"condition": Separate(), "bin_width": 1 / 64},
+    "a mask": {"condition": Mask(amplifier=2.0)},
+    "a part": {"cdf": Histogram(bins=256, data=Part(count=60)), "bin_width": 1 / 64},
+    "a sorted part": {"cdf": Sorted(data=Part(count=20))},
+}
+
+
+@pytest.mark.parametrize("case", STREAMED.values(), ids=STREAMED.keys())
+def test_streamed_data_lead_to_the_same_bits(case, monkeypatch):
+    wanted = build(HalfPlan, **case).run().digest()
+    monkeypatch.setattr(flow_data, "RESIDENT", 10**12)
+    monkeypatch.setattr(flow_data, "BLOCK", {"cpu": 32, "cuda": 32})
+    streamed = build(HalfPlan, **case)
+    assert streamed.streams
+    assert streamed.run().digest() == wanted
 
 
 def test_data_that_come_in_the_middle_of_a_stage_are_those_of_the_exact_plan():
