@@ -14,7 +14,7 @@ import attrs
 import torch
 
 PARTS = ("draw", "read", "project", "count", "communicate", "tables", "lookup", "back-project", "move")
-"""The parts of a step, in order; `read` is waiting for data that are streamed, `communicate` for other ranks."""
+"""The parts of a step, in order; `read` is waiting for streamed data, `communicate` for other ranks."""
 
 Work = Callable[[], tuple[float, float]]
 """() → (bytes that have to move, floating-point operations done)."""

@@ -22,13 +22,13 @@ RESIDENT = 4
 coordinates, and with noise, they take as much again."""
 
 BLOCK = {"cpu": 8192, "cuda": 131_072}
-"""Data that are brought to the device at a time, at most."""
+"""Samples that are brought to the device at a time, at most."""
 
 BLOCK_SHARE = 64
 """A block's numbers may take one part in so many of the memory; the next is read meanwhile."""
 
 GROUP = 4096
-"""A block has whole groups of so many data: noise and products go by these."""
+"""A block has whole groups of so many samples: noise and products go by these."""
 
 SAMPLE_SHARE = 16
 """Data that something is fitted to may take one part in so many of the memory, where not all are there."""
@@ -42,6 +42,12 @@ log = logging.getLogger("cswf")
 def fits(dimension: int, count: int, dtype: torch.dtype, memory: int) -> bool:
     """Say whether so many data can stay on a device with so many bytes of memory."""
     return dimension * count * dtype.itemsize <= memory // RESIDENT
+
+
+def block_width(dimension: int, dtype: torch.dtype, memory: int, device: torch.device) -> int:
+    """Return how many samples come to a device at a time, of which there are so many bytes of memory."""
+    groups = memory // BLOCK_SHARE // (dimension * dtype.itemsize) // GROUP
+    return min(BLOCK[device.type], max(1, groups) * GROUP)
 
 
 @attrs.frozen(eq=False)
@@ -76,8 +82,7 @@ class FlowData:
         self.like = torch.empty(data.space.dimension, 0, device=device, dtype=settings.dtype)
         """No data, of their kind: d×0."""
         self._ranks, self._memory = ranks, memory
-        groups = memory // BLOCK_SHARE // (data.space.dimension * settings.dtype.itemsize) // GROUP
-        self.width = min(BLOCK[device.type], max(1, groups) * GROUP)
+        self.width = block_width(d, settings.dtype, memory, device)
         """Data of a block, at most."""
         self.x = self.like
         """This rank's, on its device: d×n; none before `settle`, where counts take their place, or if they are

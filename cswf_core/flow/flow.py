@@ -27,27 +27,20 @@ from torch import Tensor
 
 from cswf_core.checks import calling, check_dataset
 from cswf_core.errors import RunError
+from cswf_core.flow.beginning import first_particles, fit_gaussian, originals, particles_of
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.cuda import plan_for
 from cswf_core.flow.data import FlowData
 from cswf_core.flow.directions import DirectionSampler
+from cswf_core.flow.host_particles import HostParticles
 from cswf_core.flow.learning import DataCounts, Learner, Online
 from cswf_core.flow.memory import Budget, fitting
-from cswf_core.flow.particles import (
-    Particles,
-    first_particles,
-    fit_gaussian,
-    mean_length,
-    originals,
-    refuse_idle_half,
-    refuse_in_strata,
-    taking_part,
-)
+from cswf_core.flow.particles import mean_length, refuse_idle_half, refuse_in_strata, taking_part
 from cswf_core.flow.plan import Move, Plan, StageSetup, Strata
 from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.sharing import gathered, join
-from cswf_core.flow.stability import FIXED_FROM, SafeStep, Speeds, Step, overflow, refuse_runaway, safe_step
+from cswf_core.flow.stability import Watch, safe_step
 from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
 from cswf_core.flow.start import Gaussian
 from cswf_core.flow.state import Position, Snapshot
@@ -120,7 +113,7 @@ class Flow:
             if self.settings.gaussian:
                 self.gaussian = fit_gaussian(mine.sample, parts, self.settings, all_x, self.W)
             del all_x
-            here = self.device, self.gaussian, self.ranks
+            here = self.device, self.gaussian, self.ranks, self.memory
             beginning = first_particles(data, parts, self.settings, start, *here)
             self.particles, self._observed = beginning.particles, beginning.observation
             """Those of this rank, and what is seen of them."""
@@ -129,8 +122,9 @@ class Flow:
             seen, amplifier, like = self._observed, parts.condition.amplifier, mine.like
             free = FreePart.of(self.W, seen, data.space.dimension, like)
             self._in_stage = partial(StageCoordinates, data.space, seen, amplifier, like, W=self.W, free=free)
-            lengths = (mean_length(x, self.W, self.ranks) for x in (mine.typical(), self.particles.x))
-            self._typical_length = max(lengths)
+            few = next(self.particles.blocks()).x
+            size = max(mean_length(x, self.W, self.ranks) for x in (mine.typical(), few))
+            self._watch = Watch(self.settings, size)
         M = self.particles.share.total
         Y = [y.to(self.device, self.settings.dtype) for y in (self.conditions, mine.all.conditions)]
         strata = parts.condition.strata(*Y, sizes=(M, len(mine.all)))
@@ -140,6 +134,11 @@ class Flow:
             refuse_in_strata(parts, self.settings)
         counted = taking_part(self.conditions, M, parts.condition, self.settings)
         refuse_idle_half(counted, M, self._planned, self.settings)
+        if online is not None and self.particles.streamed:
+            raise RunError(
+                "particles that are too many for the device's memory cannot learn online: take fewer "
+                f"{self.settings.called('particles')}"
+            )
         self._learner = None if online is None else online.begin(self)
         if self._learner is not None:
             mine.forget()  # counts take the place of the data
@@ -152,10 +151,6 @@ class Flow:
         self.ranks.learn("samples", self, Flow._gathered)
         self._at = Position()
         self._plan: Plan | None = None
-        self._safe = SafeStep(1.0)
-        """What the stage's directions allow its steps to be."""
-        self._speeds = Speeds()
-        """How long the stage's steps were so far."""
         self.finished, self._evolution = False, self._evolve()
 
     @classmethod
@@ -205,6 +200,9 @@ class Flow:
         """Return some of the particles, or all: d×m, on the CPU; ranks other than 0 only send theirs."""
         seen = self._observed if self.parts.condition.amplifier != 1 else None
         with self.working():
+            whole = index is None and self.finished and self.ranks.alone
+            if whole and isinstance(self.particles, HostParticles):
+                return self.particles.lent()
             return gathered(self.particles, index, self.ranks, seen, self.originals)
 
     def offline_samples(self) -> Dataset:
@@ -262,8 +260,7 @@ class Flow:
             self.particles.enter(sampler.coordinates)
             sampler.agree(self.ranks, self.settings.seed, self._at.stage)
             key = Key(self.settings.seed, "gain", self._at.stage)
-            self._safe = safe_step(sampler, key, fixed=self._fixed)
-            self._speeds = Speeds()
+            self._watch.begin(safe_step(sampler, key, fixed=self._watch.fixed))
             if snapshot is not None and snapshot.z is not None:
                 self.particles.restore(snapshot.z, snapshot.sum)
             plan = self._make_plan(sampler)
@@ -275,12 +272,11 @@ class Flow:
         """Take a step and return where that has led."""
         at, step = self._at, self._at.step
         with self.working():
-            eta = stage.eta(step) * self._safe.factor
+            eta = self._watch.allowed(stage.eta(step))
             move = plan.step(step, eta, self.clock)
         at.step, at.total = step + 1, at.total + 1
         adaptive = self.parts.schedule.adaptive
-        if self._comparable(step) and eta > 0:
-            self._speeds.take(move.length, eta)
+        self._watch.take(move.length, step, eta)
         # On a GPU, reading numbers makes the host wait: there they are read now and then.
         if self.device.type == "cpu" or adaptive or at.step == stage.steps or step % READ_EVERY == 0:
             self._check(move, step, eta, plan)
@@ -302,26 +298,12 @@ class Flow:
             at.distances.append(state.distance)
         return state
 
-    @property
-    def _fixed(self) -> bool:
-        """Whether the same directions serve many steps in a row."""
-        reuse = self.settings.reuse
-        return reuse is None or reuse >= FIXED_FROM
-
-    def _comparable(self, step: int) -> bool:
-        """Say whether a step should be no longer than earlier ones, as one along fresh directions should."""
-        reuse = self.settings.reuse
-        return reuse is None or step % reuse == 0
-
     def _check(self, move: Move, step: int, eta: float, plan: Plan) -> None:
         """Raise `RunError` if a step's numbers show that the flow cannot go on; reads three from the device."""
-        moved, done = float(move.length), self._at.total
-        if not (math.isfinite(moved) and math.isfinite(float(move.squares))):
+        moved = float(move.length) if math.isfinite(float(move.squares)) else math.nan
+        if not math.isfinite(moved):
             plan.examine(step)  # directions may be at fault, and would be named
-            raise overflow(done, self.settings)
-        H = plan.setup.sampler.stage.directions
-        taken = Step(number=done, eta=eta, moved=moved, grown=self._speeds.grown())
-        refuse_runaway(taken, self._typical_length, self._safe, H, self.settings)
+        self._watch.check(self._at.total, moved, eta, plan.setup.sampler.stage.directions)
 
     def _may_leave(self, stage: Stage) -> bool:
         """Ask the schedule whether to leave a stage early, given its distances so far."""
@@ -362,8 +344,8 @@ class Flow:
         with self.working():
             self.conditions = snapshot.conditions.to(torch.device("cpu"), self.settings.dtype)
             own = self.conditions.take(share.cut).to(self.device, self.settings.dtype)
-            x = snapshot.x.to(self._flow_data.like, copy=True).contiguous()
-            self.particles = Particles(x, own, self.settings.clip, share)
+            x, d = snapshot.x.to(self._flow_data.like.dtype, copy=True), self.data.space.dimension
+            self.particles = particles_of(x, own, self.settings, share, self.device, d, self.memory)
         self._at = attrs.evolve(snapshot.position, distances=list(snapshot.position.distances))
         for stage in [s for s in self._arriving if (s, 0) < (self._at.stage, self._at.step)]:
             self._take_in(self._arriving.pop(stage))  # their particles are in the snapshot
@@ -440,7 +422,7 @@ class Flow:
             x, conditions = self.learner.new_particles(new, self._flow_data.like)
             self.conditions = Conditions.joined([self.conditions, conditions])
             join(self.particles, x, self.conditions, self.ranks)
-            self._speeds = Speeds()  # steps become longer again
+            self._watch.forget()  # steps become longer again
             self.budget = self._make_budget()
             if self._plan is not None:
                 self._plan = self._make_plan(self._plan.setup.sampler)
@@ -482,8 +464,9 @@ class Flow:
     def _make_budget(self) -> Budget:
         """Return how many directions are worked on at a time."""
         data = 0 if self.learns else self._flow_data.most_at_once(self.parts.cdf.data)
-        samples, size = self.particles.share.total + data, self._flow_data.like.element_size()
-        return Budget(self.device, samples, size, self.memory)
+        particles, size = self.particles, self._flow_data.like.element_size()
+        M = particles.at_once * self.ranks.size if particles.streamed else particles.share.total
+        return Budget(self.device, M + data, size, self.memory)
 
     @property
     def streams(self) -> bool:

@@ -1,4 +1,4 @@
-"""The particles: where they begin, and where they are, in the data's space and in a stage's coordinates."""
+"""The particles: where they are, in the data's space and in a stage's coordinates, and their noise."""
 
 from __future__ import annotations
 
@@ -8,21 +8,17 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.checks import CheckedCondition, check_start
+from cswf_core.checks import CheckedCondition
 from cswf_core.errors import RunError
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates
-from cswf_core.flow.start import Gaussian, Regression
-from cswf_core.interfaces import Conditions, Dataset, Draw, Key, LinearMap, Masked, Observation
+from cswf_core.interfaces import Conditions, Dataset, Draw, Key, LinearMap, Masked
 from cswf_core.kernels.columns import groups
 from cswf_core.kernels.rows import Columns
 from cswf_core.ranks import Ranks, Share, size_of
 
 KEYED = 4096
 """Samples whose noise shares a key."""
-
-INSIDE = 1 - 2**-10
-"""Observed pixels stay clear of their bin's upper edge, so that rounding never shows the next grey level."""
 
 
 class Particles:
@@ -32,6 +28,9 @@ class Particles:
     the sum S of all updates. Without one, z is x itself or, with coordinates W, moves in its stead. With
     `clip`, x is kept in [−clip, clip] after each move: then x moves in every stage, and z is made of it.
     """
+
+    streamed = False
+    """Whether they come to the device some at a time (`HostParticles`)."""
 
     def __init__(
         self, x: Tensor, conditions: Conditions, clip: float | None = None, share: Share | None = None
@@ -48,6 +47,19 @@ class Particles:
     def __len__(self) -> int:
         """Return how many there are here; `share.total` is M."""
         return int(self._x.shape[1])
+
+    @property
+    def at_once(self) -> int:
+        """How many are on the device at once."""
+        return len(self)
+
+    def blocks(self, *, write: bool = False, whole: bool = False) -> Iterator[Particles]:
+        """Yield all particles in blocks on the device, here as they are.
+
+        With `write`, changes are kept. `whole`: also what a step could do without, x where z moves.
+        """
+        del write, whole
+        yield self
 
     @property
     def x(self) -> Tensor:
@@ -112,6 +124,15 @@ class Particles:
         """Go on inside a stage that was entered before, with its z and S: d_k×M each."""
         self._z = z.to(self._x, copy=True)
         self._sum = None if total is None else total.to(self._x, copy=True)
+
+    @property
+    def parts(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """x, z and S, as far as they are tensors of their own."""
+        return self._x, None if self._z is self._x else self._z, self._sum
+
+    def resume(self, coordinates: StageCoordinates | None, z: Tensor | None, total: Tensor | None) -> None:
+        """Be inside a stage, with z and S as they are there: d_k×M each; None: z is x, and there is no S."""
+        self._coordinates, self._z, self._sum = coordinates, self._x if z is None else z, total
 
     def join(self, x: Tensor, conditions: Conditions, share: Share) -> None:
         """Let more particles in, x (d×m) with the conditions of all that are here then, in a stage or not."""
@@ -201,119 +222,6 @@ def mean_length(x: Tensor, W: LinearMap | None, ranks: Ranks) -> float:
     return float(length) / max(1.0, float(count))
 
 
-@attrs.frozen(eq=False)
-class Beginning:
-    """The particles as a flow begins, and what belongs to them."""
-
-    particles: Particles
-    """Those of this rank."""
-    conditions: Conditions
-    """Y of all ranks' particles, on the CPU."""
-    observation: Observation | None
-    """What is seen of this rank's particles."""
-    of_all: Observation | None
-    """What is seen of all ranks' particles."""
-
-
-def first_particles(
-    data: Dataset,
-    parts: Parts,
-    settings: Settings,
-    start: Dataset | None,
-    device: torch.device,
-    gaussian: Gaussian | None = None,
-    ranks: Ranks | None = None,
-) -> Beginning:
-    """Return this rank's particles where they begin, their observed part in place, and what is observed.
-
-    X₀ ~ N(0, scale² I), or a Gaussian fitted to the data, and Y₀ ~ q(y); or both from `start`. Those that are
-    carried along come last.
-    """
-    like = torch.empty(0, dtype=settings.dtype, device=device)
-    count = settings.count if settings.count is not None else len(data)
-    start = check_start(start, data)
-    if start is not None:
-        if gaussian is not None:
-            raise RunError(
-                "the data's source says where particles begin, and they cannot begin as a Gaussian too: leave "
-                f"out the {settings.called('start')}"
-            )
-        conditions = _on_cpu(start.conditions, settings)
-        share = _share(ranks, len(start), device)
-        x = start.x[:, share.cut].to(like, copy=True)
-    else:
-        conditions = parts.condition.draw(data, count, Key(settings.seed, "labels").open())
-        if settings.offline:
-            draw = Key(settings.seed, "offline labels").open()
-            carried = parts.condition.draw(data, settings.offline, draw)
-            conditions = Conditions.joined([conditions, carried])
-        conditions = _on_cpu(conditions, settings)
-        share = _share(ranks, count + settings.offline, device)
-        noise = normal(Key(settings.seed, "start"), data.space.dimension, share, like)
-        labels = None if conditions.labels is None else conditions.labels[share.cut].to(device)
-        x = noise * settings.scale if gaussian is None else gaussian.of_noise(noise, labels)
-    if not bool(torch.isfinite(x).all()):
-        remedy = f"lower the {settings.called('scale')}, which is {settings.scale:g}"
-        if gaussian is not None:
-            remedy = f"leave out the {settings.called('start')}"
-        raise RunError(f"particles do not begin with finite numbers: {remedy}")
-    draw = Key(settings.seed, "observation").open(device, settings.dtype)
-    own = conditions.take(share.cut).to(device, settings.dtype)
-    of_all = parts.condition.observation(data, conditions.to(device, settings.dtype), draw)
-    observation = None if of_all is None else _own_part(of_all, share)
-    if observation is not None:
-        seen = observation.seen(originals(data, settings, own, x, share.first))
-        amplifier = parts.condition.amplifier
-        regression = Regression.of(gaussian, observation, amplifier)
-        if regression is not None:
-            x = regression.conditioned(x, seen)
-        x = observation.free(x) + amplifier * seen
-        if settings.clip is not None and not isinstance(observation, Masked):
-            raise RunError(
-                "particles are clipped coordinate by coordinate, and what is observed here is not made of "
-                f"whole pixels: leave out {settings.called('clip')}"
-            )
-        if settings.offline:
-            raise RunError(
-                f"{settings.called('offline')} particles cannot be carried along where a part of the image is "
-                "seen: complete new images from a saved model"
-            )
-    particles = Particles(x.contiguous(), own, settings.clip, share)
-    return Beginning(particles, conditions, observation, of_all)
-
-
-def _share(ranks: Ranks | None, total: int, device: torch.device) -> Share:
-    return (Ranks() if ranks is None else ranks).share(total, device)
-
-
-def _on_cpu(conditions: Conditions, settings: Settings) -> Conditions:
-    return conditions.to(torch.device("cpu"), settings.dtype)
-
-
-def _own_part(observation: Observation, share: Share) -> Observation:
-    """Return what is seen of a share of the particles."""
-    if observation.shared or share.whole:
-        return observation
-    if not isinstance(observation, Masked):
-        raise RunError(
-            f"{type(observation).__name__} sees another part of each particle, not made of whole pixels: it "
-            "works on one device only"
-        )
-    return Masked(observation.mask[:, share.cut])
-
-
-def fit_gaussian(data: Dataset, parts: Parts, settings: Settings, x: Tensor, W: LinearMap | None) -> Gaussian:
-    """Return the Gaussian that particles begin as, fitted to the data and to x, which are theirs: d×N.
-
-    It has a mean for each class where particles have labels.
-    """
-    count = settings.count if settings.count is not None else len(data)
-    drawn = parts.condition.draw(data, count, Key(settings.seed, "labels").open())
-    labels = None if drawn.labels is None else data.conditions.labels
-    labels = None if labels is None else labels.to(x.device)
-    return Gaussian.of_data(x, data.bin_width, W, settings, labels)
-
-
 def refuse_in_strata(parts: Parts, settings: Settings) -> None:
     """Raise `RunError` if, of groups that flow apart from each other, some samples would not count."""
     parted = parts.cdf.particles is not None or parts.cdf.data is not None
@@ -356,19 +264,6 @@ def refuse_idle_half(part: Columns | None, total: int, steps: int, settings: Set
             f"the flow has {steps} steps and a turn {settings.turn}: half of the particles would never take "
             f"part in F_p. Take a {settings.called('turn')} of fewer steps"
         )
-
-
-def originals(
-    data: Dataset, settings: Settings, conditions: Conditions, like: Tensor, first: int = 0
-) -> Tensor:
-    """Return the samples of which particles see a part (d×n), noise in their bins; always the same.
-
-    `first` is the number of the first particle among all.
-    """
-    plain = StageCoordinates(data.space)
-    x = data.originals(conditions).to(like)
-    key = Key(settings.seed, "given")
-    return dequantised(x, data.bin_width * INSIDE, data.space.dimension, plain, key, first)
 
 
 def balanced(data: Dataset, condition: CheckedCondition, seed: int) -> Dataset:

@@ -1,16 +1,16 @@
 """The plan of a stage: how its steps are computed on this device.
 
-There are two plans, for one and the same step. `ExactPlan`, here, works in float32 or float64 on any device.
-`HalfPlan`, in `cuda.plan`, has half precision with float32 sums on CUDA.
+There are two plans, for one and the same step. `ExactPlan`, in `exact_plan`, works in float32 or float64 on any
+device. `HalfPlan`, in `cuda.plan`, has half precision with float32 sums on CUDA.
 """
 
 from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from functools import cached_property, lru_cache, partial
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cached_property, lru_cache
 
 import attrs
 import torch
@@ -21,11 +21,9 @@ from cswf_core.flow.clock import Clock
 from cswf_core.flow.data import Block, FlowData
 from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
 from cswf_core.flow.memory import Budget
-from cswf_core.flow.particles import Particles, dequantised, normal, taking_part, uniform
+from cswf_core.flow.particles import Particles, normal, taking_part, uniform
 from cswf_core.flow.settings import Settings
-from cswf_core.flow.stage_coordinates import Cloud
-from cswf_core.flow.step import displacements
-from cswf_core.flow.target import BlockTarget, FitsByPlace, FittedTarget, KeptTarget, StageCounts, Target
+from cswf_core.flow.target import StageCounts
 from cswf_core.flow.transport import CDFTransport, Samples, StepTables, TableTransport
 from cswf_core.interfaces import Conditions, Key, Part, Stratum
 from cswf_core.kernels.columns import WIDTH, groups
@@ -59,6 +57,15 @@ class Strata:
         return cls(
             own, places, ([len(mine) for mine, _ in all_strata], [len(theirs) for _, theirs in all_strata])
         )
+
+    def of_particles(self, cut: slice) -> Strata:
+        """Return the strata of some of a rank's particles, and of all of its data."""
+
+        def inside(mine: Tensor) -> Tensor:
+            here = (mine >= cut.start) & (mine < cut.stop)
+            return mine[here].sub(cut.start)
+
+        return attrs.evolve(self, own=[(inside(mine), theirs) for mine, theirs in self.own])
 
 
 def _index(columns: Columns | None) -> Tensor:
@@ -119,6 +126,15 @@ class StageSetup:
         """M, where other ranks have some of the particles; None: all are here."""
         return None if self.ranks.alone else self.particles.share.total
 
+    def on(self, block: Particles) -> StageSetup:
+        """Return the same for a block of the particles."""
+        if block is self.particles:
+            return self
+        first = self.particles.share.first
+        cut = slice(block.share.first - first, block.share.stop - first)
+        strata = None if self.strata is None else self.strata.of_particles(cut)
+        return attrs.evolve(self, particles=block, strata=strata)
+
     @property
     def sets(self) -> int | None:
         """How many sets of directions the stage has, used in turn; None: each step draws its own."""
@@ -146,9 +162,20 @@ class Plan(abc.ABC):
         entropy = setup.sampler.stage.entropy
         if entropy > 0:
             key = Key(setup.settings.seed, "entropy", setup.index, step)
-            noise = normal(key, len(setup.like), setup.particles.share, setup.like)
-            setup.particles.shake(noise.mul_(math.sqrt(2 * entropy * eta)))
+            for block in setup.particles.blocks(write=True, whole=True):
+                noise = normal(key, len(setup.like), block.share, setup.like)
+                block.shake(noise.mul_(math.sqrt(2 * entropy * eta)))
         return result
+
+    @contextmanager
+    def on(self, block: Particles) -> Iterator[None]:
+        """Work on a block of the particles inside."""
+        whole = self.setup
+        self.setup = whole.on(block)
+        try:
+            yield
+        finally:
+            self.setup = whole
 
     def outcome(self, lengths: Tensor, squares: Tensor, clock: Clock, tables: StepTables | None) -> Move:
         """Return the outcome of a step, given this rank's part of the sum of lengths and of SW₂²."""
@@ -356,124 +383,3 @@ class Plan(abc.ABC):
         H, d = setup.sampler.stage.directions, setup.sampler.coordinates.space.dimension
         size = H * d * like.element_size()
         return setup.sets is not None and setup.sets * size <= setup.budget.memory // SETS_SHARE
-
-
-class ExactPlan(Plan):
-    """Float32 or float64 on any device.
-
-    The noise in the data's bins is drawn at every step. Where speed is wanted (`settings.half`), it is added as
-    projected values are counted, in even steps (`kernels.rows`): the same distribution, and no draw.
-    """
-
-    def __init__(self, setup: StageSetup) -> None:
-        super().__init__(setup)
-        self._binned = setup.settings.half and setup.cdf.displaces and setup.bin_width > 0
-        """Whether noise in the data's bins is added when they are counted: quicker than drawing it."""
-        self._data_z = self._entered(setup.data.x)
-        self._key = -1
-        self._directions: list[Directions] | None = None
-        """Those of the step `_key`, if they serve more than one step."""
-        self._fits: FitsByPlace = {}
-        """F_q along them."""
-        self._sets: dict[int, list[Directions]] = {}
-        """The directions of each set, where sets come again."""
-
-    def move(self, step: int, eta: float, clock: Clock) -> Move:
-        """X ← X − η v̂."""
-        setup, particles = self.setup, self.setup.particles
-        directions = self._along(step, clock)
-        by_cdf = self.transport(step, clock)
-        by_tables = self.table_transport(by_cdf)
-        total = displacements(
-            directions,
-            particles.cloud,
-            self._target(step, by_cdf, clock),
-            by_cdf if by_tables is None else by_tables,
-            setup.budget,
-            clock,
-            setup.total,
-            partial(self._square_sums, by_cdf.samples) if setup.adaptive else None,
-        )
-        update = total.mean
-        kept_up = 1 if particles.sum is None else 2  # x, or z and S: read and written
-        with clock.part("move", lambda: (float((1 + 2 * kept_up) * update.nbytes), 0.0)):
-            lengths = particles.move(update.mul_(eta))
-        tables = None if by_tables is None or not self.wants_tables(step) else by_tables.tables()
-        return self.outcome(lengths.sum(dtype=torch.float64), total.squared_distance, clock, tables)
-
-    def _along(self, step: int, clock: Clock) -> Iterable[Directions]:
-        """Return the directions of a step; those that serve more than one step are kept."""
-        key = self.draw_number(step)
-        if key != self._key:
-            self._directions, self._fits, self._key = self._sets.get(key), {}, key
-        if self._directions is not None:
-            return self._directions
-        drawn = map(self._ready, self.draw(key, clock, check=step == 0))
-        if self.setup.settings.reuse == 1 and not self.keeps_sets:
-            return drawn
-        self._directions = list(drawn)
-        if self.keeps_sets:
-            self._sets[key] = self._directions
-        return self._directions
-
-    def _ready(self, theta: Directions) -> Directions:
-        """Return directions in blocks where that pays, and with the width of the noise in the data's bins."""
-        sampler = self.setup.sampler
-        theta = sampler.in_blocks(theta)
-        if not self._binned:
-            return theta
-        return attrs.evolve(theta, noise=theta.noise_widths(sampler.coordinates, self.setup.bin_width))
-
-    def _target(self, step: int, by_cdf: CDFTransport, clock: Clock) -> Target:
-        """Return F_q: from counts where there are counts, kept where directions stay, else fitted now."""
-        setup = self.setup
-        if setup.counts is not None:
-            return setup.counts.of(self.draw_number(step))
-        keep = setup.settings.reuse != 1 and setup.cdf.compact
-        # What is kept was fitted with the noise of the first step; a flow that goes on later does the same.
-        noise = self.draw_number(step) if keep else step
-        key = self.draw_number(step)
-        target: Target
-        if len(setup.data.cuts(self.part_size)) == 1:
-
-            @lru_cache
-            def data() -> tuple[Cloud, int]:
-                block = next(self.data_blocks(key, again=False))
-                return self._cloud(block, noise, clock), block.first
-
-            target = FittedTarget(data, by_cdf.begin_data, clock, not setup.ranks.alone)
-        else:
-            target = BlockTarget(partial(self._clouds, key, noise, by_cdf, clock), by_cdf, setup.budget, clock)
-        return KeptTarget(target, self._fits) if keep else target
-
-    def _clouds(
-        self, key: int, noise: int, by_cdf: CDFTransport, clock: Clock, again: bool
-    ) -> Iterator[tuple[Cloud, int, CDFTransport]]:
-        """Yield the data of a draw block by block: a cloud, its first place, the transport of its strata."""
-        blocks = self.data_blocks(key, again)
-        while True:
-            with clock.part("read"):
-                block = next(blocks, None)
-            if block is None:
-                return
-            strata, places = self.strata_in(block)
-            samples = attrs.evolve(by_cdf.samples, places=places)
-            here = attrs.evolve(by_cdf, strata=strata, samples=samples)
-            yield self._cloud(block, noise, clock), block.first, here
-
-    def _cloud(self, block: Block, noise: int, clock: Clock) -> Cloud:
-        """Return a block of the data in the stage's coordinates, with the noise of a step in their bins."""
-        setup, whole = self.setup, block.x is self.setup.data.x
-        z = self._data_z if whole else self._entered(block.x)
-        if self._binned:
-            return Cloud(z, block.conditions, self.mean_condition_noise())
-        key = Key(setup.settings.seed, "dequantise", setup.index, noise)
-        drawn = float(z.nbytes) if setup.bin_width else 0.0
-        with clock.part("draw", lambda: (drawn, 0.0)):
-            coordinates, d = setup.sampler.coordinates, len(setup.like)
-            noisy = dequantised(z, setup.bin_width, d, coordinates, key, block.first)
-            return Cloud(noisy, block.conditions, self.condition_noise(noise, block.first, z.shape[1]))
-
-    def _entered(self, x: Tensor) -> Tensor:
-        """Return data in the stage's coordinates, in the middle of their bins if noise is added later."""
-        return self.setup.sampler.coordinates.enter_data(x + self.setup.bin_width / 2 if self._binned else x)

@@ -243,6 +243,48 @@ class Speeds:
         return float(self._last / self._least.clamp_min(torch.finfo(self._least.dtype).tiny))
 
 
+class Watch:
+    """Watches the steps of a flow, stage by stage, and stops it when they grow or overflow."""
+
+    def __init__(self, settings: Settings, size: float) -> None:
+        """`size` is the mean length of the data and particles."""
+        self._settings, self._size = settings, size
+        self._safe = SafeStep(1.0)
+        self._speeds = Speeds()
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the same directions serve many steps in a row."""
+        reuse = self._settings.reuse
+        return reuse is None or reuse >= FIXED_FROM
+
+    def begin(self, safe: SafeStep) -> None:
+        """Begin a stage, with what its directions allow steps to be."""
+        self._safe = safe
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget how long steps were: they may become longer again."""
+        self._speeds = Speeds()
+
+    def allowed(self, eta: float) -> float:
+        """Return the step size that is taken, for one that is wanted."""
+        return eta * self._safe.factor
+
+    def take(self, length: Tensor, step: int, eta: float) -> None:
+        """Take in a step's mean length, if it should be no longer than others: along fresh directions."""
+        reuse = self._settings.reuse
+        if eta > 0 and (reuse is None or step % reuse == 0):
+            self._speeds.take(length, eta)
+
+    def check(self, number: int, moved: float, eta: float, H: int) -> None:
+        """Raise `RunError` if the flow runs away; `moved` is the mean length of its step with this number."""
+        if not math.isfinite(moved):
+            raise overflow(number, self._settings)
+        taken = Step(number=number, eta=eta, moved=moved, grown=self._speeds.grown())
+        refuse_runaway(taken, self._size, self._safe, H, self._settings)
+
+
 @attrs.frozen(kw_only=True)
 class Step:
     """The numbers of a step by which a runaway is seen."""

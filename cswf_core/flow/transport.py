@@ -13,7 +13,7 @@ grow from step to step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Protocol
@@ -173,7 +173,7 @@ class CDFTransport:
     def displace(self, rows: Rows, F_q: Fits, place: Place, F_p: Begun | None = None) -> Tensor:
         """Replace the particles' rows p by δ = F_q⁻¹(F_p(p)) − p; return the sum of δ² of each: H."""
         del place
-        if self.samples.particles is None and (self.ranks.alone or not self.by_counts):
+        if F_p is None and self.samples.particles is None and (self.ranks.alone or not self.by_counts):
             return self._measured(rows, self._apart(rows, lambda n, part: self._displace(part, F_q[n])))
         with self.clock.part("count", _reading(rows)):
             fits = self.fit(rows, F_p)
@@ -290,6 +290,29 @@ class CDFTransport:
             return self._exchanged(rows, lambda p: self.cdf.transport(p, F_q, check=self.check))
         p = rows.read()
         return _replaced(rows, self.cdf.transport(p, F_q, check=self.check) - p)
+
+
+FitsOfBatch = Mapping[int, Callable[[slice], Fits]]
+"""The number of a batch → F_p along some of its directions, by their rows."""
+
+
+@attrs.frozen(eq=False)
+class FittedTransport:
+    """Another transport, of particles whose F_p was fitted to more than those that are displaced."""
+
+    transport: Transport
+    F_p: FitsOfBatch
+
+    def begin(self, rows: Rows) -> Begun | None:
+        """Begin nothing."""
+        del rows
+        return None
+
+    def displace(self, rows: Rows, F_q: Fits, place: Place, F_p: Begun | None = None) -> Tensor:
+        """Replace the particles' rows p by δ, in place; return the sum of δ² of each row: H."""
+        del F_p
+        cut = slice(place.first, place.first + rows.values.shape[0])
+        return self.transport.displace(rows, F_q, place, lambda: self.F_p[place.batch](cut))
 
 
 @attrs.frozen

@@ -39,6 +39,10 @@ recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 """Who records the draws that are opened now; None, the usual: nobody."""
 
 
+FEW = 8
+"""A few of many are one in so many, or less."""
+
+
 @attrs.frozen
 class Key:
     """The name of one random draw; `index` is global: a block of particles, of data or of directions."""
@@ -109,11 +113,13 @@ class Draw:
         return (self._take(philox.uniform, shape, torch.float64) * high).long().clamp_(max=high - 1)
 
     def spread(self, count: int, total: int) -> Tensor:
-        """Return `count` different ones of the numbers 0 … total−1, in rising order (int64).
+        """Return `count` different ones of the numbers 0 … total−1, each as likely, in rising order (int64).
 
-        The numbers are cut into as many equal runs, beginning anywhere on a circle, and each run gives one: all
-        are as likely, and samples that lie in some order are taken evenly.
+        A few of many are found without looking at all: the numbers are cut into as many equal runs, beginning
+        anywhere on a circle, and each run gives one.
         """
+        if total < FEW * count:  # runs would be short, and of uneven lengths
+            return self._take(philox.uniform, (total,), torch.float64).argsort()[:count].sort().values
         edges = torch.arange(count + 1, device=self.device) * total // count
         uniform = self._take(philox.uniform, (count + 1,), torch.float64)
         inside = (uniform[1:] * edges.diff()).long().minimum(edges.diff() - 1)

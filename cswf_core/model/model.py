@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import CswfError, DataError, RunError
-from cswf_core.flow.particles import balanced, first_particles, originals
+from cswf_core.flow.beginning import first_particles, originals
+from cswf_core.flow.particles import balanced
 from cswf_core.flow.settings import Settings
 from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Masked, Observation, Space

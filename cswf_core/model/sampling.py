@@ -20,10 +20,11 @@ import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.flow.beginning import INSIDE
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
 from cswf_core.flow.memory import Budget
-from cswf_core.flow.particles import INSIDE, Particles
+from cswf_core.flow.particles import Particles
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
 from cswf_core.flow.start import Regression

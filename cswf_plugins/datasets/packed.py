@@ -18,6 +18,7 @@ from typing import Literal
 import attrs
 import numpy as np
 import torch
+from torch import Tensor
 
 from cswf_core.errors import DataError, OtherFormatError
 from cswf_core.interfaces import Draw, StoredImages, parameter
@@ -60,10 +61,12 @@ class Packed(ImageSource):
         return _pictures_of(images).of_classes(self.classes), rest
 
     def _stored(self, pictures: Pictures) -> StoredImages:
-        """Return the images of the folder themselves where none is left out: one copy less."""
+        """Return images that are read from the folder without a copy on the way."""
         pixels, stored = pictures.pixels, super()._stored(pictures)
-        if not isinstance(pixels, _PackedPixels) or len(pictures) < len(pixels.images):
-            return stored
+        assert isinstance(pixels, _PackedPixels)
+        if len(pictures) < len(pixels.images):
+            facts = {field.name: getattr(stored, field.name) for field in attrs.fields(StoredImages)}
+            return _Some(**facts, images=pixels.images, rows=torch.from_numpy(pictures.rows))
         return attrs.evolve(
             pixels.images,
             labels=stored.labels,
@@ -88,6 +91,22 @@ class Packed(ImageSource):
             more = f" (and {len(damage) - 1} more files: see `cswf data check {folder}`)" if damage[1:] else ""
             raise DataError(f"{damage[0]}{more}")
         write_cached(stamp, lambda file: file.write(state))
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class _Some(StoredImages):
+    """Some of the images of a folder."""
+
+    images: PackedImages
+    rows: Tensor
+
+    def fill(self, first: int, out: Tensor) -> None:
+        """Read the images from number `first` on into `out`."""
+        self.images.take(self.rows[first : first + len(out)], out)
+
+    def take(self, numbers: Tensor, out: Tensor) -> None:
+        """Read the images with these numbers into `out`."""
+        self.images.take(self.rows[numbers], out)
 
 
 @attrs.frozen(eq=False)

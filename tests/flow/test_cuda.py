@@ -8,6 +8,8 @@ import torch
 
 import cswf_core
 from cswf_core.errors import OutOfMemoryError
+from cswf_core.flow import beginning
+from cswf_core.flow import data as flow_data
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.transport import TableRequest
@@ -353,3 +355,40 @@ def test_options_of_the_released_code_give_nearly_the_same_in_half_precision(nam
     assert distances[0] == pytest.approx(distances[1], rel=0.05)
     assert float(samples[0].std()) == pytest.approx(float(samples[1].std()), rel=0.01)
     assert distances[1] < 0.2
+
+
+STREAMED = {
+    "labels": {"condition": OneHot(amplifier=3.0)},
+    "classes apart": {"condition": Separate()},
+    "a part": {"cdf": Histogram(bins=256, data=Part(count=5000))},
+    "whitened": {"coordinates": Whitened()},
+    "a mask": {"condition": Mask()},
+    "float64": {"dtype": torch.float64},
+}
+
+
+@pytest.mark.parametrize("streamed", ["data", "particles", "both"])
+@pytest.mark.parametrize("kind", STREAMED)
+def test_streamed_data_and_particles_lead_to_the_same_bits(kind, streamed, monkeypatch):
+    levels = Key(4, "images").open().integers(256, 64, 10_000)
+    conditions = Conditions(labels=torch.arange(10_000) % 3, origin=torch.arange(10_000))
+    data = Dataset(levels.float() / 128 - 1, Space((1, 8, 8)), conditions, ("a", "b", "c"), bin_width=1 / 128)
+    entries = tuple(map(Entry.from_text, ("(4×4) [3]", "(8×8) [3]")))
+
+    def taken() -> tuple[Flow, str]:
+        changes = dict(STREAMED[kind])
+        settings = Settings(count=9000, half=True, dtype=changes.pop("dtype", torch.float32))
+        parts = {"condition": NoCondition(), "projection": ConvStack(), "cdf": Histogram(bins=256), **changes}
+        schedule = Pyramid(entries=entries, steps=9, directions=300)
+        flow = Flow(data, Parts(**parts, schedule=schedule), settings, device="cuda")
+        return flow, flow.run().digest()
+
+    _, wanted = taken()
+    monkeypatch.setattr(flow_data, "BLOCK", {"cuda": 4096})
+    if streamed != "data":
+        monkeypatch.setattr(beginning, "fits", lambda *_: False)
+    if streamed != "particles":
+        monkeypatch.setattr(flow_data, "fits", lambda *_: False)
+    flow, digest = taken()
+    assert (flow.streams, flow.particles.streamed) == (streamed != "particles", streamed != "data")
+    assert digest == wanted

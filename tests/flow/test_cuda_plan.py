@@ -10,14 +10,16 @@ from tests.kernels.interpreted import DEVICE
 
 from cswf_core.flow.flow import Flow  # isort: skip
 from cswf_core.errors import CswfError, NotRepeatableError
+from cswf_core.flow import beginning
 from cswf_core.flow import data as flow_data
 from cswf_core.flow.clock import Stopwatch
 from cswf_core.flow.cuda import plan as half_module
 from cswf_core.flow.cuda.graph import Recording, overwrite
 from cswf_core.flow.cuda.layout import spread
 from cswf_core.flow.cuda.plan import HalfPlan
-from cswf_core.flow.plan import ExactPlan
+from cswf_core.flow.exact_plan import ExactPlan
 from cswf_core.flow.settings import Parts, Settings
+from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import Conditions, Dataset, Key, Part, Space
 from cswf_core.online import Online
 from cswf_plugins.cdfs.histogram import Histogram
@@ -124,11 +126,35 @@ STREAMED = {
 @pytest.mark.parametrize("case", STREAMED.values(), ids=STREAMED.keys())
 def test_streamed_data_lead_to_the_same_bits(case, monkeypatch):
     wanted = build(HalfPlan, **case).run().digest()
-    monkeypatch.setattr(flow_data, "RESIDENT", 10**12)
+    monkeypatch.setattr(flow_data, "fits", lambda *_: False)
     monkeypatch.setattr(flow_data, "BLOCK", {"cpu": 32, "cuda": 32})
     streamed = build(HalfPlan, **case)
     assert streamed.streams
     assert streamed.run().digest() == wanted
+
+
+STREAMED_PARTICLES = {
+    "labels": {"condition": OneHot(amplifier=3.0), "bin_width": 1 / 64},
+    "classes apart": {"condition": Separate()},
+    "a mask": {"condition": Mask()},
+    "turns": {"turn": 1},
+    "noise": {"entropy": 1e-4},
+    "whitened": {"coordinates": Whitened(exponent=0.5), "gaussian": True},
+    "tables": {"tables": TableRequest(knots=9)},
+}
+
+
+@pytest.mark.parametrize("case", STREAMED_PARTICLES.values(), ids=STREAMED_PARTICLES.keys())
+def test_streamed_particles_end_where_others_do(case, monkeypatch):
+    whole = build(HalfPlan, **case)
+    seen = [(state.distance, state.displacement) for state in whole]
+    monkeypatch.setattr(beginning, "fits", lambda *_: False)
+    monkeypatch.setattr(flow_data, "BLOCK", {"cpu": 32, "cuda": 32})
+    streamed = build(HalfPlan, **case)
+    assert streamed.particles.streamed
+    states = [(state.distance, state.displacement) for state in streamed]
+    torch.testing.assert_close(torch.tensor(states), torch.tensor(seen), rtol=1e-4, atol=1e-6)
+    assert streamed.samples().digest() == whole.samples().digest()
 
 
 def test_data_that_come_in_the_middle_of_a_stage_are_those_of_the_exact_plan():

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import torch
 
+from cswf_core.flow.exact_plan import ExactPlan
 from cswf_core.flow.flow import Flow
-from cswf_core.flow.plan import ExactPlan
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.interfaces import BIN, Conditions, Dataset, ProjectionSampler, Space

@@ -40,7 +40,7 @@ STREAMED = {
 @pytest.fixture
 def streaming(monkeypatch):
     """Have no data stay on the device, and blocks of 256."""
-    monkeypatch.setattr(flow_data, "RESIDENT", 10**12)
+    monkeypatch.setattr(flow_data, "fits", lambda *_: False)
     monkeypatch.setattr(flow_data, "BLOCK", {"cpu": 256})
 
 
@@ -55,7 +55,7 @@ def test_streamed_data_lead_to_the_same_bits(kind, monkeypatch):
     whole = image_flow(DATA, **STREAMED[kind])
     wanted = whole.run().x
     assert whole.streams is False
-    monkeypatch.setattr(flow_data, "RESIDENT", 10**12)
+    monkeypatch.setattr(flow_data, "fits", lambda *_: False)
     monkeypatch.setattr(flow_data, "BLOCK", {"cpu": 256})
     streamed = image_flow(DATA, **STREAMED[kind])
     assert streamed.streams is True

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cswf_core.errors import RunError
-from cswf_core.flow.plan import ExactPlan
+from cswf_core.flow.exact_plan import ExactPlan
 from cswf_core.interfaces import Conditions, Dataset, Key, Part, Space
 from cswf_core.plugins import Registry
 from cswf_core.recipe import load_recipe

@@ -303,7 +303,8 @@ def test_tables_of_saved_maps_are_those_of_plain_pytorch_in_any_order_and_stratu
             assert torch.equal(high, wanted.high)
             off = (pairs - wanted.pairs).abs() > 1e-4
             assert int(off.any(dim=2).sum()) <= 4 * H  # an edge on a jump may be on either side of it
-            torch.testing.assert_close(pairs[2:], wanted.pairs[2:], atol=1e-4, rtol=1e-4)
+            smooth = torch.arange(H, device=DEVICE)[rows_of] > 1  # those without a jump
+            torch.testing.assert_close(pairs[smooth], wanted.pairs[smooth], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("channels", "side"), [(3, 1), (3, 16), (1, 75), (2, 144)])

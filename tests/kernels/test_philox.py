@@ -88,3 +88,16 @@ def test_the_sphere_of_a_line_is_two_points_even_where_a_normal_number_is_0(dtyp
     assert torch.equal(points, Key(0, "sphere").open(dtype=dtype).normal(10_000, 1).sign())
     monkeypatch.setattr(Draw, "normal", lambda self, *shape: torch.zeros(shape, dtype=dtype))
     assert torch.equal(Key(0, "sphere").open(dtype=dtype).sphere(3, 1).abs(), torch.ones(3, 1, dtype=dtype))
+
+
+@pytest.mark.parametrize(("count", "total"), [(1, 1), (7, 7), (5, 12), (12, 100), (3, 1000), (97, 1000)])
+def test_some_numbers_of_many_are_different_rising_and_each_as_likely(count, total):
+    seen = torch.zeros(total)
+    rounds = 2000
+    for step in range(rounds):
+        some = Key(0, "some", step=step).open(dtype=torch.float64).spread(count, total)
+        assert len(some) == count
+        assert bool((some.diff() > 0).all())
+        seen[some] += 1
+    share = count / total
+    assert float((seen / rounds - share).abs().max()) <= 5 * (share * (1 - share) / rounds) ** 0.5

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from cswf_core.flow.plan import ExactPlan, Plan
+from cswf_core.flow.exact_plan import ExactPlan
+from cswf_core.flow.plan import Plan
 from cswf_core.flow.settings import Settings
 from cswf_core.kernels import gpu
 

@@ -65,6 +65,8 @@ class Slab:
     """Width of the data's noise along each direction: H."""
     F_q: Fits | None = None
     """The data's distributions along the directions, once they are there."""
+    F_p: Fits | None = None
+    """Those of the particles, where these come in blocks; None: of those that are displaced."""
 
 
 def slabs_of(theta: Directions, places: Strips | None, most: int, into: list[Slab] | None = None) -> list[Slab]:

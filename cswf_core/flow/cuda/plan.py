@@ -64,6 +64,8 @@ class HalfPlan(Plan):
         """The order of coordinates that directions are sorted by; None: they are not sorted."""
         self._sorted: bool | None = None
         """Whether directions are sorted by where they look; None until the stage's first are there."""
+        self._placed = False
+        """Whether that has been decided."""
         self._mine: HalfCloud | None = None
         self._data: HalfCloud | None = None
         """The data of the draw `_data_key`, where they are one block."""
@@ -84,14 +86,15 @@ class HalfPlan(Plan):
         self._begun = False
         """Whether particles have moved, so that a step that fails cannot be tried again."""
         device, M = setup.like.device, setup.particles.share.total
+        at_once = setup.particles.at_once * setup.ranks.size if setup.particles.streamed else M
         N = setup.data.most_at_once(setup.cdf.data)
         refuse_idle_ranks(setup.ranks, (M, N if setup.counts is None else M), device)
         self._sums: Tensor | None = None
         """Σ_h δ_h θ_h of all slabs but the last: d'×M'."""
         self._factor = torch.empty(1, device=device)
         """η/H, on the device, where a recorded step reads it."""
-        refuse_too_many(max(len(setup.particles), N), setup.settings)
-        row = 2 * (padded(M) + padded(N))
+        refuse_too_many(max(setup.particles.at_once, N), setup.settings)
+        row = 2 * (padded(at_once) + padded(N))
         most = setup.budget.memory // SHARE // row if setup.cdf.displaces else setup.budget.rows
         self._most = min(max(TILE, most // TILE * TILE), padded(setup.sampler.stage.directions))
         """Directions of a slab."""
@@ -104,6 +107,8 @@ class HalfPlan(Plan):
     def move(self, step: int, eta: float, clock: Clock) -> Move:
         """X ← X − η v̂."""
         self._factor.fill_(eta / self.setup.sampler.stage.directions)
+        if self.setup.particles.streamed:
+            return self._outcome(self._moved_in_blocks(step, clock), step, clock)
         if not clock.times and self._recordable(step):
             self._record(step)
         graph = self._graphs.get(self.fitted_half(step))
@@ -219,7 +224,7 @@ class HalfPlan(Plan):
         slabs: list[Slab] = []
         for theta in self.draw(key, clock, check=check):
             with clock.part("draw", partial(packing, theta)):
-                if self._mine is None:
+                if not self._placed:
                     self._place(theta.projection.dense())
                 noise = theta.noise_widths(self.setup.sampler.coordinates, self.setup.bin_width)
                 free = None if into is None else into[len(slabs) :]
@@ -240,10 +245,16 @@ class HalfPlan(Plan):
             self._sorted = self._places is not None
         elif self._sorted:
             self._places = Strips.of(space.shape, H, side_of(theta, space.shape), theta.device)
-        mine = setup.particles
-        groups = self._groups(setup.particle_conditions, mine.share.cut)
+        self._placed = True
+        if not setup.particles.streamed:
+            self._halve()
+
+    def _halve(self) -> None:
+        """Bring the particles into half precision."""
+        mine = self.setup.particles
+        groups = self._groups(self.setup.particle_conditions, mine.share.cut)
         self._mine = halved(mine.cloud.z, self._places, mine.conditions, groups)
-        self._stale = setup.particles.sum is not None  # a flow may come back in the middle of a stage
+        self._stale = mine.sum is not None  # a flow may come back in the middle of a stage
 
     def _groups(self, everybody: Conditions, numbers: slice | Tensor) -> tuple[Tensor, Conditions] | None:
         """Return the group of each of some samples, and each group's condition; None: there are no groups.
@@ -262,12 +273,12 @@ class HalfPlan(Plan):
         while True:
             with clock.part("read"):
                 block = next(blocks, None)
-            if block is None:
-                return
-            middle = block.x + setup.bin_width / 2 if setup.bin_width else block.x
-            z = setup.sampler.coordinates.enter_data(middle)
-            groups = self._groups(setup.data.all.conditions, block.numbers)
-            cloud = halved(z, self._places, block.conditions, groups)
+                if block is None:
+                    return
+                middle = block.x + setup.bin_width / 2 if setup.bin_width else block.x
+                z = setup.sampler.coordinates.enter_data(middle)
+                groups = self._groups(setup.data.all.conditions, block.numbers)
+                cloud = halved(z, self._places, block.conditions, groups)
             yield attrs.evolve(cloud, noise=self.mean_condition_noise(), first=block.first), block
 
     def _data_of(self, key: int, clock: Clock) -> HalfCloud:
@@ -299,6 +310,41 @@ class HalfPlan(Plan):
         fits = fits_of_blocks(partial(self._clouds, key, by_cdf.clock), rows, stops[-1], by_cdf, side=1)
         for slab, cut in zip(slabs, cuts, strict=True):
             slab.F_q = fits(cut)
+
+    def _moved_in_blocks(self, step: int, clock: Clock) -> tuple[Tensor, ...]:
+        """Move particles that come in blocks; return the mean length of the move, SW₂² and tables."""
+        self._draw(self.draw_number(step), clock, check=step == 0)
+        slabs, particles = self._slabs, self.setup.particles
+        stops = list(itertools.accumulate(slab.directions.shape[0] for slab in slabs))
+        cuts = [slice(first, stop) for first, stop in itertools.pairwise([0, *stops])]
+
+        def clouds(again: bool) -> Iterator[CDFTransport]:
+            del again
+            for block in particles.blocks():
+                with self.on(block):
+                    self._halve()
+                    yield self.by_cdf(step, clock, check=False)
+
+        def rows(by_cdf: CDFTransport) -> Iterator[tuple[slice, list[Rows]]]:
+            mine = self._particles()
+            for slab, cut in zip(slabs, cuts, strict=True):
+                with clock.part("project", partial(work, slab, mine.count, 2)):
+                    projected, _ = project(slab, mine, None)
+                yield cut, by_cdf.parts(projected, 0)
+
+        by_cdf = self.by_cdf(step, clock, check=False)
+        F_p = fits_of_blocks(clouds, rows, stops[-1], by_cdf, side=0)
+        for slab, cut in zip(slabs, cuts, strict=True):
+            slab.F_p = F_p(cut)
+        total: list[Tensor] = []
+        for block in particles.blocks(write=True):
+            with self.on(block):
+                self._halve()
+                length, squares, *tables = self._moved(slabs, self.transport(step, clock))
+            length = length * (len(block) / len(particles))
+            sums = [length, squares] if not total else [total[0] + length, total[1] + squares]
+            total = [*sums, *tables]
+        return tuple(total)
 
     def _target(self, slab: Slab, key: int, by_cdf: CDFTransport) -> Fits:
         """Return F_q along a slab of the draw `key`: from counts where there are counts, else fitted now."""
@@ -332,11 +378,12 @@ class HalfPlan(Plan):
             with clock.part("project", partial(work, slab, M, 2)):
                 rows, values = project(slab, mine, None)
             F_q = slab.F_q if slab.F_q is not None else self._target(slab, self._key, by_cdf)
-            squares += transport.displace(rows, F_q, slab.place).double().sum()  # p becomes δ
+            F_p = None if slab.F_p is None else partial(_same, slab.F_p)
+            squares += transport.displace(rows, F_q, slab.place, F_p).double().sum()  # p becomes δ
             if rows.values.dtype != values.dtype:
                 values[: rows.values.shape[0], :M] = rows.values
             if number + 1 < len(slabs):
-                if self._sums is None:
+                if self._sums is None or self._sums.shape[1] != mine.z.shape[1]:
                     self._sums = torch.empty(len(mine.z), mine.z.shape[1], device=mine.z.device)
                 with clock.part("back-project", partial(back_work, slab, M, 8 if number else 4)):
                     products.back_project(slab.directions, values, self._sums, add=number > 0)
@@ -398,3 +445,7 @@ class HalfPlan(Plan):
             return lengths.mean()
         self._refresh(mine)
         return (change * self._gram(change)).sum(dim=0).clamp_min(0).sqrt().mean()
+
+
+def _same(fits: Fits) -> Fits:
+    return fits

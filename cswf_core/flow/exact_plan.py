@@ -1,0 +1,191 @@
+"""The steps of a stage in float32 or float64, on any device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, partial
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.flow.blocks import fits_of_blocks
+from cswf_core.flow.clock import Clock
+from cswf_core.flow.data import Block
+from cswf_core.flow.directions import Directions
+from cswf_core.flow.particles import Particles, dequantised
+from cswf_core.flow.plan import Move, Plan, StageSetup
+from cswf_core.flow.stage_coordinates import Cloud
+from cswf_core.flow.step import displacements
+from cswf_core.flow.target import BlockTarget, FitsByPlace, FittedTarget, KeptTarget, Target
+from cswf_core.flow.transport import CDFTransport, Fits, FitsOfBatch, FittedTransport, StepTables, Transport
+from cswf_core.interfaces import Key, Rows
+
+
+class ExactPlan(Plan):
+    """Float32 or float64 on any device.
+
+    The noise in the data's bins is drawn at every step. Where speed is wanted (`settings.half`), it is added as
+    projected values are counted, in even steps (`kernels.rows`): the same distribution, and no draw.
+    """
+
+    def __init__(self, setup: StageSetup) -> None:
+        super().__init__(setup)
+        self._binned = setup.settings.half and setup.cdf.displaces and setup.bin_width > 0
+        """Whether noise in the data's bins is added when they are counted: quicker than drawing it."""
+        self._data_z = self._entered(setup.data.x)
+        self._key = -1
+        self._directions: list[Directions] | None = None
+        """Those of the step `_key`, if they serve more than one step."""
+        self._fits: FitsByPlace = {}
+        """F_q along them."""
+        self._sets: dict[int, list[Directions]] = {}
+        """The directions of each set, where sets come again."""
+
+    def move(self, step: int, eta: float, clock: Clock) -> Move:
+        """X ← X − η v̂."""
+        directions, particles = self._along(step, clock), self.setup.particles
+        by_cdf = self.transport(step, clock)
+        target = self._target(step, by_cdf, clock)
+        F_p: FitsOfBatch = {}
+        if particles.streamed:
+            directions = list(directions)
+            target = target if isinstance(target, KeptTarget) else KeptTarget(target, {})
+            F_p = {batch.place.batch: self._fitted(batch, step, clock) for batch in directions}
+        lengths = squares = torch.zeros((), dtype=torch.float64, device=self.setup.like.device)
+        tables: StepTables | None = None
+        for block in particles.blocks(write=True):
+            with self.on(block):
+                by_cdf = self.transport(step, clock) if particles.streamed else by_cdf
+                length, square, tables = self._moved(block, directions, target, F_p, by_cdf, step, eta)
+            lengths, squares = lengths + length, squares + square
+        return self.outcome(lengths, squares, clock, tables)
+
+    def _moved(
+        self,
+        block: Particles,
+        directions: Iterable[Directions],
+        target: Target,
+        F_p: FitsOfBatch,
+        by_cdf: CDFTransport,
+        step: int,
+        eta: float,
+    ) -> tuple[Tensor, Tensor, StepTables | None]:
+        """Move a block of the particles; return the sum of lengths, its part of SW₂², and tables if wanted."""
+        setup, clock = self.setup, by_cdf.clock
+        by_tables = self.table_transport(by_cdf)
+        transport: Transport = by_cdf if by_tables is None else by_tables
+        total = displacements(
+            directions,
+            block.cloud,
+            target,
+            FittedTransport(transport, F_p) if F_p else transport,
+            setup.budget,
+            clock,
+            block.share.total if F_p else setup.total,
+            partial(self._square_sums, by_cdf.samples) if setup.adaptive else None,
+        )
+        update = total.mean
+        kept_up = 1 if block.sum is None else 2  # x, or z and S: read and written
+        with clock.part("move", lambda: (float((1 + 2 * kept_up) * update.nbytes), 0.0)):
+            lengths = block.move(update.mul_(eta))
+        tables = None if by_tables is None or not self.wants_tables(step) else by_tables.tables()
+        return lengths.sum(dtype=torch.float64), total.squared_distance, tables
+
+    def _fitted(self, batch: Directions, step: int, clock: Clock) -> Callable[[slice], Fits]:
+        """Return F_p along a batch of directions, of particles that come in blocks."""
+        budget = self.setup.budget
+
+        def clouds(again: bool) -> Iterator[tuple[Cloud, CDFTransport]]:
+            del again
+            for block in self.setup.particles.blocks():
+                with self.on(block):
+                    yield block.cloud, self.by_cdf(step, clock, check=False)
+
+        def rows(block: tuple[Cloud, CDFTransport]) -> Iterator[tuple[slice, list[Rows]]]:
+            cloud, by_cdf = block
+            for cut in budget.slabs(batch.count):
+                theta = batch.rows(cut)
+                with clock.part("project", partial(theta.work, cloud.z.shape[1])):
+                    p = theta.project(cloud).contiguous()
+                with clock.part("count"):
+                    yield cut, by_cdf.parts(Rows.of(p), 0)
+
+        return fits_of_blocks(clouds, rows, batch.count, self.by_cdf(step, clock, check=False), side=0)
+
+    def _along(self, step: int, clock: Clock) -> Iterable[Directions]:
+        """Return the directions of a step; those that serve more than one step are kept."""
+        key = self.draw_number(step)
+        if key != self._key:
+            self._directions, self._fits, self._key = self._sets.get(key), {}, key
+        if self._directions is not None:
+            return self._directions
+        drawn = map(self._ready, self.draw(key, clock, check=step == 0))
+        if self.setup.settings.reuse == 1 and not self.keeps_sets:
+            return drawn
+        self._directions = list(drawn)
+        if self.keeps_sets:
+            self._sets[key] = self._directions
+        return self._directions
+
+    def _ready(self, theta: Directions) -> Directions:
+        """Return directions in blocks where that pays, and with the width of the noise in the data's bins."""
+        sampler = self.setup.sampler
+        theta = sampler.in_blocks(theta)
+        if not self._binned:
+            return theta
+        return attrs.evolve(theta, noise=theta.noise_widths(sampler.coordinates, self.setup.bin_width))
+
+    def _target(self, step: int, by_cdf: CDFTransport, clock: Clock) -> Target:
+        """Return F_q: from counts where there are counts, kept where directions stay, else fitted now."""
+        setup = self.setup
+        if setup.counts is not None:
+            return setup.counts.of(self.draw_number(step))
+        keep = setup.settings.reuse != 1 and setup.cdf.compact
+        # What is kept was fitted with the noise of the first step; a flow that goes on later does the same.
+        noise = self.draw_number(step) if keep else step
+        key = self.draw_number(step)
+        target: Target
+        if len(setup.data.cuts(self.part_size)) == 1:
+
+            @lru_cache
+            def data() -> tuple[Cloud, int]:
+                block = next(self.data_blocks(key, again=False))
+                return self._cloud(block, noise, clock), block.first
+
+            target = FittedTarget(data, by_cdf.begin_data, clock, not setup.ranks.alone)
+        else:
+            target = BlockTarget(partial(self._clouds, key, noise, by_cdf, clock), by_cdf, setup.budget, clock)
+        return KeptTarget(target, self._fits) if keep else target
+
+    def _clouds(
+        self, key: int, noise: int, by_cdf: CDFTransport, clock: Clock, again: bool
+    ) -> Iterator[tuple[Cloud, int, CDFTransport]]:
+        """Yield the data of a draw block by block: a cloud, its first place, the transport of its strata."""
+        blocks = self.data_blocks(key, again)
+        while True:
+            with clock.part("read"):
+                block = next(blocks, None)
+            if block is None:
+                return
+            strata, places = self.strata_in(block)
+            samples = attrs.evolve(by_cdf.samples, places=places)
+            here = attrs.evolve(by_cdf, strata=strata, samples=samples)
+            yield self._cloud(block, noise, clock), block.first, here
+
+    def _cloud(self, block: Block, noise: int, clock: Clock) -> Cloud:
+        """Return a block of the data in the stage's coordinates, with the noise of a step in their bins."""
+        setup, whole = self.setup, block.x is self.setup.data.x
+        z = self._data_z if whole else self._entered(block.x)
+        if self._binned:
+            return Cloud(z, block.conditions, self.mean_condition_noise())
+        key = Key(setup.settings.seed, "dequantise", setup.index, noise)
+        drawn = float(z.nbytes) if setup.bin_width else 0.0
+        with clock.part("draw", lambda: (drawn, 0.0)):
+            coordinates, d = setup.sampler.coordinates, len(setup.like)
+            noisy = dequantised(z, setup.bin_width, d, coordinates, key, block.first)
+            return Cloud(noisy, block.conditions, self.condition_noise(noise, block.first, z.shape[1]))
+
+    def _entered(self, x: Tensor) -> Tensor:
+        """Return data in the stage's coordinates, in the middle of their bins if noise is added later."""
+        return self.setup.sampler.coordinates.enter_data(x + self.setup.bin_width / 2 if self._binned else x)

@@ -1,0 +1,118 @@
+"""Particles that come to the device in blocks go where they go together, to the bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cswf_core.errors import RunError
+from cswf_core.flow import beginning, data
+from cswf_core.flow.host_particles import HostParticles
+from cswf_core.flow.transport import TableRequest
+from cswf_core.interfaces import Part
+from cswf_plugins.cdfs.histogram import Histogram
+from cswf_plugins.cdfs.sorted import Sorted
+from cswf_plugins.conditions.mask import Mask
+from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.conditions.one_hot import OneHot
+from cswf_plugins.conditions.separate import Separate
+from tests.flow.kinds import KINDS, image_flow
+from tests.ranks.forked import on_ranks
+
+M = 700
+
+STREAMED = {
+    **{kind: KINDS[kind] for kind in ("plain", "classes", "reuse", "float64", "clip", "offline", "parts")},
+    **{kind: KINDS[kind] for kind in ("turns", "whitened", "whitened, clip", "whitened, entropy", "adaptive")},
+    "a mask": {"condition": Mask(hidden="left")},
+    "separate": {"condition": Separate()},
+    "tails": {"cdf": Histogram(bins=64, tail=0.05), "condition": OneHot(), "half": True},
+    "a part of the data": {"cdf": Histogram(bins=64, data=Part(share=0.4)), "condition": NoCondition()},
+}
+
+
+@pytest.fixture
+def streaming(monkeypatch):
+    """Have no particles stay on the device, and blocks of 256; data stay."""
+    monkeypatch.setattr(beginning, "fits", lambda *_: False)
+    monkeypatch.setattr(data, "BLOCK", {"cpu": 256})
+
+
+@pytest.mark.parametrize("kind", STREAMED)
+def test_streamed_particles_end_with_the_same_bits(kind, monkeypatch):
+    wanted = image_flow(count=M, **STREAMED[kind])
+    states = [(state.distance, state.displacement) for state in wanted]
+    monkeypatch.setattr(beginning, "fits", lambda *_: False)
+    monkeypatch.setattr(data, "BLOCK", {"cpu": 256})
+    flow = image_flow(count=M, **STREAMED[kind])
+    assert isinstance(flow.particles, HostParticles)
+    few = torch.tensor([3, 699, 256, 255, 3])
+    seen = [(state.distance, state.displacement) for state in flow]
+    torch.testing.assert_close(torch.tensor(seen), torch.tensor(states))
+    assert torch.equal(flow.samples().x, wanted.samples().x)
+    assert torch.equal(flow.samples(few).x, wanted.samples(few).x)
+    assert torch.equal(flow.offline_samples().x, wanted.offline_samples().x)
+
+
+@pytest.mark.parametrize("kind", ["classes", "whitened", "clip"])
+def test_particles_can_be_seen_and_saved_in_the_middle_of_a_stage(kind, streaming):
+    flow, other = (image_flow(count=M, **STREAMED[kind]) for _ in range(2))
+    for _, _ in zip(range(3), flow, strict=False):
+        pass
+    few = torch.tensor([699, 0, 300])
+    assert torch.equal(flow.samples().x[:, few], flow.samples(few).x)
+    other.restore(flow.snapshot())
+    wanted = image_flow(count=M, **STREAMED[kind]).run().x
+    assert torch.equal(other.run().x, wanted)
+
+
+def test_tables_of_streamed_particles_are_those_of_all(monkeypatch):
+    request = TableRequest(knots=9)
+    whole = [state.tables for state in image_flow(count=M, condition=OneHot(), tables=request)]
+    monkeypatch.setattr(beginning, "fits", lambda *_: False)
+    monkeypatch.setattr(data, "BLOCK", {"cpu": 256})
+    streamed = [state.tables for state in image_flow(count=M, condition=OneHot(), tables=request)]
+    for one, other in zip(whole, streamed, strict=True):
+        assert torch.equal(one.positions, other.positions)
+        assert torch.equal(one.displacements, other.displacements)
+
+
+def test_several_ranks_that_stream_particles_have_the_bits_of_one(streaming, tmp_path):
+    def taken(ranks=None):
+        flow = image_flow(600, count=1100, ranks=ranks, **STREAMED["classes"])
+        list(flow)
+        return flow.samples().x if ranks is None or ranks.leads else None
+
+    assert torch.equal(on_ranks(2, tmp_path, taken)[0], taken())
+
+
+def test_samples_of_a_flow_that_is_done_stay_as_they_are_when_it_goes_on(streaming):
+    flow = image_flow(count=M, **STREAMED["plain"])
+    done = flow.run().x
+    before = done.clone()
+    flow.again()
+    assert not torch.equal(flow.run().x, before)
+    assert torch.equal(done, before)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"cdf": Sorted()}, "needs all projected particles of a direction at once"),
+        ({"condition": Mask(hidden="boxes", masks="each")}, "are not streamed to it where each sees a part"),
+        ({"condition": OneHot(), "sets": 2}, "cannot learn online"),
+    ],
+)
+def test_what_cannot_be_streamed_is_refused(changes, sentence, streaming):
+    with pytest.raises(RunError, match=sentence):
+        image_flow(count=M, **changes)
+
+
+def test_particles_and_data_can_both_be_streamed(monkeypatch):
+    wanted = image_flow(600, count=M, **STREAMED["classes"]).run().x
+    monkeypatch.setattr(data, "RESIDENT", 10**12)
+    monkeypatch.setattr(data, "BLOCK", {"cpu": 256})
+    flow = image_flow(600, count=M, **STREAMED["classes"])
+    assert flow.streams
+    assert flow.particles.streamed
+    assert torch.equal(flow.run().x, wanted)
