@@ -11,7 +11,7 @@ from torch import Tensor
 from cswf_core.checks import check_start
 from cswf_core.errors import RunError
 from cswf_core.flow.data import block_width, fits
-from cswf_core.flow.host_particles import HostParticles, host_memory
+from cswf_core.flow.host_particles import HostParticles
 from cswf_core.flow.particles import Particles, dequantised, normal
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import StageCoordinates
@@ -20,7 +20,7 @@ from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, Masked, Ob
 from cswf_core.ranks import Ranks, Share
 
 Begin = Callable[[Share], Tensor]
-"""Which of all particles → where these begin: d×n, on the device."""
+"""Which of all particles → where these begin: d×n."""
 
 INSIDE = 1 - 2**-10
 """Observed pixels stay clear of their bin's upper edge, so that rounding never shows the next grey level."""
@@ -73,7 +73,8 @@ def first_particles(
     source = _Source(data, parts, settings, start, device, gaussian, conditions, of_all)
     own = conditions.take(share.cut).to(device, settings.dtype)
     observation = None if of_all is None else _own_part(of_all, share)
-    particles = particles_of(source.x, own, settings, share, device, data.space.dimension, memory)
+    like = torch.empty(data.space.dimension, 0, dtype=settings.dtype, device=device)
+    particles = particles_of(source.x, own, settings, share, like, memory)
     if particles.streamed and parts.cdf.bins is None:
         raise RunError(
             f"{parts.cdf.owner} needs all projected particles of a direction at once, and {len(share):,} do "
@@ -90,28 +91,21 @@ def first_particles(
 
 
 def particles_of(
-    x: Tensor | Begin,
+    begin: Begin,
     conditions: Conditions,
     settings: Settings,
     share: Share,
-    device: torch.device,
-    dimension: int,
+    like: Tensor,
     memory: int | None = None,
 ) -> Particles:
-    """Return a share of the particles at x (d×n), or where a function says that some of them are.
+    """Return a share of the particles, which begin where a function says; `like` are none of their kind: d×0.
 
     They stay in the host's memory if the device's, of which there are `memory` bytes, is too small.
     """
-    if memory is None or fits(dimension, len(share), settings.dtype, memory):
-        whole = x if isinstance(x, Tensor) else x(share)
-        return Particles(whole.to(device).contiguous(), conditions, settings.clip, share)
-    width = block_width(dimension, settings.dtype, memory, device)
-    home = host_memory((dimension, len(share)), settings.dtype, device)
-    for first in range(0, len(share), width):
-        cut = slice(first, min(first + width, len(share)))
-        part = Share(share.first + cut.start, share.first + cut.stop, share.total)
-        home[:, cut] = x[:, cut] if isinstance(x, Tensor) else x(part).cpu()
-    return HostParticles(home, conditions, settings.clip, share, device, width)
+    if memory is None or fits(len(like), len(share), like.dtype, memory):
+        return Particles(begin(share).to(like).contiguous(), conditions, settings.clip, share)
+    width = block_width(len(like), like.dtype, memory, like.device)
+    return HostParticles(begin, like, conditions, settings.clip, share, width)
 
 
 @attrs.frozen(eq=False)

@@ -48,7 +48,7 @@ from cswf_core.flow.state import State as State  # what iterating yields
 from cswf_core.interfaces import Conditions, Dataset, Key, Owner, Stage
 from cswf_core.kernels.memory import total_memory
 from cswf_core.plugins import watching
-from cswf_core.ranks import Ranks
+from cswf_core.ranks import Ranks, Share
 
 log = logging.getLogger("cswf")
 
@@ -329,12 +329,11 @@ class Flow:
 
     def snapshot(self) -> Snapshot:
         """Return all that is needed to go on from here; for observers, after a step or a stage."""
-        x, z, total = self.particles.entered
+        x, z, total = self.particles.copied()
         numerics = {} if self._at.step == 0 or self._plan is None else self._plan.numerics()
         position = attrs.evolve(self._at, distances=list(self._at.distances))
-        z, total = (None if part is None else part.clone() for part in (z, total))
         share = None if self.ranks.alone else self.particles.share
-        return Snapshot(position, self.conditions, x.clone(), z, total, numerics, share)
+        return Snapshot(position, self.conditions, x, z, total, numerics, share)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from where another flow of the same parts, settings and data has been."""
@@ -344,8 +343,8 @@ class Flow:
         with self.working():
             self.conditions = snapshot.conditions.to(torch.device("cpu"), self.settings.dtype)
             own = self.conditions.take(share.cut).to(self.device, self.settings.dtype)
-            x, d = snapshot.x.to(self._flow_data.like.dtype, copy=True), self.data.space.dimension
-            self.particles = particles_of(x, own, self.settings, share, self.device, d, self.memory)
+            begin, like = _columns_of(snapshot.x, share), self._flow_data.like
+            self.particles = particles_of(begin, own, self.settings, share, like, self.memory)
         self._at = attrs.evolve(snapshot.position, distances=list(snapshot.position.distances))
         for stage in [s for s in self._arriving if (s, 0) < (self._at.stage, self._at.step)]:
             self._take_in(self._arriving.pop(stage))  # their particles are in the snapshot
@@ -487,3 +486,8 @@ class Flow:
         here = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
         with fitting(self.device, self.data.space.dimension, M, len(self.data), remedy), here:
             yield
+
+
+def _columns_of(x: Tensor, share: Share) -> Callable[[Share], Tensor]:
+    """Return what gives some of a share of samples, of which x (d×n) are all: copies."""
+    return lambda part: x[:, part.first - share.first : part.stop - share.first].clone()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,32 +15,42 @@ from cswf_core.flow.stage_coordinates import StageCoordinates
 from cswf_core.interfaces import Conditions
 from cswf_core.ranks import Share
 
+Name = Literal["x", "z", "sum"]
+"""What particles have: x, and z and S inside a stage."""
+
+NAMES: tuple[Name, ...] = ("x", "z", "sum")
+
 
 class HostParticles(Particles):
     """Particles whose x, z and S are on the CPU, in pinned memory if the flow's device is a GPU.
 
-    Whatever is done to them is done block by block, on the device. While one block is worked on the next is
-    brought there, and the last is brought back.
+    They are kept in blocks, and whatever is done to them is done block by block, on the device. While one block
+    is worked on the next is brought there, and the last is brought back.
     """
 
     streamed = True
 
     def __init__(
         self,
-        x: Tensor,
+        x: Callable[[Share], Tensor],
+        like: Tensor,
         conditions: Conditions,
         clip: float | None,
         share: Share,
-        device: torch.device,
         width: int,
     ) -> None:
-        """`x` is in memory of `host_memory`, and `width` says how many particles a block has."""
-        super().__init__(x, conditions, clip, share)
-        self.device, self.width = device, width
+        """`x` returns some of the particles; `like` has their device and numbers: d×0. A block has `width`."""
+        super().__init__(like, conditions, clip, share)
+        self.device, self.width = like.device, width
         self._side: torch.cuda.Stream | None = None
         """Where blocks are copied, beside the work on others."""
-        self._lent = False
-        """Whether x was handed out as it is, so that it must not change any more."""
+        self._lent: Tensor | None = None
+        """x as a whole, if it was handed out."""
+        self._homes: dict[Name, list[Tensor]] = {"x": [self._pinned(x(part)) for part in self._shares()]}
+        """The blocks of x, of z and of S on the CPU, as far as there are such: d×n each."""
+
+    def __len__(self) -> int:
+        return len(self.share)
 
     @property
     def at_once(self) -> int:
@@ -48,59 +59,69 @@ class HostParticles(Particles):
 
     @property
     def x(self) -> Tensor:
-        """The particles in the data's space, on the CPU: d×M."""
-        self._settle()
-        inside = self._coordinates
-        if inside is None or (self._sum is None and not self._instead):
-            return self._x
-        return self._made(len(self._x), lambda block: block.x)
+        """The particles in the data's space, on the CPU: d×M, a copy."""
+        x = torch.empty(len(self._x), len(self), dtype=self._x.dtype)
+        for cut, block in zip(self._cuts(), self.blocks(whole=True), strict=True):
+            x[:, cut] = block.x
+        return x
 
     def lent(self) -> Tensor:
-        """Return x (d×M) without a copy, which will not change; for when no stage is entered."""
+        """Return x (d×M) on the CPU, in the memory of the particles: for when a flow is done.
+
+        It does not change any more; a stage that is entered later has a copy.
+        """
         assert self._coordinates is None
         self._settle()
-        self._lent = True
-        return self._x
+        if self._lent is None:
+            blocks, self._lent = self._homes["x"], torch.empty(len(self._x), len(self), dtype=self._x.dtype)
+            for number, cut in enumerate(self._cuts()):
+                self._lent[:, cut] = blocks[number]
+                blocks[number] = self._lent[:, cut]
+        return self._lent
 
     def some(self, index: Tensor, gather: Callable[[Tensor], Tensor] = lambda columns: columns) -> Tensor:
         """Return those particles that `index` (m) names, on the device: d×m."""
         self._settle()
         here = index.cpu()
-        homes = self._homes(whole=True)
-        parts = [None if home is None else home[:, here].to(self.device) for home in homes]
-        return self._block(parts, Share(0, len(here), len(here))).some(
-            torch.arange(len(here), device=self.device), gather
-        )
+        block, inside = here // self.width, here % self.width
+        few: dict[Name, Tensor] = {}
+        for name, blocks in self._homes.items():
+            columns = torch.empty(len(blocks[0]), len(here), dtype=self._x.dtype)
+            for number in sorted(set(block.tolist())):
+                columns[:, block == number] = blocks[number][:, inside[block == number]]
+            few[name] = columns.to(self.device)
+        conditions = self.conditions.take(here.to(self.device))
+        share = Share(0, len(here), len(here))
+        return self._block(few, conditions, share).some(torch.arange(len(here), device=self.device), gather)
 
     def enter(self, coordinates: StageCoordinates) -> None:
         """Begin a stage."""
-        if self._lent:
-            self._x, self._lent = self._copied(self._x), False
-        self._coordinates, self._z, self._sum = None, self._x, None
-        if coordinates.own:
-            self._coordinates = coordinates
-            return
-        d_k, entered = coordinates.space.dimension, []
-
-        def z(block: Particles) -> Tensor:
-            block.enter(coordinates)
-            entered.append(block.sum is not None)
-            return block.cloud.z
-
-        self._z = self._made(d_k, z)
+        self.leave()
+        if self._lent is not None:
+            self._homes["x"], self._lent = [self._pinned(block) for block in self._homes["x"]], None
+        if not coordinates.own:
+            z: list[Tensor] = []
+            for block in self.blocks(whole=True):
+                block.enter(coordinates)
+                z.append(self._pinned(block.cloud.z))
+                if block.sum is not None:
+                    self._homes.setdefault("sum", []).append(self._pinned(block.sum))
+            self._homes["z"] = z
         self._coordinates = coordinates
-        self._sum = host_memory((d_k, len(self)), self._x.dtype, self.device).zero_() if any(entered) else None
 
     def restore(self, z: Tensor, total: Tensor | None) -> None:
         """Go on inside a stage that was entered before, with its z and S: d_k×M each."""
-        self._z = self._copied(z)
-        self._sum = None if total is None else self._copied(total)
+        self._homes["z"] = [self._pinned(z[:, cut]) for cut in self._cuts()]
+        if total is not None:
+            self._homes["sum"] = [self._pinned(total[:, cut]) for cut in self._cuts()]
 
-    @property
-    def entered(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """x as it was on entering the stage, z and S, where there is an S; where x itself moves, x is all."""
+    def copied(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Return copies of x as it was on entering the stage, of z and of S, where x itself does not move."""
         self._settle()
-        return super().entered
+        homes = self._homes if "sum" in self._homes or self._instead else {"x": self._homes["x"]}
+        x, z, total = (_whole(homes[name]) if name in homes else None for name in NAMES)
+        assert x is not None
+        return x, z, total
 
     def join(self, x: Tensor, conditions: Conditions, share: Share) -> None:
         """Refuse more particles."""
@@ -109,98 +130,86 @@ class HostParticles(Particles):
 
     def leave(self) -> None:
         """End a stage: x takes on what the stage has changed."""
-        changed = self._sum is not None or self._instead
-        if changed:
-            for cut, block in self._brought(whole=True):
-                self._send(block.x, self._x, cut)
+        if "sum" in self._homes or self._instead:
+            for number, block in enumerate(self.blocks(whole=True)):
+                self._send(block.x, self._homes["x"][number])
             self._settle()
-        self._coordinates, self._sum, self._z = None, None, self._x
+        self._homes = {"x": self._homes["x"]}
+        self._coordinates = None
 
     def blocks(self, *, write: bool = False, whole: bool = False) -> Iterator[Particles]:
         """Yield all particles in blocks on the device; with `write`, what has changed there is brought back.
 
         `whole`: also what a step can do without, x where z moves.
         """
-        for cut, block in self._brought(whole=whole):
-            yield block
-            if write:
-                for home, part in zip(self._homes(whole=whole), block.parts, strict=True):
-                    if home is not None and part is not None:
-                        self._send(part, home, cut)
-
-    def _homes(self, *, whole: bool) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Return x, z and S; where z moves in the place of x, x only as a part of the whole."""
-        apart = self._z is not self._x
-        without = apart and (self._sum is not None or self._instead) and not whole
-        return None if without else self._x, self._z if apart else None, self._sum
-
-    def _block(self, parts: Sequence[Tensor | None], share: Share) -> Particles:
-        """Return particles made of x, z and S on the device."""
-        x, z, total = parts
-        there = next(part for part in parts if part is not None)
-        first = share.first - self.share.first
-        conditions = self.conditions.take(slice(first, first + len(share)))
-        block = Particles(there[:0] if x is None else x, conditions, self.clip, share)
-        block.resume(self._coordinates, z, total)
-        return block
-
-    def _brought(self, *, whole: bool) -> Iterator[tuple[slice, Particles]]:
-        """Yield the columns of each block, and its particles on the device."""
-        cuts = [slice(first, min(first + self.width, len(self))) for first in range(0, len(self), self.width)]
-        ahead = self._bring(cuts[0], whole=whole) if cuts else None
-        for number, cut in enumerate(cuts):
+        without = ("sum" in self._homes or self._instead) and not whole
+        names = [name for name in self._homes if not (name == "x" and without)]
+        shares = self._shares()
+        ahead = self._bring(0, names) if shares else None
+        for number, share in enumerate(shares):
             assert ahead is not None
             parts, arrived = ahead
-            ahead = self._bring(cuts[number + 1], whole=whole) if number + 1 < len(cuts) else None
+            ahead = self._bring(number + 1, names) if number + 1 < len(shares) else None
             if arrived is not None:
                 here = torch.cuda.current_stream(self.device)
                 here.wait_event(arrived)
-                for part in parts:
-                    if part is not None:
-                        part.record_stream(here)
-            first = self.share.first
-            yield cut, self._block(parts, Share(first + cut.start, first + cut.stop, self.share.total))
+                for part in parts.values():
+                    part.record_stream(here)
+            conditions = self.conditions.take(self._cuts()[number])
+            block = self._block(parts, conditions, share)
+            yield block
+            if write:
+                for name, changed in zip(NAMES, block.parts, strict=True):
+                    if name in names and changed is not None:
+                        self._send(changed, self._homes[name][number])
 
-    def _bring(self, cut: slice, *, whole: bool) -> tuple[list[Tensor | None], torch.cuda.Event | None]:
-        """Begin to bring a block to the device; what is returned there is ready after an event."""
+    def _cuts(self) -> list[slice]:
+        """Return the columns of each block."""
+        return [slice(first, min(first + self.width, len(self))) for first in range(0, len(self), self.width)]
+
+    def _shares(self) -> list[Share]:
+        """Return which of all particles each block is."""
+        first, total = self.share.first, self.share.total
+        return [Share(first + cut.start, first + cut.stop, total) for cut in self._cuts()]
+
+    def _block(self, parts: dict[Name, Tensor], conditions: Conditions, share: Share) -> Particles:
+        """Return particles made of x, z and S on the device."""
+        there = next(iter(parts.values()))
+        block = Particles(parts.get("x", there[:0]), conditions, self.clip, share)
+        block.resume(self._coordinates, parts.get("z"), parts.get("sum"))
+        return block
+
+    def _bring(self, number: int, names: Sequence[Name]) -> tuple[dict[Name, Tensor], torch.cuda.Event | None]:
+        """Begin to bring a block to the device; what is returned is there after an event."""
+        homes = {name: self._homes[name][number] for name in names}
         if self.device.type == "cpu":
-            homes = self._homes(whole=whole)
-            return [None if home is None else home[:, cut].clone() for home in homes], None
+            return {name: home.clone() for name, home in homes.items()}, None
         with torch.cuda.stream(self._beside()):
-            parts: list[Tensor | None] = []
-            for home in self._homes(whole=whole):
-                if home is None:
-                    parts.append(None)
-                    continue
-                there = torch.empty(len(home), cut.stop - cut.start, dtype=home.dtype, device=self.device)
-                for row, target in zip(home, there, strict=True):  # rows lie side by side: no copy in between
-                    target.copy_(row[cut], non_blocking=True)
-                parts.append(there)
+            parts = {name: home.to(self.device, non_blocking=True) for name, home in homes.items()}
             return parts, self._beside().record_event()  # type: ignore[no-untyped-call]
 
-    def _send(self, part: Tensor, home: Tensor, cut: slice) -> None:
+    def _send(self, part: Tensor, home: Tensor) -> None:
         """Begin to bring a block back to its home."""
         if self.device.type == "cpu":
-            home[:, cut] = part
+            home.copy_(part)
             return
+        part = part.contiguous()
         side = self._beside()
         side.wait_stream(torch.cuda.current_stream(self.device))
-        part = part.contiguous()
         part.record_stream(side)
         with torch.cuda.stream(side):
-            for row, source in zip(home, part, strict=True):
-                row[cut].copy_(source, non_blocking=True)
+            home.copy_(part, non_blocking=True)
 
-    def _made(self, rows: int, make: Callable[[Particles], Tensor]) -> Tensor:
-        """Return what is made of all blocks, on the CPU: rows×M."""
-        made = host_memory((rows, len(self)), self._x.dtype, self.device)
-        for cut, block in self._brought(whole=True):
-            self._send(make(block), made, cut)
-        self._settle()
-        return made
-
-    def _copied(self, tensor: Tensor) -> Tensor:
-        return host_memory(tuple(tensor.shape), self._x.dtype, self.device).copy_(tensor)
+    def _pinned(self, part: Tensor) -> Tensor:
+        """Return a copy in the host's memory, from and to which a GPU can copy beside other work."""
+        home = torch.empty(part.shape, dtype=part.dtype)
+        if self.device.type == "cuda" and home.nbytes:
+            # PyTorch's own pinned memory would be rounded up to a power of two.
+            place, runtime = home.data_ptr(), torch.cuda.cudart()  # type: ignore[no-untyped-call]
+            if int(runtime.cudaHostRegister(place, home.nbytes, 0)) != 0:
+                raise RunError(f"{home.nbytes / 1e9:.3g} GB of the host's memory cannot be locked for the GPU")
+            weakref.finalize(home.untyped_storage(), runtime.cudaHostUnregister, place)
+        return home.copy_(part)
 
     def _beside(self) -> torch.cuda.Stream:
         if self._side is None:
@@ -213,13 +222,6 @@ class HostParticles(Particles):
             self._side.synchronize()
 
 
-def host_memory(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return memory of the host, from which a GPU can copy while other work is done; nothing is in it."""
-    memory = torch.empty(*shape, dtype=dtype)
-    if device.type == "cuda" and memory.nbytes:
-        # PyTorch's own pinned memory would be rounded up to a power of two.
-        place, runtime = memory.data_ptr(), torch.cuda.cudart()  # type: ignore[no-untyped-call]
-        if int(runtime.cudaHostRegister(place, memory.nbytes, 0)) != 0:
-            raise RunError(f"{memory.nbytes / 1e9:.3g} GB of the host's memory cannot be locked for the GPU")
-        weakref.finalize(memory.untyped_storage(), runtime.cudaHostUnregister, place)
-    return memory
+def _whole(blocks: Sequence[Tensor]) -> Tensor:
+    """Return blocks side by side, as a copy: d×n each → d×M."""
+    return torch.cat(tuple(blocks), dim=1)

@@ -113,12 +113,11 @@ class Particles:
         follows = coordinates.own or coordinates.reversible or self.clip is not None
         self._sum = None if follows else torch.zeros_like(self._z)
 
-    @property
-    def entered(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """x as it was on entering the stage, z and S, where there is an S; where x itself moves, x is all."""
+    def copied(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Return copies of x as it was on entering the stage, of z and of S, where x itself does not move."""
         if self._sum is None and not self._instead:
-            return self._x, None, None
-        return self._x, self._z, self._sum
+            return self._x.clone(), None, None
+        return self._x.clone(), self._z.clone(), None if self._sum is None else self._sum.clone()
 
     def restore(self, z: Tensor, total: Tensor | None) -> None:
         """Go on inside a stage that was entered before, with its z and S: d_k×M each."""
