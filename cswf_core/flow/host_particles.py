@@ -163,6 +163,11 @@ class HostParticles(Particles):
                     if name in names and changed is not None:
                         self._send(changed, self._homes[name][number])
 
+    def outlines(self) -> Iterator[Particles]:
+        """Yield the blocks without x, z and S: which particles they are, and their conditions."""
+        for cut, share in zip(self._cuts(), self._shares(), strict=True):
+            yield Particles(self._x.new_empty(0, len(share)), self.conditions.take(cut), self.clip, share)
+
     def _cuts(self) -> list[slice]:
         """Return the columns of each block."""
         return [slice(first, min(first + self.width, len(self))) for first in range(0, len(self), self.width)]

@@ -144,8 +144,10 @@ STREAMED_PARTICLES = {
 }
 
 
+@pytest.mark.parametrize("kept", [0, half_module.KEPT_SHARE])
 @pytest.mark.parametrize("case", STREAMED_PARTICLES.values(), ids=STREAMED_PARTICLES.keys())
-def test_streamed_particles_end_where_others_do(case, monkeypatch):
+def test_streamed_particles_end_where_others_do(case, kept, monkeypatch):
+    monkeypatch.setattr(half_module, "KEPT_SHARE", kept or 10**15)
     whole = build(HalfPlan, **case)
     seen = [(state.distance, state.displacement) for state in whole]
     monkeypatch.setattr(beginning, "fits", lambda *_: False)

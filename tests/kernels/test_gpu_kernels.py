@@ -288,9 +288,7 @@ def test_products_agree_with_dense_ones(problem):
 def test_tables_of_saved_maps_are_those_of_plain_pytorch_in_any_order_and_stratum(K, dtype):
     S, H = 3, 5
     positions = torch.stack([sample(H, K, 1 + i) for i in range(S)]).sort(dim=2).values
-    positions = (positions + torch.arange(K, device=DEVICE) / 4).to(
-        dtype
-    )  # apart: steep lines magnify rounding
+    positions = (positions + torch.arange(K, device=DEVICE) / 4).to(dtype)  # steep lines magnify rounding
     if K > 2:
         positions[:, 0, 3:5] = positions[:, 0, 3:4]  # a jump
         positions[:, 1] = positions[:, 1, :1]  # a single position

@@ -35,6 +35,7 @@ from cswf_core.flow.cuda.layout import (
     work,
 )
 from cswf_core.flow.data import Block
+from cswf_core.flow.host_particles import HostParticles
 from cswf_core.flow.memory import SHARE
 from cswf_core.flow.plan import Move, Plan, StageSetup
 from cswf_core.flow.transport import CDFTransport, Fits, StepTables, Transport
@@ -50,6 +51,10 @@ WORTHWHILE = 6
 
 MEASURED = 1024
 """Particles whose moves are measured, for the log."""
+
+
+KEPT_SHARE = 3
+"""Streamed particles in half precision may take one part in so many of the memory."""
 
 
 class HalfPlan(Plan):
@@ -72,6 +77,8 @@ class HalfPlan(Plan):
         self._data_key = -1
         self._groups_of: dict[Conditions, tuple[Tensor, Conditions] | None] = {}
         """The groups of all samples, by the conditions of these."""
+        self._kept: list[HalfCloud] = []
+        """The blocks of streamed particles, as they are after the last step, where they stay on the device."""
         self._stale = False
         """Whether the particles have moved since they were last brought into half precision."""
         self._sets: dict[int, list[Slab]] = {}
@@ -315,14 +322,19 @@ class HalfPlan(Plan):
         """Move particles that come in blocks; return the mean length of the move, SW₂² and tables."""
         self._draw(self.draw_number(step), clock, check=step == 0)
         slabs, particles = self._slabs, self.setup.particles
+        assert isinstance(particles, HostParticles)
         stops = list(itertools.accumulate(slab.directions.shape[0] for slab in slabs))
         cuts = [slice(first, stop) for first, stop in itertools.pairwise([0, *stops])]
 
         def clouds(again: bool) -> Iterator[CDFTransport]:
             del again
-            for block in particles.blocks():
+            there = len(self._kept) > 0
+            for number, block in enumerate(particles.outlines() if there else particles.blocks()):
                 with self.on(block):
-                    self._halve()
+                    if there:
+                        self._mine, self._stale = self._kept[number], False
+                    else:
+                        self._halve()
                     yield self.by_cdf(step, clock, check=False)
 
         def rows(by_cdf: CDFTransport) -> Iterator[tuple[slice, list[Rows]]]:
@@ -337,14 +349,30 @@ class HalfPlan(Plan):
         for slab, cut in zip(slabs, cuts, strict=True):
             slab.F_p = F_p(cut)
         total: list[Tensor] = []
-        for block in particles.blocks(write=True):
+        kept: list[HalfCloud] = []
+        for number, block in enumerate(particles.blocks(write=True)):
             with self.on(block):
-                self._halve()
+                if self._kept:
+                    self._mine, self._stale = self._kept[number], False
+                else:
+                    self._halve()
                 length, squares, *tables = self._moved(slabs, self.transport(step, clock))
             length = length * (len(block) / len(particles))
             sums = [length, squares] if not total else [total[0] + length, total[1] + squares]
             total = [*sums, *tables]
+            if self._keeps:
+                assert self._mine is not None
+                kept.append(self._mine)
+        self._kept = kept
         return tuple(total)
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether streamed particles stay on the device in half precision: if its memory is enough for that."""
+        setup = self.setup
+        size = 2 * padded(setup.sampler.coordinates.space.dimension) * padded(setup.particles.share.total)
+        shaken = setup.sampler.stage.entropy > 0
+        return not shaken and size // setup.ranks.size <= setup.budget.memory // KEPT_SHARE
 
     def _target(self, slab: Slab, key: int, by_cdf: CDFTransport) -> Fits:
         """Return F_q along a slab of the draw `key`: from counts where there are counts, else fitted now."""
