@@ -19,6 +19,7 @@ RECIPES = {name: source.path.read_text(encoding="utf-8") for name, source in bui
 RECIPES["npz"] = (
     "data: {use: npz, path: ../some/points.npz}\nschedule: {use: constant, steps: 2, directions: 3}\n"
 )
+PARSED = {name: yaml.safe_load(text) for name, text in RECIPES.items()}
 
 junk = st.recursive(
     st.one_of(
@@ -50,7 +51,7 @@ def paths(value: object, here: tuple = ()) -> list[tuple]:
 @st.composite
 def mutated(draw: st.DrawFn) -> str:
     """A built-in recipe with a few values replaced, removed, added or moved."""
-    recipe = copy.deepcopy(yaml.safe_load(RECIPES[draw(st.sampled_from(sorted(RECIPES)))]))
+    recipe = copy.deepcopy(PARSED[draw(st.sampled_from(sorted(PARSED)))])
     for _ in range(draw(st.integers(1, 3))):
         path = draw(st.sampled_from(paths(recipe)[1:] or [()]))
         if not path:
