@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from cswf_plugins.datasets.fashion_mnist import FashionMnist
 from cswf_plugins.datasets.mnist import Mnist
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
+from tests.apart import Apart, prepared
 
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=300)
@@ -80,6 +81,13 @@ class CommandLine:
 @pytest.fixture
 def cswf(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     return CommandLine(capsys, monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def apart() -> Iterator[Apart]:
+    """Calls `cswf` in a process of its own, one after the other or several at once."""
+    with prepared() as commands:
+        yield commands
 
 
 @pytest.fixture(scope="session")

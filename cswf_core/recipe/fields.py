@@ -74,8 +74,18 @@ class Option:
         return described if self.required else {**described, "default": plain(self.default)}
 
 
-def options(cls: type[Any]) -> dict[str, Option]:
+_OPTIONS: dict[type[Any], dict[str, Option]] = {}
+"""The parameters of the classes that were asked about: most of a recipe's reading was finding them again."""
+
+
+def options(cls: type[Any]) -> collections.abc.Mapping[str, Option]:
     """Return the parameters of an attrs class by name."""
+    if cls not in _OPTIONS:
+        _OPTIONS[cls] = _found_options(cls)
+    return _OPTIONS[cls]
+
+
+def _found_options(cls: type[Any]) -> dict[str, Option]:
     try:
         hints = typing.get_type_hints(cls)
     except Exception as error:

@@ -9,7 +9,6 @@ import pty
 import pytest
 
 from cswf_core.bench.measure import Ceilings
-from tests.processes import CSWF, completed
 
 SIZES = ("--particles", "30", "--data", "40", "--directions", "20", "--shape", "1x8x8", "--patch", "3")
 EXACT = ("--cdf", "sorted", "--precision", "float32")
@@ -35,10 +34,10 @@ def test_it_prints_a_table_of_parts_and_the_speedup_and_nothing_of_its_work(cswf
     assert "on a CPU" not in done.out
 
 
-def test_a_terminal_shows_what_is_being_timed():
+def test_a_terminal_shows_what_is_being_timed(apart):
     master, terminal = pty.openpty()
     try:
-        done = completed(*CSWF, *SMALL, env={**os.environ, "TERM": "xterm"}, stderr=terminal)
+        done = apart.completed(*SMALL, environment={"TERM": "xterm"}, stderr=terminal)
         shown = os.read(master, 1 << 16).decode()
     finally:
         os.close(master)

@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from cswf_plugins.datasets.digits import Digits
+from tests.apart import prepared
 from tests.conftest import Outcome, read_json
-from tests.processes import CSWF, PYTHON, completed, launched, wait_until
+from tests.processes import CSWF, PYTHON, completed, wait_until
 
 OUTPUTS = "outputs={snapshots: [0, 3], frames: 0}"
 SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", OUTPUTS)
@@ -158,9 +159,11 @@ def test_one_file_plugins_can_be_used(cswf, tmp_path):
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_ctrl_c_and_sigterm_end_with_their_status_and_the_record_says_interrupted(tmp_path, number, status):
+def test_ctrl_c_and_sigterm_end_with_their_status_and_the_record_says_interrupted(
+    apart, tmp_path, number, status
+):
     run = ("run", "digits", "schedule.steps=100000", "--out", tmp_path / "a", "--device", "cpu")
-    with launched(*CSWF, *run) as child:
+    with apart(*run) as child:
         wait_until((tmp_path / "a/metrics.jsonl").exists)
         child.send_signal(number)
         _, err = child.communicate()
@@ -183,8 +186,8 @@ def test_a_folder_of_one_s_own_stays_when_a_run_cannot_start(cswf, tmp_path, mon
     assert not (tmp_path / "runs/digits").exists()
 
 
-def test_a_run_goes_on_when_nobody_reads_its_progress(tmp_path):
-    with launched(*CSWF, "run", "digits", *SMALL, "--out", tmp_path / "a", "--device", "cpu") as child:
+def test_a_run_goes_on_when_nobody_reads_its_progress(apart, tmp_path):
+    with apart("run", "digits", *SMALL, "--out", tmp_path / "a", "--device", "cpu") as child:
         child.stdout.close()
         assert child.wait() == 0
         assert child.stderr.read() == ""
@@ -207,8 +210,8 @@ def test_output_that_cannot_show_greek_still_comes(tmp_path):
     assert "sliced-wasserstein" in done.stdout
 
 
-def test_a_closed_pipe_is_no_traceback():
-    with launched(*CSWF, "schema") as child:
+def test_a_closed_pipe_is_no_traceback(apart):
+    with apart("schema") as child:
         child.stdout.close()
         assert "Traceback" not in child.stderr.read()
         child.wait()
@@ -217,11 +220,11 @@ def test_a_closed_pipe_is_no_traceback():
 def test_hashes_do_not_depend_on_what_else_runs(tmp_path):
     """Two runs at once on two cores, and one alone: the same bits."""
     small = ("particles.count=300", "schedule.steps=6", "evaluate.metrics=[]", "outputs.frames=0")
-    run = (*CSWF, "run", "digits", *small, "--device", "cpu", "--out")
-    threads = {"env": {**os.environ, "OMP_NUM_THREADS": "2"}}
-    with launched(*run, tmp_path / "0", **threads) as one, launched(*run, tmp_path / "1", **threads) as other:
-        assert (one.wait(), other.wait()) == (0, 0)
-    assert completed(*run, tmp_path / "2", **threads).returncode == 0
+    run = ("run", "digits", *small, "--device", "cpu", "--out")
+    with prepared({"OMP_NUM_THREADS": "2"}) as commands:
+        with commands(*run, tmp_path / "0") as one, commands(*run, tmp_path / "1") as other:
+            assert (one.wait(), other.wait()) == (0, 0)
+        assert commands.completed(*run, tmp_path / "2").returncode == 0
     hashes = {read_json(tmp_path / str(i) / "run.json")["samples_sha256"] for i in range(3)}
     assert len(hashes) == 1
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from cswf_core.packed import Manifest
 from tests.conftest import Outcome, read_json
-from tests.processes import CSWF, PYTHON, completed, launched, wait_until
+from tests.processes import PYTHON, completed, wait_until
 from tests.project.sources import blocks
 
 SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", "outputs.frames=0")
@@ -99,10 +99,10 @@ def test_damage_is_found_by_check_file_by_file(cswf, tmp_path):
     assert second.startswith("p/images-00001.npy is not what was written: its checksum differs; copy")
 
 
-def test_a_pack_that_is_ended_leaves_no_manifest_and_can_be_called_again(cswf, tmp_path):
+def test_a_pack_that_is_ended_leaves_no_manifest_and_can_be_called_again(cswf, apart, tmp_path):
     source = "{use: synthetic, shape: [1, 8, 8], count: 20000, dequantise: step}"
     pack = ("data", "pack", source, tmp_path / "p", "--shard-size", "1")
-    with launched(*CSWF, *pack) as child:
+    with apart(*pack) as child:
         wait_until(lambda: (tmp_path / "p" / "images-00003.npy").exists(), seconds=60)
         os.kill(child.pid, signal.SIGINT)
         assert child.wait() == 130

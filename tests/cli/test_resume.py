@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
-import resource
 import shutil
-import subprocess
+import signal
 import time
 from pathlib import Path
 
@@ -18,52 +18,24 @@ from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from tests.cli.conftest import Stop, facts
 from tests.conftest import Outcome
-from tests.processes import CSWF, PYTHON, completed, launched
 
 TINY = ("particles.count=40", "schedule.directions=32", "schedule.step_size=8", "data.classes=[0, 1]")
 SMALL = ("schedule.steps=60", "outputs.checkpoint_every=10", "evaluate.metrics=[]", *TINY)
 
-FORKING = """
-import os, signal, sys, time
-import cswf_core.cli.run, sklearn.datasets  # what takes long is imported once
-from cswf_core import cli
-
-print("ready", flush=True)
-for line in sys.stdin:
-    delay, *arguments = line.rstrip("\\n").split("\\t")
-    child = os.fork()
-    if child == 0:
-        sys.argv = ["cswf", *arguments]
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        cli.main()
-    deadline = time.monotonic() + float(delay)
-    status = None
-    while status is None:
-        done, code = os.waitpid(child, os.WNOHANG)
-        if done:
-            status = "killed" if os.WIFSIGNALED(code) else os.waitstatus_to_exitcode(code)
-        elif time.monotonic() >= deadline:
-            os.kill(child, signal.SIGKILL)
-            deadline = float("inf")
-        else:
-            time.sleep(0.002)
-    print(status, flush=True)
-"""
-"""Runs commands in children of a process that has imported everything, and kills each after some seconds."""
-
 
 @pytest.fixture
-def killer():
+def killer(apart):
     """Call `cswf`, kill it with SIGKILL after some seconds, and return `killed` or its status."""
-    with launched(PYTHON, "-c", FORKING, timeout=300, stdin=subprocess.PIPE, stderr=None) as process:
 
-        def call(*arguments: str | Path, after: float = 300.0) -> str:
-            process.stdin.write("\t".join([str(after), *map(str, arguments)]) + "\n")
-            process.stdin.flush()
-            return process.stdout.readline().strip()
+    def call(*arguments: str | Path, after: float = 300.0) -> str:
+        with (
+            open(os.devnull, "w") as nowhere,
+            apart(*arguments, timeout=after, stdout=nowhere.fileno()) as child,
+        ):
+            status = child.wait()
+        return "killed" if status == -signal.SIGKILL else str(status)
 
-        assert process.stdout.readline() == "ready\n"
-        yield call
+    return call
 
 
 def files(folder: Path) -> set[str]:
@@ -250,14 +222,10 @@ def test_a_folder_in_use_is_left_alone(cswf, halted):
     assert "is in use: another process is running there" in outcome.err
 
 
-def test_a_disk_that_is_full_ends_in_a_sentence_and_the_run_goes_on_later(cswf, tmp_path, expected):
+def test_a_disk_that_is_full_ends_in_a_sentence_and_the_run_goes_on_later(cswf, apart, tmp_path, expected):
     """No file may have more than 10,000 bytes: the checkpoints, which have frames in them, do not fit."""
-
-    def small_files() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
-
-    command = (*CSWF, "run", "digits", *SMALL, "--out", tmp_path / "run", "--device", "cpu")
-    ended = completed(*command, preexec_fn=small_files)
+    command = ("run", "digits", *SMALL, "--out", tmp_path / "run", "--device", "cpu")
+    ended = apart.completed(*command, largest_file=10_000)
     assert ended.returncode == 2
     assert "Traceback" not in ended.stderr
     assert "no checkpoint at step 60: " in ended.stderr

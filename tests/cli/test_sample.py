@@ -85,12 +85,14 @@ def test_samples_by_class_are_not_compared_since_particles_may_have_other_classe
 
 
 @pytest.mark.parametrize(
-    ("count", "cdf", "wider"), [(100, "sorted", True), (30, "histogram", False), (1, "sorted", None)]
+    ("count", "cdf", "directions", "wider"),
+    [(100, "sorted", 128, True), (30, "histogram", 256, False), (1, "sorted", 128, None)],
 )
 def test_particles_that_spread_unlike_those_they_are_carried_beside_are_told(
-    count, cdf, wider, tmp_path, caplog
+    count, cdf, directions, wider, tmp_path, caplog
 ):
     changes = [f"particles.count={count}", f"cdf={cdf}", f"schedule.steps={100 if wider else 60}"]
+    changes += [f"schedule.directions={directions}"]
     small = ["condition=none", "particles.offline=200", "particles.precision=float32", *SMALL[3:], *changes]
     facts = launch(load_recipe("digits", small), RunFolder(tmp_path / "run"), device="cpu")
     said = drift(caplog)

@@ -17,7 +17,7 @@ from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from cswf_core.session.sweep import Sweep, plan, split
 from tests.conftest import read_json
-from tests.processes import CSWF, launched, wait_until
+from tests.processes import wait_until
 
 OUTPUTS = "outputs={snapshots: [0, 2], frames: 0}"
 TINY = ("schedule.steps=2", "schedule.directions=16", "particles.count=20", OUTPUTS)
@@ -234,10 +234,10 @@ def test_a_sweep_does_not_overwrite_the_recipe_it_reads(cswf, out):
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_a_sweep_that_is_ended_from_outside_can_go_on(cswf, tmp_path, number, status):
+def test_a_sweep_that_is_ended_from_outside_can_go_on(cswf, apart, tmp_path, number, status):
     small = ("schedule.step_size=1", "particles.count=20", "schedule.directions=16", "outputs.log_every=1")
     arguments = ("sweep", "digits", *small, "schedule.steps=1,400", "--out", tmp_path, "--device", "cpu")
-    with launched(*CSWF, *arguments) as child:
+    with apart(*arguments) as child:
         wait_until((tmp_path / "steps=400/metrics.jsonl").exists)
         child.send_signal(number)
         _, err = child.communicate()

@@ -129,18 +129,18 @@ def test_recipes_are_what_the_docs_say_of_them(name, steps, particles, flips, re
 def test_a_fid_recipe_runs_and_leaves_scores_figures_and_a_report(network, cswf, tmp_path):
     """All of `fid-mnist`, with so few images that a CPU can see them."""
     skip_without("mnist")
-    small = ("data.count=8", "particles.count=6", "schedule.scale=0.001", "schedule.directions=20")
-    fewer = ("evaluate.against=[train]", "evaluate.metrics.4.samples=4", "evaluate.metrics.3.k=2")
+    small = ("data.count=5", "particles.count=4", "schedule.scale=0.001", "schedule.directions=20")
+    fewer = ("evaluate.against=[train]", "evaluate.metrics.4.samples=2", "evaluate.metrics.3.k=2")
     printed = cswf.output("run", "fid-mnist", *small, *fewer, "--out", tmp_path / "run", "--device", "cpu")
     document = read_json(tmp_path / "run/metrics.json")
     found = {score["name"]: score for score in document["scores"]}
     assert {"fid", "kid", "precision", "recall", "density", "coverage"} <= set(found)
     assert {"copied_l2", "copied_features", "sliced_wasserstein"} <= set(found)
     assert found["fid"]["value"] > 1
-    expected = {"data": "mnist", "split": "train", "count": 8}
+    expected = {"data": "mnist", "split": "train", "count": 5}
     assert found["fid"]["against"] == {**found["fid"]["against"], **expected}
     assert "legacy_tensorflow" in found["fid"]["protocol"]
-    assert any("of 6 samples, and published numbers are of 50,000" in note for note in document["notes"])
+    assert any("of 4 samples, and published numbers are of 50,000" in note for note in document["notes"])
     assert document["weights"]["sha256"] == network.kind.sha256
     assert read_json(tmp_path / "run/run.json")["metrics"]["fid"] == found["fid"]["value"]
     left = {path.name for path in (tmp_path / "run").iterdir()}

@@ -56,11 +56,11 @@ def cloud(n: int, seed: int, shift: float = 0.0) -> torch.Tensor:
 
 
 def test_copies_have_fid_0_and_are_flagged_and_held_out_images_are_not(network, photographs):
-    """On 10 real photographs, through the whole of the network."""
-    training = photographs.take(torch.arange(10))
-    held_out = photographs.held_out.take(torch.arange(10))
+    """On 5 real photographs, and 15 held-out ones, through the whole of the network."""
+    training = photographs.take(torch.arange(5))
+    held_out = photographs.held_out.take(torch.arange(15))
     bench = Workbench()
-    for generated, copied in ((training.take(torch.arange(10)), True), (held_out, False)):
+    for generated, copied in ((training.take(torch.arange(5)), True), (held_out, False)):
         comparison = compare(generated, training, training=training, held_out=held_out, bench=bench)
         found = NearestNeighbours().compute(comparison)
         if copied:  # a FID takes seconds

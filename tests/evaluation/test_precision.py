@@ -64,7 +64,7 @@ def test_the_command_s_option_reaches_the_network(network, cswf, tmp_path, monke
     monkeypatch.setattr(store, "Network", Heard)
     for name in ("generated", "real"):
         (tmp_path / name).mkdir()
-        for i, image in enumerate(pictures(3)):
+        for i, image in enumerate(pictures(2)):
             Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / name / f"{i}.png")
     arguments = ("--against", tmp_path / "real", "--metric", "kid", "--device", "cpu", "--precision", "fast")
     assert "TF32" not in cswf.output("eval", tmp_path / "generated", *arguments)
@@ -72,7 +72,7 @@ def test_the_command_s_option_reaches_the_network(network, cswf, tmp_path, monke
 
 
 def test_fast_is_float32_on_a_cpu_bit_for_bit_and_in_the_cache(network):
-    images = pictures(3)
+    images = pictures(1)
     exact, fast = (Network(network, CPU, precision) for precision in ("float32", "fast"))
     assert torch.equal(exact.features(images, MODE, "", quiet), fast.features(images, MODE, "", quiet))
     some = dataset(images)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+from functools import lru_cache
 
 import pytest
 import torch
@@ -23,5 +25,25 @@ def _patch_with_indices(tensor, scope):
 
 
 interpreter._patch_lang_tensor = _patch_with_indices
+
+
+@lru_cache
+def _builtins(package) -> list[str]:
+    """The names of Triton's own functions in a module or class."""
+    return [name for name, member in inspect.getmembers(package) if interpreter.tl.core.is_builtin(member)]
+
+
+def _patch_builtins(package, builder, scope):
+    """Triton looks at every name there is, before every call: here once for all."""
+    for name in _builtins(package):
+        member = getattr(package, name)
+        if interpreter.tl.core.is_builtin(member):  # else it is patched already
+            interpreter._patch_attr(package, name, member, builder, scope)
+
+
+interpreter._patch_builtin = _patch_builtins
+# Whether whole numbers overflow is worked out after every sum and product, and told only where `debug` is set.
+assert not interpreter.interpreter_builder.options.debug
+interpreter.interpreter_builder.options = interpreter.InterpreterOptions(sanitize_overflow=False)
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -217,7 +217,8 @@ def test_filters_are_packed_as_their_dense_matrix_is(side, dilation):
         assert torch.equal(one.lengths, other.lengths)
         columns = 192 if one is dense.across else H
         torch.testing.assert_close(unpacked(one, columns), unpacked(other, columns), atol=0, rtol=2e-3)
-    lengths = unpacked(arranged(boxes.Source.of_filters(projection.filters, *place, None), where).across, 192)
+    unscaled = boxes.Source.of_filters(projection.filters, *place, None)
+    lengths = unpacked(boxes.packed(unscaled, patches.order, where).across, 192)
     torch.testing.assert_close(lengths[:H].float().norm(dim=1), torch.ones(H), atol=2e-3, rtol=0)
 
 

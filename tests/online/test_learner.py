@@ -42,8 +42,8 @@ def learner(data=None, **parts):
 
 
 def digits_flow(data: Dataset, condition: object, steps: int = 150) -> Flow:
-    """Digits as in the recipe `digits`, with counts along 64 sets of directions."""
-    parts = Parts(condition, Uniform(), Histogram(bins=128), Constant(steps=steps, directions=256))
+    """Digits as in the recipe `digits`, with counts along 64 sets of half as many directions."""
+    parts = Parts(condition, Uniform(), Histogram(bins=128), Constant(steps=steps, directions=128))
     return Flow(data, parts, Settings(count=len(data) // 2, half=True), online=Online(64))
 
 

@@ -183,7 +183,7 @@ def test_sliced_wasserstein_is_the_known_distance_between_shifted_clouds():
 
 
 def conditional_means(recipe: str, *overrides: str) -> torch.Tensor:
-    sizes = ["data.count=800", "particles.count=800"]
+    sizes = ["data.count=800", "particles.count=800", "schedule.steps=100"]
     samples = Flow.from_recipe(recipe, [*sizes, *overrides], device="cpu").run()
     labels = samples.conditions.labels
     return torch.stack([samples.x[0, labels == c].mean() for c in (0, 1)])

@@ -153,14 +153,15 @@ def test_the_window_has_the_variance_of_real_random_stacks(layers, dilation):
     generator = torch.Generator().manual_seed(layers)
     responses = []
     for _ in range(stacks):
-        pixels = torch.zeros(1, 1, side, side, requires_grad=True)
+        pixels = torch.zeros(20, 1, side, side, requires_grad=True)
         x = pixels
         for layer in range(layers):
             weights = torch.randn(20, 1 if layer == 0 else 20, 3, 3, generator=generator)
             x = torch.nn.functional.conv2d(x, weights / weights[0].numel() ** 0.5, dilation=dilation)
-        # All 20 units of the last layer look at the same pixels; each is a draw of its own.
-        responses += [torch.autograd.grad(unit, pixels, retain_graph=True)[0][0, 0] for unit in x.flatten()]
-    filters = torch.stack(responses)
+        # All 20 units of the last layer look at the same pixels; each is a draw of its own, and has its image.
+        (gradient,) = torch.autograd.grad(x.flatten(1).diagonal().sum(), pixels)
+        responses.append(gradient[:, 0])
+    filters = torch.cat(responses)
     measured = filters.square().mean(dim=0).numpy()[::dilation, ::dilation]
     line = window(layers, 0.5) ** 2
     expected = np.outer(line, line)

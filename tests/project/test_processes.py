@@ -32,6 +32,20 @@ def test_a_process_and_its_children_end_when_a_test_fails():
         wait_until(lambda pid=pid: gone(pid), seconds=10)
 
 
+def test_a_command_apart_ends_when_a_test_fails(apart, tmp_path):
+    started = []
+
+    def fails() -> None:
+        with apart("run", "digits", "--out", tmp_path / "run", "--device", "cpu") as child:
+            started.append(child)
+            raise AssertionError
+
+    with pytest.raises(AssertionError):
+        fails()
+    assert started[0].returncode == -signal.SIGKILL
+    assert gone(started[0].pid)
+
+
 def test_a_process_ends_after_its_time():
     assert completed("sleep", "60", timeout=0.2).returncode == -signal.SIGKILL
 

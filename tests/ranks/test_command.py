@@ -15,7 +15,7 @@ from cswf_core.recipe import load_recipe
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from tests.conftest import read_json
-from tests.processes import CSWF, PYTHON, completed, launched, wait_until
+from tests.processes import CSWF, PYTHON, launched, wait_until
 
 SMALL = (
     "digits",
@@ -66,10 +66,10 @@ def alone(tmp_path: Path) -> str:
     return str(facts["samples_sha256"])
 
 
-def test_a_lost_rank_ends_all_with_one_sentence_and_one_process_goes_on_to_the_same_bits(tmp_path, cswf):
+def test_a_lost_rank_ends_all_with_one_sentence_and_one_process_goes_on_to_the_same_bits(tmp_path, cswf, apart):
     out = tmp_path / "run"
-    command = (*CSWF, "run", *SMALL, "--devices", "2", "--device", "cpu", "--out", out)
-    with ended_afterwards(out), launched(*command) as started:
+    command = ("run", *SMALL, "--devices", "2", "--device", "cpu", "--out", out)
+    with ended_afterwards(out), apart(*command) as started:
         wait_until(lambda: checkpointed(out) and len(ranks_of(out)) == 2)
         os.kill(ranks_of(out)[1], signal.SIGKILL)
         began = time.monotonic()
@@ -118,9 +118,9 @@ def test_ctrl_c_saves_the_run_of_all_ranks(tmp_path, cswf):
     assert "goes on from step" in err
 
 
-def test_mistakes_are_told_once_and_before_ranks_start(cswf, tmp_path):
+def test_mistakes_are_told_once_and_before_ranks_start(cswf, apart, tmp_path):
     assert "takes a number, or all, got 'two'" in cswf.refusal("run", *SMALL, "--devices", "two")
-    wrong = completed(*CSWF, "run", "digits", "particles.count=0", "--devices", "2", "--device", "cpu")
+    wrong = apart.completed("run", "digits", "particles.count=0", "--devices", "2", "--device", "cpu")
     assert wrong.returncode == 2
     assert wrong.stderr.count("particles.count") == 1
     (tmp_path / "note.txt").touch()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,13 @@ RECIPES = {name: source.path.read_text(encoding="utf-8") for name, source in bui
 RECIPES["npz"] = (
     "data: {use: npz, path: ../some/points.npz}\nschedule: {use: constant, steps: 2, directions: 3}\n"
 )
+
+
+@cache
+def parsed(name: str) -> dict:
+    """A built-in recipe's values, read once."""
+    return yaml.safe_load(RECIPES[name])
+
 
 junk = st.recursive(
     st.one_of(
@@ -50,7 +58,7 @@ def paths(value: object, here: tuple = ()) -> list[tuple]:
 @st.composite
 def mutated(draw: st.DrawFn) -> str:
     """A built-in recipe with a few values replaced, removed, added or moved."""
-    recipe = copy.deepcopy(yaml.safe_load(RECIPES[draw(st.sampled_from(sorted(RECIPES)))]))
+    recipe = copy.deepcopy(parsed(draw(st.sampled_from(sorted(RECIPES)))))
     for _ in range(draw(st.integers(1, 3))):
         path = draw(st.sampled_from(paths(recipe)[1:] or [()]))
         if not path:
