@@ -141,9 +141,12 @@ class FlowData:
         return self.share if count is None else self._ranks.share(count, self.like.device)
 
     def most_at_once(self, part: Part | None) -> int:
-        """Return how many data all ranks together project at once, at most."""
+        """Return how many data are projected at once: over all ranks or, if they come in blocks, on each.
+
+        It does not depend on the number of ranks, so that slabs do not.
+        """
         counted = len(self.all) if part is None else part.of(len(self.all))
-        return counted if self.resident else min(counted, self.width * self._ranks.size)
+        return counted if self.resident else min(counted, self.width)
 
     def cuts(self, count: int | None = None) -> list[slice]:
         """Return the blocks of a rank's share of the data that F_q is fitted to, by their places there.

@@ -463,9 +463,8 @@ class Flow:
     def _make_budget(self) -> Budget:
         """Return how many directions are worked on at a time."""
         data = 0 if self.learns else self._flow_data.most_at_once(self.parts.cdf.data)
-        particles, size = self.particles, self._flow_data.like.element_size()
-        M = particles.at_once * self.ranks.size if particles.streamed else particles.share.total
-        return Budget(self.device, M + data, size, self.memory)
+        size = self._flow_data.like.element_size()
+        return Budget(self.device, self.particles.at_once + data, size, self.memory)
 
     @property
     def streams(self) -> bool:

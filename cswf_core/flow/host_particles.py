@@ -54,8 +54,8 @@ class HostParticles(Particles):
 
     @property
     def at_once(self) -> int:
-        """How many are on the device at once."""
-        return min(self.width, len(self))
+        """How many are projected at once, on each rank."""
+        return min(self.width, self.share.total)
 
     @property
     def x(self) -> Tensor:

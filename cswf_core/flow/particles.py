@@ -50,8 +50,8 @@ class Particles:
 
     @property
     def at_once(self) -> int:
-        """How many are on the device at once."""
-        return len(self)
+        """How many are projected at once, over all ranks: M."""
+        return self.share.total
 
     def blocks(self, *, write: bool = False, whole: bool = False) -> Iterator[Particles]:
         """Yield all particles in blocks on the device, here as they are.

@@ -93,15 +93,16 @@ class HalfPlan(Plan):
         self._begun = False
         """Whether particles have moved, so that a step that fails cannot be tried again."""
         device, M = setup.like.device, setup.particles.share.total
-        at_once = setup.particles.at_once * setup.ranks.size if setup.particles.streamed else M
-        N = setup.data.most_at_once(setup.cdf.data)
-        refuse_idle_ranks(setup.ranks, (M, N if setup.counts is None else M), device)
+        counted = self.part_size or len(setup.data.all)
+        refuse_idle_ranks(setup.ranks, (M, counted if setup.counts is None else M), device)
         self._sums: Tensor | None = None
         """Σ_h δ_h θ_h of all slabs but the last: d'×M'."""
         self._factor = torch.empty(1, device=device)
         """η/H, on the device, where a recorded step reads it."""
-        refuse_too_many(max(setup.particles.at_once, N), setup.settings)
-        row = 2 * (padded(at_once) + padded(N))
+        mine = setup.particles.at_once if setup.particles.streamed else len(setup.particles)
+        refuse_too_many(max(mine, setup.data.x.shape[1]), setup.settings)
+        N = setup.data.most_at_once(setup.cdf.data)
+        row = 2 * (padded(setup.particles.at_once) + padded(N))
         most = setup.budget.memory // SHARE // row if setup.cdf.displaces else setup.budget.rows
         self._most = min(max(TILE, most // TILE * TILE), padded(setup.sampler.stage.directions))
         """Directions of a slab."""
