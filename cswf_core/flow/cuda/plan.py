@@ -77,7 +77,7 @@ class HalfPlan(Plan):
         self._data_key = -1
         self._groups_of: dict[Conditions, tuple[Tensor, Conditions] | None] = {}
         """The groups of all samples, by the conditions of these."""
-        self._kept: list[HalfCloud] = []
+        self._resident: list[HalfCloud] = []
         """The blocks of streamed particles, as they are after the last step, where they stay on the device."""
         self._stale = False
         """Whether the particles have moved since they were last brought into half precision."""
@@ -329,11 +329,11 @@ class HalfPlan(Plan):
 
         def clouds(again: bool) -> Iterator[CDFTransport]:
             del again
-            there = len(self._kept) > 0
+            there = len(self._resident) > 0
             for number, block in enumerate(particles.outlines() if there else particles.blocks()):
                 with self.on(block):
                     if there:
-                        self._mine, self._stale = self._kept[number], False
+                        self._mine, self._stale = self._resident[number], False
                     else:
                         self._halve()
                     yield self.by_cdf(step, clock, check=False)
@@ -350,11 +350,11 @@ class HalfPlan(Plan):
         for slab, cut in zip(slabs, cuts, strict=True):
             slab.F_p = F_p(cut)
         total: list[Tensor] = []
-        kept: list[HalfCloud] = []
+        resident: list[HalfCloud] = []
         for number, block in enumerate(particles.blocks(write=True)):
             with self.on(block):
-                if self._kept:
-                    self._mine, self._stale = self._kept[number], False
+                if self._resident:
+                    self._mine, self._stale = self._resident[number], False
                 else:
                     self._halve()
                 length, squares, *tables = self._moved(slabs, self.transport(step, clock))
@@ -363,8 +363,8 @@ class HalfPlan(Plan):
             total = [*sums, *tables]
             if self._keeps:
                 assert self._mine is not None
-                kept.append(self._mine)
-        self._kept = kept
+                resident.append(self._mine)
+        self._resident = resident
         return tuple(total)
 
     @property
