@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import attrs
@@ -18,6 +19,8 @@ from cswf_core.flow.stage_coordinates import StageCoordinates
 from cswf_core.flow.start import Gaussian, Regression
 from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, Masked, Observation
 from cswf_core.ranks import Ranks, Share
+
+log = logging.getLogger("cswf")
 
 Begin = Callable[[Share], Tensor]
 """Which of all particles → where these begin: d×n."""
@@ -75,6 +78,13 @@ def first_particles(
     observation = None if of_all is None else _own_part(of_all, share)
     like = torch.empty(data.space.dimension, 0, dtype=settings.dtype, device=device)
     particles = particles_of(source.x, own, settings, share, like, memory)
+    if particles.streamed:
+        log.warning(
+            "%s particles take %.3g GB, too much for a memory of %.3g GB: they are streamed from the host's",
+            f"{len(share):,}",
+            len(like) * len(share) * like.element_size() / 1e9,
+            (memory or 0) / 1e9,
+        )
     if particles.streamed and parts.cdf.bins is None:
         raise RunError(
             f"{parts.cdf.owner} needs all projected particles of a direction at once, and {len(share):,} do "

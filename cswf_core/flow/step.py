@@ -8,6 +8,7 @@ plan of a stage (`plan`) draws θ, calls it, and moves the particles.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import attrs
 import torch
@@ -20,6 +21,8 @@ from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.target import FitsOfRows, Target
 from cswf_core.flow.transport import Begun, Transport
 from cswf_core.interfaces import Rows
+
+Item = TypeVar("Item")
 
 
 @attrs.define(eq=False)
@@ -123,9 +126,9 @@ def displacements(
     return total
 
 
-def one_ahead(items: Iterator[Projected]) -> Iterator[Projected]:
+def one_ahead(items: Iterator[Item]) -> Iterator[Item]:
     """Yield items, each when the one behind it has been made."""
-    last: Projected | None = None
+    last: Item | None = None
     for item in items:
         if last is not None:
             yield last

@@ -121,18 +121,15 @@ class CDFTransport:
 
     def fit(self, rows: Rows, begun: Begun | None = None) -> Fits:
         """Return F_p, of the particles' rows; `begun` is what `begin` has returned for them."""
-        begun = self._begin(rows, 0) if begun is None else begun
-        with self.communicating():
-            return begun()
+        return self.awaited(self._begin(rows, 0) if begun is None else begun)
 
     def begin_data(self, rows: Rows) -> Begun:
         """Begin to fit F_q, to the data's rows; for one rank alone, that is all of the work."""
         with self.clock.part("count", _reading(rows)):
             return self._begin(rows, 1)
 
-    def fit_data(self, rows: Rows) -> Fits:
-        """Return F_q, of the data's rows."""
-        begun = self.begin_data(rows)
+    def awaited(self, begun: Begun) -> Fits:
+        """Return distributions that have been begun, once the other ranks' counts are there."""
         with self.communicating():
             return begun()
 

@@ -13,7 +13,7 @@ from cswf_core.errors import RunError
 from cswf_core.flow.directions import Directions
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.settings import Settings
-from cswf_core.flow.transport import Fits, Place
+from cswf_core.flow.transport import Begun, Fits, Place
 from cswf_core.interfaces import Conditions, PatchProjection, Rows, Space
 from cswf_core.kernels.blocks import TILE, padded
 from cswf_core.kernels.boxes import Boxes, Strips, side_of
@@ -65,6 +65,8 @@ class Slab:
     """Width of the data's noise along each direction: H."""
     F_q: Fits | None = None
     """The data's distributions along the directions, once they are there."""
+    begun: Begun | None = None
+    """The same, while counts are on their way between ranks."""
     F_p: Fits | None = None
     """Those of the particles, where these come in blocks; None: of those that are displaced."""
 

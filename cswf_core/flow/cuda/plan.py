@@ -38,7 +38,8 @@ from cswf_core.flow.data import Block
 from cswf_core.flow.host_particles import HostParticles
 from cswf_core.flow.memory import SHARE
 from cswf_core.flow.plan import Move, Plan, StageSetup
-from cswf_core.flow.transport import CDFTransport, Fits, StepTables, Transport
+from cswf_core.flow.step import one_ahead
+from cswf_core.flow.transport import Begun, CDFTransport, Fits, StepTables, Transport
 from cswf_core.interfaces import Conditions, Rows
 from cswf_core.kernels.blocks import TILE, padded
 from cswf_core.kernels.boxes import Strips, side_of
@@ -300,7 +301,9 @@ class HalfPlan(Plan):
         """Fit F_q along the directions of a draw."""
         if self.setup.counts is not None or len(self.setup.data.cuts(self.part_size)) == 1:
             for slab in slabs:
-                slab.F_q = self._target(slab, key, by_cdf)
+                slab.begun = self._target(slab, key, by_cdf)
+                if self.setup.ranks.alone:  # otherwise all are begun before one is awaited
+                    self._fits_of(slab, by_cdf)
             return
         stops = list(itertools.accumulate(slab.directions.shape[0] for slab in slabs))
         cuts = [slice(first, stop) for first, stop in itertools.pairwise([0, *stops])]
@@ -375,14 +378,24 @@ class HalfPlan(Plan):
         shaken = setup.sampler.stage.entropy > 0
         return not shaken and size // setup.ranks.size <= setup.budget.memory // KEPT_SHARE
 
-    def _target(self, slab: Slab, key: int, by_cdf: CDFTransport) -> Fits:
-        """Return F_q along a slab of the draw `key`: from counts where there are counts, else fitted now."""
+    def _target(self, slab: Slab, key: int, by_cdf: CDFTransport) -> Begun:
+        """Begin F_q along a slab of the draw `key`: from counts where there are counts, else fitted now."""
         if self.setup.counts is not None:
-            return self.setup.counts.of(key).at(slab.place, slab.directions.shape[0])
+            return partial(_same, self.setup.counts.of(key).at(slab.place, slab.directions.shape[0]))
         data = self._data_of(key, by_cdf.clock)
         with by_cdf.clock.part("project", partial(work, slab, data.count, 2)):
             rows, _ = project(slab, data, slab.noise)
-        return by_cdf.fit_data(rows)
+        return by_cdf.begin_data(rows)
+
+    def _fits_of(self, slab: Slab, by_cdf: CDFTransport) -> Fits:
+        """Return F_q along a slab; where it is compact it stays there, for steps along the same directions."""
+        if slab.F_q is not None:
+            return slab.F_q
+        compact = slab.begun is not None
+        fits = by_cdf.awaited(self._target(slab, self._key, by_cdf) if slab.begun is None else slab.begun)
+        if compact:
+            slab.F_q, slab.begun = fits, None
+        return fits
 
     def _moved(self, slabs: list[Slab], by_cdf: CDFTransport) -> tuple[Tensor, ...]:
         """Move along some directions; return the mean length of the move, SW₂² and, if wanted, the tables."""
@@ -403,11 +416,15 @@ class HalfPlan(Plan):
         """Add η/H Σ_h δ_h θ_h to what moves and return SW₂²."""
         M, mine, clock = len(self.setup.particles), self._particles(), by_cdf.clock  # those of this rank
         squares = torch.zeros((), dtype=torch.float64, device=moving_part.device)
-        for number, slab in enumerate(slabs):
+
+        def begin(slab: Slab) -> tuple[Slab, Rows, Tensor, Begun | None]:
             with clock.part("project", partial(work, slab, M, 2)):
                 rows, values = project(slab, mine, None)
-            F_q = slab.F_q if slab.F_q is not None else self._target(slab, self._key, by_cdf)
-            F_p = None if slab.F_p is None else partial(_same, slab.F_p)
+            return slab, rows, values, transport.begin(rows) if slab.F_p is None else partial(_same, slab.F_p)
+
+        begun = map(begin, slabs)
+        for number, (slab, rows, values, F_p) in enumerate(begun if by_cdf.ranks.alone else one_ahead(begun)):
+            F_q = self._fits_of(slab, by_cdf)
             squares += transport.displace(rows, F_q, slab.place, F_p).double().sum()  # p becomes δ
             if rows.values.dtype != values.dtype:
                 values[: rows.values.shape[0], :M] = rows.values
