@@ -144,10 +144,24 @@ STREAMED_PARTICLES = {
 }
 
 
-@pytest.mark.parametrize("kept", [0, half_module.KEPT_SHARE])
-@pytest.mark.parametrize("case", STREAMED_PARTICLES.values(), ids=STREAMED_PARTICLES.keys())
-def test_streamed_particles_end_where_others_do(case, kept, monkeypatch):
-    monkeypatch.setattr(half_module, "KEPT_SHARE", kept or 10**15)
+ALIKE = ("classes apart", "a mask", "turns", "whitened", "tables")
+"""Kinds of which tests/flow/test_streamed_particles.py has the like: they are for `make test-all`."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "stays"),
+    [
+        ("labels", True),
+        ("labels", False),
+        ("noise", True),
+        *(pytest.param(kind, True, marks=pytest.mark.slow) for kind in ALIKE),
+    ],
+)
+def test_streamed_particles_end_where_others_do(kind, stays, monkeypatch):
+    """Also where they do not stay on the device in half precision."""
+    if not stays:
+        monkeypatch.setattr(half_module, "KEPT_SHARE", 10**15)
+    case = STREAMED_PARTICLES[kind]
     whole = build(HalfPlan, **case)
     seen = [(state.distance, state.displacement) for state in whole]
     monkeypatch.setattr(beginning, "fits", lambda *_: False)
