@@ -11,8 +11,8 @@ from torch import Tensor
 
 from cswf_core.checks import check_start
 from cswf_core.errors import RunError
+from cswf_core.flow.block_particles import BlockParticles
 from cswf_core.flow.data import block_width, fits
-from cswf_core.flow.host_particles import HostParticles
 from cswf_core.flow.particles import Particles, dequantised, normal
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import StageCoordinates
@@ -73,49 +73,76 @@ def first_particles(
     of_all = parts.condition.observation(data, conditions.to(device, settings.dtype), draw)
     if of_all is not None:
         _refuse_unobservable(of_all, settings)
+    like = torch.empty(data.space.dimension, 0, dtype=settings.dtype, device=device)
+    home = Home.of(len(like), total, settings.dtype, device, ranks, memory)
+    if home is not None:
+        home.refuse_unfit(parts, of_all, settings)
     source = _Source(data, parts, settings, start, device, gaussian, conditions, of_all)
     own = conditions.take(share.cut).to(device, settings.dtype)
     observation = None if of_all is None else _own_part(of_all, share)
-    like = torch.empty(data.space.dimension, 0, dtype=settings.dtype, device=device)
-    particles = particles_of(source.x, own, settings, share, like, memory)
-    if particles.streamed:
-        log.warning(
-            "%s particles take %.3g GB, too much for a memory of %.3g GB: they are streamed from the host's",
-            f"{len(share):,}",
-            len(like) * len(share) * like.element_size() / 1e9,
-            (memory or 0) / 1e9,
-        )
-    if particles.streamed and parts.cdf.bins is None:
-        raise RunError(
-            f"{parts.cdf.owner} needs all projected particles of a direction at once, and {len(share):,} do "
-            "not fit into the device's memory: take an estimator with bins, such as histogram, or fewer "
-            f"{settings.called('particles')}"
-        )
-    if particles.streamed and of_all is not None and not (of_all.shared and parts.condition.amplifier == 1):
-        raise RunError(
-            f"{len(share):,} particles are too many for the device's memory, and are not streamed to it where "
-            "each sees a part of its own or an amplifier stretches that: take fewer "
-            f"{settings.called('particles')}, or more devices"
-        )
+    particles = particles_of(source.x, own, settings, share, like, home)
     return Beginning(particles, conditions, observation, of_all)
 
 
-def particles_of(
-    begin: Begin,
-    conditions: Conditions,
-    settings: Settings,
-    share: Share,
-    like: Tensor,
-    memory: int | None = None,
-) -> Particles:
-    """Return a share of the particles, which begin where a function says; `like` are none of their kind: d×0.
+@attrs.frozen
+class Home:
+    """Where particles are kept that one device does not hold, and in which blocks."""
 
-    They stay in the host's memory if the device's, of which there are `memory` bytes, is too small.
-    """
-    if memory is None or fits(len(like), len(share), like.dtype, memory):
+    total: int
+    """M."""
+    width: int
+    """Particles of a block."""
+    streamed: bool
+    """Whether they are in the host's memory: not if all ranks together hold them."""
+
+    @classmethod
+    def of(
+        cls,
+        dimension: int,
+        total: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        ranks: Ranks | None,
+        memory: int | None,
+    ) -> Home | None:
+        """Return it for so many particles; None: `memory` bytes of one device hold them all."""
+        if memory is None or fits(dimension, total, dtype, memory):
+            return None
+        most = max(map(len, (Ranks() if ranks is None else ranks).shares(total, device)))
+        streamed = not fits(dimension, most, dtype, memory)
+        if streamed:
+            log.warning(
+                "%s particles take %.3g GB, too much for a memory of %.3g GB: the host streams them",
+                f"{most:,}",
+                dimension * most * dtype.itemsize / 1e9,
+                memory / 1e9,
+            )
+        return cls(total, block_width(dimension, dtype, memory, device), streamed)
+
+    def refuse_unfit(self, parts: Parts, observation: Observation | None, settings: Settings) -> None:
+        """Raise `RunError` if particles are to have what those in blocks cannot."""
+        remedy = f"take fewer {settings.called('particles')}"
+        if parts.cdf.bins is None:
+            raise RunError(
+                f"{parts.cdf.owner} needs all projected particles of a direction at once, and {self.total:,} "
+                "do not fit into one device's memory: take an estimator with bins, such as histogram, or "
+                f"{remedy}"
+            )
+        if observation is not None and not (observation.shared and parts.condition.amplifier == 1):
+            raise RunError(
+                f"{self.total:,} particles are too many for one device's memory, and are not worked on in "
+                f"blocks where each sees a part of its own, or an amplifier stretches that: {remedy}"
+            )
+
+
+def particles_of(
+    begin: Begin, conditions: Conditions, settings: Settings, share: Share, like: Tensor, home: Home | None
+) -> Particles:
+    """Return a share of the particles, which begin where a function says; `like` are none of them: d×0."""
+    if home is None:
         return Particles(begin(share).to(like).contiguous(), conditions, settings.clip, share)
-    width = block_width(len(like), like.dtype, memory, like.device)
-    return HostParticles(begin, like, conditions, settings.clip, share, width)
+    clip, streamed = settings.clip, home.streamed
+    return BlockParticles(begin, like, conditions, clip, share, home.width, streamed=streamed)
 
 
 @attrs.frozen(eq=False)

@@ -15,10 +15,11 @@ from cswf_core.errors import RunError
 from cswf_core.flow.particles import balanced
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.interfaces import Conditions, Dataset, Part
-from cswf_core.ranks import Ranks, Share
+from cswf_core.kernels.columns import WIDTH
+from cswf_core.ranks import Ranks
 
 RESIDENT = 4
-"""Data stay on the device if their numbers take one part in so many of its memory, or less: in a stage's
+"""Samples stay on the device if their numbers take one part in so many of its memory, or less: in a stage's
 coordinates, and with noise, they take as much again."""
 
 BLOCK = {"cpu": 8192, "cuda": 131_072}
@@ -27,8 +28,8 @@ BLOCK = {"cpu": 8192, "cuda": 131_072}
 BLOCK_SHARE = 64
 """A block's numbers may take one part in so many of the memory; the next is read meanwhile."""
 
-GROUP = 4096
-"""A block has whole groups of so many samples: noise and products go by these."""
+FEW = 4096
+"""Samples that are enough to tell how long they are, and that anything can be fitted to."""
 
 SAMPLE_SHARE = 16
 """Data that something is fitted to may take one part in so many of the memory, where not all are there."""
@@ -46,8 +47,9 @@ def fits(dimension: int, count: int, dtype: torch.dtype, memory: int) -> bool:
 
 def block_width(dimension: int, dtype: torch.dtype, memory: int, device: torch.device) -> int:
     """Return how many samples come to a device at a time, of which there are so many bytes of memory."""
-    groups = memory // BLOCK_SHARE // (dimension * dtype.itemsize) // GROUP
-    return min(BLOCK[device.type], max(1, groups) * GROUP)
+    group = WIDTH[device.type]  # products and noise go by these
+    groups = memory // BLOCK_SHARE // (dimension * dtype.itemsize) // group
+    return min(BLOCK[device.type], max(1, groups) * group)
 
 
 @attrs.frozen(eq=False)
@@ -74,7 +76,9 @@ class FlowData:
         """Those of all ranks: on the CPU, or stored."""
         self.share = ranks.share(len(self.all), device)
         """Which of them are this rank's, where F_q is fitted to all."""
-        d, most = data.space.dimension, -(-len(self.all) // ranks.size)
+        d, most = data.space.dimension, max(map(len, ranks.shares(len(self.all), device)))
+        self.together = fits(d, len(self.all), settings.dtype, memory)
+        """Whether one device could have all: then no blocks are made, whatever the number of ranks."""
         self.resident = fits(d, most, settings.dtype, memory)
         """Whether this rank's stay on the device; otherwise they are brought there, some at a time."""
         if parts.cdf.data is not None and not ranks.alone:
@@ -104,10 +108,10 @@ class FlowData:
     @cached_property
     def sample(self) -> Dataset:
         """The data that coordinates, a Gaussian or directions are fitted to: all, or some, which is told."""
-        if self.resident or (self.all.stored is None and self.like.device.type == "cpu"):
+        if self.all.stored is None and (self.together or self.like.device.type == "cpu"):
             return self.all
         each = self.all.space.dimension * self.like.element_size()
-        some = self.all.spread(max(GROUP, self._memory // SAMPLE_SHARE // each))
+        some = self.all.spread(max(FEW, self._memory // SAMPLE_SHARE // each))
         if len(some) < len(self.all):
             log.warning(
                 "data are streamed: what is fitted to them before the flow is fitted to %s of %s",
@@ -124,21 +128,24 @@ class FlowData:
 
     def typical(self) -> Tensor:
         """Return this rank's share on the device, or a few of all data if that is not there: d×n."""
-        return self.x if self.resident else self.all.spread(GROUP).x.to(self.like)
+        return self.x if self.resident else self.all.spread(FEW).x.to(self.like)
 
     def settle(self) -> None:
         """Have this rank's share on its device, if it is to stay there."""
-        if self.resident:
+        if not self.resident:
+            return
+        if self.all.stored is None:
             own = self.all.columns(self.share.cut)
             self.x = own.to(self.like.device, self.like.dtype).contiguous()
+            return
+        self.x = self.like.new_empty(len(self.like), len(self.share))
+        for first in range(0, len(self.share), self.width):
+            cut = slice(self.share.first + first, min(self.share.first + first + self.width, self.share.stop))
+            self.x[:, first : first + self.width] = self._reader.read(None, cut)
 
     def forget(self) -> None:
         """Let go of the data on the device: counts have taken their place."""
         self.x = self.like
-
-    def counted_share(self, count: int | None) -> Share:
-        """Return this rank's share of so many data that F_q is fitted to; None: of all."""
-        return self.share if count is None else self._ranks.share(count, self.like.device)
 
     def most_at_once(self, part: Part | None) -> int:
         """Return how many data are projected at once: over all ranks or, if they come in blocks, on each.
@@ -146,53 +153,54 @@ class FlowData:
         It does not depend on the number of ranks, so that slabs do not.
         """
         counted = len(self.all) if part is None else part.of(len(self.all))
-        return counted if self.resident else min(counted, self.width)
+        return counted if self.together else min(counted, self.width)
 
     def cuts(self, count: int | None = None) -> list[slice]:
         """Return the blocks of a rank's share of the data that F_q is fitted to, by their places there.
 
         There are as many on all ranks; some may be empty.
         """
-        total = len(self.all) if count is None else count
-        if self.resident:
-            own = self.counted_share(count)
-            return [slice(own.first, own.stop)]
-        shares = self._ranks.shares(total, self.like.device)
+        shares = self._ranks.shares(len(self.all) if count is None else count, self.like.device)
         most, own = max(map(len, shares)), shares[self._ranks.rank]
+        if self.together:
+            return [own.cut]
         starts = range(own.first, own.first + max(1, most), self.width)
         return [slice(min(first, own.stop), min(first + self.width, own.stop)) for first in starts]
 
-    def blocks(self, draw: int, chosen: Chosen, following: int | None = None) -> Iterator[Block]:
-        """Yield the data that F_q is fitted to at a draw, block by block.
+    def blocks(self, stage: int, draw: int, chosen: Chosen, following: int | None = None) -> Iterator[Block]:
+        """Yield the data that F_q is fitted to at a draw of a stage, block by block.
 
         While one is worked on the next is read, and after the last one the first of the draw that is following.
         """
         of_draw = chosen(draw)
-        if self.resident and of_draw is None:
+        if self.resident and self.together and of_draw is None:
             yield Block(self.x, self.conditions, self.share.cut, self.share.first)
             return
         cuts = self.cuts(None if of_draw is None else len(of_draw))
         for number, cut in enumerate(cuts):
             numbers = cut if of_draw is None else of_draw[cut]
             if self.resident:
-                x = self.x[:, numbers]
+                first = self.share.first
+                here = slice(cut.start - first, cut.stop - first) if of_draw is None else of_draw[cut]
+                x = self.x[:, here].contiguous()
             else:
-                x = self._reader.read((draw, cut.start), numbers)
+                part = of_draw is not None
+                x = self._reader.read((stage, draw, cut.start) if part else cut.start, numbers)
                 if number + 1 < len(cuts):
-                    self._expect(draw, cuts[number + 1], chosen)
+                    self._expect(stage, draw, cuts[number + 1], chosen, part=part)
                 elif following is not None:
-                    self._expect(following, cuts[0], chosen)
+                    self._expect(stage, following, cuts[0], chosen, part=part)
             conditions = self.all.conditions.take(numbers if isinstance(numbers, slice) else numbers.cpu())
             yield Block(x, conditions.to(self.like.device, self.like.dtype), numbers, cut.start)
 
-    def _expect(self, draw: int, cut: slice, chosen: Chosen) -> None:
+    def _expect(self, stage: int, draw: int, cut: slice, chosen: Chosen, *, part: bool) -> None:
         """Begin to read a block of a draw."""
 
         def numbers() -> Tensor | slice:
             of_draw = chosen(draw)
             return cut if of_draw is None else of_draw[cut]
 
-        self._reader.expect((draw, cut.start), numbers)
+        self._reader.expect((stage, draw, cut.start) if part else cut.start, numbers)
 
 
 class _Reader:

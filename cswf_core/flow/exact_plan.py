@@ -33,7 +33,7 @@ class ExactPlan(Plan):
         super().__init__(setup)
         self._binned = setup.settings.half and setup.cdf.displaces and setup.bin_width > 0
         """Whether noise in the data's bins is added when they are counted: quicker than drawing it."""
-        self._data_z = self._entered(setup.data.x)
+        self._data_z = self._entered(setup.data.x if setup.data.together else setup.like)
         self._key = -1
         self._directions: list[Directions] | None = None
         """Those of the step `_key`, if they serve more than one step."""
@@ -48,7 +48,7 @@ class ExactPlan(Plan):
         by_cdf = self.transport(step, clock)
         target = self._target(step, by_cdf, clock)
         F_p: FitsOfBatch = {}
-        if particles.streamed:
+        if particles.in_blocks:
             directions = list(directions)
             target = target if isinstance(target, KeptTarget) else KeptTarget(target, {})
             F_p = {batch.place.batch: self._fitted(batch, step, clock) for batch in directions}
@@ -56,7 +56,7 @@ class ExactPlan(Plan):
         tables: StepTables | None = None
         for block in particles.blocks(write=True):
             with self.on(block):
-                by_cdf = self.transport(step, clock) if particles.streamed else by_cdf
+                by_cdf = self.transport(step, clock) if particles.in_blocks else by_cdf
                 length, square, tables = self._moved(block, directions, target, F_p, by_cdf, step, eta)
             lengths, squares = lengths + length, squares + square
         return self.outcome(lengths, squares, clock, tables)

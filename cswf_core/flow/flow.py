@@ -27,12 +27,12 @@ from torch import Tensor
 
 from cswf_core.checks import calling, check_dataset
 from cswf_core.errors import RunError
-from cswf_core.flow.beginning import first_particles, fit_gaussian, originals, particles_of
+from cswf_core.flow.beginning import Home, first_particles, fit_gaussian, originals, particles_of
+from cswf_core.flow.block_particles import BlockParticles
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.cuda import plan_for
 from cswf_core.flow.data import FlowData
 from cswf_core.flow.directions import DirectionSampler
-from cswf_core.flow.host_particles import HostParticles
 from cswf_core.flow.learning import DataCounts, Learner, Online
 from cswf_core.flow.memory import Budget, fitting
 from cswf_core.flow.particles import mean_length, refuse_idle_half, refuse_in_strata, taking_part
@@ -134,9 +134,9 @@ class Flow:
             refuse_in_strata(parts, self.settings)
         counted = taking_part(self.conditions, M, parts.condition, self.settings)
         refuse_idle_half(counted, M, self._planned, self.settings)
-        if online is not None and self.particles.streamed:
+        if online is not None and self.particles.in_blocks:
             raise RunError(
-                "particles that are too many for the device's memory cannot learn online: take fewer "
+                "particles that are too many for one device's memory cannot learn online: take fewer "
                 f"{self.settings.called('particles')}"
             )
         self._learner = None if online is None else online.begin(self)
@@ -201,7 +201,7 @@ class Flow:
         seen = self._observed if self.parts.condition.amplifier != 1 else None
         with self.working():
             whole = index is None and self.finished and self.ranks.alone
-            if whole and isinstance(self.particles, HostParticles):
+            if whole and isinstance(self.particles, BlockParticles) and self.particles.streamed:
                 return self.particles.lent()
             return gathered(self.particles, index, self.ranks, seen, self.originals)
 
@@ -344,7 +344,9 @@ class Flow:
             self.conditions = snapshot.conditions.to(torch.device("cpu"), self.settings.dtype)
             own = self.conditions.take(share.cut).to(self.device, self.settings.dtype)
             begin, like = _columns_of(snapshot.x, share), self._flow_data.like
-            self.particles = particles_of(begin, own, self.settings, share, like, self.memory)
+            size = len(like), snapshot.total, like.dtype, self.device
+            home = Home.of(*size, self.ranks, self.memory)
+            self.particles = particles_of(begin, own, self.settings, share, like, home)
         self._at = attrs.evolve(snapshot.position, distances=list(snapshot.position.distances))
         for stage in [s for s in self._arriving if (s, 0) < (self._at.stage, self._at.step)]:
             self._take_in(self._arriving.pop(stage))  # their particles are in the snapshot

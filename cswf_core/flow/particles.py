@@ -29,8 +29,8 @@ class Particles:
     `clip`, x is kept in [−clip, clip] after each move: then x moves in every stage, and z is made of it.
     """
 
-    streamed = False
-    """Whether they come to the device some at a time (`HostParticles`)."""
+    in_blocks = False
+    """Whether they are worked on block by block (`BlockParticles`)."""
 
     def __init__(
         self, x: Tensor, conditions: Conditions, clip: float | None = None, share: Share | None = None
@@ -49,8 +49,13 @@ class Particles:
         return int(self._x.shape[1])
 
     @property
+    def device(self) -> torch.device:
+        """The device that they are worked on."""
+        return self._x.device
+
+    @property
     def at_once(self) -> int:
-        """How many are projected at once, over all ranks: M."""
+        """How many are projected at once: over all ranks, or on each in blocks; for all ranks the same."""
         return self.share.total
 
     def blocks(self, *, write: bool = False, whole: bool = False) -> Iterator[Particles]:

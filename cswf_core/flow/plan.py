@@ -272,7 +272,7 @@ class Plan(abc.ABC):
         `again`: they will be gone through once more. Otherwise those of the next draw follow.
         """
         following = key if again else self._next_draw(key)
-        return self.setup.data.blocks(key, self._chosen, following)
+        return self.setup.data.blocks(self.setup.index, key, self._chosen, following)
 
     @property
     def part_size(self) -> int | None:

@@ -24,7 +24,7 @@ def gathered(
 
     `seen` is what is observed of a rank's particles, if that has to be put back as it is in their originals.
     """
-    share, device = particles.share, particles.cloud.z.device
+    share, device = particles.share, particles.device
     own = share.own(None if index is None else index.to(device))
 
     def gather(columns: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ def gathered(
             return columns
         shares = ranks.shares(share.total, device)
         here = [each.has(index).nonzero()[:, 0] for each in shares]
-        return torch.empty_like(columns).index_copy_(1, torch.cat(here).to(device), columns)
+        return torch.empty_like(columns).index_copy_(1, torch.cat(here).to(columns.device), columns)
 
     if seen is not None:
         x = seen.free(particles.x) + seen.seen(originals())
@@ -42,7 +42,7 @@ def gathered(
         x = particles.some(own, gather)
     else:
         x = gather(particles.x)
-    return x.detach().clone().cpu()
+    return x.cpu() if particles.in_blocks else x.detach().clone().cpu()  # those in blocks are a copy already
 
 
 def join(particles: Particles, x: Tensor, conditions: Conditions, ranks: Ranks) -> None:

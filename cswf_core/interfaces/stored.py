@@ -71,7 +71,8 @@ class StoredImages(abc.ABC):
         apart = (numbers.diff() != 1).nonzero()[:, 0] + 1
         bounds = [0, *apart.tolist(), len(numbers)]
         for begin, end in itertools.pairwise(bounds):
-            self.fill(int(numbers[begin]), out[begin:end])
+            if begin < end:
+                self.fill(int(numbers[begin]), out[begin:end])
 
 
 @attrs.frozen(eq=False)
@@ -110,11 +111,8 @@ class StoredPixels:
     def levels(self, index: Tensor | slice, out: Tensor | None = None) -> Tensor:
         """Read the bytes of some images: m×d. They may go to the beginning of `out`, pinned or not."""
         images, d = self.images, self.images.space.dimension
-        if self.numbers is None and isinstance(index, slice):
-            chosen = torch.arange(*index.indices(self.count))
-        else:
-            chosen = index if isinstance(index, Tensor) else torch.arange(*index.indices(self.count))
-            chosen = chosen if self.numbers is None else self.numbers[chosen]
+        chosen = index if isinstance(index, Tensor) else torch.arange(*index.indices(self.count))
+        chosen = chosen if self.numbers is None else self.numbers[chosen]
         out = torch.empty(len(chosen), d, dtype=torch.uint8) if out is None else out[: len(chosen)]
         pictures, n = out.view(len(chosen), *images.space.shape), len(images)
         images.take(chosen % n if images.flips else chosen, pictures)

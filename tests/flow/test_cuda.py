@@ -390,5 +390,5 @@ def test_streamed_data_and_particles_lead_to_the_same_bits(kind, streamed, monke
     if streamed != "particles":
         monkeypatch.setattr(flow_data, "fits", lambda *_: False)
     flow, digest = taken()
-    assert (flow.streams, flow.particles.streamed) == (streamed != "particles", streamed != "data")
+    assert (flow.streams, flow.particles.in_blocks) == (streamed != "particles", streamed != "data")
     assert digest == wanted

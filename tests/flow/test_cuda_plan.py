@@ -114,12 +114,20 @@ def test_a_flow_goes_on_in_the_middle_of_a_stage(case, entry):
     assert later.run().digest() == whole.run().digest()
 
 
+@attrs.frozen(kw_only=True)
+class Loose(Histogram):
+    """A histogram that does not say how small its fits are."""
+
+    compact = False
+
+
 STREAMED = {
     "labels": {"condition": OneHot(amplifier=3.0), "bin_width": 1 / 64},
     "classes apart": {"condition": Separate(), "bin_width": 1 / 64},
     "a mask": {"condition": Mask(amplifier=2.0)},
     "a part": {"cdf": Histogram(bins=256, data=Part(count=60)), "bin_width": 1 / 64},
     "a sorted part": {"cdf": Sorted(data=Part(count=20))},
+    "fits that are not compact": {"cdf": Loose(bins=256)},
 }
 
 
@@ -167,7 +175,7 @@ def test_streamed_particles_end_where_others_do(kind, stays, monkeypatch):
     monkeypatch.setattr(beginning, "fits", lambda *_: False)
     monkeypatch.setattr(flow_data, "BLOCK", {"cpu": 32, "cuda": 32})
     streamed = build(HalfPlan, **case)
-    assert streamed.particles.streamed
+    assert streamed.particles.in_blocks
     states = [(state.distance, state.displacement) for state in streamed]
     torch.testing.assert_close(torch.tensor(states), torch.tensor(seen), rtol=1e-4, atol=1e-6)
     assert streamed.samples().digest() == whole.samples().digest()

@@ -9,7 +9,7 @@ import torch
 from cswf_core.errors import DataError, RunError
 from cswf_core.flow import data as flow_data
 from cswf_core.flow.flow import Flow
-from cswf_core.interfaces import Dataset, Part
+from cswf_core.interfaces import Dataset, Part, StoredImages
 from cswf_core.kernels.memory import memory_limited
 from cswf_core.packed import LoadedImages
 from cswf_plugins.cdfs.histogram import Histogram
@@ -128,9 +128,30 @@ def test_what_needs_all_of_the_data_says_that_they_are_streamed():
 
 
 def test_fits_to_a_part_of_streamed_data_are_told(streaming, monkeypatch, caplog):
-    monkeypatch.setattr(flow_data, "GROUP", 256)
+    monkeypatch.setattr(flow_data, "FEW", 256)
     monkeypatch.setattr(flow_data, "SAMPLE_SHARE", 10**12)
     image_flow_of(stored(images(DATA)), condition=NoCondition()).run()
     assert "is fitted to" not in caplog.text
     small_flow(stored(images(DATA)), coordinates=Whitened(), cdf=Histogram(), dtype=torch.float32).run()
     assert "what is fitted to them before the flow is fitted to 256 of 700" in caplog.text
+
+
+def test_a_block_that_was_read_ahead_is_not_taken_for_one_of_another_stage(streaming):
+    """A part is drawn for each stage: a flow that goes elsewhere must not use what it has read for here."""
+    kind = {"cdf": Histogram(bins=64, data=Part(count=200)), "condition": NoCondition()}
+    wanted, early, late = (image_flow(DATA, **kind) for _ in range(3))
+    for _, _ in zip(range(6), late, strict=False):  # into the second stage
+        pass
+    for _, _ in zip(range(2), early, strict=False):
+        pass
+    early.restore(late.snapshot())
+    assert torch.equal(early.run().x, wanted.run().x)
+
+
+def test_images_of_a_source_without_take_can_be_read_in_any_order():
+    images_of = LoadedImages.of(images(30))
+    levels = images_of.levels
+    for numbers in ([], [3], [3, 4, 5, 9, 1, 1]):
+        out = torch.empty(len(numbers), *levels.shape[1:], dtype=torch.uint8)
+        StoredImages.take(images_of, torch.tensor(numbers, dtype=torch.long), out)
+        assert torch.equal(out, levels[numbers])

@@ -7,9 +7,10 @@ import torch
 
 from cswf_core.errors import RunError
 from cswf_core.flow import beginning, data
-from cswf_core.flow.host_particles import HostParticles
+from cswf_core.flow.block_particles import BlockParticles
 from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import Part
+from cswf_core.kernels.memory import memory_limited
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.mask import Mask
@@ -45,7 +46,7 @@ def test_streamed_particles_end_with_the_same_bits(kind, monkeypatch):
     monkeypatch.setattr(beginning, "fits", lambda *_: False)
     monkeypatch.setattr(data, "BLOCK", {"cpu": 256})
     flow = image_flow(count=M, **STREAMED[kind])
-    assert isinstance(flow.particles, HostParticles)
+    assert isinstance(flow.particles, BlockParticles)
     few = torch.tensor([3, 699, 256, 255, 3])
     seen = [(state.distance, state.displacement) for state in flow]
     torch.testing.assert_close(torch.tensor(seen), torch.tensor(states))
@@ -99,7 +100,10 @@ def test_samples_of_a_flow_that_is_done_stay_as_they_are_when_it_goes_on(streami
     ("changes", "sentence"),
     [
         ({"cdf": Sorted()}, "needs all projected particles of a direction at once"),
-        ({"condition": Mask(hidden="boxes", masks="each")}, "are not streamed to it where each sees a part"),
+        (
+            {"condition": Mask(hidden="boxes", masks="each")},
+            "not worked on in blocks where each sees a part",
+        ),
         ({"condition": OneHot(), "sets": 2}, "cannot learn online"),
     ],
 )
@@ -114,5 +118,42 @@ def test_particles_and_data_can_both_be_streamed(monkeypatch):
     monkeypatch.setattr(data, "BLOCK", {"cpu": 256})
     flow = image_flow(600, count=M, **STREAMED["classes"])
     assert flow.streams
-    assert flow.particles.streamed
+    assert flow.particles.in_blocks
     assert torch.equal(flow.run().x, wanted)
+
+
+def test_ranks_that_hold_together_what_one_does_not_work_in_the_same_blocks(monkeypatch, tmp_path):
+    """One device is too small for particles and data, and two are not."""
+    monkeypatch.setattr(data, "BLOCK", {"cpu": 256})
+    limit = 64 * 1000 * 4 * data.RESIDENT  # 1,000 samples of 64 numbers
+
+    def taken(ranks=None):
+        with memory_limited(limit):
+            flow = image_flow(1100, count=1100, ranks=ranks, **STREAMED["classes"])
+        list(flow)
+        x = flow.samples().x if ranks is None or ranks.leads else None
+        return flow.streams, flow.particles.streamed, x
+
+    streams, streamed, wanted = taken()
+    assert streams
+    assert streamed
+    (streams, streamed, x), (_, also, _) = on_ranks(2, tmp_path, taken)
+    assert (streams, streamed, also) == (False, False, False)
+    assert torch.equal(x, wanted)
+
+
+def test_ranks_with_more_and_fewer_particles_stream_all_of_them_or_none(monkeypatch, tmp_path):
+    """300 particles are two groups on one rank and one on the other: 256 and 44 fit as 256 do."""
+    monkeypatch.setattr(data, "BLOCK", {"cpu": 256})
+    limit = 64 * 100 * 4 * data.RESIDENT  # 100 samples: the larger share does not fit
+
+    def taken(ranks=None):
+        with memory_limited(limit):
+            flow = image_flow(80, count=300, ranks=ranks, **STREAMED["classes"])
+        list(flow)
+        return flow.particles.streamed, flow.samples().x if ranks is None or ranks.leads else None
+
+    (one, x), (other, _) = on_ranks(2, tmp_path, taken)
+    assert one
+    assert other
+    assert torch.equal(x, taken()[1])

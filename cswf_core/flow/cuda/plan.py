@@ -16,6 +16,7 @@ import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.flow.block_particles import BlockParticles
 from cswf_core.flow.blocks import fits_of_blocks
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.cuda.graph import StepGraph, overwrite, recorded
@@ -35,7 +36,6 @@ from cswf_core.flow.cuda.layout import (
     work,
 )
 from cswf_core.flow.data import Block
-from cswf_core.flow.host_particles import HostParticles
 from cswf_core.flow.memory import SHARE
 from cswf_core.flow.plan import Move, Plan, StageSetup
 from cswf_core.flow.step import one_ahead
@@ -100,7 +100,7 @@ class HalfPlan(Plan):
         """Σ_h δ_h θ_h of all slabs but the last: d'×M'."""
         self._factor = torch.empty(1, device=device)
         """η/H, on the device, where a recorded step reads it."""
-        mine = setup.particles.at_once if setup.particles.streamed else len(setup.particles)
+        mine = setup.particles.at_once if setup.particles.in_blocks else len(setup.particles)
         refuse_too_many(max(mine, setup.data.x.shape[1]), setup.settings)
         N = setup.data.most_at_once(setup.cdf.data)
         row = 2 * (padded(setup.particles.at_once) + padded(N))
@@ -116,7 +116,7 @@ class HalfPlan(Plan):
     def move(self, step: int, eta: float, clock: Clock) -> Move:
         """X ← X − η v̂."""
         self._factor.fill_(eta / self.setup.sampler.stage.directions)
-        if self.setup.particles.streamed:
+        if self.setup.particles.in_blocks:
             return self._outcome(self._moved_in_blocks(step, clock), step, clock)
         if not clock.times and self._recordable(step):
             self._record(step)
@@ -238,7 +238,7 @@ class HalfPlan(Plan):
                 noise = theta.noise_widths(self.setup.sampler.coordinates, self.setup.bin_width)
                 free = None if into is None else into[len(slabs) :]
                 slabs += slabs_of(attrs.evolve(theta, noise=noise), self._places, self._most, free)
-        if self.setup.cdf.compact or self.setup.counts is not None:
+        if self.setup.cdf.compact or self.setup.counts is not None or self._in_blocks:
             by_cdf = self.by_cdf(key, clock, check=check)
             self._fit(slabs, key, by_cdf)
         if self.keeps_sets:
@@ -255,7 +255,7 @@ class HalfPlan(Plan):
         elif self._sorted:
             self._places = Strips.of(space.shape, H, side_of(theta, space.shape), theta.device)
         self._placed = True
-        if not setup.particles.streamed:
+        if not setup.particles.in_blocks:
             self._halve()
 
     def _halve(self) -> None:
@@ -290,8 +290,14 @@ class HalfPlan(Plan):
                 cloud = halved(z, self._places, block.conditions, groups)
             yield attrs.evolve(cloud, noise=self.mean_condition_noise(), first=block.first), block
 
+    @property
+    def _in_blocks(self) -> bool:
+        """Whether data or particles come in blocks, so that F_q is fitted before any of them move."""
+        return len(self.setup.data.cuts(self.part_size)) > 1 or self.setup.particles.in_blocks
+
     def _data_of(self, key: int, clock: Clock) -> HalfCloud:
         """Return the data of a draw, which are one block."""
+        assert len(self.setup.data.cuts(self.part_size)) == 1
         if self._data is None or (self.setup.cdf.data is not None and self._data_key != key):
             self._data, self._data_key = None, key
             self._data = next(self._clouds(key, clock, again=False))[0]
@@ -326,7 +332,7 @@ class HalfPlan(Plan):
         """Move particles that come in blocks; return the mean length of the move, SW₂² and tables."""
         self._draw(self.draw_number(step), clock, check=step == 0)
         slabs, particles = self._slabs, self.setup.particles
-        assert isinstance(particles, HostParticles)
+        assert isinstance(particles, BlockParticles)
         stops = list(itertools.accumulate(slab.directions.shape[0] for slab in slabs))
         cuts = [slice(first, stop) for first, stop in itertools.pairwise([0, *stops])]
 

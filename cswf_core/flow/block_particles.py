@@ -1,4 +1,4 @@
-"""Particles that the device does not hold: they stay in the host's memory, and come to it some at a time."""
+"""Particles that one device does not hold: they are kept in blocks, and worked on block by block."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ Name = Literal["x", "z", "sum"]
 NAMES: tuple[Name, ...] = ("x", "z", "sum")
 
 
-class HostParticles(Particles):
-    """Particles whose x, z and S are on the CPU, in pinned memory if the flow's device is a GPU.
+class BlockParticles(Particles):
+    """Particles whose x, z and S are kept in blocks: on the device, or streamed from the host.
 
-    They are kept in blocks, and whatever is done to them is done block by block, on the device. While one block
-    is worked on the next is brought there, and the last is brought back.
+    Whatever is done to them is done block by block, on the device. If they are in the host's memory, which is
+    pinned for a GPU, the next block is brought there while one is worked on, and the last is brought back. On
+    the device are those of several ranks that one alone could not have: all ranks then work as one alone does.
     """
 
-    streamed = True
+    in_blocks = True
 
     def __init__(
         self,
@@ -38,16 +39,21 @@ class HostParticles(Particles):
         clip: float | None,
         share: Share,
         width: int,
+        *,
+        streamed: bool,
     ) -> None:
-        """`x` returns some of the particles; `like` has their device and numbers: d×0. A block has `width`."""
+        """`x` returns some of the particles; `like` has their device and numbers: d×0. A block has `width`.
+
+        `streamed`: they are kept in the host's memory.
+        """
         super().__init__(like, conditions, clip, share)
-        self.device, self.width = like.device, width
+        self.width, self.streamed = width, streamed
         self._side: torch.cuda.Stream | None = None
         """Where blocks are copied, beside the work on others."""
         self._lent: Tensor | None = None
         """x as a whole, if it was handed out."""
-        self._homes: dict[Name, list[Tensor]] = {"x": [self._pinned(x(part)) for part in self._shares()]}
-        """The blocks of x, of z and of S on the CPU, as far as there are such: d×n each."""
+        self._homes: dict[Name, list[Tensor]] = {"x": [self._at_home(x(part)) for part in self._shares()]}
+        """The blocks of x, of z and of S, as far as there are such: d×n each."""
 
     def __len__(self) -> int:
         return len(self.share)
@@ -71,6 +77,7 @@ class HostParticles(Particles):
         It does not change any more; a stage that is entered later has a copy.
         """
         assert self._coordinates is None
+        assert self.streamed
         self._settle()
         if self._lent is None:
             blocks, self._lent = self._homes["x"], torch.empty(len(self._x), len(self), dtype=self._x.dtype)
@@ -80,56 +87,64 @@ class HostParticles(Particles):
         return self._lent
 
     def some(self, index: Tensor, gather: Callable[[Tensor], Tensor] = lambda columns: columns) -> Tensor:
-        """Return those particles that `index` (m) names, on the device: d×m."""
+        """Return those particles that `index` (m) names, on the CPU: d×m."""
         self._settle()
         here = index.cpu()
         block, inside = here // self.width, here % self.width
+        homes = self._moving()
         few: dict[Name, Tensor] = {}
-        for name, blocks in self._homes.items():
+        for name, blocks in homes.items():
             columns = torch.empty(len(blocks[0]), len(here), dtype=self._x.dtype)
             for number in sorted(set(block.tolist())):
-                columns[:, block == number] = blocks[number][:, inside[block == number]]
-            few[name] = columns.to(self.device)
-        conditions = self.conditions.take(here.to(self.device))
-        share = Share(0, len(here), len(here))
-        return self._block(few, conditions, share).some(torch.arange(len(here), device=self.device), gather)
+                chosen = block == number
+                columns[:, chosen] = blocks[number][:, inside[chosen].to(blocks[number].device)].cpu()
+            few[name] = gather(columns)
+        some = torch.empty(len(self._x), few["x"].shape[1], dtype=self._x.dtype)
+        for first in range(0, some.shape[1], self.width):
+            cut = slice(first, min(first + self.width, some.shape[1]))
+            parts = {name: columns[:, cut].to(self.device) for name, columns in few.items()}
+            share = Share(0, cut.stop - cut.start, cut.stop - cut.start)
+            some[:, cut] = self._block(parts, Conditions(), share).x.cpu()
+        return some
 
     def enter(self, coordinates: StageCoordinates) -> None:
         """Begin a stage."""
         self.leave()
         if self._lent is not None:
-            self._homes["x"], self._lent = [self._pinned(block) for block in self._homes["x"]], None
+            self._homes["x"], self._lent = [self._at_home(block) for block in self._homes["x"]], None
         if not coordinates.own:
             z: list[Tensor] = []
             for block in self.blocks(whole=True):
                 block.enter(coordinates)
-                z.append(self._pinned(block.cloud.z))
+                z.append(self._at_home(block.cloud.z))
                 if block.sum is not None:
-                    self._homes.setdefault("sum", []).append(self._pinned(block.sum))
+                    self._homes.setdefault("sum", []).append(self._at_home(block.sum))
             self._homes["z"] = z
         self._coordinates = coordinates
 
     def restore(self, z: Tensor, total: Tensor | None) -> None:
         """Go on inside a stage that was entered before, with its z and S: d_k×M each."""
-        self._homes["z"] = [self._pinned(z[:, cut]) for cut in self._cuts()]
+        self._settle()
+        self._homes["z"] = [self._at_home(z[:, cut]) for cut in self._cuts()]
         if total is not None:
-            self._homes["sum"] = [self._pinned(total[:, cut]) for cut in self._cuts()]
+            self._homes["sum"] = [self._at_home(total[:, cut]) for cut in self._cuts()]
 
     def copied(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Return copies of x as it was on entering the stage, of z and of S, where x itself does not move."""
         self._settle()
-        homes = self._homes if "sum" in self._homes or self._instead else {"x": self._homes["x"]}
-        x, z, total = (_whole(homes[name]) if name in homes else None for name in NAMES)
+        homes = self._moving()
+        x, z, total = (torch.cat(homes[name], dim=1) if name in homes else None for name in NAMES)
         assert x is not None
         return x, z, total
 
     def join(self, x: Tensor, conditions: Conditions, share: Share) -> None:
         """Refuse more particles."""
         del x, conditions, share
-        raise RunError("particles that the device's memory does not hold cannot be joined by others")
+        raise RunError("particles that one device's memory does not hold cannot be joined by others")
 
     def leave(self) -> None:
         """End a stage: x takes on what the stage has changed."""
+        self._settle()
         if "sum" in self._homes or self._instead:
             for number, block in enumerate(self.blocks(whole=True)):
                 self._send(block.x, self._homes["x"][number])
@@ -145,11 +160,11 @@ class HostParticles(Particles):
         without = ("sum" in self._homes or self._instead) and not whole
         names = [name for name in self._homes if not (name == "x" and without)]
         shares = self._shares()
-        ahead = self._bring(0, names) if shares else None
+        ahead = self._bring(0, names)
         for number, share in enumerate(shares):
-            assert ahead is not None
             parts, arrived = ahead
-            ahead = self._bring(number + 1, names) if number + 1 < len(shares) else None
+            if number + 1 < len(shares):
+                ahead = self._bring(number + 1, names)
             if arrived is not None:
                 here = torch.cuda.current_stream(self.device)
                 here.wait_event(arrived)
@@ -168,9 +183,14 @@ class HostParticles(Particles):
         for cut, share in zip(self._cuts(), self._shares(), strict=True):
             yield Particles(self._x.new_empty(0, len(share)), self.conditions.take(cut), self.clip, share)
 
+    def _moving(self) -> dict[Name, list[Tensor]]:
+        """Return the blocks of x, and of z and S where x does not follow them at once."""
+        return self._homes if "sum" in self._homes or self._instead else {"x": self._homes["x"]}
+
     def _cuts(self) -> list[slice]:
-        """Return the columns of each block."""
-        return [slice(first, min(first + self.width, len(self))) for first in range(0, len(self), self.width)]
+        """Return the columns of each block; there is one at least, which may be empty."""
+        n = len(self)
+        return [slice(first, min(first + self.width, n)) for first in range(0, max(1, n), self.width)]
 
     def _shares(self) -> list[Share]:
         """Return which of all particles each block is."""
@@ -187,6 +207,8 @@ class HostParticles(Particles):
     def _bring(self, number: int, names: Sequence[Name]) -> tuple[dict[Name, Tensor], torch.cuda.Event | None]:
         """Begin to bring a block to the device; what is returned is there after an event."""
         homes = {name: self._homes[name][number] for name in names}
+        if not self.streamed:
+            return homes, None
         if self.device.type == "cpu":
             return {name: home.clone() for name, home in homes.items()}, None
         with torch.cuda.stream(self._beside()):
@@ -195,7 +217,9 @@ class HostParticles(Particles):
 
     def _send(self, part: Tensor, home: Tensor) -> None:
         """Begin to bring a block back to its home."""
-        if self.device.type == "cpu":
+        if part is home:
+            return
+        if self.device.type == "cpu" or not self.streamed:
             home.copy_(part)
             return
         part = part.contiguous()
@@ -205,14 +229,19 @@ class HostParticles(Particles):
         with torch.cuda.stream(side):
             home.copy_(part, non_blocking=True)
 
-    def _pinned(self, part: Tensor) -> Tensor:
-        """Return a copy in the host's memory, from and to which a GPU can copy beside other work."""
+    def _at_home(self, part: Tensor) -> Tensor:
+        """Return a copy of some particles where they are kept."""
+        if not self.streamed:
+            return part.to(self.device, copy=True)
         home = torch.empty(part.shape, dtype=part.dtype)
-        if self.device.type == "cuda" and home.nbytes:
+        if self.device.type == "cuda" and home.nbytes:  # a GPU can copy from and to it beside other work
             # PyTorch's own pinned memory would be rounded up to a power of two.
             place, runtime = home.data_ptr(), torch.cuda.cudart()  # type: ignore[no-untyped-call]
             if int(runtime.cudaHostRegister(place, home.nbytes, 0)) != 0:
-                raise RunError(f"{home.nbytes / 1e9:.3g} GB of the host's memory cannot be locked for the GPU")
+                raise RunError(
+                    f"{home.nbytes / 1e9:.3g} GB of the host's memory cannot be locked for the GPU: take fewer "
+                    "particles, or a higher `ulimit -l`"
+                )
             weakref.finalize(home.untyped_storage(), runtime.cudaHostUnregister, place)
         return home.copy_(part)
 
@@ -225,8 +254,3 @@ class HostParticles(Particles):
         """Wait until all blocks are back."""
         if self._side is not None:
             self._side.synchronize()
-
-
-def _whole(blocks: Sequence[Tensor]) -> Tensor:
-    """Return blocks side by side, as a copy: d×n each → d×M."""
-    return torch.cat(tuple(blocks), dim=1)
