@@ -18,6 +18,7 @@ from cswf_core.evaluation.evaluate import Evaluation, evaluate
 from cswf_core.evaluation.samples import Generated, conform, read, read_real
 from cswf_core.evaluation.task import Task
 from cswf_core.interfaces.metric import FEATURE_PRECISION, FeaturePrecision
+from cswf_core.kernels.memory import memory_limited
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose, choose_device, load_recipe
 from cswf_core.runs.folder import RunFolder
@@ -86,7 +87,8 @@ def eval(
     chosen_device = choose_device(device)
     prepare(quiet=quiet)
     generated = read(path, kind)
-    task = _task(generated, against, metrics, plugins_dir)
+    with memory_limited(None if generated.run is None else RunFolder(generated.run).memory_limit):
+        task = _task(generated, against, metrics, plugins_dir)
     task = attrs.evolve(
         task,
         samples=task.samples if count is None else count,

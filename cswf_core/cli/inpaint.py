@@ -37,6 +37,7 @@ from cswf_core.runs.progress import WorkProgress, say
 @options.out("FILE.png, FILE.npz, or a folder for one PNG each.  [default: completions.npz and .png here]")
 @options.replace
 @options.device
+@options.memory_limit
 @options.quiet
 @options.plugins_dir
 def inpaint(

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from cswf_core.errors import RunError
-from cswf_core.kernels.memory import memory_limit, memory_limited
+from cswf_core.kernels.memory import memory_limited
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import choose_device
 from cswf_core.runs.folder import RunFolder
@@ -60,6 +60,5 @@ def _as_before(before: RunFolder | None, device: str) -> Iterator[None]:
     threads = known.get("threads") if isinstance(known, dict) else None
     if choose_device(device).type == "cpu" and isinstance(threads, int) and threads > 0:
         torch.set_num_threads(threads)
-    limit = facts.get("memory_limit") if isinstance(facts, dict) else None
-    with memory_limited(limit if isinstance(limit, int) and memory_limit() is None else None):
+    with memory_limited(None if before is None else before.memory_limit):
         yield

@@ -85,7 +85,7 @@ def evaluate(
                 bench=bench,
             )
             against = None if metric.part.once else reference
-            _compute(metric, comparison, against, ending, evaluation)
+            _compute(metric, comparison, against, ending, evaluation, task.of_training)
         _describe(evaluation, bench, device)
         if keep is not None:
             keep(evaluation)
@@ -133,9 +133,17 @@ def _notes(scores: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def _compute(
-    metric: Choice, comparison: Comparison, reference: Reference | None, ending: str, evaluation: Evaluation
+    metric: Choice,
+    comparison: Comparison,
+    reference: Reference | None,
+    ending: str,
+    evaluation: Evaluation,
+    of_training: int | None,
 ) -> None:
-    """Compute one metric and enter its scores; without a reference, these are against nothing."""
+    """Compute one metric and enter its scores; without a reference, these are against nothing.
+
+    `of_training` is how many training data there are, if only some are compared with.
+    """
     owner, began = metric.plugin.owner, time.perf_counter()
     try:
         result = metric.checked.compute(comparison)
@@ -150,7 +158,9 @@ def _compute(
     data, split = ("", "") if reference is None else (reference.data_suffix, reference.split_suffix)
     rows = _free_rows(list(values), ending + data, split, {score["name"] for score in scores})
     names = [row + split for row in rows]
-    notes = [*_too_few(metric, count, names[: len(result.scores)]), *_some(reference, names), *result.notes]
+    some = of_training if reference is None else reference.of
+    among = comparison.training if reference is None else reference.samples
+    notes = [*_too_few(metric, count, names[: len(result.scores)]), *_some(among, some, names), *result.notes]
     for name, row, (plain, value) in zip(names, rows, values.items(), strict=True):
         entry = {
             "name": name,
@@ -184,12 +194,12 @@ def _too_few(metric: Choice, count: int, names: Sequence[str]) -> list[str]:
     ]
 
 
-def _some(reference: Reference | None, names: Sequence[str]) -> list[str]:
-    """Return a note for scores against some of the real samples."""
-    if reference is None or reference.of is None:
+def _some(real: Dataset | None, available: int | None, names: Sequence[str]) -> list[str]:
+    """Return a note for scores against some of the available real samples."""
+    if real is None or available is None:
         return []
     return [
-        f"{', '.join(names)}: against {len(reference.samples):,} of {reference.of:,} real samples, evenly "
+        f"{', '.join(names)}: against {len(real):,} of {available:,} real samples, evenly "
         "spread, as memory does not hold them all; not to be compared with scores against all"
     ]
 

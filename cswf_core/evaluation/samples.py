@@ -18,16 +18,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cswf_core.errors import DataError, RunError
-from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Space
+from cswf_core.interfaces import BIN, Conditions, Dataset, Space
 from cswf_core.pictures.read import find_pictures, read_picture
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose
+from cswf_core.recipe.build import load_chosen
 from cswf_core.runs.folder import RunFolder
 
 SPLITS = ("train", "test")
 
 FILES = {"batched": "samples.npz", "offline": "samples-offline.npz"}
 """A run's samples: the particles that F_p is made of, and those carried along or sampled from a saved model."""
+
+SCORED = 50_000
+"""Real samples that are enough to compare with, where memory does not hold all."""
 
 Array = NDArray[Any]
 
@@ -109,20 +113,46 @@ def read_real(text: str, registry: Registry) -> RealSamples:
     name, split = (text, "") if written else _split(text)
     choice = choose(registry, "dataset", name, "--against")
     owner = choice.plugin.owner
-    data: Dataset = choice.checked.load(Key(0, "data").open())
+    data = load_chosen(choice, 0, torch.float32)
     splits = (split,) if split else SPLITS if data.held_out is not None else SPLITS[:1]
-    genuine = data.genuine()
-    return RealSamples(references(owner.name, genuine, splits), genuine, data.made(), data.held_out)
+    some = in_memory(data, SCORED)
+    real = references(owner.name, some.training, splits, data)
+    return RealSamples(real, some.training, some.mirrored, some.held_out)
 
 
-def references(name: str, data: Dataset, splits: Sequence[str]) -> tuple[Reference, ...]:
-    """Return splits of a data set that has no mirror images."""
+@attrs.frozen(eq=False)
+class Training:
+    """Data to compare with: all, or as many as memory holds."""
+
+    training: Dataset
+    """Those that are not made from others."""
+    mirrored: Dataset | None
+    """Those that are."""
+    held_out: Dataset | None
+
+
+def in_memory(data: Dataset, count: int) -> Training:
+    """Return data to compare with; of those that are streamed `count`, evenly spread."""
+    training, mirrored = data.genuine(), data.made()
+    if data.stored is not None:
+        training = training.spread(count)
+        mirrored = None if mirrored is None else mirrored.spread(count)
+    return Training(training, mirrored, training.held_out)
+
+
+def references(
+    name: str, data: Dataset, splits: Sequence[str], everything: Dataset | None = None
+) -> tuple[Reference, ...]:
+    """Return splits of a data set that has no mirror images; it may be a part of `everything`."""
     each = []
     for split in splits:
         samples = data if split == "train" else data.held_out
         if samples is None:
             raise DataError(f"scores against 'test' are asked for, and dataset '{name}' holds nothing out")
-        each.append(Reference(name, data.split if split == "train" else split, samples))
+        whole = everything if split == "train" or everything is None else everything.held_out
+        size = 0 if whole is None or whole.stored is None else len(whole.genuine())
+        some = size if size > len(samples) else None
+        each.append(Reference(name, data.split if split == "train" else split, samples, of=some))
     return tuple(each)
 
 

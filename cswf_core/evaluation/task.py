@@ -9,7 +9,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.evaluation.samples import SPLITS, RealSamples, Reference, references
+from cswf_core.evaluation.samples import SPLITS, RealSamples, Reference, in_memory, references
 from cswf_core.flow.particles import balanced
 from cswf_core.interfaces import Dataset, Key, Workbench
 from cswf_core.interfaces.metric import FEATURE_PRECISION, FeaturePrecision, Tell
@@ -29,6 +29,8 @@ class Task:
     references: tuple[Reference, ...]
     training: Dataset | None = attrs.field(default=None, repr=False)
     """Data that may have been copied."""
+    of_training: int | None = None
+    """How many such data there are, if `training` are only some of them; None: they are all."""
     mirrored: Dataset | None = attrs.field(default=None, repr=False)
     """Their mirror images, if the flow has seen these too."""
     held_out: Dataset | None = attrs.field(default=None, repr=False)
@@ -49,17 +51,15 @@ class Task:
         """
         section = recipe.evaluation
         splits = section.against if recipe.metrics else ()
-        training, mirrored, held_out = data.genuine(), data.made(), data.held_out
-        if data.stored is not None:  # all of them would not be in memory
-            training = training.spread(section.samples)
-            mirrored = None if mirrored is None else mirrored.spread(section.samples)
-            held_out = training.held_out
+        some = in_memory(data, section.samples)
+        available = len(data.genuine())
         return cls(
             metrics=with_copying(recipe.metrics, data, recipe.registry),
-            references=_own_references(recipe, training, splits, data),
-            training=training,
-            mirrored=mirrored,
-            held_out=held_out,
+            references=_own_references(recipe, some.training, splits, data),
+            training=some.training,
+            of_training=available if available > len(some.training) else None,
+            mirrored=some.mirrored,
+            held_out=some.held_out,
             data=data,
             seed=recipe.seed,
             samples=section.samples,
@@ -139,15 +139,7 @@ def _own_references(
 ) -> tuple[Reference, ...]:
     """Return splits of a recipe's data, which have no mirror images here; they may be some of `everything`."""
     target = balanced(data, recipe.condition.checked, recipe.seed)
-    own = references(recipe.data.name, target, splits)
-    if everything.stored is None:
-        return own
-    held_out = 0 if everything.held_out is None else len(everything.held_out)
-    sizes = [held_out if split == "test" else len(everything.genuine()) for split in splits]
-    return tuple(
-        attrs.evolve(reference, of=size if size > len(reference.samples) else None)
-        for reference, size in zip(own, sizes, strict=True)
-    )
+    return references(recipe.data.name, target, splits, everything)
 
 
 def _default_metrics(registry: Registry, data: Dataset) -> tuple[Choice, ...]:

@@ -97,7 +97,7 @@ class FlowData:
             raise RunError(
                 f"{parts.cdf.owner} needs all projected data of a direction at once, and {counted:,} do not "
                 f"fit into {memory / 1e9:.3g} GB: take an estimator with bins, such as histogram, or fit F_q "
-                f"to a part of the data ({settings.called('part')})"
+                f"to a {settings.called('part of the data')}"
             )
 
     @cached_property
@@ -105,20 +105,26 @@ class FlowData:
         """Y of this rank's, on its device."""
         return self.all.conditions.take(self.share.cut).to(self.like.device, self.like.dtype)
 
+    @property
+    def looked_at(self) -> int | None:
+        """How many data, evenly spread, anything is fitted to before the flow; None: all."""
+        if self.all.stored is None and (self.together or self.like.device.type == "cpu"):
+            return None
+        each = self.all.space.dimension * self.like.element_size()
+        few = self.all.spread(max(FEW, self._memory // SAMPLE_SHARE // each))
+        return len(few) if len(few) < len(self.all) else None
+
     @cached_property
     def sample(self) -> Dataset:
         """The data that coordinates, a Gaussian or directions are fitted to: all, or some, which is told."""
-        if self.all.stored is None and (self.together or self.like.device.type == "cpu"):
+        if self.looked_at is None:
             return self.all
-        each = self.all.space.dimension * self.like.element_size()
-        some = self.all.spread(max(FEW, self._memory // SAMPLE_SHARE // each))
-        if len(some) < len(self.all):
-            log.warning(
-                "data are streamed: what is fitted to them before the flow is fitted to %s of %s",
-                f"{len(some):,}",
-                f"{len(self.all):,}",
-            )
-        return some
+        log.warning(
+            "data are streamed: what is fitted to them before the flow is fitted to %s of %s",
+            f"{self.looked_at:,}",
+            f"{len(self.all):,}",
+        )
+        return self.all.spread(self.looked_at)
 
     def sample_x(self) -> Tensor:
         """Return the numbers of `sample` on the device: d×n."""

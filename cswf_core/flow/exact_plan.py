@@ -168,10 +168,7 @@ class ExactPlan(Plan):
                 block = next(blocks, None)
             if block is None:
                 return
-            strata, places = self.strata_in(block)
-            samples = attrs.evolve(by_cdf.samples, places=places)
-            here = attrs.evolve(by_cdf, strata=strata, samples=samples)
-            yield self._cloud(block, noise, clock), block.first, here
+            yield self._cloud(block, noise, clock), block.first, self.of_block(by_cdf, block)
 
     def _cloud(self, block: Block, noise: int, clock: Clock) -> Cloud:
         """Return a block of the data in the stage's coordinates, with the noise of a step in their bins."""

@@ -469,6 +469,11 @@ class Flow:
         return Budget(self.device, self.particles.at_once + data, size, self.memory)
 
     @property
+    def looked_at(self) -> int | None:
+        """How many data, evenly spread, anything is fitted to before the flow; None: all."""
+        return self._flow_data.looked_at
+
+    @property
     def streams(self) -> bool:
         """Whether data are brought to the device some at a time."""
         return not self._flow_data.resident

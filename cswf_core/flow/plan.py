@@ -293,11 +293,11 @@ class Plan(abc.ABC):
         device = self.setup.like.device if data.resident else torch.device("cpu")
         return self._part(self.setup.cdf.data, len(data.all), key, 1, device)
 
-    def strata_in(self, block: Block) -> tuple[list[Stratum] | None, Sequence[Tensor | None]]:
-        """Return the strata of a block of data, and the places of these in their strata."""
+    def of_block(self, by_cdf: CDFTransport, block: Block) -> CDFTransport:
+        """Return a transport for the rows of a block of data: its strata are those of the block."""
         strata, share = self.setup.strata, self.setup.data.share
         if strata is None or isinstance(block.numbers, Tensor):
-            return None, ()
+            return by_cdf
         first, stop = (number - share.first for number in (block.numbers.start, block.numbers.stop))
         own: list[Stratum] = []
         places: list[Tensor | None] = []
@@ -305,7 +305,7 @@ class Plan(abc.ABC):
             here = ((data >= first) & (data < stop)).nonzero()[:, 0]
             own.append((particles, data[here] - first))
             places.append(here if place is None else place[here])
-        return own, places
+        return attrs.evolve(by_cdf, strata=own, samples=attrs.evolve(by_cdf.samples, places=places))
 
     def fitted_half(self, step: int) -> int:
         """Return the half of the particles, 0 or 1, whose turn it is in F_p at a step; without turns, 0."""

@@ -37,8 +37,8 @@ def memory_limit() -> int | None:
 
 @contextmanager
 def memory_limited(limit: int | None) -> Iterator[None]:
-    """Plan with so many bytes of memory inside, at most; None: as outside."""
-    before = _limit.set(_limit.get() if limit is None else limit)
+    """Plan with so many bytes of memory inside, at most; None, or if there is a limit already: as outside."""
+    before = _limit.set(limit if _limit.get() is None else _limit.get())
     try:
         yield
     finally:

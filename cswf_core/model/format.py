@@ -56,6 +56,10 @@ class DataFacts:
     """How many data of each class the particles flowed to."""
     bin_width: float
     """Distance between two grey levels; 0 for continuous data."""
+    streamed: bool = False
+    """Whether they were not in memory, so that the digest is that of their bytes."""
+    looked_at: int | None = None
+    """How many of them, evenly spread, anything was fitted to before the flow; null: all."""
 
 
 @attrs.frozen(kw_only=True)
@@ -169,6 +173,9 @@ class Header:
         document = attrs.asdict(self)
         if self.fitted is None:
             del document["fitted"]  # format 1 does not know of it
+        for key, usual in (("streamed", False), ("looked_at", None)):
+            if document["data"][key] is usual:
+                del document["data"][key]  # earlier versions do not know of them
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod

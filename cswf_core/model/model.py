@@ -180,7 +180,7 @@ class Model:
 
     def data(self) -> Dataset:
         """Load the data that the model was made from; raise `RunError` if they are others by now."""
-        data = load_everything(self.recipe)
+        data = load_everything(self.recipe, stored=self.header.data.streamed)
         if data.digest() != self.header.data.sha256:
             raise RunError(
                 f"the data of '{self.recipe.data.name}' are not those that the model was made from: their "
@@ -302,7 +302,17 @@ class Model:
         flow = SavedFlow(self.space, parts, settings, facts.length, sets, facts.strata, like, fitted)
         if any(flow.parts.projection.of_stage(stage).sees_data for stage in flow.stages):
             data = self._needed(f"projection '{recipe.projection.name}' looks at the data")
-            flow.like = balanced(data, recipe.condition.checked, recipe.seed).x.to(like)
+            target, looked_at = (
+                balanced(data, recipe.condition.checked, recipe.seed),
+                self.header.data.looked_at,
+            )
+            few = target if looked_at is None else target.spread(looked_at)
+            if looked_at is not None and len(few) < looked_at:
+                raise RunError(
+                    f"projection '{recipe.projection.name}' has looked at {looked_at:,} data, and memory holds "
+                    f"{len(few):,} here: allow more (--memory-limit), or take a larger machine"
+                )
+            flow.like = few.x.to(like)
         return flow
 
     def _encoded(self, data: Dataset, image: int, key: Key, like: Tensor) -> Observation:

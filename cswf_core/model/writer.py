@@ -255,6 +255,8 @@ def _data_facts(flow: Flow, digest: str) -> DataFacts:
         classes=data.classes,
         counts=counts,
         bin_width=data.bin_width,
+        streamed=data.stored is not None,
+        looked_at=flow.looked_at,
     )
 
 

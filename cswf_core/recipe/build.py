@@ -36,6 +36,7 @@ NAMES = {
     "offline": "particles.offline",
     "clip": "particles.clip",
     "part": "cdf.particles, cdf.data",
+    "part of the data": "cdf.data",
     "precision": "particles.precision",
     "directions": "schedule.directions",
     "step size": "schedule.step_size",
@@ -63,30 +64,43 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def load_data(recipe: Recipe, choice: Choice | None = None, device: torch.device | None = None) -> Dataset:
+def load_data(
+    recipe: Recipe,
+    choice: Choice | None = None,
+    device: torch.device | None = None,
+    *,
+    stored: bool | None = None,
+) -> Dataset:
     """Load and check the data that a recipe chooses: `data`, or another choice of a dataset in it.
 
     Images that take too much of the memory, the host's or that of the flow's device, stay where they are
-    stored, if their source can open them so.
+    stored, if their source can open them so; `stored` says that they do, or do not, whatever they take.
     """
     choice = recipe.data if choice is None else choice
-    dtype = _dtype(recipe)
-    if choice.checked.opens:
+    return load_chosen(choice, recipe.seed, _dtype(recipe), device, stored=stored)
+
+
+def load_chosen(
+    choice: Choice,
+    seed: int,
+    dtype: torch.dtype,
+    device: torch.device | None = None,
+    *,
+    stored: bool | None = None,
+) -> Dataset:
+    """Load and check the data of a choice, or leave them where they are stored; see `load_data`."""
+    if choice.checked.opens and stored is not False:
         host = torch.device("cpu")
         memory = min(total_memory(each) for each in (host, device or host))
-        images = open_images(recipe, choice)
+        images = _opened(choice, seed, dtype)
         d, count = images.space.dimension, len(images) * (2 if images.flips else 1)
-        if not fits(d, count, dtype, memory):
+        if stored or not fits(d, count, dtype, memory):
             size = d * count * dtype.itemsize
-            log.warning(
-                "%s images take %.3g GB as numbers, too much for a memory of %.3g GB: they are streamed",
-                f"{count:,}",
-                size / 1e9,
-                memory / 1e9,
-            )
+            told = "%s images take %.3g GB as numbers, too much for a memory of %.3g GB: they are streamed"
+            log.log(logging.INFO if stored else logging.WARNING, told, f"{count:,}", size / 1e9, memory / 1e9)
             return Dataset.of_stored(images, dtype, total_memory(host) // LOADED)
     with _data_fitting():
-        data: Dataset = choice.checked.load(Key(recipe.seed, "data").open(dtype=dtype))
+        data: Dataset = choice.checked.load(Key(seed, "data").open(dtype=dtype))
     return data
 
 
@@ -96,15 +110,20 @@ def open_images(recipe: Recipe, choice: Choice | None = None) -> StoredImages:
     A source that cannot be read so is loaded as a whole.
     """
     choice = recipe.data if choice is None else choice
-    if not choice.checked.opens:
-        data = load_data(recipe, choice)
-        try:
-            return LoadedImages.of(data)
-        except DataError as error:
-            raise DataError(f"dataset '{choice.name}': {error}") from None
+    return _opened(choice, recipe.seed, _dtype(recipe))
+
+
+def _opened(choice: Choice, seed: int, dtype: torch.dtype) -> StoredImages:
+    draw = Key(seed, "data").open(dtype=dtype)
     with _data_fitting():
-        images: StoredImages = choice.checked.open(Key(recipe.seed, "data").open(dtype=_dtype(recipe)))
-    return images
+        if choice.checked.opens:
+            images: StoredImages = choice.checked.open(draw)
+            return images
+        data = choice.checked.load(draw)
+    try:
+        return LoadedImages.of(data)
+    except DataError as error:
+        raise DataError(f"dataset '{choice.name}': {error}") from None
 
 
 def build_flow(
@@ -167,9 +186,9 @@ def parts_of(recipe: Recipe) -> Parts:
     )
 
 
-def load_everything(recipe: Recipe) -> Dataset:
-    """Load the recipe's data together with those that arrive later."""
-    data = load_data(recipe)
+def load_everything(recipe: Recipe, *, stored: bool | None = None) -> Dataset:
+    """Load the recipe's data together with those that arrive later; `stored` as in `load_data`."""
+    data = load_data(recipe, stored=stored)
     for arrival in recipe.arrivals:
         data = data.joined(load_data(recipe, arrival).with_classes(data.classes))
     return data

@@ -142,6 +142,13 @@ class RunFolder:
     def _unwritable(self, error: OSError) -> RunError:
         return RunError(f"{self.path} cannot be written: {error.strerror or error}")
 
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes of memory that the run plans with, at most; None: all that there are, or there is no run."""
+        facts = self.read_json("run.json")
+        limit = facts.get("memory_limit") if isinstance(facts, dict) else None
+        return limit if isinstance(limit, int) else None
+
     def read_json(self, name: str) -> Any:
         """Return what a JSON file says; None if there is none that can be read."""
         try:

@@ -9,7 +9,9 @@ import pytest
 
 from cswf_core import hookimpl
 from cswf_core.cli.options import LEAST_MEMORY
+from cswf_core.evaluation.samples import read
 from cswf_core.kernels.memory import memory_limit, memory_limited
+from cswf_core.model import load_model
 from cswf_core.packed import pack
 from cswf_core.recipe import load_recipe
 from cswf_core.runs.folder import RunFolder
@@ -85,3 +87,15 @@ def test_a_size_that_is_none_is_one_sentence(cswf, size):
     answer = cswf("run", "digits", "--memory-limit", size)
     assert answer.status == 2
     assert "write 500MB, 1.5GB or 2GiB" in answer.err or "is too little" in answer.err
+
+
+def test_a_model_of_streamed_data_looks_at_the_same_data_again(cswf, overrides, tmp_path):
+    run = tmp_path / "run"
+    wishes = ["projection={use: data-covariance}", "model.save=true", "cdf.data=null"]
+    limit = ["--memory-limit", "256MB", "--device", "cpu"]
+    assert cswf("run", "digits", *overrides, *wishes, *limit, "--out", run).status == 0
+    model = load_model(run)
+    assert (model.header.data.streamed, model.header.data.looked_at) == (True, 20_833)
+    again = model.retrace(device="cpu")
+    samples = read(run).samples
+    assert float((again.images().int() - samples.images().int()).abs().float().mean()) < 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import attrs
@@ -89,6 +90,12 @@ def slabs_of(theta: Directions, places: Strips | None, most: int, into: list[Sla
         slab = boxes.packed(source, mine, where, old)
         slabs.append(Slab(slab, whole.rows(rows), theta_y, theta.condition, theta.check, noise))
     return slabs
+
+
+def rows_of(slabs: Sequence[Slab]) -> list[slice]:
+    """Return which rows the directions of each slab are, among those of all."""
+    stops = list(itertools.accumulate(slab.directions.shape[0] for slab in slabs))
+    return [slice(first, stop) for first, stop in itertools.pairwise([0, *stops])]
 
 
 def strips_for(theta: Tensor, space: Space, directions: int) -> Strips | None:

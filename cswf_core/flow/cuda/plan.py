@@ -8,7 +8,6 @@ their bins has its mean added there, and its width when they are counted. Partic
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
@@ -30,6 +29,7 @@ from cswf_core.flow.cuda.layout import (
     project,
     refuse_idle_ranks,
     refuse_too_many,
+    rows_of,
     slabs_of,
     spread,
     strips_for,
@@ -311,20 +311,17 @@ class HalfPlan(Plan):
                 if self.setup.ranks.alone:  # otherwise all are begun before one is awaited
                     self._fits_of(slab, by_cdf)
             return
-        stops = list(itertools.accumulate(slab.directions.shape[0] for slab in slabs))
-        cuts = [slice(first, stop) for first, stop in itertools.pairwise([0, *stops])]
+        cuts = rows_of(slabs)
 
         def rows(data: tuple[HalfCloud, Block]) -> Iterator[tuple[slice, list[Rows]]]:
             cloud, block = data
-            strata, places = self.strata_in(block)
-            samples = attrs.evolve(by_cdf.samples, places=places)
-            here = attrs.evolve(by_cdf, strata=strata, samples=samples)
+            here = self.of_block(by_cdf, block)
             for slab, cut in zip(slabs, cuts, strict=True):
                 with by_cdf.clock.part("project", partial(work, slab, cloud.count, 2)):
                     projected, _ = project(slab, cloud, slab.noise)
                 yield cut, here.parts(projected, 1)
 
-        fits = fits_of_blocks(partial(self._clouds, key, by_cdf.clock), rows, stops[-1], by_cdf, side=1)
+        fits = fits_of_blocks(partial(self._clouds, key, by_cdf.clock), rows, cuts[-1].stop, by_cdf, side=1)
         for slab, cut in zip(slabs, cuts, strict=True):
             slab.F_q = fits(cut)
 
@@ -333,8 +330,7 @@ class HalfPlan(Plan):
         self._draw(self.draw_number(step), clock, check=step == 0)
         slabs, particles = self._slabs, self.setup.particles
         assert isinstance(particles, BlockParticles)
-        stops = list(itertools.accumulate(slab.directions.shape[0] for slab in slabs))
-        cuts = [slice(first, stop) for first, stop in itertools.pairwise([0, *stops])]
+        cuts = rows_of(slabs)
 
         def clouds(again: bool) -> Iterator[CDFTransport]:
             del again
@@ -355,7 +351,7 @@ class HalfPlan(Plan):
                 yield cut, by_cdf.parts(projected, 0)
 
         by_cdf = self.by_cdf(step, clock, check=False)
-        F_p = fits_of_blocks(clouds, rows, stops[-1], by_cdf, side=0)
+        F_p = fits_of_blocks(clouds, rows, cuts[-1].stop, by_cdf, side=0)
         for slab, cut in zip(slabs, cuts, strict=True):
             slab.F_p = F_p(cut)
         total: list[Tensor] = []
