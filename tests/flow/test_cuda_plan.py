@@ -131,8 +131,15 @@ STREAMED = {
 }
 
 
-@pytest.mark.parametrize("case", STREAMED.values(), ids=STREAMED.keys())
-def test_streamed_data_lead_to_the_same_bits(case, monkeypatch):
+LIKE = ("classes apart", "a mask", "a sorted part")
+"""Kinds of which tests/flow/test_streamed_data.py has the like: they are for `make test-all`."""
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in LIKE else kind for kind in STREAMED]
+)
+def test_streamed_data_lead_to_the_same_bits(kind, monkeypatch):
+    case = STREAMED[kind]
     wanted = build(HalfPlan, **case).run().digest()
     monkeypatch.setattr(flow_data, "fits", lambda *_: False)
     monkeypatch.setattr(flow_data, "BLOCK", {"cpu": 32, "cuda": 32})

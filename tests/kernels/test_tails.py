@@ -176,7 +176,7 @@ def test_tables_of_a_model_are_read_off_the_map():
     got, exact = {}, {}
     for tail in (0.0, 0.05):
         transport = CDFTransport(checked(Histogram(bins=512, tail=tail)))
-        F_p, F_q = transport.fit(Rows.of(p)), transport.fit_data(Rows.of(q))
+        F_p, F_q = transport.fit(Rows.of(p)), transport.begin_data(Rows.of(q))()
         grid = TableRequest(knots=64).levels(p).expand(3, -1)
         positions = torch.stack([fit.icdf(grid) for fit in F_p])
         got[tail] = (positions + transport.displacements(grid, positions, F_p, F_q))[0]
