@@ -10,7 +10,7 @@ import abc
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import attrs
 import torch
@@ -149,7 +149,10 @@ class Plan(abc.ABC):
 
     def __init__(self, setup: StageSetup) -> None:
         self.setup = setup
-        self._chosen = lru_cache(maxsize=2)(self._chosen_data)  # asked for by the thread that reads, too
+        self._parts_of_data: tuple[tuple[int, Tensor | None], ...] = ()
+        """The data that F_q is fitted to at the last draws, by the number of the draw."""
+        self._part_at: tuple[int, Columns | None] | None = None
+        """The number of a step, and the particles that its F_p is fitted to: the same for all blocks."""
 
     @abc.abstractmethod
     def move(self, step: int, eta: float, clock: Clock) -> Move:
@@ -249,13 +252,8 @@ class Plan(abc.ABC):
 
     def samples(self, step: int) -> Samples:
         """Return the particles and data that a step's distributions are fitted to, of those on this rank."""
-        setup, cdf, share = self.setup, self.setup.cdf, self.setup.particles.share
-        particles, counted = self._fitted_particles(step), self._counted
-        if cdf.particles is not None:
-            mine = torch.arange(share.total, device=setup.like.device)
-            mine = mine if particles is None else mine[particles]
-            part = self._part(cdf.particles, len(mine), step, 0, mine.device)
-            particles = particles if part is None else mine[part]
+        setup, share = self.setup, self.setup.particles.share
+        particles, counted = self._part_of_particles(step), self._counted
         N = len(setup.data.all) if self.part_size is None else self.part_size
         counts: Sizes = [size_of(particles, share.total)], [N]
         return Samples(
@@ -272,7 +270,7 @@ class Plan(abc.ABC):
         `again`: they will be gone through once more. Otherwise those of the next draw follow.
         """
         following = key if again else self._next_draw(key)
-        return self.setup.data.blocks(self.setup.index, key, self._chosen, following)
+        return self.setup.data.blocks(self.setup.index, key, self._chosen_data, following)
 
     @property
     def part_size(self) -> int | None:
@@ -288,10 +286,18 @@ class Plan(abc.ABC):
         return key + reuse
 
     def _chosen_data(self, key: int) -> Tensor | None:
-        """Return the data that F_q is fitted to along the directions of the draw `key`; None: all."""
+        """Return the data that F_q is fitted to along the directions of the draw `key`; None: all.
+
+        Also the thread that reads data ahead asks.
+        """
+        for known, numbers in self._parts_of_data:
+            if known == key:
+                return numbers
         data = self.setup.data
         device = self.setup.like.device if data.resident else torch.device("cpu")
-        return self._part(self.setup.cdf.data, len(data.all), key, 1, device)
+        numbers = self._part(self.setup.cdf.data, len(data.all), key, 1, device)
+        self._parts_of_data = (*self._parts_of_data[-1:], (key, numbers))
+        return numbers
 
     def of_block(self, by_cdf: CDFTransport, block: Block) -> CDFTransport:
         """Return a transport for the rows of a block of data: its strata are those of the block."""
@@ -306,6 +312,21 @@ class Plan(abc.ABC):
             own.append((particles, data[here] - first))
             places.append(here if place is None else place[here])
         return attrs.evolve(by_cdf, strata=own, samples=attrs.evolve(by_cdf.samples, places=places))
+
+    def _part_of_particles(self, step: int) -> Columns | None:
+        """Return those of all ranks' particles that a step's F_p is fitted to; None: all."""
+        if self._part_at is None or self._part_at[0] != step:
+            self._part_at = step, self._drawn_particles(step)
+        return self._part_at[1]
+
+    def _drawn_particles(self, step: int) -> Columns | None:
+        particles, part = self._fitted_particles(step), self.setup.cdf.particles
+        if part is None:
+            return particles
+        mine = torch.arange(self.setup.particles.share.total, device=self.setup.like.device)
+        mine = mine if particles is None else mine[particles]
+        chosen = self._part(part, len(mine), step, 0, mine.device)
+        return particles if chosen is None else mine[chosen]
 
     def fitted_half(self, step: int) -> int:
         """Return the half of the particles, 0 or 1, whose turn it is in F_p at a step; without turns, 0."""

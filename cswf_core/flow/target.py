@@ -87,8 +87,8 @@ class KeptTarget(Target):
     fits_by_place: FitsByPlace
 
     def over(self, batch: Directions) -> KeptTarget:
-        """Return what is kept along a batch; the target is asked only if something is not."""
-        return attrs.evolve(self, target=_Asked(lru_cache(lambda: self.target.over(batch))))
+        """Return what is kept along a batch, or what the target has along it."""
+        return attrs.evolve(self, target=self.target.over(batch))
 
     def along(self, theta: Directions) -> FitsOfRows:
         """Return what is kept for some rows, else what the target gives."""
@@ -106,18 +106,6 @@ class KeptTarget(Target):
 
 
 @attrs.frozen(eq=False)
-class _Asked(Target):
-    """A target along a batch that is made when it is asked for something."""
-
-    of_batch: Callable[[], Target]
-
-    def along(self, theta: Directions) -> FitsOfRows:
-        """Return F_q, asking for it with the first rows."""
-        fits = lru_cache(lambda: self.of_batch().along(theta))
-        return lambda rows: fits()(rows)
-
-
-@attrs.frozen(eq=False)
 class BlockTarget(Target):
     """F_q of data that are there only some at a time: they are counted in blocks, along a whole batch."""
 
@@ -127,7 +115,7 @@ class BlockTarget(Target):
     clock: Clock
 
     def over(self, batch: Directions) -> Target:
-        """Go through the data, first for the ends of each row, then for the counts between these."""
+        """Go through the data when the first rows are asked for: for the ends of all rows, then for counts."""
 
         def rows(block: tuple[Cloud, int, CDFTransport]) -> Iterator[tuple[slice, list[Rows]]]:
             cloud, first, by_cdf = block
@@ -138,7 +126,8 @@ class BlockTarget(Target):
                 with self.clock.part("count"):
                     yield cut, by_cdf.parts(Rows.of(q, theta.noise, theta.place.first, first), 1)
 
-        return BatchTarget(fits_of_blocks(self.clouds, rows, batch.count, self.by_cdf, side=1))
+        fits = lru_cache(lambda: fits_of_blocks(self.clouds, rows, batch.count, self.by_cdf, side=1))
+        return BatchTarget(lambda chosen: fits()(chosen))
 
     def along(self, theta: Directions) -> FitsOfRows:
         """Return F_q along directions that are a batch of their own."""
@@ -147,7 +136,7 @@ class BlockTarget(Target):
 
 @attrs.frozen(eq=False)
 class BatchTarget(Target):
-    """F_q along a batch of directions, counted already."""
+    """F_q along a batch of directions, by their rows."""
 
     fits: Callable[[slice], Fits]
 

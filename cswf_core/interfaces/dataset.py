@@ -13,13 +13,10 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces.draw import Draw
 from cswf_core.interfaces.space import Space
-from cswf_core.interfaces.stored import StoredImages, StoredPixels
+from cswf_core.interfaces.stored import READ, StoredImages, StoredPixels
 
 BIN = 1 / 128
 """Width of a byte's grey level in [−1, 1): a byte v is the pixel v·BIN − 1, exactly."""
-
-BLOCK = 8192
-"""Samples that are read at a time, where all are gone through."""
 
 
 @attrs.frozen(eq=False)
@@ -131,8 +128,8 @@ class Dataset:
 
     def blocks(self) -> Iterator[Tensor]:
         """Yield all samples in order, some at a time: d×m."""
-        for first in range(0, len(self), BLOCK):
-            yield self.columns(slice(first, first + BLOCK))
+        for first in range(0, len(self), READ):
+            yield self.columns(slice(first, first + READ))
 
     def spread(self, count: int) -> Dataset:
         """Return `count` samples, evenly spread over all; fewer if there are, or if memory holds no more."""
@@ -147,8 +144,8 @@ class Dataset:
         if not self.space.is_image:
             raise DataError(f"samples in {self.space} dimensions are not images")
         images = torch.empty(len(self), self.space.dimension, dtype=torch.uint8)
-        for first, block in zip(range(0, len(self), BLOCK), self.blocks(), strict=True):
-            images[first : first + BLOCK] = ((block + 1) / BIN).floor().clamp(0, 255).T
+        for first, block in zip(range(0, len(self), READ), self.blocks(), strict=True):
+            images[first : first + READ] = ((block + 1) / BIN).floor().clamp(0, 255).T
         return images.view(len(self), *self.space.shape)
 
     def points(self) -> Tensor:

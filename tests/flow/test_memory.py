@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import attrs
 import pytest
 import torch
@@ -12,6 +15,7 @@ from cswf_core.interfaces import DenseProjection
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.projections.uniform import Uniform
 from tests.conftest import small_flow
+from tests.flow.kinds import KINDS, image_flow
 
 
 @attrs.frozen
@@ -124,3 +128,19 @@ def test_the_budget_follows_from_the_memory_of_the_device(monkeypatch):
 def test_batches_cover_all_directions_once():
     for directions in (1, memory.BATCH - 1, memory.BATCH, memory.BATCH + 1, 50_000):
         assert sum(count for _, count in memory.batches(directions)) == directions
+
+
+@pytest.mark.parametrize("kind", ["plain", "parts", "reuse"])
+def test_the_plan_of_a_stage_is_gone_when_the_stage_has_ended(kind):
+    """Its memory may be needed by the next one: the garbage collector would come too late."""
+    flow = image_flow(**KINDS[kind])
+    steps = iter(flow)
+    next(steps)
+    plan = weakref.ref(flow._plan)
+    gc.disable()
+    try:
+        while flow.position.stage == 0:
+            next(steps)
+        assert plan() is None
+    finally:
+        gc.enable()
