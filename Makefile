@@ -54,7 +54,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@echo "setting up $(VENV): some minutes, and on x86-64 some gigabytes"
 	@# What is imported is compiled then; most of what is installed never is.
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --requirement requirements.lock
+	@# The lock has all that its packages need: nothing is to be worked out.
+	$(BIN)/python -m pip install --quiet --no-compile --no-deps --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	touch $(STAMP)
 

@@ -50,7 +50,13 @@ def stored(data: Dataset) -> Dataset:
     return attrs.evolve(same, conditions=data.conditions)
 
 
-@pytest.mark.parametrize("kind", STREAMED)
+ALIKE = ("float64", "carried", "separate, binned", "whitened")
+"""Kinds that go the ways of others: they are for `make test-all`."""
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in ALIKE else kind for kind in STREAMED]
+)
 def test_streamed_data_lead_to_the_same_bits(kind, monkeypatch):
     whole = image_flow(DATA, **STREAMED[kind])
     wanted = whole.run().x

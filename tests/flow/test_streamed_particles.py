@@ -39,7 +39,13 @@ def streaming(monkeypatch):
     monkeypatch.setattr(data, "BLOCK", {"cpu": 256})
 
 
-@pytest.mark.parametrize("kind", STREAMED)
+ALIKE = ("reuse", "float64", "turns", "whitened, clip", "a part of the data")
+"""Kinds that go the ways of others: they are for `make test-all`."""
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in ALIKE else kind for kind in STREAMED]
+)
 def test_streamed_particles_end_with_the_same_bits(kind, monkeypatch):
     wanted = image_flow(count=M, **STREAMED[kind])
     states = [(state.distance, state.displacement) for state in wanted]
