@@ -17,7 +17,8 @@ from cswf_plugins.conditions.mask import Mask
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.conditions.separate import Separate
-from tests.flow.kinds import KINDS, image_flow
+from cswf_plugins.schedules.pyramid import Pyramid
+from tests.flow.kinds import ENTRIES, KINDS, image_flow
 from tests.ranks.forked import on_ranks
 
 M = 700
@@ -128,6 +129,9 @@ def test_particles_and_data_can_both_be_streamed(monkeypatch):
     assert torch.equal(flow.run().x, wanted)
 
 
+SHORT = Pyramid(entries=ENTRIES, steps=1, directions=12)
+
+
 def test_ranks_that_hold_together_what_one_does_not_work_in_the_same_blocks(monkeypatch, tmp_path):
     """One device is too small for particles and data, and two are not."""
     monkeypatch.setattr(data, "BLOCK", {"cpu": 256})
@@ -135,7 +139,7 @@ def test_ranks_that_hold_together_what_one_does_not_work_in_the_same_blocks(monk
 
     def taken(ranks=None):
         with memory_limited(limit):
-            flow = image_flow(1100, count=1100, ranks=ranks, **STREAMED["classes"])
+            flow = image_flow(1100, count=1100, ranks=ranks, condition=OneHot(), schedule=SHORT)
         list(flow)
         x = flow.samples().x if ranks is None or ranks.leads else None
         return flow.streams, flow.particles.streamed, x
@@ -155,7 +159,7 @@ def test_ranks_with_more_and_fewer_particles_stream_all_of_them_or_none(monkeypa
 
     def taken(ranks=None):
         with memory_limited(limit):
-            flow = image_flow(80, count=300, ranks=ranks, **STREAMED["classes"])
+            flow = image_flow(80, count=300, ranks=ranks, condition=OneHot(), schedule=SHORT)
         list(flow)
         return flow.particles.streamed, flow.samples().x if ranks is None or ranks.leads else None
 
