@@ -5,8 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from cswf_core.kernels.memory import total_memory
+
 BLOCK_VALUES = 1 << 27
-"""Distances held at a time (float32, half a gigabyte)."""
+"""Distances held at a time, at most (float32, half a gigabyte)."""
+
+SHARE = 32
+"""They may take one part in so many of the memory."""
 
 
 def nearest(queries: Tensor, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -16,14 +21,15 @@ def nearest(queries: Tensor, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
     returned are those of the differences themselves, so that a copy has distance 0.
     """
     squares = points.square().sum(dim=1)
-    rows = max(1, BLOCK_VALUES // len(points))
+    values = _values(points)
+    rows = max(1, values // len(points))
     nearest = []
     for first in range(0, len(queries), rows):
         closeness = torch.addmm(squares, queries[first : first + rows], points.T, alpha=-2)
         nearest.append(closeness.topk(k, dim=1, largest=False).indices)
     index = torch.cat(nearest)
     distances = torch.empty(index.shape, dtype=queries.dtype, device=queries.device)
-    step = max(1, BLOCK_VALUES // (k * queries.shape[1]))
+    step = max(1, values // (k * queries.shape[1]))
     for first in range(0, len(queries), step):
         part = index[first : first + step]
         differences = points[part] - queries[first : first + step, None]
@@ -46,7 +52,7 @@ def nearest_other(points: Tensor, k: int) -> Tensor:
 
 def within_any(queries: Tensor, centres: Tensor, radii: Tensor) -> tuple[Tensor, Tensor]:
     """Return in how many balls (m centres×D, m radii) each query (n×D) lies, and which balls hold any: n, m."""
-    rows = max(1, BLOCK_VALUES // len(centres))
+    rows = max(1, _values(centres) // len(centres))
     counts, held = [], torch.zeros(len(centres), dtype=torch.bool, device=centres.device)
     squares = centres.square().sum(dim=1)
     for first in range(0, len(queries), rows):
@@ -56,3 +62,8 @@ def within_any(queries: Tensor, centres: Tensor, radii: Tensor) -> tuple[Tensor,
         counts.append(inside.sum(dim=1))
         held |= inside.any(dim=0)
     return torch.cat(counts), held
+
+
+def _values(points: Tensor) -> int:
+    """Return how many distances are held at a time, of points such as these."""
+    return min(BLOCK_VALUES, total_memory(points.device) // SHARE // points.element_size())

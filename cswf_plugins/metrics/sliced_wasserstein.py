@@ -29,6 +29,9 @@ from cswf_core.kernels.sorting import at_positions
 
 BATCH = 512
 
+VALUES = 1 << 22
+"""Quantiles that are compared at a time: they take several times the memory of the values."""
+
 
 @attrs.frozen(kw_only=True)
 class SlicedWasserstein(Metric):
@@ -52,7 +55,10 @@ class SlicedWasserstein(Metric):
         squares = 0.0
         for first in range(0, self.directions, BATCH):
             theta = _directions(sampler, real.space, min(BATCH, self.directions - first), draw)
-            squares += float(_squared_w2(theta @ x, theta @ target).sum())
+            p, q = theta @ x, theta @ target
+            rows = max(1, VALUES // max(p.shape[1], q.shape[1]))
+            parts = zip(torch.split(p, rows), torch.split(q, rows), strict=True)
+            squares += float(torch.cat([_squared_w2(*part) for part in parts]).sum())
         along = "uniform directions" if self.along is None else "directions of its own sampler"
         protocol = f"SW₂ in the units of x along {self.directions:,} {along}"
         if not generated.bin_width:
