@@ -19,8 +19,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Timer
 from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parents[1])]  # also where it is run as a program
+from tests.processes import killed_in_the_end  # noqa: E402
 
 IMPORTED = """
 import cswf_core.cli.run, cswf_core.cli.sweep, cswf_core.cli.bench, cswf_core.cli.schema
@@ -97,18 +99,10 @@ class Apart:
                 os.close(pipe[1])
         with ours:
             child = Command(ours, *(None if pipe is None else pipe[0] for pipe in pipes))
-
-            def end() -> None:
-                with suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGKILL)
-
-            watchdog = Timer(timeout, end)
-            watchdog.start()
             try:
-                yield child
+                with killed_in_the_end(child.pid, timeout):
+                    yield child
             finally:
-                end()
-                watchdog.cancel()
                 for stream in (child.stdout, child.stderr):
                     if stream is not None:
                         stream.close()

@@ -32,19 +32,24 @@ def launched(
     finally:
         signal.signal(signal.SIGINT, before)
 
+    with child, killed_in_the_end(child.pid, timeout):  # then closes its pipes and waits
+        yield child
+
+
+@contextmanager
+def killed_in_the_end(session: int, timeout: float) -> Iterator[None]:
+    """Kill all processes of a session at the end, or after some seconds."""
+
     def end() -> None:
         with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
+            os.killpg(session, signal.SIGKILL)
 
     watchdog = Timer(timeout, end)
     watchdog.start()
     try:
-        with child:  # closes its pipes and waits
-            try:
-                yield child
-            finally:
-                end()
+        yield
     finally:
+        end()
         watchdog.cancel()
 
 

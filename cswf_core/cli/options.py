@@ -30,15 +30,22 @@ devices = click.option(
 )
 
 
+def bytes_of(text: str) -> int | None:
+    """Return the bytes that a size such as 500MB, 1.5GB, 2GiB or 4096 has; None if it is no size."""
+    size = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmg]?)(i?)b?", text.strip().lower())
+    if size is None:
+        return None
+    number, prefix, binary = size.groups()
+    return int(float(number) * (1024 if binary else 1000) ** " kmg".index(prefix or " "))
+
+
 def _limit_memory(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     """Plan with so much memory for as long as the command runs."""
     if value is None:
         return
-    size = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmgt]?)(i?)b?", value.strip().lower())
-    if size is None:
+    limit = bytes_of(value)
+    if limit is None:
         raise click.BadParameter(f"'{value}' is no size of memory; write 500MB, 1.5GB or 2GiB", ctx, param)
-    number, prefix, binary = size.groups()
-    limit = int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix or " "))
     if limit < LEAST_MEMORY:
         raise click.BadParameter(
             f"{value} is too little: PyTorch alone takes {LEAST_MEMORY // 10**6} MB", ctx, param

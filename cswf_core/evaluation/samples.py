@@ -115,29 +115,17 @@ def read_real(text: str, registry: Registry) -> RealSamples:
     owner = choice.plugin.owner
     data = load_chosen(choice, 0, torch.float32)
     splits = (split,) if split else SPLITS if data.held_out is not None else SPLITS[:1]
-    some = in_memory(data, SCORED)
-    real = references(owner.name, some.training, splits, data)
-    return RealSamples(real, some.training, some.mirrored, some.held_out)
+    training, mirrored = in_memory(data, SCORED)
+    real = references(owner.name, training, splits, data)
+    return RealSamples(real, training, mirrored, training.held_out)
 
 
-@attrs.frozen(eq=False)
-class Training:
-    """Data to compare with: all, or as many as memory holds."""
-
-    training: Dataset
-    """Those that are not made from others."""
-    mirrored: Dataset | None
-    """Those that are."""
-    held_out: Dataset | None
-
-
-def in_memory(data: Dataset, count: int) -> Training:
-    """Return data to compare with; of those that are streamed `count`, evenly spread."""
+def in_memory(data: Dataset, count: int) -> tuple[Dataset, Dataset | None]:
+    """Return the samples that are not made from others, and those that are; of streamed ones `count` each."""
     training, mirrored = data.genuine(), data.made()
-    if data.stored is not None:
-        training = training.spread(count)
-        mirrored = None if mirrored is None else mirrored.spread(count)
-    return Training(training, mirrored, training.held_out)
+    if data.stored is None:
+        return training, mirrored
+    return training.spread(count), None if mirrored is None else mirrored.spread(count)
 
 
 def references(

@@ -51,15 +51,15 @@ class Task:
         """
         section = recipe.evaluation
         splits = section.against if recipe.metrics else ()
-        some = in_memory(data, section.samples)
+        training, mirrored = in_memory(data, section.samples)
         available = len(data.genuine())
         return cls(
             metrics=with_copying(recipe.metrics, data, recipe.registry),
-            references=_own_references(recipe, some.training, splits, data),
-            training=some.training,
-            of_training=available if available > len(some.training) else None,
-            mirrored=some.mirrored,
-            held_out=some.held_out,
+            references=_own_references(recipe, training, splits, data),
+            training=training,
+            of_training=available if available > len(training) else None,
+            mirrored=mirrored,
+            held_out=training.held_out,
             data=data,
             seed=recipe.seed,
             samples=section.samples,

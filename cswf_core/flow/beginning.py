@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-
 import attrs
 import torch
 from torch import Tensor
 
 from cswf_core.checks import check_start
 from cswf_core.errors import RunError
-from cswf_core.flow.block_particles import BlockParticles
-from cswf_core.flow.data import block_width, fits
+from cswf_core.flow.block_particles import Home, particles_of
 from cswf_core.flow.particles import Particles, dequantised, normal
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import StageCoordinates
 from cswf_core.flow.start import Gaussian, Regression
 from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, Masked, Observation
 from cswf_core.ranks import Ranks, Share
-
-log = logging.getLogger("cswf")
-
-Begin = Callable[[Share], Tensor]
-"""Which of all particles → where these begin: d×n."""
 
 INSIDE = 1 - 2**-10
 """Observed pixels stay clear of their bin's upper edge, so that rounding never shows the next grey level."""
@@ -82,67 +73,6 @@ def first_particles(
     observation = None if of_all is None else _own_part(of_all, share)
     particles = particles_of(source.x, own, settings, share, like, home)
     return Beginning(particles, conditions, observation, of_all)
-
-
-@attrs.frozen
-class Home:
-    """Where particles are kept that one device does not hold, and in which blocks."""
-
-    total: int
-    """M."""
-    width: int
-    """Particles of a block."""
-    streamed: bool
-    """Whether they are in the host's memory: not if all ranks together hold them."""
-
-    @classmethod
-    def of(
-        cls,
-        dimension: int,
-        total: int,
-        dtype: torch.dtype,
-        device: torch.device,
-        ranks: Ranks | None,
-        memory: int | None,
-    ) -> Home | None:
-        """Return it for so many particles; None: `memory` bytes of one device hold them all."""
-        if memory is None or fits(dimension, total, dtype, memory):
-            return None
-        most = max(map(len, (Ranks() if ranks is None else ranks).shares(total, device)))
-        streamed = not fits(dimension, most, dtype, memory)
-        if streamed:
-            log.warning(
-                "%s particles take %.3g GB, too much for a memory of %.3g GB: the host streams them",
-                f"{most:,}",
-                dimension * most * dtype.itemsize / 1e9,
-                memory / 1e9,
-            )
-        return cls(total, block_width(dimension, dtype, memory, device), streamed)
-
-    def refuse_unfit(self, parts: Parts, observation: Observation | None, settings: Settings) -> None:
-        """Raise `RunError` if particles are to have what those in blocks cannot."""
-        remedy = f"take fewer {settings.called('particles')}"
-        if parts.cdf.bins is None:
-            raise RunError(
-                f"{parts.cdf.owner} needs all projected particles of a direction at once, and {self.total:,} "
-                "do not fit into one device's memory: take an estimator with bins, such as histogram, or "
-                f"{remedy}"
-            )
-        if observation is not None and not (observation.shared and parts.condition.amplifier == 1):
-            raise RunError(
-                f"{self.total:,} particles are too many for one device's memory, and are not worked on in "
-                f"blocks where each sees a part of its own, or an amplifier stretches that: {remedy}"
-            )
-
-
-def particles_of(
-    begin: Begin, conditions: Conditions, settings: Settings, share: Share, like: Tensor, home: Home | None
-) -> Particles:
-    """Return a share of the particles, which begin where a function says; `like` are none of them: d×0."""
-    if home is None:
-        return Particles(begin(share).to(like).contiguous(), conditions, settings.clip, share)
-    clip, streamed = settings.clip, home.streamed
-    return BlockParticles(begin, like, conditions, clip, share, home.width, streamed=streamed)
 
 
 @attrs.frozen(eq=False)

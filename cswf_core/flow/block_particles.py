@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
+import attrs
 import torch
 from torch import Tensor
 
 from cswf_core.errors import RunError
+from cswf_core.flow.memory import block_width, fits
 from cswf_core.flow.particles import Particles
+from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import StageCoordinates
-from cswf_core.interfaces import Conditions
-from cswf_core.ranks import Share
+from cswf_core.interfaces import Conditions, Observation
+from cswf_core.ranks import Ranks, Share
+
+log = logging.getLogger("cswf")
+
+Begin = Callable[[Share], Tensor]
+"""Which of all particles → where these begin: d×n."""
 
 Name = Literal["x", "z", "sum"]
 """What particles have: x, and z and S inside a stage."""
@@ -33,7 +42,7 @@ class BlockParticles(Particles):
 
     def __init__(
         self,
-        x: Callable[[Share], Tensor],
+        x: Begin,
         like: Tensor,
         conditions: Conditions,
         clip: float | None,
@@ -254,3 +263,65 @@ class BlockParticles(Particles):
         """Wait until all blocks are back."""
         if self._side is not None:
             self._side.synchronize()
+
+
+@attrs.frozen
+class Home:
+    """Where particles are kept that one device does not hold, and in which blocks."""
+
+    total: int
+    """M."""
+    width: int
+    """Particles of a block."""
+    streamed: bool
+    """Whether they are in the host's memory: not if all ranks together hold them."""
+
+    @classmethod
+    def of(
+        cls,
+        dimension: int,
+        total: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        ranks: Ranks | None,
+        memory: int | None,
+    ) -> Home | None:
+        """Return it for so many particles; None: `memory` bytes of one device hold them all."""
+        if memory is None or fits(dimension, total, dtype, memory):
+            return None
+        most = max(map(len, (Ranks() if ranks is None else ranks).shares(total, device)))
+        streamed = not fits(dimension, most, dtype, memory)
+        if streamed:
+            log.warning(
+                "%s particles take %.3g GB, more than a quarter of a memory of %.3g GB: they stay in the host's, "
+                "and are streamed",
+                f"{most:,}",
+                dimension * most * dtype.itemsize / 1e9,
+                memory / 1e9,
+            )
+        return cls(total, block_width(dimension, dtype, memory, device), streamed)
+
+    def refuse_unfit(self, parts: Parts, observation: Observation | None, settings: Settings) -> None:
+        """Raise `RunError` if particles are to have what those in blocks cannot."""
+        remedy = f"take fewer {settings.called('particles')}"
+        if parts.cdf.bins is None:
+            raise RunError(
+                f"{parts.cdf.owner} needs all projected particles of a direction at once, and {self.total:,} "
+                "do not fit into one device's memory: take an estimator with bins, such as histogram, or "
+                f"{remedy}"
+            )
+        if observation is not None and not (observation.shared and parts.condition.amplifier == 1):
+            raise RunError(
+                f"{self.total:,} particles are too many for one device's memory, and are not worked on in "
+                f"blocks where each sees a part of its own, or an amplifier stretches that: {remedy}"
+            )
+
+
+def particles_of(
+    begin: Begin, conditions: Conditions, settings: Settings, share: Share, like: Tensor, home: Home | None
+) -> Particles:
+    """Return a share of the particles, which begin where a function says; `like` are none of them: d×0."""
+    if home is None:
+        return Particles(begin(share).to(like).contiguous(), conditions, settings.clip, share)
+    clip, streamed = settings.clip, home.streamed
+    return BlockParticles(begin, like, conditions, clip, share, home.width, streamed=streamed)

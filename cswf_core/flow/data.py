@@ -12,21 +12,11 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import RunError
+from cswf_core.flow.memory import block_width, fits
 from cswf_core.flow.particles import balanced
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.interfaces import Conditions, Dataset, Part
-from cswf_core.kernels.columns import WIDTH
 from cswf_core.ranks import Ranks
-
-RESIDENT = 4
-"""Samples stay on the device if their numbers take one part in so many of its memory, or less: in a stage's
-coordinates, and with noise, they take as much again."""
-
-BLOCK = {"cpu": 8192, "cuda": 131_072}
-"""Samples that are brought to the device at a time, at most."""
-
-BLOCK_SHARE = 64
-"""A block's numbers may take one part in so many of the memory; the next is read meanwhile."""
 
 FEW = 4096
 """Samples that are enough to tell how long they are, and that anything can be fitted to."""
@@ -38,18 +28,6 @@ Chosen = Callable[[int], Tensor | None]
 """The number of a draw → the data that F_q is fitted to then, in rising order; None: all."""
 
 log = logging.getLogger("cswf")
-
-
-def fits(dimension: int, count: int, dtype: torch.dtype, memory: int) -> bool:
-    """Say whether so many data can stay on a device with so many bytes of memory."""
-    return dimension * count * dtype.itemsize <= memory // RESIDENT
-
-
-def block_width(dimension: int, dtype: torch.dtype, memory: int, device: torch.device) -> int:
-    """Return how many samples come to a device at a time, of which there are so many bytes of memory."""
-    group = WIDTH[device.type]  # products and noise go by these
-    groups = memory // BLOCK_SHARE // (dimension * dtype.itemsize) // group
-    return min(BLOCK[device.type], max(1, groups) * group)
 
 
 @attrs.frozen(eq=False)
@@ -190,23 +168,28 @@ class FlowData:
                 here = slice(cut.start - first, cut.stop - first) if of_draw is None else of_draw[cut]
                 x = self.x[:, here].contiguous()
             else:
-                part = of_draw is not None
-                x = self._reader.read((stage, draw, cut.start) if part else cut.start, numbers)
+                of_stage = None if of_draw is None else stage
+                x = self._reader.read(_key(of_stage, draw, cut), numbers)
                 if number + 1 < len(cuts):
-                    self._expect(stage, draw, cuts[number + 1], chosen, part=part)
+                    self._expect(of_stage, draw, cuts[number + 1], chosen)
                 elif following is not None:
-                    self._expect(stage, following, cuts[0], chosen, part=part)
+                    self._expect(of_stage, following, cuts[0], chosen)
             conditions = self.all.conditions.take(numbers if isinstance(numbers, slice) else numbers.cpu())
             yield Block(x, conditions.to(self.like.device, self.like.dtype), numbers, cut.start)
 
-    def _expect(self, stage: int, draw: int, cut: slice, chosen: Chosen, *, part: bool) -> None:
+    def _expect(self, stage: int | None, draw: int, cut: slice, chosen: Chosen) -> None:
         """Begin to read a block of a draw."""
 
         def numbers() -> Tensor | slice:
             of_draw = chosen(draw)
             return cut if of_draw is None else of_draw[cut]
 
-        self._reader.expect((stage, draw, cut.start) if part else cut.start, numbers)
+        self._reader.expect(_key(stage, draw, cut), numbers)
+
+
+def _key(stage: int | None, draw: int, cut: slice) -> object:
+    """Return what a block is known by: parts are drawn for a stage, and all data (None) are always the same."""
+    return cut.start if stage is None else (stage, draw, cut.start)
 
 
 class _Reader:

@@ -143,8 +143,8 @@ class ExactPlan(Plan):
             return setup.counts.of(self.draw_number(step))
         keep = setup.settings.reuse != 1 and setup.cdf.compact
         # What is kept was fitted with the noise of the first step; a flow that goes on later does the same.
-        noise = self.draw_number(step) if keep else step
         key = self.draw_number(step)
+        noise = key if keep else step
         target: Target
         if len(setup.data.cuts(self.part_size)) == 1:
 

@@ -27,8 +27,8 @@ from torch import Tensor
 
 from cswf_core.checks import calling, check_dataset
 from cswf_core.errors import RunError
-from cswf_core.flow.beginning import Home, first_particles, fit_gaussian, originals, particles_of
-from cswf_core.flow.block_particles import BlockParticles
+from cswf_core.flow.beginning import first_particles, fit_gaussian, originals
+from cswf_core.flow.block_particles import BlockParticles, Home, particles_of
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.cuda import plan_for
 from cswf_core.flow.data import FlowData

@@ -7,6 +7,8 @@ ranks a slab has as many directions as with one, or sums would be rounded in oth
 When memory runs short, fewer rows are transported at a time: a row's transport does not depend on its
 neighbours, so this changes no bit. If that is not enough, slabs are halved, which changes sums by rounding; a
 warning says so. Only a single direction that does not fit is an error.
+
+Data and particles that take too much of the memory are worked on in *blocks*, some samples at a time.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import TypeVar
 import torch
 
 from cswf_core.errors import OutOfMemoryError
+from cswf_core.kernels.columns import WIDTH
 from cswf_core.kernels.memory import is_out_of_memory, total_memory
 
 BATCH = 16384
@@ -35,6 +38,16 @@ SHARE = 8
 
 TEMPORARIES = 12
 """Numbers that a transport keeps at once for each projected value, indices counted double."""
+
+RESIDENT = 4
+"""Samples stay on the device if their numbers take one part in so many of its memory, or less: in a stage's
+coordinates, and with noise, they take as much again."""
+
+BLOCK = {"cpu": 8192, "cuda": 131_072}
+"""Samples that are brought to the device at a time, at most."""
+
+BLOCK_SHARE = 64
+"""A block's numbers may take one part in so many of the memory; the next is read meanwhile."""
 
 Result = TypeVar("Result")
 
@@ -53,6 +66,18 @@ def fitting(device: torch.device, d: int, M: int, N: int, remedy: str) -> Iterat
             f"out of memory on {device}: {M:,} particles and {N:,} data in {d:,} dimensions do not fit, "
             f"not even with one direction at a time; {remedy}"
         ) from error
+
+
+def fits(dimension: int, count: int, dtype: torch.dtype, memory: int) -> bool:
+    """Say whether so many samples can stay on a device with so many bytes of memory."""
+    return dimension * count * dtype.itemsize <= memory // RESIDENT
+
+
+def block_width(dimension: int, dtype: torch.dtype, memory: int, device: torch.device) -> int:
+    """Return how many samples come to a device at a time, of which there are so many bytes of memory."""
+    group = WIDTH[device.type]  # products and noise go by these
+    groups = memory // BLOCK_SHARE // (dimension * dtype.itemsize) // group
+    return min(BLOCK[device.type], max(1, groups) * group)
 
 
 class Budget:

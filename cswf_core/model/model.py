@@ -302,10 +302,8 @@ class Model:
         flow = SavedFlow(self.space, parts, settings, facts.length, sets, facts.strata, like, fitted)
         if any(flow.parts.projection.of_stage(stage).sees_data for stage in flow.stages):
             data = self._needed(f"projection '{recipe.projection.name}' looks at the data")
-            target, looked_at = (
-                balanced(data, recipe.condition.checked, recipe.seed),
-                self.header.data.looked_at,
-            )
+            target = balanced(data, recipe.condition.checked, recipe.seed)
+            looked_at = self.header.data.looked_at
             few = target if looked_at is None else target.spread(looked_at)
             if looked_at is not None and len(few) < looked_at:
                 raise RunError(

@@ -58,7 +58,7 @@ def test_streamed_data_are_told_and_lead_to_the_same_bits_and_a_run_goes_on_with
     scored = [*overrides, "evaluate.metrics=[sliced-wasserstein]", "evaluate.samples=500"]
     limit = ["--memory-limit", "256MB", "--device", "cpu"]
     output = cswf.output("run", "digits", *scored, *limit, "--out", tmp_path / "limited")
-    assert "90,000 images take 0.0691 GB as numbers, too much for a memory of 0.256 GB" in caplog.text
+    assert "90,000 images take 0.0691 GB as numbers, more than a quarter of a memory of 0.256 GB" in caplog.text
     assert "against 500 of 90,000 real samples" in output
     facts = read_json(tmp_path / "limited" / "run.json")
     assert facts["samples_sha256"] == read_json(tmp_path / "plain" / "run.json")["samples_sha256"]

@@ -8,7 +8,7 @@ import torch
 
 import cswf_core
 from cswf_core.errors import OutOfMemoryError
-from cswf_core.flow import beginning
+from cswf_core.flow import block_particles, memory
 from cswf_core.flow import data as flow_data
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Parts, Settings
@@ -384,9 +384,9 @@ def test_streamed_data_and_particles_lead_to_the_same_bits(kind, streamed, monke
         return flow, flow.run().digest()
 
     _, wanted = taken()
-    monkeypatch.setattr(flow_data, "BLOCK", {"cuda": 4096})
+    monkeypatch.setattr(memory, "BLOCK", {"cuda": 4096})
     if streamed != "data":
-        monkeypatch.setattr(beginning, "fits", lambda *_: False)
+        monkeypatch.setattr(block_particles, "fits", lambda *_: False)
     if streamed != "particles":
         monkeypatch.setattr(flow_data, "fits", lambda *_: False)
     flow, digest = taken()

@@ -10,7 +10,7 @@ from tests.kernels.interpreted import DEVICE
 
 from cswf_core.flow.flow import Flow  # isort: skip
 from cswf_core.errors import CswfError, NotRepeatableError
-from cswf_core.flow import beginning
+from cswf_core.flow import block_particles, memory
 from cswf_core.flow import data as flow_data
 from cswf_core.flow.clock import Stopwatch
 from cswf_core.flow.cuda import plan as half_module
@@ -142,7 +142,7 @@ def test_streamed_data_lead_to_the_same_bits(kind, monkeypatch):
     case = STREAMED[kind]
     wanted = build(HalfPlan, **case).run().digest()
     monkeypatch.setattr(flow_data, "fits", lambda *_: False)
-    monkeypatch.setattr(flow_data, "BLOCK", {"cpu": 32, "cuda": 32})
+    monkeypatch.setattr(memory, "BLOCK", {"cpu": 32, "cuda": 32})
     streamed = build(HalfPlan, **case)
     assert streamed.streams
     assert streamed.run().digest() == wanted
@@ -179,8 +179,8 @@ def test_streamed_particles_end_where_others_do(kind, stays, monkeypatch):
     case = STREAMED_PARTICLES[kind]
     whole = build(HalfPlan, **case)
     seen = [(state.distance, state.displacement) for state in whole]
-    monkeypatch.setattr(beginning, "fits", lambda *_: False)
-    monkeypatch.setattr(flow_data, "BLOCK", {"cpu": 32, "cuda": 32})
+    monkeypatch.setattr(block_particles, "fits", lambda *_: False)
+    monkeypatch.setattr(memory, "BLOCK", {"cpu": 32, "cuda": 32})
     streamed = build(HalfPlan, **case)
     assert streamed.particles.in_blocks
     states = [(state.distance, state.displacement) for state in streamed]

@@ -8,6 +8,7 @@ import torch
 
 from cswf_core.errors import DataError, RunError
 from cswf_core.flow import data as flow_data
+from cswf_core.flow import memory
 from cswf_core.flow.flow import Flow
 from cswf_core.interfaces import Dataset, Part, StoredImages
 from cswf_core.kernels.memory import memory_limited
@@ -41,7 +42,7 @@ STREAMED = {
 def streaming(monkeypatch):
     """Have no data stay on the device, and blocks of 256."""
     monkeypatch.setattr(flow_data, "fits", lambda *_: False)
-    monkeypatch.setattr(flow_data, "BLOCK", {"cpu": 256})
+    monkeypatch.setattr(memory, "BLOCK", {"cpu": 256})
 
 
 def stored(data: Dataset) -> Dataset:
@@ -62,7 +63,7 @@ def test_streamed_data_lead_to_the_same_bits(kind, monkeypatch):
     wanted = whole.run().x
     assert whole.streams is False
     monkeypatch.setattr(flow_data, "fits", lambda *_: False)
-    monkeypatch.setattr(flow_data, "BLOCK", {"cpu": 256})
+    monkeypatch.setattr(memory, "BLOCK", {"cpu": 256})
     streamed = image_flow(DATA, **STREAMED[kind])
     assert streamed.streams is True
     assert torch.equal(streamed.run().x, wanted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -22,7 +21,6 @@ from cswf_core.recipe import Recipe, builtin_recipes, load_recipe
 from cswf_core.recipe.build import open_images
 from cswf_core.runs.progress import WorkProgress, say
 
-UNITS = {"MB": 10**6, "GB": 10**9}
 """Bytes of the units that --shard-size may have."""
 
 FLOW = {"schedule": {"use": "constant", "steps": 1, "directions": 1}}
@@ -129,13 +127,11 @@ def _reader(path: Path) -> str:
 
 def _shard_size(text: str) -> Callable[[Space], int]:
     """Return how many images a shard has, by their shape: `10000`, or as many as are `64MB`."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(MB|GB)", text.strip(), re.IGNORECASE)
-    if match is not None and float(match[1]) > 0:
-        size = int(float(match[1]) * UNITS[match[2].upper()])
-        return lambda space: max(1, size // space.dimension)
-    if re.fullmatch(r"0*[1-9]\d*", text.strip()) is None:
+    count = int(text) if text.strip().isdecimal() else 0
+    size = options.bytes_of(text)
+    if not size:
         raise RunError(f"--shard-size takes a number of images, or a size such as 64MB or 1GB; got '{text}'")
-    return lambda _space: int(text)
+    return lambda space: count or max(1, size // space.dimension)
 
 
 def _say_what_is_not_written(images: StoredImages) -> None:

@@ -298,7 +298,7 @@ class HalfPlan(Plan):
     def _data_of(self, key: int, clock: Clock) -> HalfCloud:
         """Return the data of a draw, which are one block."""
         assert len(self.setup.data.cuts(self.part_size)) == 1
-        if self._data is None or (self.setup.cdf.data is not None and self._data_key != key):
+        if self._data is None or (self.part_size is not None and self._data_key != key):
             self._data, self._data_key = None, key
             self._data = next(self._clouds(key, clock, again=False))[0]
         return self._data
