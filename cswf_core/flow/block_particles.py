@@ -293,8 +293,8 @@ class Home:
         streamed = not fits(dimension, most, dtype, memory)
         if streamed:
             log.warning(
-                "%s particles take %.3g GB, more than a quarter of a memory of %.3g GB: they stay in the host's, "
-                "and are streamed",
+                "%s particles take %.3g GB, more than a quarter of a memory of %.3g GB: they stay in the "
+                "host's, and are streamed",
                 f"{most:,}",
                 dimension * most * dtype.itemsize / 1e9,
                 memory / 1e9,

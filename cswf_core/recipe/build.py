@@ -96,7 +96,7 @@ def load_chosen(
         d, count = images.space.dimension, len(images) * (2 if images.flips else 1)
         if stored or not fits(d, count, dtype, memory):
             size = d * count * dtype.itemsize
-            told = "%s images take %.3g GB as numbers, more than a quarter of a memory of %.3g GB: they are streamed"
+            told = "%s images take %.3g GB as numbers, more than a quarter of a memory of %.3g GB: streamed"
             log.log(logging.INFO if stored else logging.WARNING, told, f"{count:,}", size / 1e9, memory / 1e9)
             return Dataset.of_stored(images, dtype, total_memory(host) // LOADED)
     with _data_fitting():
