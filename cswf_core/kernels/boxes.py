@@ -1,10 +1,11 @@
 """Directions as boxes for products in half precision: what they do not look at is skipped.
 
-A box is as high as a tile, 128 rows, and 32 columns wide, and begins at any column: the first one that is not
-zero in the tile and not in a box yet. That leaves fewer zeros in boxes than blocks at multiples of 32 would.
-Both products have boxes of their own. The projection's tiles are 128 directions that look at nearly the same
-place, with coordinates row by row, so that what a tile sees of a row of the image is one box. The
-back-projection's tiles are 128 coordinates of a small piece of the image, and its columns are directions.
+A box is as high as a tile and 32 columns wide, and begins at any column: the first one that is not zero in the
+tile and not in a box yet. That leaves fewer zeros in boxes than blocks at multiples of 32 would. Both products
+have boxes of their own. The projection's tiles are directions that look at nearly the same place, with
+coordinates row by row, so that what a tile sees of a row of the image is one box. The back-projection's tiles
+are coordinates of a small piece of the image, and its columns are directions. A tile has 64 rows: the lower it
+is, the less it looks at. Where directions see everything it has 128, and samples are read less often.
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ import torch
 from torch import Tensor
 
 from cswf_core.kernels.blocks import BLOCK, TILE, padded
+
+LOW = 64
+"""Rows of a tile where directions look at a part of the image; elsewhere there are 128."""
+
+WIDEST = TILE * TILE // LOW
+"""Columns of such a tile; samples are filled up to whole ones. All tiles have as many sums."""
 
 
 @attrs.frozen(eq=False)
@@ -34,6 +41,8 @@ class Strips:
     position: Tensor
     """Row and column of each coordinate: d×2, in float32."""
     width: int
+    rows: int
+    """Of a tile, in both products."""
 
     @classmethod
     def of(cls, shape: tuple[int, ...], directions: int, side: int, device: torch.device) -> Strips:
@@ -52,7 +61,7 @@ class Strips:
         order, place, pieces, rank, position = (
             each.to(device) for each in (order, place, pieces, rank, position)
         )
-        return cls(order, place, pieces, rank, position, width)
+        return cls(order, place, pieces, rank, position, width, LOW)
 
     @classmethod
     def unsorted(cls, d: int, device: torch.device) -> Strips:
@@ -63,7 +72,7 @@ class Strips:
 @lru_cache(maxsize=8)
 def _unsorted(d: int, device: torch.device) -> Strips:
     same = torch.arange(d, device=device)
-    return Strips(same, same, same, None, torch.zeros(d, 2, device=device), d)
+    return Strips(same, same, same, None, torch.zeros(d, 2, device=device), d, TILE)
 
 
 def in_strips(pixels: Tensor, count: int) -> Tensor:
@@ -89,14 +98,14 @@ def box_cost(channels: int, height: int, width: int, directions: int, side: int)
     return [
         BLOCK
         * math.ceil(min(wide + side - 1, width) * channels / BLOCK)
-        * min(TILE / (density * wide) + side, height)
+        * min(LOW / (density * wide) + side, height)
         for wide in range(1, width + 1)
     ]
 
 
 def tile_cost(channels: int, side: int) -> list[float]:
     """Return how many places look at a tile of coordinates, for strips of 1, 2, … columns."""
-    return [(wide + side - 1) * (TILE / (channels * wide) + side) for wide in range(1, TILE + 1)]
+    return [(wide + side - 1) * (LOW / (channels * wide) + side) for wide in range(1, LOW + 1)]
 
 
 def side_of(theta: Tensor, shape: tuple[int, ...]) -> int:
@@ -114,14 +123,25 @@ def side_of(theta: Tensor, shape: tuple[int, ...]) -> int:
 
 @attrs.frozen(eq=False)
 class Side:
-    """A matrix as boxes: tiles of 128 rows, 32 columns each."""
+    """A matrix as boxes: tiles of some rows, 32 columns each."""
 
+    rows: int
+    """Of a tile: R."""
     values: Tensor
-    """(tiles · depth · 128)×32, float16: box s of tile t begins at row (t · depth + s) · 128."""
+    """(tiles · depth · R)×32, float16: box s of tile t begins at row (t · depth + s) · R."""
     starts: Tensor
     """tiles×depth: the first column of each box, and a 0 behind the last."""
     lengths: Tensor
     """tiles: how many boxes there are."""
+
+    @property
+    def samples(self) -> int:
+        """The samples of a tile of a product with this."""
+        return TILE * TILE // self.rows
+
+    def flops(self, samples: int) -> float:
+        """Return the operations of a product with so many samples; reads back from the device."""
+        return 2.0 * self.rows * BLOCK * float(self.lengths.sum()) * samples
 
 
 @attrs.frozen(eq=False)
@@ -139,11 +159,11 @@ class Boxes:
 
     def flops(self, samples: int) -> float:
         """Return the operations of one projection of so many samples; reads back from the device."""
-        return 2.0 * TILE * BLOCK * float(self.across.lengths.sum()) * samples
+        return self.across.flops(samples)
 
     def back_flops(self, samples: int) -> float:
         """Return the operations of one back-projection of so many samples; reads back from the device."""
-        return 2.0 * TILE * BLOCK * float(self.along.lengths.sum()) * samples
+        return self.along.flops(samples)
 
     def share(self) -> float:
         """Return the share of the matrix that lies in boxes; reads back from the device."""

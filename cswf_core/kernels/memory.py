@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import torch
 
@@ -28,6 +29,14 @@ def total_memory(device: torch.device) -> int:
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _limit.get()
     return there if limit is None else min(there, limit)
+
+
+def shared_memory(device: torch.device) -> int:
+    """Return the bytes of fast memory that a program on a device may have; 0 on a CPU."""
+    if device.type != "cuda":
+        return 0
+    properties: Any = torch.cuda.get_device_properties(device)
+    return int(properties.shared_memory_per_block_optin)
 
 
 def memory_limit() -> int | None:

@@ -12,6 +12,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from cswf_core.kernels.blocks import TILE
+from cswf_core.kernels.boxes import LOW
 from cswf_core.kernels.gpu import boxes, histogram, maps, philox, products
 
 HALF, REAL, WHOLE, LONG = "*fp16", "*fp32", "*i32", "*i64"
@@ -24,7 +26,6 @@ TRANSPORT = {
 ADDED = [{"GROUPED": grouped, "NOISY": noisy} for grouped in (False, True) for noisy in (False, True)]
 SHARED = {"80": 163 * 1024, "90": 227 * 1024, "120": 99 * 1024}
 """Bytes that a program may have, by compute capability."""
-TILES = {"TM": 128, "TN": 128}
 
 
 def tile(kind: str, *shape: int) -> str:
@@ -32,13 +33,15 @@ def tile(kind: str, *shape: int) -> str:
     return f"tensordesc<{kind}[{','.join(map(str, shape))}]>"
 
 
-def kernels():
+def kernels(shared_memory: int):
     """Yield each kernel with its arguments' types, its constants in every form it is used in, and stages."""
-    work = {"B": 1024, "ROUNDS": 11, "BLOCK": 4096, "THREADS": 256, "SHARED": True}
+    work = {"B": 1024, "ROUNDS": 11, "BLOCK": histogram.MOST_AT_ONCE, "SHARED": True}
     for added in ADDED:
         for name in ("COUNTS", "COMPOSES", "LOOKS_UP", None):
             does = {part: name in (part, None) for part in ("COUNTS", "COMPOSES", "LOOKS_UP")}
-            yield histogram._transport, TRANSPORT, {**does, "TAILED": name is None, **added, **work}
+            threads = 32 * (histogram.LOOKING_UP if does["LOOKS_UP"] else histogram.WARPS)
+            form = {**does, "TAILED": name is None, **added, **work, "THREADS": threads}
+            yield histogram._transport, TRANSPORT, form
     for kind, out in (("uniform", REAL), ("normal", REAL), ("uniform64", "*fp64")):
         for stored in (False, True):
             numbers = dict.fromkeys(("key", "stream", "first"), "i64")
@@ -46,23 +49,23 @@ def kernels():
             yield philox._draw, drawing, {"KIND": kind, "STORED": stored, "BLOCK": 1024}
     pattern = {"starts": WHOLE, "lengths": WHOLE}
     ends = {"low": REAL, "high": REAL, "H": "i32", "depth": "i32"}
-    there = {
-        "theta": tile("fp16", 128, 32),
-        **pattern,
-        "z": tile("fp16", 32, 128),
-        "out": tile("fp16", 128, 128),
-    }
-    yield products._project, {**there, **ends}, TILES, products.AHEAD
-    delta = tile("fp16", 32, 128)
-    back = {"theta": tile("fp16", 128, 32), **pattern, "delta": delta, "x": REAL, "rows": LONG, "factor": REAL}
-    halves = {"half": HALF, "places": LONG, "half_width": "i32"}
-    sizes = {"d": "i32", "n": "i32", "depth": "i32"}
-    for adds, moves, placed, halved in itertools.product((False, True), repeat=4):
+    for rows in (TILE, LOW):
+        columns = TILE * TILE // rows
+        there = {"theta": tile("fp16", rows, 32), **pattern, "z": tile("fp16", 32, columns)}
+        values = {"out": tile("fp16", rows, columns), **ends}
+        tiles = {"TM": rows, "TN": columns, "PACKED": True}
+        yield products._project, {**there, **values}, tiles, products.AHEAD[rows]
+    for rows, adds, moves, placed, halved in itertools.product((TILE, LOW), *[(False, True)] * 4):
         if moves or not (placed or halved):
-            goes = {"u": tile("fp32", 128, 128) if adds or not moves else delta}
+            delta, box = tile("fp16", 32, TILE * TILE // rows), tile("fp16", rows, 32)
+            back = {"theta": box, **pattern, "delta": delta, "x": REAL, "rows": LONG, "factor": REAL}
+            halves = {"half": HALF, "places": LONG, "half_width": "i32"}
+            sizes = {"d": "i32", "n": "i32", "depth": "i32"}
+            goes = {"u": tile("fp32", rows, TILE * TILE // rows) if adds or not moves else delta}
             forms = {"ADDS": adds, "MOVES": moves, "PLACED": placed, "HALVED": halved}
-            stages = products.SUMS if not (adds or moves) else products.BACK
-            yield products._back_project, {**back, **goes, **halves, **sizes}, {**TILES, **forms}, stages
+            tiles = {"TM": rows, "TN": TILE * TILE // rows}
+            stages = products.under_way(shared_memory, sums=not (adds or moves))
+            yield products._back_project, {**back, **goes, **halves, **sizes}, {**tiles, **forms}, stages
     found = {"low": REAL, "high": REAL, "ends": REAL, "H": "i32", "columns": "i32"}
     yield products._ends, found, {"BLOCK_H": 32, "BLOCK_C": 128}
     yield from packing_kernels()
@@ -104,20 +107,20 @@ def packing_kernels():
                 yield (
                     boxes._touched,
                     {**source, **order, **marks, **widths},
-                    {**kind, "TILE": 128},
+                    {**kind, "ROWS": LOW},
                 )
             else:
                 packs = {"coordinates": LONG, "starts": WHOLE, "lengths": WHOLE, "out": HALF, "depth": "i32"}
                 yield (
                     boxes._pack,
                     {**source, **order, **packs},
-                    {**kind, "ACROSS": flag, "TILE": 128, "WIDE": 32},
+                    {**kind, "ACROSS": flag, "ROWS": TILE if flag else LOW, "WIDE": 32},
                 )
 
 
-def simplest_and_fullest():
+def simplest_and_fullest(shared_memory: int):
     """Yield the first form of each kernel, in which it does least, and the last, in which it does most."""
-    for _, forms in itertools.groupby(kernels(), key=lambda form: form[0].__name__):
+    for _, forms in itertools.groupby(kernels(shared_memory), key=lambda form: form[0].__name__):
         first, *others = forms
         yield from (first, *others[-1:])
 
@@ -126,7 +129,7 @@ def main() -> None:
     """Compile for a compute capability, `every` form or the `outer` ones, and print a line for each."""
     target = GPUTarget("cuda", int(sys.argv[1]), 32)
     forms = {"every": kernels, "outer": simplest_and_fullest}[sys.argv[2]]
-    for kernel, types, constants, *stages in forms():
+    for kernel, types, constants, *stages in forms(SHARED[sys.argv[1]]):
         signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
         options = {"num_warps": constants.get("THREADS", 128) // 32}
         if stages:

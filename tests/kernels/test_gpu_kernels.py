@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 import pytest
@@ -13,7 +14,7 @@ from tests.processes import PYTHON, completed
 from cswf_core.kernels import blocks, philox  # isort: skip
 from cswf_core.interfaces import Key, PatchProjection, Space
 from cswf_core.kernels import histogram as plain
-from cswf_core.kernels.boxes import Strips
+from cswf_core.kernels.boxes import WIDEST, Strips
 from cswf_core.kernels.gpu import boxes, histogram, maps, products
 from cswf_core.kernels.gpu.philox import drawn
 from cswf_core.kernels.rows import Rows
@@ -155,15 +156,15 @@ def arranged(source, where):
 def unpacked(side, columns: int) -> torch.Tensor:
     """The matrix that boxes stand for, filled up to whole tiles; every number in one box only."""
     tiles, depth = side.starts.shape
-    values = side.values.cpu().view(tiles, depth, blocks.TILE, blocks.BLOCK)
-    whole = torch.zeros(tiles * blocks.TILE, columns + blocks.BLOCK, dtype=torch.float16)
+    values = side.values.cpu().view(tiles, depth, side.rows, blocks.BLOCK)
+    whole = torch.zeros(tiles * side.rows, columns + blocks.BLOCK, dtype=torch.float16)
     for tile in range(tiles):
         end = 0
         for number in range(int(side.lengths[tile])):
             start = int(side.starts[tile, number])
             assert start >= end
             end = start + blocks.BLOCK
-            whole[tile * blocks.TILE : (tile + 1) * blocks.TILE, start:end] = values[tile, number]
+            whole[tile * side.rows : (tile + 1) * side.rows, start:end] = values[tile, number]
         assert int(side.starts[tile, int(side.lengths[tile])]) == 0
     assert float(whole[:, columns:].abs().max()) == 0
     return whole[:, :columns]
@@ -237,7 +238,7 @@ def test_boxes_may_be_written_over(problem):
 
 def halved(x, where, plus=None):
     d, n = x.shape
-    out = torch.full((blocks.padded(d), blocks.padded(n)), float("nan"), dtype=torch.float16, device=DEVICE)
+    out = torch.full((blocks.padded(d), blocks.padded(n, WIDEST)), math.nan, dtype=torch.half, device=DEVICE)
     products.halve(x.to(DEVICE), where, out, None if plus is None else plus.to(DEVICE))
     return out
 
@@ -255,7 +256,7 @@ def test_samples_are_halved_in_their_order_and_filled_up(problem):
 def test_products_agree_with_dense_ones(problem):
     theta, where, directions, x = problem
     H, n = 150, 140
-    values = torch.full((blocks.padded(H), blocks.padded(n)), float("nan"), dtype=torch.float16, device=DEVICE)
+    values = torch.full((blocks.padded(H), blocks.padded(n, WIDEST)), math.nan, dtype=torch.half, device=DEVICE)
     low, high = products.project(directions, halved(x, where), values)
     order = directions.order.cpu()
     wanted = (theta @ x)[order]

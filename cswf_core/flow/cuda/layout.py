@@ -17,7 +17,7 @@ from cswf_core.flow.settings import Settings
 from cswf_core.flow.transport import Begun, Fits, Place
 from cswf_core.interfaces import Conditions, PatchProjection, Rows, Space
 from cswf_core.kernels.blocks import TILE, padded
-from cswf_core.kernels.boxes import Boxes, Strips, side_of
+from cswf_core.kernels.boxes import WIDEST, Boxes, Strips, side_of
 from cswf_core.kernels.columns import WIDTH
 from cswf_core.kernels.gpu import boxes, products
 from cswf_core.ranks import Ranks
@@ -153,7 +153,7 @@ def halved(
 ) -> HalfCloud:
     """Return samples z (d×n) in half precision, their coordinates in the order of `places`."""
     d, n = z.shape
-    half = torch.empty(padded(d), padded(n), dtype=torch.float16, device=z.device)
+    half = torch.empty(padded(d), padded(n, WIDEST), dtype=torch.float16, device=z.device)
     products.halve(z.contiguous(), places, half)
     return HalfCloud(half, n, conditions, groups)
 

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from cswf_core.kernels.blocks import BLOCK, TILE, padded
+from cswf_core.kernels.blocks import BLOCK, padded
 from cswf_core.kernels.boxes import Boxes, Side, Strips
 
 MOST_COMPARED = 1 << 15
@@ -175,12 +175,12 @@ def _order(key, order, H, MANY: tl.constexpr, OTHERS: tl.constexpr):
 def _touched(
     values, scale, row, column, H, d, height, width, dilation, side,
     PATCHES: tl.constexpr, SCALED: tl.constexpr,
-    order, along, place, count, by_tile, by_piece, tile_width, piece_width, TILE: tl.constexpr,
+    order, along, place, count, by_tile, by_piece, tile_width, piece_width, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Which coordinates a tile of directions looks at, and which directions look at a piece of the image."""
     tile, piece = tl.program_id(0), tl.program_id(1)
-    a = tile * TILE + tl.arange(0, TILE)
-    b = piece * TILE + tl.arange(0, TILE)
+    a = tile * ROWS + tl.arange(0, ROWS)
+    b = piece * ROWS + tl.arange(0, ROWS)
     h = tl.load(order + a, mask=a < count, other=0).to(tl.int32)
     k = tl.load(along + b, mask=b < d, other=0).to(tl.int32)
     inside = (a < count)[:, None] & (b < d)[None, :]
@@ -220,12 +220,12 @@ def _pack(
     values, scale, row, column, H, d, height, width, dilation, side,
     PATCHES: tl.constexpr, SCALED: tl.constexpr,
     order, coordinates, count, starts, lengths, out, depth,
-    ACROSS: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
+    ACROSS: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """One box in half precision: directions by coordinates if ACROSS, else coordinates by directions."""
     tile, number = tl.program_id(0), tl.program_id(1)
     if number < tl.load(lengths + tile):
-        a = tile * TILE + tl.arange(0, TILE)[:, None]
+        a = tile * ROWS + tl.arange(0, ROWS)[:, None]
         b = tl.load(starts + tile * depth + number) + tl.arange(0, WIDE)[None, :]
         if ACROSS:
             h = tl.load(order + a, mask=a < count, other=0).to(tl.int32)
@@ -239,8 +239,8 @@ def _pack(
         value = tl.load(at, mask=seen, other=0.0).to(tl.float32)
         if SCALED:
             value *= tl.load(scale + h)
-        slot = (tile * depth + number).to(tl.int64) * TILE
-        to = out + (slot + tl.arange(0, TILE)[:, None]) * WIDE + tl.arange(0, WIDE)[None, :]
+        slot = (tile * depth + number).to(tl.int64) * ROWS
+        to = out + (slot + tl.arange(0, ROWS)[:, None]) * WIDE + tl.arange(0, WIDE)[None, :]
         tl.store(to, value.to(tl.float16))
 
 
@@ -274,10 +274,10 @@ def packed(source: Source, order: Tensor | None, where: Strips, into: Boxes | No
     d, device = source.shape[1], source.values.device
     order = torch.arange(source.shape[0], device=device) if order is None else order
     H = len(order)
-    rows, columns = padded(H), padded(d)
-    by_tile = torch.empty(rows // TILE, columns, dtype=torch.int8, device=device)
-    by_piece = torch.empty(columns // TILE, rows, dtype=torch.int8, device=device)
-    _touched[(rows // TILE, columns // TILE)](
+    rows, columns, R = padded(H), padded(d), where.rows
+    by_tile = torch.empty(rows // R, columns, dtype=torch.int8, device=device)
+    by_piece = torch.empty(columns // R, rows, dtype=torch.int8, device=device)
+    _touched[(rows // R, columns // R)](
         *source.arguments(),
         order,
         where.along,
@@ -287,11 +287,11 @@ def packed(source: Source, order: Tensor | None, where: Strips, into: Boxes | No
         by_piece,
         columns,
         rows,
-        TILE,
+        R,
         num_warps=8,
     )
     across, along = (
-        _side(source, order, coordinates, touched, touched is by_tile, old)
+        _side(source, order, coordinates, touched, R, touched is by_tile, old)
         for coordinates, touched, old in (
             (where.order, by_tile, None if into is None else into.across),
             (where.along, by_piece, None if into is None else into.along),
@@ -301,17 +301,18 @@ def packed(source: Source, order: Tensor | None, where: Strips, into: Boxes | No
 
 
 def _side(
-    source: Source, order: Tensor, coordinates: Tensor, touched: Tensor, across: bool, old: Side | None
-) -> Side:
+    source: Source, order: Tensor, coordinates: Tensor, touched: Tensor, rows: int, across: bool,
+    old: Side | None,
+) -> Side:  # fmt: skip
     tiles, width = touched.shape
     depth = width // BLOCK + 1
     starts = torch.empty(tiles, depth, dtype=torch.int32, device=touched.device)
     lengths = torch.empty(tiles, dtype=torch.int32, device=touched.device)
     _cover[(tiles,)](touched, starts, lengths, width, depth, BLOCK, min(CHUNK, triton.next_power_of_2(width)))
     values = None if old is None else old.values
-    if values is None or len(values) != tiles * depth * TILE:
-        values = torch.empty(tiles * depth * TILE, BLOCK, dtype=torch.float16, device=touched.device)
+    if values is None or len(values) != tiles * depth * rows:
+        values = torch.empty(tiles * depth * rows, BLOCK, dtype=torch.float16, device=touched.device)
     _pack[(tiles, depth)](
-        *source.arguments(), order, coordinates, len(order), starts, lengths, values, depth, across, TILE, BLOCK
+        *source.arguments(), order, coordinates, len(order), starts, lengths, values, depth, across, rows, BLOCK
     )
-    return Side(values, starts, lengths)
+    return Side(rows, values, starts, lengths)

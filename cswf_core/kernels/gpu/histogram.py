@@ -1,7 +1,8 @@
 """Counting into bins, composing tables and looking them up (Triton): one program per direction.
 
-Counters live in the shared memory of a multiprocessor, which Triton has no name for: four lines of PTX reserve
-it and add to it. Triton's interpreter knows no PTX; there `tl.histogram` counts.
+Counters, and then tables in half precision, live in the shared memory of a multiprocessor, which reads values
+at random places quickest. Triton has no name for that memory: lines of PTX reserve, write and read it. Triton's
+interpreter knows no PTX; there `tl.histogram` counts, and tables are looked up in the device's memory.
 """
 # mypy: ignore-errors
 
@@ -16,9 +17,8 @@ from cswf_core.kernels.rows import STRIDES, Counted, Rows, outermost
 
 MOST_AT_ONCE = 4096
 """Values that a program works on at a time."""
-LOOKED_UP_AT_ONCE = 2048
-"""The same where they are looked up, which takes more registers."""
-WARPS = 8
+WARPS, LOOKING_UP = 8, 16
+"""Of a program; where values are looked up, of fewer programs at a time, so that rows stay in the cache."""
 COLUMNS, ROWS = (tl.constexpr(step) for step in STRIDES)
 
 # For up to 4,096 bins and one that takes what must not be counted.
@@ -26,12 +26,24 @@ RESERVE = tl.constexpr(".shared .align 16 .b8 cswf_counters[16400]; mov.u32 $0, 
 CLEAR = tl.constexpr("st.shared.u32 [$1], 0; mov.u32 $0, 0;")
 COUNT = tl.constexpr("red.shared.add.u32 [$1], 1; mov.u32 $0, 0;")
 READ = tl.constexpr("ld.shared.u32 $0, [$1];")
+WRITE = tl.constexpr("st.shared.u32 [$1], $2; mov.u32 $0, 0;")
+WRITE_HALF = tl.constexpr("st.shared.b16 [$1], $2; mov.u32 $0, 0;")
 
 
 @triton.jit
 def _on(ASM: tl.constexpr, address):
     """Run a line of PTX for each address in shared memory."""
     return tl.inline_asm_elementwise(ASM, "=r,r", [address], dtype=tl.int32, is_pure=False, pack=1)
+
+
+@triton.jit
+def _write(address, value):
+    """Write a number of 16 or 32 bits to each address in shared memory."""
+    if value.dtype == tl.int32:
+        tl.inline_asm_elementwise(WRITE, "=r,r,r", [address, value], dtype=tl.int32, is_pure=False, pack=1)
+    else:
+        bits = value.to(tl.int16, bitcast=True)
+        tl.inline_asm_elementwise(WRITE_HALF, "=r,r,h", [address, bits], dtype=tl.int32, is_pure=False, pack=1)
 
 
 @triton.jit
@@ -71,15 +83,13 @@ def _floor(t):
 
 @triton.jit
 def _count_row(
-    row, n, h, column, low, factor, groups, offset, noise,
-    GROUPED: tl.constexpr, NOISY: tl.constexpr, B: tl.constexpr, BLOCK: tl.constexpr, THREADS: tl.constexpr,
-    SHARED: tl.constexpr,
+    row, n, h, column, low, factor, groups, offset, noise, base,
+    GROUPED: tl.constexpr, NOISY: tl.constexpr, B: tl.constexpr, BLOCK: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
-    """How many of a row's n values lie in each bin: B."""
+    """How many of a row's n values lie in each bin: B. Counters in shared memory begin at `base`."""
     b = tl.arange(0, B)
     counts = tl.zeros((B,), tl.int32)
     if SHARED:
-        base = tl.min(_on(RESERVE, tl.arange(0, THREADS)), 0)
         _on(CLEAR, base + 4 * b)
         tl.debug_barrier()
     whole = n // BLOCK * BLOCK
@@ -103,6 +113,7 @@ def _count_row(
     if SHARED:
         tl.debug_barrier()
         counts = _on(READ, base + 4 * b)
+        tl.debug_barrier()  # a table may be written there
     return counts
 
 
@@ -153,10 +164,12 @@ def _slopes(before, below_q, M, N, first, end, left, right, width, width_q, B: t
 
 @triton.jit
 def _compose_row(
-    before, below_q, M, N, low_p, high_p, low_q, high_q, table, most,
-    TAILED: tl.constexpr, B: tl.constexpr, ROUNDS: tl.constexpr,
+    before, below_q, M, N, low_p, high_p, low_q, high_q, table, base, most,
+    TAILED: tl.constexpr, B: tl.constexpr, ROUNDS: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
     """Write T(e) − e at p's edges e, twice each: at the end of one pair and the beginning of the next.
+
+    They go to `table`, or to shared memory from `base` on.
 
     `before` are the counts below the first B edges; below the last, there are M. See `histogram.composed` for
     the straight lines in the tails, which have `most` values each, at most.
@@ -182,20 +195,27 @@ def _compose_row(
         image = tl.where(i > end, right + high * width * (i - end).to(tl.float32), image)
         last = tl.where(end < B, right + high * width * (B - end).to(tl.float32), last)
     delta = (image - (low_p + width * i.to(tl.float32))).to(table.dtype.element_ty)
-    tl.store(table + 2 * i, delta)
-    tl.store(table + 2 * i - 1, delta, mask=i > 0)
-    delta = (last - (low_p + width * B)).to(table.dtype.element_ty)
-    tl.store(table + 2 * B - 1, delta)
-    tl.store(table + 2 * B, delta)
-    tl.store(table + 2 * B + 1, delta)
+    end = (last - (low_p + width * B)).to(table.dtype.element_ty)
+    if SHARED:
+        beyond = base + 4 * B + 4
+        _write(base + 4 * i, delta)
+        _write(tl.where(i > 0, base + 4 * i - 2, beyond), delta)
+        ends = tl.arange(0, 4)
+        _write(tl.where(ends < 3, base + 4 * B - 2 + 2 * ends, beyond), tl.broadcast_to(end, (4,)))
+    else:
+        tl.store(table + 2 * i, delta)
+        tl.store(table + 2 * i - 1, delta, mask=i > 0)
+        tl.store(table + 2 * B - 1, end)
+        tl.store(table + 2 * B, end)
+        tl.store(table + 2 * B + 1, end)
 
 
 @triton.jit
-def _delta(v, low, high, factor, pairs, B: tl.constexpr):
+def _delta(v, low, high, factor, pairs, base, B: tl.constexpr, SHARED: tl.constexpr):
     """T(v) − v; the displacements at both edges of a bin are read as one number of 32 or 64 bits."""
     t = tl.minimum(tl.maximum((v - low) * factor, 0.0), B * 1.0)
     place, below = _floor(t)
-    pair = tl.load(pairs + place)
+    pair = _on(READ, base + 4 * place) if SHARED else tl.load(pairs + place)
     if pairs.dtype.element_ty == tl.int32:
         lower = (pair & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
         upper = (pair >> 16).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
@@ -208,8 +228,8 @@ def _delta(v, low, high, factor, pairs, B: tl.constexpr):
 
 @triton.jit
 def _look_up_row(
-    row, target, n, h, column, low, high, factor, groups, offset, noise, pairs,
-    GROUPED: tl.constexpr, NOISY: tl.constexpr, B: tl.constexpr, BLOCK: tl.constexpr,
+    row, target, n, h, column, low, high, factor, groups, offset, noise, pairs, base,
+    GROUPED: tl.constexpr, NOISY: tl.constexpr, B: tl.constexpr, BLOCK: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
     """Write δ of a row's n values and return the sum of δ²."""
     total = tl.zeros((BLOCK,), tl.float32)
@@ -217,14 +237,14 @@ def _look_up_row(
     for first in range(0, whole, BLOCK):
         i = first + tl.arange(0, BLOCK)
         v = _value(row, i, None, h, column, groups, offset, noise, GROUPED, NOISY)
-        delta = _delta(v, low, high, factor, pairs, B)
+        delta = _delta(v, low, high, factor, pairs, base, B, SHARED)
         total += delta * delta
         tl.store(target + i, delta.to(target.dtype.element_ty))
     for first in range(whole, n, BLOCK):
         i = first + tl.arange(0, BLOCK)
         inside = i < n
         v = _value(row, i, inside, h, column, groups, offset, noise, GROUPED, NOISY)
-        delta = tl.where(inside, _delta(v, low, high, factor, pairs, B), 0.0)
+        delta = tl.where(inside, _delta(v, low, high, factor, pairs, base, B, SHARED), 0.0)
         total += delta * delta
         tl.store(target + i, delta.to(target.dtype.element_ty), mask=inside)
     return tl.sum(total)
@@ -250,24 +270,12 @@ def _transport(
     offset = offsets + h.to(tl.int64) * group_count
     noise = tl.load(noises + h) if NOISY else 0.0
     mine = below_p + h.to(tl.int64) * (B + 1)
+    base = tl.min(_on(RESERVE, tl.arange(0, THREADS)), 0) if SHARED else 0
+    TABLE_SHARED: tl.constexpr = SHARED and LOOKS_UP and pairs.dtype.element_ty == tl.int32
     if COUNTS:
         counts = _count_row(
-            row,
-            n,
-            number,
-            column,
-            low,
-            factor,
-            groups,
-            offset,
-            noise,
-            GROUPED,
-            NOISY,
-            B,
-            BLOCK,
-            THREADS,
-            SHARED,
-        )
+            row, n, number, column, low, factor, groups, offset, noise, base, GROUPED, NOISY, B, BLOCK, SHARED
+        )  # fmt: skip
         below = tl.cumsum(counts, 0)
         before = below - counts
         if not COMPOSES:
@@ -279,39 +287,34 @@ def _transport(
         theirs = below_q + h.to(tl.int64) * (B + 1)
         low_of_q, high_of_q = tl.load(low_q + h), tl.load(high_q + h)
         at = table + h.to(tl.int64) * (2 * B + 2)
-        _compose_row(before, theirs, M, N, low, high, low_of_q, high_of_q, at, most, TAILED, B, ROUNDS)
+        _compose_row(
+            before, theirs, M, N, low, high, low_of_q, high_of_q, at, base, most,
+            TAILED, B, ROUNDS, TABLE_SHARED,
+        )  # fmt: skip
         tl.debug_barrier()
     if LOOKS_UP:
         target = out + h.to(tl.int64) * out_stride
         at = pairs + h.to(tl.int64) * (B + 1)
+        if TABLE_SHARED and not COMPOSES:
+            i = tl.arange(0, B)
+            _write(base + 4 * i, tl.load(at + i))
+            last = B + tl.arange(0, 2)  # no tensor has one number; the second goes where nobody reads
+            _write(base + 4 * last, tl.load(at + last, mask=last == B, other=0))
+            tl.debug_barrier()
         total = _look_up_row(
-            row,
-            target,
-            n,
-            number,
-            column,
-            low,
-            high,
-            factor,
-            groups,
-            offset,
-            noise,
-            at,
-            GROUPED,
-            NOISY,
-            B,
-            BLOCK,
-        )
+            row, target, n, number, column, low, high, factor, groups, offset, noise, at, base,
+            GROUPED, NOISY, B, BLOCK, TABLE_SHARED,
+        )  # fmt: skip
         tl.store(squares + h, total)
 
 
 def _launch(
     rows: Rows, bins: int, *, below_p=None, q: Counted | None = None, sizes=(0, 0), table=None, out=None,
-    squares=None, tail=0.0, counts=False, composes=False, looks_up=False, at_once=MOST_AT_ONCE,
+    squares=None, tail=0.0, counts=False, composes=False, looks_up=False,
 ) -> None:  # fmt: skip
     """Start one program per row; whatever a form of the kernel does not use points to the values."""
     H, n = rows.values.shape
-    nothing = rows.values
+    nothing, warps = rows.values, LOOKING_UP if looks_up else WARPS
     grouped, noisy = rows.offsets is not None, rows.noise is not None
     offsets = rows.offsets.contiguous() if grouped else nothing
     pairs = (
@@ -326,7 +329,8 @@ def _launch(
         pairs, nothing if out is None else out, 0 if out is None else out.stride(0),
         nothing if squares is None else squares, outermost(tail, sizes[0]),
         counts, composes, looks_up, tail > 0, grouped, noisy, bins, bins.bit_length(),
-        max(256, min(at_once, triton.next_power_of_2(n))), WARPS * 32, nothing.is_cuda, num_warps=WARPS,
+        max(32 * warps, min(MOST_AT_ONCE, triton.next_power_of_2(n))), 32 * warps, nothing.is_cuda,
+        num_warps=warps,
     )  # fmt: skip
 
 
@@ -360,7 +364,6 @@ def looked_up(rows: Rows, table: Tensor, out: Tensor) -> Tensor:
         out=out,
         squares=squares,
         looks_up=True,
-        at_once=LOOKED_UP_AT_ONCE,
     )
     return squares
 
@@ -373,6 +376,6 @@ def displaced(rows: Rows, q: Counted, tail: float = 0.0) -> Tensor:
     squares = torch.empty(H, dtype=torch.float32, device=device)
     _launch(
         rows, bins, q=q, sizes=(n, q.count), table=table, out=rows.values, squares=squares,
-        tail=tail, counts=True, composes=True, looks_up=True, at_once=LOOKED_UP_AT_ONCE,
+        tail=tail, counts=True, composes=True, looks_up=True,
     )  # fmt: skip
     return squares

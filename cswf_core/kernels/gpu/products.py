@@ -14,18 +14,41 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from cswf_core.kernels.blocks import BLOCK, TILE
-from cswf_core.kernels.boxes import Boxes
+from cswf_core.kernels.boxes import LOW, WIDEST, Boxes
+from cswf_core.kernels.memory import shared_memory
 
-AHEAD, BACK, SUMS = 4, 5, 3
-"""Boxes under way at a time in a projection, in a back-projection, and in one that writes its sums down.
+AHEAD = {TILE: 4, LOW: 3}
+"""Boxes under way at a time in a projection, by the rows of a tile.
 
-With more, fewer programs fit on a multiprocessor. Writing sums down takes shared memory of its own, of which
-some cards have 99 KB.
-"""
+With more, fewer programs fit on a multiprocessor."""
+
+ROOMY = 128 * 1024
+"""Bytes of shared memory that a program may have on some cards; others have 99 KB."""
+
+MOVED = tl.constexpr(64)
+"""Columns that are moved at a time."""
+
+
+LEAST, GREATEST = (tl.constexpr(f"{name}.f16x2 $0, $1, $2;") for name in ("min", "max"))
+"""PTX for two numbers in half precision at a time, which Triton has no name for."""
 
 
 @triton.jit
-def _project(theta, starts, lengths, z, out, low, high, H, depth, TM: tl.constexpr, TN: tl.constexpr):
+def _extreme(x, PTX: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr):
+    """The least or greatest of columns that lie TN/2, TN/4, … and 8 apart: TM×8."""
+    if TN == 8:
+        return x
+    else:
+        left, right = tl.split(tl.permute(tl.reshape(x, (TM, 2, TN // 2)), (0, 2, 1)))
+        both = tl.inline_asm_elementwise(PTX, "=r,r,r", [left, right], dtype=tl.float16, is_pure=True, pack=2)
+        return _extreme(both, PTX, TM, TN // 2)
+
+
+@triton.jit
+def _project(
+    theta, starts, lengths, z, out, low, high, H, depth,
+    TM: tl.constexpr, TN: tl.constexpr, PACKED: tl.constexpr,
+):  # fmt: skip
     """p[h, j] = Σ_k θ[h, k] z[k, j], and the least and greatest p of each direction in this tile's columns."""
     tile, column = tl.program_id(0), tl.program_id(1)
     total = tl.zeros((TM, TN), tl.float32)
@@ -35,9 +58,12 @@ def _project(theta, starts, lengths, z, out, low, high, H, depth, TM: tl.constex
         total = tl.dot(theta.load([(tile * depth + i) * TM, 0]), z.load([start, column * TN]), total)
         start = tl.load(at + i + 1)
     h = tile * TM + tl.arange(0, TM)
-    out.store([tile * TM, column * TN], total.to(tl.float16))
-    tl.store(low + column * H + h, tl.min(total, 1), mask=h < H)
-    tl.store(high + column * H + h, tl.max(total, 1), mask=h < H)
+    values = total.to(tl.float16)
+    out.store([tile * TM, column * TN], values)
+    least = _extreme(values, LEAST, TM, TN) if PACKED else values
+    greatest = _extreme(values, GREATEST, TM, TN) if PACKED else values
+    tl.store(low + column * H + h, tl.min(least, 1).to(tl.float32), mask=h < H)
+    tl.store(high + column * H + h, tl.max(greatest, 1).to(tl.float32), mask=h < H)
 
 
 @triton.jit
@@ -52,9 +78,8 @@ def _ends(low, high, ends, H, columns, BLOCK_H: tl.constexpr, BLOCK_C: tl.conste
         at = c[:, None] * H + h[None, :]
         least = tl.minimum(least, tl.load(low + at, mask=inside, other=float("inf")))
         greatest = tl.maximum(greatest, tl.load(high + at, mask=inside, other=float("-inf")))
-    # Rounded as the values are, so that these are the extremes of what is written.
-    tl.store(ends + h, tl.min(least, 0).to(tl.float16).to(tl.float32), mask=h < H)
-    tl.store(ends + H + h, tl.max(greatest, 0).to(tl.float16).to(tl.float32), mask=h < H)
+    tl.store(ends + h, tl.min(least, 0), mask=h < H)
+    tl.store(ends + H + h, tl.max(greatest, 0), mask=h < H)
 
 
 @triton.jit
@@ -77,29 +102,30 @@ def _back_project(
     if ADDS:
         total += u.load([tile * TM, column * TN])
     if MOVES:
-        # One half of the columns after the other: the sums alone take most of the registers.
-        left, right = tl.split(tl.permute(tl.reshape(total, (TM, 2, TN // 2)), (0, 2, 1)))
-        first = column * TN
-        _move(left, tile, first, x, rows, factor, half, places, half_width, d, n, TM, TN // 2, PLACED, HALVED)
-        _move(
-            right,
-            tile,
-            first + TN // 2,
-            x,
-            rows,
-            factor,
-            half,
-            places,
-            half_width,
-            d,
-            n,
-            TM,
-            TN // 2,
-            PLACED,
-            HALVED,
-        )
+        _move_parts(
+            total, tile, column * TN, x, rows, factor, half, places, half_width, d, n, TM, TN, PLACED, HALVED
+        )  # fmt: skip
     else:
         u.store([tile * TM, column * TN], total)
+
+
+@triton.jit
+def _move_parts(
+    u, tile, first, x, rows, factor, half, places, half_width, d, n,
+    TM: tl.constexpr, TN: tl.constexpr, PLACED: tl.constexpr, HALVED: tl.constexpr,
+):  # fmt: skip
+    """`_move`, some columns after the others: the sums alone take most of the registers."""
+    if TN <= MOVED:
+        _move(u, tile, first, x, rows, factor, half, places, half_width, d, n, TM, TN, PLACED, HALVED)
+    else:
+        left, right = tl.split(tl.permute(tl.reshape(u, (TM, 2, TN // 2)), (0, 2, 1)))
+        _move_parts(
+            left, tile, first, x, rows, factor, half, places, half_width, d, n, TM, TN // 2, PLACED, HALVED
+        )  # fmt: skip
+        second = first + TN // 2
+        _move_parts(
+            right, tile, second, x, rows, factor, half, places, half_width, d, n, TM, TN // 2, PLACED, HALVED
+        )  # fmt: skip
 
 
 @triton.jit
@@ -142,19 +168,30 @@ def project(directions: Boxes, z: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
 
     All are filled up to whole tiles, z by copies of a sample, so that extremes are those of the samples.
     """
-    H = directions.shape[0]
-    grid = (out.shape[0] // TILE, out.shape[1] // TILE)
+    H, side = directions.shape[0], directions.across
+    R, C = side.rows, side.samples
+    grid = (out.shape[0] // R, out.shape[1] // C)
     low = torch.empty(grid[1], H, device=z.device)
     high = torch.empty_like(low)
-    side = directions.across
     _project[grid](
-        TensorDescriptor.from_tensor(side.values, [TILE, BLOCK]), side.starts, side.lengths,
-        TensorDescriptor.from_tensor(z, [BLOCK, TILE]), TensorDescriptor.from_tensor(out, [TILE, TILE]),
-        low, high, H, side.starts.shape[1], TILE, TILE, num_warps=4, num_stages=AHEAD,
+        TensorDescriptor.from_tensor(side.values, [R, BLOCK]), side.starts, side.lengths,
+        TensorDescriptor.from_tensor(z, [BLOCK, C]), TensorDescriptor.from_tensor(out, [R, C]),
+        low, high, H, side.starts.shape[1], R, C, z.is_cuda, num_warps=4, num_stages=AHEAD[R],
     )  # fmt: skip
     ends = torch.empty(2, H, device=z.device)
     _ends[(triton.cdiv(H, 32),)](low, high, ends, H, grid[1], 32, 128, num_warps=8)
     return ends[0], ends[1]
+
+
+def under_way(shared_memory: int, *, sums: bool) -> int:
+    """Return how many boxes of a back-projection to have under way where a program may have so many bytes.
+
+    Writing sums down takes shared memory of its own.
+    """
+    roomy = shared_memory >= ROOMY
+    if sums:
+        return 3 if roomy else 2
+    return 5 if roomy else 4
 
 
 def back_project(directions: Boxes, delta: Tensor, u: Tensor, *, add: bool) -> None:
@@ -186,17 +223,20 @@ def _back(
     directions: Boxes, delta: Tensor, plus, *, u=None, x=None, factor=None, places=None, half=None
 ) -> None:
     """Start one program per tile; whatever a form of the kernel does not use points to δ."""
+    assert delta.shape[1] % WIDEST == 0
     side, sums = directions.along, u if plus is None else plus
     d, n = (0, 0) if x is None else x.shape
-    boxes = TensorDescriptor.from_tensor(delta, [BLOCK, TILE])
-    _back_project[(len(side.lengths), delta.shape[1] // TILE)](
-        TensorDescriptor.from_tensor(side.values, [TILE, BLOCK]), side.starts, side.lengths, boxes,
-        boxes if sums is None else TensorDescriptor.from_tensor(sums, [TILE, TILE]),
+    R, C = side.rows, side.samples
+    boxes = TensorDescriptor.from_tensor(delta, [BLOCK, C])
+    _back_project[(len(side.lengths), delta.shape[1] // C)](
+        TensorDescriptor.from_tensor(side.values, [R, BLOCK]), side.starts, side.lengths, boxes,
+        boxes if sums is None else TensorDescriptor.from_tensor(sums, [R, C]),
         delta if x is None else x, delta if places is None else places.along,
         delta if factor is None else factor, delta if half is None else half,
         delta if places is None else places.place, 0 if half is None else half.shape[1], d, n,
-        side.starts.shape[1], TILE, TILE, plus is not None, x is not None, places is not None,
-        half is not None, num_warps=4, num_stages=SUMS if x is None and plus is None else BACK,
+        side.starts.shape[1], R, C, plus is not None, x is not None, places is not None,
+        half is not None, num_warps=4,
+        num_stages=under_way(shared_memory(delta.device), sums=x is None and plus is None),
     )  # fmt: skip
 
 
