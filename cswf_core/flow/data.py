@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
+from typing import Any
 
 import attrs
 import torch
@@ -23,6 +24,9 @@ FEW = 4096
 
 SAMPLE_SHARE = 16
 """Data that something is fitted to may take one part in so many of the memory, where not all are there."""
+
+PIECE = 1 << 26
+"""Bytes that are on their way to a GPU at a time."""
 
 Chosen = Callable[[int], Tensor | None]
 """The number of a draw → the data that F_q is fitted to then, in rising order; None: all."""
@@ -199,9 +203,7 @@ class _Reader:
         self._data, self._like = data, like
         self._thread: ThreadPoolExecutor | None = None
         self._ahead: tuple[object, Future[Tensor]] | None = None
-        self._stream: torch.cuda.Stream | None = None
-        self._buffer: Tensor | None = None
-        """Pinned memory that data pass through on their way to a GPU."""
+        self._staging: _Staging | None = None
 
     def expect(self, key: object, numbers: Callable[[], Tensor | slice]) -> None:
         """Begin to read some of the data, which `read` will ask for by this key."""
@@ -213,7 +215,7 @@ class _Reader:
         """Return some of the data on the device: d×m."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
-            x = ahead[1].result()  # also if others were expected: there is one buffer
+            x = ahead[1].result()  # also if others were expected: staging is for one at a time
             if ahead[0] == key:
                 return self._here(x)
         return self._here(self._brought(numbers))
@@ -232,17 +234,49 @@ class _Reader:
             return self._data.columns(numbers).contiguous() if stored is None else stored.levels(numbers)
         count = len(numbers) if isinstance(numbers, Tensor) else numbers.stop - numbers.start
         d = self._data.space.dimension
-        shape, dtype = ((d, count), self._like.dtype) if stored is None else ((count, d), torch.uint8)
-        if self._buffer is None or self._buffer.numel() < d * count:
-            self._buffer = torch.empty(d * count, dtype=dtype, pin_memory=True)
-        pinned = self._buffer[: d * count].view(shape)
+        if self._staging is None:
+            self._staging = _Staging(device, self._like.dtype if stored is None else torch.uint8)
+
+        def part(cut: slice) -> Tensor | slice:
+            if isinstance(numbers, Tensor):
+                return numbers[cut]
+            return slice(numbers.start + cut.start, numbers.start + cut.stop)
+
+        def columns(cut: slice, out: Tensor) -> None:
+            out.copy_(self._data.columns(part(cut)))
+
         if stored is None:
-            pinned.copy_(self._data.columns(numbers))
-        else:
-            stored.levels(numbers, pinned)
-        if self._stream is None:
-            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            return self._staging.brought((d, count), 1, columns)
+        return self._staging.brought((count, d), 0, lambda cut, out: stored.levels(part(cut), out))
+
+
+class _Staging:
+    """Pinned memory that data pass through on their way to a GPU: one piece is read while another is sent."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self._device, self._dtype = device, dtype
+        self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._buffers = [torch.empty(0, dtype=dtype) for _ in range(2)]
+
+    def brought(self, shape: tuple[int, int], axis: int, fill: Callable[[slice, Tensor], object]) -> Tensor:
+        """Return numbers of a shape on the device, where they have arrived.
+
+        `fill` writes a slice of them, along the axis, into memory on the host.
+        """
+        count, other = shape[axis], shape[1 - axis]
+        step = max(1, PIECE // (other * self._dtype.itemsize))
+        sent: list[Any] = [torch.cuda.Event() for _ in self._buffers]  # type: ignore[no-untyped-call]
         with torch.cuda.stream(self._stream):
-            there = pinned.to(device, non_blocking=True)
+            there = torch.empty(shape, dtype=self._dtype, device=self._device)
+            for number, first in enumerate(range(0, count, step)):
+                which, cut = number % 2, slice(first, min(first + step, count))
+                target = there.narrow(axis, first, cut.stop - first)
+                sent[which].synchronize()
+                if self._buffers[which].numel() < target.numel():
+                    self._buffers[which] = torch.empty(target.numel(), dtype=self._dtype, pin_memory=True)
+                pinned = self._buffers[which][: target.numel()].view(target.shape)
+                fill(cut, pinned)
+                target.copy_(pinned, non_blocking=True)
+                sent[which].record(self._stream)
         self._stream.synchronize()
         return there

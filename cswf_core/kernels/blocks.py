@@ -15,7 +15,7 @@ from torch import Tensor
 from cswf_core.kernels.hilbert import along_hilbert
 
 TILE = 128
-"""Directions, and coordinates, that a tile of a product has."""
+"""Directions, or coordinates, that a tile of a product has; for boxes, see `Side.rows`."""
 BLOCK = 32
 """Side of the blocks that are skipped if they are all zero."""
 

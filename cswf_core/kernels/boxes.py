@@ -5,7 +5,8 @@ tile and not in a box yet. That leaves fewer zeros in boxes than blocks at multi
 have boxes of their own. The projection's tiles are directions that look at nearly the same place, with
 coordinates row by row, so that what a tile sees of a row of the image is one box. The back-projection's tiles
 are coordinates of a small piece of the image, and its columns are directions. A tile has 64 rows: the lower it
-is, the less it looks at. Where directions see everything it has 128, and samples are read less often.
+is, the less it looks at. Where directions see everything it has 128, and samples are read less often. So it has
+on cards without a tensor memory accelerator, where tiles of 256 columns need more registers than there are.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from cswf_core.kernels.blocks import BLOCK, TILE, padded
 
 LOW = 64
 """Rows of a tile where directions look at a part of the image; elsewhere there are 128."""
+
+ACCELERATED = (9, 0)
+"""The compute capability from which on cards have a tensor memory accelerator."""
 
 WIDEST = TILE * TILE // LOW
 """Columns of such a tile; samples are filled up to whole ones. All tiles have as many sums."""
@@ -51,8 +55,9 @@ class Strips:
         pixels = torch.arange(height * width).view(height, width)
         planes = torch.arange(channels) * (height * width)
         order = (pixels.reshape(-1, 1) + planes).reshape(-1)
-        across = in_strips(pixels, strips(width, box_cost(channels, height, width, directions, side)))
-        along = in_strips(pixels, strips(width, tile_cost(channels, side)))
+        rows = rows_on(device)
+        across = in_strips(pixels, strips(width, box_cost(channels, height, width, directions, side, rows)))
+        along = in_strips(pixels, strips(width, tile_cost(channels, side, rows)))
         rank = torch.empty(height * width, dtype=torch.int64)
         rank[across] = torch.arange(height * width)
         pixel = torch.arange(height * width).repeat(channels)
@@ -61,12 +66,19 @@ class Strips:
         order, place, pieces, rank, position = (
             each.to(device) for each in (order, place, pieces, rank, position)
         )
-        return cls(order, place, pieces, rank, position, width, LOW)
+        return cls(order, place, pieces, rank, position, width, rows)
 
     @classmethod
     def unsorted(cls, d: int, device: torch.device) -> Strips:
         """Return the orders that change nothing, for d coordinates of any kind."""
         return _unsorted(d, device)
+
+
+def rows_on(device: torch.device) -> int:
+    """Return how many rows a tile has on a device, where directions look at a part of the image."""
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < ACCELERATED:
+        return TILE
+    return LOW
 
 
 @lru_cache(maxsize=8)
@@ -92,20 +104,20 @@ def strips(width: int, costs: list[float]) -> int:
     return -(-width // best)
 
 
-def box_cost(channels: int, height: int, width: int, directions: int, side: int) -> list[float]:
+def box_cost(channels: int, height: int, width: int, directions: int, side: int, rows: int) -> list[float]:
     """Return how many columns the boxes of a tile of directions have, for strips of 1, 2, … columns."""
     density = directions / (height * width)
     return [
         BLOCK
         * math.ceil(min(wide + side - 1, width) * channels / BLOCK)
-        * min(LOW / (density * wide) + side, height)
+        * min(rows / (density * wide) + side, height)
         for wide in range(1, width + 1)
     ]
 
 
-def tile_cost(channels: int, side: int) -> list[float]:
+def tile_cost(channels: int, side: int, rows: int) -> list[float]:
     """Return how many places look at a tile of coordinates, for strips of 1, 2, … columns."""
-    return [(wide + side - 1) * (LOW / (channels * wide) + side) for wide in range(1, LOW + 1)]
+    return [(wide + side - 1) * (rows / (channels * wide) + side) for wide in range(1, rows + 1)]
 
 
 def side_of(theta: Tensor, shape: tuple[int, ...]) -> int:

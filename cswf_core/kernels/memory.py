@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
 
 import torch
 
@@ -32,11 +31,9 @@ def total_memory(device: torch.device) -> int:
 
 
 def shared_memory(device: torch.device) -> int:
-    """Return the bytes of fast memory that a program on a device may have; 0 on a CPU."""
-    if device.type != "cuda":
-        return 0
-    properties: Any = torch.cuda.get_device_properties(device)
-    return int(properties.shared_memory_per_block_optin)
+    """Return the bytes of fast memory that a program on a device may have; 0 if that is not known."""
+    properties = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+    return int(getattr(properties, "shared_memory_per_block_optin", 0))
 
 
 def memory_limit() -> int | None:

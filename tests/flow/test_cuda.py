@@ -385,6 +385,7 @@ def test_streamed_data_and_particles_lead_to_the_same_bits(kind, streamed, monke
 
     _, wanted = taken()
     monkeypatch.setattr(memory, "BLOCK", {"cuda": 4096})
+    monkeypatch.setattr(flow_data, "PIECE", 1 << 16)  # several to a block
     if streamed != "data":
         monkeypatch.setattr(block_particles, "fits", lambda *_: False)
     if streamed != "particles":

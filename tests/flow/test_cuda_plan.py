@@ -9,18 +9,20 @@ import torch
 from tests.kernels.interpreted import DEVICE
 
 from cswf_core.flow.flow import Flow  # isort: skip
-from cswf_core.errors import CswfError, NotRepeatableError
+from cswf_core.errors import CswfError, NotRepeatableError, RunError
 from cswf_core.flow import block_particles, memory
 from cswf_core.flow import data as flow_data
 from cswf_core.flow.clock import Stopwatch
 from cswf_core.flow.cuda import plan as half_module
 from cswf_core.flow.cuda.graph import Recording, overwrite
-from cswf_core.flow.cuda.layout import spread
+from cswf_core.flow.cuda.layout import refuse_too_many, spread
 from cswf_core.flow.cuda.plan import HalfPlan
 from cswf_core.flow.exact_plan import ExactPlan
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import Conditions, Dataset, Key, Part, Space
+from cswf_core.kernels.blocks import TILE, padded
+from cswf_core.kernels.boxes import WIDEST
 from cswf_core.online import Online
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
@@ -328,3 +330,11 @@ def test_a_number_that_is_none_in_any_particle_ends_the_flow(monkeypatch):
     with pytest.raises(CswfError, match=r"numbers are too large|finite numbers"):
         for _ in steps:
             pass
+
+
+def test_more_samples_than_a_grid_of_programs_holds_are_refused():
+    most = 8_388_352
+    refuse_too_many(most, Settings())
+    assert padded(most, WIDEST) // TILE <= 65_535 < padded(most + 1, WIDEST) // TILE
+    with pytest.raises(RunError, match="half precision goes up to 8,388,352 particles or data; take"):
+        refuse_too_many(most + 1, Settings())

@@ -24,7 +24,7 @@ TRANSPORT = {
     "table": HALF, "pairs": WHOLE, "out": HALF, "out_stride": "i32", "squares": REAL, "most": "i32",
 }  # fmt: skip
 ADDED = [{"GROUPED": grouped, "NOISY": noisy} for grouped in (False, True) for noisy in (False, True)]
-SHARED = {"80": 163 * 1024, "90": 227 * 1024, "120": 99 * 1024}
+SHARED = {"80": 163 * 1024, "86": 99 * 1024, "90": 227 * 1024, "120": 99 * 1024}
 """Bytes that a program may have, by compute capability."""
 
 
@@ -42,6 +42,10 @@ def kernels(shared_memory: int):
             threads = 32 * (histogram.LOOKING_UP if does["LOOKS_UP"] else histogram.WARPS)
             form = {**does, "TAILED": name is None, **added, **work, "THREADS": threads}
             yield histogram._transport, TRANSPORT, form
+    for table, pairs, bins in ((HALF, WHOLE, 4096), (REAL, LONG, 2048)):
+        form = {**dict.fromkeys(("COUNTS", "COMPOSES", "LOOKS_UP"), True), **ADDED[-1], **work}
+        more = {"TAILED": True, "B": bins, "ROUNDS": 13, "THREADS": 32 * histogram.LOOKING_UP}
+        yield histogram._transport, {**TRANSPORT, "table": table, "pairs": pairs}, {**form, **more}
     for kind, out in (("uniform", REAL), ("normal", REAL), ("uniform64", "*fp64")):
         for stored in (False, True):
             numbers = dict.fromkeys(("key", "stream", "first"), "i64")
@@ -64,7 +68,7 @@ def kernels(shared_memory: int):
             goes = {"u": tile("fp32", rows, TILE * TILE // rows) if adds or not moves else delta}
             forms = {"ADDS": adds, "MOVES": moves, "PLACED": placed, "HALVED": halved}
             tiles = {"TM": rows, "TN": TILE * TILE // rows}
-            stages = products.under_way(shared_memory, sums=not (adds or moves))
+            stages = products.under_way(rows, shared_memory, sums=not (adds or moves))
             yield products._back_project, {**back, **goes, **halves, **sizes}, {**tiles, **forms}, stages
     found = {"low": REAL, "high": REAL, "ends": REAL, "H": "i32", "columns": "i32"}
     yield products._ends, found, {"BLOCK_H": 32, "BLOCK_C": 128}
@@ -107,7 +111,7 @@ def packing_kernels():
                 yield (
                     boxes._touched,
                     {**source, **order, **marks, **widths},
-                    {**kind, "ROWS": LOW},
+                    {**kind, "ROWS": TILE if flag else LOW},
                 )
             else:
                 packs = {"coordinates": LONG, "starts": WHOLE, "lengths": WHOLE, "out": HALF, "depth": "i32"}

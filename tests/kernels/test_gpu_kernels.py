@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 
+import attrs
 import pytest
 import torch
 
@@ -14,7 +15,8 @@ from tests.processes import PYTHON, completed
 from cswf_core.kernels import blocks, philox  # isort: skip
 from cswf_core.interfaces import Key, PatchProjection, Space
 from cswf_core.kernels import histogram as plain
-from cswf_core.kernels.boxes import WIDEST, Strips
+from cswf_core.kernels.blocks import TILE
+from cswf_core.kernels.boxes import LOW, WIDEST, Strips
 from cswf_core.kernels.gpu import boxes, histogram, maps, products
 from cswf_core.kernels.gpu.philox import drawn
 from cswf_core.kernels.rows import Rows
@@ -63,9 +65,9 @@ def on_cpu(given: Rows) -> Rows:
     return Rows(*(None if field is None else field.cpu() for field in fields))
 
 
-def counts(p: Rows, q: Rows) -> list[plain.Counted]:
+def counts(p: Rows, q: Rows, bins: int = BINS) -> list[plain.Counted]:
     half = p.values.dtype == torch.float16
-    return [plain.Counted(histogram.counted(r, BINS), r.values.shape[1], r.low, r.high, half) for r in (p, q)]
+    return [plain.Counted(histogram.counted(r, bins), r.values.shape[1], r.low, r.high, half) for r in (p, q)]
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float16, 1e-2)])
@@ -81,6 +83,19 @@ def test_transport_is_the_same_to_rounding_and_in_one_go_to_the_bit(form, dtype,
     torch.testing.assert_close(out.cpu().float(), delta.float(), atol=tolerance, rtol=tolerance)
     torch.testing.assert_close(squares.cpu(), sums, atol=0, rtol=max(tolerance, 1e-4))
     assert torch.equal(histogram.displaced(p, data, tail), squares)
+    assert torch.equal(p.values, out)
+
+
+@pytest.mark.parametrize("bins", [2, 4096])
+def test_the_fewest_and_the_most_bins_are_looked_up_in_one_go_to_the_bit(bins):
+    p, q = rows(0, M, "plain", torch.float16), rows(1, N, "plain", torch.float16)
+    p.values[:, 0] = p.high.half() + 1  # beyond the last edge
+    mine, data = counts(p, q, bins)
+    table, out = histogram.composed(mine, data), torch.empty_like(p.values)
+    squares = histogram.looked_up(p, table, out)
+    there = [plain.Counted(c.below.cpu(), c.count, c.low.cpu(), c.high.cpu()) for c in (mine, data)]
+    torch.testing.assert_close(table.cpu().float(), plain.composed(*there).float(), atol=1e-2, rtol=1e-2)
+    assert torch.equal(histogram.displaced(p, data), squares)
     assert torch.equal(p.values, out)
 
 
@@ -141,7 +156,7 @@ SHAPE = (3, 8, 8)
 @pytest.fixture(scope="module")
 def problem():
     """Directions that look at 2×2 pixels, as float32 and as boxes in half precision, and samples."""
-    H, n = 150, 140
+    H, n = 150, 300  # two tiles of columns, of both kinds
     theta, scale = local_directions(H, SHAPE), torch.rand(H, 1) + 0.5
     where = Strips.of(SHAPE, H, 2, DEVICE)
     directions = arranged(boxes.Source.of_matrix(theta.to(DEVICE), scale.to(DEVICE)), where)
@@ -246,23 +261,29 @@ def halved(x, where, plus=None):
 def test_samples_are_halved_in_their_order_and_filled_up(problem):
     _, where, _, x = problem
     out = halved(x, where).cpu()
-    assert torch.equal(out[:192, :140], x[where.order.cpu()].half())
+    n = x.shape[1]
+    assert torch.equal(out[:192, :n], x[where.order.cpu()].half())
     assert float(out[192:].abs().max()) == 0
-    assert torch.equal(out[:, 140:], out[:, 139:140].expand(-1, out.shape[1] - 140))
+    assert torch.equal(out[:, n:], out[:, n - 1 : n].expand(-1, out.shape[1] - n))
     y = x.flip(1).contiguous()
     assert torch.equal(halved(x, where, y).cpu(), halved(x + y, where).cpu())
 
 
-def test_products_agree_with_dense_ones(problem):
+@pytest.mark.parametrize("rows", [TILE, LOW])
+def test_products_agree_with_dense_ones(rows, problem):
     theta, where, directions, x = problem
-    H, n = 150, 140
+    if rows == TILE:
+        where = attrs.evolve(where, rows=TILE)
+        directions = arranged(boxes.Source.of_matrix(theta.to(DEVICE), None), where)
+    assert (directions.across.rows, directions.across.samples) == (rows, TILE * TILE // rows)
+    H, n = 150, 300
     values = torch.full((blocks.padded(H), blocks.padded(n, WIDEST)), math.nan, dtype=torch.half, device=DEVICE)
     low, high = products.project(directions, halved(x, where), values)
     order = directions.order.cpu()
     wanted = (theta @ x)[order]
     torch.testing.assert_close(values[:H, :n].cpu().float(), wanted, atol=0.02, rtol=0)
-    torch.testing.assert_close(low.cpu(), wanted.amin(dim=1), atol=0.02, rtol=0)
-    torch.testing.assert_close(high.cpu(), wanted.amax(dim=1), atol=0.02, rtol=0)
+    assert torch.equal(low, values[:H, :n].float().amin(dim=1))
+    assert torch.equal(high, values[:H, :n].float().amax(dim=1))
 
     update = torch.full((blocks.padded(192), values.shape[1]), float("nan"), device=DEVICE)
     products.back_project(directions, values, update, add=False)

@@ -22,8 +22,8 @@ from cswf_core.kernels.columns import WIDTH
 from cswf_core.kernels.gpu import boxes, products
 from cswf_core.ranks import Ranks
 
-MOST_TILES = 65535
-"""Tiles of samples that a grid of programs can have."""
+MOST = 65534 * TILE
+"""Samples that a grid of programs can have: 65,535 tiles, and they are filled up by two."""
 
 SORTED_BELOW = 0.9
 """Share of boxes that are not zero up to which directions are sorted by where they look."""
@@ -160,9 +160,9 @@ def halved(
 
 def refuse_too_many(samples: int, settings: Settings) -> None:
     """Raise `RunError` if there are more samples than the kernels can count."""
-    if padded(samples) // TILE > MOST_TILES:
+    if samples > MOST:
         raise RunError(
-            f"half precision goes up to {MOST_TILES * TILE:,} particles or data; "
+            f"half precision goes up to {MOST:,} particles or data; "
             f"take the {settings.called('precision')} float32"
         )
 

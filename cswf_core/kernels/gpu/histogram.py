@@ -195,19 +195,19 @@ def _compose_row(
         image = tl.where(i > end, right + high * width * (i - end).to(tl.float32), image)
         last = tl.where(end < B, right + high * width * (B - end).to(tl.float32), last)
     delta = (image - (low_p + width * i.to(tl.float32))).to(table.dtype.element_ty)
-    end = (last - (low_p + width * B)).to(table.dtype.element_ty)
+    outer = (last - (low_p + width * B)).to(table.dtype.element_ty)
     if SHARED:
         beyond = base + 4 * B + 4
         _write(base + 4 * i, delta)
         _write(tl.where(i > 0, base + 4 * i - 2, beyond), delta)
         ends = tl.arange(0, 4)
-        _write(tl.where(ends < 3, base + 4 * B - 2 + 2 * ends, beyond), tl.broadcast_to(end, (4,)))
+        _write(tl.where(ends < 3, base + 4 * B - 2 + 2 * ends, beyond), tl.broadcast_to(outer, (4,)))
     else:
         tl.store(table + 2 * i, delta)
         tl.store(table + 2 * i - 1, delta, mask=i > 0)
-        tl.store(table + 2 * B - 1, end)
-        tl.store(table + 2 * B, end)
-        tl.store(table + 2 * B + 1, end)
+        tl.store(table + 2 * B - 1, outer)
+        tl.store(table + 2 * B, outer)
+        tl.store(table + 2 * B + 1, outer)
 
 
 @triton.jit
@@ -270,8 +270,9 @@ def _transport(
     offset = offsets + h.to(tl.int64) * group_count
     noise = tl.load(noises + h) if NOISY else 0.0
     mine = below_p + h.to(tl.int64) * (B + 1)
-    base = tl.min(_on(RESERVE, tl.arange(0, THREADS)), 0) if SHARED else 0
     TABLE_SHARED: tl.constexpr = SHARED and LOOKS_UP and pairs.dtype.element_ty == tl.int32
+    RESERVES: tl.constexpr = TABLE_SHARED or (SHARED and COUNTS)
+    base = tl.min(_on(RESERVE, tl.arange(0, THREADS)), 0) if RESERVES else 0
     if COUNTS:
         counts = _count_row(
             row, n, number, column, low, factor, groups, offset, noise, base, GROUPED, NOISY, B, BLOCK, SHARED
@@ -372,7 +373,8 @@ def displaced(rows: Rows, q: Counted, tail: float = 0.0) -> Tensor:
     """Replace p by δ = T(p) − p in one go; return the sum of δ² of each row."""
     (H, n), device = rows.values.shape, rows.values.device
     bins = q.below.shape[1] - 1
-    table = _table(rows.values.dtype == torch.float16, H, bins, device)
+    half = rows.values.dtype == torch.float16
+    table = _table(half, 1 if half and device.type == "cuda" else H, bins, device)  # of one row: nobody uses it
     squares = torch.empty(H, dtype=torch.float32, device=device)
     _launch(
         rows, bins, q=q, sizes=(n, q.count), table=table, out=rows.values, squares=squares,

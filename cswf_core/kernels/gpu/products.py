@@ -14,7 +14,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from cswf_core.kernels.blocks import BLOCK, TILE
-from cswf_core.kernels.boxes import LOW, WIDEST, Boxes
+from cswf_core.kernels.boxes import LOW, Boxes
 from cswf_core.kernels.memory import shared_memory
 
 AHEAD = {TILE: 4, LOW: 3}
@@ -23,7 +23,7 @@ AHEAD = {TILE: 4, LOW: 3}
 With more, fewer programs fit on a multiprocessor."""
 
 ROOMY = 128 * 1024
-"""Bytes of shared memory that a program may have on some cards; others have 99 KB."""
+"""Bytes of shared memory; with fewer, the sums of a wide tile are written down with fewer boxes under way."""
 
 MOVED = tl.constexpr(64)
 """Columns that are moved at a time."""
@@ -170,6 +170,8 @@ def project(directions: Boxes, z: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
     """
     H, side = directions.shape[0], directions.across
     R, C = side.rows, side.samples
+    assert z.shape[1] == out.shape[1]
+    assert out.shape[1] % C == 0
     grid = (out.shape[0] // R, out.shape[1] // C)
     low = torch.empty(grid[1], H, device=z.device)
     high = torch.empty_like(low)
@@ -183,15 +185,14 @@ def project(directions: Boxes, z: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
     return ends[0], ends[1]
 
 
-def under_way(shared_memory: int, *, sums: bool) -> int:
-    """Return how many boxes of a back-projection to have under way where a program may have so many bytes.
+def under_way(rows: int, available: int, *, sums: bool) -> int:
+    """Return how many boxes of a back-projection to have under way, by the rows of a tile.
 
-    Writing sums down takes shared memory of its own.
+    Writing sums down takes shared memory of its own, of which so many bytes are available.
     """
-    roomy = shared_memory >= ROOMY
     if sums:
-        return 3 if roomy else 2
-    return 5 if roomy else 4
+        return 3 if rows == TILE or available >= ROOMY else 2
+    return 5
 
 
 def back_project(directions: Boxes, delta: Tensor, u: Tensor, *, add: bool) -> None:
@@ -223,10 +224,11 @@ def _back(
     directions: Boxes, delta: Tensor, plus, *, u=None, x=None, factor=None, places=None, half=None
 ) -> None:
     """Start one program per tile; whatever a form of the kernel does not use points to δ."""
-    assert delta.shape[1] % WIDEST == 0
     side, sums = directions.along, u if plus is None else plus
     d, n = (0, 0) if x is None else x.shape
     R, C = side.rows, side.samples
+    assert delta.shape[1] % C == 0
+    assert half is None or half.shape[1] == delta.shape[1]
     boxes = TensorDescriptor.from_tensor(delta, [BLOCK, C])
     _back_project[(len(side.lengths), delta.shape[1] // C)](
         TensorDescriptor.from_tensor(side.values, [R, BLOCK]), side.starts, side.lengths, boxes,
@@ -236,7 +238,7 @@ def _back(
         delta if places is None else places.place, 0 if half is None else half.shape[1], d, n,
         side.starts.shape[1], R, C, plus is not None, x is not None, places is not None,
         half is not None, num_warps=4,
-        num_stages=under_way(shared_memory(delta.device), sums=x is None and plus is None),
+        num_stages=under_way(R, shared_memory(delta.device), sums=x is None and plus is None),
     )  # fmt: skip
 
 
