@@ -4,9 +4,8 @@ A box is as high as a tile and 32 columns wide, and begins at any column: the fi
 tile and not in a box yet. That leaves fewer zeros in boxes than blocks at multiples of 32 would. Both products
 have boxes of their own. The projection's tiles are directions that look at nearly the same place, with
 coordinates row by row, so that what a tile sees of a row of the image is one box. The back-projection's tiles
-are coordinates of a small piece of the image, and its columns are directions. A tile has 64 rows: the lower it
-is, the less it looks at. Where directions see everything it has 128, and samples are read less often. So it has
-on cards without a tensor memory accelerator, where tiles of 256 columns need more registers than there are.
+are coordinates of a small piece of the image, and its columns are directions. A tile of a product has 128 rows
+and columns, or 64 and 256 if it then touches so much less that reading more of the samples pays.
 """
 
 from __future__ import annotations
@@ -21,10 +20,14 @@ from torch import Tensor
 from cswf_core.kernels.blocks import BLOCK, TILE, padded
 
 LOW = 64
-"""Rows of a tile where directions look at a part of the image; elsewhere there are 128."""
+"""Rows of a low tile; others have 128."""
+
+DEARER = 1.15
+"""How many times as long a low tile takes, on an H200, as another one that touches as much."""
 
 ACCELERATED = (9, 0)
-"""The compute capability from which on cards have a tensor memory accelerator."""
+"""The compute capability from which on cards have a tensor memory accelerator. On others, low tiles need more
+registers than there are."""
 
 WIDEST = TILE * TILE // LOW
 """Columns of such a tile; samples are filled up to whole ones. All tiles have as many sums."""
@@ -45,8 +48,8 @@ class Strips:
     position: Tensor
     """Row and column of each coordinate: d×2, in float32."""
     width: int
-    rows: int
-    """Of a tile, in both products."""
+    rows: tuple[int, int]
+    """Of a tile of directions in the projection, and of a tile of coordinates in the back-projection."""
 
     @classmethod
     def of(cls, shape: tuple[int, ...], directions: int, side: int, device: torch.device) -> Strips:
@@ -55,9 +58,12 @@ class Strips:
         pixels = torch.arange(height * width).view(height, width)
         planes = torch.arange(channels) * (height * width)
         order = (pixels.reshape(-1, 1) + planes).reshape(-1)
-        rows = rows_on(device)
-        across = in_strips(pixels, strips(width, box_cost(channels, height, width, directions, side, rows)))
-        along = in_strips(pixels, strips(width, tile_cost(channels, side, rows)))
+        heights = tile_heights(device)
+        boxes = {rows: box_cost(channels, height, width, directions, side, rows) for rows in heights}
+        tiles = {rows: tile_cost(channels, side, rows) for rows in heights}
+        rows = rows_of_tile(boxes), rows_of_tile(tiles)
+        across = in_strips(pixels, strips(width, boxes[rows[0]]))
+        along = in_strips(pixels, strips(width, tiles[rows[1]]))
         rank = torch.empty(height * width, dtype=torch.int64)
         rank[across] = torch.arange(height * width)
         pixel = torch.arange(height * width).repeat(channels)
@@ -74,17 +80,22 @@ class Strips:
         return _unsorted(d, device)
 
 
-def rows_on(device: torch.device) -> int:
-    """Return how many rows a tile has on a device, where directions look at a part of the image."""
+def tile_heights(device: torch.device) -> tuple[int, ...]:
+    """Return how many rows tiles may have on a device."""
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < ACCELERATED:
-        return TILE
-    return LOW
+        return (TILE,)
+    return LOW, TILE
+
+
+def rows_of_tile(costs: dict[int, list[float]]) -> int:
+    """Return how many rows a tile has, by what it touches with so many, for strips of 1, 2, … columns."""
+    return min(costs, key=lambda rows: min(costs[rows]) * (DEARER if rows == LOW else 1))
 
 
 @lru_cache(maxsize=8)
 def _unsorted(d: int, device: torch.device) -> Strips:
     same = torch.arange(d, device=device)
-    return Strips(same, same, same, None, torch.zeros(d, 2, device=device), d, TILE)
+    return Strips(same, same, same, None, torch.zeros(d, 2, device=device), d, (TILE, TILE))
 
 
 def in_strips(pixels: Tensor, count: int) -> Tensor:

@@ -36,15 +36,14 @@ def tile(kind: str, *shape: int) -> str:
 def kernels(shared_memory: int):
     """Yield each kernel with its arguments' types, its constants in every form it is used in, and stages."""
     work = {"B": 1024, "ROUNDS": 11, "BLOCK": histogram.MOST_AT_ONCE, "SHARED": True}
+    work["THREADS"] = 32 * histogram.WARPS
     for added in ADDED:
         for name in ("COUNTS", "COMPOSES", "LOOKS_UP", None):
             does = {part: name in (part, None) for part in ("COUNTS", "COMPOSES", "LOOKS_UP")}
-            threads = 32 * (histogram.LOOKING_UP if does["LOOKS_UP"] else histogram.WARPS)
-            form = {**does, "TAILED": name is None, **added, **work, "THREADS": threads}
-            yield histogram._transport, TRANSPORT, form
+            yield histogram._transport, TRANSPORT, {**does, "TAILED": name is None, **added, **work}
     for table, pairs, bins in ((HALF, WHOLE, 4096), (REAL, LONG, 2048)):
         form = {**dict.fromkeys(("COUNTS", "COMPOSES", "LOOKS_UP"), True), **ADDED[-1], **work}
-        more = {"TAILED": True, "B": bins, "ROUNDS": 13, "THREADS": 32 * histogram.LOOKING_UP}
+        more = {"TAILED": True, "B": bins, "ROUNDS": 13}
         yield histogram._transport, {**TRANSPORT, "table": table, "pairs": pairs}, {**form, **more}
     for kind, out in (("uniform", REAL), ("normal", REAL), ("uniform64", "*fp64")):
         for stored in (False, True):
@@ -111,7 +110,7 @@ def packing_kernels():
                 yield (
                     boxes._touched,
                     {**source, **order, **marks, **widths},
-                    {**kind, "ROWS": TILE if flag else LOW},
+                    {**kind, "TILE": TILE if flag else LOW, "PIECE": LOW if flag else TILE},
                 )
             else:
                 packs = {"coordinates": LONG, "starts": WHOLE, "lengths": WHOLE, "out": HALF, "depth": "i32"}
@@ -135,13 +134,15 @@ def main() -> None:
     forms = {"every": kernels, "outer": simplest_and_fullest}[sys.argv[2]]
     for kernel, types, constants, *stages in forms(SHARED[sys.argv[1]]):
         signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
-        options = {"num_warps": constants.get("THREADS", 128) // 32}
+        options = histogram.OPTIONS if kernel is histogram._transport else {"num_warps": 4}
         if stages:
-            options["num_stages"] = stages[0]
+            options = {**options, "num_stages": stages[0]}
         compiled = triton.compile(ASTSource(kernel, signature, constants), target=target, options=options)
         print(kernel.__name__, constants, compiled.metadata.shared, flush=True)
         if compiled.metadata.shared > SHARED[sys.argv[1]]:
             sys.exit(f"{kernel.__name__} takes more shared memory than a multiprocessor has")
+        if kernel is histogram._transport and "fma.rn.f64" in compiled.asm["ptx"]:
+            sys.exit("a product and a sum are rounded once, in some forms of a kernel whose forms must agree")
 
 
 if __name__ == "__main__":

@@ -86,16 +86,16 @@ def test_transport_is_the_same_to_rounding_and_in_one_go_to_the_bit(form, dtype,
     assert torch.equal(p.values, out)
 
 
-@pytest.mark.parametrize("bins", [2, 4096])
-def test_the_fewest_and_the_most_bins_are_looked_up_in_one_go_to_the_bit(bins):
+@pytest.mark.parametrize("bins", [2, 256, 512, 1024, 4096])
+def test_any_number_of_bins_is_looked_up_in_one_go_to_the_bit(bins):
     p, q = rows(0, M, "plain", torch.float16), rows(1, N, "plain", torch.float16)
     p.values[:, 0] = p.high.half() + 1  # beyond the last edge
     mine, data = counts(p, q, bins)
-    table, out = histogram.composed(mine, data), torch.empty_like(p.values)
+    table, out = histogram.composed(mine, data, 0.1), torch.empty_like(p.values)
     squares = histogram.looked_up(p, table, out)
     there = [plain.Counted(c.below.cpu(), c.count, c.low.cpu(), c.high.cpu()) for c in (mine, data)]
-    torch.testing.assert_close(table.cpu().float(), plain.composed(*there).float(), atol=1e-2, rtol=1e-2)
-    assert torch.equal(histogram.displaced(p, data), squares)
+    torch.testing.assert_close(table.cpu().float(), plain.composed(*there, 0.1).float(), atol=1e-2, rtol=1e-2)
+    assert torch.equal(histogram.displaced(p, data, 0.1), squares)
     assert torch.equal(p.values, out)
 
 
@@ -269,13 +269,12 @@ def test_samples_are_halved_in_their_order_and_filled_up(problem):
     assert torch.equal(halved(x, where, y).cpu(), halved(x + y, where).cpu())
 
 
-@pytest.mark.parametrize("rows", [TILE, LOW])
+@pytest.mark.parametrize("rows", [(TILE, TILE), (LOW, LOW), (LOW, TILE), (TILE, LOW)], ids=str)
 def test_products_agree_with_dense_ones(rows, problem):
-    theta, where, directions, x = problem
-    if rows == TILE:
-        where = attrs.evolve(where, rows=TILE)
-        directions = arranged(boxes.Source.of_matrix(theta.to(DEVICE), None), where)
-    assert (directions.across.rows, directions.across.samples) == (rows, TILE * TILE // rows)
+    theta, where, _, x = problem
+    where = attrs.evolve(where, rows=rows)
+    directions = arranged(boxes.Source.of_matrix(theta.to(DEVICE), None), where)
+    assert (directions.across.rows, directions.along.rows) == rows
     H, n = 150, 300
     values = torch.full((blocks.padded(H), blocks.padded(n, WIDEST)), math.nan, dtype=torch.half, device=DEVICE)
     low, high = products.project(directions, halved(x, where), values)

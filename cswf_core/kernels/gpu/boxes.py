@@ -175,12 +175,13 @@ def _order(key, order, H, MANY: tl.constexpr, OTHERS: tl.constexpr):
 def _touched(
     values, scale, row, column, H, d, height, width, dilation, side,
     PATCHES: tl.constexpr, SCALED: tl.constexpr,
-    order, along, place, count, by_tile, by_piece, tile_width, piece_width, ROWS: tl.constexpr,
+    order, along, place, count, by_tile, by_piece, tile_width, piece_width,
+    TILE: tl.constexpr, PIECE: tl.constexpr,
 ):  # fmt: skip
     """Which coordinates a tile of directions looks at, and which directions look at a piece of the image."""
     tile, piece = tl.program_id(0), tl.program_id(1)
-    a = tile * ROWS + tl.arange(0, ROWS)
-    b = piece * ROWS + tl.arange(0, ROWS)
+    a = tile * TILE + tl.arange(0, TILE)
+    b = piece * PIECE + tl.arange(0, PIECE)
     h = tl.load(order + a, mask=a < count, other=0).to(tl.int32)
     k = tl.load(along + b, mask=b < d, other=0).to(tl.int32)
     inside = (a < count)[:, None] & (b < d)[None, :]
@@ -274,10 +275,10 @@ def packed(source: Source, order: Tensor | None, where: Strips, into: Boxes | No
     d, device = source.shape[1], source.values.device
     order = torch.arange(source.shape[0], device=device) if order is None else order
     H = len(order)
-    rows, columns, R = padded(H), padded(d), where.rows
-    by_tile = torch.empty(rows // R, columns, dtype=torch.int8, device=device)
-    by_piece = torch.empty(columns // R, rows, dtype=torch.int8, device=device)
-    _touched[(rows // R, columns // R)](
+    rows, columns, (tile, piece) = padded(H), padded(d), where.rows
+    by_tile = torch.empty(rows // tile, columns, dtype=torch.int8, device=device)
+    by_piece = torch.empty(columns // piece, rows, dtype=torch.int8, device=device)
+    _touched[(rows // tile, columns // piece)](
         *source.arguments(),
         order,
         where.along,
@@ -287,14 +288,15 @@ def packed(source: Source, order: Tensor | None, where: Strips, into: Boxes | No
         by_piece,
         columns,
         rows,
-        R,
+        tile,
+        piece,
         num_warps=8,
     )
     across, along = (
-        _side(source, order, coordinates, touched, R, touched is by_tile, old)
-        for coordinates, touched, old in (
-            (where.order, by_tile, None if into is None else into.across),
-            (where.along, by_piece, None if into is None else into.along),
+        _side(source, order, coordinates, touched, height, touched is by_tile, old)
+        for coordinates, touched, height, old in (
+            (where.order, by_tile, tile, None if into is None else into.across),
+            (where.along, by_piece, piece, None if into is None else into.along),
         )
     )
     return Boxes((H, d), across, along, order)

@@ -17,8 +17,10 @@ from cswf_core.kernels.rows import STRIDES, Counted, Rows, outermost
 
 MOST_AT_ONCE = 4096
 """Values that a program works on at a time."""
-WARPS, LOOKING_UP = 8, 16
-"""Of a program; where values are looked up, of fewer programs at a time, so that rows stay in the cache."""
+WARPS = 8
+OPTIONS = {"num_warps": WARPS, "enable_fp_fusion": False}
+"""How the kernel is compiled. A compiler that may round a·b + c once instead of twice does so in some forms of
+the kernel only, and they have to agree: one process does in one go what several do one after the other."""
 COLUMNS, ROWS = (tl.constexpr(step) for step in STRIDES)
 
 # For up to 4,096 bins and one that takes what must not be counted.
@@ -61,7 +63,7 @@ def _value(row, i, inside, h, column, groups, offset, noise, GROUPED: tl.constex
         v += tl.load(offset + group.to(tl.int32))
     if NOISY:
         circle = ((i + column).to(tl.uint32) * COLUMNS + h.to(tl.uint32) * ROWS) >> 9
-        v += noise * (circle.to(tl.float32) * (2.0**-23) - 0.5)
+        v = tl.fma(tl.fma(circle.to(tl.float32), 2.0**-23, -0.5), noise, v)
     return v
 
 
@@ -223,7 +225,7 @@ def _delta(v, low, high, factor, pairs, base, B: tl.constexpr, SHARED: tl.conste
         lower = (pair & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
         upper = (pair >> 32).to(tl.int32).to(tl.float32, bitcast=True)
     back = tl.minimum(tl.maximum(v, low), high) - v
-    return lower + (t - below) * (upper - lower) + back
+    return tl.fma(t - below, upper - lower, lower) + back
 
 
 @triton.jit
@@ -238,14 +240,14 @@ def _look_up_row(
         i = first + tl.arange(0, BLOCK)
         v = _value(row, i, None, h, column, groups, offset, noise, GROUPED, NOISY)
         delta = _delta(v, low, high, factor, pairs, base, B, SHARED)
-        total += delta * delta
+        total = tl.fma(delta, delta, total)
         tl.store(target + i, delta.to(target.dtype.element_ty))
     for first in range(whole, n, BLOCK):
         i = first + tl.arange(0, BLOCK)
         inside = i < n
         v = _value(row, i, inside, h, column, groups, offset, noise, GROUPED, NOISY)
         delta = tl.where(inside, _delta(v, low, high, factor, pairs, base, B, SHARED), 0.0)
-        total += delta * delta
+        total = tl.fma(delta, delta, total)
         tl.store(target + i, delta.to(target.dtype.element_ty), mask=inside)
     return tl.sum(total)
 
@@ -315,7 +317,7 @@ def _launch(
 ) -> None:  # fmt: skip
     """Start one program per row; whatever a form of the kernel does not use points to the values."""
     H, n = rows.values.shape
-    nothing, warps = rows.values, LOOKING_UP if looks_up else WARPS
+    nothing = rows.values
     grouped, noisy = rows.offsets is not None, rows.noise is not None
     offsets = rows.offsets.contiguous() if grouped else nothing
     pairs = (
@@ -330,8 +332,7 @@ def _launch(
         pairs, nothing if out is None else out, 0 if out is None else out.stride(0),
         nothing if squares is None else squares, outermost(tail, sizes[0]),
         counts, composes, looks_up, tail > 0, grouped, noisy, bins, bins.bit_length(),
-        max(32 * warps, min(MOST_AT_ONCE, triton.next_power_of_2(n))), 32 * warps, nothing.is_cuda,
-        num_warps=warps,
+        max(32 * WARPS, min(MOST_AT_ONCE, triton.next_power_of_2(n))), 32 * WARPS, nothing.is_cuda, **OPTIONS,
     )  # fmt: skip
 
 
