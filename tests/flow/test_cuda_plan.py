@@ -141,10 +141,10 @@ LIKE = ("classes apart", "a mask", "a sorted part")
     "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in LIKE else kind for kind in STREAMED]
 )
 def test_streamed_data_lead_to_the_same_bits(kind, monkeypatch):
-    case = STREAMED[kind]
+    case = {"directions": 40, **STREAMED[kind]}
     wanted = build(HalfPlan, **case).run().digest()
     monkeypatch.setattr(flow_data, "fits", lambda *_: False)
-    monkeypatch.setattr(memory, "BLOCK", {"cpu": 32, "cuda": 32})
+    monkeypatch.setattr(memory, "BLOCK", {"cpu": 48, "cuda": 48})
     streamed = build(HalfPlan, **case)
     assert streamed.streams
     assert streamed.run().digest() == wanted
@@ -161,7 +161,7 @@ STREAMED_PARTICLES = {
 }
 
 
-ALIKE = ("classes apart", "a mask", "turns", "whitened", "tables")
+ALIKE = ("classes apart", "a mask", "turns", "noise", "whitened", "tables")
 """Kinds of which tests/flow/test_streamed_particles.py has the like: they are for `make test-all`."""
 
 
@@ -170,7 +170,6 @@ ALIKE = ("classes apart", "a mask", "turns", "whitened", "tables")
     [
         ("labels", True),
         ("labels", False),
-        ("noise", True),
         *(pytest.param(kind, True, marks=pytest.mark.slow) for kind in ALIKE),
     ],
 )
@@ -178,7 +177,7 @@ def test_streamed_particles_end_where_others_do(kind, stays, monkeypatch):
     """Also where they do not stay on the device in half precision."""
     if not stays:
         monkeypatch.setattr(half_module, "KEPT_SHARE", 10**15)
-    case = STREAMED_PARTICLES[kind]
+    case = {"directions": 40, **STREAMED_PARTICLES[kind]}
     whole = build(HalfPlan, **case)
     seen = [(state.distance, state.displacement) for state in whole]
     monkeypatch.setattr(block_particles, "fits", lambda *_: False)

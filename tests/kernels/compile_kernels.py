@@ -34,11 +34,16 @@ def tile(kind: str, *shape: int) -> str:
 
 
 def kernels(shared_memory: int):
-    """Yield each kernel with its arguments' types, its constants in every form it is used in, and stages."""
+    """Yield each kernel with its arguments' types, its constants in the forms it is used in, and stages."""
     work = {"B": 1024, "ROUNDS": 11, "BLOCK": histogram.MOST_AT_ONCE, "SHARED": True}
     work["THREADS"] = 32 * histogram.WARPS
-    for added in ADDED:
-        for name in ("COUNTS", "COMPOSES", "LOOKS_UP", None):
+    for name, forms in (
+        ("COUNTS", ADDED[::3]),
+        ("COMPOSES", ADDED[:1]),
+        ("LOOKS_UP", ADDED[::3]),
+        (None, ADDED),
+    ):
+        for added in forms:  # neither or both, and where all is done each by itself, too
             does = {part: name in (part, None) for part in ("COUNTS", "COMPOSES", "LOOKS_UP")}
             yield histogram._transport, TRANSPORT, {**does, "TAILED": name is None, **added, **work}
     for table, pairs, bins in ((HALF, WHOLE, 4096), (REAL, LONG, 2048)):
@@ -59,7 +64,10 @@ def kernels(shared_memory: int):
         tiles = {"TM": rows, "TN": columns, "PACKED": True}
         yield products._project, {**there, **values}, tiles, products.AHEAD[rows]
     for rows, adds, moves, placed, halved in itertools.product((TILE, LOW), *[(False, True)] * 4):
-        if moves or not (placed or halved):
+        moved = (
+            placed if rows == LOW else adds == placed == halved
+        )  # low tiles have places; of others, two forms
+        if moved if moves else not (placed or halved):
             delta, box = tile("fp16", 32, TILE * TILE // rows), tile("fp16", rows, 32)
             back = {"theta": box, **pattern, "delta": delta, "x": REAL, "rows": LONG, "factor": REAL}
             halves = {"half": HALF, "places": LONG, "half_width": "i32"}
