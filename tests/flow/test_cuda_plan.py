@@ -133,7 +133,7 @@ STREAMED = {
 }
 
 
-LIKE = ("classes apart", "a mask", "a sorted part")
+LIKE = ("labels", "classes apart", "a mask", "a sorted part")
 """Kinds of which tests/flow/test_streamed_data.py has the like: they are for `make test-all`."""
 
 
