@@ -47,6 +47,9 @@ LAUNCHED = (
 )
 """A recipe of each kind; those on small data are run by a test of their own."""
 
+FACES = ("celeba-inpainting", "fid-celeba")
+"""Those with so many stages at 64×64 that a few of these are run."""
+
 
 @pytest.fixture(scope="session")
 def faces(tmp_path_factory) -> Path:
@@ -95,10 +98,7 @@ def shortened(recipe: Recipe) -> list[str]:
     """Overrides that make a recipe a test: few steps, particles, images and directions."""
     scale = 0.001 if recipe.name.endswith("-released") else 0.01  # there, every step draws networks
     overrides = [f"schedule.scale={scale}", "particles.count=60", "outputs.log_every=1", "outputs.frames=3"]
-    if recipe.name in (
-        "fid-celeba",
-        "celeba-inpainting",
-    ):  # all of their stages are made into a flow, and some are run
+    if recipe.name in FACES:  # all of their stages are made into a flow, and some of them are run
         overrides += ['schedule.entries=["(1×1) [1]", "(16×16) [15, 5]", "(64×64) [5, 3] steps=100"]']
     if recipe.particles.offline:
         overrides += ["particles.offline=7"]
