@@ -364,7 +364,7 @@ STREAMED = {
     "whitened": {"coordinates": Whitened()},
     "a mask": {"condition": Mask()},
     "float64": {"dtype": torch.float64},
-    "512 bins, as many as threads of two programs": {"cdf": Histogram(bins=512, tail=0.003)},
+    "512 bins and tails": {"cdf": Histogram(bins=512, tail=0.003)},
 }
 
 

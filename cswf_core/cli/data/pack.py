@@ -21,8 +21,6 @@ from cswf_core.recipe import Recipe, builtin_recipes, load_recipe
 from cswf_core.recipe.build import open_images
 from cswf_core.runs.progress import WorkProgress, say
 
-"""Bytes of the units that --shard-size may have."""
-
 FLOW = {"schedule": {"use": "constant", "steps": 1, "directions": 1}}
 """What a recipe needs besides its data; it is not run."""
 

@@ -375,7 +375,8 @@ def displaced(rows: Rows, q: Counted, tail: float = 0.0) -> Tensor:
     (H, n), device = rows.values.shape, rows.values.device
     bins = q.below.shape[1] - 1
     half = rows.values.dtype == torch.float16
-    table = _table(half, 1 if half and device.type == "cuda" else H, bins, device)  # of one row: nobody uses it
+    shared = half and device.type == "cuda"  # then of this table nothing is used but its type
+    table = _table(half, 1 if shared else H, bins, device)
     squares = torch.empty(H, dtype=torch.float32, device=device)
     _launch(
         rows, bins, q=q, sizes=(n, q.count), table=table, out=rows.values, squares=squares,
