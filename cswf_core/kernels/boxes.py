@@ -48,6 +48,8 @@ class Strips:
     position: Tensor
     """Row and column of each coordinate: d×2, in float32."""
     width: int
+    side: int
+    """Rows, or columns if these are more, that most directions look at; it decides about the rest."""
     rows: tuple[int, int]
     """Of a tile of directions in the projection, and of a tile of coordinates in the back-projection."""
 
@@ -72,7 +74,7 @@ class Strips:
         order, place, pieces, rank, position = (
             each.to(device) for each in (order, place, pieces, rank, position)
         )
-        return cls(order, place, pieces, rank, position, width, rows)
+        return cls(order, place, pieces, rank, position, width, side, rows)
 
     @classmethod
     def unsorted(cls, d: int, device: torch.device) -> Strips:
@@ -95,7 +97,7 @@ def rows_of_tile(costs: dict[int, list[float]]) -> int:
 @lru_cache(maxsize=8)
 def _unsorted(d: int, device: torch.device) -> Strips:
     same = torch.arange(d, device=device)
-    return Strips(same, same, same, None, torch.zeros(d, 2, device=device), d, (TILE, TILE))
+    return Strips(same, same, same, None, torch.zeros(d, 2, device=device), d, d, (TILE, TILE))
 
 
 def in_strips(pixels: Tensor, count: int) -> Tensor:

@@ -61,10 +61,11 @@ def build(
     entropy=0.0,
     entries=(COARSE, FINE),
     directions=70,
+    steps=2,
     **more,
 ):
     """A flow whose steps are computed by one plan or the other."""
-    schedule = Pyramid(entries=tuple(map(Entry.from_text, entries)), steps=2, directions=directions)
+    schedule = Pyramid(entries=tuple(map(Entry.from_text, entries)), steps=steps, directions=directions)
     parts = Parts(condition or NoCondition(), ConvStack(), cdf or Histogram(bins=256), schedule, coordinates)
     online = Online(more.pop("sets")) if "sets" in more else None
     settings = {"count": 60, "scale": 0.5, "half": True, **more}
@@ -114,6 +115,21 @@ def test_a_flow_goes_on_in_the_middle_of_a_stage(case, entry):
     next(iter(broken))
     later.restore(broken.snapshot())
     assert later.run().digest() == whole.run().digest()
+
+
+def test_a_flow_that_goes_on_sorts_directions_for_the_side_that_its_stage_began_with(monkeypatch):
+    monkeypatch.setattr("cswf_core.flow.cuda.layout.SORTED_BELOW", 2)  # so few are not worth sorting
+    broken, later, anew = (build(HalfPlan, entries=["(8×8) [5]"], steps=3) for _ in range(3))
+    next(iter(broken))
+    snapshot = broken.snapshot()
+    later.restore(snapshot)
+    next(iter(later))
+    assert later.snapshot().numerics == snapshot.numerics
+
+    without = {name: value for name, value in snapshot.numerics.items() if name != "side"}
+    anew.restore(attrs.evolve(snapshot, numerics=without))  # as an older version wrote it
+    next(iter(anew))
+    assert anew.snapshot().numerics["side"] != snapshot.numerics["side"]  # another draw, another median
 
 
 @attrs.frozen(kw_only=True)

@@ -42,7 +42,7 @@ from cswf_core.flow.step import one_ahead
 from cswf_core.flow.transport import Begun, CDFTransport, Fits, StepTables, Transport
 from cswf_core.interfaces import Conditions, Rows
 from cswf_core.kernels.blocks import TILE, padded
-from cswf_core.kernels.boxes import WIDEST, Strips, side_of
+from cswf_core.kernels.boxes import WIDEST, Strips
 from cswf_core.kernels.columns import columnwise
 from cswf_core.kernels.gpu import products
 from cswf_core.kernels.memory import is_out_of_memory
@@ -68,10 +68,10 @@ class HalfPlan(Plan):
         setup.sampler.coordinates.use_tf32(setup.like)
         self._places: Strips | None = None
         """The order of coordinates that directions are sorted by; None: they are not sorted."""
-        self._sorted: bool | None = None
-        """Whether directions are sorted by where they look; None until the stage's first are there."""
+        self._side: int | None = None
+        """The side that a stage which goes on has sorted directions for; 0: it has not sorted them."""
         self._placed = False
-        """Whether that has been decided."""
+        """Whether the order has been decided on."""
         self._mine: HalfCloud | None = None
         self._data: HalfCloud | None = None
         """The data of the draw `_data_key`, where they are one block."""
@@ -138,13 +138,14 @@ class HalfPlan(Plan):
         return self.outcome(result[0].double() * len(self.setup.particles), result[1], clock, tables)
 
     def numerics(self) -> dict[str, int]:
-        """Return also whether directions are sorted, and how many are worked on at once."""
-        return {**super().numerics(), "sorted": int(self._places is not None), "most": self._most}
+        """Return also what directions are sorted for, and how many are worked on at once."""
+        side = 0 if self._places is None else self._places.side
+        return {**super().numerics(), "side": side, "most": self._most}
 
     def adopt(self, numerics: Mapping[str, int]) -> None:
         """Sort directions, and cut them into slabs, as before."""
         super().adopt(numerics)
-        self._sorted, self._most = bool(numerics["sorted"]), numerics["most"]
+        self._side, self._most = numerics.get("side"), numerics["most"]  # older versions did not keep the side
 
     def _recordable(self, step: int) -> bool:
         """Say whether it pays to record the steps from here on, and can be done: they must all be alike."""
@@ -249,11 +250,10 @@ class HalfPlan(Plan):
         """Decide on an order of coordinates, from a stage's first directions, and bring the data there."""
         setup = self.setup
         space, H = setup.sampler.coordinates.space, setup.sampler.stage.directions
-        if self._sorted is None:
+        if self._side is None:
             self._places = strips_for(theta, space, H)
-            self._sorted = self._places is not None
-        elif self._sorted:
-            self._places = Strips.of(space.shape, H, side_of(theta, space.shape), theta.device)
+        elif self._side:
+            self._places = Strips.of(space.shape, H, self._side, theta.device)
         self._placed = True
         if not setup.particles.in_blocks:
             self._halve()
