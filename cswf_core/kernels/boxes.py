@@ -25,6 +25,10 @@ LOW = 64
 DEARER = 1.15
 """How many times as long a low tile takes, on an H200, as another one that touches as much."""
 
+CROWDED = 4
+"""Directions for each coordinate, above which tiles of coordinates are not low on an H200: δ of all samples
+that are worked on at a time no longer fits into its cache, and low tiles read it from memory more often."""
+
 ACCELERATED = (9, 0)
 """The compute capability from which on cards have a tensor memory accelerator. On others, low tiles need more
 registers than there are."""
@@ -62,6 +66,8 @@ class Strips:
         order = (pixels.reshape(-1, 1) + planes).reshape(-1)
         heights = tile_heights(device)
         boxes = {rows: box_cost(channels, height, width, directions, side, rows) for rows in heights}
+        if directions > CROWDED * len(order):
+            heights = (TILE,)
         tiles = {rows: tile_cost(channels, side, rows) for rows in heights}
         rows = rows_of_tile(boxes), rows_of_tile(tiles)
         across = in_strips(pixels, strips(width, boxes[rows[0]]))
