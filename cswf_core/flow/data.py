@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -204,12 +205,14 @@ class _Reader:
         self._thread: ThreadPoolExecutor | None = None
         self._ahead: tuple[object, Future[Tensor]] | None = None
         self._staging: _Staging | None = None
+        if like.is_cuda:
+            self._staging = _Staging(like.device, like.dtype if data.stored is None else torch.uint8)
 
     def expect(self, key: object, numbers: Callable[[], Tensor | slice]) -> None:
         """Begin to read some of the data, which `read` will ask for by this key."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "cswf-data")
-        self._ahead = key, self._thread.submit(lambda: self._brought(numbers()))
+        self._ahead = key, self._thread.submit(lambda: self._chosen(numbers))
 
     def read(self, key: object, numbers: Tensor | slice) -> Tensor:
         """Return some of the data on the device: d×m."""
@@ -220,6 +223,12 @@ class _Reader:
                 return self._here(x)
         return self._here(self._brought(numbers))
 
+    def _chosen(self, numbers: Callable[[], Tensor | slice]) -> Tensor:
+        """Choose some of the data and read them; a GPU that helps to choose does so beside other work."""
+        with nullcontext() if self._staging is None else torch.cuda.stream(self._staging.stream):
+            chosen = numbers()
+        return self._brought(chosen)
+
     def _here(self, x: Tensor) -> Tensor:
         """Return data as numbers, for work that is queued now."""
         stored = self._data.stored
@@ -229,13 +238,11 @@ class _Reader:
 
     def _brought(self, numbers: Tensor | slice) -> Tensor:
         """Read some of the data and return them on the device, where they have arrived: bytes m×d, or d×m."""
-        stored, device = self._data.stored, self._like.device
-        if device.type == "cpu":
+        stored = self._data.stored
+        if self._staging is None:
             return self._data.columns(numbers).contiguous() if stored is None else stored.levels(numbers)
         count = len(numbers) if isinstance(numbers, Tensor) else numbers.stop - numbers.start
         d = self._data.space.dimension
-        if self._staging is None:
-            self._staging = _Staging(device, self._like.dtype if stored is None else torch.uint8)
 
         def part(cut: slice) -> Tensor | slice:
             if isinstance(numbers, Tensor):
@@ -255,7 +262,8 @@ class _Staging:
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self._device, self._dtype = device, dtype
-        self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.stream: Any = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+        """Its work goes before that of others."""
         self._buffers = [torch.empty(0, dtype=dtype) for _ in range(2)]
 
     def brought(self, shape: tuple[int, int], axis: int, fill: Callable[[slice, Tensor], object]) -> Tensor:
@@ -266,7 +274,7 @@ class _Staging:
         count, other = shape[axis], shape[1 - axis]
         step = max(1, PIECE // (other * self._dtype.itemsize))
         sent: list[Any] = [torch.cuda.Event() for _ in self._buffers]  # type: ignore[no-untyped-call]
-        with torch.cuda.stream(self._stream):
+        with torch.cuda.stream(self.stream):
             there = torch.empty(shape, dtype=self._dtype, device=self._device)
             for number, first in enumerate(range(0, count, step)):
                 which, cut = number % 2, slice(first, min(first + step, count))
@@ -277,6 +285,6 @@ class _Staging:
                 pinned = self._buffers[which][: target.numel()].view(target.shape)
                 fill(cut, pinned)
                 target.copy_(pinned, non_blocking=True)
-                sent[which].record(self._stream)
-        self._stream.synchronize()
+                sent[which].record(self.stream)
+        self.stream.synchronize()
         return there

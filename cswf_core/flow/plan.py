@@ -294,8 +294,9 @@ class Plan(abc.ABC):
             if known == key:
                 return numbers
         data = self.setup.data
-        device = self.setup.like.device if data.resident else torch.device("cpu")
-        numbers = self._part(self.setup.cdf.data, len(data.all), key, 1, device)
+        numbers = self._part(self.setup.cdf.data, len(data.all), key, 1, self.setup.like.device)
+        if numbers is not None and not data.resident:
+            numbers = numbers.cpu()  # where they are read
         self._parts_of_data = (*self._parts_of_data[-1:], (key, numbers))
         return numbers
 
