@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -10,11 +11,14 @@ import attrs
 import click
 
 from cswf_core.cli import options
+from cswf_core.cli.ranks import on_ranks
 from cswf_core.cli.terminal import introduce, point_to_results, prepare, show_run
 from cswf_core.errors import RoomError, RunError
+from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, choose_device, load_recipe
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import say
+from cswf_core.session.devices import follow
 from cswf_core.session.run import launch
 from cswf_core.session.update import Predecessor, choose_data, read_predecessor, with_arrival, with_room
 
@@ -34,6 +38,7 @@ from cswf_core.session.update import Predecessor, choose_data, read_predecessor,
 )
 @options.out("Folder for the results.  [default: RUN-updated, or RUN-updated-2 and so on if that is taken]")
 @options.device
+@options.devices
 @options.memory_limit
 @options.quiet
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder that --out names.")
@@ -45,10 +50,11 @@ def update(
     schedule: str | None,
     out: Path | None,
     device: str,
+    devices: str | None,
     quiet: bool,
     force: bool,
     plugins_dir: Path | None,
-) -> None:
+) -> int | None:
     """Teach RUN, the folder of a run that is done, NEW data: its particles flow on, in a new folder.
 
     New samples are added to the counts of the run's data, and particles come with them in proportion. What was
@@ -63,15 +69,44 @@ def update(
     planned = _steps(schedule) if schedule is not None else steps
     updated = with_arrival(recipe, choose_data(data, recipe.registry, shape), planned)
     choose_device(device)
+    if out is not None:  # before ranks are started
+        RunFolder(out).refuse_if_taken(force=force, reading=recipe.path)
+    return on_ranks(
+        devices,
+        device,
+        None,
+        lead=partial(_lead, updated, earlier, run, out, saves=recipe.model.save, force=force, quiet=quiet),
+        follow=partial(_follow, updated, earlier),
+    )
+
+
+def _lead(
+    recipe: Recipe,
+    earlier: Predecessor,
+    run: Path,
+    out: Path | None,
+    ranks: Ranks,
+    device: str,
+    *,
+    saves: bool,
+    force: bool,
+    quiet: bool,
+) -> None:
+    """Run the recipe of an update; `saves` says whether the earlier run has saved a model."""
     folder = _folder(run, out)
     prepare(quiet=quiet)
     for sentence in earlier.lost:
         click.echo(f"lost: {sentence}", err=True)
+
+    def work(recipe: Recipe, earlier: Predecessor) -> None:
+        begin = partial(launch, recipe, folder, device=device, force=force, predecessor=earlier, ranks=ranks)
+        show_run(begin, folder, quiet=quiet)
+
     try:
         if not quiet:
-            introduce(updated)
-            _introduce_update(recipe, updated, earlier, run)
-        _launch(updated, folder, earlier, device=device, force=force, quiet=quiet)
+            introduce(recipe)
+            _introduce_update(recipe, earlier, run, saves=saves)
+        _with_room(work, recipe, earlier, tell=not quiet)
     finally:
         if out is None:
             folder.remove_if_empty()
@@ -79,24 +114,31 @@ def update(
         point_to_results(folder)
 
 
-def _launch(
-    recipe: Recipe, folder: RunFolder, earlier: Predecessor, *, device: str, force: bool, quiet: bool
+def _follow(recipe: Recipe, earlier: Predecessor, ranks: Ranks, device: str) -> None:
+    """Take all steps of the update together with rank 0."""
+
+    def work(recipe: Recipe, earlier: Predecessor) -> None:
+        follow(recipe, ranks, device, earlier.counts)
+
+    _with_room(work, recipe, earlier, tell=False)
+
+
+def _with_room(
+    work: Callable[[Recipe, Predecessor], None], recipe: Recipe, earlier: Predecessor, *, tell: bool
 ) -> None:
-    """Run it; if there is no room for new classes, make some, and count all data along the new directions."""
-    work = partial(launch, device=device, force=force)
+    """Do the work; if there is no room for new classes, make some, and count all data along new directions."""
     try:
-        show_run(partial(work, recipe, folder, predecessor=earlier), folder, quiet=quiet)
+        work(recipe, earlier)
     except RoomError as error:
         roomy = with_room(recipe, error.needed)
         if roomy is None:
             raise
-        if not quiet:
+        if tell:
             say(f"no room for the new classes: condition.room becomes {error.needed}, and all data are counted")
-        again = attrs.evolve(earlier, counts=None)
-        show_run(partial(work, roomy, folder, predecessor=again), folder, quiet=quiet)
+        work(roomy, attrs.evolve(earlier, counts=None))
 
 
-def _introduce_update(recipe: Recipe, updated: Recipe, earlier: Predecessor, run: Path) -> None:
+def _introduce_update(updated: Recipe, earlier: Predecessor, run: Path, *, saves: bool) -> None:
     """Print where the update begins, and what it cannot do."""
     assert updated.online is not None
     if earlier.counts is None:
@@ -104,7 +146,7 @@ def _introduce_update(recipe: Recipe, updated: Recipe, earlier: Predecessor, run
     else:
         step, known = earlier.facts["steps_done"], earlier.counts.samples
         say(f"going on from step {step:,}; {known:,} samples have been counted before")
-    if recipe.model.save:
+    if saves:
         say("no model is saved: the maps of the steps before are in that of the earlier run")
 
 

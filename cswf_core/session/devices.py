@@ -27,6 +27,7 @@ from torch.distributed.rendezvous import rendezvous
 from cswf_core.errors import LostRankError, RunError
 from cswf_core.flow.flow import Flow
 from cswf_core.interfaces.metric import PartWork, Tell
+from cswf_core.online import Counts
 from cswf_core.ranks import Dismissed, RankGroup, Ranks, part_of
 from cswf_core.recipe import Recipe, build_flow, choose_device
 from cswf_core.recipe.render import to_yaml
@@ -147,12 +148,15 @@ def one_thread(device: str) -> None:
         torch.set_num_threads(1)
 
 
-def follow(recipe: Recipe, ranks: Ranks, device: str) -> None:
-    """Take all steps of a run together with rank 0, which leads it, and do what that orders."""
+def follow(recipe: Recipe, ranks: Ranks, device: str, counts: Counts | None = None) -> None:
+    """Take all steps of a run together with rank 0, which leads it, and do what that orders.
+
+    `counts` are those of the data of an earlier run, from which this one goes on.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # rank 0 decides when all end
     with suppress(Dismissed):
-        flow = build_flow(recipe, device=device, ranks=ranks)
+        flow = build_flow(recipe, device=device, counts=counts, ranks=ranks)
         agree(flow, recipe, flow.everything().digest())
         learn_checkpoints(flow)
         SharedWork(ranks, flow.device)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -65,14 +66,14 @@ def launch(
         counts = None if predecessor is None else predecessor.counts
         run = Run(recipe, directory, device, observers, closing, counts, ranks)
         if predecessor is not None:
-            run.flow.restore(predecessor.snapshot)
+            run.go_back(predecessor.checkpoint)
         directory.make()
         closing.enter_context(directory.held())
         directory.create(force=force)
         record = Record(directory, run.facts())
         if predecessor is not None:
             record.facts["updates"] = predecessor.facts
-            run.checkpoints.recall(Checkpoint(predecessor.snapshot.position.total, {}, {}))
+            run.checkpoints.recall(Checkpoint(predecessor.facts["steps_done"], {}, {}))
             run.checkpoints.save(run.flow)
         return run.finish(record, tell)
 
@@ -215,9 +216,13 @@ class Run:
             if flow.ranks.alone and len(checkpoint.files) == 1:
                 flow.restore(Snapshot.of(checkpoint.part("flow"), checkpoint.facts))
             else:
-                flow.ranks.order(RESTORE, flow, [str(file) for file in checkpoint.files])
+                self.go_back(checkpoint.files)
             return checkpoint.step, float(checkpoint.facts["seconds"])
         return None
+
+    def go_back(self, checkpoint: Sequence[Path]) -> None:
+        """Have all ranks go on from a checkpoint, which has a file for each of those that wrote it."""
+        self.flow.ranks.order(RESTORE, self.flow, [str(file) for file in checkpoint])
 
     def require_data(self, digest: object) -> None:
         """Raise `RunError` if the data do not have this SHA-256, the one at the run's beginning."""

@@ -10,13 +10,11 @@ from typing import Any
 import attrs
 
 from cswf_core.errors import RunError
-from cswf_core.flow.state import Snapshot
 from cswf_core.online import Counts
 from cswf_core.plugins import Registry
-from cswf_core.ranks import Share
 from cswf_core.recipe import Choice, Recipe, choose
 from cswf_core.recipe.sections import OnlineSection
-from cswf_core.runs.checkpoints import CheckpointFolder, read_snapshots
+from cswf_core.runs.checkpoints import CheckpointFolder
 from cswf_core.runs.durable import read_tensors
 from cswf_core.runs.folder import RunFolder
 
@@ -28,7 +26,8 @@ COUNTS = "counts.safetensors"
 class Predecessor:
     """The end of a run, from which another run goes on."""
 
-    snapshot: Snapshot
+    checkpoint: tuple[Path, ...]
+    """The files of its last checkpoint, one for each of its ranks."""
     counts: Counts | None
     """The counts of its data; None if they have to be counted."""
     facts: dict[str, Any]
@@ -53,9 +52,7 @@ def read_predecessor(directory: RunFolder) -> Predecessor:
         )
     facts = {"run": directory.path.resolve().name, "steps_done": end.step}
     facts |= {key: record[key] for key in ("samples_sha256", "particles") if key in record}
-    parts = read_snapshots(end.files)
-    whole = Snapshot.joined(parts, Share(0, parts[0].total, parts[0].total))
-    return Predecessor(whole, _counts(directory, lost), facts, tuple(lost))
+    return Predecessor(tuple(end.files), _counts(directory, lost), facts, tuple(lost))
 
 
 def _counts(directory: RunFolder, lost: list[str]) -> Counts | None:

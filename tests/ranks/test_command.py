@@ -11,11 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from cswf_core.ranks import Ranks
 from cswf_core.recipe import load_recipe
 from cswf_core.runs.folder import RunFolder
+from cswf_core.session.devices import follow
 from cswf_core.session.run import launch
+from cswf_core.session.update import choose_data, read_predecessor, with_arrival
 from tests.conftest import read_json
 from tests.processes import CSWF, PYTHON, launched, wait_until
+from tests.ranks.forked import on_ranks
 
 SMALL = (
     "digits",
@@ -130,3 +134,41 @@ def test_mistakes_are_told_once_and_before_ranks_start(cswf, apart, tmp_path):
 
 def test_for_a_run_that_is_done_no_ranks_are_started(cswf, digits_run):
     assert "there is nothing left to do" in cswf.output("resume", digits_run, "--devices", "2")
+
+
+TINY = ("particles.count=600", "schedule.steps=3", "schedule.directions=60", *SMALL[5:])
+
+
+def test_an_update_of_two_ranks_is_that_of_one(tmp_path):
+    small = (*TINY, "online.sets=2", "online.arrivals=[]")
+    launch(load_recipe("online-digits", small), RunFolder(tmp_path / "first"), device="cpu")
+    recipe = load_recipe(tmp_path / "first/recipe.yaml")
+    recipe = with_arrival(recipe, choose_data("{use: digits, classes: [5, 6]}", recipe.registry, (1, 8, 8)), 2)
+
+    def update(ranks: Ranks) -> str:
+        before = read_predecessor(RunFolder(tmp_path / "first"))
+        if not ranks.leads:
+            follow(recipe, ranks, "cpu", before.counts)
+            return ""
+        folder = RunFolder(tmp_path / f"on {ranks.size}")
+        facts = launch(recipe, folder, device="cpu", predecessor=before, ranks=ranks)
+        if not ranks.alone:
+            ranks.dismiss()
+        assert facts["particles"] > 600
+        return facts["samples_sha256"]
+
+    assert on_ranks(2, tmp_path / "ranks", update)[0] == update(Ranks())
+
+
+@pytest.mark.slow
+def test_all_ranks_of_an_update_make_room_for_new_classes(tmp_path, apart):
+    run = ("run", "digits", *TINY, "data.classes=[0, 1]", "--device", "cpu", "--devices", "2", "--quiet")
+    assert apart.completed(*run, "--out", tmp_path / "first").returncode == 0
+    digests = []
+    for count in (1, 2):
+        new = ("--data", "{use: digits, classes: [5]}", "--device", "cpu", "--devices", str(count))
+        ended = apart.completed("update", tmp_path / "first", *new, "--out", tmp_path / str(count))
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stdout.count("condition.room becomes 3, and all data are counted") == 1
+        digests.append(read_json(tmp_path / str(count) / "run.json")["samples_sha256"])
+    assert digests[0] == digests[1]
