@@ -29,6 +29,8 @@ from cswf_core.kernels.rows import Columns
 LOSSES = ("connection", "gloo", "nccl", "socket", "timed out", "peer")
 """Words of which errors of `torch.distributed` have one when a rank is gone."""
 
+SAME = "all ranks need the same recipe, data, versions and kind of processor"
+
 SHORT = 100
 """Characters up to which values that differ are shown."""
 
@@ -184,8 +186,9 @@ class Ranks:
         """Raise `RunError` on all ranks if one of them has another value."""
         del noun, value
 
-    def collected(self, thing: Any) -> list[Any]:
-        """Return what all ranks have, in their order."""
+    def collected(self, thing: Any, noun: str = "") -> list[Any]:
+        """Return what all ranks have, in their order; `noun` says what that is."""
+        del noun
         return [thing]
 
     def least(self, number: int) -> int:
@@ -206,6 +209,11 @@ class Ranks:
     def order(self, name: str, owner: object, *arguments: Any) -> Any:
         """Have all ranks do something, and return what comes of it here; only for rank 0."""
         return self._carried_out(name, self._number(owner), arguments)
+
+    def forget(self) -> None:
+        """Let go of all owners and of orders about them: work begins anew, on all ranks."""
+        self._owners.clear()
+        self._orders.clear()
 
     def _number(self, owner: object) -> int:
         for number, known in enumerate(self._owners):
@@ -325,25 +333,26 @@ class RankGroup(Ranks):
 
     def agree(self, noun: str, value: str) -> None:
         """Raise `RunError` on all ranks if one of them has another value."""
-        values = self.collected(value)
+        values = self.collected(value, noun)
         for rank, other in enumerate(values):
             if other != values[0]:
                 short = max(len(other), len(values[0])) <= SHORT
                 values_in_words = f" ({other}, and not {values[0]})" if short else ""
-                raise RunError(
-                    f"rank {rank} has other {noun} than rank 0{values_in_words}: all ranks need the same "
-                    "recipe, data, versions and kind of processor"
-                )
+                raise RunError(f"rank {rank} has other {noun} than rank 0{values_in_words}: {SAME}")
 
-    def collected(self, thing: Any) -> list[Any]:
-        """Return what all ranks have, in their order."""
-        things: list[Any] = [None] * self.size
-        self._wait(lambda: dist.all_gather_object(things, thing))
-        return things
+    def collected(self, thing: Any, noun: str = "") -> list[Any]:
+        """Return what all ranks have, in their order; raise `RunError` on all if one has another noun."""
+        found: list[Any] = [None] * self.size
+        self._wait(lambda: dist.all_gather_object(found, (noun, thing)))
+        first = found[0][0]
+        for rank, (other, _) in enumerate(found):
+            if other != first:
+                raise RunError(f"rank {rank} compares its {other}, and rank 0 its {first}: {SAME}")
+        return [each for _, each in found]
 
     def least(self, number: int) -> int:
         """Return the least number that a rank has."""
-        return int(min(self.collected(number)))
+        return int(min(self.collected(number, "memory")))
 
     def decided(self, answer: bool) -> bool:
         """Return the answer of rank 0."""

@@ -106,7 +106,7 @@ def _lead(
         if not quiet:
             introduce(recipe)
             _introduce_update(recipe, earlier, run, saves=saves)
-        _with_room(work, recipe, earlier, tell=not quiet)
+        _with_room(work, recipe, earlier, ranks, tell=not quiet)
     finally:
         if out is None:
             folder.remove_if_empty()
@@ -120,22 +120,29 @@ def _follow(recipe: Recipe, earlier: Predecessor, ranks: Ranks, device: str) -> 
     def work(recipe: Recipe, earlier: Predecessor) -> None:
         follow(recipe, ranks, device, earlier.counts)
 
-    _with_room(work, recipe, earlier, tell=False)
+    _with_room(work, recipe, earlier, ranks, tell=False)
 
 
 def _with_room(
-    work: Callable[[Recipe, Predecessor], None], recipe: Recipe, earlier: Predecessor, *, tell: bool
+    work: Callable[[Recipe, Predecessor], None],
+    recipe: Recipe,
+    earlier: Predecessor,
+    ranks: Ranks,
+    *,
+    tell: bool,
 ) -> None:
     """Do the work; if there is no room for new classes, make some, and count all data along new directions."""
     try:
         work(recipe, earlier)
+        return
     except RoomError as error:
-        roomy = with_room(recipe, error.needed)
+        needed, roomy = error.needed, with_room(recipe, error.needed)
         if roomy is None:
             raise
-        if tell:
-            say(f"no room for the new classes: condition.room becomes {error.needed}, and all data are counted")
-        work(roomy, attrs.evolve(earlier, counts=None))
+    ranks.forget()  # with the error, the last that holds the first flow and its memory
+    if tell:
+        say(f"no room for the new classes: condition.room becomes {needed}, and all data are counted")
+    work(roomy, attrs.evolve(earlier, counts=None))
 
 
 def _introduce_update(updated: Recipe, earlier: Predecessor, run: Path, *, saves: bool) -> None:

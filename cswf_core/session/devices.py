@@ -103,7 +103,7 @@ def start(count: int) -> int:
         if own < 0:
             log = logging.getLogger("cswf")
             name = signal.Signals(-own).name
-            log.error("rank 0 was ended by %s, and the others with it; --resume goes on", name)
+            log.error("rank 0 was ended by %s, and the others with it; `cswf resume` goes on with a run", name)
         return own if own > 0 else 1
     except SignalException as error:
         return 128 + int(error.sigval)

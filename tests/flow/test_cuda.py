@@ -361,6 +361,7 @@ STREAMED = {
     "labels": {"condition": OneHot(amplifier=3.0)},
     "classes apart": {"condition": Separate()},
     "a part": {"cdf": Histogram(bins=256, data=Part(count=5000))},
+    "a small part": {"cdf": Histogram(bins=256, data=Part(count=1000))},
     "whitened": {"coordinates": Whitened()},
     "a mask": {"condition": Mask()},
     "float64": {"dtype": torch.float64},

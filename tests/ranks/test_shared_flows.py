@@ -267,6 +267,8 @@ def test_ranks_with_other_data_are_refused(tmp_path):
     def disagreeing(ranks):
         with pytest.raises(RunError, match="rank 1 has other data than rank 0"):
             ranks.agree("data", f"number {ranks.rank}")
+        with pytest.raises(RunError, match="rank 1 compares its memory, and rank 0 its recipe: all ranks need"):
+            ranks.least(3) if ranks.rank else ranks.agree("recipe", "digits")
 
     on_ranks(2, tmp_path, disagreeing)
 

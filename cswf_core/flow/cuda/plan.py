@@ -53,7 +53,6 @@ WORTHWHILE = 6
 MEASURED = 1024
 """Particles whose moves are measured, for the log."""
 
-
 KEPT_SHARE = 3
 """Streamed particles in half precision may take one part in so many of the memory."""
 
@@ -69,9 +68,9 @@ class HalfPlan(Plan):
         self._places: Strips | None = None
         """The order of coordinates that directions are sorted by; None: they are not sorted."""
         self._side: int | None = None
-        """The side that a stage which goes on has sorted directions for; 0: it has not sorted them."""
+        """The side of what directions look at, by which they are sorted; 0: they are not; None: not known."""
         self._placed = False
-        """Whether the order has been decided on."""
+        """Whether data and particles have been brought into that order."""
         self._mine: HalfCloud | None = None
         self._data: HalfCloud | None = None
         """The data of the draw `_data_key`, where they are one block."""
@@ -139,13 +138,14 @@ class HalfPlan(Plan):
 
     def numerics(self) -> dict[str, int]:
         """Return also what directions are sorted for, and how many are worked on at once."""
-        side = 0 if self._places is None else self._places.side
-        return {**super().numerics(), "side": side, "most": self._most}
+        side = {} if self._side is None else {"side": self._side}
+        return {**super().numerics(), **side, "most": self._most}
 
     def adopt(self, numerics: Mapping[str, int]) -> None:
         """Sort directions, and cut them into slabs, as before."""
         super().adopt(numerics)
-        self._side, self._most = numerics.get("side"), numerics["most"]  # older versions did not keep the side
+        unsorted = 0 if numerics.get("sorted") == 0 else None  # by an older version
+        self._side, self._most = numerics.get("side", unsorted), numerics.get("most", self._most)
 
     def _recordable(self, step: int) -> bool:
         """Say whether it pays to record the steps from here on, and can be done: they must all be alike."""
@@ -252,6 +252,7 @@ class HalfPlan(Plan):
         space, H = setup.sampler.coordinates.space, setup.sampler.stage.directions
         if self._side is None:
             self._places = strips_for(theta, space, H)
+            self._side = 0 if self._places is None else self._places.side
         elif self._side:
             self._places = Strips.of(space.shape, H, self._side, theta.device)
         self._placed = True
@@ -332,8 +333,7 @@ class HalfPlan(Plan):
         assert isinstance(particles, BlockParticles)
         cuts = rows_of(slabs)
 
-        def clouds(again: bool) -> Iterator[CDFTransport]:
-            del again
+        def clouds(_: bool) -> Iterator[CDFTransport]:
             there = len(self._resident) > 0
             for number, block in enumerate(particles.outlines() if there else particles.blocks()):
                 with self.on(block):
