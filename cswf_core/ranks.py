@@ -342,13 +342,13 @@ class RankGroup(Ranks):
 
     def collected(self, thing: Any, noun: str = "") -> list[Any]:
         """Return what all ranks have, in their order; raise `RunError` on all if one has another noun."""
-        found: list[Any] = [None] * self.size
-        self._wait(lambda: dist.all_gather_object(found, (noun, thing)))
-        first = found[0][0]
-        for rank, (other, _) in enumerate(found):
+        answers: list[Any] = [None] * self.size
+        self._wait(lambda: dist.all_gather_object(answers, (noun, thing)))
+        first = answers[0][0]
+        for rank, (other, _) in enumerate(answers):
             if other != first:
                 raise RunError(f"rank {rank} compares its {other}, and rank 0 its {first}: {SAME}")
-        return [each for _, each in found]
+        return [each for _, each in answers]
 
     def least(self, number: int) -> int:
         """Return the least number that a rank has."""
