@@ -186,7 +186,7 @@ class Ranks:
         """Raise `RunError` on all ranks if one of them has another value."""
         del noun, value
 
-    def collected(self, thing: Any, noun: str = "") -> list[Any]:
+    def collected(self, thing: Any, noun: str) -> list[Any]:
         """Return what all ranks have, in their order; `noun` says what that is."""
         del noun
         return [thing]
@@ -340,7 +340,7 @@ class RankGroup(Ranks):
                 values_in_words = f" ({other}, and not {values[0]})" if short else ""
                 raise RunError(f"rank {rank} has other {noun} than rank 0{values_in_words}: {SAME}")
 
-    def collected(self, thing: Any, noun: str = "") -> list[Any]:
+    def collected(self, thing: Any, noun: str) -> list[Any]:
         """Return what all ranks have, in their order; raise `RunError` on all if one has another noun."""
         answers: list[Any] = [None] * self.size
         self._wait(lambda: dist.all_gather_object(answers, (noun, thing)))

@@ -253,7 +253,7 @@ def _save_part(flow: Flow, folder: str, name: str) -> list[dict[str, Any]]:
             entry = _entry(path)
         except (RunError, OSError) as error:
             entry = {"error": str(error)}
-    return flow.ranks.collected(entry)
+    return flow.ranks.collected(entry, "checkpoint")
 
 
 def _restore(flow: Flow, files: Sequence[str]) -> None:
