@@ -30,6 +30,7 @@ LOSSES = ("connection", "gloo", "nccl", "socket", "timed out", "peer")
 """Words of which errors of `torch.distributed` have one when a rank is gone."""
 
 SAME = "all ranks need the same recipe, data, versions and kind of processor"
+"""What to do where ranks differ."""
 
 SHORT = 100
 """Characters up to which values that differ are shown."""

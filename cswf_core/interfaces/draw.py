@@ -123,9 +123,9 @@ class Draw:
         edges = torch.arange(count + 1, device=self.device) * total // count
         uniform = self._take(philox.uniform, (count + 1,), torch.float64)
         inside = (uniform[1:] * edges.diff()).long().minimum(edges.diff() - 1)
-        turned = edges[:-1] + inside + (uniform[0] * total).long()  # rising, and beyond `total` from some on
-        behind = (turned < total).sum()
-        return turned[(torch.arange(count, device=self.device) + behind) % count] % total
+        turned = edges[:-1] + inside + (uniform[0] * total).long()
+        first = (turned < total).sum()  # they rise; from here on they begin again at 0, so these are the least
+        return turned[(torch.arange(count, device=self.device) + first) % count] % total
 
     def sphere(self, count: int, dimension: int) -> Tensor:
         """Return `count` independent points of the unit sphere of ℝ^dimension (count × dimension)."""

@@ -28,7 +28,6 @@ ROOMY = 128 * 1024
 MOVED = tl.constexpr(64)
 """Columns that are moved at a time."""
 
-
 LEAST, GREATEST = (tl.constexpr(f"{name}.f16x2 $0, $1, $2;") for name in ("min", "max"))
 """PTX for two numbers in half precision at a time, which Triton has no name for."""
 
