@@ -34,14 +34,24 @@ def _builtins(package) -> list[str]:
 
 
 def _patch_builtins(package, builder, scope):
-    """Triton looks at every name there is, before every call: here once for all."""
-    for name in _builtins(package):
-        member = getattr(package, name)
-        if interpreter.tl.core.is_builtin(member):  # else it is patched already
-            interpreter._patch_attr(package, name, member, builder, scope)
+    """Triton looks at every name there is, before every call: here at one, as all are patched together."""
+    names = _builtins(package)
+    if names and interpreter.tl.core.is_builtin(getattr(package, names[0])):  # else it is patched already
+        for name in names:
+            interpreter._patch_attr(package, name, getattr(package, name), builder, scope)
 
 
 interpreter._patch_builtin = _patch_builtins
+_numpy_type = interpreter._get_np_dtype
+_numpy_type_once = lru_cache(_numpy_type)
+
+
+def _numpy_type_of(dtype):
+    """Triton makes a table of all types to look up one: here once for each, but for pointers, which are few."""
+    return _numpy_type(dtype) if dtype.scalar.is_ptr() else _numpy_type_once(dtype.scalar)
+
+
+interpreter._get_np_dtype = _numpy_type_of
 # Whether whole numbers overflow is worked out after every sum and product, and told only where `debug` is set.
 assert not interpreter.interpreter_builder.options.debug
 interpreter.interpreter_builder.options = interpreter.InterpreterOptions(sanitize_overflow=False)
