@@ -11,19 +11,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cswf_core.errors import CswfError
     from cswf_core.flow.flow import Flow
+    from cswf_core.flow.settings import Settings
     from cswf_core.hookspecs import hookimpl
+    from cswf_core.interfaces import Dataset
     from cswf_core.model import load_model
     from cswf_core.recipe import load_recipe
 
 _HOMES = {
     "CswfError": "cswf_core.errors",
+    "Dataset": "cswf_core.interfaces",
     "Flow": "cswf_core.recipe.build",
+    "Settings": "cswf_core.flow.settings",
     "hookimpl": "cswf_core.hookspecs",
     "load_model": "cswf_core.model",
     "load_recipe": "cswf_core.recipe",
 }
 
-__all__ = ["CswfError", "Flow", "hookimpl", "load_model", "load_recipe"]
+__all__ = ["CswfError", "Dataset", "Flow", "Settings", "hookimpl", "load_model", "load_recipe"]
 
 
 def __getattr__(name: str) -> Any:

@@ -106,16 +106,16 @@ class Request:
         if len(shape) == 1:
             return load(constant)
         height, width = grid or shape[1:]
-        recipe = load({"use": "pyramid", "entries": [f"({height}×{width}) [{sizes['patch']}]"]})
+        recipe = load(constant)
         with suppress(DataError):  # a projection without patches
             recipe.projection.part.patched(sizes["patch"])
-            return recipe
+            return load({"use": "pyramid", "entries": [f"({height}×{width}) [{sizes['patch']}]"]})
         if (height, width) != shape[1:]:
             raise RunError(
                 f"projection '{recipe.projection.name}' has no patches, so that it is timed at the images' own "
                 f"resolution, {times(shape[1:])}; leave --resolution out"
             )
-        return load(constant)
+        return recipe
 
     def _changes(self, places: dict[str, str]) -> list[str]:
         """Return the options as `key=value` overrides of a recipe."""

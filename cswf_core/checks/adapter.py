@@ -22,7 +22,7 @@ UNIT_TOLERANCE = 1e-3
 """How far a direction's length may be from 1."""
 
 CAPABILITIES: Mapping[type[Any], Mapping[str, tuple[str, ...]]] = {
-    ProjectionSampler: {"sees_data": ("fitted",)},
+    ProjectionSampler: {"sees_data": ("fitted",), "adapts": ("adapted",)},
     CDFEstimator: {"displaces": ("displace", "between")},
     Schedule: {"adaptive": ("stop",)},
     DatasetSource: {"starts": ("start",), "opens": ("open",)},
@@ -101,6 +101,8 @@ class Adapter:
         if tuple(value.shape) != shape or value.dtype != dtype or value.device != device:
             got = f"{sizes(value.shape) or 'scalar'} of {short(value.dtype)} on {value.device}"
             raise self._fault(method, expected, got)
+        if value.requires_grad:
+            raise self._fault(method, f"{expected} without gradients", "one that requires grad: detach it")
         return value
 
     def _like(self, value: object, method: str, like: Tensor) -> Tensor:

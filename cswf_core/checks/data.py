@@ -13,6 +13,9 @@ from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Owner
 GIVEN = Owner("dataset", "data", "given", "")
 """Whose data are that came through no plugin."""
 
+ROUNDING = 1e-5
+"""How far beyond [−1, 1) rounding may bring a pixel."""
+
 
 class CheckedSource(Adapter, DatasetSource):
     """A data source whose samples are finite, of one shape, and labelled as they say."""
@@ -54,6 +57,7 @@ def check_dataset(data: object, owner: Owner = GIVEN) -> Dataset:
     if not bool(torch.isfinite(x).all()):
         bad = int((~torch.isfinite(x)).any(dim=0).sum())
         raise DataError(f"{owner}: {bad:,} of {len(data):,} samples have NaN or infinite values")
+    _check_pixels(data, owner)
     check_conditions(data.conditions, owner, "load", len(data), len(data.classes))
     if data.held_out is not None:
         held_out = check_dataset(data.held_out, owner)
@@ -61,6 +65,19 @@ def check_dataset(data: object, owner: Owner = GIVEN) -> Dataset:
             expected = f"held-out samples of the same kind, {data.space} with {len(data.classes)} classes"
             raise fault(expected, f"{held_out.space} with {len(held_out.classes)}")
     return data
+
+
+def _check_pixels(data: Dataset, owner: Owner) -> None:
+    """Raise `DataError` for pixels that are not in [−1, 1), or bins that reach beyond."""
+    if not data.space.is_image:
+        return
+    low, high = float(data.x.min()), float(data.x.max())
+    if low < -1 - ROUNDING or high > 1 - data.bin_width + ROUNDING:
+        bins = f", and with bins of {data.bin_width:g} at most {1 - data.bin_width:g}" if data.bin_width else ""
+        raise DataError(
+            f"{owner}: pixels must lie in [−1, 1){bins}, and these go from {low:.4g} to {high:.4g}: a byte v "
+            "is v/128 − 1, with a bin_width of 1/128"
+        )
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -134,6 +151,8 @@ def check_conditions(value: object, owner: Owner, method: str, count: int, class
     if labels is not None:
         if labels.dtype != torch.int64 or tuple(labels.shape) != (count,):
             raise fault(f"{count} labels of int64", f"{sizes(labels.shape)} of {short(labels.dtype)}")
+        if not classes:
+            raise fault("the names of its classes beside labels: classes=('cat', 'dog', …)", "none")
         if count and not (int(labels.min()) >= 0 and int(labels.max()) < classes):
             got = f"{int(labels.min())} … {int(labels.max())}"
             raise fault(f"labels from 0 to {classes - 1}, one per class", got)

@@ -9,6 +9,7 @@ from torch import Tensor
 from cswf_core.checks import check_start
 from cswf_core.errors import RunError
 from cswf_core.flow.block_particles import Home, particles_of
+from cswf_core.flow.data import FlowData
 from cswf_core.flow.particles import Particles, dequantised, normal
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import StageCoordinates
@@ -32,6 +33,24 @@ class Beginning:
     """What is seen of this rank's particles."""
     of_all: Observation | None
     """What is seen of all ranks' particles."""
+    W: LinearMap | None = None
+    """The coordinates w = W x that steps are taken in; None: the data's own."""
+    gaussian: Gaussian | None = None
+    """What particles begin as, if that is fitted to the data; None: noise, or where the data's source says."""
+
+
+def begin(
+    mine: FlowData, data: Dataset, parts: Parts, settings: Settings, start: Dataset | None, ranks: Ranks
+) -> Beginning:
+    """Fit to the data whatever is fitted to them before the flow, and return the first particles."""
+    looking = parts.coordinates is not None and parts.coordinates.sees_data
+    all_x = mine.sample_x() if looking or settings.gaussian else mine.like
+    W = None if parts.coordinates is None else parts.coordinates.fit(data.space, all_x)
+    gaussian = fit_gaussian(mine.sample, parts, settings, all_x, W) if settings.gaussian else None
+    del all_x
+    device = mine.like.device
+    first = first_particles(data, parts, settings, start, device, gaussian, ranks, mine.memory)
+    return attrs.evolve(first, W=W, gaussian=gaussian)
 
 
 def first_particles(

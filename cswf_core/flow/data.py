@@ -68,7 +68,7 @@ class FlowData:
             self.resident = False  # each rank has its share of a part, wherever these data are
         self.like = torch.empty(data.space.dimension, 0, device=device, dtype=settings.dtype)
         """No data, of their kind: d×0."""
-        self._ranks, self._memory = ranks, memory
+        self._ranks, self.memory = ranks, memory
         self.width = block_width(d, settings.dtype, memory, device)
         """Data of a block, at most."""
         self.x = self.like
@@ -94,7 +94,7 @@ class FlowData:
         if self.all.stored is None and (self.together or self.like.device.type == "cpu"):
             return None
         each = self.all.space.dimension * self.like.element_size()
-        few = self.all.spread(max(FEW, self._memory // SAMPLE_SHARE // each))
+        few = self.all.spread(max(FEW, self.memory // SAMPLE_SHARE // each))
         return len(few) if len(few) < len(self.all) else None
 
     @cached_property

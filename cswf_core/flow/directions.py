@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import prod
+from typing import Any
 
 import attrs
 import torch
 from torch import Tensor
 
 from cswf_core.checks import CheckedCondition, CheckedSampler
+from cswf_core.errors import PluginError
 from cswf_core.flow.block_projection import PAYS_BELOW, BlockProjection, places
 from cswf_core.flow.memory import batches
 from cswf_core.flow.settings import Parts
 from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates, stretched
 from cswf_core.flow.transport import Place
-from cswf_core.interfaces import Conditions, DenseProjection, Key, PatchProjection, Projection, Stage
-from cswf_core.interfaces.dataset import digest_of
+from cswf_core.interfaces import (
+    Conditions,
+    DenseProjection,
+    Draw,
+    Key,
+    NonlinearProjection,
+    PatchProjection,
+    Projection,
+    Space,
+    Stage,
+)
 from cswf_core.kernels.blocks import arrange
 from cswf_core.kernels.columns import columnwise, groups
-from cswf_core.ranks import Ranks
 
 WEIGHED = 1024
 """Directions over which the mean of a² is taken, at most."""
@@ -45,6 +55,10 @@ class Directions:
     """a = |θ_x| of each direction, T×1; None is 1."""
     noise: Tensor | None = None
     """The width of the noise that data get along each direction when they are counted: T; None is none."""
+    weight: Tensor | None = None
+    """w_h, how much each direction counts: T×1; None is 1."""
+    itemsize: int = 4
+    """Bytes of a number."""
 
     @property
     def count(self) -> int:
@@ -70,21 +84,11 @@ class Directions:
         """Return some of the directions."""
         if (cut.start, cut.stop) == (0, self.count):
             return self
-        whole = self.projection
-        kinds = (BlockProjection, PatchProjection)
-        part = whole.rows(cut) if isinstance(whole, kinds) else DenseProjection(whole.dense()[cut])
-        scale, theta_y, length, noise = (
-            None if each is None else each[cut] for each in (self.scale, self.theta_y, self.length, self.noise)
-        )
-        return attrs.evolve(
-            self,
-            projection=part,
-            place=self.place.rows(cut),
-            scale=scale,
-            theta_y=theta_y,
-            length=length,
-            noise=noise,
-        )
+        named = ("scale", "theta_y", "length", "noise", "weight")
+        parts: dict[str, Any] = {
+            name: None if (each := getattr(self, name)) is None else each[cut] for name in named
+        }
+        return attrs.evolve(self, projection=self.projection.rows(cut), place=self.place.rows(cut), **parts)
 
     def project(self, cloud: Cloud) -> Tensor:
         """Return θ_h·(z, ξy) = s_h t_h·z + ξ √(1−a²) θ_y·y: T×n."""
@@ -101,15 +105,32 @@ class Directions:
             offset = offset + columnwise((self.theta_y / self.condition.amplifier).matmul, cloud.noise)
         return values + offset if self.scale is None else torch.addcmul(offset, values, self.scale)
 
-    def adjoint(self, a: Tensor) -> Tensor:
-        """Return Σ_h a_h s_h t_h: T×n → d_k×n. The θ_y part is left out: velocity masking."""
-        return columnwise(self.projection.adjoint, a if self.scale is None else a * self.scale)
+    def adjoint(self, a: Tensor, cloud: Cloud) -> Tensor:
+        """Return Σ_h w_h a_h s_h t_h: T×n → d_k×n. The θ_y part is left out: velocity masking.
+
+        `cloud` is what was projected: the gradient of a nonlinear slice depends on it.
+        """
+        for factor in (self.scale, self.weight):
+            a = a if factor is None else a * factor
+        if not isinstance(self.projection, NonlinearProjection):
+            return columnwise(self.projection.adjoint, a)
+        update = torch.empty_like(cloud.z)
+        for cut in groups(a.shape[1], a.device.type):
+            update[:, cut] = self.projection.adjoint(a[:, cut].contiguous(), cloud.z[:, cut].contiguous())
+        return update
+
+    def weighted(self, squares: Tensor) -> Tensor:
+        """Return w_h times sums of δ_h²: T → T."""
+        return squares if self.weight is None else squares * self.weight[:, 0].to(squares)
+
+    def weighted_root(self, delta: Tensor) -> Tensor:
+        """Return √w_h δ_h, whose squares count as much as they should: T×n → T×n."""
+        return delta if self.weight is None else delta * self.weight.sqrt()
 
     def work(self, samples: int) -> tuple[float, float]:
         """Return the bytes that a product with `samples` columns has to move, and its operations."""
         H, d = self.projection.shape
-        size = self.projection.dense().element_size()
-        moved = float(size * (H * d + (H + d) * samples))
+        moved = float(self.itemsize * (H * d + (H + d) * samples))
         if isinstance(self.projection, BlockProjection):
             return moved, self.projection.flops(samples)
         return moved, 2.0 * H * d * samples
@@ -158,6 +179,8 @@ class DirectionSampler:
         self.dense = False
         """Whether directions are taken as dense: they are, or skipping their zeros was found not to pay."""
         self.together = sampler.together(coordinates.space)
+        self.forms: set[tuple[bool, bool]] = set()
+        """Whether directions have weights, and whether they are nonlinear, as they have come so far."""
 
     @classmethod
     def of_stage(
@@ -170,7 +193,7 @@ class DirectionSampler:
         like: Tensor,
     ) -> DirectionSampler:
         """Return the sampler of a stage; its projection may look at all data (d×N) first."""
-        sampler = parts.projection.of_stage(stage)
+        sampler = parts.projection.of_stage(stage).conditioned(Space((length,)))
         if sampler.sees_data:
             sampler = sampler.fitted(coordinates.space, coordinates.enter_data(data_x()))
         return cls(stage, coordinates, sampler, parts.condition, length, like)
@@ -178,19 +201,46 @@ class DirectionSampler:
     def batches(self, seed: int, stage: int, step: int, *, check: bool) -> Iterator[Directions]:
         """Yield the H directions of a step, batch by batch; `check` checks numbers and not only shapes."""
         for number, count in batches(self.stage.directions, self.together):
-            yield self._batch(Key(seed, "directions", stage, step, number), count, check)
+            yield self.batch(Key(seed, "directions", stage, step, number), count, check)
 
-    def agree(self, ranks: Ranks, seed: int, stage: int) -> None:
-        """Raise `RunError` if other ranks draw other directions: on other hardware, or by a plugin's chance."""
-        if not ranks.alone:
-            first = next(self.batches(seed, stage, 0, check=False))
-            ranks.agree("directions", digest_of(first.projection.dense()))
+    @property
+    def plain(self) -> bool:
+        """Whether directions are linear, count alike and follow nothing: only such ones have a fast path."""
+        return not self.sampler.adapts and self.forms <= {(False, False)}
+
+    @property
+    def measured_later(self) -> bool:
+        """Whether λ cannot be told when a stage begins: directions follow the particles, or are nonlinear."""
+        return self.sampler.adapts or any(nonlinear for _, nonlinear in self.forms)
+
+    def adapted(self, particles: Tensor, data: Tensor, draw: Draw) -> DirectionSampler:
+        """Return the sampler of one step, whose projection has seen particles and data (d_k×n each)."""
+        own = self.sampler.adapted(self.coordinates.space, particles, data, draw)
+        return DirectionSampler(self.stage, self.coordinates, own, self.condition, self.length, self.like)
 
     def filters(self, key: Key, count: int, *, check: bool) -> tuple[Projection, Tensor | None]:
         """Return `count` filters t_h on the stage's grid, and 1/‖U t_h‖ (T×1; None is 1)."""
         draw = key.open(self.like.device, self.like.dtype)
         projection = self.sampler.sample(self.coordinates.space, count, draw, check=check)
+        self._take_form(projection)
         return projection, self.coordinates.scale(projection)
+
+    def _take_form(self, projection: Projection) -> None:
+        """Raise `PluginError` for directions of another form than earlier ones, or that cannot serve here."""
+        nonlinear = isinstance(projection, NonlinearProjection)
+        self.forms.add((projection.weights is not None, nonlinear))
+        if len(self.forms) > 1:
+            raise PluginError(
+                f"{self.sampler.owner}: some directions of a stage have weights, or are nonlinear, and others "
+                "are not: return the same form at every call"
+            )
+        if nonlinear and (self.coordinates.upsampling is not None or self.coordinates.observation is not None):
+            coarse = self.coordinates.upsampling is not None
+            where = "on a coarse grid" if coarse else "where a part is observed"
+            raise PluginError(
+                f"{self.sampler.owner}: nonlinear slices work on the data's own grid with all of x flowing, "
+                f"and not {where}: take schedule constant, and another condition"
+            )
 
     def mean_square_length(self, key: Key) -> float:
         """Return the mean of |θ_x|² = a² over some directions; 1 where nothing stands beside x."""
@@ -215,7 +265,8 @@ class DirectionSampler:
         if blocks.share() > PAYS_BELOW:
             self.dense = True
             return theta
-        theta_y, length = (None if p is None else p[blocks.order] for p in (theta.theta_y, theta.length))
+        sorted_too = (theta.theta_y, theta.length, theta.weight)
+        theta_y, length, weight = (None if part is None else part[blocks.order] for part in sorted_too)
         return attrs.evolve(
             theta,
             projection=BlockProjection(blocks, where),
@@ -223,13 +274,16 @@ class DirectionSampler:
             scale=None,
             theta_y=theta_y,
             length=length,
+            weight=weight,
         )
 
-    def _batch(self, key: Key, count: int, check: bool) -> Directions:
+    def batch(self, key: Key, count: int, check: bool) -> Directions:
+        """Return the `count` directions that a key names."""
         projection, scale = self.filters(key, count, check=check)
-        place = Place(key.index)
+        place, size = Place(key.index), self.like.element_size()
+        weight = None if projection.weights is None else projection.weights[:, None]
         if self.length == 0:
-            return Directions(projection, place, scale)
+            return Directions(projection, place, scale, weight=weight, itemsize=size)
         a, theta_y = self._condition_part(attrs.evolve(key, role="theta_y"), count, check)
         return Directions(
             projection,
@@ -239,6 +293,8 @@ class DirectionSampler:
             self.condition,
             check,
             length=a,
+            weight=weight,
+            itemsize=size,
         )
 
     def _condition_part(self, key: Key, count: int, check: bool) -> tuple[Tensor, Tensor]:

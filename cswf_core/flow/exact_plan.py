@@ -9,12 +9,15 @@ import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.errors import RunError
 from cswf_core.flow.blocks import fits_of_blocks
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.data import Block
 from cswf_core.flow.directions import Directions
+from cswf_core.flow.fingerprint import refuse_unrepeatable
 from cswf_core.flow.particles import Particles, dequantised
 from cswf_core.flow.plan import Move, Plan, StageSetup
+from cswf_core.flow.stability import largest_eigenvalue_of
 from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.step import displacements
 from cswf_core.flow.target import BlockTarget, FitsByPlace, FittedTarget, KeptTarget, Target
@@ -31,7 +34,9 @@ class ExactPlan(Plan):
 
     def __init__(self, setup: StageSetup) -> None:
         super().__init__(setup)
-        self._binned = setup.settings.half and setup.cdf.displaces and setup.bin_width > 0
+        refuse_unfit(setup)
+        quick = setup.settings.half and setup.cdf.displaces and setup.sampler.plain
+        self._binned = quick and setup.bin_width > 0
         """Whether noise in the data's bins is added when they are counted: quicker than drawing it."""
         self._data_z = self._entered(setup.data.x if setup.data.together else setup.like)
         self._key = -1
@@ -41,10 +46,16 @@ class ExactPlan(Plan):
         """F_q along them."""
         self._sets: dict[int, list[Directions]] = {}
         """The directions of each set, where sets come again."""
+        self._repeated = False
+        """Whether directions that follow the particles have been drawn twice, and were the same."""
 
     def move(self, step: int, eta: float, clock: Clock) -> Move:
         """X ← X − η v̂."""
-        directions, particles = self._along(step, clock), self.setup.particles
+        directions, particles, shortened = self._along(step, clock), self.setup.particles, 1.0
+        if self.setup.sampler.sampler.adapts:
+            directions = list(directions)
+            shortened = min(1.0, 1 / (eta * largest_eigenvalue_of(directions, self.setup.sampler)))
+            eta *= shortened
         by_cdf = self.transport(step, clock)
         target = self._target(step, by_cdf, clock)
         F_p: FitsOfBatch = {}
@@ -59,7 +70,7 @@ class ExactPlan(Plan):
                 by_cdf = self.transport(step, clock) if particles.in_blocks else by_cdf
                 length, square, tables = self._moved(block, directions, target, F_p, by_cdf, step, eta)
             lengths, squares = lengths + length, squares + square
-        return self.outcome(lengths, squares, clock, tables)
+        return attrs.evolve(self.outcome(lengths, squares, clock, tables), shortened=shortened)
 
     def _moved(
         self,
@@ -120,6 +131,8 @@ class ExactPlan(Plan):
             self._directions, self._fits, self._key = self._sets.get(key), {}, key
         if self._directions is not None:
             return self._directions
+        if self.setup.sampler.sampler.adapts:
+            return self._following(step, clock)
         drawn = map(self._ready, self.draw(key, clock, check=step == 0))
         if self.setup.settings.reuse == 1 and not self.keeps_sets:
             return drawn
@@ -127,6 +140,32 @@ class ExactPlan(Plan):
         if self.keeps_sets:
             self._sets[key] = self._directions
         return self._directions
+
+    def _following(self, step: int, clock: Clock) -> list[Directions]:
+        """Return directions that follow the particles, drawn after a look at some of these and of the data."""
+        setup, seed = self.setup, self.setup.settings.seed
+        looks_at = setup.sampler.sampler.looks_at
+
+        def part(z: Tensor, index: int) -> Tensor:
+            if looks_at is None or looks_at >= z.shape[1]:
+                return z
+            draw = Key(seed, "look", setup.index, step, index).open(z.device, torch.float64)
+            return z[:, draw.spread(looks_at, z.shape[1])]
+
+        def drawn() -> list[Directions]:
+            key = Key(seed, "adapt", setup.index, step)
+            own = setup.sampler.adapted(mine, theirs, key.open(mine.device, mine.dtype))
+            return list(own.batches(seed, setup.direction_stage, step, check=True))
+
+        with clock.part("draw"):
+            mine = part(setup.particles.cloud.z, 0)
+            theirs = setup.sampler.coordinates.enter_data(part(setup.data.x, 1) + setup.bin_width / 2)
+            directions = drawn()
+            if not self._repeated:
+                for first, again in zip(directions, drawn(), strict=True):
+                    refuse_unrepeatable(setup.sampler, first, again)
+                self._repeated = True
+        return [self._ready(theta) for theta in directions]
 
     def _ready(self, theta: Directions) -> Directions:
         """Return directions in blocks where that pays, and with the width of the noise in the data's bins."""
@@ -186,3 +225,20 @@ class ExactPlan(Plan):
     def _entered(self, x: Tensor) -> Tensor:
         """Return data in the stage's coordinates, in the middle of their bins if noise is added later."""
         return self.setup.sampler.coordinates.enter_data(x + self.setup.bin_width / 2 if self._binned else x)
+
+
+def refuse_unfit(setup: StageSetup) -> None:
+    """Raise `RunError` where directions follow the particles, and something else cannot follow them."""
+    if not setup.sampler.sampler.adapts:
+        return
+    settings, many = setup.settings, "has some of the particles or data only"
+    reasons = {
+        "each of several devices " + many: not setup.ranks.alone,
+        "a device with little memory " + many: setup.particles.in_blocks or not setup.data.together,
+        "directions that are kept for several steps do not": settings.reuse != 1,
+        "counts of data along directions that stay do not": setup.counts is not None,
+        "a saved model has no particles": settings.tables is not None,
+    }
+    for reason, unfit in reasons.items():
+        if unfit:
+            raise RunError(f"{setup.sampler.sampler.owner} follows the particles step by step, and {reason}")

@@ -27,12 +27,14 @@ from torch import Tensor
 
 from cswf_core.checks import calling, check_dataset
 from cswf_core.errors import RunError
-from cswf_core.flow.beginning import first_particles, fit_gaussian, originals
+from cswf_core.flow.beginning import begin, originals
 from cswf_core.flow.block_particles import BlockParticles, Home, particles_of
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.cuda import plan_for
 from cswf_core.flow.data import FlowData
 from cswf_core.flow.directions import DirectionSampler
+from cswf_core.flow.exact_plan import ExactPlan
+from cswf_core.flow.fingerprint import recognise
 from cswf_core.flow.learning import DataCounts, Learner, Online
 from cswf_core.flow.memory import Budget, fitting
 from cswf_core.flow.particles import mean_length, refuse_idle_half, refuse_in_strata, taking_part
@@ -40,15 +42,15 @@ from cswf_core.flow.plan import Move, Plan, StageSetup, Strata
 from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.sharing import gathered, join
+from cswf_core.flow.spectrum import VECTORS, report_spectrum, spread
 from cswf_core.flow.stability import Watch, safe_step
 from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
-from cswf_core.flow.start import Gaussian
 from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State  # what iterating yields
 from cswf_core.interfaces import Conditions, Dataset, Key, Owner, Stage
 from cswf_core.kernels.memory import total_memory
 from cswf_core.plugins import watching
-from cswf_core.ranks import Ranks, Share
+from cswf_core.ranks import Ranks
 
 log = logging.getLogger("cswf")
 
@@ -69,9 +71,14 @@ class Flow:
     def __init__(
         self,
         data: Dataset,
-        parts: Parts,
+        parts: Parts | None = None,
         settings: Settings | None = None,
         *,
+        projection: object = None,
+        schedule: object = None,
+        cdf: object = None,
+        condition: object = None,
+        coordinates: object = None,
         start: Dataset | None = None,
         device: torch.device | str = "cpu",
         observers: Sequence[object] = (),
@@ -81,14 +88,17 @@ class Flow:
     ) -> None:
         """Put particles where they begin: at `start`, or in noise.
 
-        With `online`, more data can come later. `plan` says how steps are computed; by default that depends on
-        the device. With `ranks`, other processes have a share of particles and data; all build the same flow.
+        Plugins are `parts`, or chosen one by one, as objects or by name; only `schedule` has no default. With
+        `online`, more data can come later. `plan` says how steps are computed; by default that depends on the
+        device. With `ranks`, other processes have a share of particles and data; all build the same flow.
         """
-        self.parts = parts
+        kinds = {"condition": condition, "projection": projection, "cdf": cdf, "schedule": schedule}
+        kinds["coordinates"] = coordinates
+        self.parts = parts = Parts.of(**kinds) if parts is None else parts.changed(**kinds)
         self.ranks = Ranks() if ranks is None else ranks
         self.settings = settings if settings is not None else Settings()
         self.device = torch.device(device)
-        self.data = check_dataset(data)
+        data = self.data = parts.condition.encoded(check_dataset(data))
         self.clock = Clock()
         self._round = parts.schedule.stages(data.space, parts.projection)
         self.stages: tuple[Stage, ...] = self._round
@@ -104,17 +114,10 @@ class Flow:
             self._flow_data = mine
             """The data that particles flow to."""
             mine.settle()
-            looking = parts.coordinates is not None and parts.coordinates.sees_data
-            all_x = mine.sample_x() if looking or self.settings.gaussian else mine.like
-            self.W = None if parts.coordinates is None else parts.coordinates.fit(data.space, all_x)
-            """The coordinates w = W x that steps are taken in; None: the data's own."""
-            self.gaussian: Gaussian | None = None
-            """What particles begin as, if that is fitted to the data; None: noise, or `start`."""
-            if self.settings.gaussian:
-                self.gaussian = fit_gaussian(mine.sample, parts, self.settings, all_x, self.W)
-            del all_x
-            here = self.device, self.gaussian, self.ranks, self.memory
-            beginning = first_particles(data, parts, self.settings, start, *here)
+            beginning = begin(mine, data, parts, self.settings, start, self.ranks)
+            self.W, self.gaussian = beginning.W, beginning.gaussian
+            """The coordinates w = W x that steps are taken in, and what particles begin as, if that is "
+            "fitted."""
             self.particles, self._observed = beginning.particles, beginning.observation
             """Those of this rank, and what is seen of them."""
             self.conditions, self.observation = beginning.conditions, beginning.of_all
@@ -122,9 +125,9 @@ class Flow:
             seen, amplifier, like = self._observed, parts.condition.amplifier, mine.like
             free = FreePart.of(self.W, seen, data.space.dimension, like)
             self._in_stage = partial(StageCoordinates, data.space, seen, amplifier, like, W=self.W, free=free)
-            few = next(self.particles.blocks()).x
-            size = max(mean_length(x, self.W, self.ranks) for x in (mine.typical(), few))
-            self._watch = Watch(self.settings, size)
+            few, typical = next(self.particles.blocks()).x, mine.typical()
+            size = max(mean_length(x, self.W, self.ranks) for x in (typical, few))
+            self._watch, self._few_data = Watch(self.settings, size), spread(typical, VECTORS)
         M = self.particles.share.total
         Y = [y.to(self.device, self.settings.dtype) for y in (self.conditions, mine.all.conditions)]
         strata = parts.condition.strata(*Y, sizes=(M, len(mine.all)))
@@ -134,11 +137,6 @@ class Flow:
             refuse_in_strata(parts, self.settings)
         counted = taking_part(self.conditions, M, parts.condition, self.settings)
         refuse_idle_half(counted, M, self._planned, self.settings)
-        if online is not None and self.particles.in_blocks:
-            raise RunError(
-                "particles that are too many for one device's memory cannot learn online: take fewer "
-                f"{self.settings.called('particles')}"
-            )
         self._learner = None if online is None else online.begin(self)
         if self._learner is not None:
             mine.forget()  # counts take the place of the data
@@ -150,6 +148,8 @@ class Flow:
         self._hooks = watching(observers if self.ranks.leads else ())
         self.ranks.learn("samples", self, Flow._gathered)
         self._at = Position()
+        self.fingerprints: dict[int, str | None] = {}
+        """Of the directions of each stage of a round, as far as they have been drawn."""
         self._plan: Plan | None = None
         self.finished, self._evolution = False, self._evolve()
 
@@ -258,11 +258,15 @@ class Flow:
         with self.working():
             sampler = self.sampler(stage)
             self.particles.enter(sampler.coordinates)
-            sampler.agree(self.ranks, self.settings.seed, self._at.stage)
-            key = Key(self.settings.seed, "gain", self._at.stage)
-            self._watch.begin(safe_step(sampler, key, fixed=self._watch.fixed))
+            seed, at = self.settings.seed, self._at.stage % len(self._round)
+            self.fingerprints[at] = recognise(sampler, seed, at, self.fingerprints.get(at), self.ranks)
+            safe = safe_step(sampler, Key(seed, "gain", self._at.stage), fixed=self._watch.fixed)
+            self._watch.begin(safe)
             if snapshot is not None and snapshot.z is not None:
                 self.particles.restore(snapshot.z, snapshot.sum)
+            elif self.ranks.leads:
+                few = next(self.particles.blocks()).cloud.z
+                report_spectrum(sampler, Key(seed, "spectrum", at), few, self._few_data, safe.eigenvalue)
             plan = self._make_plan(sampler)
             if snapshot is not None and snapshot.numerics:
                 plan.adopt(snapshot.numerics)
@@ -274,6 +278,7 @@ class Flow:
         with self.working():
             eta = self._watch.allowed(stage.eta(step))
             move = plan.step(step, eta, self.clock)
+            eta *= move.shortened
         at.step, at.total = step + 1, at.total + 1
         adaptive = self.parts.schedule.adaptive
         self._watch.take(move.length, step, eta)
@@ -333,7 +338,7 @@ class Flow:
         numerics = {} if self._at.step == 0 or self._plan is None else self._plan.numerics()
         position = attrs.evolve(self._at, distances=list(self._at.distances))
         share = None if self.ranks.alone else self.particles.share
-        return Snapshot(position, self.conditions, x, z, total, numerics, share)
+        return Snapshot(position, self.conditions, x, z, total, numerics, share, dict(self.fingerprints))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from where another flow of the same parts, settings and data has been."""
@@ -343,11 +348,12 @@ class Flow:
         with self.working():
             self.conditions = snapshot.conditions.to(torch.device("cpu"), self.settings.dtype)
             own = self.conditions.take(share.cut).to(self.device, self.settings.dtype)
-            begin, like = _columns_of(snapshot.x, share), self._flow_data.like
-            size = len(like), snapshot.total, like.dtype, self.device
-            home = Home.of(*size, self.ranks, self.memory)
-            self.particles = particles_of(begin, own, self.settings, share, like, home)
+            like, first = self._flow_data.like, share.first
+            home = Home.of(len(like), snapshot.total, like.dtype, self.device, self.ranks, self.memory)
+            columns = lambda part: snapshot.x[:, part.first - first : part.stop - first].clone()  # noqa: E731
+            self.particles = particles_of(columns, own, self.settings, share, like, home)
         self._at = attrs.evolve(snapshot.position, distances=list(snapshot.position.distances))
+        self.fingerprints = dict(snapshot.fingerprints)
         for stage in [s for s in self._arriving if (s, 0) < (self._at.stage, self._at.step)]:
             self._take_in(self._arriving.pop(stage))  # their particles are in the snapshot
         self.budget = self._make_budget()
@@ -460,7 +466,7 @@ class Flow:
             adaptive=self.parts.schedule.adaptive,
             counts=counts,
         )
-        return self._plan_of(setup)
+        return (self._plan_of if sampler.plain else ExactPlan)(setup)
 
     def _make_budget(self) -> Budget:
         """Return how many directions are worked on at a time."""
@@ -481,7 +487,7 @@ class Flow:
     @property
     def products(self) -> str:
         """The numbers that products are taken in: `float16`, summed in float32, or `float32` or `float64`."""
-        half = getattr(self._plan_of, "half", False)
+        half = getattr(self._plan_of if self._plan is None else self._plan, "half", False)
         return "float16" if half else str(self.settings.dtype).removeprefix("torch.")
 
     @contextmanager
@@ -492,8 +498,3 @@ class Flow:
         here = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
         with fitting(self.device, self.data.space.dimension, M, len(self.data), remedy), here:
             yield
-
-
-def _columns_of(x: Tensor, share: Share) -> Callable[[Share], Tensor]:
-    """Return what gives some of a share of samples, of which x (d×n) are all: copies."""
-    return lambda part: x[:, part.first - share.first : part.stop - share.first].clone()

@@ -83,6 +83,8 @@ class Move:
     """SW₂² before it, a scalar."""
     tables: StepTables | None = None
     """Its transport maps, where they are wanted."""
+    shortened: float = 1.0
+    """What η was multiplied with, as the step's own directions made that necessary."""
 
 
 @attrs.frozen(eq=False)
@@ -233,8 +235,10 @@ class Plan(abc.ABC):
 
     def examine(self, step: int) -> None:
         """Check the numbers of a step's directions, as most steps do not; raise if they are at fault."""
-        for _ in self.draw(self.draw_number(step), Clock(), check=True):
-            pass
+        self.setup.sampler.sampler.doubt()
+        if not self.setup.sampler.sampler.adapts:  # those were checked as they were drawn
+            for _ in self.draw(self.draw_number(step), Clock(), check=True):
+                pass
 
     def draw_number(self, step: int) -> int:
         """Return the number of the draw whose directions a step uses."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import attrs
 import torch
@@ -15,7 +16,12 @@ from cswf_core.checks import (
     CheckedSchedule,
     checked,
 )
+from cswf_core.errors import PluginError
 from cswf_core.flow.transport import TableRequest
+from cswf_core.plugins import Registry
+
+DEFAULTS = {"condition": "none", "projection": "uniform", "cdf": "histogram", "coordinates": "plain"}
+"""Plugins of kinds that a recipe, or a program, leaves out."""
 
 
 def _condition(plugin: object) -> CheckedCondition:
@@ -52,6 +58,30 @@ class Parts:
     schedule: CheckedSchedule = attrs.field(converter=_schedule)
     coordinates: CheckedCoordinates | None = attrs.field(default=None, converter=_coordinates)
     """Where W comes from; None: steps are taken in the data's own coordinates."""
+
+    def changed(self, **chosen: object) -> Parts:
+        """Return these plugins with others in place of some; None leaves one as it is."""
+        others = {kind: plugin for kind, plugin in chosen.items() if plugin is not None}
+        return attrs.evolve(self, **others) if others else self
+
+    @classmethod
+    def of(cls, **chosen: object) -> Parts:
+        """Return plugins that are chosen by kind: an object, or a name; those left out are as in recipes."""
+        registry = Registry.discover()
+        parts: dict[str, Any] = {}
+        for kind in (field.name for field in attrs.fields(cls)):
+            plugin = chosen[kind] if chosen.get(kind) is not None else DEFAULTS.get(kind)
+            if plugin is None:
+                known = ", ".join(registry.names(kind))
+                raise PluginError(f"a flow needs a {kind}: Flow(data, {kind}=…), an object or one of {known}")
+            if isinstance(plugin, str):
+                offered = registry.find(kind, plugin)
+                try:
+                    plugin = checked(offered.factory(), offered.owner)
+                except TypeError as error:
+                    raise PluginError(f"{offered.owner} cannot be had by its name alone: {error}") from None
+            parts[kind] = plugin
+        return cls(**parts)
 
 
 @attrs.frozen

@@ -22,10 +22,11 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import RunError
-from cswf_core.flow.directions import DirectionSampler
+from cswf_core.flow.directions import Directions, DirectionSampler
 from cswf_core.flow.memory import batches
 from cswf_core.flow.settings import Settings
-from cswf_core.interfaces import Key, Projection
+from cswf_core.flow.stage_coordinates import Cloud
+from cswf_core.interfaces import Conditions, Key, NonlinearProjection, Projection
 
 log = logging.getLogger("cswf")
 
@@ -116,6 +117,27 @@ def largest_eigenvalue(sampler: DirectionSampler, key: Key, *, closely_above: fl
     return max(first, (above + below) / 2, 1 / d)
 
 
+def largest_eigenvalue_of(directions: Sequence[Directions], sampler: DirectionSampler) -> float:
+    """Estimate the largest eigenvalue of 1/H Σ w θθᵀ over the directions of a step, by power iteration.
+
+    1 for nonlinear slices, which have no such matrix: their gradients are taken to be of one direction.
+    """
+    if any(isinstance(batch.projection, NonlinearProjection) for batch in directions):
+        return 1.0
+    d, like, estimate = sampler.coordinates.space.dimension, sampler.like, 0.0
+    v = Key(0, "eigenvector").open(like.device, like.dtype).normal(d, 1)
+    H = sum(batch.count for batch in directions)
+    for _ in range(ROUNDS):
+        Gv, total = _gram(sampler, v), torch.zeros_like(v)
+        for batch in directions:
+            meets = batch.projection.project(Gv)
+            meets = meets if batch.scale is None else meets * batch.scale
+            total += batch.adjoint(meets, Cloud(v, Conditions()))
+        estimate = float((Gv * total).sum() / (v * Gv).sum() / H)
+        v = total / torch.linalg.vector_norm(total).clamp_min(torch.finfo(v.dtype).tiny)
+    return max(estimate, 1 / d)
+
+
 def _gram(sampler: DirectionSampler, v: Tensor) -> Tensor:
     """Return G v = UᵀU v: d_k×1."""
     upsampling = sampler.coordinates.upsampling
@@ -130,25 +152,28 @@ def _filters(sampler: DirectionSampler, key: Key) -> Iterator[tuple[Projection, 
 
 
 def _round(sampler: DirectionSampler, key: Key, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Return Σ s² t (t·Gv) over fresh directions (d_k×1), and the estimate of λ that v gives (a scalar)."""
+    """Return Σ w s² t (t·Gv) over fresh directions (d_k×1), and the estimate of λ that v gives (a scalar)."""
     Gv, count = _gram(sampler, v), 0
     total, squares = torch.zeros_like(v), torch.zeros((), dtype=v.dtype, device=v.device)
     for filters, scale in _filters(sampler, key):
         meets = filters.project(Gv)
         meets = meets if scale is None else meets * scale
-        total += filters.adjoint(meets if scale is None else meets * scale)
+        meets = meets if filters.weights is None else meets * filters.weights[:, None].sqrt()
+        back = meets if scale is None else meets * scale
+        total += filters.adjoint(back if filters.weights is None else back * filters.weights[:, None].sqrt())
         squares += meets.square().sum()
         count += len(meets)
     return total, squares / count / (v * Gv).sum()
 
 
 def _second_moments(sampler: DirectionSampler, keys: Sequence[Key]) -> Tensor:
-    """Return the mean of s² t tᵀ over the directions of several rounds: d_k×d_k."""
+    """Return the mean of w s² t tᵀ over the directions of several rounds: d_k×d_k."""
     d, like, count = sampler.coordinates.space.dimension, sampler.like, 0
     total = torch.zeros(d, d, dtype=like.dtype, device=like.device)
     for key in keys:
         for filters, scale in _filters(sampler, key):
             t = filters.dense() if scale is None else filters.dense() * scale
+            t = t if filters.weights is None else t * filters.weights[:, None].sqrt()
             total.addmm_(t.T, t)
             count += len(t)
     return total / count
@@ -181,7 +206,7 @@ def safe_step(sampler: DirectionSampler, key: Key, *, fixed: bool = False) -> Sa
     d, H = sampler.coordinates.space.dimension, stage.directions
     some = range(0, stage.steps, 1 + stage.steps // LOOKED_AT)
     eta = max([stage.step_size, *map(stage.eta, some)])
-    if stage.steps == 0 or eta <= 0:
+    if stage.steps == 0 or eta <= 0 or sampler.measured_later:
         return SafeStep(1 / d)
     spread = (1 + math.sqrt(d / H)) ** 2 if fixed else 1.0
     if sampler.sampler.tempered or stage.tempered:
@@ -198,7 +223,8 @@ def safe_step(sampler: DirectionSampler, key: Key, *, fixed: bool = False) -> Sa
     factor = min(1.0, longest_step(eigenvalue, d, H, fixed=fixed) / eta)
     log.warning(
         "stage %s: steps of %g are too long, or nearly so, along the directions %s (step size times largest "
-        "eigenvalue is %.2f, and errors grow from 2 on); they are taken %.2f times as long",
+        "eigenvalue is %.2f, and errors grow from 2 on); they are taken %.2f times as long. A projection that "
+        "is uneven on purpose says so: tempered = True in its class",
         stage.name or "of the schedule",
         eta,
         "that serve so many steps" if fixed else "drawn most",
@@ -308,8 +334,10 @@ def refuse_runaway(step: Step, size: float, safe: SafeStep, H: int, settings: Se
     raise RunError(
         f"the flow ran away: step {step.number} moved particles by {step.moved:.3g} on average{growth}. With "
         f"{H:,} directions, and a largest eigenvalue of about {safe.eigenvalue:.3g} of their second moments, "
-        f"a step size of {step.eta:g} is too large; take more {settings.called('directions')} or a smaller "
-        f"{settings.called('step size')}, well below {safe.limit(H):.3g}"
+        f"a step size of {step.eta:g} is too large. A projection that is uneven on purpose says so in its "
+        "class, tempered = True, and then no step is longer than its directions allow; otherwise take more "
+        f"{settings.called('directions')} or a smaller {settings.called('step size')}, well below "
+        f"{safe.limit(H):.3g}"
     )
 
 

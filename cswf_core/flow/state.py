@@ -81,6 +81,8 @@ class Snapshot:
     """Decisions made when the stage began, or when memory ran short, that decide about the last digits."""
     share: Share | None = None
     """Which of all particles these are; None: all of them."""
+    fingerprints: dict[int, str | None] = attrs.field(factory=dict)
+    """Those of the directions of each stage of a round, as far as they have been drawn."""
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors by name, for a file."""
@@ -91,7 +93,8 @@ class Snapshot:
 
     def facts(self) -> dict[str, Any]:
         """Return the numbers, for a file."""
-        facts = {"position": attrs.asdict(self.position), "habits": self.numerics}
+        prints = {str(stage): text for stage, text in self.fingerprints.items()}
+        facts = {"position": attrs.asdict(self.position), "habits": self.numerics, "directions": prints}
         return facts if self.share is None else {**facts, "share": attrs.asdict(self.share)}
 
     @property
@@ -112,7 +115,8 @@ class Snapshot:
         position = Position(**facts["position"])
         z, total, numerics = tensors.get("z"), tensors.get("sum"), dict(facts["habits"])
         share = Share(**facts["share"]) if "share" in facts else None
-        return cls(position, conditions, tensors["x"], z, total, numerics, share)
+        prints = {int(stage): text for stage, text in facts.get("directions", {}).items()}
+        return cls(position, conditions, tensors["x"], z, total, numerics, share, prints)
 
     @classmethod
     def joined(cls, parts: Sequence[Snapshot], share: Share) -> Snapshot:

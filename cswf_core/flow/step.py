@@ -1,8 +1,9 @@
 """One step of Algorithm 1: project, transport, back-project.
 
-Particles X move by η/H Σ_h δ_h θ_h, with δ_h = F_q⁻¹(F_p(p_h)) − p_h and p_h = θ_h·(X, ξY). A flow takes F_q
-from its data; a saved model has it in its tables. Both compute their displacements with the function below; the
-plan of a stage (`plan`) draws θ, calls it, and moves the particles.
+Particles X move by η/H Σ_h w_h δ_h θ_h, with δ_h = F_q⁻¹(F_p(p_h)) − p_h and p_h = θ_h·(X, ξY); weights w_h are
+1 unless the projection has others. A flow takes F_q from its data; a saved model has it in its tables. Both
+compute their displacements with the function below; the plan of a stage (`plan`) draws θ, calls it, and moves
+the particles.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ class Displacements:
     """Sums over the directions of a step."""
 
     update: Tensor
-    """Σ_h δ_h θ_h, its x part, in the stage's coordinates: d_k×M."""
+    """Σ_h w_h δ_h θ_h, its x part, in the stage's coordinates: d_k×M."""
     squares: Tensor
-    """Σ_h of the mean of δ_h² over the particles: a scalar, or numbers that are to be added up."""
+    """Σ_h of the mean of w_h δ_h² over the particles: a scalar, or numbers that are to be added up."""
     directions: int = 0
     """H."""
 
     @property
     def mean(self) -> Tensor:
-        """1/H Σ_h δ_h θ_h, which is −v̂ in the paper's letters: d_k×M."""
+        """1/H Σ_h w_h δ_h θ_h, which is −v̂ in the paper's letters: d_k×M."""
         return self.update / self.directions
 
     @property
@@ -108,9 +109,9 @@ def displacements(
         else:
             budget.over_rows(theta.count, displace)
         delta = p  # which was overwritten
-        sums = squares.sum() if square_sums is None else square_sums(delta)
+        sums = theta.weighted(squares).sum() if square_sums is None else square_sums(theta.weighted_root(delta))
         with clock.part("back-project", lambda: theta.work(n)):
-            return theta.adjoint(delta), sums / M
+            return theta.adjoint(delta, particles), sums / M
 
     def slabs(batch: Directions) -> Iterator[tuple[Tensor, Tensor]]:
         of_batch = target.over(batch)

@@ -12,6 +12,7 @@ from cswf_core.interfaces.owner import Owner
 from cswf_core.interfaces.parameter import Written, parameter
 from cswf_core.interfaces.projection import (
     DenseProjection,
+    NonlinearProjection,
     PatchProjection,
     Projection,
     ProjectionSampler,
@@ -38,6 +39,7 @@ __all__ = [
     "LinearMap",
     "Masked",
     "Metric",
+    "NonlinearProjection",
     "Observation",
     "Observer",
     "Owner",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import abc
-
 from torch import Tensor
 
+from cswf_core.errors import DataError
 from cswf_core.interfaces.dataset import Conditions, Dataset
 from cswf_core.interfaces.draw import Draw
 from cswf_core.interfaces.observation import Observation
@@ -14,17 +13,18 @@ Stratum = tuple[Tensor, Tensor]
 """Indices of particles and indices of data that are transported onto each other and nobody else."""
 
 
-class ConditionEncoder(abc.ABC):
+class ConditionEncoder:
     """Says what Y is. Subclasses are attrs classes whose fields are the parameters.
 
     Y may stand beside x: a direction of the joint space is then θ = [a θ_x, √(1−a²) θ_y], both parts of unit
     length, and a sample is projected to a θ_x·x + ξ √(1−a²) θ_y·y. Or Y may be a part of x itself, as in
     inpainting: then l = 0, `observation` says which part, and ξ stretches that part.
 
-    Only `length` and `project` have no default.
+    Everything has a default: Y is the vector that each sample of the data has. A condition on something that
+    can be computed from a sample, such as its mean brightness, overrides `encode` alone.
     """
 
-    amplifier: float
+    amplifier: float = 1.0
     """ξ. The larger, the closer the joint flow is to one flow per condition; 0 ignores the condition."""
     full_dimension: bool = False
     """Whether `weights` gets the d of the data, and not that of the stage's grid."""
@@ -33,16 +33,29 @@ class ConditionEncoder(abc.ABC):
     dequantised: bool = False
     """Whether ξ y of the data gets uniform noise as wide as the data's bins, anew at every step."""
 
-    @abc.abstractmethod
+    def encode(self, data: Dataset) -> Conditions:
+        """Return Y of each sample, labels or vectors (l×n): by default those that the data have.
+
+        `data.x` is d×n. A sample's Y depends on this sample alone: data that memory does not hold are encoded
+        some at a time, and data that arrive later by themselves. The methods below get data with this Y.
+        """
+        return data.conditions
+
     def length(self, data: Dataset) -> int:
-        """Return l, the dimension of Y beside x; 0 where nothing stands beside x.
+        """Return l, the dimension of Y beside x; 0 where nothing stands beside x. By default that of the
+        vectors.
 
         Raise `DataError` if data lack what Y needs, `RoomError` if they have more classes than Y may have.
         """
+        if data.conditions.vectors is None:
+            raise DataError(f"{type(self).__name__} needs a vector per sample, and this data set has none")
+        return int(data.conditions.vectors.shape[0])
 
-    @abc.abstractmethod
     def project(self, theta_y: Tensor, conditions: Conditions) -> Tensor:
-        """Return θ_y·y for every direction and every sample: (H×l, n samples) → H×n."""
+        """Return θ_y·y for every direction and every sample: (H×l, n samples) → H×n. By default y is a
+        vector."""
+        assert conditions.vectors is not None, "samples without vectors are refused by `length`"
+        return theta_y @ conditions.vectors
 
     def draw(self, data: Dataset, count: int, draw: Draw) -> Conditions:
         """Return Y₀ of `count` particles, from q(y): by default that of random data, with replacement."""

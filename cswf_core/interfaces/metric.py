@@ -97,6 +97,18 @@ class Comparison:
     """d×n: the image that each generated sample completes; None where nothing is completed."""
     bench: Workbench = attrs.field(factory=Workbench)
 
+    def alike(self) -> tuple[Tensor, Tensor]:
+        """Return generated and real samples as numbers by one rule, on the draw's device: d×n and d×m.
+
+        The grey levels of either are filled with uniform noise, so that bytes and continuous numbers compare. A
+        metric that looks at x and not at pictures begins with this; `images()` of both are bytes alike.
+        """
+        draw, parts = self.draw, []
+        for samples in (self.real, self.generated):
+            x = samples.x.to(draw.device, draw.dtype)
+            parts.append(x + draw.uniform(*x.shape) * samples.bin_width if samples.bin_width else x)
+        return parts[1], parts[0]
+
 
 @attrs.frozen(eq=False)
 class Figure:

@@ -19,6 +19,13 @@ from cswf_core.kernels.patches import embedded
 class Projection(abc.ABC):
     """H directions as a linear operator. Implement it only to be faster than a dense matrix."""
 
+    weights: Tensor | None = None
+    """w_h ≥ 0, how much each direction counts: H numbers, 1 on average; None, the usual: all count alike.
+
+    Particles then move by η/H Σ_h w_h δ_h θ_h. Energy-based slicing weighs directions by how far apart
+    particles and data are along them.
+    """
+
     @property
     @abc.abstractmethod
     def shape(self) -> tuple[int, int]:
@@ -36,12 +43,21 @@ class Projection(abc.ABC):
     def dense(self) -> Tensor:
         """Return the directions as rows: H×d."""
 
+    def rows(self, cut: slice) -> Projection:
+        """Return some of the directions, without their weights. The default makes a matrix of all, once."""
+        return DenseProjection(self._matrix[cut])
+
+    @cached_property
+    def _matrix(self) -> Tensor:
+        return self.dense()
+
 
 class DenseProjection(Projection):
-    """Directions as the rows of a matrix θ (H×d)."""
+    """Directions as the rows of a matrix θ (H×d), with weights if these are given (H numbers)."""
 
-    def __init__(self, theta: Tensor) -> None:
+    def __init__(self, theta: Tensor, weights: Tensor | None = None) -> None:
         self.theta = theta
+        self.weights = weights
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -89,14 +105,68 @@ class PatchProjection(DenseProjection):
         return self.filters.shape[0], self.space.dimension
 
     def rows(self, cut: slice) -> PatchProjection:
-        """Return some of the directions."""
+        """Return some of the directions, without their weights."""
         return PatchProjection(self.filters[cut], self.space, self.dilation, self.row[cut], self.column[cut])
+
+
+class NonlinearProjection(Projection):
+    """H functions g_h of x in the place of θ_h·x: generalised sliced Wasserstein. Slower than directions.
+
+    Only `shape` and `project` have no default, if `project` is written in PyTorch. A gradient of length 1, on
+    average over x, makes a step as long as one along a direction. Such slices work on the data's own grid or in
+    coordinates W of it, not on the coarse grids of a pyramid, and not where a part of x is observed.
+    """
+
+    @abc.abstractmethod
+    def project(self, x: Tensor) -> Tensor:
+        """Return g_h(x) for every function and every column: d×n → H×n."""
+
+    def adjoint(self, a: Tensor, x: Tensor | None = None) -> Tensor:
+        """Return Σ_h a_h ∇g_h(x) for every column: H×n and d×n → d×n. The default differentiates `project`."""
+        if x is None:
+            raise TypeError("the gradient of a nonlinear slice depends on x: call adjoint(a, x)")
+        with torch.enable_grad():
+            point = x.detach().requires_grad_()
+            (gradient,) = torch.autograd.grad(self.project(point), point, grad_outputs=a)
+        return gradient
+
+    def dense(self) -> Tensor:
+        """Raise `TypeError`: no matrix does what these functions do."""
+        raise TypeError("nonlinear slices have no matrix")
+
+    def rows(self, cut: slice) -> NonlinearProjection:
+        """Return some of the functions. The default computes all and leaves out the others."""
+        return _SomeSlices(self, cut)
+
+
+class _SomeSlices(NonlinearProjection):
+    """Some functions of a nonlinear projection."""
+
+    def __init__(self, whole: NonlinearProjection, cut: slice) -> None:
+        self.whole, self.cut = whole, cut
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(H, d)."""
+        count, d = self.whole.shape
+        return len(range(*self.cut.indices(count))), d
+
+    def project(self, x: Tensor) -> Tensor:
+        """Return g_h(x) of these: d×n → H×n."""
+        return self.whole.project(x)[self.cut]
+
+    def adjoint(self, a: Tensor, x: Tensor | None = None) -> Tensor:
+        """Return Σ_h a_h ∇g_h(x) over these: H×n and d×n → d×n."""
+        every = a.new_zeros(self.whole.shape[0], a.shape[1])
+        every[self.cut] = a
+        return self.whole.adjoint(every, x)
 
 
 class ProjectionSampler(abc.ABC):
     """Draws directions. Subclasses are attrs classes whose fields are the parameters of the recipe.
 
-    Only `sample` has no default.
+    Only `sample` has no default. A sampler that wants to know more than the grid overrides one of the methods
+    that return another sampler: `patched`, `conditioned`, `fitted` and `adapted`, called in this order.
     """
 
     tempered: bool = False
@@ -106,14 +176,19 @@ class ProjectionSampler(abc.ABC):
     """Whether E[θθᵀ] = I/d on every grid: then its eigenvalues need not be estimated."""
     sees_data: bool = False
     """Whether `fitted` is overridden: then directions depend on the data, and the engine shows it these."""
+    adapts: bool = False
+    """Whether `adapted` is overridden: then directions follow the particles, and each step draws its own."""
+    looks_at: int | None = 4096
+    """How many particles, and how many data, `adapted` gets: random ones, others at every step; None: all."""
 
     @abc.abstractmethod
     def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
         """Return `count` directions of unit length in `space`, as a matrix (count × d) or an operator.
 
         `space` is the grid of the current stage, so an image sampler sees C×k×k and needs to know
-        nothing about upsampling. Draw randomness from `draw` only. A sampler that needs an image says
-        so: `space.grid("projection 'mine'")` gives (C, H, W), or an error with that name.
+        nothing about upsampling. Draw randomness from `draw` only: the same draw gives the same directions. A
+        sampler that needs an image says so: `space.grid("projection 'mine'")` gives (C, H, W), or an error with
+        that name. Directions that are to count differently come as `DenseProjection(theta, weights)`.
         """
 
     def patched(self, patch: int, dilation: int = 1) -> ProjectionSampler:
@@ -126,16 +201,34 @@ class ProjectionSampler(abc.ABC):
         lacking = wanted.keys() - {field.name for field in attrs.fields(type(mine))}
         if lacking:
             dilated = f" dilated by {dilation}" if dilation != 1 else ""
+            name = type(mine).__name__
             raise DataError(
-                f"the schedule asks for patches of {patch}×{patch}{dilated}, and the projection has no "
-                f"parameter '{min(lacking)}'; take locally-connected or conv-stack, or another schedule"
+                f"the schedule asks for patches of {patch}×{patch}{dilated}, and {name} has no parameter "
+                f"'{min(lacking)}'; take locally-connected or conv-stack, or another schedule, or give the "
+                "class "
+                f'{name} the line {min(lacking)}: int = parameter("…", default={wanted[min(lacking)]})'
             )
         changed: ProjectionSampler = attrs.evolve(mine, **wanted)
         return changed
 
+    def conditioned(self, condition: Space) -> ProjectionSampler:
+        """Return the sampler for conditions Y in this space, ℝ^l; l is 0 where nothing stands beside x."""
+        del condition
+        return self
+
     def fitted(self, space: Space, z: Tensor) -> ProjectionSampler:
         """Return the sampler for a stage, made from the data in its coordinates (d_k×N); see `sees_data`."""
         del space, z
+        return self
+
+    def adapted(self, space: Space, particles: Tensor, data: Tensor, draw: Draw) -> ProjectionSampler:
+        """Return the sampler for one step, made from particles and data in the stage's coordinates.
+
+        Both are d_k×n, some of each (`looks_at`); only samplers that declare `adapts` are asked. No step is
+        longer than 1/λ then, λ being the largest eigenvalue of 1/H Σ w θθᵀ over the step's own directions. Such
+        directions cannot be drawn again without the particles: a run that saves a model refuses them.
+        """
+        del space, particles, data, draw
         return self
 
     def together(self, space: Space) -> int:

@@ -70,6 +70,13 @@ class Schedule(abc.ABC):
         `projection` is the recipe's, for a schedule whose stages vary it: `attrs.evolve(projection, patch=7)`.
         """
 
+    def check(self, projection: ProjectionSampler) -> None:
+        """Raise `DataError` if the stages need more of the projection than it has, whatever the data are.
+
+        Recipes are checked with it before data are loaded; the default finds nothing amiss.
+        """
+        del projection
+
     def stop(self, stage: Stage, distances: Sequence[float]) -> bool:
         """Say whether to leave the stage early, given SW₂ to the data before each of its steps so far.
 

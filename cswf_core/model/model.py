@@ -180,7 +180,8 @@ class Model:
 
     def data(self) -> Dataset:
         """Load the data that the model was made from; raise `RunError` if they are others by now."""
-        data = load_everything(self.recipe, stored=self.header.data.streamed)
+        loaded = load_everything(self.recipe, stored=self.header.data.streamed)
+        data: Dataset = self.recipe.condition.checked.encoded(loaded)
         if data.digest() != self.header.data.sha256:
             raise RunError(
                 f"the data of '{self.recipe.data.name}' are not those that the model was made from: their "

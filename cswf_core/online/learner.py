@@ -74,7 +74,7 @@ class OnlineLearner:
         new = check_dataset(new)
         if new.space != self._space:
             raise DataError(f"new data are {new.space}, and the flow's are {self._space}")
-        new = new.with_classes(self._classes)
+        new = self._parts.condition.encoded(new.with_classes(self._classes))
         self.counts.fixed_point.check(new)
         length = self._parts.condition.length(new)
         if length != self._length:
@@ -160,6 +160,11 @@ def bins_of(flow: Flow) -> int:
 
 def refuse_unfit(flow: Flow) -> None:
     """Raise `RunError` if a plugin does with the data what counts along directions cannot follow."""
+    if flow.particles.in_blocks:
+        raise RunError(
+            "particles that are too many for one device's memory cannot learn online: take fewer "
+            f"{flow.settings.called('particles')}"
+        )
     if flow.parts.cdf.data is not None:
         raise RunError(
             f"{flow.parts.cdf.owner} is fitted to a part of the data, drawn anew at every step, and cannot "

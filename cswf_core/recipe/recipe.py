@@ -10,14 +10,14 @@ from typing import Any, Literal
 import attrs
 
 from cswf_core.checks import checked
-from cswf_core.errors import PluginError
+from cswf_core.errors import CswfError, PluginError
+from cswf_core.flow.settings import DEFAULTS
 from cswf_core.plugins import Plugin, Registry
 from cswf_core.recipe.fields import MISSING, Reader, options, plain
 from cswf_core.recipe.merge import Tree, as_choice
 from cswf_core.recipe.nodes import Items, Location, Mapping, Node, Problem, RecipeError, Scalar, is_null, parse
 from cswf_core.recipe.sections import (
     CHOICES,
-    DEFAULTS,
     KEYS,
     SECTIONS,
     EvaluateSection,
@@ -184,6 +184,9 @@ class _RecipeReader(Reader):
         reuse = self._reuse(tree)
         observers = self._list(self._section(tree, "observers"), "observer", "observers")
         evaluation, metrics = self._listing(tree, "evaluate", EvaluateSection, "metrics", "metric")
+        if not self.problems and all(isinstance(choice, Choice) for choice in chosen.values()):
+            online_too = not is_null(tree.get("online"))
+            self._check_projection(tree, chosen, saves=model.save, online=online_too, reuse=reuse.reuse)
         if self.problems:
             return MISSING
         return Recipe(
@@ -202,6 +205,26 @@ class _RecipeReader(Reader):
             **sections,
             **chosen,
         )
+
+    def _check_projection(
+        self, tree: Mapping, chosen: dict[str, Any], *, saves: bool, online: bool, reuse: int | str
+    ) -> None:
+        """Report a projection that the schedule cannot use, or that the rest of the recipe cannot follow."""
+        projection = chosen["projection"]
+        try:
+            chosen["schedule"].checked.check(projection.checked)
+        except CswfError as error:
+            self.problem(self.origins.get("projection.use", tree.location), str(error))
+        if not projection.checked.adapts:
+            return
+        follows = f"projection '{projection.name}' follows the particles"
+        for key, fault, wish in (
+            ("model.save", saves, "do not save a model, whose directions are drawn again without them"),
+            ("online", online, "leave out online, which counts data along directions that stay"),
+            ("projection.reuse", reuse != 1, "take reuse: 1, as every step has directions of its own"),
+        ):
+            if fault:
+                self.problem(self.origins.get(key, tree.location), f"{key}: {follows}: {wish}")
 
     def _choice(self, tree: Mapping, key: str, kind: str) -> Any:
         node, default = self._section(tree, key), DEFAULTS.get(key)

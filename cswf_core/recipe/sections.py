@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import attrs
 
+from cswf_core.flow.settings import DEFAULTS
 from cswf_core.interfaces import parameter
 from cswf_core.interfaces.metric import FEATURE_PRECISION, FeaturePrecision
 from cswf_core.plugins import Registry
@@ -22,9 +23,6 @@ CHOICES = {
     "coordinates": "coordinates",
 }
 """Top-level keys that choose a plugin → the plugin's kind."""
-
-DEFAULTS = {"condition": "none", "projection": "uniform", "cdf": "histogram", "coordinates": "plain"}
-"""Plugins of sections that a recipe leaves out."""
 
 KEYS = (
     "name",

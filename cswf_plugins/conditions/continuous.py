@@ -8,9 +8,7 @@ When not to use it: for classes, where `one-hot` does the same with a lookup.
 from __future__ import annotations
 
 import attrs
-from torch import Tensor
 
-from cswf_core.errors import DataError
 from cswf_core.interfaces import Conditions, Dataset, Draw
 from cswf_plugins.conditions.joint import JointDirections
 
@@ -19,17 +17,6 @@ from cswf_plugins.conditions.joint import JointDirections
 class Continuous(JointDirections):
     """A vector per sample."""
 
-    def length(self, data: Dataset) -> int:
-        """l, the length of each vector."""
-        if data.conditions.vectors is None:
-            raise DataError("condition 'continuous' needs a vector per sample, and this data set has none")
-        return int(data.conditions.vectors.shape[0])
-
     def draw(self, data: Dataset, count: int, draw: Draw) -> Conditions:
         """Return the vectors of random data, with replacement, and no labels."""
         return Conditions(vectors=super().draw(data, count, draw).vectors)
-
-    def project(self, theta_y: Tensor, conditions: Conditions) -> Tensor:
-        """Return θ_y·y: H×n."""
-        assert conditions.vectors is not None
-        return theta_y @ conditions.vectors

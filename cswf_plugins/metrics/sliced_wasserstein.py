@@ -46,11 +46,7 @@ class SlicedWasserstein(Metric):
     def compute(self, comparison: Comparison) -> Result:
         """Return the distance; bins of 8-bit images are filled with uniform noise first."""
         generated, real, draw = comparison.generated, comparison.real, comparison.draw
-        noise = draw.uniform(*real.x.shape) * real.bin_width
-        x = generated.x.to(draw.device, draw.dtype)
-        if generated.bin_width:
-            x = x + draw.uniform(*x.shape) * generated.bin_width
-        target = real.x.to(draw.device, draw.dtype) + noise
+        x, target = comparison.alike()
         sampler = None if self.along is None else self.along.fitted(real.space, target)
         squares = 0.0
         for first in range(0, self.directions, BATCH):

@@ -189,6 +189,13 @@ class Pyramid(Schedule):
             before += steps
         return stages
 
+    def check(self, projection: ProjectionSampler) -> None:
+        """Refuse a projection that cannot have the entries' patches."""
+        for entry in self.entries:
+            for patch in entry.patches:
+                if patch != "dense":
+                    projection.patched(patch, entry.dilation)
+
     def _is_uneven(self, grid: Space, space: Space) -> bool:
         """Return whether enlarged filters weigh some pixels several times more than others.
 

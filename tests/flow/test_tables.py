@@ -39,8 +39,9 @@ def test_moving_by_the_tables_is_nearly_the_step_itself(condition):
     before = flow.particles.x.clone()
     state = next(iter(flow))
     theta = directions(flow, 0)
-    p = theta.project(Cloud(before, flow.particles.conditions))
-    move = theta.adjoint(interpolated(p.numpy(), state.tables)) * state.eta / p.shape[0]
+    cloud = Cloud(before, flow.particles.conditions)
+    p = theta.project(cloud)
+    move = theta.adjoint(interpolated(p.numpy(), state.tables), cloud) * state.eta / p.shape[0]
     missed, moved = (before + move - flow.particles.x).abs().mean(), (flow.particles.x - before).abs().mean()
     assert missed < 0.02 * moved
 
@@ -79,9 +80,10 @@ def test_tables_are_rounded_and_particles_move_by_what_was_rounded():
     state = next(iter(flow))
     assert state.tables.positions.dtype == torch.float16
     theta = directions(flow, 0)
-    rows = Rows.of(theta.project(Cloud(flow.stages[0].upsampling.down(before), flow.particles.conditions)))
+    cloud = Cloud(flow.stages[0].upsampling.down(before), flow.particles.conditions)
+    rows = Rows.of(theta.project(cloud))
     tables.displace(rows, state.tables.positions[0], state.tables.displacements[0])
-    move = flow.stages[0].upsampling.up(theta.adjoint(rows.values)) * state.eta / rows.values.shape[0]
+    move = flow.stages[0].upsampling.up(theta.adjoint(rows.values, cloud)) * state.eta / rows.values.shape[0]
     torch.testing.assert_close(before + move, flow.particles.x, atol=1e-5, rtol=0)
 
 

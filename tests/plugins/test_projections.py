@@ -276,7 +276,10 @@ def test_a_schedule_can_set_the_patch(sampler):
 
 @pytest.mark.parametrize(("sampler", "dilation"), [(HighPass(of=Uniform()), 1), (Orthogonal(), 2)])
 def test_a_sampler_without_patches_says_so_to_a_schedule_that_sets_them(sampler, dilation):
-    with pytest.raises(DataError, match=r"schedule asks for patches of 5×5.*the projection has no parameter"):
+    complaint = (
+        r"schedule asks for patches of 5×5.* has no parameter '(\w+)'.* give the class \w+ the line \1: int ="
+    )
+    with pytest.raises(DataError, match=complaint):
         sampler.patched(5, dilation)
 
 

@@ -1,0 +1,151 @@
+"""Adapter of projection samplers: directions of unit length, operators with one adjoint."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cswf_core.checks.adapter import Adapter, calling, sizes
+from cswf_core.interfaces import (
+    DenseProjection,
+    Draw,
+    Key,
+    NonlinearProjection,
+    Owner,
+    Projection,
+    ProjectionSampler,
+    Space,
+    Stage,
+)
+
+SOME = 8
+"""Vectors that are enough to check an operator on."""
+
+GRADIENT_TOLERANCE = 0.02
+"""How far a gradient may be from differences, in parts of its terms: those are taken in float32."""
+
+
+class CheckedSampler(Adapter, ProjectionSampler):
+    """A projection sampler whose directions have the right shape, unit length and one adjoint."""
+
+    def __init__(self, plugin: ProjectionSampler, owner: Owner) -> None:
+        self._adapt(plugin, owner)
+        self.tempered, self.sees_data, self.isotropic = plugin.tempered, plugin.sees_data, plugin.isotropic
+        self.adapts, self.looks_at = plugin.adapts, plugin.looks_at
+        if self.looks_at is not None and (not isinstance(self.looks_at, int) or self.looks_at < 1):
+            raise self._fault("looks_at", "None or a whole number, 1 or more", repr(self.looks_at))
+        self._proved: set[tuple[Space, type[Projection]]] = set()
+        """Operators whose products have been compared with their matrix."""
+
+    def sample(self, space: Space, count: int, draw: Draw, *, check: bool = True) -> Projection:
+        """Return `count` directions as an operator; `check` checks lengths and weights.
+
+        The products of an operator that is no matrix are checked once for each space: they take as long as a
+        step.
+        """
+        answer, shape = self._call("sample", space, count, draw), (count, space.dimension)
+        if isinstance(answer, Tensor):
+            self._tensor(answer, "sample", shape, draw.dtype, draw.device)
+            projection: Projection = DenseProjection(answer)
+        elif not isinstance(answer, Projection):
+            raise self._fault("sample", "a tensor or a Projection", type(answer).__name__)
+        elif tuple(answer.shape) != shape:
+            raise self._fault("sample", f"a {sizes(shape)} operator", f"shape {tuple(answer.shape)}")
+        else:
+            projection = answer
+        if projection.weights is not None:
+            self._tensor(projection.weights, "weights", (count,), draw.dtype, draw.device)
+        if check:
+            self._check_numbers(projection, space, draw)
+        return projection
+
+    def _check_numbers(self, projection: Projection, space: Space, draw: Draw) -> None:
+        """Check lengths and weights and, of an operator, products."""
+        shape, weights = projection.shape, projection.weights
+        if weights is not None:
+            self._finite(weights, "weights")
+            if bool((weights < 0).any()):
+                raise self._fault("weights", "numbers of 0 or more", f"{float(weights.min()):.4g}")
+        matrix = isinstance(projection, DenseProjection)
+        if not matrix and (space, type(projection)) in self._proved:
+            return
+        if isinstance(projection, NonlinearProjection):
+            self._check_gradient(projection, draw)
+        else:
+            with calling(self.owner, "dense"):
+                theta = projection.dense()
+            self._unit(self._tensor(theta, "dense", shape, draw.dtype, draw.device), "sample")
+            if not matrix:
+                self._check_operator(projection, theta)
+        self._proved.add((space, type(projection)))
+
+    def doubt(self) -> None:
+        """Check the products of operators again, the next time that they are drawn."""
+        self._proved.clear()
+
+    def _check_operator(self, projection: Projection, theta: Tensor) -> None:
+        """Compare `project` and `adjoint` with the dense matrix, on a few random vectors."""
+        draw = Key(0, "operator").open(theta.device, theta.dtype)
+        x, a = draw.normal(theta.shape[1], SOME), draw.normal(theta.shape[0], SOME)
+        for method, vectors, wanted in (("project", x, theta @ x), ("adjoint", a, theta.T @ a)):
+            with calling(self.owner, method):
+                got = getattr(projection, method)(vectors.clone())
+            self._like(got, method, wanted)
+            gap = float((got - wanted).abs().max())
+            if not gap <= 1e-3 * (1 + float(wanted.abs().max())):
+                raise self._fault(
+                    method, f"what dense() ({sizes(theta.shape)}) gives", f"values {gap:.3g} apart"
+                )
+
+    def _check_gradient(self, projection: NonlinearProjection, draw: Draw) -> None:
+        """Compare `adjoint` of nonlinear slices with differences of `project`, at a few random points."""
+        count, d = projection.shape
+        numbers = Key(0, "operator").open(draw.device, draw.dtype)
+        x, v, a = numbers.normal(d, SOME), numbers.normal(d, SOME) / d**0.5, numbers.normal(count, SOME)
+        h = 1e-5 if draw.dtype == torch.float64 else 1e-2
+        with calling(self.owner, "project"):
+            ahead, behind = projection.project(x + h * v), projection.project(x - h * v)
+        self._finite(self._like(ahead, "project", a), "project")
+        with calling(self.owner, "adjoint"):
+            gradient = projection.adjoint(a, x)
+        self._finite(self._like(gradient, "adjoint", x), "adjoint")
+        meant, got = (a * (ahead - behind) / (2 * h)).sum(dim=0), (v * gradient).sum(dim=0)
+        size = (a * (ahead - behind) / (2 * h)).abs().sum(dim=0)
+        if bool(((got - meant).abs() > GRADIENT_TOLERANCE * (1 + size)).any()):
+            gap = float((got - meant).abs().max())
+            raise self._fault("adjoint", "Σ a ∇g(x), the gradient of what project gives", f"{gap:.3g} apart")
+
+    def conditioned(self, condition: Space) -> CheckedSampler:
+        """Return the sampler that knows Y's space, checked too."""
+        return self._another(self._call("conditioned", condition), "conditioned")
+
+    def fitted(self, space: Space, z: Tensor) -> CheckedSampler:
+        """Return the sampler that has seen the data, z (d_k×N), checked too."""
+        return self._another(self._call("fitted", space, z), "fitted")
+
+    def adapted(self, space: Space, particles: Tensor, data: Tensor, draw: Draw) -> CheckedSampler:
+        """Return the sampler that has seen particles and data of a step (d_k×n each), checked too."""
+        return self._another(self._call("adapted", space, particles, data, draw), "adapted")
+
+    def _another(self, answer: object, method: str) -> CheckedSampler:
+        if answer is self.plugin:
+            return self
+        if not isinstance(answer, ProjectionSampler):
+            raise self._fault(method, "a ProjectionSampler", type(answer).__name__)
+        another = CheckedSampler(answer, self.owner)
+        another._proved = self._proved
+        return another
+
+    def of_stage(self, stage: Stage) -> CheckedSampler:
+        """Return the sampler of a stage: this one, or the stage's own behind its checks."""
+        if stage.sampler is None:
+            return self
+        same = type(stage.sampler) is type(self.plugin)
+        return CheckedSampler(stage.sampler, self.owner if same else Owner.of("projection", stage.sampler))
+
+    def together(self, space: Space) -> int:
+        """Return how many directions have to be drawn in one call."""
+        answer = self._call("together", space)
+        if not isinstance(answer, int) or answer < 1:
+            raise self._fault("together", "a whole number, 1 or more", repr(answer))
+        return answer
