@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from cswf_core.cli.failures import traceback_option
+
 
 class LazyGroup(click.Group):
     """A group that knows its commands' names and one-line helps, and imports a command only to run it."""
@@ -15,6 +17,7 @@ class LazyGroup(click.Group):
     def __init__(self, *, package: str, helps: Mapping[str, str], **options: Any) -> None:
         """Each of `helps` is a command, in a module of its name in `package`."""
         super().__init__(**options)
+        self.params.append(traceback_option)
         self.package, self.helps = package, helps
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -23,11 +26,13 @@ class LazyGroup(click.Group):
         return list(self.helps)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module."""
+        """Import the command's module; every command has `--traceback`."""
         del ctx
         if cmd_name not in self.helps:
             return None
         command: click.Command = getattr(importlib.import_module(f"{self.package}.{cmd_name}"), cmd_name)
+        if traceback_option not in command.params:
+            command.params.append(traceback_option)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
