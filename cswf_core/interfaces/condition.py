@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -24,6 +25,8 @@ class ConditionEncoder(abc.ABC):
     Only `length` and `project` have no default.
     """
 
+    references: ClassVar[tuple[str, ...]] = ()
+    """BibTeX entries of works to cite where this plugin is used; `cswf cite` prints them."""
     amplifier: float
     """ξ. The larger, the closer the joint flow is to one flow per condition; 0 ignores the condition."""
     full_dimension: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import hashlib
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import attrs
 import torch
@@ -244,6 +245,8 @@ def _bytes(values: Tensor) -> memoryview:
 class DatasetSource(abc.ABC):
     """Loads or makes a data set. Subclasses are attrs classes whose fields are the parameters."""
 
+    references: ClassVar[tuple[str, ...]] = ()
+    """BibTeX entries of works to cite where this plugin is used; `cswf cite` prints them."""
     starts: bool = False
     """Whether `start` is overridden: then it says where particles begin."""
     opens: bool = False

@@ -129,6 +129,8 @@ class Result:
 class Metric(abc.ABC):
     """Scores samples. Subclasses are attrs classes whose fields are the parameters."""
 
+    references: ClassVar[tuple[str, ...]] = ()
+    """BibTeX entries of works to cite where this plugin is used; `cswf cite` prints them."""
     better: ClassVar[Literal["lower", "higher", ""]] = ""
     """Which way the scores get better, where that can be said."""
     customary: ClassVar[int] = 0

@@ -18,6 +18,7 @@ from cswf_core.interfaces import Draw, parameter
 from cswf_plugins.datasets.folders import Cut, FolderPixels, FolderSource, files_in
 from cswf_plugins.datasets.images import Pictures, Whole, data_root
 from cswf_plugins.datasets.published import ROOT_HELP, SPLIT_HELP, Split
+from cswf_plugins.references import LIU_2015
 
 FOLDERS = ("celeba/img_align_celeba", "img_align_celeba", ".")
 PARTITION = "list_eval_partition.txt"
@@ -31,6 +32,7 @@ class CelebA(FolderSource):
     """Faces of celebrities, cropped and resized."""
 
     NAME = "celeba"
+    references = (LIU_2015,)
 
     root: Path | None = parameter(ROOT_HELP, default=None)
     split: Split = parameter(SPLIT_HELP, default="train")
