@@ -26,6 +26,7 @@ COMMANDS = {
     "data": "Pack images into shards that are mapped into memory; check them.",
     "check": "Validate a recipe without running it.",
     "show": "Print a recipe as it will run, and where every value came from.",
+    "doctor": "Say whether this installation can work, and what is missing.",
     "cite": "Print BibTeX of the works that a recipe rests on.",
     "recipes": "List the built-in recipes.",
     "schema": "Print the JSON Schema of recipes, for editors.",

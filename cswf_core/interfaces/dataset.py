@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces.draw import Draw
+from cswf_core.interfaces.files import NeededFiles
 from cswf_core.interfaces.space import Space
 from cswf_core.interfaces.stored import READ, StoredImages, StoredPixels
 
@@ -270,4 +271,11 @@ class DatasetSource(abc.ABC):
         `data` is what `load` returned. Only sources that declare `starts` are asked.
         """
         del data, count, draw
+        return None
+
+    def needed_files(self) -> NeededFiles | None:
+        """Return the published files that it reads, for `cswf doctor`; None, the usual: it needs none.
+
+        Nothing is downloaded here. Asked of a source with all parameters at their defaults, if it has any.
+        """
         return None

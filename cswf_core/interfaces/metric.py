@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cswf_core.interfaces.dataset import Dataset, digest_of
 from cswf_core.interfaces.draw import Draw
+from cswf_core.interfaces.files import NeededFiles
 
 T = TypeVar("T")
 Tell = Callable[[str, int, int], None]
@@ -145,3 +146,10 @@ class Metric(abc.ABC):
     @abc.abstractmethod
     def compute(self, comparison: Comparison) -> Result:
         """Return the scores of `comparison.generated`; where they cannot be had, raise `DataError`."""
+
+    def needed_files(self) -> NeededFiles | None:
+        """Return the published files that it reads, for `cswf doctor`; None, the usual: it needs none.
+
+        Nothing is downloaded here. Asked of a metric with all parameters at their defaults.
+        """
+        return None
