@@ -27,6 +27,7 @@ COMMANDS = {
     "check": "Validate a recipe without running it.",
     "show": "Print a recipe as it will run, and where every value came from.",
     "doctor": "Say whether this installation can work, and what is missing.",
+    "completion": "Print the script that lets bash, zsh or fish complete commands.",
     "cite": "Print BibTeX of the works that a recipe rests on.",
     "recipes": "List the built-in recipes.",
     "schema": "Print the JSON Schema of recipes, for editors.",
