@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import sys
-import time
 
 import click
 
+from cswf_core.cli import failures
 from cswf_core.cli.lazy import LazyGroup
-from cswf_core.errors import CswfError, LostRankError, Terminated
-
-PAUSE_S = 1.0
-"""How long a rank that has failed waits for the first to say why."""
+from cswf_core.errors import CswfError, Terminated
 
 COMMANDS = {
     "run": "Run a recipe and leave its samples in a folder.",
@@ -30,6 +26,9 @@ COMMANDS = {
     "data": "Pack images into shards that are mapped into memory; check them.",
     "check": "Validate a recipe without running it.",
     "show": "Print a recipe as it will run, and where every value came from.",
+    "doctor": "Say whether this installation can work, and what is missing.",
+    "completion": "Print the script that lets bash, zsh or fish complete commands.",
+    "cite": "Print BibTeX of the works that a recipe rests on.",
     "recipes": "List the built-in recipes.",
     "schema": "Print the JSON Schema of recipes, for editors.",
     "plugins": "List the plugins: what they are, whose, and which are broken.",
@@ -48,18 +47,6 @@ def cli() -> None:
     """
 
 
-def _say(error: CswfError) -> None:
-    """Print what went wrong; of several ranks, the first speaks for all that have met the same."""
-    rank = os.environ.get("RANK", "0")
-    if rank == "0":
-        click.echo(str(error), err=True)
-        return
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    time.sleep(PAUSE_S)  # in which this rank is ended, if the first has failed too
-    if not isinstance(error, LostRankError):
-        click.echo(f"rank {rank}: {error}", err=True)
-
-
 def main() -> None:
     """Run the command line: mistakes are sentences with status 2, Ctrl-C ends with status 130."""
     for stream in (sys.stdout, sys.stderr):
@@ -69,7 +56,7 @@ def main() -> None:
         status = cli.main(standalone_mode=False)
         sys.stdout.flush()
     except CswfError as error:
-        _say(error)
+        failures.tell(error)
         status = error.exit_status
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         click.echo("interrupted", err=True)
@@ -81,6 +68,10 @@ def main() -> None:
     except OSError as error:  # a closed pipe, or a full disk behind a redirection
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes
         if not isinstance(error, BrokenPipeError):
+            failures.show_traceback(error)
             click.echo(f"cannot read or write: {error}", err=True)
+        status = 1
+    except Exception as error:
+        failures.tell_unexpected(error)
         status = 1
     sys.exit(status)

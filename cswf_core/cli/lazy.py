@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
+
+from cswf_core.cli.failures import traceback_option
+from cswf_core.cli.words import declared
 
 
 class LazyGroup(click.Group):
@@ -15,6 +19,7 @@ class LazyGroup(click.Group):
     def __init__(self, *, package: str, helps: Mapping[str, str], **options: Any) -> None:
         """Each of `helps` is a command, in a module of its name in `package`."""
         super().__init__(**options)
+        self.params.append(traceback_option)
         self.package, self.helps = package, helps
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -23,12 +28,25 @@ class LazyGroup(click.Group):
         return list(self.helps)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module."""
-        del ctx
+        """Import the command's module; every command has `--traceback`.
+
+        A shell that completes gets the command's parameters alone, without importing what it works with.
+        """
         if cmd_name not in self.helps:
             return None
+        light = declared(ctx, f"{self.package}.{cmd_name}") if ctx.resilient_parsing else None
+        if light is not None:
+            return light
         command: click.Command = getattr(importlib.import_module(f"{self.package}.{cmd_name}"), cmd_name)
+        if traceback_option not in command.params:
+            command.params.append(traceback_option)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return commands that begin so, without looking at any, and options."""
+        names = [name for name in self.helps if name.startswith(incomplete)]
+        commands = [CompletionItem(name, help=self.helps[name]) for name in names]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing any."""

@@ -9,8 +9,6 @@ from typing import Any
 
 import click
 
-from cswf_core.kernels.memory import memory_limited
-
 LEAST_MEMORY = 256 * 10**6
 """Bytes that a limit must leave."""
 
@@ -50,6 +48,8 @@ def _limit_memory(ctx: click.Context, param: click.Parameter, value: str | None)
         raise click.BadParameter(
             f"{value} is too little: PyTorch alone takes {LEAST_MEMORY // 10**6} MB", ctx, param
         )
+    from cswf_core.kernels.memory import memory_limited  # with PyTorch, which `cswf doctor` may find missing
+
     ctx.with_resource(memory_limited(limit))
 
 

@@ -5,6 +5,7 @@ from cswf_core.interfaces.condition import ConditionEncoder, Stratum
 from cswf_core.interfaces.coordinates import Coordinates, LinearMap
 from cswf_core.interfaces.dataset import BIN, Conditions, Dataset, DatasetSource
 from cswf_core.interfaces.draw import Draw, Key
+from cswf_core.interfaces.files import NeededFiles
 from cswf_core.interfaces.metric import Comparison, Figure, Metric, Result, Workbench
 from cswf_core.interfaces.observation import Masked, Observation
 from cswf_core.interfaces.observer import Observer
@@ -39,6 +40,7 @@ __all__ = [
     "LinearMap",
     "Masked",
     "Metric",
+    "NeededFiles",
     "NonlinearProjection",
     "Observation",
     "Observer",

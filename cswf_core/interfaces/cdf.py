@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from typing import ClassVar
 
 import attrs
 from torch import Tensor
@@ -62,6 +63,8 @@ class CDFEstimator(abc.ABC):
     numbers on the host.
     """
 
+    references: ClassVar[tuple[str, ...]] = ()
+    """BibTeX entries of works to cite where this plugin is used; `cswf cite` prints them."""
     displaces: bool = False
     """Whether `displace` or `between` is overridden: then rows are displaced where they are, and no
     memory of their size is needed. Otherwise the engine calls `transport`."""

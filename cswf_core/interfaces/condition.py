@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from cswf_core.errors import DataError
@@ -24,6 +26,8 @@ class ConditionEncoder:
     can be computed from a sample, such as its mean brightness, overrides `encode` alone.
     """
 
+    references: ClassVar[tuple[str, ...]] = ()
+    """BibTeX entries of works to cite where this plugin is used; `cswf cite` prints them."""
     amplifier: float = 1.0
     """ξ. The larger, the closer the joint flow is to one flow per condition; 0 ignores the condition."""
     full_dimension: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -45,6 +46,8 @@ class LinearMap(abc.ABC):
 class Coordinates(abc.ABC):
     """Chooses W for some data. Subclasses are attrs classes whose fields are the parameters."""
 
+    references: ClassVar[tuple[str, ...]] = ()
+    """BibTeX entries of works to cite where this plugin is used; `cswf cite` prints them."""
     sees_data: bool = True
     """Whether `fit` looks at the numbers of data; otherwise it is given no data (d×0)."""
 

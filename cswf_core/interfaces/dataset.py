@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import hashlib
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import attrs
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces.draw import Draw
+from cswf_core.interfaces.files import NeededFiles
 from cswf_core.interfaces.space import Space
 from cswf_core.interfaces.stored import READ, StoredImages, StoredPixels
 
@@ -244,6 +246,8 @@ def _bytes(values: Tensor) -> memoryview:
 class DatasetSource(abc.ABC):
     """Loads or makes a data set. Subclasses are attrs classes whose fields are the parameters."""
 
+    references: ClassVar[tuple[str, ...]] = ()
+    """BibTeX entries of works to cite where this plugin is used; `cswf cite` prints them."""
     starts: bool = False
     """Whether `start` is overridden: then it says where particles begin."""
     opens: bool = False
@@ -267,4 +271,11 @@ class DatasetSource(abc.ABC):
         `data` is what `load` returned. Only sources that declare `starts` are asked.
         """
         del data, count, draw
+        return None
+
+    def needed_files(self) -> NeededFiles | None:
+        """Return the published files that it reads, for `cswf doctor`; None, the usual: it needs none.
+
+        Nothing is downloaded here. Asked of a source with all parameters at their defaults, if it has any.
+        """
         return None

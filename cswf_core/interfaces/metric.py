@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cswf_core.interfaces.dataset import Dataset, digest_of
 from cswf_core.interfaces.draw import Draw
+from cswf_core.interfaces.files import NeededFiles
 
 T = TypeVar("T")
 Tell = Callable[[str, int, int], None]
@@ -141,6 +142,8 @@ class Result:
 class Metric(abc.ABC):
     """Scores samples. Subclasses are attrs classes whose fields are the parameters."""
 
+    references: ClassVar[tuple[str, ...]] = ()
+    """BibTeX entries of works to cite where this plugin is used; `cswf cite` prints them."""
     better: ClassVar[Literal["lower", "higher", ""]] = ""
     """Which way the scores get better, where that can be said."""
     customary: ClassVar[int] = 0
@@ -155,3 +158,10 @@ class Metric(abc.ABC):
     @abc.abstractmethod
     def compute(self, comparison: Comparison) -> Result:
         """Return the scores of `comparison.generated`; where they cannot be had, raise `DataError`."""
+
+    def needed_files(self) -> NeededFiles | None:
+        """Return the published files that it reads, for `cswf doctor`; None, the usual: it needs none.
+
+        Nothing is downloaded here. Asked of a metric with all parameters at their defaults.
+        """
+        return None

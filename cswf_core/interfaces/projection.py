@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import torch
@@ -169,6 +169,8 @@ class ProjectionSampler(abc.ABC):
     that return another sampler: `patched`, `conditioned`, `fitted` and `adapted`, called in this order.
     """
 
+    references: ClassVar[tuple[str, ...]] = ()
+    """BibTeX entries of works to cite where this plugin is used; `cswf cite` prints them."""
     tempered: bool = False
     """Whether E[θθᵀ] is far from even on purpose: then no step is longer than 1/λ, λ being its largest
     eigenvalue, which the engine estimates. Elsewhere steps are shortened only where they would grow."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from typing import ClassVar
 
 import attrs
 from torch import Tensor
@@ -60,6 +61,8 @@ class Stage:
 class Schedule(abc.ABC):
     """Plans a flow. Subclasses are attrs classes whose fields are the parameters."""
 
+    references: ClassVar[tuple[str, ...]] = ()
+    """BibTeX entries of works to cite where this plugin is used; `cswf cite` prints them."""
     adaptive: bool = False
     """Whether `stop` is overridden: then it is asked after every step, with a number read from the device."""
 

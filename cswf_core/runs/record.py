@@ -14,27 +14,9 @@ from typing import Any, Literal
 import torch
 
 from cswf_core.runs.folder import RunFolder
+from cswf_core.runs.packages import PACKAGES
 
 Status = Literal["running", "done", "interrupted", "failed"]
-
-PACKAGES = (
-    "cswf",
-    "torch",
-    "torchvision",
-    "numpy",
-    "pluggy",
-    "PyYAML",
-    "attrs",
-    "clean-fid",
-    "safetensors",
-    "click",
-    "rich",
-    "scikit-learn",
-    "pillow",
-    "scipy",
-    "triton",
-)
-"""Distributions whose versions are recorded, where they are installed."""
 
 
 class Record:

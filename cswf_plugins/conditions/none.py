@@ -11,6 +11,7 @@ import attrs
 from torch import Tensor
 
 from cswf_core.interfaces import ConditionEncoder, Conditions, Dataset, Draw
+from cswf_plugins.references import LIUTKUS_2019
 
 
 class WithoutVector(ConditionEncoder):
@@ -30,6 +31,7 @@ class WithoutVector(ConditionEncoder):
 class NoCondition(WithoutVector):
     """Unconditional."""
 
+    references = (LIUTKUS_2019,)
     amplifier = 0.0
 
     def draw(self, data: Dataset, count: int, draw: Draw) -> Conditions:

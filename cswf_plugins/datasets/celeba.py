@@ -14,10 +14,11 @@ import attrs
 import numpy as np
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Draw, parameter
+from cswf_core.interfaces import Draw, NeededFiles, parameter
 from cswf_plugins.datasets.folders import Cut, FolderPixels, FolderSource, files_in
 from cswf_plugins.datasets.images import Pictures, Whole, data_root
 from cswf_plugins.datasets.published import ROOT_HELP, SPLIT_HELP, Split
+from cswf_plugins.references import LIU_2015
 
 FOLDERS = ("celeba/img_align_celeba", "img_align_celeba", ".")
 PARTITION = "list_eval_partition.txt"
@@ -31,11 +32,21 @@ class CelebA(FolderSource):
     """Faces of celebrities, cropped and resized."""
 
     NAME = "celeba"
+    references = (LIU_2015,)
 
     root: Path | None = parameter(ROOT_HELP, default=None)
     split: Split = parameter(SPLIT_HELP, default="train")
     crop: int = parameter("side of the square cut out of the middle, in pixels", default=140, at_least=1)
     size: int = parameter("side of the images, in pixels", default=64, at_least=1)
+
+    def needed_files(self) -> NeededFiles:
+        """Return where the aligned images are."""
+        root = data_root(self.root)
+        try:
+            folder: Path | None = self._find()[0]
+        except DataError:
+            folder = None
+        return NeededFiles(name=self.NAME, folder=root, path=folder, advice=_advice(root))
 
     def _pictures(self, draw: Draw) -> tuple[Pictures, Pictures | None]:
         del draw
@@ -54,11 +65,7 @@ class CelebA(FolderSource):
             files = files_in(folder, (".jpg",)) if folder.is_dir() else []
             if files:
                 return folder, files
-        raise DataError(
-            f"there are no images in {root}; CelebA cannot be downloaded automatically: put the aligned "
-            f"JPEG files 000001.jpg … 202599.jpg into {root / FOLDERS[0]} (and {PARTITION} beside that "
-            f"folder), or name another folder with root"
-        )
+        raise DataError(f"there are no images in {root}; {_advice(root)}, or name another folder with root")
 
     def _splits(self, folder: Path, files: list[Path]) -> Whole:
         """Return the split of each file; where none would be left to hold out, the last tenth is."""
@@ -69,6 +76,14 @@ class CelebA(FolderSource):
         if not (splits == TEST).any() and len(files) > 1:
             splits[-max(1, len(files) // 10) :] = TEST
         return splits
+
+
+def _advice(root: Path) -> str:
+    """Return what to do where there are no images."""
+    return (
+        "CelebA cannot be downloaded automatically: put the aligned JPEG files 000001.jpg … 202599.jpg into "
+        f"{root / FOLDERS[0]} (and {PARTITION} beside that folder)"
+    )
 
 
 def _by_number(files: list[Path]) -> Whole:

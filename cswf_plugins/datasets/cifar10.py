@@ -19,6 +19,7 @@ from cswf_core.errors import DataError
 from cswf_plugins.datasets.idx import damaged
 from cswf_plugins.datasets.images import Bytes, Whole
 from cswf_plugins.datasets.published import PublishedImages, Split
+from cswf_plugins.references import KRIZHEVSKY_2009
 
 SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
@@ -29,6 +30,7 @@ class Cifar10(PublishedImages):
     """Colour photographs of animals and vehicles of 32×32 pixels."""
 
     NAME = "cifar10"
+    references = (KRIZHEVSKY_2009,)
     FOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py")
     FILES: ClassVar[dict[Split, tuple[str, ...]]] = {
         "train": tuple(f"data_batch_{i}" for i in range(1, 6)),

@@ -13,6 +13,7 @@ import attrs
 import torch
 
 from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Space, parameter
+from cswf_plugins.references import ALPAYDIN_1998
 
 LEVELS = 17
 
@@ -26,6 +27,8 @@ def _digits_only(_instance: Any, attribute: attrs.Attribute[Any], value: Any) ->
 @attrs.frozen(kw_only=True)
 class Digits(DatasetSource):
     """Small handwritten digits that need no download."""
+
+    references = (ALPAYDIN_1998,)
 
     classes: tuple[int, ...] = parameter(
         "which digits to take; all of them if left out", default=(), validator=_digits_only

@@ -10,6 +10,7 @@ from __future__ import annotations
 import attrs
 
 from cswf_plugins.datasets.idx import IdxImages
+from cswf_plugins.references import XIAO_2017
 
 
 @attrs.frozen(kw_only=True)
@@ -17,6 +18,7 @@ class FashionMnist(IdxImages):
     """Pictures of clothes, shoes and bags of 28×28 pixels."""
 
     NAME = "fashion-mnist"
+    references = (XIAO_2017,)
     FOLDERS = ("fashion-mnist", "FashionMNIST/raw")
     TORCHVISION = ("FashionMNIST", "FashionMNIST/raw")
     CLASSES = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import attrs
 
 from cswf_plugins.datasets.idx import IdxImages
+from cswf_plugins.references import LECUN_1998
 
 
 @attrs.frozen(kw_only=True)
@@ -17,6 +18,7 @@ class Mnist(IdxImages):
     """Handwritten digits of 28×28 pixels."""
 
     NAME = "mnist"
+    references = (LECUN_1998,)
     FOLDERS = ("mnist", "MNIST/raw")
     TORCHVISION = ("MNIST", "MNIST/raw")
     CLASSES = tuple(str(digit) for digit in range(10))

@@ -23,7 +23,7 @@ import attrs
 import numpy as np
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Draw, parameter
+from cswf_core.interfaces import Draw, NeededFiles, parameter
 from cswf_plugins.datasets.images import CLASSES_HELP, Bytes, ImageSource, Pictures, Whole, data_root
 
 Split = Literal["train", "test"]
@@ -53,6 +53,18 @@ class PublishedImages(ImageSource):
     split: Split = parameter(SPLIT_HELP, default="train")
     classes: tuple[str, ...] = parameter(CLASSES_HELP, default=())
     download: bool = parameter("fetch the files from the internet if they are not there", default=True)
+
+    def needed_files(self) -> NeededFiles:
+        """Return where the files of both splits are; the folder that has them all is taken."""
+        root = data_root(self.root)
+        paths = self._find(("train", "test"))
+        advice = f"its first use downloads them, or put them into {root / self.FOLDERS[0]}"
+        return NeededFiles(
+            name=self.NAME,
+            folder=root,
+            path=None if paths is None else paths[0][0].parent,
+            advice=advice,
+        )
 
     @abc.abstractmethod
     def _read(self, files: list[Path]) -> tuple[Bytes, Whole]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Workbench
+from cswf_core.interfaces import NeededFiles, Workbench
 from cswf_core.runs.durable import fingerprint, make_folder, replacing
 from cswf_plugins.datasets.images import data_root
 
@@ -55,17 +55,38 @@ def find(bench: Workbench) -> Weights:
 def _find(bench: Workbench) -> Weights:
     if bench.weights is not None:
         return _named(bench.weights.expanduser())
-    folder = data_root() / FOLDER
-    # The second is where clean-fid itself puts its download.
-    for path in (folder / WHOLE.name, Path(tempfile.gettempdir(), WHOLE.name), folder / FEATURES.name):
-        if path.is_file():
-            kind = _kind(path)
-            if kind is not None:
-                return Weights(path, kind)
-            log.warning("%s is not the file of that name (its SHA-256 differs) and is passed over", path)
+    for path in _places():
+        kind = _kind(path)
+        if kind is not None:
+            return Weights(path, kind)
+        log.warning("%s is not the file of that name (its SHA-256 differs) and is passed over", path)
     if not bench.download:
         raise _missing("and evaluate.download is false")
-    return Weights(_fetched(folder), WHOLE)
+    return Weights(_fetched(data_root() / FOLDER), WHOLE)
+
+
+def needed_files() -> NeededFiles:
+    """Return the network's file, the first whose checksum is right, or what is wrong with those there are."""
+    folder, name = data_root() / FOLDER, "feature network"
+    faults = []
+    for path in _places():
+        try:
+            if _kind(path) is not None:
+                return NeededFiles(name=name, folder=folder, path=path, verified=True)
+            faults.append(f"{path} is not the file of that name, as its SHA-256 differs")
+        except DataError as error:
+            faults.append(str(error))
+    first = "remove it, and the next evaluation" if faults else "the first evaluation"
+    advice = f"{first} downloads {WHOLE.name} (96 MB), or put that or {FEATURES.name} into {folder}"
+    return NeededFiles(name=name, folder=folder, fault="; ".join(faults), advice=advice)
+
+
+def _places() -> list[Path]:
+    """Return the files that may be the network's, in the order in which they are tried."""
+    folder = data_root() / FOLDER
+    # The second is where clean-fid itself puts its download.
+    places = (folder / WHOLE.name, Path(tempfile.gettempdir(), WHOLE.name), folder / FEATURES.name)
+    return [path for path in places if path.is_file()]
 
 
 def _named(path: Path) -> Weights:

@@ -17,6 +17,7 @@ from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Result, Workbench
 from cswf_core.kernels.frechet import frechet_distance, moments
 from cswf_plugins.metrics.inception import InceptionMetric, labels_of
+from cswf_plugins.references import HEUSEL_2017, PARMAR_2022
 
 
 @attrs.frozen(kw_only=True)
@@ -24,6 +25,7 @@ class ClassFid(InceptionMetric):
     """Fréchet Inception distance for each class."""
 
     NAME = "class-fid"
+    references = (HEUSEL_2017, PARMAR_2022)
     better = "lower"
 
     def check(self, data: Dataset, bench: Workbench) -> None:

@@ -16,6 +16,7 @@ from cswf_core.kernels.frechet import frechet_distance
 from cswf_plugins.inception.features import feature_moments
 from cswf_plugins.metrics.completions import check_completions, scored_completions
 from cswf_plugins.metrics.inception import InceptionMetric
+from cswf_plugins.references import HEUSEL_2017, PARMAR_2022
 
 
 @attrs.frozen(kw_only=True)
@@ -23,6 +24,7 @@ class CompletionFid(InceptionMetric):
     """Fréchet Inception distance of completions to their originals."""
 
     NAME = "completion-fid"
+    references = (HEUSEL_2017, PARMAR_2022)
     better = "lower"
     once = True
 

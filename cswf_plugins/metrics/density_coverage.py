@@ -15,6 +15,7 @@ from cswf_core.interfaces import Comparison, Result, parameter
 from cswf_core.kernels.neighbours import nearest_other, within_any
 from cswf_plugins.metrics.inception import InceptionMetric
 from cswf_plugins.metrics.precision_recall import equal_parts
+from cswf_plugins.references import NAEEM_2020, PARMAR_2022
 
 
 @attrs.frozen(kw_only=True)
@@ -22,6 +23,7 @@ class DensityCoverage(InceptionMetric):
     """Density and coverage by nearest neighbours."""
 
     NAME = "density-coverage"
+    references = (NAEEM_2020, PARMAR_2022)
     better = "higher"
     customary = 50_000
 

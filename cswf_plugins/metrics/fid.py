@@ -16,6 +16,7 @@ from cswf_core.interfaces import Comparison, Result
 from cswf_core.kernels.frechet import frechet_distance
 from cswf_plugins.inception.features import feature_moments
 from cswf_plugins.metrics.inception import InceptionMetric
+from cswf_plugins.references import HEUSEL_2017, PARMAR_2022
 
 
 @attrs.frozen(kw_only=True)
@@ -23,6 +24,7 @@ class Fid(InceptionMetric):
     """Fréchet Inception distance."""
 
     NAME = "fid"
+    references = (HEUSEL_2017, PARMAR_2022)
     better = "lower"
     customary = 50_000
 

@@ -9,10 +9,11 @@ import attrs
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Comparison, Dataset, Metric, Workbench, parameter
+from cswf_core.interfaces import Comparison, Dataset, Metric, NeededFiles, Workbench, parameter
 from cswf_plugins.inception import weights
 from cswf_plugins.inception.features import computed_in, features
 from cswf_plugins.inception.network import MODE_HELP, Mode
+from cswf_plugins.references import PARMAR_2022
 
 RESIZED: Mapping[Mode, str] = {
     "legacy_tensorflow": "resized to 299 by TensorFlow 1's bilinear rule (clean-fid's mode legacy_tensorflow)",
@@ -26,6 +27,7 @@ class InceptionMetric(Metric):
 
     NAME: ClassVar[str]
     """The plugin's name in recipes."""
+    references: ClassVar[tuple[str, ...]] = (PARMAR_2022,)
 
     mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
 
@@ -35,6 +37,10 @@ class InceptionMetric(Metric):
             kind = f"these are samples in {data.space} dimensions"
             raise DataError(f"metric '{self.NAME}' compares images; {kind}")
         weights.find(bench)
+
+    def needed_files(self) -> NeededFiles | None:
+        """Return the network's file, with its checksum compared."""
+        return weights.needed_files()
 
     @property
     def resized(self) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cswf_core.interfaces import Comparison, Result, parameter
 from cswf_plugins.metrics.inception import InceptionMetric
+from cswf_plugins.references import BINKOWSKI_2018, PARMAR_2022
 
 
 @attrs.frozen(kw_only=True)
@@ -21,6 +22,7 @@ class Kid(InceptionMetric):
     """Kernel Inception distance."""
 
     NAME = "kid"
+    references = (BINKOWSKI_2018, PARMAR_2022)
     better = "lower"
 
     subsets: int = parameter("how many random subsets are averaged over", default=100, at_least=1)

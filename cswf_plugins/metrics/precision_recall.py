@@ -17,6 +17,7 @@ from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Result, parameter
 from cswf_core.kernels.neighbours import nearest_other, within_any
 from cswf_plugins.metrics.inception import InceptionMetric
+from cswf_plugins.references import KYNKAANNIEMI_2019, PARMAR_2022
 
 
 def equal_parts(metric: InceptionMetric, comparison: Comparison, k: int) -> tuple[Tensor, Tensor]:
@@ -40,6 +41,7 @@ class PrecisionRecall(InceptionMetric):
     """Precision and recall by nearest neighbours."""
 
     NAME = "precision-recall"
+    references = (KYNKAANNIEMI_2019, PARMAR_2022)
     better = "higher"
     customary = 50_000
 

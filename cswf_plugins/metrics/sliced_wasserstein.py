@@ -26,6 +26,7 @@ from cswf_core.interfaces import (
     parameter,
 )
 from cswf_core.kernels.sorting import at_positions
+from cswf_plugins.references import BONNEEL_2015
 
 BATCH = 512
 
@@ -37,6 +38,7 @@ VALUES = 1 << 22
 class SlicedWasserstein(Metric):
     """SW₂ between generated and real samples."""
 
+    references = (BONNEEL_2015,)
     better = "lower"
 
     directions: int = parameter("H, the number of random directions", default=1000, at_least=1, at_most=2**40)

@@ -17,11 +17,14 @@ from torch import Tensor
 
 from cswf_core.interfaces import Draw, ProjectionSampler, Space, parameter
 from cswf_plugins.projections.patches import covers
+from cswf_plugins.references import ROWLAND_2019
 
 
 @attrs.frozen(kw_only=True)
 class Orthogonal(ProjectionSampler):
     """Random orthonormal bases of the grid or of its patches."""
+
+    references = (ROWLAND_2019,)
 
     patch: int | None = parameter(
         "S, the side of the patches of a tiling; the whole grid if left out", default=None, at_least=1

@@ -1,0 +1,87 @@
+"""Errors on the terminal: one sentence, and before it the whole traceback where a person wants that."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import traceback
+
+import click
+
+from cswf_core.errors import CswfError, LostRankError, PluginError
+
+VARIABLE = "CSWF_TRACEBACK"
+"""Environment variable that, with any value but 0, does what --traceback does."""
+
+PAUSE_S = 1.0
+"""How long a rank that has failed waits for the first to say why."""
+
+
+def _switch_on(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Have tracebacks shown, by this process and those it starts."""
+    del ctx, param
+    if value:
+        os.environ[VARIABLE] = "1"
+
+
+traceback_option = click.Option(
+    ["--traceback"],
+    is_flag=True,
+    expose_value=False,
+    callback=_switch_on,
+    help="Show the whole traceback of an error before its sentence.",
+)
+"""`--traceback`, which `cswf` has and every command of it."""
+
+
+def tell(error: CswfError) -> None:
+    """Print what went wrong; of several ranks, the first speaks for all that have met the same."""
+    rank = os.environ.get("RANK", "0")
+    if rank == "0":
+        show_traceback(error)
+        click.echo(f"{error}{_hint(error)}", err=True)
+        return
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    time.sleep(PAUSE_S)  # in which this rank is ended, if the first has failed too
+    if not isinstance(error, LostRankError):
+        show_traceback(error)
+        click.echo(f"rank {rank}: {error}{_hint(error)}", err=True)
+
+
+def tell_unexpected(error: Exception) -> None:
+    """Print an error that nobody has foreseen, always with its traceback: it cannot be had again later."""
+    _print_chain(error)
+    sentence = f"unexpected {type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
+    advice = "this is no mistake of yours: the lines above belong into a bug report"
+    if isinstance(error, ImportError):
+        advice = "`cswf doctor` says whether a package is missing or broken"
+    click.echo(f"{sentence}; {advice}", err=True)
+
+
+def show_traceback(error: BaseException) -> None:
+    """Print an error's traceback with all its causes, if --traceback or its variable says so."""
+    if _is_on():
+        _print_chain(error)
+
+
+def _is_on() -> bool:
+    return os.environ.get(VARIABLE, "0") not in ("", "0")
+
+
+def _print_chain(error: BaseException) -> None:
+    """Print tracebacks of an error and of those behind it, also where `from None` would hide these."""
+    link: BaseException | None = error
+    seen: set[int] = set()
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        if link.__cause__ is None:
+            link.__suppress_context__ = False
+        link = link.__cause__ or link.__context__
+    click.echo("".join(traceback.format_exception(error)), nl=False, err=True)
+
+
+def _hint(error: CswfError) -> str:
+    """Return where to see more, for an error that a plugin's own code has raised."""
+    theirs = isinstance(error, PluginError) and error.__cause__ is not None
+    return "; --traceback shows the whole of it" if theirs and not _is_on() else ""
