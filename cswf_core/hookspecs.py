@@ -112,3 +112,7 @@ class Watching:
     @hookspec
     def after_evaluation(self, flow: Flow, scores: Mapping[str, float]) -> None:
         """Run once, when the recipe's metrics have been computed."""
+
+
+NAMES = tuple(name for spec in (Registration, Watching) for name in vars(spec) if not name.startswith("_"))
+"""Every hook."""

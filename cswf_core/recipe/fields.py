@@ -105,19 +105,27 @@ def object_schema(cls: type[Any]) -> dict[str, Any]:
     }
 
 
-def plain(value: Any) -> Any:
-    """Return a value as YAML and JSON have it: attrs objects as mappings, tuples as lists, paths as texts."""
+def plain(value: Any, written: Callable[[Any], Any] | None = None) -> Any:
+    """Return a value as YAML and JSON have it: attrs objects as mappings, tuples as lists, paths as texts.
+
+    `written` says how an object inside it that is a plugin itself is written.
+    """
     if isinstance(value, Written):
         return str(value)
     if attrs.has(type(value)):
-        return {
-            name: plain(getattr(value, option.attribute.name)) for name, option in options(type(value)).items()
-        }
+        known = {name: getattr(value, option.attribute.name) for name, option in options(type(value)).items()}
+        return {name: _plain_inside(item, written) for name, item in known.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [_plain_inside(item, written) for item in value]
     if isinstance(value, collections.abc.Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): _plain_inside(item, written) for key, item in value.items()}
     return str(value) if isinstance(value, Path) else value
+
+
+def _plain_inside(value: Any, written: Callable[[Any], Any] | None) -> Any:
+    if written is not None and isinstance(value, tuple(_CONTRACTS)):
+        return written(value)
+    return plain(value, written)
 
 
 @attrs.frozen

@@ -39,7 +39,7 @@ class Choice:
     plugin: Plugin
     part: Any
     inner: dict[str, Choice] = attrs.field(factory=dict)
-    """Parameters that are plugins themselves, by name."""
+    """Plugins among its parameters and inside these, by key path below this one: `of`, `several.0`."""
     checked: Any = attrs.field(init=False, repr=False, eq=False)
     """The object behind the checks of its contract (`cswf_core.checks`): what the engine calls."""
 
@@ -49,8 +49,10 @@ class Choice:
 
     def plain(self) -> dict[str, Any]:
         """Return the choice as YAML has it: `use` and all parameters."""
-        inner = {name: choice.plain() for name, choice in self.inner.items()}
-        return {"use": self.name, **plain(self.part), **inner}
+        inside = {id(choice.part): choice.plain() for choice in self.inner.values()}
+        own = plain(self.part, lambda part: inside.get(id(part), plain(part)))
+        direct = {name: choice.plain() for name, choice in self.inner.items() if name in own}
+        return {"use": self.name, **own, **direct}
 
     def by_path(self, path: str) -> dict[str, Choice]:
         """Return this choice, made at a key path, and those inside it, by their key paths."""
@@ -103,6 +105,14 @@ class Recipe:
         for key, listed in lists.items():
             outer |= {f"{key}.{index}": choice for index, choice in enumerate(listed)}
         return {path: inner for key, choice in outer.items() for path, inner in choice.by_path(key).items()}
+
+    def plugin_facts(self) -> list[dict[str, str]]:
+        """Return the facts of all plugins that take part, each once and sorted.
+
+        They are kind, name, distribution, version, and the SHA-256 of the code that the plugin comes from.
+        """
+        owners = {choice.plugin.owner for choice in self.choices().values()}
+        return [attrs.asdict(owner) for owner in sorted(owners, key=attrs.astuple)]
 
     def resolved(self) -> dict[str, Any]:
         """Return the recipe with every default filled in and nothing to extend."""
@@ -235,9 +245,7 @@ class _RecipeReader(Reader):
             return self.problem(use.location, str(error))
         if part is MISSING:
             return MISSING
-        below = {name: f"{path}.{name}" for name in options(plugin.factory)}
-        inner = {name: self._inner[key] for name, key in below.items() if key in self._inner}
-        return Choice(use.raw, plugin, part, inner)
+        return Choice(use.raw, plugin.signed(), part, self._inside(path))
 
     def _others(self, kind: str, key: str) -> str:
         """Return which plugins of a kind have a parameter of this name, as the end of a sentence."""
@@ -254,6 +262,12 @@ class _RecipeReader(Reader):
             return MISSING
         self._inner[path] = choice
         return choice.part
+
+    def _inside(self, path: str) -> dict[str, Choice]:
+        """Return the choices made inside the section at a path, without those inside one of these."""
+        below = [key for key in self._inner if key.startswith(f"{path}.")]
+        first = [key for key in below if not any(key.startswith(f"{other}.") for other in below)]
+        return {key.removeprefix(f"{path}."): self._inner[key] for key in first}
 
     def _listing(
         self, tree: Mapping, key: str, cls: type[Any], name: str, kind: str
