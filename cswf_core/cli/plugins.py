@@ -14,7 +14,7 @@ from rich.table import Table
 from cswf_core.cli import options
 from cswf_core.errors import PluginError
 from cswf_core.interfaces import Owner
-from cswf_core.plugins import Plugin, Registry
+from cswf_core.plugins import Plugin, Registry, Watcher
 from cswf_core.recipe import fields
 
 
@@ -28,6 +28,7 @@ def plugins(as_json: bool, plugins_dir: Path | None) -> None:
     """
     registry = Registry.discover(plugins_dir)
     rows = [_plugin(registry, plugin) for plugin in registry.plugins]
+    rows += [_watcher(watcher) for watcher in registry.watchers]
     rows += [_row(broken.owner, "broken", error=broken.reason) for broken in registry.broken]
     if as_json:
         click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
@@ -63,6 +64,11 @@ def _plugin(registry: Registry, plugin: Plugin) -> dict[str, Any]:
     return _row(owner, status, plugin.summary, error, parameters)
 
 
+def _watcher(watcher: Watcher) -> dict[str, Any]:
+    summary = f"Watches every run: {', '.join(watcher.hooks)}."
+    return {**_row(watcher.owner, "ok", summary), "hooks": watcher.hooks}
+
+
 def _row(
     owner: Owner, status: str, summary: str = "", error: str | None = None, parameters: Sequence[object] = ()
 ) -> dict[str, Any]:
@@ -75,4 +81,5 @@ def _row(
         "summary": summary,
         "error": error,
         "parameters": list(parameters),
+        "hooks": [],
     }

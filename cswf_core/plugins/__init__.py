@@ -2,6 +2,6 @@
 
 from cswf_core.plugins.plugin import BUILTIN, KINDS, Broken, Plugin
 from cswf_core.plugins.registry import Registry
-from cswf_core.plugins.watching import watching
+from cswf_core.plugins.watching import Watcher, Watchers
 
-__all__ = ["BUILTIN", "KINDS", "Broken", "Plugin", "Registry", "watching"]
+__all__ = ["BUILTIN", "KINDS", "Broken", "Plugin", "Registry", "Watcher", "Watchers"]

@@ -25,7 +25,7 @@ from cswf_core.interfaces import Owner
 from cswf_core.plugins.folders import plugin_files
 from cswf_core.plugins.plugin import BUILTIN, KINDS, Broken, Plugin, normal
 from cswf_core.plugins.registration import Register
-from cswf_core.plugins.watching import hook_fault
+from cswf_core.plugins.watching import Watcher, hook_fault
 
 LOAD_ONLY = "CSWF_LOAD_PLUGINS"
 
@@ -54,6 +54,8 @@ class Registry:
     def __init__(self) -> None:
         self.plugins: list[Plugin] = []
         self.broken: list[Broken] = []
+        self.watchers: list[Watcher] = []
+        """Modules whose hooks watch every run."""
         self.distributions: dict[str, str] = {}
         self._manager = pluggy.PluginManager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs.Registration)
@@ -107,14 +109,6 @@ class Registry:
         plain = [owner.name for owner in owners]
         return [o.name if plain.count(o.name) == 1 else f"{o.distribution}:{o.name}" for o in owners]
 
-    def observers(self) -> list[object]:
-        """Return the loaded plugin modules; flows call those of their hooks that watch."""
-        return [plugin for plugin in self._manager.get_plugins() if self._watches(plugin)]
-
-    def _watches(self, plugin: object) -> bool:
-        callers = self._manager.get_hookcallers(plugin) or []
-        return any(hasattr(hookspecs.Watching, caller.name) for caller in callers)
-
     def _blame(self, name: str) -> str:
         """Return what is known of broken plugins, one of which may have meant to offer `name`."""
         mine = [b for b in self.broken if b.owner.name == name or b.owner.distribution in name.split(":")]
@@ -138,6 +132,9 @@ class Registry:
             for kind in _kinds_in(entry.source):
                 self._break(kind, entry, PluginError(wrong))
             return
+        watcher = Watcher(entry.owner("watcher"), module)
+        if watcher.hooks:
+            self.watchers.append(watcher)
         others = [other for other in self._manager.get_plugins() if other is not module]
         for kind, (hook, contract) in KINDS.items():
             register = Register(entry.owner(kind), contract, entry.files)

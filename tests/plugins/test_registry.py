@@ -177,7 +177,7 @@ def test_the_table_and_its_json(install, cswf):
     install("one", GOOD.replace("{name}", "axis"))
     install("two", GOOD.replace("{name}", "axis"))
     rows = json.loads(cswf("plugins", "--json").out)
-    keys = ["kind", "name", "distribution", "version", "status", "summary", "error", "parameters"]
+    keys = ["kind", "name", "distribution", "version", "status", "summary", "error", "parameters", "hooks"]
     assert all(list(row) == keys for row in rows)
     by_owner = {(row["distribution"], row["name"]): row for row in rows}
     assert by_owner["cswf", "uniform"]["status"] == "ok"
