@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,8 @@ def plugins(as_json: bool, plugins_dir: Path | None) -> None:
         table.add_column(heading, overflow="fold")
     for row in rows:
         owner = f"{row['distribution']} {row['version'] or ''}".strip()
-        table.add_row(row["kind"] or "?", row["name"], owner, row["status"], row["error"] or row["summary"])
+        words = row["error"] or "\n".join(filter(None, (row["summary"], row["note"])))
+        table.add_row(row["kind"] or "?", row["name"], owner, row["status"], words)
     Console().print(table, markup=False)
 
 
@@ -57,21 +57,31 @@ def _plugin(registry: Registry, plugin: Plugin) -> dict[str, Any]:
         ]
     except PluginError as failed:
         error = str(failed)
-    clash = owner.name not in registry.names(owner.kind)
-    if clash:
-        error = f"two plugins have this name: write '{owner.distribution}:{owner.name}'"
-    status = "ambiguous" if clash else "broken" if error else "ok"
-    return _row(owner, status, plugin.summary, error, parameters)
+    status, note = _clash(registry, owner)
+    row = _row(owner, "broken" if error else status, plugin.summary, error)
+    return row | {"note": note, "parameters": parameters}
+
+
+def _clash(registry: Registry, owner: Owner) -> tuple[str, str | None]:
+    """Return a plugin's status, and a sentence if others have its name."""
+    others, name = registry.namesakes(owner), registry.name_of(owner)
+    if not others:
+        return "ok", None
+    if name == owner.name:
+        writing = " and ".join(f"'{registry.name_of(other)}'" for other in others)
+        means = "means the other" if len(others) == 1 else "mean the others"
+        return "ok", f"a recipe that says '{name}' means this one; {writing} {means} of this name"
+    if any(registry.name_of(other) == other.name for other in others):
+        return "second", f"a built-in plugin has this name: write '{name}' for this one"
+    return "ambiguous", f"two plugins have this name: write '{name}' for this one"
 
 
 def _watcher(watcher: Watcher) -> dict[str, Any]:
     summary = f"Watches every run: {', '.join(watcher.hooks)}."
-    return {**_row(watcher.owner, "ok", summary), "hooks": watcher.hooks}
+    return _row(watcher.owner, "ok", summary) | {"hooks": watcher.hooks}
 
 
-def _row(
-    owner: Owner, status: str, summary: str = "", error: str | None = None, parameters: Sequence[object] = ()
-) -> dict[str, Any]:
+def _row(owner: Owner, status: str, summary: str = "", error: str | None = None) -> dict[str, Any]:
     return {
         "kind": owner.kind or None,
         "name": owner.name,
@@ -80,6 +90,7 @@ def _row(
         "status": status,
         "summary": summary,
         "error": error,
-        "parameters": list(parameters),
+        "note": None,
+        "parameters": [],
         "hooks": [],
     }

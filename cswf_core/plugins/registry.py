@@ -90,11 +90,15 @@ class Registry:
         return registry
 
     def find(self, kind: str, name: str) -> Plugin:
-        """Return the plugin of a kind by `name` or `distribution:name`; one sentence if that can't be done."""
+        """Return the plugin of a kind by `name` or `distribution:name`; one sentence if that can't be done.
+
+        A plain name means the built-in plugin, if there is one, whatever else is installed.
+        """
         distribution, _, bare = name.rpartition(":")
         named = [p for p in self.plugins if p.owner.kind == kind and p.owner.name == bare]
-        if distribution:
-            named = [p for p in named if normal(p.owner.distribution) == normal(distribution)]
+        wanted = normal(distribution) if distribution else BUILTIN
+        own = [p for p in named if normal(p.owner.distribution) == wanted]
+        named = own if own or distribution else named
         if len(named) == 1:
             return named[0]
         if len(named) > 1:
@@ -104,10 +108,19 @@ class Registry:
         raise PluginError(f"unknown {kind} '{name}'{did_you_mean(name, self.names(kind))}{self._blame(name)}")
 
     def names(self, kind: str) -> list[str]:
-        """Return what recipes can write for a kind: plain names, and qualified ones where two share a name."""
-        owners = [p.owner for p in self.plugins if p.owner.kind == kind]
-        plain = [owner.name for owner in owners]
-        return [o.name if plain.count(o.name) == 1 else f"{o.distribution}:{o.name}" for o in owners]
+        """Return what recipes can write for a kind; see `name_of`."""
+        return [self.name_of(plugin.owner) for plugin in self.plugins if plugin.owner.kind == kind]
+
+    def name_of(self, owner: Owner) -> str:
+        """Return what recipes write for a plugin: its name, with its distribution if another has that name."""
+        alike = self.namesakes(owner)
+        plain = not alike or normal(owner.distribution) == BUILTIN
+        return owner.name if plain else f"{owner.distribution}:{owner.name}"
+
+    def namesakes(self, owner: Owner) -> list[Owner]:
+        """Return the other plugins of its kind that have a plugin's name."""
+        alike = [p.owner for p in self.plugins if (p.owner.kind, p.owner.name) == (owner.kind, owner.name)]
+        return [other for other in alike if other.distribution != owner.distribution]
 
     def _blame(self, name: str) -> str:
         """Return what is known of broken plugins, one of which may have meant to offer `name`."""
@@ -145,7 +158,19 @@ class Registry:
             except BaseException as error:
                 self._break(kind, entry, error)
             else:
-                self.plugins.extend(register.plugins)
+                self.plugins.extend(self._without_twins(entry, register.plugins))
+
+    def _without_twins(self, entry: Entry, plugins: list[Plugin]) -> Iterator[Plugin]:
+        """Yield plugins but those whose name another module of their distribution has taken."""
+        owners = {plugin.owner for plugin in self.plugins}
+        for plugin in plugins:
+            if plugin.owner not in owners:
+                yield plugin
+                continue
+            owner, other = plugin.owner, f"another module of {plugin.owner.distribution}"
+            self._break(
+                owner.kind, entry, PluginError(f"{owner.kind} '{owner.name}' is offered by {other} too")
+            )
 
     def _break(self, kind: str, entry: Entry, error: BaseException) -> None:
         reason = str(error) if isinstance(error, CswfError) else f"{type(error).__name__}: {error}"

@@ -248,7 +248,7 @@ def _choice(registry: Registry, kind: str) -> dict[str, Any]:
     for plugin in registry.plugins:
         owner = plugin.owner
         if owner.kind == kind:
-            own = [owner.name, f"{owner.distribution}:{owner.name}"]
+            own = list(dict.fromkeys((registry.name_of(owner), f"{owner.distribution}:{owner.name}")))
             described = object_schema(plugin.factory)
             properties = {"use": {"enum": own}, **described["properties"], **extra}
             names += own

@@ -9,6 +9,7 @@ import pytest
 
 from cswf_core.errors import PluginError
 from cswf_core.plugins import Registry
+from cswf_core.recipe.sections import recipe_schema
 from tests.plugins.conftest import GOOD
 
 
@@ -106,6 +107,39 @@ def test_two_plugins_with_one_name_are_refused_and_a_distribution_picks_one(inst
         registry.find("projection", "three:axis")
 
 
+def test_a_plain_name_means_the_built_in_plugin_whatever_else_is_installed(install, cswf):
+    install("acme", GOOD.replace("{name}", "uniform"), "1.1")
+    install("other", GOOD.replace("{name}", "uniform"), "2.0")
+    registry = discover()
+    assert registry.find("projection", "uniform").owner.distribution == "cswf"
+    assert registry.find("projection", "acme:uniform").owner.distribution == "acme"
+    assert {"uniform", "acme:uniform", "other:uniform"} <= set(registry.names("projection"))
+    assert cswf.output("check", "digits", "projection=uniform")
+    rows = json.loads(cswf.output("plugins", "--json"))
+    clashing = {row["distribution"]: row for row in rows if row["name"] == "uniform"}
+    assert [clashing[name]["status"] for name in ("cswf", "acme", "other")] == ["ok", "second", "second"]
+    assert clashing["acme"]["note"] == "a built-in plugin has this name: write 'acme:uniform' for this one"
+    others = "'acme:uniform' and 'other:uniform' mean the others of this name"
+    assert clashing["cswf"]["note"] == f"a recipe that says 'uniform' means this one; {others}"
+    assert not any(row["error"] for row in clashing.values())
+    uses = [
+        m["properties"]["use"]["enum"] for m in recipe_schema(registry)["$defs"]["projection"]["anyOf"][1:-1]
+    ]
+    assert ["acme:uniform"] in uses
+    assert ["uniform", "cswf:uniform"] in uses
+
+
+def test_two_modules_of_one_distribution_cannot_offer_the_same_name(install, tmp_path):
+    install("acme", GOOD.replace("{name}", "axis"))
+    (tmp_path / "site/acme_second_module.py").write_text(GOOD.replace("{name}", "axis"))
+    points = tmp_path / "site/acme-1.0.dist-info/entry_points.txt"
+    points.write_text(points.read_text() + "second = acme_second_module\n")
+    registry = discover()
+    assert registry.find("projection", "axis").owner.distribution == "acme"
+    (broken,) = registry.broken
+    assert broken.reason == "projection 'axis' is offered by another module of acme too"
+
+
 def test_the_environment_chooses_which_distributions_are_imported(install):
     install("acme-one", GOOD.replace("{name}", "axis-one"))
     install("acme-two", GOOD.replace("{name}", "axis-two"))
@@ -177,7 +211,18 @@ def test_the_table_and_its_json(install, cswf):
     install("one", GOOD.replace("{name}", "axis"))
     install("two", GOOD.replace("{name}", "axis"))
     rows = json.loads(cswf("plugins", "--json").out)
-    keys = ["kind", "name", "distribution", "version", "status", "summary", "error", "parameters", "hooks"]
+    keys = [
+        "kind",
+        "name",
+        "distribution",
+        "version",
+        "status",
+        "summary",
+        "error",
+        "note",
+        "parameters",
+        "hooks",
+    ]
     assert all(list(row) == keys for row in rows)
     by_owner = {(row["distribution"], row["name"]): row for row in rows}
     assert by_owner["cswf", "uniform"]["status"] == "ok"
