@@ -44,13 +44,14 @@ def plugins(as_json: bool, plugins_dir: Path | None) -> None:
 
 def _plugin(registry: Registry, plugin: Plugin) -> dict[str, Any]:
     owner, parameters, error = plugin.owner, [], None
+    written = fields.by_name(registry)
     try:
         parameters = [
             {
                 "name": name,
                 "type": option.kind.words,
                 "required": option.required,
-                "default": None if option.required else fields.plain(option.default),
+                "default": None if option.required else fields.plain(option.default, written),
                 "help": option.help,
             }
             for name, option in fields.options(plugin.factory).items()

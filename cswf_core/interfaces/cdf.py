@@ -7,6 +7,7 @@ import abc
 import attrs
 from torch import Tensor
 
+from cswf_core.interfaces.contract import Contract
 from cswf_core.interfaces.parameter import parameter
 from cswf_core.kernels.rows import Rows as Rows  # a contract too: what `fit_rows` gets
 
@@ -53,7 +54,7 @@ class TransportMap(abc.ABC):
         """
 
 
-class CDFEstimator(abc.ABC):
+class CDFEstimator(Contract):
     """Fits distributions to samples. Subclasses are attrs classes whose fields are the parameters.
 
     Only `fit` has no default. `fit_rows`, `between` and `displace` are for estimators that can read values as

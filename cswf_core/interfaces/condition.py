@@ -6,6 +6,7 @@ import abc
 
 from torch import Tensor
 
+from cswf_core.interfaces.contract import Contract
 from cswf_core.interfaces.dataset import Conditions, Dataset
 from cswf_core.interfaces.draw import Draw
 from cswf_core.interfaces.observation import Observation
@@ -14,7 +15,7 @@ Stratum = tuple[Tensor, Tensor]
 """Indices of particles and indices of data that are transported onto each other and nobody else."""
 
 
-class ConditionEncoder(abc.ABC):
+class ConditionEncoder(Contract):
     """Says what Y is. Subclasses are attrs classes whose fields are the parameters.
 
     Y may stand beside x: a direction of the joint space is then θ = [a θ_x, √(1−a²) θ_y], both parts of unit

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from cswf_core.interfaces.contract import Contract
 from cswf_core.interfaces.space import Space
 
 
@@ -42,7 +43,7 @@ class LinearMap(abc.ABC):
         return None
 
 
-class Coordinates(abc.ABC):
+class Coordinates(Contract):
     """Chooses W for some data. Subclasses are attrs classes whose fields are the parameters."""
 
     sees_data: bool = True

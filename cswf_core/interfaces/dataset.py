@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
+from cswf_core.interfaces.contract import Contract
 from cswf_core.interfaces.draw import Draw
 from cswf_core.interfaces.space import Space
 from cswf_core.interfaces.stored import READ, StoredImages, StoredPixels
@@ -241,7 +242,7 @@ def _bytes(values: Tensor) -> memoryview:
     return values.detach().cpu().contiguous().numpy().reshape(-1).view("uint8").data
 
 
-class DatasetSource(abc.ABC):
+class DatasetSource(Contract):
     """Loads or makes a data set. Subclasses are attrs classes whose fields are the parameters."""
 
     starts: bool = False

@@ -11,6 +11,7 @@ import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.interfaces.contract import Contract
 from cswf_core.interfaces.dataset import Dataset, digest_of
 from cswf_core.interfaces.draw import Draw
 
@@ -126,7 +127,7 @@ class Result:
     """How many generated samples went into them, if not all."""
 
 
-class Metric(abc.ABC):
+class Metric(Contract):
     """Scores samples. Subclasses are attrs classes whose fields are the parameters."""
 
     better: ClassVar[Literal["lower", "higher", ""]] = ""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
+from cswf_core.interfaces.contract import Contract
 from cswf_core.interfaces.draw import Draw
 from cswf_core.interfaces.space import Space
 from cswf_core.kernels.patches import embedded
@@ -93,7 +94,7 @@ class PatchProjection(DenseProjection):
         return PatchProjection(self.filters[cut], self.space, self.dilation, self.row[cut], self.column[cut])
 
 
-class ProjectionSampler(abc.ABC):
+class ProjectionSampler(Contract):
     """Draws directions. Subclasses are attrs classes whose fields are the parameters of the recipe.
 
     Only `sample` has no default.

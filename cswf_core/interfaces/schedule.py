@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import attrs
 from torch import Tensor
 
+from cswf_core.interfaces.contract import Contract
 from cswf_core.interfaces.projection import ProjectionSampler
 from cswf_core.interfaces.space import Space
 
@@ -57,7 +58,7 @@ class Stage:
         return self.step_size
 
 
-class Schedule(abc.ABC):
+class Schedule(Contract):
     """Plans a flow. Subclasses are attrs classes whose fields are the parameters."""
 
     adaptive: bool = False

@@ -23,6 +23,7 @@ from cswf_core import hookspecs
 from cswf_core.errors import CswfError, PluginError, did_you_mean
 from cswf_core.interfaces import Owner
 from cswf_core.plugins.folders import plugin_files
+from cswf_core.plugins.parameters import default_of, plugins_inside
 from cswf_core.plugins.plugin import BUILTIN, KINDS, Broken, Plugin, normal
 from cswf_core.plugins.registration import Register
 from cswf_core.plugins.watching import Watcher, hook_fault
@@ -87,6 +88,7 @@ class Registry:
                 files = (file.path, *file.beside)
                 entry = Entry(file.path.stem, file.distribution, "", file.load, file.path.read_text, files)
                 registry._load(entry)
+        registry._refuse_unknown_defaults()
         return registry
 
     def find(self, kind: str, name: str) -> Plugin:
@@ -116,6 +118,13 @@ class Registry:
         alike = self.namesakes(owner)
         plain = not alike or normal(owner.distribution) == BUILTIN
         return owner.name if plain else f"{owner.distribution}:{owner.name}"
+
+    def plugin_of(self, part: object) -> Plugin:
+        """Return the plugin that an object was made by; raise `PluginError` if there is none."""
+        for plugin in self.plugins:
+            if type(part) is plugin.factory:
+                return plugin
+        raise PluginError(f"{type(part).__name__} is the class of no plugin that is registered")
 
     def namesakes(self, owner: Owner) -> list[Owner]:
         """Return the other plugins of its kind that have a plugin's name."""
@@ -171,6 +180,26 @@ class Registry:
             self._break(
                 owner.kind, entry, PluginError(f"{owner.kind} '{owner.name}' is offered by {other} too")
             )
+
+    def _refuse_unknown_defaults(self) -> None:
+        """Break plugins with a parameter whose default is a plugin that is not registered: it has no name."""
+        while True:
+            faults = [(plugin, fault) for plugin in self.plugins if (fault := self._default_fault(plugin))]
+            if not faults:
+                return
+            for plugin, fault in faults:  # one of which may be the default of another
+                self.plugins.remove(plugin)
+                self.broken.append(Broken(plugin.owner, fault))
+
+    def _default_fault(self, plugin: Plugin) -> str:
+        for field in (field for field in attrs.fields(plugin.factory) if field.init):
+            for _, part in plugins_inside(default_of(field), field.name):
+                if not any(type(part) is other.factory for other in self.plugins):
+                    return (
+                        f"the default of parameter '{field.name}' is a {type(part).__name__}, which no plugin "
+                        "registers, so that recipes have no name for it"
+                    )
+        return ""
 
     def _break(self, kind: str, entry: Entry, error: BaseException) -> None:
         reason = str(error) if isinstance(error, CswfError) else f"{type(error).__name__}: {error}"

@@ -12,7 +12,8 @@ import attrs
 from cswf_core.checks import checked
 from cswf_core.errors import PluginError
 from cswf_core.plugins import Plugin, Registry
-from cswf_core.recipe.fields import MISSING, Reader, options, plain
+from cswf_core.plugins.parameters import plugins_below, plugins_inside
+from cswf_core.recipe.fields import MISSING, Reader, options, parameters, plain
 from cswf_core.recipe.merge import Tree, as_choice
 from cswf_core.recipe.nodes import Items, Location, Mapping, Node, Problem, RecipeError, Scalar, is_null, parse
 from cswf_core.recipe.sections import (
@@ -47,10 +48,17 @@ class Choice:
     def _behind_checks(self) -> Any:
         return checked(self.part, self.plugin.owner)
 
+    @classmethod
+    def of(cls, part: Any, registry: Registry) -> Choice:
+        """Return the choice that would have made a plugin's object."""
+        plugin = registry.plugin_of(part)
+        inner = {path: cls.of(inside, registry) for path, inside in plugins_below(part)}
+        return cls(registry.name_of(plugin.owner), plugin.signed(), part, inner)
+
     def plain(self) -> dict[str, Any]:
         """Return the choice as YAML has it: `use` and all parameters."""
         inside = {id(choice.part): choice.plain() for choice in self.inner.values()}
-        own = plain(self.part, lambda part: inside.get(id(part), plain(part)))
+        own = parameters(self.part, lambda part: inside.get(id(part), plain(part)))
         direct = {name: choice.plain() for name, choice in self.inner.items() if name in own}
         return {"use": self.name, **own, **direct}
 
@@ -241,11 +249,12 @@ class _RecipeReader(Reader):
             part = self.object(
                 node, plugin.factory, path, owner, read_here, lambda key: self._others(kind, key)
             )
+            if part is MISSING:
+                return MISSING
+            inner = {**self._default_plugins(node, part), **self._inside(path)}
         except PluginError as error:
             return self.problem(use.location, str(error))
-        if part is MISSING:
-            return MISSING
-        return Choice(use.raw, plugin.signed(), part, self._inside(path))
+        return Choice(use.raw, plugin.signed(), part, inner)
 
     def _others(self, kind: str, key: str) -> str:
         """Return which plugins of a kind have a parameter of this name, as the end of a sentence."""
@@ -262,6 +271,15 @@ class _RecipeReader(Reader):
             return MISSING
         self._inner[path] = choice
         return choice.part
+
+    def _default_plugins(self, node: Mapping, part: Any) -> dict[str, Choice]:
+        """Return the plugins in the defaults of parameters that a section leaves out, as `Choice.inner`."""
+        inner: dict[str, Choice] = {}
+        for name, option in options(type(part)).items():
+            if is_null(node.get(name)):
+                inside = plugins_inside(getattr(part, option.attribute.name), name)
+                inner |= {path: Choice.of(each, self.registry) for path, each in inside}
+        return inner
 
     def _inside(self, path: str) -> dict[str, Choice]:
         """Return the choices made inside the section at a path, without those inside one of these."""

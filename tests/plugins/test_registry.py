@@ -65,7 +65,13 @@ def test_a_plugin_that_fails_to_load_is_listed_and_harms_nothing(install, code, 
         (GOOD.replace("@attrs.frozen\n", ""), "must be an attrs class"),
         (GOOD.replace("def sample", "def sampel"), "Axis lacks sample"),
         (GOOD.replace("(ProjectionSampler)", ""), "Axis does not derive from ProjectionSampler"),
-        (GOOD.replace('"{name}"', '"a:b"'), "a name without ':'"),
+        *(
+            (
+                GOOD.replace('"{name}"', repr(name)),
+                "small letters a-z, digits, '-', '_' and '.', and begins with",
+            )
+            for name in ("a:b", "", "two words", "Axis", "-axis", "äxis", 3)
+        ),
         (GOOD + '    register("axis", Axis)\n', "registered twice"),
         (GOOD + "    1 / 0\n", "ZeroDivisionError"),
         (GOOD + "    raise SystemExit(3)\n", "SystemExit"),
