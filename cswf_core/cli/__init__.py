@@ -30,7 +30,7 @@ COMMANDS = {
     "data": "Pack images into shards that are mapped into memory; check them.",
     "check": "Validate a recipe without running it.",
     "show": "Print a recipe as it will run, and where every value came from.",
-    "recipes": "List the built-in recipes.",
+    "recipes": "List the built-in recipes and those of packages.",
     "schema": "Print the JSON Schema of recipes, for editors.",
     "plugins": "List the plugins: what they are, whose, and which are broken.",
 }

@@ -1,8 +1,9 @@
-"""Registration: the function that a package's hook is handed, and what may be wrong with what it offers."""
+"""Registration: the functions that a package's hooks are handed, and what may be wrong with what they get."""
 
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,16 @@ import attrs
 
 from cswf_core.checks import undeclared
 from cswf_core.errors import PluginError
+from cswf_core.hookspecs import Folder
 from cswf_core.interfaces import Owner
 from cswf_core.plugins.parameters import parameter_fault
 from cswf_core.plugins.plugin import Plugin
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
-"""Names that plugins may have."""
+NAMES = "a name has small letters a-z, digits, '-', '_' and '.', and begins with a letter or a digit"
+"""Names that plugins and recipes may have, and the same in words."""
+
+YAML = (".yaml", ".yml")
 
 
 class Register:
@@ -39,10 +44,7 @@ class Register:
     def _fault(self, name: object, plugin: object) -> str:
         """Return what is wrong with an offer; nothing if it is fine."""
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            return (
-                "register() takes a name and a class; a name has small letters a-z, digits, '-', '_' and '.', "
-                f"and begins with a letter or a digit, got {name!r}"
-            )
+            return f"register() takes a name and a class; {NAMES}, got {name!r}"
         label = f"{self.kind} '{name}'"
         if any(name == other.owner.name for other in self.plugins):
             return f"{label} is registered twice by one plugin"
@@ -58,3 +60,38 @@ class Register:
             return f"{label}: {plugin.__name__} must be an attrs class (write @attrs.frozen above it)"
         fault = undeclared(plugin) or parameter_fault(plugin)
         return f"{label}: {fault}" if fault else ""
+
+
+class RecipeRegister:
+    """The `register` that a module's hook for recipes is handed: it takes files and folders of them."""
+
+    def __init__(self, module: Owner, folder: Path) -> None:
+        """Relative paths count from `folder`, the module's own."""
+        self.module = module
+        self.folder = folder
+        self.recipes: dict[str, Path] = {}
+        """Name, with its distribution → file."""
+
+    def __call__(self, path: str | os.PathLike[str] | Folder) -> None:
+        """Take a recipe's file, or all in a folder."""
+        for file in self._files(path):
+            name = f"{self.module.distribution}:{file.stem}"
+            if not NAME.fullmatch(file.stem):
+                raise PluginError(f"recipe '{file.name}': {NAMES}, got {file.stem!r}")
+            if name in self.recipes:
+                raise PluginError(f"recipe '{name}' is registered twice: by {self.recipes[name]} and by {file}")
+            self.recipes[name] = file
+
+    def _files(self, path: str | os.PathLike[str] | Folder) -> list[Path]:
+        """Return the files that a path means; those of a folder in the order of their names."""
+        if isinstance(path, (str, os.PathLike)):
+            place = self.folder / os.fspath(path)
+            if place.is_file() and place.suffix in YAML:
+                return [place]
+            inside: list[object] = list(place.iterdir()) if place.is_dir() else []
+        else:
+            inside = list(path.iterdir()) if hasattr(path, "iterdir") else []
+        files = sorted(file for file in inside if isinstance(file, Path) and file.suffix in YAML)
+        if not files:
+            raise PluginError(f"register() takes a .yaml file, or a folder with some, got {path!r}")
+        return files

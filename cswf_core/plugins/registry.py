@@ -25,10 +25,13 @@ from cswf_core.interfaces import Owner
 from cswf_core.plugins.folders import plugin_files
 from cswf_core.plugins.parameters import default_of, plugins_inside
 from cswf_core.plugins.plugin import BUILTIN, KINDS, Broken, Plugin, normal
-from cswf_core.plugins.registration import Register
+from cswf_core.plugins.registration import RecipeRegister, Register
 from cswf_core.plugins.watching import Watcher, hook_fault
 
 LOAD_ONLY = "CSWF_LOAD_PLUGINS"
+
+RECIPE, RECIPE_HOOK = "recipe", "register_recipes"
+"""A package's recipes, as the list of broken plugins calls them, and the hook that offers them."""
 
 
 @attrs.frozen
@@ -55,6 +58,8 @@ class Registry:
     def __init__(self) -> None:
         self.plugins: list[Plugin] = []
         self.broken: list[Broken] = []
+        self.recipes: dict[str, Path] = {}
+        """Files of the recipes that packages offer, by `distribution:name`."""
         self.watchers: list[Watcher] = []
         """Modules whose hooks watch every run."""
         self.distributions: dict[str, str] = {}
@@ -146,40 +151,47 @@ class Registry:
             raise
         except BaseException as error:  # SystemExit, and what extension modules raise when they panic
             for kind in _kinds_in(entry.source):
-                self._break(kind, entry, error)
+                self._break(entry.owner(kind), error)
             return
         wrong = hook_fault(module)
         if wrong:
             self._manager.unregister(module)
             for kind in _kinds_in(entry.source):
-                self._break(kind, entry, PluginError(wrong))
+                self._break(entry.owner(kind), PluginError(wrong))
             return
         watcher = Watcher(entry.owner("watcher"), module)
         if watcher.hooks:
             self.watchers.append(watcher)
-        others = [other for other in self._manager.get_plugins() if other is not module]
         for kind, (hook, contract) in KINDS.items():
             register = Register(entry.owner(kind), contract, entry.files)
-            try:
-                self._manager.subset_hook_caller(hook, remove_plugins=others)(register=register)
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:
-                self._break(kind, entry, error)
-            else:
+            if self._call(hook, module, register, entry.owner(kind)):
                 self.plugins.extend(self._without_twins(entry, register.plugins))
+        recipes = RecipeRegister(entry.owner(RECIPE), Path(getattr(module, "__file__", None) or "").parent)
+        if self._call(RECIPE_HOOK, module, recipes, entry.owner(RECIPE)):
+            self.recipes |= recipes.recipes
+
+    def _call(self, hook: str, module: object, register: object, owner: Owner) -> bool:
+        """Call a module's hook and say whether that went well."""
+        others = [other for other in self._manager.get_plugins() if other is not module]
+        try:
+            self._manager.subset_hook_caller(hook, remove_plugins=others)(register=register)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self._break(owner, error)
+            return False
+        return True
 
     def _without_twins(self, entry: Entry, plugins: list[Plugin]) -> Iterator[Plugin]:
         """Yield plugins but those whose name another module of their distribution has taken."""
-        owners = {plugin.owner for plugin in self.plugins}
+        taken = {plugin.owner for plugin in self.plugins}
         for plugin in plugins:
-            if plugin.owner not in owners:
+            kind, name, distribution = plugin.owner.kind, plugin.owner.name, plugin.owner.distribution
+            if plugin.owner in taken:
+                fault = f"{kind} '{name}' is offered by another module of {distribution} too"
+                self._break(entry.owner(kind), PluginError(fault))
+            else:
                 yield plugin
-                continue
-            owner, other = plugin.owner, f"another module of {plugin.owner.distribution}"
-            self._break(
-                owner.kind, entry, PluginError(f"{owner.kind} '{owner.name}' is offered by {other} too")
-            )
 
     def _refuse_unknown_defaults(self) -> None:
         """Break plugins with a parameter whose default is a plugin that is not registered: it has no name."""
@@ -201,9 +213,9 @@ class Registry:
                     )
         return ""
 
-    def _break(self, kind: str, entry: Entry, error: BaseException) -> None:
+    def _break(self, owner: Owner, error: BaseException) -> None:
         reason = str(error) if isinstance(error, CswfError) else f"{type(error).__name__}: {error}"
-        self.broken.append(Broken(entry.owner(kind), textwrap.shorten(reason, 300, placeholder=" …")))
+        self.broken.append(Broken(owner, textwrap.shorten(reason, 300, placeholder=" …")))
 
 
 def _installed() -> Iterator[EntryPoint]:
@@ -226,7 +238,8 @@ def _kinds_in(source: Callable[[], str]) -> list[str]:
         text = source()
     except Exception:  # no such file, not a text, a parent package that fails too
         return [""]
-    return [kind for kind, (hook, _) in KINDS.items() if re.search(rf"\bdef {hook}\b", text)] or [""]
+    hooks = {kind: hook for kind, (hook, _) in KINDS.items()} | {RECIPE: RECIPE_HOOK}
+    return [kind for kind, hook in hooks.items() if re.search(rf"\bdef {hook}\b", text)] or [""]
 
 
 def _folder(folder: Path) -> Path:

@@ -142,16 +142,15 @@ def load_recipe(
     registry: Registry | None = None,
     plugins_dir: str | Path | None = None,
 ) -> Recipe:
-    """Read, merge and validate a recipe: a built-in by its name, a file by its path, or a mapping.
+    """Read, merge and validate a recipe: by its name, if it is built-in or a package's; by its path; a mapping.
 
     A mapping has what a file would have; relative paths in it count from the current folder. Raises
     `RecipeError` with every mistake there is.
     """
     if isinstance(overrides, (str, dict)):
         raise TypeError("overrides must be a list of 'key.path=value' texts")
-    tree = Tree(source, overrides)
     registry = Registry.discover(plugins_dir) if registry is None else registry
-
+    tree = Tree(source, overrides, registry)
     recipes: dict[str, Recipe] = {}
     for label, root in tree.variants.items():
         reader = _RecipeReader(registry, [], complete=tree.complete)

@@ -210,7 +210,7 @@ def recipe_schema(registry: Registry) -> dict[str, Any]:
     names = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
     sections = {
         **object_schema(HeadSection)["properties"],
-        "extends": {**names, "description": "a built-in recipe or a path, or a list of them, to build on"},
+        "extends": {**names, "description": "a recipe's name or path, or a list of them, to build on"},
         "observers": _optional({"type": "array", "items": {"$ref": "#/$defs/observer"}}),
         "online": _listing(OnlineSection, "arrivals", "dataset"),
         "evaluate": _listing(EvaluateSection, "metrics", "metric"),
