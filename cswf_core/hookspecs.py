@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import pluggy
@@ -21,6 +22,20 @@ class Register(Protocol):
 
     def __call__(self, name: str, plugin: type[Any]) -> None:
         """Offer `plugin`, a class that implements the contract, to recipes under `name`."""
+
+
+class Folder(Protocol):
+    """A folder of a package, as `importlib.resources.files` returns it."""
+
+    def iterdir(self) -> Iterable[object]:
+        """Return what is in it."""
+
+
+class RegisterRecipes(Protocol):
+    """The function that `register_recipes` is handed."""
+
+    def __call__(self, path: str | os.PathLike[str] | Folder) -> None:
+        """Offer a recipe's .yaml file, or all in a folder; a relative path counts from the hook's module."""
 
 
 class Flow(Protocol):
@@ -55,7 +70,7 @@ class State(Protocol):
 
 
 class Registration:
-    """Hooks that offer plugins; each calls `register(name, cls)` once per plugin."""
+    """Hooks that offer plugins; each calls `register(name, cls)` once per plugin, but the last one."""
 
     @hookspec
     def register_projections(self, register: Register) -> None:
@@ -89,6 +104,10 @@ class Registration:
     def register_observers(self, register: Register) -> None:
         """Offer `Observer` classes to `observers:`."""
 
+    @hookspec
+    def register_recipes(self, register: RegisterRecipes) -> None:
+        """Offer recipes, which are named `distribution:file`; call `register(path)` for each file or folder."""
+
 
 class Watching:
     """Hooks that watch a flow; what they return is ignored, and they must not change it."""
@@ -112,3 +131,7 @@ class Watching:
     @hookspec
     def after_evaluation(self, flow: Flow, scores: Mapping[str, float]) -> None:
         """Run once, when the recipe's metrics have been computed."""
+
+
+NAMES = tuple(name for spec in (Registration, Watching) for name in vars(spec) if not name.startswith("_"))
+"""Every hook."""

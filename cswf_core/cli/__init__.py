@@ -29,7 +29,7 @@ COMMANDS = {
     "doctor": "Say whether this installation can work, and what is missing.",
     "completion": "Print the script that lets bash, zsh or fish complete commands.",
     "cite": "Print BibTeX of the works that a recipe rests on.",
-    "recipes": "List the built-in recipes.",
+    "recipes": "List the built-in recipes and those of packages.",
     "schema": "Print the JSON Schema of recipes, for editors.",
     "plugins": "List the plugins: what they are, whose, and which are broken.",
 }

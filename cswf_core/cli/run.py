@@ -50,7 +50,7 @@ def run(
     resume: bool,
     plugins_dir: Path | None,
 ) -> int | None:
-    """Run RECIPE, a built-in name or a path, and leave its samples in a folder.
+    """Run RECIPE, a name of `cswf recipes` or a path, and leave its samples in a folder.
 
     KEY=VALUE changes a value of the recipe: schedule.steps=50, outputs.snapshots.0=1.
     """

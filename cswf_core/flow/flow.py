@@ -25,7 +25,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.checks import calling, check_dataset
+from cswf_core.checks import check_dataset
 from cswf_core.errors import RunError
 from cswf_core.flow.beginning import begin, originals
 from cswf_core.flow.block_particles import BlockParticles, Home, particles_of
@@ -47,9 +47,9 @@ from cswf_core.flow.stability import Watch, safe_step
 from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
 from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State  # what iterating yields
-from cswf_core.interfaces import Conditions, Dataset, Key, Owner, Stage
+from cswf_core.interfaces import Conditions, Dataset, Key, Stage
 from cswf_core.kernels.memory import total_memory
-from cswf_core.plugins import watching
+from cswf_core.plugins import Watchers
 from cswf_core.ranks import Ranks
 
 log = logging.getLogger("cswf")
@@ -145,7 +145,7 @@ class Flow:
         """How many directions are worked on at a time."""
         self._arriving: dict[int, Dataset] = {}
         """Data that come when a stage begins, by its number."""
-        self._hooks = watching(observers if self.ranks.leads else ())
+        self._watchers = Watchers(observers if self.ranks.leads else ())
         self.ranks.learn("samples", self, Flow._gathered)
         self._at = Position()
         self.fingerprints: dict[int, str | None] = {}
@@ -323,8 +323,7 @@ class Flow:
             self.ranks.obey()
             return
         self.ranks.attend()
-        with calling(Owner("hook", hook, "an observer", ""), hook):
-            getattr(self._hooks, hook)(flow=self, **arguments)
+        self._watchers.tell(hook, flow=self, **arguments)
         self.ranks.release()
 
     @property

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import abc
-from typing import ClassVar
 
 import attrs
 from torch import Tensor
 
+from cswf_core.interfaces.contract import Contract
 from cswf_core.interfaces.parameter import parameter
 from cswf_core.kernels.rows import Rows as Rows  # a contract too: what `fit_rows` gets
 
@@ -54,7 +54,7 @@ class TransportMap(abc.ABC):
         """
 
 
-class CDFEstimator(abc.ABC):
+class CDFEstimator(Contract):
     """Fits distributions to samples. Subclasses are attrs classes whose fields are the parameters.
 
     Only `fit` has no default. `fit_rows`, `between` and `displace` are for estimators that can read values as
@@ -63,8 +63,6 @@ class CDFEstimator(abc.ABC):
     numbers on the host.
     """
 
-    references: ClassVar[tuple[str, ...]] = ()
-    """BibTeX entries of works to cite where this plugin is used; `cswf cite` prints them."""
     displaces: bool = False
     """Whether `displace` or `between` is overridden: then rows are displaced where they are, and no
     memory of their size is needed. Otherwise the engine calls `transport`."""

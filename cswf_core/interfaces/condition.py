@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from torch import Tensor
 
 from cswf_core.errors import DataError
+from cswf_core.interfaces.contract import Contract
 from cswf_core.interfaces.dataset import Conditions, Dataset
 from cswf_core.interfaces.draw import Draw
 from cswf_core.interfaces.observation import Observation
@@ -15,7 +14,7 @@ Stratum = tuple[Tensor, Tensor]
 """Indices of particles and indices of data that are transported onto each other and nobody else."""
 
 
-class ConditionEncoder:
+class ConditionEncoder(Contract):
     """Says what Y is. Subclasses are attrs classes whose fields are the parameters.
 
     Y may stand beside x: a direction of the joint space is then θ = [a θ_x, √(1−a²) θ_y], both parts of unit
@@ -26,8 +25,6 @@ class ConditionEncoder:
     can be computed from a sample, such as its mean brightness, overrides `encode` alone.
     """
 
-    references: ClassVar[tuple[str, ...]] = ()
-    """BibTeX entries of works to cite where this plugin is used; `cswf cite` prints them."""
     amplifier: float = 1.0
     """ξ. The larger, the closer the joint flow is to one flow per condition; 0 ignores the condition."""
     full_dimension: bool = False

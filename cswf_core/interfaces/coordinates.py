@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from typing import ClassVar
 
 from torch import Tensor
 
+from cswf_core.interfaces.contract import Contract
 from cswf_core.interfaces.space import Space
 
 
@@ -43,11 +43,9 @@ class LinearMap(abc.ABC):
         return None
 
 
-class Coordinates(abc.ABC):
+class Coordinates(Contract):
     """Chooses W for some data. Subclasses are attrs classes whose fields are the parameters."""
 
-    references: ClassVar[tuple[str, ...]] = ()
-    """BibTeX entries of works to cite where this plugin is used; `cswf cite` prints them."""
     sees_data: bool = True
     """Whether `fit` looks at the numbers of data; otherwise it is given no data (d×0)."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import abc
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 import attrs
 import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
+from cswf_core.interfaces.contract import Contract
 from cswf_core.interfaces.draw import Draw
 from cswf_core.interfaces.files import NeededFiles
 from cswf_core.interfaces.space import Space
@@ -243,11 +243,9 @@ def _bytes(values: Tensor) -> memoryview:
     return values.detach().cpu().contiguous().numpy().reshape(-1).view("uint8").data
 
 
-class DatasetSource(abc.ABC):
+class DatasetSource(Contract):
     """Loads or makes a data set. Subclasses are attrs classes whose fields are the parameters."""
 
-    references: ClassVar[tuple[str, ...]] = ()
-    """BibTeX entries of works to cite where this plugin is used; `cswf cite` prints them."""
     starts: bool = False
     """Whether `start` is overridden: then it says where particles begin."""
     opens: bool = False

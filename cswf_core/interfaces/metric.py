@@ -11,6 +11,7 @@ import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.interfaces.contract import Contract
 from cswf_core.interfaces.dataset import Dataset, digest_of
 from cswf_core.interfaces.draw import Draw
 from cswf_core.interfaces.files import NeededFiles
@@ -139,11 +140,9 @@ class Result:
     """How many generated samples went into them, if not all."""
 
 
-class Metric(abc.ABC):
+class Metric(Contract):
     """Scores samples. Subclasses are attrs classes whose fields are the parameters."""
 
-    references: ClassVar[tuple[str, ...]] = ()
-    """BibTeX entries of works to cite where this plugin is used; `cswf cite` prints them."""
     better: ClassVar[Literal["lower", "higher", ""]] = ""
     """Which way the scores get better, where that can be said."""
     customary: ClassVar[int] = 0

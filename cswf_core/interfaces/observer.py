@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import abc
 from pathlib import Path
-from typing import ClassVar
+
+from cswf_core.interfaces.contract import Contract
 
 
-class Observer(abc.ABC):
+class Observer(Contract):
     """Makes watchers. Subclasses are attrs classes whose fields are the parameters."""
-
-    references: ClassVar[tuple[str, ...]] = ()
-    """BibTeX entries of works to cite where this plugin is used; `cswf cite` prints them."""
 
     @abc.abstractmethod
     def watch(self, folder: Path) -> object:

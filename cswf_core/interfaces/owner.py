@@ -13,6 +13,8 @@ class Owner:
     name: str
     distribution: str
     version: str
+    sha256: str = ""
+    """Of the code it comes from; "" where nobody has asked for it, or the code has no file."""
 
     @classmethod
     def of(cls, kind: str, plugin: object) -> Owner:

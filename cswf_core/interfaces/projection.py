@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import abc
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import attrs
 import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
+from cswf_core.interfaces.contract import Contract
 from cswf_core.interfaces.draw import Draw
 from cswf_core.interfaces.space import Space
 from cswf_core.kernels.patches import embedded
@@ -162,15 +163,13 @@ class _SomeSlices(NonlinearProjection):
         return self.whole.adjoint(every, x)
 
 
-class ProjectionSampler(abc.ABC):
+class ProjectionSampler(Contract):
     """Draws directions. Subclasses are attrs classes whose fields are the parameters of the recipe.
 
     Only `sample` has no default. A sampler that wants to know more than the grid overrides one of the methods
     that return another sampler: `patched`, `conditioned`, `fitted` and `adapted`, called in this order.
     """
 
-    references: ClassVar[tuple[str, ...]] = ()
-    """BibTeX entries of works to cite where this plugin is used; `cswf cite` prints them."""
     tempered: bool = False
     """Whether E[θθᵀ] is far from even on purpose: then no step is longer than 1/λ, λ being its largest
     eigenvalue, which the engine estimates. Elsewhere steps are shortened only where they would grow."""

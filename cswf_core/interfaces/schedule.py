@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import ClassVar
 
 import attrs
 from torch import Tensor
 
+from cswf_core.interfaces.contract import Contract
 from cswf_core.interfaces.projection import ProjectionSampler
 from cswf_core.interfaces.space import Space
 
@@ -58,11 +58,9 @@ class Stage:
         return self.step_size
 
 
-class Schedule(abc.ABC):
+class Schedule(Contract):
     """Plans a flow. Subclasses are attrs classes whose fields are the parameters."""
 
-    references: ClassVar[tuple[str, ...]] = ()
-    """BibTeX entries of works to cite where this plugin is used; `cswf cite` prints them."""
     adaptive: bool = False
     """Whether `stop` is overridden: then it is asked after every step, with a number read from the device."""
 

@@ -1,7 +1,7 @@
 """Recipes: YAML or a mapping → located nodes → merged tree → typed recipe → a flow."""
 
 from cswf_core.recipe.build import build_flow, choose_device
-from cswf_core.recipe.merge import builtin_recipes
+from cswf_core.recipe.merge import builtin_recipes, known_recipes
 from cswf_core.recipe.nodes import Location, Problem, RecipeError
 from cswf_core.recipe.recipe import Choice, Recipe, choose, load_recipe
 
@@ -15,5 +15,6 @@ __all__ = [
     "builtin_recipes",
     "choose",
     "choose_device",
+    "known_recipes",
     "load_recipe",
 ]

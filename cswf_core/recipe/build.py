@@ -163,7 +163,7 @@ def build_flow(
     with _data_fitting():
         draw = Key(recipe.seed, "start").open(dtype=settings.dtype)
         start = recipe.data.checked.start(data, count + settings.offline, draw)
-    watching = [*recipe.registry.observers(), *observers]
+    watching = [*recipe.registry.watchers, *observers]
     online = None if recipe.online is None else Online(recipe.online.sets, counts)
     parts = parts_of(recipe)
     flow = Flow(

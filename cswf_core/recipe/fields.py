@@ -17,7 +17,8 @@ import attrs
 
 from cswf_core.errors import PluginError, did_you_mean
 from cswf_core.interfaces import Written
-from cswf_core.plugins import KINDS
+from cswf_core.plugins import KINDS, Registry
+from cswf_core.plugins.parameters import CONTRACTS, default_of
 from cswf_core.recipe.nodes import LONGEST_NUMBER, Items, Location, Mapping, Node, Problem, Scalar, is_null
 
 MISSING: Any = object()
@@ -28,6 +29,9 @@ MISMATCH: Any = object()
 
 ChoosePlugin = Callable[[Node, str, str], Any]
 """(node, kind of plugin, key path) → the plugin's object, or MISSING."""
+
+WrittenPlugin = Callable[[Any], Any]
+"""A plugin's object → how YAML has it."""
 
 _CONTRACTS = {contract: kind for kind, (_, contract) in KINDS.items()}
 _BOUNDS = {"at_least": "minimum", "above": "exclusiveMinimum", "at_most": "maximum"}
@@ -54,24 +58,27 @@ class Option:
     @property
     def default(self) -> Any:
         """The value it has when left out; only for parameters that are not required."""
-        value: Any = self.attribute.default
-        return value.factory() if hasattr(value, "takes_self") else value
+        return default_of(self.attribute)
 
     @property
     def help(self) -> str:
         """A sentence on its meaning."""
         return str(self.attribute.metadata.get("help", ""))
 
-    def schema(self) -> dict[str, Any]:
-        """Return its JSON Schema, with help, bounds and default."""
+    @property
+    def bounds(self) -> dict[str, Any]:
+        """The limits of its values: `at_least`, `above`, `at_most`."""
+        return {name: self.attribute.metadata[name] for name in _BOUNDS if name in self.attribute.metadata}
+
+    def schema(self, written: WrittenPlugin | None = None) -> dict[str, Any]:
+        """Return its JSON Schema, with help, bounds and default; `written` as in `plain`."""
         described = self.kind.schema()
         if not self.required:
             described = {"anyOf": [described, {"type": "null"}]}
         if self.help:
             described["description"] = self.help
-        metadata = self.attribute.metadata
-        described |= {theirs: metadata[ours] for ours, theirs in _BOUNDS.items() if ours in metadata}
-        return described if self.required else {**described, "default": plain(self.default)}
+        described |= {_BOUNDS[name]: bound for name, bound in self.bounds.items()}
+        return described if self.required else {**described, "default": plain(self.default, written)}
 
 
 _OPTIONS: dict[type[Any], dict[str, Option]] = {}
@@ -94,30 +101,48 @@ def _found_options(cls: type[Any]) -> dict[str, Option]:
     return {name: Option(name, hints.get(a.name, Any), a) for name, a in names.items()}
 
 
-def object_schema(cls: type[Any]) -> dict[str, Any]:
-    """Return the JSON Schema of an attrs class: its parameters as properties."""
+def object_schema(cls: type[Any], written: WrittenPlugin | None = None) -> dict[str, Any]:
+    """Return the JSON Schema of an attrs class: its parameters as properties; `written` as in `plain`."""
     known = options(cls)
     return {
         "type": "object",
-        "properties": {name: option.schema() for name, option in known.items()},
+        "properties": {name: option.schema(written) for name, option in known.items()},
         "required": [name for name, option in known.items() if option.required],
         "additionalProperties": False,
     }
 
 
-def plain(value: Any) -> Any:
-    """Return a value as YAML and JSON have it: attrs objects as mappings, tuples as lists, paths as texts."""
+def plain(value: Any, written: WrittenPlugin | None = None) -> Any:
+    """Return a value as YAML and JSON have it: attrs objects as mappings, tuples as lists, paths as texts.
+
+    `written` says how an object is written that is a plugin.
+    """
     if isinstance(value, Written):
         return str(value)
+    if written is not None and isinstance(value, CONTRACTS):
+        return written(value)
     if attrs.has(type(value)):
-        return {
-            name: plain(getattr(value, option.attribute.name)) for name, option in options(type(value)).items()
-        }
+        return parameters(value, written)
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [plain(item, written) for item in value]
     if isinstance(value, collections.abc.Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain(item, written) for key, item in value.items()}
     return str(value) if isinstance(value, Path) else value
+
+
+def parameters(part: Any, written: WrittenPlugin | None = None) -> dict[str, Any]:
+    """Return the parameters of an object by name, each as `plain` has it."""
+    values = {name: getattr(part, option.attribute.name) for name, option in options(type(part)).items()}
+    return {name: plain(value, written) for name, value in values.items()}
+
+
+def by_name(registry: Registry) -> WrittenPlugin:
+    """Return what writes a plugin's object as recipes would: with `use`, its registered name."""
+
+    def written(part: Any) -> dict[str, Any]:
+        return {"use": registry.name_of(registry.plugin_of(part).owner), **parameters(part, written)}
+
+    return written
 
 
 @attrs.frozen

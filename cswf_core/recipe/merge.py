@@ -15,6 +15,8 @@ from typing import Any
 import attrs
 
 from cswf_core.errors import did_you_mean
+from cswf_core.plugins import Registry
+from cswf_core.plugins.plugin import normal
 from cswf_core.recipe.nodes import (
     Entry,
     Items,
@@ -106,20 +108,37 @@ def builtin_recipes() -> dict[str, Source]:
     return {p.stem: Source(p) for p in sorted(builtin_folder().glob("*.yaml"), key=lambda p: p.stem)}
 
 
-def locate(name: str, folder: Path) -> Source | str:
-    """Return the source that a name means: a path counted from `folder`, or a built-in; else the fault."""
+def known_recipes(registry: Registry) -> dict[str, Source]:
+    """Return the recipes that have a name: the built-in ones, and those of packages as `distribution:name`."""
+    return builtin_recipes() | {name: Source(registry.recipes[name]) for name in sorted(registry.recipes)}
+
+
+def locate(name: str, folder: Path, registry: Registry) -> Source | str:
+    """Return the source that a name means: a path counted from `folder`, or a known recipe; else the fault."""
     if "\0" in name:
         return "a recipe's name has no null characters"
-    looks_like_path = "/" in name or name.endswith((".yaml", ".yml"))
-    if not looks_like_path:
-        known = builtin_recipes()
-        if name in known:
-            return known[name]
-        return f"there is no built-in recipe '{name}'{did_you_mean(name, known)} (a path ends in .yaml)"
+    known, distribution = known_recipes(registry), name.rpartition(":")[0]
+    for other, source in known.items():
+        if other == name or (distribution and _spelled_alike(other, name)):
+            return source
+    if "/" not in name and not name.endswith((".yaml", ".yml")):
+        elsewhere = [other for other in known if other.endswith(f":{name}")]
+        near = did_you_mean(elsewhere[0] if elsewhere else name, elsewhere or known)
+        broken = [
+            each.reason for each in registry.broken if _spelled_alike(each.owner.distribution, distribution)
+        ]
+        blame = "".join(f"; '{distribution}' is broken: {reason}" for reason in broken[:1])
+        sort = "recipe" if distribution else "built-in recipe"
+        return f"there is no {sort} '{name}'{near}{blame} (a path ends in .yaml)"
     try:
         return Source((folder / Path(name).expanduser()).resolve())
     except (OSError, RuntimeError) as error:  # no such user; links in a circle
         return f"'{name}' is no usable path: {error}"
+
+
+def _spelled_alike(name: str, other: str) -> bool:
+    """Say whether two names of distributions, or of recipes with them, are the same: `A_b:c` and `a-b:c`."""
+    return normal(name) == normal(other)
 
 
 def is_choice(path: KeyPath) -> bool:
@@ -181,9 +200,13 @@ class Tree:
     """A recipe, from its name, path or mapping, laid over all that it extends, with overrides."""
 
     def __init__(
-        self, origin: str | Path | collections.abc.Mapping[str, Any], overrides: Sequence[str]
+        self,
+        origin: str | Path | collections.abc.Mapping[str, Any],
+        overrides: Sequence[str],
+        registry: Registry,
     ) -> None:
-        """Raise `RecipeError` if there is nothing to go on with."""
+        """Raise `RecipeError` if there is nothing to go on with; `registry` knows the recipes of packages."""
+        self._registry = registry
         self.path: Path | None = None
         """Its file; None for a mapping."""
         self.problems: list[Problem] = []
@@ -209,7 +232,7 @@ class Tree:
             node = from_value(origin, KeyLocation(), self.problems)
             assert isinstance(node, Mapping)
             return self._extend(node, ())
-        source = locate(str(origin), Path.cwd())
+        source = locate(str(origin), Path.cwd(), self._registry)
         if isinstance(source, str):
             self._problem(Location(str(origin), 1, 1), source)
             return None
@@ -254,7 +277,7 @@ class Tree:
         return _merge_entries(merged, tree, ())
 
     def _base(self, name: Scalar, chain: tuple[Source, ...]) -> Mapping | None:
-        source = locate(name.raw, name.location.folder)
+        source = locate(name.raw, name.location.folder, self._registry)
         if isinstance(source, str):
             fault = f"extends: {source}"
         elif source in chain:

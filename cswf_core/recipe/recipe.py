@@ -13,7 +13,8 @@ from cswf_core.checks import checked
 from cswf_core.errors import CswfError, PluginError
 from cswf_core.flow.settings import DEFAULTS
 from cswf_core.plugins import Plugin, Registry
-from cswf_core.recipe.fields import MISSING, Reader, options, plain
+from cswf_core.plugins.parameters import plugins_below, plugins_inside
+from cswf_core.recipe.fields import MISSING, Reader, options, parameters, plain
 from cswf_core.recipe.merge import Tree, as_choice
 from cswf_core.recipe.nodes import Items, Location, Mapping, Node, Problem, RecipeError, Scalar, is_null, parse
 from cswf_core.recipe.sections import (
@@ -39,7 +40,7 @@ class Choice:
     plugin: Plugin
     part: Any
     inner: dict[str, Choice] = attrs.field(factory=dict)
-    """Parameters that are plugins themselves, by name."""
+    """Plugins among its parameters and inside these, by key path below this one: `of`, `several.0`."""
     checked: Any = attrs.field(init=False, repr=False, eq=False)
     """The object behind the checks of its contract (`cswf_core.checks`): what the engine calls."""
 
@@ -47,10 +48,19 @@ class Choice:
     def _behind_checks(self) -> Any:
         return checked(self.part, self.plugin.owner)
 
+    @classmethod
+    def of(cls, part: Any, registry: Registry) -> Choice:
+        """Return the choice that would have made a plugin's object."""
+        plugin = registry.plugin_of(part)
+        inner = {path: cls.of(inside, registry) for path, inside in plugins_below(part)}
+        return cls(registry.name_of(plugin.owner), plugin.signed(), part, inner)
+
     def plain(self) -> dict[str, Any]:
         """Return the choice as YAML has it: `use` and all parameters."""
-        inner = {name: choice.plain() for name, choice in self.inner.items()}
-        return {"use": self.name, **plain(self.part), **inner}
+        inside = {id(choice.part): choice.plain() for choice in self.inner.values()}
+        own = parameters(self.part, lambda part: inside.get(id(part), plain(part)))
+        direct = {name: choice.plain() for name, choice in self.inner.items() if name in own}
+        return {"use": self.name, **own, **direct}
 
     def by_path(self, path: str) -> dict[str, Choice]:
         """Return this choice, made at a key path, and those inside it, by their key paths."""
@@ -104,6 +114,14 @@ class Recipe:
             outer |= {f"{key}.{index}": choice for index, choice in enumerate(listed)}
         return {path: inner for key, choice in outer.items() for path, inner in choice.by_path(key).items()}
 
+    def plugin_facts(self) -> list[dict[str, str]]:
+        """Return the facts of all plugins that take part, each once and sorted.
+
+        They are kind, name, distribution, version, and the SHA-256 of the code that the plugin comes from.
+        """
+        owners = {choice.plugin.owner for choice in self.choices().values()}
+        return [attrs.asdict(owner) for owner in sorted(owners, key=attrs.astuple)]
+
     def resolved(self) -> dict[str, Any]:
         """Return the recipe with every default filled in and nothing to extend."""
         whole: dict[str, Any] = {key: getattr(self, key).plain() for key in CHOICES}
@@ -124,16 +142,15 @@ def load_recipe(
     registry: Registry | None = None,
     plugins_dir: str | Path | None = None,
 ) -> Recipe:
-    """Read, merge and validate a recipe: a built-in by its name, a file by its path, or a mapping.
+    """Read, merge and validate a recipe: by its name, if it is built-in or a package's; by its path; a mapping.
 
     A mapping has what a file would have; relative paths in it count from the current folder. Raises
     `RecipeError` with every mistake there is.
     """
     if isinstance(overrides, (str, dict)):
         raise TypeError("overrides must be a list of 'key.path=value' texts")
-    tree = Tree(source, overrides)
     registry = Registry.discover(plugins_dir) if registry is None else registry
-
+    tree = Tree(source, overrides, registry)
     recipes: dict[str, Recipe] = {}
     for label, root in tree.variants.items():
         reader = _RecipeReader(registry, [], complete=tree.complete)
@@ -254,13 +271,12 @@ class _RecipeReader(Reader):
             part = self.object(
                 node, plugin.factory, path, owner, read_here, lambda key: self._others(kind, key)
             )
+            if part is MISSING:
+                return MISSING
+            inner = {**self._default_plugins(node, part), **self._inside(path)}
         except PluginError as error:
             return self.problem(use.location, str(error))
-        if part is MISSING:
-            return MISSING
-        below = {name: f"{path}.{name}" for name in options(plugin.factory)}
-        inner = {name: self._inner[key] for name, key in below.items() if key in self._inner}
-        return Choice(use.raw, plugin, part, inner)
+        return Choice(use.raw, plugin.signed(), part, inner)
 
     def _others(self, kind: str, key: str) -> str:
         """Return which plugins of a kind have a parameter of this name, as the end of a sentence."""
@@ -277,6 +293,21 @@ class _RecipeReader(Reader):
             return MISSING
         self._inner[path] = choice
         return choice.part
+
+    def _default_plugins(self, node: Mapping, part: Any) -> dict[str, Choice]:
+        """Return the plugins in the defaults of parameters that a section leaves out, as `Choice.inner`."""
+        inner: dict[str, Choice] = {}
+        for name, option in options(type(part)).items():
+            if is_null(node.get(name)):
+                inside = plugins_inside(getattr(part, option.attribute.name), name)
+                inner |= {path: Choice.of(each, self.registry) for path, each in inside}
+        return inner
+
+    def _inside(self, path: str) -> dict[str, Choice]:
+        """Return the choices made inside the section at a path, without those inside one of these."""
+        below = [key for key in self._inner if key.startswith(f"{path}.")]
+        first = [key for key in below if not any(key.startswith(f"{other}.") for other in below)]
+        return {key.removeprefix(f"{path}."): self._inner[key] for key in first}
 
     def _listing(
         self, tree: Mapping, key: str, cls: type[Any], name: str, kind: str

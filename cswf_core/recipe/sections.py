@@ -11,7 +11,7 @@ from cswf_core.flow.settings import DEFAULTS
 from cswf_core.interfaces import parameter
 from cswf_core.interfaces.metric import FEATURE_PRECISION, FeaturePrecision
 from cswf_core.plugins import Registry
-from cswf_core.recipe.fields import object_schema
+from cswf_core.recipe.fields import by_name, object_schema
 from cswf_core.runs.checkpoints import Interval
 
 CHOICES = {
@@ -208,7 +208,7 @@ def recipe_schema(registry: Registry) -> dict[str, Any]:
     names = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
     sections = {
         **object_schema(HeadSection)["properties"],
-        "extends": {**names, "description": "a built-in recipe or a path, or a list of them, to build on"},
+        "extends": {**names, "description": "a recipe's name or path, or a list of them, to build on"},
         "observers": _optional({"type": "array", "items": {"$ref": "#/$defs/observer"}}),
         "online": _listing(OnlineSection, "arrivals", "dataset"),
         "evaluate": _listing(EvaluateSection, "metrics", "metric"),
@@ -246,8 +246,8 @@ def _choice(registry: Registry, kind: str) -> dict[str, Any]:
     for plugin in registry.plugins:
         owner = plugin.owner
         if owner.kind == kind:
-            own = [owner.name, f"{owner.distribution}:{owner.name}"]
-            described = object_schema(plugin.factory)
+            own = list(dict.fromkeys((registry.name_of(owner), f"{owner.distribution}:{owner.name}")))
+            described = object_schema(plugin.factory, by_name(registry))
             properties = {"use": {"enum": own}, **described["properties"], **extra}
             names += own
             mappings.append(

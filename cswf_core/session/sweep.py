@@ -18,7 +18,7 @@ from cswf_core.errors import CswfError, RunError
 from cswf_core.pictures import compare
 from cswf_core.pictures import grid as pictures
 from cswf_core.plugins import Registry
-from cswf_core.recipe import Location, Problem, Recipe, RecipeError, builtin_recipes, load_recipe
+from cswf_core.recipe import Location, Problem, Recipe, RecipeError, known_recipes, load_recipe
 from cswf_core.recipe.render import to_yaml
 from cswf_core.runs.folder import RunFolder
 
@@ -69,7 +69,9 @@ def plan(name: str, overrides: Sequence[str], *, plugins_dir: Path | None = None
     if not swept:
         variants = load_recipe(name, overrides, registry=registry).variants
         if not variants:
-            raise RunError(f"'{name}' has no variants to run; give key=a,b,c{_recipes_with_variants(name)}")
+            raise RunError(
+                f"'{name}' has no variants to run; give key=a,b,c{_recipes_with_variants(name, registry)}"
+            )
         return _trials(list(variants.items()))
     keys = _short([overrides[i].partition("=")[0] for i in swept])
     loaded: list[tuple[str, Recipe]] = []
@@ -138,9 +140,9 @@ def _short(keys: list[str]) -> list[str]:
     return [shortest(path) for path in paths]
 
 
-def _recipes_with_variants(name: str) -> str:
-    """Return the end of a sentence that points to the built-in recipes with variants."""
-    trees = {other: source.read([]) for other, source in builtin_recipes().items() if other != name}
+def _recipes_with_variants(name: str, registry: Registry) -> str:
+    """Return the end of a sentence that points to the recipes with variants."""
+    trees = {other: source.read([]) for other, source in known_recipes(registry).items() if other != name}
     names = [n for n, tree in trees.items() if tree is not None and tree.get("variants") is not None]
     return ", or use a recipe with variants" + (f" ({', '.join(names)})" if names else "")
 

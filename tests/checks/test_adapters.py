@@ -181,7 +181,7 @@ def test_a_faulty_condition_is_named(method, value, complaint):
 
 
 def test_a_condition_without_an_amplifier_is_named():
-    silent = variant(ConditionEncoder, length=lambda *a: 1, project=lambda *a: None)
+    silent = variant(ConditionEncoder, amplifier=None)
     refused("amplifier must return a finite number ξ, got None", condition=silent())
 
 

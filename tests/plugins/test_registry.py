@@ -3,54 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from cswf_core.errors import PluginError
 from cswf_core.plugins import Registry
-
-GOOD = '''
-"""A projection along the axes."""
-import attrs, torch
-from cswf_core import hookimpl
-from cswf_core.interfaces import ProjectionSampler, parameter
-
-@attrs.frozen
-class Axis(ProjectionSampler):
-    """One coordinate at a time."""
-
-    sign: float = parameter("which way", default=1.0)
-
-    def sample(self, space, count, draw):
-        index = draw.integers(space.dimension, count)
-        return self.sign * torch.nn.functional.one_hot(index, space.dimension).to(draw.dtype)
-
-@hookimpl
-def register_projections(register):
-    register("{name}", Axis)
-'''
-
-
-@pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Make a distribution that importlib.metadata finds, as pip would."""
-    site = tmp_path / "site"
-    site.mkdir()
-    monkeypatch.syspath_prepend(str(site))
-
-    def installed(distribution: str, code: str, version: str = "1.0") -> None:
-        module = distribution.replace("-", "_") + "_module"
-        (site / f"{module}.py").write_text(code)
-        info = site / f"{distribution.replace('-', '_')}-{version}.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
-        (info / "entry_points.txt").write_text(f"[cswf]\nmain = {module}\n")
-
-    yield installed
-    for name in [name for name in sys.modules if name.endswith("_module")]:
-        del sys.modules[name]
+from cswf_core.recipe.sections import recipe_schema
+from tests.plugins.conftest import GOOD
 
 
 def discover(load: str | None = None, plugins_dir: Path | None = None) -> Registry:
@@ -105,7 +65,13 @@ def test_a_plugin_that_fails_to_load_is_listed_and_harms_nothing(install, code, 
         (GOOD.replace("@attrs.frozen\n", ""), "must be an attrs class"),
         (GOOD.replace("def sample", "def sampel"), "Axis lacks sample"),
         (GOOD.replace("(ProjectionSampler)", ""), "Axis does not derive from ProjectionSampler"),
-        (GOOD.replace('"{name}"', '"a:b"'), "a name without ':'"),
+        *(
+            (
+                GOOD.replace('"{name}"', repr(name)),
+                "small letters a-z, digits, '-', '_' and '.', and begins with",
+            )
+            for name in ("a:b", "", "two words", "Axis", "-axis", "äxis", 3)
+        ),
         (GOOD + '    register("axis", Axis)\n', "registered twice"),
         (GOOD + "    1 / 0\n", "ZeroDivisionError"),
         (GOOD + "    raise SystemExit(3)\n", "SystemExit"),
@@ -145,6 +111,39 @@ def test_two_plugins_with_one_name_are_refused_and_a_distribution_picks_one(inst
     assert registry.find("projection", "cswf:uniform")
     with pytest.raises(PluginError, match="unknown projection 'three:axis'"):
         registry.find("projection", "three:axis")
+
+
+def test_a_plain_name_means_the_built_in_plugin_whatever_else_is_installed(install, cswf):
+    install("acme", GOOD.replace("{name}", "uniform"), "1.1")
+    install("other", GOOD.replace("{name}", "uniform"), "2.0")
+    registry = discover()
+    assert registry.find("projection", "uniform").owner.distribution == "cswf"
+    assert registry.find("projection", "acme:uniform").owner.distribution == "acme"
+    assert {"uniform", "acme:uniform", "other:uniform"} <= set(registry.names("projection"))
+    assert cswf.output("check", "digits", "projection=uniform")
+    rows = json.loads(cswf.output("plugins", "--json"))
+    clashing = {row["distribution"]: row for row in rows if row["name"] == "uniform"}
+    assert [clashing[name]["status"] for name in ("cswf", "acme", "other")] == ["ok", "second", "second"]
+    assert clashing["acme"]["note"] == "a built-in plugin has this name: write 'acme:uniform' for this one"
+    others = "'acme:uniform' and 'other:uniform' mean the others of this name"
+    assert clashing["cswf"]["note"] == f"a recipe that says 'uniform' means this one; {others}"
+    assert not any(row["error"] for row in clashing.values())
+    uses = [
+        m["properties"]["use"]["enum"] for m in recipe_schema(registry)["$defs"]["projection"]["anyOf"][1:-1]
+    ]
+    assert ["acme:uniform"] in uses
+    assert ["uniform", "cswf:uniform"] in uses
+
+
+def test_two_modules_of_one_distribution_cannot_offer_the_same_name(install, tmp_path):
+    install("acme", GOOD.replace("{name}", "axis"))
+    (tmp_path / "site/acme_second_module.py").write_text(GOOD.replace("{name}", "axis"))
+    points = tmp_path / "site/acme-1.0.dist-info/entry_points.txt"
+    points.write_text(points.read_text() + "second = acme_second_module\n")
+    registry = discover()
+    assert registry.find("projection", "axis").owner.distribution == "acme"
+    (broken,) = registry.broken
+    assert broken.reason == "projection 'axis' is offered by another module of acme too"
 
 
 def test_the_environment_chooses_which_distributions_are_imported(install):
@@ -218,7 +217,18 @@ def test_the_table_and_its_json(install, cswf):
     install("one", GOOD.replace("{name}", "axis"))
     install("two", GOOD.replace("{name}", "axis"))
     rows = json.loads(cswf("plugins", "--json").out)
-    keys = ["kind", "name", "distribution", "version", "status", "summary", "error", "parameters"]
+    keys = [
+        "kind",
+        "name",
+        "distribution",
+        "version",
+        "status",
+        "summary",
+        "error",
+        "note",
+        "parameters",
+        "hooks",
+    ]
     assert all(list(row) == keys for row in rows)
     by_owner = {(row["distribution"], row["name"]): row for row in rows}
     assert by_owner["cswf", "uniform"]["status"] == "ok"

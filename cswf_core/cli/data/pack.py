@@ -17,7 +17,7 @@ from cswf_core.interfaces import Space, StoredImages
 from cswf_core.packed import MANIFEST, refuse_if_taken
 from cswf_core.packed import pack as write_shards
 from cswf_core.plugins import Registry
-from cswf_core.recipe import Recipe, builtin_recipes, load_recipe
+from cswf_core.recipe import Recipe, known_recipes, load_recipe
 from cswf_core.recipe.build import open_images
 from cswf_core.runs.progress import WorkProgress, say
 
@@ -95,7 +95,7 @@ def _recipe(source: str, parameters: tuple[str, ...], seed: int | None, plugins_
     chosen = () if seed is None else (f"seed={seed}",)
     written = source.lstrip().startswith("{") or source in registry.names("dataset")
     path = Path(source).expanduser()
-    if not written and (source in builtin_recipes() or source.endswith((".yaml", ".yml"))):
+    if not written and (source in known_recipes(registry) or source.endswith((".yaml", ".yml"))):
         return load_recipe(source, (*parameters, *chosen), registry=registry)
     if not written and not path.exists() and "/" in source:
         raise DataError(f"{path} does not exist; SOURCE is a data set, a recipe, a folder or an .npz file")

@@ -1,0 +1,190 @@
+"""One-file plugins: the .py files of folders, and the modules beside them that they import.
+
+A folder is a package of its own, so that files of the same name in two folders do not meet. A file reaches a
+module beside it by `import lines` and by `from .lines import x` alike: the first is read as the second.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+import attrs
+
+from cswf_core import hookspecs
+from cswf_core.errors import PluginError
+
+PACKAGE = "cswf_plugins_dir_"
+"""How the names of the packages begin that stand for folders."""
+
+
+@attrs.frozen
+class PluginFile:
+    """A file in a folder that offers plugins."""
+
+    path: Path
+    distribution: str
+    """What recipes call it where two plugins share a name: `pairs.py`."""
+    beside: tuple[Path, ...]
+    """The modules beside it that it imports, directly or through each other."""
+
+    def load(self) -> ModuleType:
+        """Import it."""
+        if "." in self.path.stem:
+            raise PluginError(f"the file's name has a dot before .py: rename {self.path.name}")
+        return importlib.import_module(f"{_package(self.path.parent)}.{self.path.stem}")
+
+
+def plugin_files(folders: Sequence[Path]) -> list[PluginFile]:
+    """Return the files of folders that offer plugins; they and what they import will be imported afresh.
+
+    A file without a hook that one with hooks imports is part of that one. Files whose names begin with `_`
+    are nothing else.
+    """
+    entries: list[tuple[Path, tuple[Path, ...]]] = []
+    for folder in folders:
+        _open(folder)
+        entries += _entries(folder)
+    paths = [path for path, _ in entries]
+    return [PluginFile(path, _short(path, paths), beside) for path, beside in entries]
+
+
+def _entries(folder: Path) -> Iterator[tuple[Path, tuple[Path, ...]]]:
+    """Yield each plugin's file with the modules beside it that it imports."""
+    trees = {path: _tree_or_none(path) for path in sorted(folder.glob("*.py"))}
+    arrows = {path: _imports(folder, tree) for path, tree in trees.items()}
+    reached = {path: _reachable(arrows, path) for path in trees}
+    offering = [path for path, tree in trees.items() if _has_hooks(tree) and not path.name.startswith("_")]
+    parts = {part for path in offering for part in reached[path]}
+    for path in trees:
+        if path in offering or (path not in parts and not path.name.startswith("_")):
+            yield path, tuple(sorted(reached[path] - {path}))
+
+
+def _reachable(arrows: dict[Path, set[Path]], start: Path) -> set[Path]:
+    seen: set[Path] = set()
+    waiting = [start]
+    while waiting:
+        new = arrows.get(waiting.pop(), set()) - seen
+        seen |= new
+        waiting += new
+    return seen
+
+
+def _short(path: Path, others: Sequence[Path]) -> str:
+    """Return a file's name, with as many folders before it as tell it apart from the others."""
+    for size in range(1, len(path.parts)):
+        end = path.parts[-size:]
+        if sum(other.parts[-size:] == end for other in others) == 1:
+            return "/".join(end)
+    return str(path)
+
+
+def _package(folder: Path) -> str:
+    return PACKAGE + hashlib.sha256(str(folder).encode()).hexdigest()[:12]
+
+
+def _open(folder: Path) -> None:
+    """Make a package of a folder, and forget its modules that were imported before."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+    name = _package(folder)
+    for module in [module for module in sys.modules if module.startswith(f"{name}.")]:
+        del sys.modules[module]
+    package = ModuleType(name)
+    package.__path__ = [str(folder)]
+    sys.modules[name] = package
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the modules of folders, and nothing else."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return how to import a module; None if it is no file of a folder."""
+        del target
+        package, _, name = fullname.rpartition(".")
+        if not package.startswith(PACKAGE) or not path:
+            return None
+        file = Path(path[0]) / f"{name}.py"
+        if not file.is_file():
+            return None
+        return importlib.util.spec_from_file_location(fullname, file, loader=_Loader(fullname, str(file)))
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Imports a file with its imports read as they are meant; leaves no compiled file in the folder."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the compiled module."""
+        del fullname
+        code: CodeType = compile(_tree(Path(self.path)), self.path, "exec", dont_inherit=True)
+        return code
+
+
+def _tree(path: Path) -> ast.Module:
+    """Return a file's syntax tree, in which modules beside it are imported as such."""
+    names = {other.stem for other in path.parent.glob("*.py")} - {path.stem} - sys.stdlib_module_names
+    tree = ast.parse(path.read_bytes(), str(path))
+    return ast.fix_missing_locations(_Beside(names).visit(tree))  # type: ignore[no-any-return]
+
+
+def _tree_or_none(path: Path) -> ast.Module | None:
+    try:
+        return _tree(path)
+    except (OSError, SyntaxError, ValueError):  # importing it will say so
+        return None
+
+
+class _Beside(ast.NodeTransformer):
+    """Writes `import lines` as `from . import lines`, for modules that lie beside a file."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = names
+
+    def visit_Import(self, node: ast.Import) -> Any:
+        """Part `import lines, os` in two."""
+        beside = [alias for alias in node.names if alias.name in self.names]
+        others = [alias for alias in node.names if alias.name not in self.names]
+        if not beside:
+            return node
+        parted: list[ast.stmt] = [ast.copy_location(ast.ImportFrom(None, beside, 1), node)]
+        return parted + ([ast.copy_location(ast.Import(others), node)] if others else [])
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> Any:
+        """Write `from lines import x` as `from .lines import x`."""
+        if node.level == 0 and node.module in self.names:
+            node.level = 1
+        return node
+
+
+def _imports(folder: Path, tree: ast.Module | None) -> set[Path]:
+    """Return the files of a folder that a file imports."""
+    names: set[str] = set()
+    for node in ast.walk(tree or ast.Module([], [])):
+        if isinstance(node, ast.ImportFrom) and node.level == 1:
+            names |= {node.module} if node.module else {alias.name for alias in node.names}
+    return {path for path in (folder / f"{name}.py" for name in names) if path.is_file()}
+
+
+def _has_hooks(tree: ast.Module | None) -> bool:
+    """Say whether a file seems to have hooks, rightly written or not; one that cannot be read may have some."""
+    known = {"hookimpl", *hookspecs.NAMES}
+    return tree is None or any(known & names for names in map(_names, ast.walk(tree)))
+
+
+def _names(node: ast.AST) -> set[str]:
+    """Return the names that a node gives or uses."""
+    if isinstance(node, ast.alias):
+        return {node.name, node.asname or ""}
+    return {str(getattr(node, field, "")) for field in ("id", "attr", "name")}

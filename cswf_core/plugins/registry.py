@@ -1,0 +1,252 @@
+"""Discovery of plugins: the registry of those that recipes can name, and what is wrong with the broken ones.
+
+Every plugin, the built-ins included, is an entry point of the group `cswf` that names a module with hook
+implementations, or a single .py file in a folder. One that cannot be imported stays on the list with what
+went wrong, and everything else goes on without it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+import attrs
+import pluggy
+
+from cswf_core import hookspecs
+from cswf_core.errors import CswfError, PluginError, did_you_mean
+from cswf_core.interfaces import Owner
+from cswf_core.plugins.folders import plugin_files
+from cswf_core.plugins.parameters import default_of, plugins_inside
+from cswf_core.plugins.plugin import BUILTIN, KINDS, Broken, Plugin, normal
+from cswf_core.plugins.registration import RecipeRegister, Register
+from cswf_core.plugins.watching import Watcher, hook_fault
+
+LOAD_ONLY = "CSWF_LOAD_PLUGINS"
+
+RECIPE, RECIPE_HOOK = "recipe", "register_recipes"
+"""A package's recipes, as the list of broken plugins calls them, and the hook that offers them."""
+
+
+@attrs.frozen
+class Entry:
+    """A module that plugins come from: that of an entry point, or a file in a folder."""
+
+    name: str
+    distribution: str
+    version: str
+    load: Callable[[], object]
+    source: Callable[[], str]
+    """Returns its text, without importing it."""
+    files: tuple[Path, ...] = ()
+    """As those of `Plugin`."""
+
+    def owner(self, kind: str) -> Owner:
+        """Return whose the plugins are that it offers of a kind."""
+        return Owner(kind, self.name, self.distribution, self.version)
+
+
+class Registry:
+    """All plugins of a session. Make one with `Registry.discover()`."""
+
+    def __init__(self) -> None:
+        self.plugins: list[Plugin] = []
+        self.broken: list[Broken] = []
+        self.recipes: dict[str, Path] = {}
+        """Files of the recipes that packages offer, by `distribution:name`."""
+        self.watchers: list[Watcher] = []
+        """Modules whose hooks watch every run."""
+        self.distributions: dict[str, str] = {}
+        self._manager = pluggy.PluginManager(hookspecs.PROJECT)
+        self._manager.add_hookspecs(hookspecs.Registration)
+        self._manager.add_hookspecs(hookspecs.Watching)
+
+    @classmethod
+    def discover(
+        cls, plugins_dir: str | Path | None = None, environment: Mapping[str, str] | None = None
+    ) -> Registry:
+        """Load the built-ins, then installed plugins, then the .py files of `plugins_dir`.
+
+        `CSWF_LOAD_PLUGINS=a,b` loads only those distributions besides the built-ins; empty loads no others.
+        """
+        registry = cls()
+        environment = os.environ if environment is None else environment
+        only = _names(environment[LOAD_ONLY]) if LOAD_ONLY in environment else None
+        seen = set()
+        for point in _installed():
+            name = point.dist.name if point.dist is not None else "unknown"
+            seen.add(normal(name))
+            if normal(name) == BUILTIN or only is None or normal(name) in only:
+                version = point.dist.version if point.dist is not None else ""
+                registry._load(Entry(point.name, name, version, point.load, partial(_source, point)))
+        for missing in sorted((only or set()) - seen - {BUILTIN}):
+            reason = f"{LOAD_ONLY} names it, but no installed distribution of that name offers cswf plugins"
+            registry.broken.append(Broken(Owner("", missing, missing, ""), reason))
+        if plugins_dir is not None:
+            for file in plugin_files([_folder(Path(plugins_dir))]):
+                files = (file.path, *file.beside)
+                entry = Entry(file.path.stem, file.distribution, "", file.load, file.path.read_text, files)
+                registry._load(entry)
+        registry._refuse_unknown_defaults()
+        return registry
+
+    def find(self, kind: str, name: str) -> Plugin:
+        """Return the plugin of a kind by `name` or `distribution:name`; one sentence if that can't be done.
+
+        A plain name means the built-in plugin, if there is one, whatever else is installed.
+        """
+        distribution, _, bare = name.rpartition(":")
+        named = [p for p in self.plugins if p.owner.kind == kind and p.owner.name == bare]
+        wanted = normal(distribution) if distribution else BUILTIN
+        own = [p for p in named if normal(p.owner.distribution) == wanted]
+        named = own if own or distribution else named
+        if len(named) == 1:
+            return named[0]
+        if len(named) > 1:
+            owners = " and ".join(f"{p.owner.distribution} {p.owner.version}".strip() for p in named)
+            choices = " or ".join(f"'{p.owner.distribution}:{bare}'" for p in named)
+            raise PluginError(f"{kind} '{bare}' is offered by {owners}: write {choices}")
+        raise PluginError(f"unknown {kind} '{name}'{did_you_mean(name, self.names(kind))}{self._blame(name)}")
+
+    def names(self, kind: str) -> list[str]:
+        """Return what recipes can write for a kind; see `name_of`."""
+        return [self.name_of(plugin.owner) for plugin in self.plugins if plugin.owner.kind == kind]
+
+    def name_of(self, owner: Owner) -> str:
+        """Return what recipes write for a plugin: its name, with its distribution if another has that name."""
+        alike = self.namesakes(owner)
+        plain = not alike or normal(owner.distribution) == BUILTIN
+        return owner.name if plain else f"{owner.distribution}:{owner.name}"
+
+    def plugin_of(self, part: object) -> Plugin:
+        """Return the plugin that an object was made by; raise `PluginError` if there is none."""
+        for plugin in self.plugins:
+            if type(part) is plugin.factory:
+                return plugin
+        raise PluginError(f"{type(part).__name__} is the class of no plugin that is registered")
+
+    def namesakes(self, owner: Owner) -> list[Owner]:
+        """Return the other plugins of its kind that have a plugin's name."""
+        alike = [p.owner for p in self.plugins if (p.owner.kind, p.owner.name) == (owner.kind, owner.name)]
+        return [other for other in alike if other.distribution != owner.distribution]
+
+    def _blame(self, name: str) -> str:
+        """Return what is known of broken plugins, one of which may have meant to offer `name`."""
+        mine = [b for b in self.broken if b.owner.name == name or b.owner.distribution in name.split(":")]
+        return "".join(f"; plugin '{b.owner.name}' is broken: {b.reason}" for b in (mine or self.broken)[:3])
+
+    def _load(self, entry: Entry) -> None:
+        """Import one module and collect what it offers; whatever goes wrong is written down, not raised."""
+        self.distributions[entry.distribution] = entry.version
+        try:
+            module = entry.load()
+            self._manager.register(module, name=f"{entry.distribution}:{entry.name}")
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit, and what extension modules raise when they panic
+            for kind in _kinds_in(entry.source):
+                self._break(entry.owner(kind), error)
+            return
+        wrong = hook_fault(module)
+        if wrong:
+            self._manager.unregister(module)
+            for kind in _kinds_in(entry.source):
+                self._break(entry.owner(kind), PluginError(wrong))
+            return
+        watcher = Watcher(entry.owner("watcher"), module)
+        if watcher.hooks:
+            self.watchers.append(watcher)
+        for kind, (hook, contract) in KINDS.items():
+            register = Register(entry.owner(kind), contract, entry.files)
+            if self._call(hook, module, register, entry.owner(kind)):
+                self.plugins.extend(self._without_twins(entry, register.plugins))
+        recipes = RecipeRegister(entry.owner(RECIPE), Path(getattr(module, "__file__", None) or "").parent)
+        if self._call(RECIPE_HOOK, module, recipes, entry.owner(RECIPE)):
+            self.recipes |= recipes.recipes
+
+    def _call(self, hook: str, module: object, register: object, owner: Owner) -> bool:
+        """Call a module's hook and say whether that went well."""
+        others = [other for other in self._manager.get_plugins() if other is not module]
+        try:
+            self._manager.subset_hook_caller(hook, remove_plugins=others)(register=register)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self._break(owner, error)
+            return False
+        return True
+
+    def _without_twins(self, entry: Entry, plugins: list[Plugin]) -> Iterator[Plugin]:
+        """Yield plugins but those whose name another module of their distribution has taken."""
+        taken = {plugin.owner for plugin in self.plugins}
+        for plugin in plugins:
+            kind, name, distribution = plugin.owner.kind, plugin.owner.name, plugin.owner.distribution
+            if plugin.owner in taken:
+                fault = f"{kind} '{name}' is offered by another module of {distribution} too"
+                self._break(entry.owner(kind), PluginError(fault))
+            else:
+                yield plugin
+
+    def _refuse_unknown_defaults(self) -> None:
+        """Break plugins with a parameter whose default is a plugin that is not registered: it has no name."""
+        while True:
+            faults = [(plugin, fault) for plugin in self.plugins if (fault := self._default_fault(plugin))]
+            if not faults:
+                return
+            for plugin, fault in faults:  # one of which may be the default of another
+                self.plugins.remove(plugin)
+                self.broken.append(Broken(plugin.owner, fault))
+
+    def _default_fault(self, plugin: Plugin) -> str:
+        for field in (field for field in attrs.fields(plugin.factory) if field.init):
+            for _, part in plugins_inside(default_of(field), field.name):
+                if not any(type(part) is other.factory for other in self.plugins):
+                    return (
+                        f"the default of parameter '{field.name}' is a {type(part).__name__}, which no plugin "
+                        "registers, so that recipes have no name for it"
+                    )
+        return ""
+
+    def _break(self, owner: Owner, error: BaseException) -> None:
+        reason = str(error) if isinstance(error, CswfError) else f"{type(error).__name__}: {error}"
+        self.broken.append(Broken(owner, textwrap.shorten(reason, 300, placeholder=" …")))
+
+
+def _installed() -> Iterator[EntryPoint]:
+    """Yield the entry points of the group, the built-ins first, each once."""
+    points = {(p.dist.name if p.dist else "", p.name): p for p in reversed(list(entry_points(group="cswf")))}
+    yield from sorted(
+        points.values(), key=lambda p: (p.dist is None or normal(p.dist.name) != BUILTIN, p.value)
+    )
+
+
+def _source(point: EntryPoint) -> str:
+    """Return the text of an entry point's module, without importing it."""
+    spec = importlib.util.find_spec(point.module)
+    return Path(spec.origin).read_text() if spec is not None and spec.origin else ""
+
+
+def _kinds_in(source: Callable[[], str]) -> list[str]:
+    """Return the kinds that a plugin seems to offer, by the hooks in its text; '' if none is seen."""
+    try:
+        text = source()
+    except Exception:  # no such file, not a text, a parent package that fails too
+        return [""]
+    hooks = {kind: hook for kind, (hook, _) in KINDS.items()} | {RECIPE: RECIPE_HOOK}
+    return [kind for kind, hook in hooks.items() if re.search(rf"\bdef {hook}\b", text)] or [""]
+
+
+def _folder(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise PluginError(f"--plugins-dir: {folder} is not a folder")
+    return folder.resolve()
+
+
+def _names(text: str) -> set[str]:
+    return {normal(name) for name in text.split(",") if name.strip()}
