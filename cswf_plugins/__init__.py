@@ -44,6 +44,7 @@ from cswf_plugins.projections.exemplars import Exemplars
 from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.locally_connected import LocallyConnected
 from cswf_plugins.projections.low_rank import LowRank
+from cswf_plugins.projections.max_sliced import MaxSliced
 from cswf_plugins.projections.orthogonal import Orthogonal
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.adaptive import Adaptive
@@ -62,6 +63,7 @@ def register_projections(register: Register) -> None:
     register("exemplars", Exemplars)
     register("orthogonal", Orthogonal)
     register("data-covariance", DataCovariance)
+    register("max-sliced", MaxSliced)
 
 
 @hookimpl

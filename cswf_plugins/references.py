@@ -19,6 +19,14 @@ ROWLAND_2019 = r"""@inproceedings{rowland2019orthogonal,
   year = {2019}
 }"""
 
+DESHPANDE_2019 = r"""@inproceedings{deshpande2019max,
+  author = {Deshpande, Ishan and Hu, Yuan-Ting and Sun, Ruoyu and Pyrros, Ayis and Siddiqui, Nasir and
+            Koyejo, Sanmi and Zhao, Zhizhen and Forsyth, David and Schwing, Alexander G.},
+  title = {Max-Sliced {Wasserstein} Distance and Its Use for {GANs}},
+  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  year = {2019}
+}"""
+
 GREGORY_1982 = r"""@article{gregory1982piecewise,
   author = {Gregory, J. A. and Delbourgo, R.},
   title = {Piecewise Rational Quadratic Interpolation to Monotonic Data},

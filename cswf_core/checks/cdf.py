@@ -9,7 +9,7 @@ from cswf_core.checks.adapter import Adapter, calling
 from cswf_core.interfaces import CDFEstimator, FittedCDF, Owner, Part, Rows, TransportMap
 
 POINTS = 33
-"""Values at which a distribution is looked at, from below the least to above the greatest."""
+"""Values at which a distribution is looked at, from the least to the greatest that it was fitted to."""
 
 TOLERANCE = 1e-4
 """How far a distribution may fall, or leave [0, 1], by rounding."""
@@ -47,11 +47,11 @@ class CheckedCDF(Adapter, CDFEstimator):
         return fitted
 
     def _check_distributions(self, fitted: FittedCDF, low: Tensor, high: Tensor) -> None:
-        """Raise `PluginError` if F_h falls, leaves [0, 1], or has an inverse that falls; ends are H each."""
+        """Raise `PluginError` if F_h falls or leaves [0, 1] between the ends (H each), or its inverse falls."""
         self._proved = True
         levels = torch.linspace(0, 1, POINTS, dtype=low.dtype, device=low.device)
         width = (high - low).clamp_min(torch.finfo(low.dtype).tiny)
-        z = (low - width / 8)[:, None] + (width * 1.25)[:, None] * levels
+        z = low[:, None] + width[:, None] * levels
         with calling(self.owner, "cdf"):
             heights = fitted.cdf(z)
         self._finite(self._like(heights, "cdf", z), "cdf")

@@ -27,7 +27,7 @@ class CheckedSource(Adapter, DatasetSource):
 
     def load(self, draw: Draw) -> Dataset:
         """Return the data, on the CPU."""
-        return check_dataset(self._call("load", draw), self.owner)
+        return _check_pixels(check_dataset(self._call("load", draw), self.owner), self.owner)
 
     def open(self, draw: Draw) -> StoredImages:
         """Return the images, to be read a block at a time."""
@@ -57,7 +57,6 @@ def check_dataset(data: object, owner: Owner = GIVEN) -> Dataset:
     if not bool(torch.isfinite(x).all()):
         bad = int((~torch.isfinite(x)).any(dim=0).sum())
         raise DataError(f"{owner}: {bad:,} of {len(data):,} samples have NaN or infinite values")
-    _check_pixels(data, owner)
     check_conditions(data.conditions, owner, "load", len(data), len(data.classes))
     if data.held_out is not None:
         held_out = check_dataset(data.held_out, owner)
@@ -67,17 +66,18 @@ def check_dataset(data: object, owner: Owner = GIVEN) -> Dataset:
     return data
 
 
-def _check_pixels(data: Dataset, owner: Owner) -> None:
-    """Raise `DataError` for pixels that are not in [−1, 1), or bins that reach beyond."""
-    if not data.space.is_image:
-        return
+def _check_pixels(data: Dataset, owner: Owner) -> Dataset:
+    """Return data of a source if pixels lie in [−1, 1) and their bins do not reach beyond."""
+    if not data.space.is_image or data.stored is not None:
+        return data
     low, high = float(data.x.min()), float(data.x.max())
     if low < -1 - ROUNDING or high > 1 - data.bin_width + ROUNDING:
         bins = f", and with bins of {data.bin_width:g} at most {1 - data.bin_width:g}" if data.bin_width else ""
         raise DataError(
-            f"{owner}: pixels must lie in [−1, 1){bins}, and these go from {low:.4g} to {high:.4g}: a byte v "
-            "is v/128 − 1, with a bin_width of 1/128"
+            f"{owner}: pixels must lie in [−1, 1){bins}, and these go from {low:.4g} to {high:.4g}: a byte v is "
+            "v/128 − 1, with a bin_width of 1/128"
         )
+    return data
 
 
 @attrs.frozen(eq=False, kw_only=True)

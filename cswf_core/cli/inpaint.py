@@ -39,6 +39,7 @@ from cswf_core.runs.progress import WorkProgress, say
 @options.device
 @options.memory_limit
 @options.quiet
+@options.accept_changed_plugins
 @options.plugins_dir
 def inpaint(
     path: Path,

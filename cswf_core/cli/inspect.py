@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+import torch
 import yaml
 
 from cswf_core.cli import options
 from cswf_core.errors import RunError
+from cswf_core.model import load_model
 from cswf_core.model.format import Header, find_damage
 from cswf_core.model.model import header_file
 
@@ -19,8 +21,9 @@ MOST_NAMES = 12
 @click.command()
 @click.argument("path", metavar="RUN|MODEL", type=click.Path(path_type=Path))
 @options.json
-@click.option("--check", is_flag=True, help="Read all of it and compare checksums.")
-def inspect(path: Path, as_json: bool, check: bool) -> None:
+@click.option("--check", is_flag=True, help="Read all of it; compare checksums, plugins and directions.")
+@options.plugins_dir
+def inspect(path: Path, as_json: bool, check: bool, plugins_dir: Path | None) -> None:
     """Say what a saved model is: of which recipe and data, what can be asked of it, and what it cost."""
     file = header_file(path)
     header = Header.read(file)
@@ -35,9 +38,13 @@ def inspect(path: Path, as_json: bool, check: bool) -> None:
         wrong = find_damage(file.parent, header.files)
         if wrong:
             raise RunError("\n".join(wrong))
+        if header.complete:
+            load_model(path, plugins_dir=plugins_dir).flow(torch.device("cpu")).recognise()
         if not as_json:
             more = "" if header.fitted is None else f" and {header.fitted.file}"
             click.echo(f"checked: all {len(header.shards)} shards{more} are as they were written")
+            if header.complete and header.plugins is not None:
+                click.echo("checked: plugins are those of the run, and draw its directions")
 
 
 def _describe(header: Header, path: Path) -> dict[str, str]:

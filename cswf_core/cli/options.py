@@ -60,6 +60,24 @@ memory_limit = click.option(
     callback=_limit_memory,
     help="Plan with so much memory, such as 1GB; data that take more are streamed.  [default: all there is]",
 )
+
+
+def _accept(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Take models and checkpoints of other plugin code for as long as the command runs."""
+    del param
+    if value:
+        from cswf_core.recipe.provenance import accepting_changed_plugins  # needs PyTorch
+
+        ctx.with_resource(accepting_changed_plugins())
+
+
+accept_changed_plugins = click.option(
+    "--accept-changed-plugins",
+    is_flag=True,
+    expose_value=False,
+    callback=_accept,
+    help="Go on although the code of a plugin has changed since.",
+)
 quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 seed = click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another one, other samples."

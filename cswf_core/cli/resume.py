@@ -23,6 +23,7 @@ from cswf_core.session.devices import follow
 @options.devices
 @options.memory_limit
 @options.quiet
+@options.accept_changed_plugins
 @options.plugins_dir
 def resume(run: Path, device: str, devices: str | None, quiet: bool, plugins_dir: Path | None) -> int | None:
     """Go on with RUN, the folder of a run that was stopped or killed, from its newest checkpoint.

@@ -38,6 +38,7 @@ from cswf_core.session.devices import follow
 @click.option(
     "--resume", is_flag=True, help="Go on with the same recipe's run in --out, if it has one; else begin."
 )
+@options.accept_changed_plugins
 @options.plugins_dir
 def run(
     recipe: str,

@@ -42,6 +42,7 @@ from cswf_core.session.run import refresh_report
 @options.devices
 @options.memory_limit
 @options.quiet
+@options.accept_changed_plugins
 @options.plugins_dir
 def sample(
     path: Path,

@@ -16,6 +16,7 @@ from cswf_core.cli.terminal import introduce, point_to_results, prepare, show_ru
 from cswf_core.errors import RoomError, RunError
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, choose_device, load_recipe
+from cswf_core.recipe.provenance import refuse_changed_plugins
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import say
 from cswf_core.session.devices import follow
@@ -42,6 +43,7 @@ from cswf_core.session.update import Predecessor, choose_data, read_predecessor,
 @options.memory_limit
 @options.quiet
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder that --out names.")
+@options.accept_changed_plugins
 @options.plugins_dir
 def update(
     run: Path,
@@ -65,6 +67,7 @@ def update(
     before = RunFolder(run)
     earlier = read_predecessor(before)
     recipe = load_recipe(before.file("recipe.yaml"), plugins_dir=plugins_dir)
+    refuse_changed_plugins(recipe, earlier.plugins, str(run))
     shape = before.read_json("run.json")["data"]["shape"]
     planned = _steps(schedule) if schedule is not None else steps
     updated = with_arrival(recipe, choose_data(data, recipe.registry, shape), planned)

@@ -52,9 +52,10 @@ class ExactPlan(Plan):
     def move(self, step: int, eta: float, clock: Clock) -> Move:
         """X ← X − η v̂."""
         directions, particles, shortened = self._along(step, clock), self.setup.particles, 1.0
-        if self.setup.sampler.sampler.adapts:
+        if self.setup.sampler.measured_later and eta > 0:
             directions = list(directions)
-            shortened = min(1.0, 1 / (eta * largest_eigenvalue_of(directions, self.setup.sampler)))
+            cloud = next(particles.blocks()).cloud
+            shortened = min(1.0, 1 / (eta * largest_eigenvalue_of(directions, self.setup.sampler, cloud)))
             eta *= shortened
         by_cdf = self.transport(step, clock)
         target = self._target(step, by_cdf, clock)

@@ -81,6 +81,12 @@ FIXED_FROM = 8
 LARGEST_MATRIX = 4096
 """Dimensions up to which a closer look is taken: it needs a matrix of second moments."""
 
+PROBED = 16
+"""Particles at which gradients of nonlinear slices are looked at."""
+
+DIFFERENCE = 1e-3
+"""The distance over which slopes are measured, in parts of a particle's length."""
+
 NOTICEABLE = 1 / 50
 """Steps shorter than this share of the data's mean length may grow: that is noise."""
 
@@ -117,25 +123,34 @@ def largest_eigenvalue(sampler: DirectionSampler, key: Key, *, closely_above: fl
     return max(first, (above + below) / 2, 1 / d)
 
 
-def largest_eigenvalue_of(directions: Sequence[Directions], sampler: DirectionSampler) -> float:
+def largest_eigenvalue_of(directions: Sequence[Directions], sampler: DirectionSampler, cloud: Cloud) -> float:
     """Estimate the largest eigenvalue of 1/H Σ w θθᵀ over the directions of a step, by power iteration.
 
-    1 for nonlinear slices, which have no such matrix: their gradients are taken to be of one direction.
+    Nonlinear slices have gradients for θ, which depend on the particle: then it is the largest of a few.
     """
-    if any(isinstance(batch.projection, NonlinearProjection) for batch in directions):
-        return 1.0
-    d, like, estimate = sampler.coordinates.space.dimension, sampler.like, 0.0
-    v = Key(0, "eigenvector").open(like.device, like.dtype).normal(d, 1)
-    H = sum(batch.count for batch in directions)
+    d, like, H = sampler.coordinates.space.dimension, sampler.like, sum(batch.count for batch in directions)
+    curved = any(isinstance(batch.projection, NonlinearProjection) for batch in directions)
+    few = Cloud(cloud.z[:, : PROBED if curved else 1].contiguous(), Conditions())
+    v = Key(0, "eigenvector").open(like.device, like.dtype).normal(d, few.z.shape[1])
+    estimate = like.new_zeros(1)
     for _ in range(ROUNDS):
+        v = v / torch.linalg.vector_norm(v, dim=0).clamp_min(torch.finfo(v.dtype).tiny)
         Gv, total = _gram(sampler, v), torch.zeros_like(v)
         for batch in directions:
-            meets = batch.projection.project(Gv)
-            meets = meets if batch.scale is None else meets * batch.scale
-            total += batch.adjoint(meets, Cloud(v, Conditions()))
-        estimate = float((Gv * total).sum() / (v * Gv).sum() / H)
-        v = total / torch.linalg.vector_norm(total).clamp_min(torch.finfo(v.dtype).tiny)
-    return max(estimate, 1 / d)
+            total += batch.adjoint(_slopes(batch, few.z, Gv), few)
+        estimate = (Gv * total).sum(dim=0) / (v * Gv).sum(dim=0) / H
+        v = total
+    return max(float(estimate.max()), 1 / d)
+
+
+def _slopes(batch: Directions, z: Tensor, v: Tensor) -> Tensor:
+    """Return how projections change along v (d_k×n), which is θ·v; of nonlinear slices, at z: H×n."""
+    if isinstance(batch.projection, NonlinearProjection):
+        h = DIFFERENCE * (1 + float(torch.linalg.vector_norm(z, dim=0).mean()))
+        slopes: Tensor = (batch.projection.project(z + h * v) - batch.projection.project(z - h * v)) / (2 * h)
+        return slopes
+    meets = batch.projection.project(v.contiguous())
+    return meets if batch.scale is None else meets * batch.scale
 
 
 def _gram(sampler: DirectionSampler, v: Tensor) -> Tensor:

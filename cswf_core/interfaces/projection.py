@@ -113,9 +113,10 @@ class PatchProjection(DenseProjection):
 class NonlinearProjection(Projection):
     """H functions g_h of x in the place of θ_h·x: generalised sliced Wasserstein. Slower than directions.
 
-    Only `shape` and `project` have no default, if `project` is written in PyTorch. A gradient of length 1, on
-    average over x, makes a step as long as one along a direction. Such slices work on the data's own grid or in
-    coordinates W of it, not on the coarse grids of a pyramid, and not where a part of x is observed.
+    Only `shape` and `project` have no default, if `project` is written in PyTorch. No step is longer than 1/λ,
+    λ being the largest eigenvalue of 1/H Σ_h ∇g_h ∇g_hᵀ at some of the particles. Such slices work on the
+    data's own grid or in coordinates W of it, not on the coarse grids of a pyramid, and not where a part of x
+    is observed.
     """
 
     @abc.abstractmethod

@@ -28,8 +28,9 @@ SIZE = 32_000_000
 FITTED = "fitted.safetensors"
 """The file with what was fitted to the data besides the maps, where there is such a thing."""
 
-FORMAT, WITH_FITTED = 1, 2
-"""Versions of the format: that of a model without, and with a file of what was fitted to the data.
+FIRST, WITH_FITTED, FORMAT = 1, 2, 3
+"""Versions of the format: that of a model without, and with a file of what was fitted to the data; and the one
+that is written, with either, which also knows its plugins and directions.
 
 To be raised when an older cswf could not read, or would misread, what is written.
 """
@@ -87,6 +88,8 @@ class StageFacts:
     """H."""
     steps: int
     """K as planned."""
+    fingerprint: str = ""
+    """Of its first directions; empty in formats 1 and 2. See `flow.fingerprint`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -161,7 +164,9 @@ class Header:
     cost: Cost
     shards: tuple[Shard, ...]
     fitted: FittedFile | None = None
-    """What was fitted to the data besides the maps; in format 2 only."""
+    """What was fitted to the data besides the maps; null, or left out, where nothing was."""
+    plugins: tuple[dict[str, str], ...] | None = None
+    """kind, name, distribution, version and SHA-256 of each plugin; in formats 1 and 2 there are none."""
 
     @property
     def files(self) -> tuple[FittedFile | Shard, ...]:
@@ -172,7 +177,7 @@ class Header:
         """Return the header as JSON."""
         document = attrs.asdict(self)
         if self.fitted is None:
-            del document["fitted"]  # format 1 does not know of it
+            del document["fitted"]
         for key, usual in (("streamed", False), ("looked_at", None)):
             if document["data"][key] is usual:
                 del document["data"][key]  # earlier versions do not know of them
@@ -187,10 +192,10 @@ class Header:
             raise RunError(f"{path} cannot be read as a model's header ({_short(error)})") from None
         if not isinstance(document, dict) or "format" not in document:
             raise RunError(f"{path} is no model's header: it does not say its format")
-        if document["format"] not in (FORMAT, WITH_FITTED):
+        if document["format"] not in (FIRST, WITH_FITTED, FORMAT):
             raise RunError(
-                f"{path} has format {document['format']}, and this version of cswf reads formats {FORMAT} and "
-                f"{WITH_FITTED}; it was written by cswf {document.get('cswf', 'of an unknown version')}"
+                f"{path} has format {document['format']}, and this version of cswf reads formats {FIRST} to "
+                f"{FORMAT}; it was written by cswf {document.get('cswf', 'of an unknown version')}"
             )
         try:
             return cls._from_json(document)
@@ -207,10 +212,14 @@ class Header:
             "stages": tuple(StageFacts(**stage) for stage in document["stages"]),
             "shards": tuple(Shard(**shard) for shard in document["shards"]),
         }
-        if document["format"] == WITH_FITTED:
+        if document["format"] == FORMAT:
+            sections["plugins"] = tuple(
+                {str(k): str(v) for k, v in each.items()} for each in document["plugins"]
+            )
+        if document["format"] == WITH_FITTED or (document["format"] == FORMAT and "fitted" in document):
             sections["fitted"] = FittedFile(**document["fitted"])
         elif "fitted" in document:
-            raise ValueError(f"format {FORMAT} has nothing that is fitted")
+            raise ValueError(f"format {FIRST} has nothing that is fitted")
         header = cls(**{**document, **sections})
         outside = [entry.file for entry in header.files if Path(entry.file).name != entry.file]
         if outside:

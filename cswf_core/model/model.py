@@ -27,6 +27,7 @@ from cswf_core.model.requests import ByNumber, Labels, Vectors, labels_by_number
 from cswf_core.model.sampling import SavedFlow, particles_at_end
 from cswf_core.recipe import Recipe, RecipeError, choose_device, load_recipe
 from cswf_core.recipe.build import load_everything, parts_of
+from cswf_core.recipe.provenance import refuse_changed_plugins
 from cswf_core.recipe.render import from_yaml
 from cswf_core.runs.durable import fingerprint
 
@@ -300,7 +301,8 @@ class Model:
         fitted = Fitted()
         if self.header.fitted is not None:
             fitted = Fitted.read(self.folder / self.header.fitted.file, parts, self.space, like)
-        flow = SavedFlow(self.space, parts, settings, facts.length, sets, facts.strata, like, fitted)
+        prints = [stage.fingerprint for stage in self.header.stages]
+        flow = SavedFlow(self.space, parts, settings, facts.length, sets, facts.strata, like, fitted, prints)
         if any(flow.parts.projection.of_stage(stage).sees_data for stage in flow.stages):
             data = self._needed(f"projection '{recipe.projection.name}' looks at the data")
             target = balanced(data, recipe.condition.checked, recipe.seed)
@@ -361,7 +363,9 @@ def load_model(path: str | Path, *, plugins_dir: str | Path | None = None) -> Mo
         hint = f": `cswf resume {run}` goes on with its run" if (run / "run.json").is_file() else ""
         raise RunError(f"{file.parent} is not complete: it has {header.steps:,} steps{hint}")
     refuse_missing(file.parent, header.files)
-    return Model(file.parent, header, recipe_of(header, file, plugins_dir))
+    recipe = recipe_of(header, file, plugins_dir)
+    refuse_changed_plugins(recipe, header.plugins, str(file.parent))
+    return Model(file.parent, header, recipe)
 
 
 def recipe_of(header: Header, file: Path, plugins_dir: str | Path | None = None) -> Recipe:

@@ -23,6 +23,7 @@ from torch import Tensor
 from cswf_core.flow.beginning import INSIDE
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
+from cswf_core.flow.fingerprint import recognise
 from cswf_core.flow.memory import Budget
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.settings import Parts, Settings
@@ -39,6 +40,7 @@ from cswf_core.kernels.tables import Lookup
 from cswf_core.model.fitted import Fitted
 from cswf_core.model.format import SavedStep
 from cswf_core.model.groups import Group, Request
+from cswf_core.ranks import Ranks
 
 log = logging.getLogger("cswf")
 
@@ -111,10 +113,12 @@ class SavedFlow:
         strata: Sequence[int] | None,
         like: Tensor,
         fitted: Fitted,
+        fingerprints: Sequence[str],
     ) -> None:
         """`length` is l; `sets` of directions were used in turn, if any; `strata` has the label of each.
 
-        `like` has the device and the numbers, and is the data (d×N) where a sampler looks at these.
+        `like` has the device and the numbers, and is the data (d×N) where a sampler looks at these. Directions
+        have to be those of the stages' `fingerprints`; empty: it is not known which they were.
         """
         self.space = space
         self.parts = parts
@@ -123,6 +127,7 @@ class SavedFlow:
         self.strata = strata
         self.like = like
         self.fitted = fitted
+        self.fingerprints = fingerprints
         self.sets = sets
         self.stages = parts.schedule.stages(space, parts.projection)
         self.half = settings.half and like.dtype == torch.float32 and gpu.usable(like.device)
@@ -131,6 +136,8 @@ class SavedFlow:
         self._most = MOST_GROUPS if self.half else sys.maxsize
         """Groups that flow side by side, at most."""
         self._recordable = True
+        self._recognised: set[int] = set()
+        """Stages whose directions are known to be those of the run."""
         self._budget = Budget.whole(like.device)
         self._free = lru_cache(maxsize=1)(self._free_part)
         """How x may move in W, by what is observed."""
@@ -192,7 +199,9 @@ class SavedFlow:
         """Take groups through all steps; `after_step` is called after each, `seed` is for noise on the way."""
         for stage, own in groupby(steps, attrgetter("stage")):
             sampler = self._enter(groups, self.stages[stage])
-            for _ in (self._half if self.half else self._exact)(groups, sampler, stage, own, seed):
+            self._recognise(sampler, stage)
+            take = self._half if self.half and sampler.plain else self._exact
+            for _ in take(groups, sampler, stage, own, seed):
                 after_step()
             for group in groups:
                 group.particles.leave()
@@ -246,8 +255,19 @@ class SavedFlow:
 
         for group in groups:
             group.particles.enter(coordinates(group.observation))
-        own = coordinates(groups[0].observation)
+        own = coordinates(groups[0].observation if groups else None)
         return DirectionSampler.of_stage(stage, own, self.parts, self.length, lambda: like, like)
+
+    def recognise(self) -> None:
+        """Raise `RunError` if directions of any stage are not those that its maps belong to."""
+        for number, stage in enumerate(self.stages):
+            self._recognise(self._enter((), stage), number)
+
+    def _recognise(self, sampler: DirectionSampler, stage: int) -> None:
+        """Raise `RunError` if directions are not those that the stage's maps belong to; asked once a stage."""
+        if stage not in self._recognised:
+            recognise(sampler, self.settings.seed, stage, self.fingerprints[stage], Ranks())
+            self._recognised.add(stage)
 
     def _free_part(self, observation: Observation | None) -> FreePart | None:
         return FreePart.of(self.fitted.W, observation, self.space.dimension, self.like)

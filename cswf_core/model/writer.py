@@ -22,7 +22,6 @@ from cswf_core.model.format import (
     FORMAT,
     NAME,
     PATTERN,
-    WITH_FITTED,
     ConditionFacts,
     Cost,
     DataFacts,
@@ -184,7 +183,7 @@ class ModelWriter:
             share=round(self._seconds / self._total, 4) if self._total else 0.0,
         )
         header = Header(
-            format=FORMAT if self._fitted is None else WITH_FITTED,
+            format=FORMAT,
             complete=self._complete,
             steps=sum(shard.steps for shard in shards),
             cost=cost,
@@ -214,9 +213,15 @@ class ModelWriter:
             "precision": str(flow.settings.dtype).removeprefix("torch."),
             "particles": flow.count,
             "stages": tuple(
-                StageFacts(name=stage.name, directions=stage.directions, steps=stage.steps)
-                for stage in flow.stages
+                StageFacts(
+                    name=stage.name,
+                    directions=stage.directions,
+                    steps=stage.steps,
+                    fingerprint=flow.fingerprints.get(number) or "",
+                )
+                for number, stage in enumerate(flow.stages)
             ),
+            "plugins": tuple(self.recipe.plugin_facts()),
             "tables": TableFacts(
                 knots=model.knots, dtype=model.dtype, directions=model.directions, every=model.every
             ),

@@ -27,6 +27,7 @@ from cswf_core.pictures.frames import FrameRecorder
 from cswf_core.pictures.samples import completions_picture, samples_picture
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, RecipeError, build_flow, load_recipe
+from cswf_core.recipe.provenance import built_ins_changed, refuse_changed_plugins
 from cswf_core.recipe.render import flattened, from_yaml, to_yaml
 from cswf_core.report import write_report
 from cswf_core.runs import samples
@@ -39,6 +40,9 @@ from cswf_core.session.devices import SharedWork, agree
 from cswf_core.session.update import COUNTS, Predecessor
 
 log = logging.getLogger("cswf")
+
+RECORDED = ("name", "distribution", "version", "sha256")
+"""Facts about each plugin in run.json."""
 
 LABELS = ("name", "description")
 """Keys of a recipe that a run's results do not depend on."""
@@ -203,7 +207,7 @@ class Run:
         """
         self.folder.tidy()
         for checkpoint in self.folder.newest_first(lost):
-            if not self._checkpoint_facts().keys() <= checkpoint.facts.keys():
+            if not self._checkpoint_facts().keys() - {"plugins"} <= checkpoint.facts.keys():
                 lost.append(f"the checkpoint of step {checkpoint.step:,} is not that of a run")
                 continue
             self._require_same_run(checkpoint)
@@ -246,11 +250,14 @@ class Run:
         facts, now = checkpoint.facts, self._checkpoint_facts()
         _require_same_recipe(self.directory, from_yaml(facts["recipe"]), self.recipe)
         self.require_data(facts["data_sha256"])
+        refuse_changed_plugins(self.recipe, facts.get("plugins"), f"the checkpoint in {self.directory.path}")
         differences = [
             f"{package} {now['versions'].get(package)}, was {version}"
             for package, version in facts["versions"].items()
             if now["versions"].get(package) != version
         ]
+        if built_ins_changed(self.recipe, facts.get("plugins", ())):
+            differences.append("the files of built-in plugins have changed")
         if facts["device"] != now["device"]:
             differences.append(f"device {now['device']}, was {facts['device']}")
         if differences:
@@ -309,7 +316,7 @@ class Run:
             **({} if memory_limit() is None else {"memory_limit": memory_limit()}),
             "data": self.data_facts,
             "plugins": {
-                path: {key: getattr(choice.plugin.owner, key) for key in ("name", "distribution", "version")}
+                path: {key: getattr(choice.plugin.owner, key) for key in RECORDED}
                 for path, choice in recipe.choices().items()
             },
             "distributions": recipe.registry.distributions,
@@ -322,6 +329,7 @@ class Run:
             "data_sha256": self.data_facts["sha256"],
             "device": self.flow.device.type,
             "versions": {**self.recipe.registry.distributions, "torch": versions()["torch"]},
+            "plugins": self.recipe.plugin_facts(),
             "seconds": 0.0 if self.record is None else self.record.seconds,
         }
 
@@ -355,7 +363,13 @@ class Run:
     def _progress(self) -> dict[str, Any]:
         planned = sum(stage.steps for stage in self.flow.stages)
         done = self.steps.steps_done
-        return {"particles": self.flow.count, "steps_done": done, "steps_planned": planned}
+        prints = {str(stage): text for stage, text in self.flow.fingerprints.items()}
+        return {
+            "particles": self.flow.count,
+            "steps_done": done,
+            "steps_planned": planned,
+            "directions": prints,
+        }
 
 
 def write_scores(directory: RunFolder, evaluated: Evaluation) -> dict[str, Any]:

@@ -34,6 +34,8 @@ class Predecessor:
     """The entry about it in the other run's run.json."""
     lost: tuple[str, ...] = ()
     """A sentence for each of its files that cannot be used."""
+    plugins: list[dict[str, str]] | None = None
+    """Facts of the plugins that it was made with; None if it does not say."""
 
 
 def read_predecessor(directory: RunFolder) -> Predecessor:
@@ -52,7 +54,7 @@ def read_predecessor(directory: RunFolder) -> Predecessor:
         )
     facts = {"run": directory.path.resolve().name, "steps_done": end.step}
     facts |= {key: record[key] for key in ("samples_sha256", "particles") if key in record}
-    return Predecessor(tuple(end.files), _counts(directory, lost), facts, tuple(lost))
+    return Predecessor(tuple(end.files), _counts(directory, lost), facts, tuple(lost), end.facts.get("plugins"))
 
 
 def _counts(directory: RunFolder, lost: list[str]) -> Counts | None:

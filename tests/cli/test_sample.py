@@ -284,9 +284,10 @@ def test_a_model_with_more_than_maps_is_described_sampled_and_checked(cswf, tmp_
         "run", "digits", *recipe, "evaluate.metrics=[]", "--out", tmp_path, "--device", "cpu", "--quiet"
     )
     said = cswf.output("inspect", tmp_path, "--check")
-    assert "format 2)" in said
+    assert "format 3)" in said
     assert "MB in 1 shards and fitted.safetensors" in said
     assert "checked: all 1 shards and fitted.safetensors are as they were written" in said
+    assert "checked: plugins are those of the run, and draw its directions" in said
     cswf.output("sample", tmp_path, "--count", "3", "--device", "cpu", "--quiet")
     (tmp_path / "model" / "fitted.safetensors").unlink()
     assert "fitted.safetensors is missing" in cswf.refusal("sample", tmp_path, "--force")

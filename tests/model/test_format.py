@@ -81,7 +81,7 @@ def test_a_model_is_found_by_its_run_its_folder_and_its_header(digits_model):
         (lambda folder: (folder / "model.json").unlink(), "there is no model.json in it"),
         (lambda folder: (folder / "model.json").write_text("{"), "cannot be read as a model's header"),
         (lambda folder: (folder / "model.json").write_text("[]"), "does not say its format"),
-        (lambda folder: edit(folder, format=7), "has format 7, and this version of cswf reads formats 1 and 2"),
+        (lambda folder: edit(folder, format=7), "has format 7, and this version of cswf reads formats 1 to 3"),
         (lambda folder: edit(folder, data=3), "is damaged"),
         (lambda folder: edit(folder, surprise=3), "is damaged"),
         (lambda folder: edit(folder, complete=False), "is not complete: it has 40 steps"),
@@ -127,9 +127,8 @@ def test_a_changed_bit_is_found_by_its_checksum(digits_model, copy_of):
     assert "its checksum differs" in find_damage(folder, shards)[0]
 
 
-def test_what_was_fitted_to_the_data_is_a_file_of_its_own_in_format_2(whitened_model, digits_model):
+def test_what_was_fitted_to_the_data_is_a_file_of_its_own(whitened_model, digits_model):
     said = read_json(whitened_model / "model.json")
-    assert said["format"] == 2
     path = whitened_model / said["fitted"]["file"]
     assert said["fitted"] == {"file": FITTED, "bytes": path.stat().st_size, "sha256": fingerprint(path)}
     assert said["cost"]["bytes"] == path.stat().st_size + sum(shard["bytes"] for shard in said["shards"])
@@ -143,7 +142,6 @@ def test_what_was_fitted_to_the_data_is_a_file_of_its_own_in_format_2(whitened_m
     }
     plain = read_json(digits_model / "model.json")
     recipe = yaml.safe_load(plain["recipe"])
-    assert plain["format"] == 1
     assert "fitted" not in plain
     assert "coordinates" not in recipe  # an older cswf would not know it
     assert "start" not in recipe["particles"]
@@ -213,3 +211,22 @@ def test_a_mask_survives_as_text():
     mask = torch.tensor([False, True, True, False, False, True, False])
     assert torch.equal(unpack_mask(pack_mask(mask), 7), mask)
     assert pack_mask(torch.zeros(9, dtype=torch.bool)) == "000"
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_models_of_formats_1_and_2_are_read_although_they_know_no_plugins(
+    digits_model, whitened_model, tmp_path, fitted
+):
+    folder = tmp_path / "copy"
+    shutil.copytree(whitened_model if fitted else digits_model, folder)
+    said = read_json(folder / "model.json")
+    said["format"] = 2 if fitted else 1
+    del said["plugins"]
+    for stage in said["stages"]:
+        del stage["fingerprint"]
+    (folder / "model.json").write_text(json.dumps(said), encoding="utf-8")
+    old, new = (
+        load_model(path).sample(2, device="cpu").x
+        for path in (folder, whitened_model if fitted else digits_model)
+    )
+    assert torch.equal(old, new)

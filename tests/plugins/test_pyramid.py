@@ -176,7 +176,8 @@ def growth(schedule: Pyramid, space: Space, projection: ProjectionSampler) -> li
         lengths = []
         for step in range(24):
             update = sum(
-                t.adjoint(t.project(Cloud(z, None))) for t in sampler.batches(0, index, step, check=False)
+                t.adjoint(t.project(Cloud(z, None)), Cloud(z, None))
+                for t in sampler.batches(0, index, step, check=False)
             )
             z = z - eta / stage.directions * coordinates.gram(update)
             lengths.append(float(z.norm()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,8 @@ def test_a_plugin_may_watch_flows(install, cswf, tmp_path):
     cswf.output("run", "digits", "projection=axis", *small, "--out", tmp_path / "out", "--device", "cpu")
     assert (tmp_path / "seen").read_text() == "1 2 "
     plugins = json.loads((tmp_path / "out/run.json").read_text())["plugins"]
+    digest = plugins["projection"].pop("sha256")
+    assert re.fullmatch("[0-9a-f]{64}", digest)
     assert plugins["projection"] == {"name": "axis", "distribution": "watcher", "version": "1.0"}
 
 

@@ -1,0 +1,96 @@
+"""Plugins of a recipe as records have them: whose code made a result, and whether it has changed since.
+
+Models and checkpoints hold numbers that belong to what a plugin's code did. Where that code has changed,
+numbers and code need not fit any longer, and a person is told before anything is computed. Built-in plugins are
+left to the fingerprints of their directions: their files change with every version, and nearly always in words
+only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from cswf_core.errors import RunError
+from cswf_core.plugins import BUILTIN
+from cswf_core.recipe.recipe import Recipe
+
+KINDS = ("projection", "cdf", "condition", "schedule", "coordinates")
+"""Kinds of plugins whose code decides about a flow's steps; data have a digest of their own."""
+
+OPTION = "--accept-changed-plugins"
+
+_accepted: ContextVar[bool] = ContextVar("accepted", default=False)
+
+log = logging.getLogger("cswf")
+
+Facts = Mapping[str, str]
+"""kind, name, distribution, version and sha256 of a plugin."""
+
+
+@contextmanager
+def accepting_changed_plugins() -> Iterator[None]:
+    """Go on with models and checkpoints of other plugin code inside, with a warning instead of an error."""
+    token = _accepted.set(True)
+    try:
+        yield
+    finally:
+        _accepted.reset(token)
+
+
+def refuse_changed_plugins(recipe: Recipe, recorded: Sequence[Facts] | None, result: str) -> None:
+    """Raise `RunError` if plugins of others are not those that a result was made with.
+
+    `recorded` is None where the result, named in the error, comes from a version that kept no such record.
+    """
+    mine = [facts for facts in recipe.plugin_facts() if facts["kind"] in KINDS and not _built_in(facts)]
+    if recorded is None:
+        if mine:
+            names = ", ".join(map(_named, mine))
+            log.warning(
+                "%s does not say which code it was made with: whether %s is the same is not known",
+                result,
+                names,
+            )
+        return
+    changes = [change for facts in mine if (change := _change(facts, recorded))]
+    if not changes:
+        return
+    if _accepted.get():
+        log.warning("%s was made with other code, and goes on with this: %s", result, "; ".join(changes))
+        return
+    raise RunError(
+        f"{result} was made with other code than is here: {'; '.join(changes)}. Bring back what was used "
+        f"then; or, if you know that the change makes no difference, say {OPTION}"
+    )
+
+
+def built_ins_changed(recipe: Recipe, recorded: Sequence[Facts]) -> bool:
+    """Say whether files of the built-in plugins have changed, which may matter in the last digits."""
+    now, before = (
+        {facts["sha256"] for facts in each if _built_in(facts)} for each in (recipe.plugin_facts(), recorded)
+    )
+    return bool(before) and not now <= before
+
+
+def _change(now: Facts, recorded: Sequence[Facts]) -> str:
+    """Return how a plugin differs from the one in a record, in words; nothing if it does not."""
+    same = [facts for facts in recorded if all(facts.get(key) == now[key] for key in ("kind", "name"))]
+    if not same:
+        return f"{_named(now)} took no part then"
+    before = same[0]
+    if before.get("sha256") == now["sha256"] and before.get("distribution") == now["distribution"]:
+        return ""
+    then, here = before.get("sha256", "")[:12], now["sha256"][:12]
+    return f"{_named(now)} has SHA-256 {here}…, and {_named(before)} had {then}…"
+
+
+def _built_in(facts: Facts) -> bool:
+    return facts.get("distribution") == BUILTIN
+
+
+def _named(facts: Facts) -> str:
+    whose = f"{facts.get('distribution', '')} {facts.get('version', '')}".strip()
+    return f"{facts['kind']} '{facts['name']}' ({whose})"
