@@ -74,8 +74,8 @@ def _check_pixels(data: Dataset, owner: Owner) -> Dataset:
     if low < -1 - ROUNDING or high > 1 - data.bin_width + ROUNDING:
         bins = f", and with bins of {data.bin_width:g} at most {1 - data.bin_width:g}" if data.bin_width else ""
         raise DataError(
-            f"{owner}: pixels must lie in [−1, 1){bins}, and these go from {low:.4g} to {high:.4g}: a byte v is "
-            "v/128 − 1, with a bin_width of 1/128"
+            f"{owner}: pixels must lie in [−1, 1){bins}, and these go from {low:.4g} to {high:.4g}: a byte v "
+            "is v/128 − 1, with a bin_width of 1/128"
         )
     return data
 
