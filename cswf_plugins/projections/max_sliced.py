@@ -28,7 +28,7 @@ class MaxSliced(ProjectionSampler):
     """Another sampler's directions, some of them turned to where particles and data are far apart."""
 
     of: ProjectionSampler = parameter("the sampler whose directions are turned", default=Uniform())
-    share: float = parameter("share of the directions that are turned", default=0.5, above=0, at_most=1)
+    share: float = parameter("share of the directions that are turned", default=0.25, above=0, at_most=1)
     rounds: int = parameter("rounds of turning", default=2, at_least=1)
     samples: int = parameter("particles, and data, that are looked at in a step", default=1024, at_least=2)
 
