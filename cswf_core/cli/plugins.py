@@ -20,7 +20,7 @@ from cswf_core.recipe import fields
 @click.command()
 @options.json
 @options.plugins_dir
-def plugins(as_json: bool, plugins_dir: Path | None) -> None:
+def plugins(as_json: bool, plugins_dir: tuple[Path, ...]) -> None:
     """List the plugins: what they are, whose, and which are broken.
 
     CSWF_LOAD_PLUGINS=a,b loads only those distributions besides the built-ins; empty loads no others.
