@@ -111,7 +111,7 @@ class Registry:
             owners = " and ".join(f"{p.owner.distribution} {p.owner.version}".strip() for p in named)
             choices = " or ".join(f"'{p.owner.distribution}:{bare}'" for p in named)
             raise PluginError(f"{kind} '{bare}' is offered by {owners}: write {choices}")
-        raise PluginError(f"unknown {kind} '{name}'{did_you_mean(name, self.names(kind))}{self._blame(name)}")
+        raise PluginError(f"unknown {kind} '{name}'{did_you_mean(name, self.names(kind))}{self.blame(name)}")
 
     def names(self, kind: str) -> list[str]:
         """Return what recipes can write for a kind; see `name_of`."""
@@ -135,7 +135,7 @@ class Registry:
         alike = [p.owner for p in self.plugins if (p.owner.kind, p.owner.name) == (owner.kind, owner.name)]
         return [other for other in alike if other.distribution != owner.distribution]
 
-    def _blame(self, name: str) -> str:
+    def blame(self, name: str) -> str:
         """Return what is known of broken plugins, one of which may have meant to offer `name`."""
         mine = [b for b in self.broken if b.owner.name == name or b.owner.distribution in name.split(":")]
         return "".join(f"; plugin '{b.owner.name}' is broken: {b.reason}" for b in (mine or self.broken)[:3])
