@@ -10,7 +10,7 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -49,7 +49,7 @@ class Finding(NamedTuple):
     """What to do, in one sentence."""
 
 
-def examine(plugins_dir: Path | None = None) -> Iterator[Finding]:
+def examine(plugins_dir: Sequence[Path] = ()) -> Iterator[Finding]:
     """Yield everything that decides whether recipes can run here."""
     working = True
     for finding in _packages():
@@ -194,7 +194,7 @@ def _cuda(device: Any) -> Finding:
     return Finding("devices", name, "missing", f"{detail}, without Triton's kernels", advice)
 
 
-def _parts(plugins_dir: Path | None, cache: list[Path]) -> Iterator[Finding]:
+def _parts(plugins_dir: Sequence[Path], cache: list[Path]) -> Iterator[Finding]:
     """Look at recipes and plugins; the folders where plugins have their files are added to `cache`."""
     from cswf_core.plugins import Registry
     from cswf_core.recipe import builtin_recipes

@@ -31,7 +31,7 @@ COMMANDS = {
     "cite": "Print BibTeX of the works that a recipe rests on.",
     "recipes": "List the built-in recipes and those of packages.",
     "schema": "Print the JSON Schema of recipes, for editors.",
-    "plugins": "List the plugins: what they are, whose, and which are broken.",
+    "plugins": "List the plugins, and which are broken; or show one and its parameters.",
 }
 """Each command with its help; its file, or its folder of commands, has its name."""
 

@@ -69,7 +69,7 @@ def bench(
     out: Path | None,
     device: str,
     devices: str | None,
-    plugins_dir: Path | None,
+    plugins_dir: tuple[Path, ...],
     **sizes: Any,
 ) -> int | None:
     """Time a step of the engine, part by part, beside a naive PyTorch step.

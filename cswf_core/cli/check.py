@@ -14,7 +14,7 @@ from cswf_core.recipe import load_recipe
 @click.argument("recipe")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @options.plugins_dir
-def check(recipe: str, overrides: tuple[str, ...], plugins_dir: Path | None) -> None:
+def check(recipe: str, overrides: tuple[str, ...], plugins_dir: tuple[Path, ...]) -> None:
     """Validate RECIPE without running it; every mistake is reported as FILE:LINE:COL: message."""
     loaded = load_recipe(recipe, overrides, plugins_dir=plugins_dir)
     click.echo(f"{loaded.name}: fine")

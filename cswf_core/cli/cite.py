@@ -17,7 +17,7 @@ from cswf_core.recipe.citations import citations
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @options.json
 @options.plugins_dir
-def cite(recipe: str, overrides: tuple[str, ...], as_json: bool, plugins_dir: Path | None) -> None:
+def cite(recipe: str, overrides: tuple[str, ...], as_json: bool, plugins_dir: tuple[Path, ...]) -> None:
     """Print BibTeX of the method, this program, and what RECIPE uses: its data, parts and metrics.
 
     A run is cited by its own recipe: cswf cite runs/NAME/recipe.yaml.

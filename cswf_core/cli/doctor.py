@@ -17,7 +17,7 @@ COLOURS = {"ok": "green", "missing": "yellow", "broken": "red"}
 @click.command()
 @options.json
 @options.plugins_dir
-def doctor(as_json: bool, plugins_dir: Path | None) -> int:
+def doctor(as_json: bool, plugins_dir: tuple[Path, ...]) -> int:
     """Say whether this installation can work: packages, devices, plugins, data, and room on the disks.
 
     Each line begins with ok, missing (not everybody needs it) or broken, and says what to do. The exit status

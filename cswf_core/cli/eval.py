@@ -77,7 +77,7 @@ def eval(
     device: str,
     quiet: bool,
     as_json: bool,
-    plugins_dir: Path | None,
+    plugins_dir: tuple[Path, ...],
 ) -> None:
     """Score samples: those of a RUN, a FOLDER of pictures, or a FILE.npz of images.
 
@@ -86,7 +86,7 @@ def eval(
     """
     chosen_device = choose_device(device)
     prepare(quiet=quiet)
-    generated = read(path, kind)
+    generated = read(path, kind, plugins_dir)
     with memory_limited(None if generated.run is None else RunFolder(generated.run).memory_limit):
         task = _task(generated, against, metrics, plugins_dir)
     task = attrs.evolve(
@@ -117,7 +117,7 @@ def eval(
 
 
 def _task(
-    generated: Generated, against: tuple[str, ...], metrics: tuple[str, ...], plugins_dir: Path | None
+    generated: Generated, against: tuple[str, ...], metrics: tuple[str, ...], plugins_dir: tuple[Path, ...]
 ) -> Task:
     registry = Registry.discover(plugins_dir)
     chosen = [choose(registry, "metric", text, "--metric") for text in metrics]

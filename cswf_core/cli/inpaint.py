@@ -53,7 +53,7 @@ def inpaint(
     force: bool,
     device: str,
     quiet: bool,
-    plugins_dir: Path | None,
+    plugins_dir: tuple[Path, ...],
 ) -> None:
     """Complete images with a saved model whose condition sees a part of an image: pictures, or held-out data.
 

@@ -23,7 +23,7 @@ MOST_NAMES = 12
 @options.json
 @click.option("--check", is_flag=True, help="Read all of it; compare checksums, plugins and directions.")
 @options.plugins_dir
-def inspect(path: Path, as_json: bool, check: bool, plugins_dir: Path | None) -> None:
+def inspect(path: Path, as_json: bool, check: bool, plugins_dir: tuple[Path, ...]) -> None:
     """Say what a saved model is: of which recipe and data, what can be asked of it, and what it cost."""
     file = header_file(path)
     header = Header.read(file)

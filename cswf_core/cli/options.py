@@ -15,7 +15,10 @@ LEAST_MEMORY = 256 * 10**6
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 plugins_dir = click.option(
-    "--plugins-dir", type=click.Path(path_type=Path), help="Also load the one-file plugins in this folder."
+    "--plugins-dir",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Also load the one-file plugins in this folder; may be given several times.",
 )
 json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 device = click.option(
@@ -26,6 +29,15 @@ devices = click.option(
     metavar="N|all",
     help="Share the work between N devices, a process each: GPUs, or cores of the CPU.",
 )
+
+
+def command(text: str) -> str:
+    """Return a command that a person may paste, in backticks, with the plugin folders that this call has."""
+    from cswf_core.plugins import as_options  # needs PyTorch
+
+    context = click.get_current_context(silent=True)
+    folders = () if context is None else context.params.get("plugins_dir", ())
+    return f"`{text}{as_options(folders)}`"
 
 
 def bytes_of(text: str) -> int | None:

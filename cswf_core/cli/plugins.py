@@ -1,8 +1,11 @@
-"""`cswf plugins`: list the plugins: what they are, whose, and which are broken."""
+"""`cswf plugins`: list the plugins, or show one: what it is, whose, its parameters, what is wrong with it."""
 
 from __future__ import annotations
 
+import inspect
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,56 +14,132 @@ from rich.console import Console
 from rich.table import Table
 
 from cswf_core.cli import options
-from cswf_core.errors import PluginError
+from cswf_core.errors import PluginError, did_you_mean
 from cswf_core.interfaces import Owner
-from cswf_core.plugins import Plugin, Registry, Watcher
+from cswf_core.plugins import KINDS, Broken, Plugin, Registry, Watcher
+from cswf_core.plugins.plugin import normal
 from cswf_core.recipe import fields
 
+Row = dict[str, Any]
 
-@click.command()
+WIDTH = 100
+"""Letters of a line."""
+
+
+class NamesOrCommands(click.Group):
+    """A group whose commands have a name each, and where any other word is the name of a plugin."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        """Return the command of a name, or one that shows the plugin of that name."""
+        return super().get_command(ctx, cmd_name) or _showing(cmd_name)
+
+
+@click.group(cls=NamesOrCommands, invoke_without_command=True, subcommand_metavar="[NAME]")
 @options.json
 @options.plugins_dir
-def plugins(as_json: bool, plugins_dir: Path | None) -> None:
-    """List the plugins: what they are, whose, and which are broken.
+@click.pass_context
+def plugins(ctx: click.Context, as_json: bool, plugins_dir: tuple[Path, ...]) -> None:
+    """List the plugins: what they are, whose, and which are broken; or show the one called NAME.
 
-    CSWF_LOAD_PLUGINS=a,b loads only those distributions besides the built-ins; empty loads no others.
+    NAME is as in recipes: conv-stack, or DISTRIBUTION:NAME. CSWF_LOAD_PLUGINS=a,b loads only those
+    distributions besides the built-ins; empty loads no others. CSWF_PLUGINS_DIR names folders of one-file
+    plugins.
     """
+    if ctx.invoked_subcommand is not None:
+        return
     registry = Registry.discover(plugins_dir)
-    rows = [_plugin(registry, plugin) for plugin in registry.plugins]
-    rows += [_watcher(watcher) for watcher in registry.watchers]
-    rows += [_row(broken.owner, "broken", error=broken.reason) for broken in registry.broken]
+    rows = [_row(registry, entry) for entry in _entries(registry)]
     if as_json:
         click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("kind", "name", "from", "status", "summary"):
-        table.add_column(heading, overflow="fold")
+    table = _table("kind", "name", "from", "status", "summary")
     for row in rows:
-        owner = f"{row['distribution']} {row['version'] or ''}".strip()
         words = row["error"] or "\n".join(filter(None, (row["summary"], row["note"])))
-        table.add_row(row["kind"] or "?", row["name"], owner, row["status"], words)
+        table.add_row(row["kind"] or "?", row["name"], _from(row), row["status"], words)
     Console().print(table, markup=False)
 
 
-def _plugin(registry: Registry, plugin: Plugin) -> dict[str, Any]:
-    owner, parameters, error = plugin.owner, [], None
-    written = fields.by_name(registry)
-    try:
-        parameters = [
-            {
-                "name": name,
-                "type": option.kind.words,
-                "required": option.required,
-                "default": None if option.required else fields.plain(option.default, written),
-                "help": option.help,
-            }
-            for name, option in fields.options(plugin.factory).items()
-        ]
-    except PluginError as failed:
-        error = str(failed)
+def _showing(name: str) -> click.Command:
+    """Return the command that shows the plugins of a name."""
+
+    @click.command(name, help="Show the plugin of this name.")
+    @options.json
+    @options.plugins_dir
+    @click.pass_context
+    def show(ctx: click.Context, as_json: bool, plugins_dir: tuple[Path, ...]) -> None:
+        before = {} if ctx.parent is None else ctx.parent.params
+        registry = Registry.discover((*before.get("plugins_dir", ()), *plugins_dir))
+        entries = _named(registry, name)
+        rows = [_row(registry, entry) | _details(entry) for entry in entries]
+        if as_json or before.get("as_json"):
+            click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+            return
+        for number, row in enumerate(rows):
+            if number:
+                click.echo()
+            _print(row)
+
+    return show
+
+
+def _entries(registry: Registry) -> Iterator[Plugin | Watcher | Broken]:
+    yield from registry.plugins
+    yield from registry.watchers
+    yield from registry.broken
+
+
+def _named(registry: Registry, name: str) -> list[Plugin | Watcher | Broken]:
+    """Return what has a name, with or without its distribution; raise `PluginError` if nothing has."""
+    distribution, _, bare = name.rpartition(":")
+    alike = [entry for entry in _entries(registry) if entry.owner.name == bare]
+    if distribution:
+        alike = [entry for entry in alike if normal(entry.owner.distribution) == normal(distribution)]
+    if not alike:
+        known = [each for kind in KINDS for each in registry.names(kind)]
+        raise PluginError(f"unknown plugin '{name}'{did_you_mean(name, known)}{registry.blame(name)}")
+    return alike
+
+
+def _row(registry: Registry, entry: Plugin | Watcher | Broken) -> Row:
+    """Return what the listing says about a plugin."""
+    owner = entry.owner
+    row: Row = {
+        "kind": owner.kind or None,
+        "name": owner.name,
+        "distribution": owner.distribution,
+        "version": owner.version,
+        "status": "ok",
+        "summary": "",
+        "error": None,
+        "note": None,
+        "parameters": [],
+        "hooks": [],
+    }
+    if isinstance(entry, Broken):
+        return row | {"status": "broken", "error": entry.reason}
+    if isinstance(entry, Watcher):
+        return row | {"summary": f"Watches every run: {', '.join(entry.hooks)}.", "hooks": entry.hooks}
     status, note = _clash(registry, owner)
-    row = _row(owner, "broken" if error else status, plugin.summary, error)
-    return row | {"note": note, "parameters": parameters}
+    row |= {"status": status, "summary": entry.summary, "note": note, "hooks": [KINDS[owner.kind][0]]}
+    try:
+        return row | {"parameters": _parameters(registry, entry)}
+    except PluginError as error:
+        return row | {"status": "broken", "error": str(error)}
+
+
+def _parameters(registry: Registry, plugin: Plugin) -> list[Row]:
+    written = fields.by_name(registry)
+    return [
+        {
+            "name": name,
+            "type": option.kind.words,
+            "required": option.required,
+            "default": None if option.required else fields.plain(option.default, written),
+            **option.bounds,
+            "help": option.help,
+        }
+        for name, option in fields.options(plugin.factory).items()
+    ]
 
 
 def _clash(registry: Registry, owner: Owner) -> tuple[str, str | None]:
@@ -77,21 +156,51 @@ def _clash(registry: Registry, owner: Owner) -> tuple[str, str | None]:
     return "ambiguous", f"two plugins have this name: write '{name}' for this one"
 
 
-def _watcher(watcher: Watcher) -> dict[str, Any]:
-    summary = f"Watches every run: {', '.join(watcher.hooks)}."
-    return _row(watcher.owner, "ok", summary) | {"hooks": watcher.hooks}
+def _details(entry: Plugin | Watcher | Broken) -> Row:
+    """Return what is said only of a plugin that was asked for: its file, the SHA-256 of its code, its docs."""
+    if isinstance(entry, Broken):
+        return {"file": None, "sha256": None, "docs": ""}
+    if isinstance(entry, Watcher):
+        return {"file": getattr(entry.module, "__file__", None), "sha256": None, "docs": _docs(entry.module)}
+    module = sys.modules.get(entry.factory.__module__)
+    docs = dict.fromkeys(filter(None, (_docs(entry.factory), _docs(module))))
+    file = getattr(module, "__file__", None)
+    return {"file": file, "sha256": entry.signed().owner.sha256 or None, "docs": "\n\n".join(docs)}
 
 
-def _row(owner: Owner, status: str, summary: str = "", error: str | None = None) -> dict[str, Any]:
-    return {
-        "kind": owner.kind or None,
-        "name": owner.name,
-        "distribution": owner.distribution,
-        "version": owner.version,
-        "status": status,
-        "summary": summary,
-        "error": error,
-        "note": None,
-        "parameters": [],
-        "hooks": [],
-    }
+def _docs(documented: object) -> str:
+    text = getattr(documented, "__doc__", None)
+    return inspect.cleandoc(text) if isinstance(text, str) else ""
+
+
+def _print(row: Row) -> None:
+    """Print one plugin for people."""
+    facts = {"from": _from(row), "file": row["file"], "sha256": row["sha256"], "status": row["status"]}
+    facts |= {"error": row["error"], "note": row["note"], "hooks": ", ".join(row["hooks"])}
+    click.echo(f"{row['kind'] or 'plugin'} {row['name']}")
+    for heading, value in facts.items():
+        if value:
+            click.echo(f"  {heading:<8}{value}")
+    if row["docs"]:
+        click.echo(f"\n{row['docs']}")
+    if row["parameters"]:
+        click.echo("\nparameters")
+    for each in row["parameters"]:
+        default = (
+            "required" if each["required"] else f"default {json.dumps(each['default'], ensure_ascii=False)}"
+        )
+        limits = [f"{bound.replace('_', ' ')} {each[bound]:,}" for bound in fields.BOUNDS if bound in each]
+        click.echo(f"  {each['name']}: {'; '.join((each['type'], *limits, default))}")
+        if each["help"]:
+            click.echo(click.wrap_text(each["help"], WIDTH, "      ", "      "))
+
+
+def _from(row: Row) -> str:
+    return f"{row['distribution']} {row['version'] or ''}".strip()
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table

@@ -19,7 +19,7 @@ from cswf_core.recipe.nodes import Mapping, Problem, Scalar
 @click.command()
 @options.json
 @options.plugins_dir
-def recipes(as_json: bool, plugins_dir: Path | None) -> None:
+def recipes(as_json: bool, plugins_dir: tuple[Path, ...]) -> None:
     """List the built-in recipes, and those of packages as PACKAGE:RECIPE."""
     registry = Registry.discover(plugins_dir)
     rows = [{"name": name, **_described(source)} for name, source in known_recipes(registry).items()]

@@ -25,7 +25,9 @@ from cswf_core.session.devices import follow
 @options.quiet
 @options.accept_changed_plugins
 @options.plugins_dir
-def resume(run: Path, device: str, devices: str | None, quiet: bool, plugins_dir: Path | None) -> int | None:
+def resume(
+    run: Path, device: str, devices: str | None, quiet: bool, plugins_dir: tuple[Path, ...]
+) -> int | None:
     """Go on with RUN, the folder of a run that was stopped or killed, from its newest checkpoint.
 
     The result is the same, bit for bit, as if it had never stopped. What a run does is in its recipe.yaml; if

@@ -49,7 +49,7 @@ def run(
     quiet: bool,
     force: bool,
     resume: bool,
-    plugins_dir: Path | None,
+    plugins_dir: tuple[Path, ...],
 ) -> int | None:
     """Run RECIPE, a name of `cswf recipes` or a path, and leave its samples in a folder.
 
@@ -89,7 +89,8 @@ def _lead(
     if not quiet:
         introduce(loaded)
         if loaded.variants:
-            say(f"this runs the recipe itself; `cswf sweep {name}` runs its {len(loaded.variants)} variants")
+            sweep = options.command(f"cswf sweep {name}")
+            say(f"this runs the recipe itself; {sweep} runs its {len(loaded.variants)} variants")
     try:
         if resume and folder.begun:
             resume_run(loaded, folder, device=device, quiet=quiet, ranks=ranks)

@@ -56,7 +56,7 @@ def sample(
     device: str,
     devices: str | None,
     quiet: bool,
-    plugins_dir: Path | None,
+    plugins_dir: tuple[Path, ...],
 ) -> int | None:
     """Draw samples from a saved model: RUN, a run with model.save=true, or MODEL, the folder `model` in it.
 

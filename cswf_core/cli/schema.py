@@ -14,6 +14,6 @@ from cswf_core.recipe.sections import recipe_schema
 
 @click.command()
 @options.plugins_dir
-def schema(plugins_dir: Path | None) -> None:
+def schema(plugins_dir: tuple[Path, ...]) -> None:
     """Print the JSON Schema of recipes, with all plugins that are loaded."""
     click.echo(json.dumps(recipe_schema(Registry.discover(plugins_dir)), indent=2, ensure_ascii=False))

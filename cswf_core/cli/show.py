@@ -17,7 +17,7 @@ from cswf_core.recipe.render import origin_of_every_value, with_origins
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @options.json
 @options.plugins_dir
-def show(recipe: str, overrides: tuple[str, ...], as_json: bool, plugins_dir: Path | None) -> None:
+def show(recipe: str, overrides: tuple[str, ...], as_json: bool, plugins_dir: tuple[Path, ...]) -> None:
     """Print RECIPE as it will run, every default filled in, and where each value came from."""
     loaded = load_recipe(recipe, overrides, plugins_dir=plugins_dir)
     if as_json:
@@ -26,4 +26,5 @@ def show(recipe: str, overrides: tuple[str, ...], as_json: bool, plugins_dir: Pa
     else:
         click.echo(with_origins(loaded), nl=False)
         if loaded.variants:
-            click.echo(f"# variants, run by `cswf sweep {recipe}`: {'; '.join(loaded.variants)}")
+            sweep = options.command(f"cswf sweep {recipe}")
+            click.echo(f"# variants, run by {sweep}: {'; '.join(loaded.variants)}")

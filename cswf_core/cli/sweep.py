@@ -40,7 +40,7 @@ def sweep(
     device: str,
     quiet: bool,
     force: bool,
-    plugins_dir: Path | None,
+    plugins_dir: tuple[Path, ...],
 ) -> None:
     """Run RECIPE once for each of several values, and draw the results side by side.
 

@@ -11,7 +11,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -35,7 +35,7 @@ FOLDERS = ("run", "runs", "RUN|MODEL")
 """Arguments that take the folder of a run, by name or by the word that the help has for them."""
 
 
-def read_table(root: click.Group, plugins_dir: Path | None = None) -> Table:
+def read_table(root: click.Group, plugins_dir: Sequence[Path] = ()) -> Table:
     """Return the table from its file, or a new one; one with nothing in it if it cannot be made."""
     place = table_file(plugins_dir)
     with suppress(OSError, ValueError):
@@ -55,21 +55,22 @@ def read_table(root: click.Group, plugins_dir: Path | None = None) -> Table:
     return table
 
 
-def make_table(root: click.Group, plugins_dir: Path | None = None) -> Table:
+def make_table(root: click.Group, plugins_dir: Sequence[Path] = ()) -> Table:
     """Return the table of everything as it is now."""
     from cswf_core.plugins import KINDS, Registry
-    from cswf_core.recipe import builtin_recipes
+    from cswf_core.plugins.folders import folders_of
+    from cswf_core.recipe import known_recipes
 
     registry = Registry.discover(plugins_dir)
-    sources = builtin_recipes()
+    sources = known_recipes(registry)
     summaries = {(p.owner.kind, p.owner.name): p.summary for p in registry.plugins}
     kinds: dict[str, dict[str, str]] = {}
     for kind in KINDS:
         kinds[kind] = {name: summaries[kind, name.rpartition(":")[2]] for name in registry.names(kind)}
     files = {str(source.path) for source in sources.values()} | _modules()
     files |= {str(Path(file).parent) for file in files}  # whose time changes when a file is added
-    if plugins_dir is not None:
-        files |= {str(plugins_dir.absolute()), *map(str, plugins_dir.absolute().glob("*.py"))}
+    for folder in folders_of(plugins_dir, os.environ):
+        files |= {str(folder.absolute()), *map(str, folder.absolute().glob("*.py"))}
     return {
         "signature": _signature(),
         "files": _times(files),
@@ -80,9 +81,9 @@ def make_table(root: click.Group, plugins_dir: Path | None = None) -> Table:
     }
 
 
-def table_file(plugins_dir: Path | None = None) -> Path:
+def table_file(plugins_dir: Sequence[Path] = ()) -> Path:
     """Return the table's file; every environment and every folder of plugins has its own."""
-    whose = json.dumps([sys.prefix, str(OURS), str(plugins_dir and plugins_dir.absolute())])
+    whose = json.dumps([sys.prefix, str(OURS), list(map(str, plugins_dir))])
     return (
         Path("~/.cache/cswf/completion").expanduser()
         / f"{hashlib.sha256(whose.encode()).hexdigest()[:12]}.json"
@@ -93,7 +94,7 @@ def _signature() -> list[Any]:
     """Return what says which plugins there are, without importing any."""
     points = entry_points(group="cswf")
     offers = sorted({f"{p.dist.name} {p.dist.version} {p.value}" if p.dist else p.value for p in points})
-    return [FORMAT, offers, os.environ.get("CSWF_LOAD_PLUGINS")]
+    return [FORMAT, offers, os.environ.get("CSWF_LOAD_PLUGINS"), os.environ.get("CSWF_PLUGINS_DIR")]
 
 
 def _times(files: Mapping[str, int] | set[str]) -> dict[str, int]:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cswf_core.cli import options
 from cswf_core.cli.allocator import keep_freed_memory
 from cswf_core.errors import LostRankError, Terminated
 from cswf_core.ranks import Ranks
@@ -138,7 +139,7 @@ def _say_how_to_go_on(folder: RunFolder) -> None:
     saved = folder.read_json("checkpoints/manifest.json")
     steps = [entry["step"] for entry in saved["checkpoints"]] if isinstance(saved, dict) else []
     start = f"from step {max(steps):,}" if steps else "from its beginning, as it had no checkpoint yet"
-    click.echo(f"`cswf resume {folder.path}` goes on {start}", err=True)
+    click.echo(f"{options.command(f'cswf resume {folder.path}')} goes on {start}", err=True)
 
 
 def folder_name(recipe: Recipe) -> str:

@@ -55,7 +55,7 @@ def update(
     devices: str | None,
     quiet: bool,
     force: bool,
-    plugins_dir: Path | None,
+    plugins_dir: tuple[Path, ...],
 ) -> int | None:
     """Teach RUN, the folder of a run that is done, NEW data: its particles flow on, in a new folder.
 
@@ -65,7 +65,7 @@ def update(
     if steps is not None and schedule is not None:
         raise RunError("--steps and --schedule are two ways to say the same; give one of them")
     before = RunFolder(run)
-    earlier = read_predecessor(before)
+    earlier = read_predecessor(before, plugins_dir)
     recipe = load_recipe(before.file("recipe.yaml"), plugins_dir=plugins_dir)
     refuse_changed_plugins(recipe, earlier.plugins, str(run))
     shape = before.read_json("run.json")["data"]["shape"]

@@ -65,8 +65,8 @@ def _table(ctx: click.Context) -> Table:
     """Return the table, with the plugins of `--plugins-dir` if that has been written by now."""
     root = ctx.find_root().command
     assert isinstance(root, click.Group)
-    folder = ctx.params.get("plugins_dir")
-    return read_table(root, None if folder is None else Path(folder).expanduser())
+    folders = ctx.params.get("plugins_dir") or ()
+    return read_table(root, [Path(folder).expanduser().absolute() for folder in folders])
 
 
 def _recipes(table: Table, incomplete: str) -> Words:

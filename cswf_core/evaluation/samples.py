@@ -20,7 +20,7 @@ from torch import Tensor
 from cswf_core.errors import DataError, RunError
 from cswf_core.interfaces import BIN, Conditions, Dataset, Space
 from cswf_core.pictures.read import find_pictures, read_picture
-from cswf_core.plugins import Registry
+from cswf_core.plugins import PluginFolders, Registry, as_options
 from cswf_core.recipe import choose
 from cswf_core.recipe.build import load_chosen
 from cswf_core.runs.folder import RunFolder
@@ -158,14 +158,17 @@ def is_run(path: Path) -> bool:
     return (path / "run.json").is_file() and (path / "recipe.yaml").is_file()
 
 
-def read(path: Path, kind: str = "batched") -> Generated:
-    """Return the samples at a path: a run's (of a kind in `FILES`), a folder of pictures, or an .npz file."""
+def read(path: Path, kind: str = "batched", plugins_dir: PluginFolders = None) -> Generated:
+    """Return the samples at a path: a run's (of a kind in `FILES`), a folder of pictures, or an .npz file.
+
+    `plugins_dir` are the folders of a run's plugins, for the command that would draw samples it lacks.
+    """
     if (path / "sweep.json").is_file():
         inside = next((sub.name for sub in sorted(path.iterdir()) if is_run(sub)), None)
         hint = f", such as {path / inside}" if inside else ""
         raise DataError(f"{path} is the folder of a sweep; give one of its runs{hint}")
     if path.is_dir() and is_run(path):
-        return _read_run(path, kind)
+        return _read_run(path, kind, plugins_dir)
     if path.is_dir():
         return Generated(path, str(path), read_folder(path))
     if path.is_file() and path.suffix.lower() == ".npz":
@@ -174,13 +177,14 @@ def read(path: Path, kind: str = "batched") -> Generated:
     raise DataError(f"{path} {reason}; give a run's folder, a folder of pictures, or an .npz file of images")
 
 
-def _read_run(path: Path, kind: str) -> Generated:
+def _read_run(path: Path, kind: str, plugins_dir: PluginFolders) -> Generated:
     file = path / FILES[kind]
     if not file.is_file():
         if kind == "offline":
             raise RunError(
                 f"{path} has no offline samples ({file.name}): a run with particles.offline has some, and "
-                f"`cswf sample {path}` draws some from a saved model; leave out --samples for its particles"
+                f"`cswf sample {path}{as_options(plugins_dir)}` draws some from a saved model; leave out "
+                "--samples for its particles"
             )
         facts = RunFolder(path).read_json("run.json")
         status = facts.get("status", "unknown") if isinstance(facts, dict) else "unknown"

@@ -49,7 +49,7 @@ from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State  # what iterating yields
 from cswf_core.interfaces import Conditions, Dataset, Key, Stage
 from cswf_core.kernels.memory import total_memory
-from cswf_core.plugins import Watchers
+from cswf_core.plugins import PluginFolders, Watchers
 from cswf_core.ranks import Ranks
 
 log = logging.getLogger("cswf")
@@ -161,7 +161,7 @@ class Flow:
         *,
         device: str = "auto",
         observers: Sequence[object] = (),
-        plugins_dir: str | Path | None = None,
+        plugins_dir: PluginFolders = None,
     ) -> Flow:
         """Build the flow that a recipe describes: a built-in name or a path, and `key.path=value` overrides."""
         if cls.builder is None:

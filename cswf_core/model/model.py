@@ -25,6 +25,7 @@ from cswf_core.model.groups import Originals, Request
 from cswf_core.model.reading import steps_on
 from cswf_core.model.requests import ByNumber, Labels, Vectors, labels_by_number, vectors_by_number
 from cswf_core.model.sampling import SavedFlow, particles_at_end
+from cswf_core.plugins import PluginFolders, as_options
 from cswf_core.recipe import Recipe, RecipeError, choose_device, load_recipe
 from cswf_core.recipe.build import load_everything, parts_of
 from cswf_core.recipe.provenance import refuse_changed_plugins
@@ -354,13 +355,14 @@ def header_file(path: Path) -> Path:
     raise RunError(f"{path} has no model: there is no {NAME} in it")
 
 
-def load_model(path: str | Path, *, plugins_dir: str | Path | None = None) -> Model:
+def load_model(path: str | Path, *, plugins_dir: PluginFolders = None) -> Model:
     """Return the model of a run's folder, a model's folder or a header; raise `RunError` if it is unusable."""
     file = header_file(Path(path))
     header = Header.read(file)
     if not header.complete:
         run = file.parent.parent
-        hint = f": `cswf resume {run}` goes on with its run" if (run / "run.json").is_file() else ""
+        resume = f"`cswf resume {run}{as_options(plugins_dir)}`"
+        hint = f": {resume} goes on with its run" if (run / "run.json").is_file() else ""
         raise RunError(f"{file.parent} is not complete: it has {header.steps:,} steps{hint}")
     refuse_missing(file.parent, header.files)
     recipe = recipe_of(header, file, plugins_dir)
@@ -368,7 +370,7 @@ def load_model(path: str | Path, *, plugins_dir: str | Path | None = None) -> Mo
     return Model(file.parent, header, recipe)
 
 
-def recipe_of(header: Header, file: Path, plugins_dir: str | Path | None = None) -> Recipe:
+def recipe_of(header: Header, file: Path, plugins_dir: PluginFolders = None) -> Recipe:
     """Return the recipe in a header, as far as sampling needs it."""
     try:
         sections = from_yaml(header.recipe)

@@ -12,8 +12,10 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
+import shlex
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -23,8 +25,36 @@ import attrs
 from cswf_core import hookspecs
 from cswf_core.errors import PluginError
 
+PluginFolders = str | Path | Sequence[str | Path] | None
+"""One folder of one-file plugins, several, or none."""
+
+OF_EVERYONE = "CSWF_PLUGINS_DIR"
+"""The environment variable with folders that are always looked at."""
+
 PACKAGE = "cswf_plugins_dir_"
 """How the names of the packages begin that stand for folders."""
+
+
+def folders_of(plugins_dir: PluginFolders, environment: Mapping[str, str]) -> list[Path]:
+    """Return the folders that a person has named, each once: those of the environment, then `plugins_dir`."""
+    always = [folder for folder in environment.get(OF_EVERYONE, "").split(os.pathsep) if folder]
+    places = [(OF_EVERYONE, folder) for folder in always]
+    places += [("--plugins-dir", str(folder)) for folder in _several(plugins_dir)]
+    for name, folder in places:
+        if not Path(folder).expanduser().is_dir():
+            raise PluginError(f"{name}: {folder} is not a folder")
+    return list(dict.fromkeys(Path(folder).expanduser().resolve() for _, folder in places))
+
+
+def as_options(plugins_dir: PluginFolders) -> str:
+    """Return the options for the same folders, to stand behind a command that a person may paste."""
+    return "".join(f" --plugins-dir {shlex.quote(str(folder))}" for folder in _several(plugins_dir))
+
+
+def _several(plugins_dir: PluginFolders) -> Sequence[str | Path]:
+    if plugins_dir is None:
+        return ()
+    return (plugins_dir,) if isinstance(plugins_dir, (str, Path)) else plugins_dir
 
 
 @attrs.frozen

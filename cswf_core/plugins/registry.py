@@ -22,7 +22,7 @@ import pluggy
 from cswf_core import hookspecs
 from cswf_core.errors import CswfError, PluginError, did_you_mean
 from cswf_core.interfaces import Owner
-from cswf_core.plugins.folders import plugin_files
+from cswf_core.plugins.folders import PluginFolders, folders_of, plugin_files
 from cswf_core.plugins.parameters import default_of, plugins_inside
 from cswf_core.plugins.plugin import BUILTIN, KINDS, Broken, Plugin, normal
 from cswf_core.plugins.registration import RecipeRegister, Register
@@ -69,11 +69,12 @@ class Registry:
 
     @classmethod
     def discover(
-        cls, plugins_dir: str | Path | None = None, environment: Mapping[str, str] | None = None
+        cls, plugins_dir: PluginFolders = None, environment: Mapping[str, str] | None = None
     ) -> Registry:
-        """Load the built-ins, then installed plugins, then the .py files of `plugins_dir`.
+        """Load the built-ins, then installed plugins, then the .py files in one folder or several.
 
         `CSWF_LOAD_PLUGINS=a,b` loads only those distributions besides the built-ins; empty loads no others.
+        `CSWF_PLUGINS_DIR` names more folders.
         """
         registry = cls()
         environment = os.environ if environment is None else environment
@@ -88,11 +89,9 @@ class Registry:
         for missing in sorted((only or set()) - seen - {BUILTIN}):
             reason = f"{LOAD_ONLY} names it, but no installed distribution of that name offers cswf plugins"
             registry.broken.append(Broken(Owner("", missing, missing, ""), reason))
-        if plugins_dir is not None:
-            for file in plugin_files([_folder(Path(plugins_dir))]):
-                files = (file.path, *file.beside)
-                entry = Entry(file.path.stem, file.distribution, "", file.load, file.path.read_text, files)
-                registry._load(entry)
+        for file in plugin_files(folders_of(plugins_dir, environment)):
+            files = (file.path, *file.beside)
+            registry._load(Entry(file.path.stem, file.distribution, "", file.load, file.path.read_text, files))
         registry._refuse_unknown_defaults()
         return registry
 
@@ -112,7 +111,7 @@ class Registry:
             owners = " and ".join(f"{p.owner.distribution} {p.owner.version}".strip() for p in named)
             choices = " or ".join(f"'{p.owner.distribution}:{bare}'" for p in named)
             raise PluginError(f"{kind} '{bare}' is offered by {owners}: write {choices}")
-        raise PluginError(f"unknown {kind} '{name}'{did_you_mean(name, self.names(kind))}{self._blame(name)}")
+        raise PluginError(f"unknown {kind} '{name}'{did_you_mean(name, self.names(kind))}{self.blame(name)}")
 
     def names(self, kind: str) -> list[str]:
         """Return what recipes can write for a kind; see `name_of`."""
@@ -136,7 +135,7 @@ class Registry:
         alike = [p.owner for p in self.plugins if (p.owner.kind, p.owner.name) == (owner.kind, owner.name)]
         return [other for other in alike if other.distribution != owner.distribution]
 
-    def _blame(self, name: str) -> str:
+    def blame(self, name: str) -> str:
         """Return what is known of broken plugins, one of which may have meant to offer `name`."""
         mine = [b for b in self.broken if b.owner.name == name or b.owner.distribution in name.split(":")]
         return "".join(f"; plugin '{b.owner.name}' is broken: {b.reason}" for b in (mine or self.broken)[:3])
@@ -240,12 +239,6 @@ def _kinds_in(source: Callable[[], str]) -> list[str]:
         return [""]
     hooks = {kind: hook for kind, (hook, _) in KINDS.items()} | {RECIPE: RECIPE_HOOK}
     return [kind for kind, hook in hooks.items() if re.search(rf"\bdef {hook}\b", text)] or [""]
-
-
-def _folder(folder: Path) -> Path:
-    if not folder.is_dir():
-        raise PluginError(f"--plugins-dir: {folder} is not a folder")
-    return folder.resolve()
 
 
 def _names(text: str) -> set[str]:

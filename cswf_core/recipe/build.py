@@ -20,6 +20,7 @@ from cswf_core.interfaces import Dataset, Key, StoredImages
 from cswf_core.kernels.memory import is_out_of_memory, total_memory
 from cswf_core.online import Counts, Online
 from cswf_core.packed import LoadedImages
+from cswf_core.plugins import PluginFolders
 from cswf_core.ranks import Ranks
 from cswf_core.recipe.recipe import Choice, Recipe, load_recipe
 
@@ -218,7 +219,7 @@ def _data_fitting() -> Iterator[None]:
 
 
 def _flow_of(
-    recipe: str | Path, overrides: Sequence[str], *, plugins_dir: str | Path | None, **options: Any
+    recipe: str | Path, overrides: Sequence[str], *, plugins_dir: PluginFolders, **options: Any
 ) -> Flow:
     """Build the flow of a recipe by its name or path, for `Flow.from_recipe`."""
     return build_flow(load_recipe(recipe, overrides, plugins_dir=plugins_dir), **options)

@@ -34,7 +34,8 @@ WrittenPlugin = Callable[[Any], Any]
 """A plugin's object → how YAML has it."""
 
 _CONTRACTS = {contract: kind for kind, (_, contract) in KINDS.items()}
-_BOUNDS = {"at_least": "minimum", "above": "exclusiveMinimum", "at_most": "maximum"}
+BOUNDS = {"at_least": "minimum", "above": "exclusiveMinimum", "at_most": "maximum"}
+"""The limits that `parameter` takes, each with its name in JSON Schema."""
 
 
 @attrs.frozen
@@ -68,7 +69,7 @@ class Option:
     @property
     def bounds(self) -> dict[str, Any]:
         """The limits of its values: `at_least`, `above`, `at_most`."""
-        return {name: self.attribute.metadata[name] for name in _BOUNDS if name in self.attribute.metadata}
+        return {name: self.attribute.metadata[name] for name in BOUNDS if name in self.attribute.metadata}
 
     def schema(self, written: WrittenPlugin | None = None) -> dict[str, Any]:
         """Return its JSON Schema, with help, bounds and default; `written` as in `plain`."""
@@ -77,7 +78,7 @@ class Option:
             described = {"anyOf": [described, {"type": "null"}]}
         if self.help:
             described["description"] = self.help
-        described |= {_BOUNDS[name]: bound for name, bound in self.bounds.items()}
+        described |= {BOUNDS[name]: bound for name, bound in self.bounds.items()}
         return described if self.required else {**described, "default": plain(self.default, written)}
 
 

@@ -12,7 +12,7 @@ import attrs
 from cswf_core.checks import checked
 from cswf_core.errors import CswfError, PluginError
 from cswf_core.flow.settings import DEFAULTS
-from cswf_core.plugins import Plugin, Registry
+from cswf_core.plugins import Plugin, PluginFolders, Registry
 from cswf_core.plugins.parameters import plugins_below, plugins_inside
 from cswf_core.recipe.fields import MISSING, Reader, options, parameters, plain
 from cswf_core.recipe.merge import Tree, as_choice
@@ -140,7 +140,7 @@ def load_recipe(
     overrides: Sequence[str] = (),
     *,
     registry: Registry | None = None,
-    plugins_dir: str | Path | None = None,
+    plugins_dir: PluginFolders = None,
 ) -> Recipe:
     """Read, merge and validate a recipe: by its name, if it is built-in or a package's; by its path; a mapping.
 

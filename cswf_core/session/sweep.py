@@ -17,7 +17,7 @@ import attrs
 from cswf_core.errors import CswfError, RunError
 from cswf_core.pictures import compare
 from cswf_core.pictures import grid as pictures
-from cswf_core.plugins import Registry
+from cswf_core.plugins import PluginFolders, Registry
 from cswf_core.recipe import Location, Problem, Recipe, RecipeError, known_recipes, load_recipe
 from cswf_core.recipe.render import to_yaml
 from cswf_core.runs.folder import RunFolder
@@ -57,7 +57,7 @@ class Trial:
         return self.label, self.folder, hashlib.sha256(self.text.encode()).hexdigest()
 
 
-def plan(name: str, overrides: Sequence[str], *, plugins_dir: Path | None = None) -> list[Trial]:
+def plan(name: str, overrides: Sequence[str], *, plugins_dir: PluginFolders = None) -> list[Trial]:
     """Return the runs that a recipe and its overrides ask for, all of them valid.
 
     An override `key=a,b,c` asks for a run with each value, several for every combination. Without one, the

@@ -11,7 +11,7 @@ import attrs
 
 from cswf_core.errors import RunError
 from cswf_core.online import Counts
-from cswf_core.plugins import Registry
+from cswf_core.plugins import PluginFolders, Registry, as_options
 from cswf_core.recipe import Choice, Recipe, choose
 from cswf_core.recipe.sections import OnlineSection
 from cswf_core.runs.checkpoints import CheckpointFolder
@@ -38,13 +38,17 @@ class Predecessor:
     """Facts of the plugins that it was made with; None if it does not say."""
 
 
-def read_predecessor(directory: RunFolder) -> Predecessor:
-    """Return the end of the run in a folder; raise `RunError` if it is not done, or has no checkpoint."""
+def read_predecessor(directory: RunFolder, plugins_dir: PluginFolders = None) -> Predecessor:
+    """Return the end of the run in a folder; raise `RunError` if it is not done, or has no checkpoint.
+
+    `plugins_dir` are the folders of its plugins, for the command that would bring it to its end.
+    """
     record = directory.read_json("run.json")
     if not directory.begun or not isinstance(record, dict):
         raise RunError(f"{directory.path} has no run: it lacks recipe.yaml or run.json")
     if not directory.done:
-        raise RunError(f"{directory.path} is not done; `cswf resume {directory.path}` brings it to its end")
+        resume = f"`cswf resume {directory.path}{as_options(plugins_dir)}`"
+        raise RunError(f"{directory.path} is not done; {resume} brings it to its end")
     lost: list[str] = []
     end = next(CheckpointFolder(directory.file("checkpoints")).newest_first(lost), None)
     if end is None or end.step != record.get("steps_done"):

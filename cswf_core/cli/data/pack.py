@@ -52,7 +52,7 @@ def pack(
     seed: int | None,
     force: bool,
     quiet: bool,
-    plugins_dir: Path | None,
+    plugins_dir: tuple[Path, ...],
 ) -> None:
     """Write the images of SOURCE, with labels and held-out images, into shards in the folder OUT.
 
@@ -86,7 +86,9 @@ def pack(
         say(f"{out}: {splits}; {manifest.bytes / 1e6:,.1f} MB in {shards} shard{'s' if shards > 1 else ''}")
 
 
-def _recipe(source: str, parameters: tuple[str, ...], seed: int | None, plugins_dir: Path | None) -> Recipe:
+def _recipe(
+    source: str, parameters: tuple[str, ...], seed: int | None, plugins_dir: tuple[Path, ...]
+) -> Recipe:
     """Return the recipe that SOURCE names, or one whose data are those that it names.
 
     The name of a data set comes before that of a recipe, and both before a path.
