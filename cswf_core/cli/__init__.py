@@ -32,6 +32,7 @@ COMMANDS = {
     "show": "Print a recipe as it will run, and where every value came from.",
     "recipes": "List the built-in recipes.",
     "schema": "Print the JSON Schema of recipes, for editors.",
+    "new": "Begin a plugin as a small package, with its test and recipe.",
     "plugins": "List the plugins: what they are, whose, and which are broken.",
 }
 """Each command with its help; its file, or its folder of commands, has its name."""
