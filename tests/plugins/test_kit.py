@@ -16,6 +16,7 @@ from cswf_core.testing import KITS, FailedChecksError, check_dataset, check_plug
 from cswf_core.testing.flows import SHARED
 from cswf_core.testing.outcome import in_words
 from tests.plugins.faulty import FAULTS, SOUND, BlindToBrightness, Steps
+from tests.project.sources import blocks, read
 
 PYRAMID = "entries: ['(4×4) [3]', '(8×8) [5, 3]'], directions: 400"
 PARAMETERS = {
@@ -181,3 +182,19 @@ def test_a_plugin_of_which_nothing_could_be_checked_does_not_pass():
 def test_a_class_in_place_of_an_object_is_told():
     with pytest.raises(FailedChecksError, match=r"a class: write the parentheses"):
         check_projection(BlindToBrightness)
+
+
+def test_the_docs_name_every_check_with_what_it_proves():
+    text = " ".join(read("docs/testing-a-plugin.md").split())
+    for kit in KITS.values():
+        for check in kit.checks:
+            proof = " ".join(check.__doc__.split())
+            assert f"| {in_words(check.__name__)} | {proof} |" in text, check.__name__
+
+
+def test_the_faults_of_the_tutorial_s_plugin_are_those_in_the_docs():
+    tutorial = {"__name__": "pairs"}
+    exec(compile(blocks("docs/plugins.md", "python")[0], "docs/plugins.md", "exec"), tutorial)
+    with pytest.raises(FailedChecksError) as error:
+        check_projection(tutorial["Pairs"]())
+    assert f"{error.value}\n" == blocks("docs/testing-a-plugin.md", "text")[0]
