@@ -111,7 +111,7 @@ def _outcome(claim: str, check: Check, subject: Subject) -> Outcome:
     began = time.perf_counter()
 
     def ended(result: Literal["passed", "failed", "skipped"], sentence: str) -> Outcome:
-        return Outcome(claim, result, sentence, time.perf_counter() - began)
+        return Outcome(claim, result, " ".join(sentence.split()), time.perf_counter() - began)
 
     try:
         with _quiet():

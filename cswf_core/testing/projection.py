@@ -80,7 +80,7 @@ class Directions(Subject):
                 self.theta(space, 2)
             except DataError as error:
                 refusals.append(str(error))
-            except PluginError:  # a fault, which other checks will tell; the space is not refused
+            except Exception:  # a fault, which other checks will tell; the space is not refused
                 usable.append(space)
             else:
                 usable.append(space)
