@@ -114,8 +114,8 @@ def _names_in(kind: str) -> set[str]:
 def _nearest(name: str) -> str:
     """Return the name that may have been meant, as the end of a sentence."""
     split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
-    guess = re.sub(r"[^a-z0-9]+", "-", split).strip("-0123456789")[:LONGEST].strip("-")
-    return f"; did you mean '{guess}'?" if guess else ""
+    guess = re.sub(r"[^a-z0-9]+", "-", split).strip("-")[: LONGEST - 3].strip("-")
+    return f"; did you mean '{'my-' * guess[0].isdigit()}{guess}'?" if guess else ""
 
 
 def new_package(names: Names, folder: Path) -> list[Path]:

@@ -16,6 +16,10 @@ from cswf_core.errors import CswfError, DataError, PluginError, did_you_mean
 from cswf_core.interfaces import Owner
 
 
+LISTED = 3
+"""Claims that an error names, of those that fail for one reason."""
+
+
 class FailedChecksError(AssertionError):
     """Checks of a plugin that have failed, all of them, each with what was expected and what came."""
 
@@ -83,19 +87,23 @@ class Kit:
     def run(
         self, plugin: object, options: Mapping[str, Any], excused: Mapping[str, str], on_result: OnResult | None
     ) -> list[Outcome]:
-        """Return the outcome of every check; those that are `excused`, by claim, are skipped for a reason."""
+        """Return the outcome of every check; those that are `excused`, by claim, are skipped for a reason.
+
+        The first is whether the class can be a plugin at all; if it cannot, the others are skipped.
+        """
         reasons = {in_words(name): reason for name, reason in excused.items()}
         claims = [in_words(check.__name__) for check in self.checks]
         for name in reasons.keys() - set(claims):
             raise PluginError(f"there is no check '{name}'{did_you_mean(name, claims)}")
         subject = self.subject(plugin, **options)
-        outcomes = []
+        outcomes: list[Outcome] = []
         for claim, check in zip(claims, self.checks, strict=True):
-            outcome = (
-                Outcome(claim, "skipped", f"excused: {reasons[claim]}")
-                if claim in reasons
-                else _outcome(claim, check, subject)
-            )
+            if claim in reasons:
+                outcome = Outcome(claim, "skipped", f"excused: {reasons[claim]}")
+            elif outcomes and outcomes[0].result == "failed":
+                outcome = Outcome(claim, "skipped", f"not tried: {outcomes[0].sentence}")
+            else:
+                outcome = _outcome(claim, check, subject)
             outcomes.append(outcome)
             if on_result is not None:
                 on_result(outcome)
@@ -111,7 +119,8 @@ def _outcome(claim: str, check: Check, subject: Subject) -> Outcome:
     began = time.perf_counter()
 
     def ended(result: Literal["passed", "failed", "skipped"], sentence: str) -> Outcome:
-        return Outcome(claim, result, " ".join(sentence.split()), time.perf_counter() - began)
+        words = " ".join(sentence.split()).removeprefix(f"{subject.owner}: ")
+        return Outcome(claim, result, words, time.perf_counter() - began)
 
     try:
         with _quiet():
@@ -146,6 +155,12 @@ def needing(noun: str) -> Iterator[None]:
         raise SkipError(f"it does not take {noun}: {error}") from None
 
 
+def _listed(claims: Sequence[str]) -> str:
+    """Return the first of some claims by name, and how many others there are."""
+    others = len(claims) - LISTED
+    return ", ".join(claims[:LISTED]) + (f" and {others} others" if others > 0 else "")
+
+
 def require(outcomes: Sequence[Outcome], owner: Owner, beside: Sequence[Check] = ()) -> list[Outcome]:
     """Return outcomes if none has failed; else raise `FailedChecksError` with all failures.
 
@@ -153,8 +168,11 @@ def require(outcomes: Sequence[Outcome], owner: Owner, beside: Sequence[Check] =
     """
     failed = [outcome for outcome in outcomes if outcome.result == "failed"]
     if failed:
-        lines = "\n".join(f"  - {outcome.claim}: {outcome.sentence}" for outcome in failed)
-        raise FailedChecksError(f"{owner}: {len(failed)} of {len(outcomes)} checks failed\n{lines}")
+        claims: dict[str, list[str]] = {}
+        for outcome in failed:  # a mistake that breaks many of them is told once
+            claims.setdefault(outcome.sentence, []).append(outcome.claim)
+        lines = [f"  - {_listed(broken)}: {sentence}" for sentence, broken in claims.items()]
+        raise FailedChecksError("\n".join([f"{owner}: {len(failed)} of {len(outcomes)} checks failed", *lines]))
     formal = {in_words(check.__name__) for check in beside}
     own = [outcome for outcome in outcomes if outcome.claim not in formal]
     if all(outcome.result == "skipped" for outcome in own):

@@ -49,7 +49,7 @@ def test_it_says_what_it_wrote_and_what_to_do_next(cswf, tmp_path, monkeypatch):
         (("widget", "strokes"), "there is no kind of plugin 'widget'; known: cdf, condition, coordinates"),
         (("projection", "MyStrokes"), "'MyStrokes' cannot be the name of a plugin: small letters a to z"),
         (("projection", "MyStrokes"), "; did you mean 'my-strokes'?"),
-        (("projection", "3d"), "; did you mean 'd'?"),
+        (("projection", "3d"), "; did you mean 'my-3d'?"),
         (("projection", "../up"), "did you mean 'up'?"),
         (("projection", "s" * 31), "30 at most"),
         (("projection", "lambda"), "'lambda' is a word of Python's own; take another, such as my-lambda"),
