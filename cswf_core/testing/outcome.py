@@ -15,7 +15,6 @@ from cswf_core.checks import Adapter, checked
 from cswf_core.errors import CswfError, DataError, PluginError, did_you_mean
 from cswf_core.interfaces import Owner
 
-
 LISTED = 3
 """Claims that an error names, of those that fail for one reason."""
 

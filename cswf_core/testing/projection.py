@@ -200,6 +200,8 @@ def the_device_is_that_of_the_draw(subject: Directions) -> None:
         raise FaultError(
             f"work on draw.device, here '{device}'", f"{sentence} (give new tensors device=draw.device)"
         ) from None
+    if not isinstance(theta, Tensor):
+        raise FaultError("a tensor or a Projection", type(theta).__name__)
     if theta.device.type != device:
         raise FaultError(f"directions on draw.device, here '{device}'", f"directions on '{theta.device}'")
 
