@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -84,7 +83,7 @@ def names_of(kind: str, name: str, registry: Registry) -> Names:
             f"single hyphens between, {LONGEST} at most{_nearest(name)}"
         )
     names = Names(kind, name)
-    if keyword.iskeyword(names.plain) or names.plain in sys.stdlib_module_names:
+    if keyword.iskeyword(names.plain) or keyword.iskeyword(names.class_name):
         raise PluginError(f"'{name}' is a word of Python's own; take another, such as my-{name}")
     if names.class_name in _names_in(kind):
         raise PluginError(

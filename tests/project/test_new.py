@@ -53,6 +53,7 @@ def test_it_says_what_it_wrote_and_what_to_do_next(cswf, tmp_path, monkeypatch):
         (("projection", "../up"), "did you mean 'up'?"),
         (("projection", "s" * 31), "30 at most"),
         (("projection", "lambda"), "'lambda' is a word of Python's own; take another, such as my-lambda"),
+        (("projection", "none"), "'none' is a word of Python's own; take another, such as my-none"),
         (("schedule", "stage"), "the class the name Stage, which its file has for something else"),
         (("projection", "uniform"), "there is a projection 'uniform' already"),
         (("projection", "strokes", "taken"), "taken is there already, and not empty: name another folder"),
