@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -25,6 +26,6 @@ def new(kind: str, name: str, folder: Path | None) -> None:
     for path in new_package(names, place):
         click.echo(path)
     click.echo(
-        f"\nNext:\n  cd {place}\n  pip install --editable '.[dev]'\n  pytest\n  cswf run {name}.yaml\n"
+        f"\nNext:\n  cd {shlex.quote(str(place))}\n  pip install --editable '.[dev]'\n  pytest\n  cswf run {name}.yaml\n"
         f"  cswf plugins check {name}"
     )
