@@ -25,7 +25,12 @@ def new(kind: str, name: str, folder: Path | None) -> None:
     place = Path(names.distribution) if folder is None else folder
     for path in new_package(names, place):
         click.echo(path)
-    click.echo(
-        f"\nNext:\n  cd {shlex.quote(str(place))}\n  pip install --editable '.[dev]'\n  pytest\n  cswf run {name}.yaml\n"
-        f"  cswf plugins check {name}"
-    )
+    click.echo("\nNext:")
+    for command in (
+        f"cd {shlex.quote(str(place))}",
+        "pip install --editable '.[dev]'",
+        "pytest",
+        f"cswf run {name}.yaml",
+        f"cswf plugins check {name}",
+    ):
+        click.echo(f"  {command}")
