@@ -31,6 +31,7 @@ COMMANDS = {
     "cite": "Print BibTeX of the works that a recipe rests on.",
     "recipes": "List the built-in recipes and those of packages.",
     "schema": "Print the JSON Schema of recipes, for editors.",
+    "new": "Begin a plugin as a small package, with its test and recipe.",
     "plugins": "List the plugins, and which are broken; or show one and its parameters.",
 }
 """Each command with its help; its file, or its folder of commands, has its name."""

@@ -9,9 +9,7 @@ import torch
 from cswf_core.errors import DataError
 from cswf_core.flow.flow import Flow
 from cswf_core.interfaces import Comparison, Conditions, Dataset, Key, Space
-from cswf_plugins.conditions.continuous import Continuous
 from cswf_plugins.conditions.one_hot import OneHot
-from cswf_plugins.conditions.separate import Separate
 from cswf_plugins.datasets.digits import Digits
 from cswf_plugins.datasets.npz import Npz
 from cswf_plugins.datasets.toy_2d import Component, Toy2D
@@ -22,12 +20,6 @@ from tests.conftest import random_data
 
 def draw(role: str = "test", seed: int = 0):
     return Key(seed, role).open(dtype=torch.float64)
-
-
-def test_uniform_directions_have_unit_length_and_no_preference():
-    theta = Uniform().sample(Space((6,)), 20_000, draw())
-    torch.testing.assert_close(torch.linalg.vector_norm(theta, dim=1), torch.ones(20_000, dtype=torch.float64))
-    torch.testing.assert_close(theta.T @ theta / 20_000, torch.eye(6).double() / 6, atol=0.01, rtol=0)
 
 
 @pytest.mark.parametrize("joint", ["uniform", "equal", "dimension"])
@@ -53,12 +45,6 @@ def test_one_hot_projects_as_a_product_with_unit_vectors():
     theta_y = draw().normal(5, 3)
     expected = theta_y @ torch.nn.functional.one_hot(labels, 3).double().T
     assert torch.equal(OneHot().project(theta_y, Conditions(labels)), expected)
-
-
-@pytest.mark.parametrize("encoder", [OneHot(), Separate(), Continuous()])
-def test_a_condition_that_the_data_lack_is_one_sentence(encoder):
-    with pytest.raises(DataError, match="needs"):
-        encoder.length(Dataset(torch.zeros(1, 3), Space((1,))))
 
 
 def test_digits_are_all_there():

@@ -116,12 +116,6 @@ def test_a_picture_that_cannot_be_used_is_one_sentence(tmp_path):
             mask_of(Mask(hidden="picture", picture=tmp_path / f"{name}.png"))
 
 
-@pytest.mark.parametrize("condition", [Mask(), SuperResolution(size=2), Colorize()])
-def test_a_condition_on_images_says_so(condition):
-    with pytest.raises(DataError, match=r"condition '.*' needs images, and these data are points in 5 dim"):
-        small_flow(condition=condition)
-
-
 FLOW = {
     "projection": ConvStack(),
     "schedule": Pyramid(

@@ -42,16 +42,6 @@ def basis(W) -> torch.Tensor:
     return torch.kron(W.basis.colours, torch.kron(cosines(height), cosines(width)))
 
 
-@pytest.mark.parametrize("exponent", EXPONENTS)
-@pytest.mark.parametrize("space", SPACES, ids=str)
-@KINDS
-def test_w_has_an_inverse_and_the_transpose_it_says(kind, space, exponent):
-    W, d = kind(exponent=exponent).fit(space, smooth(space)), space.dimension
-    enter, leave, adjoint = (matrix(each, d) for each in (W.enter, W.leave, W.adjoint))
-    torch.testing.assert_close(leave @ enter, torch.eye(d).double(), atol=1e-10, rtol=0)
-    torch.testing.assert_close(adjoint, enter.T, atol=1e-12, rtol=1e-12)
-
-
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_frequencies_and_colours_are_an_orthonormal_basis(space):
     W, x = Whitened().fit(space, smooth(space)), smooth(space)

@@ -66,12 +66,6 @@ def test_a_share_of_the_filters_is_of_the_data_and_all_have_unit_length(patch, s
     assert others.tolist() == [False] * round(share * 40) + [True] * (40 - round(share * 40))
 
 
-def test_directions_follow_from_the_key():
-    sampler = exemplars()
-    assert torch.equal(sampler.sample(COLOUR, 9, draw()), sampler.sample(COLOUR, 9, draw()))
-    assert not torch.equal(sampler.sample(COLOUR, 9, draw()), sampler.sample(COLOUR, 9, draw(1)))
-
-
 @pytest.mark.parametrize("dilation", [1, 2])
 def test_pieces_are_cut_out_of_samples_inside_the_grid(dilation):
     space = Space((2, 7, 6))
@@ -156,11 +150,6 @@ def test_pieces_that_do_not_fit_are_refused(space, patch, dilation):
     complaint = rf"odd size that fit into a grid of {space.shape[1]}×{space.shape[2]}, or one as large"
     with pytest.raises(DataError, match=rf"{complaint} as the grid; got {patch}, {dilation} apart"):
         exemplars(space, patch=patch, dilation=dilation)
-
-
-def test_points_are_refused():
-    with pytest.raises(DataError, match="projection 'exemplars' needs images"):
-        Exemplars(of=Uniform()).fitted(Space((6,)), torch.zeros(6, 9))
 
 
 def test_the_other_sampler_gets_the_patch_the_data_and_its_say():

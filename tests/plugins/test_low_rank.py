@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import attrs
 import numpy as np
 import pytest
 import torch
@@ -12,11 +11,9 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Draw, Key, Space
-from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.projections.low_rank import FAMILIES, LowRank, profiles
 from cswf_plugins.projections.patches import counts, window
 from cswf_plugins.schedules.constant import Constant
-from cswf_plugins.schedules.pyramid import Entry, Pyramid
 from tests.conftest import small_flow
 from tests.plugins.test_projections import noise_images
 
@@ -183,11 +180,6 @@ def test_even_patches_that_do_not_cover_are_refused(patch):
     LowRank(patch=10).sample(GRID, 5, draw())
 
 
-def test_points_are_refused():
-    with pytest.raises(DataError, match="projection 'low-rank' needs images"):
-        LowRank().sample(Space((6,)), 5, draw())
-
-
 @pytest.mark.parametrize(
     ("space", "patch"), [(Space((3, 7, 7)), 7), (Space((1, 8, 8)), 5), (Space((1, 6, 9)), 3)]
 )
@@ -214,14 +206,6 @@ def test_dilated_patches_leave_every_second_pixel_out():
     theta = LowRank(patch=3, dilation=2).sample(Space((1, 20, 20)), 200, draw()).reshape(200, 20, 20)
     for seen in (theta != 0).any(dim=2):
         assert set(seen.nonzero()[:, 0].diff().tolist()) == {2}
-
-
-@pytest.mark.parametrize("entry", ["(1×1) [1]", "(4×3) [4, 3]", "(9×7) [9, 3]", "(9×7) [3] dilation=2"])
-def test_a_flow_of_images_gets_nearer_in_any_stage(entry):
-    data = attrs.evolve(noise_images(GRID), x=noise_images(GRID).x + 1)
-    schedule = Pyramid(entries=(Entry.from_text(entry),), steps=8, directions=200)
-    states = list(small_flow(data, projection=LowRank(), schedule=schedule, condition=NoCondition()))
-    assert states[-1].distance < 0.7 * states[0].distance
 
 
 def test_a_flow_without_a_pyramid_has_the_sampler_s_own_patches():

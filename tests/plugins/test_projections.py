@@ -32,40 +32,6 @@ def noise_images(space: Space = GRID, n: int = 60) -> Dataset:
     return Dataset(x=draw(9).normal(space.dimension, n) * 0.3, space=space)
 
 
-SAMPLERS = {
-    "uniform": Uniform(),
-    "locally-connected": LocallyConnected(patch=3),
-    "dilated": LocallyConnected(patch=3, dilation=2),
-    "conv-stack": ConvStack(patch=5),
-    "networks": ConvStack(patch=5, width=6, units=7),
-    "placed networks": ConvStack(patch=9, width=6, covering="placed"),
-    "high-pass": HighPass(of=ConvStack(patch=5)),
-    "orthogonal": Orthogonal(),
-    "tiled": Orthogonal(patch=3),
-    "data-covariance": DataCovariance(patch=3),
-    "whole grid": DataCovariance(patch=9),
-}
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_directions_have_unit_length_and_follow_from_the_key(name, dtype):
-    sampler = SAMPLERS[name].fitted(GRID, noise_images().x.to(dtype))
-    theta = sampler.sample(GRID, 40, draw(dtype=dtype))
-    assert theta.shape == (40, GRID.dimension)
-    assert theta.dtype == dtype
-    torch.testing.assert_close(theta.norm(dim=1), torch.ones(40, dtype=dtype))
-    assert torch.equal(theta, sampler.sample(GRID, 40, draw(dtype=dtype)))
-    assert not torch.equal(theta, sampler.sample(GRID, 40, draw(1, dtype)))
-
-
-@pytest.mark.parametrize("name", [name for name in SAMPLERS if name not in ("uniform", "orthogonal")])
-def test_a_sampler_that_needs_images_says_so(name):
-    points = Dataset(x=draw().normal(6, 20), space=Space((6,)))
-    with pytest.raises(DataError, match=r"needs images, and these data are points in 6 dimensions"):
-        small_flow(points, projection=SAMPLERS[name]).run()
-
-
 @pytest.mark.parametrize(
     "sampler", [LocallyConnected(patch=3), ConvStack(patch=3), ConvStack(patch=3, width=4)]
 )

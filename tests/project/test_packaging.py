@@ -24,7 +24,7 @@ def test_the_readme_s_program_runs():
     assert lines[-1].startswith("torch.Size([200, 1, 8, 8]) ")
 
 
-def test_the_wheel_carries_recipes_and_both_packages(tmp_path):
+def test_the_wheel_carries_recipes_templates_and_both_packages(tmp_path):
     built = completed(
         PYTHON, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path, cwd=ROOT
     )
@@ -33,7 +33,7 @@ def test_the_wheel_carries_recipes_and_both_packages(tmp_path):
     names = set(zipfile.ZipFile(wheel).namelist())
     for recipe in builtin_recipes():
         assert f"cswf_core/builtin_recipes/{recipe}.yaml" in names
-    for source in SOURCES:
+    for source in (*SOURCES, *(ROOT / "cswf_core/scaffold/templates").rglob("*.template")):
         assert str(source.relative_to(ROOT)) in names
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     code = "import cswf_core, cswf_core.cli as c; print(cswf_core.__file__); c.cli.main(['recipes', '--json'])"
@@ -48,8 +48,8 @@ def test_the_example_package_installs_and_its_test_passes(tmp_path):
     pip = (PYTHON, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index")
     installed = completed(*pip, "--target", site, example)
     assert installed.returncode == 0, installed.stderr
-    environment = {**os.environ, "PYTHONPATH": str(site)}
+    environment = {**os.environ, "PYTHONPATH": f"{site}:{ROOT}"}
     test = (PYTHON, "-m", "pytest", "-p", "no:cacheprovider", example / "tests")
     done = completed(*test, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stdout
-    assert "1 passed" in done.stdout
+    assert "2 passed" in done.stdout

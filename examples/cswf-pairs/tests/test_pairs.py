@@ -1,9 +1,16 @@
 """The plugin through the door, and its directions."""
 
 import torch
+from cswf_pairs import Pairs
 
 from cswf_core.interfaces import Key, Space
 from cswf_core.plugins import Registry
+from cswf_core.testing import check_projection
+
+
+def test_with_sums_it_is_a_sound_projection():
+    """Without them no direction looks at the mean of all coordinates, and the kit says so."""
+    check_projection(Pairs(share=0.5))
 
 
 def test_pairs_are_offered_and_have_unit_length():

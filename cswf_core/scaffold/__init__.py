@@ -1,0 +1,134 @@
+"""A package begun for a new plugin: one that works as it is, with its test, its recipe and a README.
+
+`templates/` has the files that all packages share, and a folder for each kind of plugin. In them `{{name}}`
+stands for the plugin's name, and `{{Class}}`, `{{module}}` and `{{distribution}}` for the names made of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import attrs
+
+from cswf_core.errors import PluginError, RunError, did_you_mean
+from cswf_core.plugins import KINDS, Registry
+
+PLACES = {
+    "pyproject.toml.template": "pyproject.toml",
+    "README.md.template": "README.md",
+    "plugin.py.template": "{{module}}.py",
+    "recipe.yaml.template": "{{name}}.yaml",
+    "test.py.template": "tests/test_{{plain}}.py",
+}
+"""Each template, and the file that is made of it."""
+
+LONGEST = 30
+"""Letters of a name, at most."""
+
+
+@attrs.frozen
+class Names:
+    """A plugin's name, and those that are made of it."""
+
+    kind: str
+    name: str
+    """As recipes write it: `my-strokes`."""
+
+    @property
+    def plain(self) -> str:
+        """The name as Python can write it: `my_strokes`."""
+        return self.name.replace("-", "_")
+
+    @property
+    def module(self) -> str:
+        """The module: `cswf_my_strokes`."""
+        return f"cswf_{self.plain}"
+
+    @property
+    def distribution(self) -> str:
+        """The package: `cswf-my-strokes`."""
+        return f"cswf-{self.name}"
+
+    @property
+    def class_name(self) -> str:
+        """The class: `MyStrokes`."""
+        return "".join(part.capitalize() for part in self.name.split("-"))
+
+    def fill(self, text: str) -> str:
+        """Return a template's text, or a file's name, with the names in their places."""
+        values = {
+            "kind": self.kind,
+            "name": self.name,
+            "plain": self.plain,
+            "module": self.module,
+            "distribution": self.distribution,
+            "Class": self.class_name,
+        }
+        for key, value in values.items():
+            text = text.replace("{{" + key + "}}", value)
+        return text
+
+
+def names_of(kind: str, name: str, registry: Registry) -> Names:
+    """Return the names of a new plugin; raise `PluginError` for an unknown kind, or a name that cannot be."""
+    if kind not in KINDS:
+        raise PluginError(f"there is no kind of plugin '{kind}'{did_you_mean(kind, KINDS)}")
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or len(name) > LONGEST:
+        raise PluginError(
+            f"'{name}' cannot be the name of a plugin: small letters a to z and digits, a letter first, with "
+            f"single hyphens between, {LONGEST} at most{_nearest(name)}"
+        )
+    names = Names(kind, name)
+    if keyword.iskeyword(names.plain) or keyword.iskeyword(names.class_name):
+        raise PluginError(f"'{name}' is a word of Python's own; take another, such as my-{name}")
+    if names.class_name in _names_in(kind):
+        raise PluginError(
+            f"'{name}' would give the class the name {names.class_name}, which its file has for something "
+            f"else; take another, such as my-{name}"
+        )
+    if name in registry.names(kind):
+        raise PluginError(f"there is a {kind} '{name}' already, and recipes could not tell the two apart")
+    return names
+
+
+def _template(kind: str, name: str) -> str:
+    """Return a template's text: one that all packages share, or else that of a kind."""
+    templates = files("cswf_core.scaffold") / "templates"
+    shared = templates / name
+    return (shared if shared.is_file() else templates / kind / name).read_text(encoding="utf-8")
+
+
+def _names_in(kind: str) -> set[str]:
+    """Return the names that a kind's file defines or imports besides the plugin's class."""
+    tree = ast.parse(Names(kind, "own").fill(_template(kind, "plugin.py.template")))
+    defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    imported = {alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    return (defined - {"Own"}) | imported
+
+
+def _nearest(name: str) -> str:
+    """Return the name that may have been meant, as the end of a sentence."""
+    split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
+    guess = re.sub(r"[^a-z0-9]+", "-", split).strip("-")[: LONGEST - 3].strip("-")
+    return f"; did you mean '{'my-' * guess[0].isdigit()}{guess}'?" if guess else ""
+
+
+def new_package(names: Names, folder: Path) -> list[Path]:
+    """Write the package of a plugin into a folder that is not there, or empty; return the files written."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        state = "is there already, and not empty" if folder.is_dir() else "is a file"
+        raise RunError(f"{folder} {state}: name another folder")
+    written = []
+    try:
+        for template, place in PLACES.items():
+            path = folder / names.fill(place)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(names.fill(_template(names.kind, template)), encoding="utf-8")
+            written.append(path)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be written to: {error.strerror or error}") from None
+    return written

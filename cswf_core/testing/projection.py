@@ -1,0 +1,357 @@
+"""Checks of projection samplers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cswf_core.checks import CheckedSampler
+from cswf_core.errors import DataError, PluginError
+from cswf_core.interfaces import DenseProjection, Draw, Key, Projection, ProjectionSampler, Space
+from cswf_core.recipe import Recipe
+from cswf_core.testing.flows import IN_A_FLOW, SHARED, recipe_with, require_nearer
+from cswf_core.testing.generators import require_untouched, under_two_seeds
+from cswf_core.testing.outcome import FaultError, Kit, SkipError, Subject, needing
+from cswf_core.testing.samples import COLOUR, GREY, POINTS, bare, samples
+
+PIXEL, OBLONG = Space((1, 1, 1)), Space((1, 7, 9))
+
+COUNT = 40
+"""Directions of most checks."""
+
+PER_DIMENSION = 40
+"""Directions for each dimension that E[θθᵀ] is estimated from."""
+
+BLIND = 1e-6
+"""Below this λ·d a direction is never looked at."""
+
+DIM = 0.05
+"""Below this λ·d a direction is hardly looked at."""
+
+UNEVEN = 2.0
+"""From this λ·d on, a step of η = d makes errors grow."""
+
+EVEN = (0.6, 1.5)
+"""Where the eigenvalues λ·d lie that so many directions estimate, if E[θθᵀ] = I/d."""
+
+DIRECTIONS_OF_FLOW = 4
+"""Directions of a short flow for each dimension."""
+
+
+def draw(index: int = 0, dtype: torch.dtype = torch.float64, device: str = "cpu", step: int = 0) -> Draw:
+    """Return the draw of a batch of directions of a step."""
+    return Key(7, "directions", 0, step, index).open(device, dtype)
+
+
+class Directions(Subject):
+    """A projection sampler, and the spaces that it is tried in."""
+
+    kind = "projection"
+
+    def __init__(self, plugin: ProjectionSampler, spaces: Sequence[Space] | None = None) -> None:
+        super().__init__(plugin)
+        self.spaces = tuple(spaces) if spaces is not None else (GREY, COLOUR, POINTS)
+        self.chosen = spaces is not None
+
+    def sampler(self, space: Space, like: Tensor | None = None) -> CheckedSampler:
+        """Return the sampler for a space, which has seen data there if it looks at data."""
+        sampler: CheckedSampler = self.checked
+        if not sampler.sees_data:
+            return sampler
+        x = samples(space).x.double()
+        return sampler.fitted(space, x if like is None else x.to(like))
+
+    def theta(self, space: Space, count: int = COUNT, stream: Draw | None = None) -> Tensor:
+        """Return directions of a batch as a matrix, checked as the engine checks them: count × d."""
+        stream = draw() if stream is None else stream
+        like = torch.empty(0, dtype=stream.dtype, device=stream.device)
+        return self.sampler(space, like).sample(space, count, stream).dense()
+
+    @cached_property
+    def usable(self) -> list[Space]:
+        """The spaces that the sampler takes."""
+        usable, refusals = [], []
+        for space in self.spaces:
+            try:
+                self.theta(space, 2)
+            except DataError as error:
+                refusals.append(str(error))
+            except Exception:  # a fault, which other checks will tell; the space is not refused
+                usable.append(space)
+            else:
+                usable.append(space)
+        if not usable:
+            raise FaultError(f"directions in one of {', '.join(map(str, self.spaces))}", refusals[0])
+        return usable
+
+    @property
+    def space(self) -> Space:
+        """The space that most checks look at: the first that the sampler takes."""
+        return self.usable[0]
+
+    def require_directions(self, space: Space, noun: str) -> None:
+        """Raise `FaultError` unless there are directions in a space, `SkipError` if the sampler refuses it."""
+        if self.chosen and space not in self.spaces:
+            raise SkipError(f"only {', '.join(map(str, self.spaces))} are to be tried")
+        try:
+            with needing(noun):
+                self.theta(space)
+        except PluginError as error:
+            if " raised " not in str(error):
+                raise
+            advice = "space.grid(\"projection 'mine'\") raises it"
+            raise FaultError(
+                f"directions, or a DataError if it needs other data ({advice})", str(error)
+            ) from None
+
+    def recipe(self, **sections: Any) -> Recipe:
+        """Return the recipe of a short flow with the sampler."""
+        directions = DIRECTIONS_OF_FLOW * self.space.dimension
+        schedule = {"use": "constant", "steps": 8, "directions": directions}
+        data = bare(samples(self.space))
+        return recipe_with("projection", self.plugin, data, **{"schedule": schedule, **sections})
+
+
+def directions_have_unit_length(subject: Directions) -> None:
+    """Every direction has length 1 within 10⁻⁵ in float64, in every space: SW₂ and steps are scaled by it."""
+    for space in subject.usable:
+        lengths = torch.linalg.vector_norm(subject.theta(space), dim=1)
+        worst = int((lengths - 1).abs().nan_to_num(torch.inf).argmax())
+        if not abs(float(lengths[worst]) - 1) < 1e-5:
+            raise FaultError("length 1", f"length {float(lengths[worst]):.6g} of direction {worst} in {space}")
+
+
+def directions_are_finite(subject: Directions) -> None:
+    """No direction has NaN or infinity, among many of them."""
+    sampler = subject.sampler(subject.space)
+    theta = sampler.sample(subject.space, 50 * COUNT, draw(), check=False).dense()
+    bad = int((~torch.isfinite(theta)).any(dim=1).sum())
+    if bad:
+        raise FaultError("finite numbers", f"NaN or infinity in {bad} of {len(theta)} directions")
+
+
+def directions_follow_from_their_key(subject: Directions) -> None:
+    """The same key gives the same bits; saved models and resumed runs draw directions again so."""
+    if not torch.equal(subject.theta(subject.space), subject.theta(subject.space)):
+        raise FaultError("the same directions when the same key is drawn from twice", "others")
+
+
+def batches_of_a_step_differ(subject: Directions) -> None:
+    """Other keys give other directions: the batches of a step, and the steps."""
+    first = subject.theta(subject.space)
+    for noun, stream in (("batch", draw(index=1)), ("step", draw(step=1))):
+        if torch.equal(first, subject.theta(subject.space, stream=stream)):
+            raise FaultError(f"other directions in the next {noun}, whose key is another", "the same ones")
+
+
+def earlier_draws_change_nothing(subject: Directions) -> None:
+    """A batch is the same whatever was drawn before: a sampler has no memory."""
+    sampler = subject.sampler(subject.space)
+    alone = sampler.sample(subject.space, COUNT, draw(index=3)).dense()
+    for count, index in ((5, 0), (COUNT, 1), (3 * COUNT, 2)):
+        sampler.sample(subject.space, count, draw(index=index))
+    if not torch.equal(alone, sampler.sample(subject.space, COUNT, draw(index=3)).dense()):
+        raise FaultError("the same directions of a key after other keys were drawn from", "others")
+
+
+def global_generators_are_left_alone(subject: Directions) -> None:
+    """Drawing directions leaves the generators of `random`, NumPy and PyTorch as they were."""
+    require_untouched(lambda: subject.theta(subject.space))
+
+
+def global_seeds_change_nothing(subject: Directions) -> None:
+    """Directions are the same whatever the global generators were seeded with."""
+    first, second = under_two_seeds(lambda: subject.theta(subject.space))
+    if not torch.equal(first, second):
+        raise FaultError("the same directions under other global seeds", "others: only `draw` is repeatable")
+
+
+def numbers_are_those_of_the_draw(subject: Directions) -> None:
+    """Directions are in float32 or float64 as `draw.dtype` says."""
+    for dtype in (torch.float32, torch.float64):
+        subject.theta(subject.space, stream=draw(dtype=dtype))
+
+
+def the_device_is_that_of_the_draw(subject: Directions) -> None:
+    """Directions are on `draw.device`; without a GPU, PyTorch's device `meta`, without numbers, stands in."""
+    device = "cuda" if torch.cuda.is_available() else "meta"
+    stream = draw(dtype=torch.float32, device=device)
+    plugin = subject.checked.plugin
+    try:
+        if plugin.sees_data:
+            x = samples(subject.space).x.to(device)
+            plugin = plugin.fitted(subject.space, x)
+        answer = plugin.sample(subject.space, COUNT, stream)
+        theta = answer.dense() if isinstance(answer, Projection) else answer
+    except NotImplementedError as error:
+        raise SkipError(f"no GPU is here, and device 'meta' cannot do all that it does ({error})") from None
+    except RuntimeError as error:
+        sentence = str(error).splitlines()[0]
+        if not any(word in sentence for word in ("device", "meta")):
+            raise
+        if "data-dependent" in sentence or "meta tensors" in sentence:
+            raise SkipError(
+                f"no GPU is here, and device 'meta' has no numbers to look at ({sentence})"
+            ) from None
+        raise FaultError(
+            f"work on draw.device, here '{device}'", f"{sentence} (give new tensors device=draw.device)"
+        ) from None
+    if not isinstance(theta, Tensor):
+        raise FaultError("a tensor or a Projection", type(theta).__name__)
+    if theta.device.type != device:
+        raise FaultError(f"directions on draw.device, here '{device}'", f"directions on '{theta.device}'")
+
+
+def directions_do_not_require_grad(subject: Directions) -> None:
+    """Directions carry no graph of operations, which would grow with every step."""
+    answer = subject.sampler(subject.space).sample(subject.space, COUNT, draw(), check=False)
+    if answer.dense().requires_grad:
+        raise FaultError("directions without gradients (draw them under torch.no_grad())", "requires_grad=True")
+
+
+def an_operator_agrees_with_its_matrix(subject: Directions) -> None:
+    """`project` and `adjoint` of a `Projection` are θ x and θᵀ a for the θ of `dense()`, on random x and a."""
+    answer = subject.sampler(subject.space).sample(subject.space, COUNT, draw())
+    if isinstance(answer, DenseProjection):
+        raise SkipError("it returns a matrix, or filters whose products the engine takes")
+    theta = answer.dense()
+    stream = Key(1, "vectors").open(dtype=torch.float64)
+    x, a = stream.normal(theta.shape[1], 5), stream.normal(theta.shape[0], 5)
+    for method, got, wanted in (
+        ("project", answer.project(x), theta @ x),
+        ("adjoint", answer.adjoint(a), theta.T @ a),
+    ):
+        gap = float((got - wanted).abs().max())
+        if not gap < 1e-5:
+            raise FaultError(f"`{method}` to be the product with dense()", f"values {gap:.3g} apart")
+
+
+def images_of_one_pixel_are_taken(subject: Directions) -> None:
+    """Directions on a 1×1 grid, where the coarsest stage of a pyramid may be; or a sentence that it cannot."""
+    subject.require_directions(PIXEL, "images of one pixel")
+
+
+def oblong_images_are_taken(subject: Directions) -> None:
+    """Directions on a grid that is not square: rows and columns are not mixed up."""
+    subject.require_directions(OBLONG, "oblong images")
+
+
+def grey_images_are_taken(subject: Directions) -> None:
+    """Directions for one channel."""
+    subject.require_directions(GREY, "grey images")
+
+
+def colour_images_are_taken(subject: Directions) -> None:
+    """Directions for three channels."""
+    subject.require_directions(COLOUR, "colour images")
+
+
+def points_are_taken(subject: Directions) -> None:
+    """Directions for points; a sampler that needs images says so with a `DataError`."""
+    subject.require_directions(POINTS, "points")
+
+
+def directions_span_the_space(subject: Directions) -> str:
+    """E[θθᵀ] has no eigenvalue 0: along such a vector particles would never move.
+
+    Remarks on vectors that are hardly looked at, and on unevenness, which steps of η = d may not bear.
+    """
+    remarks = []
+    for space in subject.usable:
+        d = space.dimension
+        count = PER_DIMENSION * max(d, 8)
+        theta = subject.theta(space, count)
+        values, vectors = torch.linalg.eigh(theta.T @ theta / count)
+        scaled = values * d
+        blind = int((scaled < BLIND).sum())
+        if blind:
+            raise FaultError(
+                f"directions that span all {d} dimensions of {space}",
+                f"{blind} that no direction looks at{_example(vectors[:, :blind], space)}: particles would "
+                "never move along them",
+            )
+        remarks += _remarks(subject, scaled, space)
+    return "; ".join(remarks)
+
+
+def _example(blind: Tensor, space: Space) -> str:
+    """Return an example of vectors in a space (d×k, orthonormal), in words, if one is easily named."""
+    d = space.dimension
+    brightness = torch.full((d,), d**-0.5, dtype=blind.dtype)
+    if float((blind.T @ brightness).norm()) > 0.999:
+        return " (the mean of all coordinates is one: brightness, for images)"
+    unseen = (blind.square().sum(dim=1) > 0.999).nonzero()[:, 0].tolist()
+    return f" (coordinate {unseen[0]} is one)" if unseen else ""
+
+
+def _remarks(subject: Directions, scaled: Tensor, space: Space) -> list[str]:
+    """Return remarks on the eigenvalues λ·d of E[θθᵀ]; raise `FaultError` if they are said to be even."""
+    least, largest = float(scaled[0]), float(scaled[-1])
+    spread = f"λ·d of E[θθᵀ] goes from {least:.2g} to {largest:.2g} in {space}"
+    if subject.checked.isotropic and not EVEN[0] < least <= largest < EVEN[1]:
+        raise FaultError("E[θθᵀ] = I/d, as `isotropic = True` says", spread)
+    remarks = []
+    dim = int((scaled < DIM).sum())
+    if dim:
+        remarks.append(f"{spread}, so that {dim} of {len(scaled)} dimensions are hardly looked at")
+    if largest > UNEVEN and not subject.checked.tempered:
+        remarks.append(
+            f"{'it is uneven' if dim else spread}: steps of η = d would grow, and the engine shortens them; "
+            "`tempered = True` says that this is so on purpose, and keeps every step below 1/λ"
+        )
+    return remarks
+
+
+def _through_a_pyramid(subject: Directions, entries: list[str], adds: str) -> None:
+    space = next((space for space in subject.usable if space.is_image and min(space.shape[1:]) >= 8), None)
+    if space is None:
+        raise SkipError("it takes no images of 8×8 pixels or more, and a pyramid is for images")
+    schedule = {"use": "pyramid", "entries": entries, "steps": 3, "directions": 4 * space.dimension}
+    recipe = recipe_with("projection", subject.plugin, bare(samples(space)), schedule=schedule)
+    try:
+        subject.checked.plugin.patched(3, 2 if "dilation" in adds else 1)
+    except DataError:
+        raise SkipError(f"a pyramid sets {adds}, which it does not have: add it as a parameter") from None
+    require_nearer(recipe)
+
+
+def a_pyramid_sets_its_patches(subject: Directions) -> None:
+    """Through `patched`, the schedule `pyramid` sets the side of patches on grids of 4×4 and 8×8."""
+    _through_a_pyramid(subject, ["(4×4) [3]", "(8×8) [5, 3]"], "`patch: int`")
+
+
+def a_pyramid_dilates_its_patches(subject: Directions) -> None:
+    """Through `patched`, the schedule `pyramid` sets the distance between a patch's pixels."""
+    _through_a_pyramid(subject, ["(8×8) [3] dilation=2", "(8×8) [3]"], "`patch: int` and `dilation: int`")
+
+
+KIT = Kit(
+    Directions,
+    (
+        *SHARED,
+        directions_have_unit_length,
+        directions_are_finite,
+        directions_follow_from_their_key,
+        batches_of_a_step_differ,
+        earlier_draws_change_nothing,
+        global_generators_are_left_alone,
+        global_seeds_change_nothing,
+        numbers_are_those_of_the_draw,
+        the_device_is_that_of_the_draw,
+        directions_do_not_require_grad,
+        an_operator_agrees_with_its_matrix,
+        images_of_one_pixel_are_taken,
+        oblong_images_are_taken,
+        grey_images_are_taken,
+        colour_images_are_taken,
+        points_are_taken,
+        directions_span_the_space,
+        a_pyramid_sets_its_patches,
+        a_pyramid_dilates_its_patches,
+        *IN_A_FLOW,
+    ),
+)

@@ -1,0 +1,101 @@
+"""`cswf new` writes packages that install, pass the kit and run as they are; other names are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cswf_core.plugins import KINDS
+from tests.processes import PYTHON, completed
+from tests.project.sources import ROOT
+
+NAMES = {
+    "projection": "few-entries",
+    "cdf": "straight-lines",
+    "condition": "ordered",
+    "schedule": "cooling",
+    "coordinates": "spread",
+    "dataset": "rings",
+    "metric": "energy",
+    "observer": "table2",
+}
+
+CHECK = """
+import sys
+from cswf_core.plugins import Registry
+from cswf_core.recipe import load_recipe
+registry = Registry.discover()
+for path in sys.argv[1:]:
+    print(load_recipe(path, registry=registry).name)
+"""
+"""A program that prints the names of recipes that are valid."""
+
+
+def test_it_says_what_it_wrote_and_what_to_do_next(cswf, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written, _, following = cswf.output("new", "projection", "few-entries").partition("\nNext:\n")
+    assert sorted(written.split()) == sorted(str(p) for p in Path("cswf-few-entries").rglob("*") if p.is_file())
+    assert "  cd cswf-few-entries\n" in following
+    assert "  cswf run few-entries.yaml\n" in following
+    (tmp_path / "here").mkdir()
+    assert "here/cswf_few_entries.py" in cswf.output("new", "projection", "few-entries", "here")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("projektion", "strokes"), "there is no kind of plugin 'projektion'; did you mean 'projection'?"),
+        (("widget", "strokes"), "there is no kind of plugin 'widget'; known: cdf, condition, coordinates"),
+        (("projection", "MyStrokes"), "'MyStrokes' cannot be the name of a plugin: small letters a to z"),
+        (("projection", "MyStrokes"), "; did you mean 'my-strokes'?"),
+        (("projection", "3d"), "; did you mean 'my-3d'?"),
+        (("projection", "../up"), "did you mean 'up'?"),
+        (("projection", "s" * 31), "30 at most"),
+        (("projection", "lambda"), "'lambda' is a word of Python's own; take another, such as my-lambda"),
+        (("projection", "none"), "'none' is a word of Python's own; take another, such as my-none"),
+        (("schedule", "stage"), "the class the name Stage, which its file has for something else"),
+        (("projection", "uniform"), "there is a projection 'uniform' already"),
+        (("projection", "strokes", "taken"), "taken is there already, and not empty: name another folder"),
+        (("projection", "strokes", "taken/file"), "taken/file is a file: name another folder"),
+        (("projection", "strokes", "taken/file/inside"), "cannot be written to: Not a directory"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_writes_nothing(cswf, tmp_path, monkeypatch, arguments, complaint):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken/file").write_text("mine")
+    assert complaint in cswf.refusal("new", *arguments)
+    assert [path.name for path in tmp_path.rglob("*")] == ["taken", "file"]
+
+
+@pytest.mark.packaging
+def test_every_package_installs_passes_its_tests_and_runs(cswf, tmp_path):
+    assert NAMES.keys() == KINDS.keys()
+    folders = [tmp_path / f"cswf-{name}" for name in NAMES.values()]
+    for (kind, name), folder in zip(NAMES.items(), folders, strict=True):
+        cswf.output("new", kind, name, folder)
+        for command in (("check",), ("format", "--diff")):
+            lint = (PYTHON, "-m", "ruff", *command, "--no-cache", "--config", ROOT / "pyproject.toml", ".")
+            linted = completed(*lint, cwd=folder)
+            assert linted.returncode == 0, linted.stdout + linted.stderr
+
+    site = tmp_path / "site"
+    pip = (PYTHON, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index")
+    installed = completed(*pip, "--target", site, *folders)
+    assert installed.returncode == 0, installed.stderr
+
+    environment = {"PYTHONPATH": f"{site}:{ROOT}", "OMP_NUM_THREADS": "1"}
+    pytest_run = (PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "--import-mode=importlib", "-q", *folders)
+    tested = completed(*pytest_run, cwd=tmp_path, env=environment)
+    assert tested.returncode == 0, tested.stdout
+    assert f"{2 * len(NAMES)} passed" in tested.stdout
+
+    recipe = tmp_path / "cswf-few-entries/few-entries.yaml"
+    run = (PYTHON, "-m", "cswf_core", "run", recipe, "schedule.steps=5", "--quiet", "--out", tmp_path / "run")
+    ran = completed(*run, cwd=tmp_path, env=environment)
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "run/samples.npz").exists()
+    recipes = [folder / f"{name}.yaml" for name, folder in zip(NAMES.values(), folders, strict=True)]
+    checked = completed(PYTHON, "-c", CHECK, *recipes, env=environment)
+    assert checked.stdout.split() == list(NAMES.values()), checked.stderr
