@@ -14,6 +14,7 @@ class Space:
     """ℝ^d with a shape: `(C, H, W)` for images, `(d,)` for points."""
 
     shape: tuple[int, ...]
+    """`(C, H, W)` of images: channels, rows, columns; `(d,)` of points."""
 
     @property
     def dimension(self) -> int:
