@@ -61,8 +61,9 @@ def _options(path: str, command: click.Command, context: click.Context) -> Itera
         if isinstance(option, click.Option):
             names = ", ".join([*option.opts, *option.secondary_opts])
             value = "" if option.is_flag or option.count else f" {option.make_metavar(context)}"
-            help_text, default = _split(required(option.help, f"`{path} {names}`"))
-            yield code(names + value), prose(help_text), default or _default(option, context)
+            help_text, default = _split(option.help or "")
+            meaning = prose(required(help_text, f"`{path} {names}`"))
+            yield code(names + value), meaning, default or _default(option, context)
 
 
 def _split(help_text: str) -> tuple[str, str]:
