@@ -15,9 +15,8 @@ from mkdocs.utils import get_relative_url
 from reference.markdown import UndocumentedError
 from reference.pages import expanded
 
-TEST_WORDS = re.compile(r'^(```\w+)((?: (?:run|faulty|part|status=\d+|skip="[^"\n]*"))+)', re.MULTILINE)
-"""The words of a block's first line that tests/project/test_blocks.py reads."""
-
+FENCE = re.compile(r"^```(\w+) ([^\n]+)$", re.MULTILINE)
+"""The first line of a block of code with words behind its language, which tests/project/pages.py explains."""
 
 WORKER = re.compile(r"https://unpkg\.com/iframe-worker/shim")
 """A script of another host that Material's offline plugin asks for; docs/theme/worker.js takes its place."""
@@ -36,6 +35,12 @@ def on_post_template(output_content: str, *, template_name: str, **_: Any) -> st
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Return a page's text as MkDocs is to render it."""
     try:
-        return TEST_WORDS.sub(r"\1", expanded(markdown, page.file.src_uri))
+        return FENCE.sub(_fence, expanded(markdown, page.file.src_uri))
     except (UndocumentedError, KeyError) as error:
         raise PluginError(str(error)) from None
+
+
+def _fence(line: re.Match[str]) -> str:
+    """Return the first line of a block with its language and title; the other words are for tests."""
+    title = re.search(r'title="[^"]*"', line[2])
+    return f"```{line[1]} {title[0]}" if title else f"```{line[1]}"
