@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -11,18 +13,36 @@ from tests.project.sources import ROOT
 
 pytestmark = pytest.mark.packaging
 
+CHROMIUM = shutil.which("chromium")
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --virtual-time-budget=5000 --dump-dom"
+)
 
-def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path):
-    built = completed(
-        PYTHON, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site", cwd=ROOT
-    )
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as `make docs` builds it."""
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    built = completed(PYTHON, "-m", "mkdocs", "build", "--strict", "--site-dir", folder, cwd=ROOT)
     assert built.returncode == 0, built.stdout + built.stderr
-    pages = list((tmp_path / "site").rglob("*.html"))
+    return folder
+
+
+def test_the_site_builds_without_a_warning_and_asks_no_other_host(site):
+    pages = list(site.rglob("*.html"))
     assert len(pages) > 40
     for page in pages:
         text = page.read_text("utf-8")
         assert re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//[^"]*"', text) == [], page
         assert "<!-- generated:" not in text, page
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium on PATH")
+def test_search_works_in_a_folder_opened_from_disk(site, tmp_path):
+    address = f"{(site / 'index.html').as_uri()}?q=amplifier"
+    shown = completed(CHROMIUM, *FLAGS.split(), f"--user-data-dir={tmp_path}", address)
+    assert re.search(r">\d+ matching documents<", shown.stdout), shown.stderr
 
 
 @pytest.mark.parametrize(
