@@ -21,12 +21,14 @@ FLAGS = (
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(made_once) -> Path:
     """The site as `make docs` builds it."""
-    folder = tmp_path_factory.mktemp("docs") / "site"
-    built = completed(PYTHON, "-m", "mkdocs", "build", "--strict", "--site-dir", folder, cwd=ROOT)
-    assert built.returncode == 0, built.stdout + built.stderr
-    return folder
+
+    def build(folder: Path) -> None:
+        built = completed(PYTHON, "-m", "mkdocs", "build", "--strict", "--site-dir", folder, cwd=ROOT)
+        assert built.returncode == 0, built.stdout + built.stderr
+
+    return made_once("site", build)
 
 
 def test_the_site_builds_without_a_warning_and_asks_no_other_host(site):
