@@ -2,6 +2,7 @@
 # make accuracy   the demo again, scored by nearest neighbours
 # make test   lint, types and tests; `make test-ci` adds packaging, browser, compiler and larger budgets,
 #             `make test-all` the slow ones too
+# make docs   the documentation as a site, in site/, with warnings as errors; `make docs-serve` serves it while you write
 # Each makes .venv first if it is not there. PYTHON=python3.12 chooses another interpreter.
 
 PYTHON ?= python3
@@ -9,13 +10,24 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo accuracy test test-ci test-all lint types units-test units-test-ci units-test-all format lock clean
+.PHONY: demo accuracy docs docs-serve test test-ci test-all lint types units-test units-test-ci units-test-all format lock clean
 
 demo: $(STAMP)
 	$(BIN)/cswf run digits
 
 accuracy: $(STAMP)
 	$(BIN)/python examples/score_digits.py
+
+# Not `--quiet`: MkDocs then counts no warnings, and `--strict` finds none. The variable silences a notice of the theme,
+# whose makers have another one; that says nothing about the pages.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
+
+docs: $(STAMP)
+	$(MKDOCS) build --strict
+	@echo "see site/index.html"
+
+docs-serve: $(STAMP)
+	$(MKDOCS) serve --strict
 
 # One thread a worker (tests/conftest.py), one worker a core; types are checked meanwhile. Tests start many processes, and
 # bytecode saves each of them seconds: it is kept also where the environment says otherwise.
@@ -60,4 +72,4 @@ $(STAMP): requirements.lock pyproject.toml
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -42,8 +42,11 @@ class Flow(Protocol):
     """What watching hooks can rely on of a flow (`cswf_core.flow.flow.Flow`)."""
 
     data: Dataset
+    """The data that particles flow to."""
     stages: Sequence[Stage]
+    """The stages of the schedule, in order."""
     device: torch.device
+    """Where the flow computes."""
 
     def samples(self, index: Tensor | None = None) -> Dataset:
         """Return the particles as they are now, on the CPU; `index` names some of them."""

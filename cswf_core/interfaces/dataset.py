@@ -77,10 +77,13 @@ class Dataset:
 
     _x: Tensor | StoredPixels = attrs.field(alias="x", repr=False)
     space: Space
+    """The space that samples are in: `(C, H, W)` for images."""
     conditions: Conditions = attrs.field(factory=Conditions)
+    """The condition of each sample, if there are any."""
     classes: tuple[str, ...] = ()
     """Name of each class; empty where there are no labels."""
     bin_width: float = 0.0
+    """Distance between two grey levels; 0 for numbers that have none."""
     augmented: int = 0
     """How many of the last samples are made from others (mirror images): to flow to, not to compare with."""
     split: str = "train"

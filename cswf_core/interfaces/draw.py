@@ -48,10 +48,15 @@ class Key:
     """The name of one random draw; `index` is global: a block of particles, of data or of directions."""
 
     seed: int
+    """The run's seed."""
     role: str
+    """What is drawn, such as `directions`."""
     stage: int = -1
+    """The number of the stage, from 0; −1 outside stages."""
     step: int = -1
+    """The number of the step in its stage, from 0; −1 outside steps."""
     index: int = 0
+    """The number of the block, where work is cut into blocks."""
 
     def bits(self) -> int:
         """Return 128 well-mixed bits that belong to this key alone."""

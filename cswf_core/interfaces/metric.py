@@ -53,6 +53,7 @@ class Workbench:
     used: dict[str, Any] = attrs.field(factory=dict)
     """Facts about files that scores depend on, for the record: `used["weights"] = {…}`."""
     tell: Tell = attrs.field(default=_silence, repr=False)
+    """Where a metric says how far it is."""
     share_out: ShareOut | None = attrs.field(default=None, repr=False)
     """Has several devices work on some of many items each; None: there is one."""
     _cache: dict[Hashable, Any] = attrs.field(factory=dict, repr=False)
@@ -85,6 +86,7 @@ class Comparison:
     """Generated samples beside real ones."""
 
     generated: Dataset
+    """The samples to be scored."""
     real: Dataset
     """What to compare with."""
     draw: Draw
@@ -98,6 +100,7 @@ class Comparison:
     originals: Tensor | None = attrs.field(default=None, repr=False)
     """d×n: the image that each generated sample completes; None where nothing is completed."""
     bench: Workbench = attrs.field(factory=Workbench)
+    """What this evaluation's metrics share."""
 
     def alike(self) -> tuple[Tensor, Tensor]:
         """Return generated and real samples as numbers by one rule, on the draw's device: d×n and d×m.

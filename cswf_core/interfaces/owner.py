@@ -10,9 +10,13 @@ class Owner:
     """A plugin's name, and the distribution that brought it."""
 
     kind: str
+    """`projection`, `cdf` and so on."""
     name: str
+    """The name under which recipes ask for it."""
     distribution: str
+    """The package that offers it, or the file of a one-file plugin."""
     version: str
+    """The package's version; empty for a file."""
     sha256: str = ""
     """Of the code it comes from; "" where nobody has asked for it, or the code has no file."""
 

@@ -43,6 +43,7 @@ class Stage:
     step_size: float
     """η; see `eta`."""
     name: str = ""
+    """What logs and reports call it, such as `(8×8) [5]`."""
     sampler: ProjectionSampler | None = None
     """Where directions come from; None is the recipe's projection."""
     upsampling: Upsampling | None = None

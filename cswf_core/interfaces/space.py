@@ -27,6 +27,7 @@ class Space:
     """ℝ^d with a shape: `(C, H, W)` for images, `(d,)` for points."""
 
     shape: tuple[int, ...] = attrs.field(converter=_shape)
+    """`(C, H, W)` of images: channels, rows, columns; `(d,)` of points."""
 
     @property
     def dimension(self) -> int:

@@ -36,6 +36,7 @@ class StoredImages(abc.ABC):
     labels: Tensor | None = attrs.field(default=None, repr=False)
     """n whole numbers (int64), the index of each image's class; None if there are no classes."""
     classes: tuple[str, ...] = ()
+    """Name of each class; empty where there are no labels."""
     bin_width: float
     """Distance between two grey levels."""
     split: str = "train"
@@ -45,6 +46,7 @@ class StoredImages(abc.ABC):
     flips: bool = False
     """Whether the mirror image of each belongs to the data too, behind all the others."""
     dequantise: Dequantise = "step"
+    """How the bytes become numbers."""
     checksum: str = attrs.field(default="", repr=False)
     """A SHA-256 that only these bytes have, if it is known without reading them; else empty."""
 
@@ -83,7 +85,9 @@ class StoredPixels:
     """
 
     images: StoredImages
+    """The images whose pixels these are."""
     dtype: torch.dtype = torch.float32
+    """The type of the numbers that are made."""
     most: int | None = None
     """Bytes of numbers that may be made at once; None: any."""
     numbers: Tensor | None = attrs.field(default=None, repr=False)

@@ -22,7 +22,9 @@ from cswf_core.model import Model
 from cswf_core.model.format import Header
 from cswf_core.model.model import header_file
 from cswf_core.model.writer import ModelWriter
-from cswf_core.plugins import KINDS, LOAD_ONLY, Plugin, Register, Registry
+from cswf_core.plugins import KINDS, Plugin, Registry
+from cswf_core.plugins.registration import NAME, Register
+from cswf_core.plugins.registry import LOAD_ONLY
 from cswf_core.recipe import Choice, Recipe, build_flow, choose, load_recipe
 from cswf_core.testing.outcome import FaultError, Subject
 from cswf_core.testing.samples import Held, distance_by_condition
@@ -167,10 +169,15 @@ def require_retraced(recipe: Recipe) -> None:
         )
 
 
+def _registered(subject: Subject) -> str:
+    """Return a name for the class: its own, or any if it has none that recipes could write."""
+    return subject.owner.name if NAME.fullmatch(subject.owner.name) else "plugin"
+
+
 def the_registry_takes_the_class(subject: Subject) -> None:
     """A `register_…` hook can offer it: it is a class of its contract, made by attrs, with typed parameters."""
-    register = Register(subject.kind, KINDS[subject.kind][1], subject.owner.distribution, "")
-    register(subject.owner.name, type(getattr(subject.checked, "plugin", subject.plugin)))
+    register = Register(subject.owner, KINDS[subject.kind][1])
+    register(_registered(subject), type(getattr(subject.checked, "plugin", subject.plugin)))
 
 
 def parameters_come_back_from_yaml(subject: Subject) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from cswf_core.checks import CheckedObserver
 from cswf_core.hookspecs import hookimpl
 from cswf_core.interfaces import Observer
-from cswf_core.plugins import hook_fault
+from cswf_core.plugins.watching import hook_fault
 from cswf_core.recipe import Recipe
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch, resume
