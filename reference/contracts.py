@@ -25,6 +25,7 @@ SHARED = (
     f"{INTERFACES}.draw:Key",
     f"{INTERFACES}.parameter",
     f"{INTERFACES}.owner",
+    f"{INTERFACES}.files",
 )
 """Modules, or single classes of them, that plugins of every kind meet."""
 

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from cswf_core.plugins import KINDS, Registry
+from cswf_core.scaffold import Names
 from reference.commands import commands_page
 from reference.contracts import contract_page, explained, shared_page
 from reference.hooks import hooks_page
@@ -21,6 +22,24 @@ MARKER = re.compile(r"^<!-- generated: (.+?) -->$", re.MULTILINE)
 
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 """Files of the repository's root that have a page."""
+
+SOURCES = (
+    "examples/cswf-strokes/cswf_strokes/__init__.py",
+    "examples/plugins/brightness.py",
+    "examples/plugins/energy.py",
+    "examples/plugins/circular.py",
+)
+"""Files that a page shows as they are."""
+
+TEMPLATES = {
+    "cdf": "straight-lines",
+    "schedule": "cooling",
+    "coordinates": "spread",
+    "dataset": "rings",
+    "metric": "energy",
+    "observer": "my-table",
+}
+"""Kinds of plugins whose template a page shows, and the name that the plugin has there."""
 
 OUTSIDE = re.compile(r"(?<!!)\[([^\]\[]+)\]\(((?:\.\./)+[^)#]+)(#[^)]*)?\)")
 """A link with a path that goes up."""
@@ -47,6 +66,10 @@ def generators() -> Mapping[str, Callable[[], str]]:
         made[f"plugins {kind}"] = lambda kind=kind: plugins_page(registry(), kind)  # type: ignore[misc]
     for name in ("CHANGELOG.md", "CONTRIBUTING.md"):
         made[f"file {name}"] = lambda name=name: included(name)  # type: ignore[misc]
+    for path in SOURCES:
+        made[f"source {path}"] = lambda path=path: source(path)  # type: ignore[misc]
+    for kind, name in TEMPLATES.items():
+        made[f"template {kind}"] = lambda kind=kind, name=name: template(kind, name)  # type: ignore[misc]
     return made
 
 
@@ -68,7 +91,8 @@ def expanded(text: str, page: str) -> str:
         if asked_for not in generators():
             raise KeyError(f"{page}: nothing makes '{asked_for}'; known: {', '.join(generators())}")
         text = generators()[asked_for]()
-        return text if asked_for.startswith("file ") else linked(text, places)
+        as_it_is = asked_for.startswith(("file ", "source ", "template "))
+        return text if as_it_is else linked(text, places)
 
     return without_links_outside(MARKER.sub(made, text), page)
 
@@ -81,6 +105,19 @@ def included(name: str) -> str:
     for file, page in PAGES.items():
         text = text.replace(f"]({file}", f"]({page}")
     return re.sub(r"\]\((?![a-z-]+\.md|#|images/|https?:)", "](../", text).strip()
+
+
+def source(path: str) -> str:
+    """Return a file of the repository as a block of code."""
+    return f'```python title="{path}"\n{(ROOT / path).read_text(encoding="utf-8").strip()}\n```'
+
+
+def template(kind: str, name: str) -> str:
+    """Return the plugin that `cswf new KIND NAME` writes, as a block of code."""
+    text = (ROOT / f"cswf_core/scaffold/templates/{kind}/plugin.py.template").read_text(encoding="utf-8")
+    names = Names(kind, name)
+    place = f"{names.distribution}/{names.module}.py"
+    return f'```python title="{place}"\n{names.fill(text).strip()}\n```'
 
 
 def without_links_outside(text: str, page: str) -> str:

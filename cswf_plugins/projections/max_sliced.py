@@ -4,11 +4,12 @@ What it is: most random directions see little difference between particles and d
 another sampler are turned, at every step, towards those that see the most (max-sliced Wasserstein): with
 particles and data sorted along θ, the gradient of W₂² is Σ_i (p_(i) − q_(i)) (x_(i) − y_(i)), and θ becomes
 this vector, scaled to unit length. A few rounds of this are a power iteration whose matrix changes with the
-order. Pixels that a filter does not see stay unseen, so that patches stay patches. Cost: for each round as much
-as a step with `samples` particles and data along the turned directions. Steps are no longer than 1/λ, λ being
-that of the step's own directions: the more alike these are, the shorter. When not to use it: to save a model,
-to learn online, on several devices or with `reuse`, all of which need directions that do not depend on the
-particles; or where a random direction is as good as any, as for points in few dimensions.
+order. Pixels that a filter does not see stay unseen, so that patches stay patches.
+Cost: for each round as much as a step with `samples` particles and data along the turned directions. Steps are
+no longer than 1/λ, λ being that of the step's own directions: the more alike these are, the shorter.
+When not to use it: to save a model, to learn online, on several devices or with `reuse`, all of which need
+directions that do not depend on the particles; or where a random direction is as good as any, as for points in
+few dimensions.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ def test_every_block_says_whether_it_is_run(page):
 @pytest.mark.parametrize("page", RUN, ids=name)
 def test_a_page_s_blocks_do_what_it_says(page, tmp_path, monkeypatch, cswf, registry):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     variables: dict[str, object] = {"__name__": "__main__"}
     blocks = blocks_of(page)
     for block, behind in zip(blocks, [*blocks[1:], None], strict=True):
