@@ -63,7 +63,7 @@ class PluginFile:
 
     path: Path
     distribution: str
-    """What recipes call it where two plugins share a name: `pairs.py`."""
+    """What recipes call it where two plugins share a name: `strokes.py`."""
     beside: tuple[Path, ...]
     """The modules beside it that it imports, directly or through each other."""
 

@@ -17,6 +17,7 @@ from cswf_core.testing import KITS, FailedChecksError, check_dataset, check_plug
 from cswf_core.testing.flows import SHARED
 from cswf_core.testing.outcome import in_words
 from tests.plugins.faulty import FAULTS, SOUND, BlindToBrightness, Steps
+from tests.project.pages import DOCS, blocks_of
 from tests.project.sources import blocks, read
 
 PYRAMID = "entries: ['(4×4) [3]', '(8×8) [5, 3]'], directions: 400"
@@ -194,8 +195,10 @@ def test_the_docs_name_every_check_with_what_it_proves():
 
 
 def test_the_faults_of_the_tutorial_s_plugin_are_those_in_the_docs():
-    tutorial = {"__name__": "pairs"}
-    exec(compile(blocks("docs/plugins.md", "python")[0], "docs/plugins.md", "exec"), tutorial)
+    first, contrast, *_ = [b.text for b in blocks_of(DOCS / "plugins.md") if "title" in b.words]
+    tutorial = {"__name__": "contrast"}
+    for code in (first, contrast.replace("from strokes import Strokes\n", "")):
+        exec(compile(code, "docs/plugins.md", "exec"), tutorial)
     with pytest.raises(FailedChecksError) as error:
-        check_projection(tutorial["Pairs"]())
+        check_projection(tutorial["Contrast"]())
     assert f"{error.value}\n" == blocks("docs/testing-a-plugin.md", "text")[0]

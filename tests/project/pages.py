@@ -9,7 +9,8 @@
     ```yaml faulty                       a recipe with mistakes
     ```console skip="an hour on a GPU"   not run, and why
 
-The page's folder has the repository's `examples/`. `…` in what is printed stands for anything in its line, and alone in a line for any lines.
+The page's folder has the repository's `examples/`. `…` in what is printed stands for anything in its line, and
+alone in a line for any lines.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def test_every_block_says_whether_it_is_run(page):
 
 
 @pytest.mark.parametrize("page", RUN, ids=name)
-def test_a_page_s_blocks_do_what_it_says(page, tmp_path, monkeypatch, cswf, registry):
+def test_a_page_s_blocks_do_what_it_says(page, tmp_path, monkeypatch, cswf, registry, caplog):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     variables: dict[str, object] = {"__name__": "__main__"}
@@ -44,7 +44,7 @@ def test_a_page_s_blocks_do_what_it_says(page, tmp_path, monkeypatch, cswf, regi
         if block.language == "yaml":
             check_recipe(block, registry, place)
         if block.is_run and block.language == "console":
-            call(block, cswf, place)
+            call(block, cswf, place, caplog)
         if block.is_run and block.language == "python":
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
@@ -66,18 +66,20 @@ def check_recipe(block: Block, registry, place: str) -> None:
         load_recipe(file, registry=registry)
 
 
-def call(block: Block, cswf, place: str) -> None:
-    """Call the commands of a block, and compare what they print with what it shows."""
+def call(block: Block, cswf, place: str, caplog) -> None:
+    """Call the commands of a block, and compare what they print, warnings too, with what it shows."""
     shown = commands_of(block)
     for command in shown:
         program, *arguments = command.words
         assert program == "cswf", f"{place}: only cswf is run, not {program}"
         extra = shlex.split(block.words["run"]) if arguments[0] == "run" else []
+        caplog.clear()
         done = cswf(*arguments, *extra)
+        warnings = "".join(f"{each.getMessage()}\n" for each in caplog.records if each.levelname == "WARNING")
         expected = int(block.words.get("status") or 0) if command is shown[-1] else 0
         assert done.status == expected, f"{place}: {command.line}\n{done.err}"
         if command.printed.strip():
-            orders = (done.out + done.err, done.err + done.out)
+            orders = (done.out + done.err, done.err + done.out, warnings + done.out + done.err)
             assert any(matches(command.printed, text) for text in orders), f"{place} printed\n{orders[0]}"
 
 
@@ -93,7 +95,8 @@ def test_commands_in_the_docs_have_the_options_that_they_are_given():
                 for words in re.findall(r"\bcswf(?:_core)? ([a-z][^|&]*)", line):
                     path = "cswf"
                     for word in words.split():
-                        if path not in groups:
+                        names_a_plugin = path == "cswf plugins" and f"{path} {word}" not in known
+                        if path not in groups or names_a_plugin:
                             break
                         path = f"{path} {word}"
                     assert path in known, f"{page}:{block.line}: {command.line}"

@@ -3,24 +3,55 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 
+import pytest
 import yaml
 
 from cswf_core.recipe import builtin_recipes
-from tests.project.pages import DOCS, PAGES, blocks_of
+from tests.project.pages import DOCS, PAGES, blocks_of, matches
 from tests.project.sources import ROOT, SOURCES, blocks, read
 
+MISTAKES = {
+    "theta / torch.linalg.vector_norm(theta, dim=1, keepdim=True)": "theta",
+    "math.pi * turn": "math.pi * torch.rand(count, 8, 1, 1)",
+}
+"""What the tutorial has its reader change → into what, in the order of the errors that it shows."""
 
-def test_the_plugin_in_the_docs_gets_the_error_shown_if_directions_are_too_long(tmp_path, cswf):
-    (code,) = [b.text for b in blocks_of(DOCS / "plugins.md") if b.words.get("title") == "plugins/pairs.py"]
-    (tmp_path / "pairs.py").write_text(
-        code.replace("(0.5**0.5)", "1").replace("0.5**0.5", "1"), encoding="utf-8"
-    )
-    run = ("run", "digits", "projection=pairs", "schedule.steps=2", "--plugins-dir", tmp_path, "--quiet")
+
+@pytest.mark.parametrize("number", range(len(MISTAKES)))
+def test_mistakes_in_the_tutorial_s_plugin_get_the_errors_shown(number, tmp_path, cswf):
+    code, *_ = [b.text for b in blocks_of(DOCS / "plugins.md") if b.words.get("title") == "plugins/strokes.py"]
+    right, wrong = list(MISTAKES.items())[number]
+    assert code.count(right) == 1
+    assert wrong in read("docs/plugins.md")
+    (tmp_path / "strokes.py").write_text(code.replace(right, wrong), encoding="utf-8")
+    run = ("run", "digits", "projection=strokes", "schedule.steps=2", "--plugins-dir", tmp_path, "--quiet")
     done = cswf(*run, "--out", tmp_path / "run")
     assert done.status == 2
-    assert done.err == blocks("docs/plugins.md", "text")[0]
+    assert matches(blocks("docs/plugins.md", "text")[number], done.err)
+
+
+def test_the_tutorial_ends_with_the_plugin_of_the_example_package():
+    *_, code = [b.text for b in blocks_of(DOCS / "plugins.md") if b.words.get("title") == "plugins/strokes.py"]
+    package = read("examples/cswf-strokes/cswf_strokes/__init__.py")
+    classes = [
+        next(node for node in ast.parse(text).body if isinstance(node, ast.ClassDef))
+        for text in (code, package)
+    ]
+    assert ast.unparse(classes[0]) == ast.unparse(classes[1])
+
+
+def test_the_notebook_s_cells_run_in_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads(read("examples/flow_by_hand.ipynb"))["cells"]
+    programs = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert len(programs) >= 4
+    variables: dict[str, object] = {"__name__": "__main__"}
+    for number, program in enumerate(programs):
+        exec(compile(program, f"cell {number}", "exec"), variables)
+    assert (tmp_path / "strokes.png").exists()
 
 
 def test_links_in_the_docs_lead_somewhere():
@@ -31,8 +62,10 @@ def test_links_in_the_docs_lead_somewhere():
 
 def test_recipes_that_commands_in_the_docs_name_exist():
     for path in [ROOT / "README.md", *PAGES]:
-        for name in re.findall(r"\bcswf (?:run|check|show) ([a-z0-9.-]+)", path.read_text(encoding="utf-8")):
-            assert name in builtin_recipes() or name.endswith(".yaml"), f"{path.name}: {name}"
+        for name in re.findall(r"\bcswf (?:run|check|show) ([a-z0-9./:-]+)", path.read_text(encoding="utf-8")):
+            package, _, bare = name.rpartition(":")
+            brought = package and list((ROOT / "examples" / package).rglob(f"{bare}.yaml"))
+            assert brought or name in builtin_recipes() or name.endswith(".yaml"), f"{path.name}: {name}"
 
 
 def test_figures_on_the_home_page_are_those_of_the_readme():

@@ -44,7 +44,7 @@ def test_the_wheel_carries_recipes_templates_and_both_packages(tmp_path):
 
 
 def test_the_example_package_installs_and_its_test_passes(tmp_path):
-    example, site = ROOT / "examples/cswf-pairs", tmp_path / "site"
+    example, site = ROOT / "examples/cswf-strokes", tmp_path / "site"
     pip = (PYTHON, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index")
     installed = completed(*pip, "--target", site, example)
     assert installed.returncode == 0, installed.stderr
@@ -52,4 +52,4 @@ def test_the_example_package_installs_and_its_test_passes(tmp_path):
     test = (PYTHON, "-m", "pytest", "-p", "no:cacheprovider", example / "tests")
     done = completed(*test, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stdout
-    assert "2 passed" in done.stdout
+    assert "3 passed" in done.stdout

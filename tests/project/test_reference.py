@@ -101,6 +101,13 @@ def test_everything_generated_is_on_one_page():
     assert sorted(wanted) == sorted(generators())
 
 
+def test_examples_show_the_source_and_the_template_filled_in():
+    text = page("examples.md")
+    assert "class Brightness(ConditionEncoder):" in text
+    assert "class StraightLines(CDFEstimator):" in text
+    assert "{{" not in text
+
+
 def test_a_page_that_wants_something_unknown_is_refused():
     with pytest.raises(KeyError, match="nothing makes 'contract sampler'; known: "):
         expanded("<!-- generated: contract sampler -->", "reference/hooks.md")
@@ -136,6 +143,6 @@ def test_names_lead_to_their_explanation():
 
 def test_links_out_of_the_docs_are_names_on_the_site():
     assert "](../" not in page("examples.md")
-    assert "`cswf-pairs/`" in page("examples.md")
+    assert "`cswf-strokes/` is a whole package" in page("examples.md")
     assert "[README](index.md#more-pictures)" in page("results.md")
     assert DOCS.joinpath("results.md").read_text(encoding="utf-8").count("](../README.md") > 0

@@ -1,11 +1,12 @@
 """The projection `strokes`: what its contract asks for, what is its own, and its recipe."""
 
 import torch
+from cswf_strokes import Strokes
+
 from cswf_core.interfaces import Key, Space
 from cswf_core.plugins import Registry
 from cswf_core.recipe import load_recipe
 from cswf_core.testing import check_projection
-from cswf_strokes import Strokes
 
 
 def test_it_is_a_sound_projection():
