@@ -73,9 +73,9 @@ def _check_pixels(data: Dataset, owner: Owner) -> Dataset:
     low, high = float(data.x.min()), float(data.x.max())
     if low < -1 - ROUNDING or high > 1 - data.bin_width + ROUNDING:
         bins = f", and with bins of {data.bin_width:g} at most {1 - data.bin_width:g}" if data.bin_width else ""
-        raise DataError(
-            f"{owner}: pixels must lie in [−1, 1){bins}, and these go from {low:.4g} to {high:.4g}: a byte v "
-            "is v/128 − 1, with a bin_width of 1/128"
+        raise PluginError(
+            f"{owner}: load must return pixels in [−1, 1){bins}, got {low:.4g} … {high:.4g}: a byte v is "
+            "v/128 − 1, with a bin_width of 1/128"
         )
     return data
 

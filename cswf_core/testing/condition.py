@@ -50,13 +50,18 @@ class Encoding(Subject):
         condition: CheckedCondition = self.checked
         return condition
 
-    @cached_property
+    @property
     def data(self) -> Dataset:
-        """The first data that the condition takes."""
+        """Data that the condition takes, with the Y that it gives them."""
+        return self.condition.encoded(self.taken)
+
+    @cached_property
+    def taken(self) -> Dataset:
+        """The first data that the condition takes, as they were."""
         refusals = []
         for data in self.offered:
             try:
-                self.condition.length(data)
+                self.condition.length(self.condition.encoded(data))
             except DataError as error:
                 refusals.append(str(error))
             else:
@@ -91,7 +96,7 @@ class Encoding(Subject):
         """Return the recipe of a short flow with the condition."""
         directions = max(192, 4 * self.data.space.dimension)
         schedule = {"use": "constant", "steps": 8, "directions": directions}
-        return recipe_with("condition", self.plugin, self.data, **{"schedule": schedule, **sections})
+        return recipe_with("condition", self.plugin, self.taken, **{"schedule": schedule, **sections})
 
     @cached_property
     def flow(self) -> Flow:
@@ -118,10 +123,24 @@ def the_length_is_a_whole_number(subject: Encoding) -> None:
 def data_that_lack_y_are_refused_in_a_sentence(subject: Encoding) -> None:
     """For points without labels and vectors, `length` works or raises a `DataError`, and nothing else."""
     try:
-        subject.condition.length(bare(samples(POINTS)))
+        subject.condition.length(subject.condition.encoded(bare(samples(POINTS))))
     except DataError as error:
         if "\n" in str(error):
             raise FaultError("one sentence", f"{str(error)!r}") from None
+
+
+def y_of_a_sample_is_its_own(subject: Encoding) -> None:
+    """`encode` gives a sample the same Y alone and among others: data may come some at a time."""
+    some = torch.arange(0, len(subject.taken), 3)
+    together, apart = (
+        subject.condition.encoded(data).conditions for data in (subject.taken, subject.taken.take(some))
+    )
+    for kind in ("labels", "vectors"):
+        whole, part = getattr(together.take(some), kind), getattr(apart, kind)
+        if (whole is None) != (part is None):
+            raise FaultError(f"{kind} for some samples as for all", "others")
+        if whole is not None and not torch.allclose(whole.double(), part.double(), rtol=1e-5, atol=1e-6):
+            raise FaultError(f"the same {kind} for a sample alone as among others", "others")
 
 
 def y_is_drawn_from_the_data(subject: Encoding) -> None:
@@ -265,6 +284,7 @@ KIT = Kit(
         *SHARED,
         the_length_is_a_whole_number,
         data_that_lack_y_are_refused_in_a_sentence,
+        y_of_a_sample_is_its_own,
         y_is_drawn_from_the_data,
         y_follows_from_its_key,
         directions_of_y_have_unit_length,

@@ -11,7 +11,15 @@ from torch import Tensor
 
 from cswf_core.checks import CheckedSampler
 from cswf_core.errors import DataError, PluginError
-from cswf_core.interfaces import DenseProjection, Draw, Key, Projection, ProjectionSampler, Space
+from cswf_core.interfaces import (
+    DenseProjection,
+    Draw,
+    Key,
+    NonlinearProjection,
+    Projection,
+    ProjectionSampler,
+    Space,
+)
 from cswf_core.recipe import Recipe
 from cswf_core.testing.flows import IN_A_FLOW, SHARED, recipe_with, require_nearer
 from cswf_core.testing.generators import require_untouched, under_two_seeds
@@ -47,6 +55,15 @@ def draw(index: int = 0, dtype: torch.dtype = torch.float64, device: str = "cpu"
     return Key(7, "directions", 0, step, index).open(device, dtype)
 
 
+def numbers_of(projection: Projection, stream: Draw) -> Tensor:
+    """Return directions as a matrix (H×d), times their weights; of nonlinear slices, values at eight points."""
+    if isinstance(projection, NonlinearProjection):
+        points = Key(5, "points").open(stream.device, stream.dtype).normal(projection.shape[1], 8)
+        return projection.project(points)
+    theta = projection.dense()
+    return theta if projection.weights is None else theta * projection.weights[:, None]
+
+
 class Directions(Subject):
     """A projection sampler, and the spaces that it is tried in."""
 
@@ -58,18 +75,26 @@ class Directions(Subject):
         self.chosen = spaces is not None
 
     def sampler(self, space: Space, like: Tensor | None = None) -> CheckedSampler:
-        """Return the sampler for a space, which has seen data there if it looks at data."""
+        """Return the sampler for a space, which has seen data and particles there if it looks at them."""
+        x = samples(space).x.to(torch.empty(0, dtype=torch.float64) if like is None else like)
         sampler: CheckedSampler = self.checked
-        if not sampler.sees_data:
-            return sampler
-        x = samples(space).x.double()
-        return sampler.fitted(space, x if like is None else x.to(like))
+        if sampler.sees_data:
+            sampler = sampler.fitted(space, x)
+        if sampler.adapts:
+            particles = Key(3, "particles").open(x.device, x.dtype).normal(*x.shape)
+            sampler = sampler.adapted(space, particles, x, Key(3, "adapt").open(x.device, x.dtype))
+        return sampler
 
     def theta(self, space: Space, count: int = COUNT, stream: Draw | None = None) -> Tensor:
-        """Return directions of a batch as a matrix, checked as the engine checks them: count × d."""
+        """Return the numbers of a batch of directions, checked as the engine checks them; see `numbers_of`."""
         stream = draw() if stream is None else stream
         like = torch.empty(0, dtype=stream.dtype, device=stream.device)
-        return self.sampler(space, like).sample(space, count, stream).dense()
+        return numbers_of(self.sampler(space, like).sample(space, count, stream), stream)
+
+    def require_linear(self) -> None:
+        """Raise `SkipError` if the sampler has nonlinear slices, which have no matrix."""
+        if isinstance(self.sampler(self.space).sample(self.space, 2, draw()), NonlinearProjection):
+            raise SkipError("its slices are nonlinear, and have gradients in the place of directions")
 
     @cached_property
     def usable(self) -> list[Space]:
@@ -118,8 +143,10 @@ class Directions(Subject):
 
 def directions_have_unit_length(subject: Directions) -> None:
     """Every direction has length 1 within 10⁻⁵ in float64, in every space: SW₂ and steps are scaled by it."""
+    subject.require_linear()
     for space in subject.usable:
-        lengths = torch.linalg.vector_norm(subject.theta(space), dim=1)
+        theta = subject.sampler(space).sample(space, COUNT, draw()).dense()
+        lengths = torch.linalg.vector_norm(theta, dim=1)
         worst = int((lengths - 1).abs().nan_to_num(torch.inf).argmax())
         if not abs(float(lengths[worst]) - 1) < 1e-5:
             raise FaultError("length 1", f"length {float(lengths[worst]):.6g} of direction {worst} in {space}")
@@ -128,7 +155,7 @@ def directions_have_unit_length(subject: Directions) -> None:
 def directions_are_finite(subject: Directions) -> None:
     """No direction has NaN or infinity, among many of them."""
     sampler = subject.sampler(subject.space)
-    theta = sampler.sample(subject.space, 50 * COUNT, draw(), check=False).dense()
+    theta = numbers_of(sampler.sample(subject.space, 50 * COUNT, draw(), check=False), draw())
     bad = int((~torch.isfinite(theta)).any(dim=1).sum())
     if bad:
         raise FaultError("finite numbers", f"NaN or infinity in {bad} of {len(theta)} directions")
@@ -151,10 +178,10 @@ def batches_of_a_step_differ(subject: Directions) -> None:
 def earlier_draws_change_nothing(subject: Directions) -> None:
     """A batch is the same whatever was drawn before: a sampler has no memory."""
     sampler = subject.sampler(subject.space)
-    alone = sampler.sample(subject.space, COUNT, draw(index=3)).dense()
+    alone = numbers_of(sampler.sample(subject.space, COUNT, draw(index=3)), draw())
     for count, index in ((5, 0), (COUNT, 1), (3 * COUNT, 2)):
         sampler.sample(subject.space, count, draw(index=index))
-    if not torch.equal(alone, sampler.sample(subject.space, COUNT, draw(index=3)).dense()):
+    if not torch.equal(alone, numbers_of(sampler.sample(subject.space, COUNT, draw(index=3)), draw())):
         raise FaultError("the same directions of a key after other keys were drawn from", "others")
 
 
@@ -185,8 +212,11 @@ def the_device_is_that_of_the_draw(subject: Directions) -> None:
         if plugin.sees_data:
             x = samples(subject.space).x.to(device)
             plugin = plugin.fitted(subject.space, x)
+        if plugin.adapts:
+            x = samples(subject.space).x.to(device)
+            plugin = plugin.adapted(subject.space, torch.zeros_like(x), x, draw(1, torch.float32, device))
         answer = plugin.sample(subject.space, COUNT, stream)
-        theta = answer.dense() if isinstance(answer, Projection) else answer
+        theta = numbers_of(answer, stream) if isinstance(answer, Projection) else answer
     except NotImplementedError as error:
         raise SkipError(f"no GPU is here, and device 'meta' cannot do all that it does ({error})") from None
     except RuntimeError as error:
@@ -209,7 +239,7 @@ def the_device_is_that_of_the_draw(subject: Directions) -> None:
 def directions_do_not_require_grad(subject: Directions) -> None:
     """Directions carry no graph of operations, which would grow with every step."""
     answer = subject.sampler(subject.space).sample(subject.space, COUNT, draw(), check=False)
-    if answer.dense().requires_grad:
+    if numbers_of(answer, draw()).requires_grad:
         raise FaultError("directions without gradients (draw them under torch.no_grad())", "requires_grad=True")
 
 
@@ -218,6 +248,7 @@ def an_operator_agrees_with_its_matrix(subject: Directions) -> None:
     answer = subject.sampler(subject.space).sample(subject.space, COUNT, draw())
     if isinstance(answer, DenseProjection):
         raise SkipError("it returns a matrix, or filters whose products the engine takes")
+    subject.require_linear()
     theta = answer.dense()
     stream = Key(1, "vectors").open(dtype=torch.float64)
     x, a = stream.normal(theta.shape[1], 5), stream.normal(theta.shape[0], 5)
@@ -260,6 +291,9 @@ def directions_span_the_space(subject: Directions) -> str:
 
     Remarks on vectors that are hardly looked at, and on unevenness, which steps of η = d may not bear.
     """
+    subject.require_linear()
+    if subject.checked.adapts:
+        raise SkipError("its directions follow the particles, and are others at every step")
     remarks = []
     for space in subject.usable:
         d = space.dimension
@@ -310,13 +344,13 @@ def _through_a_pyramid(subject: Directions, entries: list[str], adds: str) -> No
     space = next((space for space in subject.usable if space.is_image and min(space.shape[1:]) >= 8), None)
     if space is None:
         raise SkipError("it takes no images of 8×8 pixels or more, and a pyramid is for images")
-    schedule = {"use": "pyramid", "entries": entries, "steps": 3, "directions": 4 * space.dimension}
-    recipe = recipe_with("projection", subject.plugin, bare(samples(space)), schedule=schedule)
+    subject.require_linear()
     try:
         subject.checked.plugin.patched(3, 2 if "dilation" in adds else 1)
     except DataError:
         raise SkipError(f"a pyramid sets {adds}, which it does not have: add it as a parameter") from None
-    require_nearer(recipe)
+    schedule = {"use": "pyramid", "entries": entries, "steps": 3, "directions": 4 * space.dimension}
+    require_nearer(recipe_with("projection", subject.plugin, bare(samples(space)), schedule=schedule))
 
 
 def a_pyramid_sets_its_patches(subject: Directions) -> None:

@@ -10,7 +10,8 @@ from PIL import Image
 from cswf_core.errors import DataError, PluginError
 from cswf_core.interfaces import DatasetSource, Key, Space
 from cswf_core.packed import LoadedImages, pack
-from cswf_core.plugins import KINDS, LOAD_ONLY, Registry
+from cswf_core.plugins import KINDS, Registry
+from cswf_core.plugins.registry import LOAD_ONLY
 from cswf_core.recipe import choose
 from cswf_core.testing import KITS, FailedChecksError, check_dataset, check_plugin, check_projection
 from cswf_core.testing.flows import SHARED
