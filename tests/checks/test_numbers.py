@@ -191,7 +191,7 @@ def test_directions_that_carry_gradients_are_refused_with_what_to_do():
             return Uniform.sample(self, space, count, draw).requires_grad_()
 
     with pytest.raises(
-        PluginError, match="sample must return .* without gradients, got one that requires grad: det"
+        PluginError, match=r"sample must return .* without gradients, got one that requires grad: det"
     ):
         small_flow(projection=attrs.frozen(Learned)(), owners=MINE).run()
 
