@@ -4,11 +4,12 @@ What it is: most random directions see little difference between particles and d
 another sampler are turned, at every step, towards those that see the most (max-sliced Wasserstein): with
 particles and data sorted along θ, the gradient of W₂² is Σ_i (p_(i) − q_(i)) (x_(i) − y_(i)), and θ becomes
 this vector, scaled to unit length. A few rounds of this are a power iteration whose matrix changes with the
-order. Pixels that a filter does not see stay unseen, so that patches stay patches. Cost: for each round as much
-as a step with `samples` particles and data along the turned directions. Steps are no longer than 1/λ, λ being
-that of the step's own directions: the more alike these are, the shorter. When not to use it: to save a model,
-to learn online, on several devices or with `reuse`, all of which need directions that do not depend on the
-particles; or where a random direction is as good as any, as for points in few dimensions.
+order. Pixels that a filter does not see stay unseen, so that patches stay patches.
+Cost: for each round as much as a step with `samples` particles and data along the turned directions. Steps are
+no longer than 1/λ, λ being that of the step's own directions: the more alike these are, the shorter.
+When not to use it: to save a model, to learn online, on several devices or with `reuse`, all of which need
+directions that do not depend on the particles; or where a random direction is as good as any, as for points in
+few dimensions.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.interfaces import Draw, Projection, ProjectionSampler, Space, parameter
-from cswf_plugins.projections.patches import counts, unit
+from cswf_plugins.projections.patches import counts, unit, weighted_as
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.references import DESHPANDE_2019
 
@@ -53,6 +54,10 @@ class MaxSliced(ProjectionSampler):
         """Hand the patch on to the other sampler."""
         return attrs.evolve(self, of=self.of.patched(patch, dilation))
 
+    def conditioned(self, condition: Space) -> ProjectionSampler:
+        """Let the other sampler know the space of conditions."""
+        return attrs.evolve(self, of=self.of.conditioned(condition))
+
     def fitted(self, space: Space, z: Tensor) -> ProjectionSampler:
         """Let the other sampler see the data."""
         return attrs.evolve(self, of=self.of.fitted(space, z))
@@ -80,14 +85,14 @@ class _Turned(ProjectionSampler):
     y: Tensor
     """Data, as many."""
 
-    def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
+    def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
         """Return directions of unit length, those that are turned first: count × d."""
         drawn = self.of.sample(space, count, draw)
         theta = (drawn.dense() if isinstance(drawn, Projection) else drawn).clone()
         own, _ = counts((self.share, 1 - self.share), count)
         for _ in range(self.rounds):
             theta[:own] = turned(theta[:own], self.x, self.y)
-        return theta
+        return weighted_as(drawn, theta)
 
     def together(self, space: Space) -> int:
         """As many as the other sampler."""
