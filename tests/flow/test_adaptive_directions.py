@@ -113,6 +113,16 @@ def test_no_step_is_longer_than_its_own_directions_allow():
     torch.testing.assert_close(flow.samples().x[0].sort().values, data.x[0].sort().values)
 
 
+def test_noise_is_that_of_the_step_that_is_taken():
+    ends = []
+    for entropy in (0.0, 0.01):
+        schedule = Constant(steps=1, directions=50, entropy=entropy)
+        ends.append(
+            small_flow(projection=OneWay(), schedule=schedule, condition=NoCondition(), count=900).run().x
+        )
+    assert float((ends[1] - ends[0]).std()) == pytest.approx((2 * 0.01 * 1) ** 0.5, rel=0.05)
+
+
 def test_shorter_steps_are_left_as_they_are():
     schedule = Constant(steps=2, directions=50, step_size=0.25)
     assert [state.eta for state in small_flow(projection=OneWay(), schedule=schedule)] == [0.25, 0.25]
