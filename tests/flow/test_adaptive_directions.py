@@ -135,13 +135,13 @@ def distance(samples: Dataset, data: Dataset) -> float:
     return float((p - q).square().mean().sqrt())
 
 
-def test_with_few_directions_and_steps_of_d_those_that_follow_the_particles_lead_nearer_to_digits():
+def test_with_few_directions_those_that_follow_the_particles_lead_nearer_to_digits():
     data = Digits().load(Key(0, "data").open()).take(slice(300))
-    schedule, ends = Constant(steps=20, directions=64), {}
+    schedule, ends = Constant(steps=100, directions=8, step_size=4), {}
     for projection in (Uniform(), MaxSliced()):
         parts = {"projection": projection, "schedule": schedule, "condition": NoCondition()}
         ends[type(projection)] = distance(small_flow(data, count=300, dtype=torch.float32, **parts).run(), data)
-    assert ends[MaxSliced] < 0.7 * ends[Uniform]
+    assert ends[MaxSliced] < 0.9 * ends[Uniform]
 
 
 def test_directions_turn_to_where_particles_and_data_differ():
