@@ -62,7 +62,7 @@ class Parts:
     def changed(self, **chosen: object) -> Parts:
         """Return these plugins with others, objects or names, in place of some; None leaves one as it is."""
         others = {kind: plugin for kind, plugin in chosen.items() if plugin is not None}
-        return attrs.evolve(self, **_by_kind(others)) if others else self
+        return attrs.evolve(self, **_checked_plugins(others)) if others else self
 
     @classmethod
     def of(cls, **chosen: object) -> Parts:
@@ -73,10 +73,10 @@ class Parts:
             if kind not in every:
                 known = ", ".join(Registry.discover().names(kind))
                 raise PluginError(f"a flow needs a {kind}: Flow(data, {kind}=…), an object or one of {known}")
-        return cls(**_by_kind(every))
+        return cls(**_checked_plugins(every))
 
 
-def _by_kind(chosen: Mapping[str, object]) -> dict[str, Any]:
+def _checked_plugins(chosen: Mapping[str, object]) -> dict[str, Any]:
     """Return plugins by kind, those that are chosen by name behind their checks."""
     if not any(isinstance(plugin, str) for plugin in chosen.values()):
         return dict(chosen)

@@ -98,6 +98,19 @@ def test_another_stage_of_the_same_space_is_not_checked_again():
     assert counted(projection.calls)["dense"] == 1
 
 
+def test_operators_that_follow_the_particles_are_checked_once_and_not_at_every_step():
+    @attrs.frozen
+    class Following(Operators):
+        adapts = True
+
+        def adapted(self, space, particles, data, draw):
+            return attrs.evolve(self)
+
+    projection = Following()
+    flow_of(projection).run()
+    assert counted(projection.calls)["dense"] == 1
+
+
 def test_no_product_is_as_large_as_directions_times_directions():
     projection = Operators()
     flow_of(projection).run()

@@ -24,6 +24,7 @@ from cswf_plugins.schedules.constant import Constant
 from tests.conftest import random_data, small_flow
 from tests.flow.kinds import image_flow
 from tests.model.conftest import SMALL
+from tests.ranks.forked import on_ranks
 
 EXAMPLES = Path(__file__).parents[2] / "examples/plugins"
 OWNERS = {"projection": Owner("projection", "mine", "acme-plugins", "1.2")}
@@ -130,6 +131,22 @@ def test_smaller_slabs_give_the_same(coordinates):
     flow, small = (image_flow(projection=Slices(), dtype=torch.float64, **parts) for _ in range(2))
     small.budget.slab = 7
     torch.testing.assert_close(small.run().x, flow.run().x, atol=1e-10, rtol=0)
+
+
+def test_several_ranks_have_the_bits_of_one(tmp_path):
+    """Slopes differ from particle to particle, and steps must not differ from rank to rank."""
+
+    def taken(ranks=None):
+        parts = {"schedule": Constant(steps=3, directions=60), "cdf": Histogram(bins=64)}
+        flow = small_flow(random_data(n=300), projection=Slices(), count=300, ranks=ranks, **parts)
+        etas = [state.eta for state in flow]
+        return etas, flow.samples().x if ranks is None or ranks.leads else None
+
+    (etas, x), (others, _) = on_ranks(2, tmp_path, taken)
+    assert etas == others
+    alone_etas, alone_x = taken()
+    assert etas == alone_etas
+    assert torch.equal(x, alone_x)
 
 
 def test_a_flow_that_goes_on_ends_with_the_same_bits():
