@@ -45,6 +45,12 @@ def undeclared(plugin: type[Any]) -> str:
     return ""
 
 
+def parameters_of(plugin: object) -> list[object]:
+    """Return the values of a plugin's parameters; none if it is no attrs class."""
+    kind: Any = type(plugin)
+    return [getattr(plugin, field.name) for field in attrs.fields(kind)] if attrs.has(kind) else []
+
+
 @contextmanager
 def calling(owner: Owner, method: str) -> Iterator[None]:
     """Turn whatever a plugin's code raises into an error that names the plugin and the line."""
@@ -77,9 +83,7 @@ class Adapter:
 
     def _adapt(self, plugin: object, owner: Owner) -> None:
         self.plugin, self.owner = plugin, owner
-        kind: Any = type(plugin)
-        inner = [getattr(plugin, field.name) for field in attrs.fields(kind)] if attrs.has(kind) else []
-        for each in (plugin, *inner):  # a parameter may be a plugin itself
+        for each in (plugin, *parameters_of(plugin)):  # a parameter may be a plugin itself
             fault = undeclared(type(each))
             if fault:
                 raise PluginError(f"{owner}: {fault}")

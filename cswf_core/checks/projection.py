@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cswf_core.checks.adapter import Adapter, calling, sizes
+from cswf_core.checks.adapter import Adapter, calling, parameters_of, sizes
+from cswf_core.errors import PluginError
 from cswf_core.interfaces import (
     DenseProjection,
     Draw,
@@ -138,10 +139,23 @@ class CheckedSampler(Adapter, ProjectionSampler):
 
     def of_stage(self, stage: Stage) -> CheckedSampler:
         """Return the sampler of a stage: this one, or the stage's own behind its checks."""
-        if stage.sampler is None:
-            return self
-        same = type(stage.sampler) is type(self.plugin)
-        return CheckedSampler(stage.sampler, self.owner if same else Owner.of("projection", stage.sampler))
+        chosen = self
+        if stage.sampler is not None:
+            same = type(stage.sampler) is type(self.plugin)
+            chosen = CheckedSampler(
+                stage.sampler, self.owner if same else Owner.of("projection", stage.sampler)
+            )
+        chosen.refuse_unseeing()
+        return chosen
+
+    def refuse_unseeing(self) -> None:
+        """Raise `PluginError` if a sampler inside follows the particles, and this one never shows it these."""
+        for inner in () if self.adapts else parameters_of(self.plugin):
+            if isinstance(inner, ProjectionSampler) and inner.adapts:
+                raise PluginError(
+                    f"{self.owner} has inside it {type(inner).__name__}, which follows the particles, and does "
+                    "not show it these: put the one that follows them outside"
+                )
 
     def together(self, space: Space) -> int:
         """Return how many directions have to be drawn in one call."""

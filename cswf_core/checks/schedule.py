@@ -45,6 +45,11 @@ class CheckedSchedule(Adapter, Schedule):
         if not (fine and math.isfinite(stage.step_size)):
             expected = "stages with whole numbers steps ≥ 0 and directions ≥ 1, finite step_size, entropy ≥ 0"
             raise self._fault("stages", expected, f"stage {index}: {stage}")
+        if stage.upsampling is not None and not isinstance(getattr(stage.upsampling, "space", None), Space):
+            expected = "an upsampling whose `space` is the Space of its coarse grid"
+            raise self._fault(
+                "stages", expected, f"stage {index}: {type(stage.upsampling).__name__} without one"
+            )
 
     def stop(self, stage: Stage, distances: Sequence[float]) -> bool:
         """Say whether to leave the stage early."""

@@ -22,6 +22,7 @@ MOST_NAMES = 12
 @click.argument("path", metavar="RUN|MODEL", type=click.Path(path_type=Path))
 @options.json
 @click.option("--check", is_flag=True, help="Read all of it; compare checksums, plugins and directions.")
+@options.accept_changed_plugins
 @options.plugins_dir
 def inspect(path: Path, as_json: bool, check: bool, plugins_dir: tuple[Path, ...]) -> None:
     """Say what a saved model is: of which recipe and data, what can be asked of it, and what it cost."""
@@ -44,7 +45,7 @@ def inspect(path: Path, as_json: bool, check: bool, plugins_dir: tuple[Path, ...
             more = "" if header.fitted is None else f" and {header.fitted.file}"
             click.echo(f"checked: all {len(header.shards)} shards{more} are as they were written")
             if header.complete and header.plugins is not None:
-                click.echo("checked: plugins are those of the run, and draw its directions")
+                click.echo("checked: plugins draw the directions of the run")
 
 
 def _describe(header: Header, path: Path) -> dict[str, str]:

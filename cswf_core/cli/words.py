@@ -61,6 +61,13 @@ def _complete(takes: list[str], ctx: click.Context, param: click.Parameter, inco
     return list({word.value: word for word in words if word.value.startswith(incomplete)}.values())
 
 
+def plugin_names(ctx: click.Context, incomplete: str) -> Words:
+    """Return the plugins whose names begin so, of all kinds."""
+    kinds = _table(ctx)["kinds"].values()
+    texts = {name: text for kind in kinds for name, text in kind.items() if name.startswith(incomplete)}
+    return [CompletionItem(name, help=text or None) for name, text in texts.items()]
+
+
 def _table(ctx: click.Context) -> Table:
     """Return the table, with the plugins of `--plugins-dir` if that has been written by now."""
     root = ctx.find_root().command

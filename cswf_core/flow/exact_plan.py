@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 
 import attrs
@@ -54,8 +54,7 @@ class ExactPlan(Plan):
         directions, particles, shortened = self._along(step, clock), self.setup.particles, 1.0
         if self.setup.sampler.measured_later and eta > 0:
             directions = list(directions)
-            cloud = next(particles.blocks()).cloud
-            shortened = min(1.0, 1 / (eta * largest_eigenvalue_of(directions, self.setup.sampler, cloud)))
+            shortened = min(1.0, 1 / (eta * self._largest_eigenvalue(directions)))
             eta *= shortened
         by_cdf = self.transport(step, clock)
         target = self._target(step, by_cdf, clock)
@@ -72,6 +71,14 @@ class ExactPlan(Plan):
                 length, square, tables = self._moved(block, directions, target, F_p, by_cdf, step, eta)
             lengths, squares = lengths + length, squares + square
         return attrs.evolve(self.outcome(lengths, squares, clock, tables), shortened=shortened)
+
+    def _largest_eigenvalue(self, directions: Sequence[Directions]) -> float:
+        """Return λ of a step's own directions, as rank 0 has it: slopes differ from particle to particle."""
+        own, ranks = 0.0, self.setup.ranks
+        if ranks.leads:
+            few = next(self.setup.particles.blocks()).cloud
+            own = largest_eigenvalue_of(directions, self.setup.sampler, few)
+        return float(ranks.sums(torch.tensor([own], dtype=torch.float64)))
 
     def _moved(
         self,

@@ -15,7 +15,7 @@ from cswf_core.errors import PluginError, RunError
 from cswf_core.flow.directions import Directions, DirectionSampler
 from cswf_core.flow.memory import batches
 from cswf_core.flow.stage_coordinates import Cloud
-from cswf_core.interfaces import Conditions, Key, NonlinearProjection
+from cswf_core.interfaces import Conditions, DenseProjection, Key
 from cswf_core.interfaces.dataset import digest_of
 from cswf_core.ranks import Ranks
 
@@ -63,7 +63,7 @@ def fingerprint(sampler: DirectionSampler, directions: Directions) -> str:
     if theta_y is None or a is None:
         return _printed(values)
     factors = torch.arange(1, sampler.length + 1).cos().to(theta_y)
-    beside = (theta_y * factors).sum(dim=1) / max(1.0, abs(sampler.condition.amplifier))
+    beside = (theta_y * factors).sum(dim=1) / (sampler.condition.amplifier or 1.0)  # ξ = 0 leaves nothing
     alone = values / a[:, 0].clamp_min(torch.finfo(a.dtype).tiny)
     return f"{_printed(alone)}/{sampler.length}/{_printed(beside)}"
 
@@ -115,10 +115,10 @@ def _near(first: str, second: str) -> bool:
 
 
 def _numbers(sampler: DirectionSampler, directions: Directions) -> list[Tensor]:
-    """Return the numbers that directions are made of; of nonlinear slices, their values at a fixed point."""
+    """Return the numbers that directions are made of; of operators, what they make of a fixed vector."""
     projection = directions.projection
-    nonlinear = isinstance(projection, NonlinearProjection)
-    theta = projection.project(_probe(sampler)) if nonlinear else projection.dense()
+    matrix = isinstance(projection, DenseProjection)
+    theta = projection.dense() if matrix else projection.project(_probe(sampler))
     parts = (theta, directions.weight, directions.length, directions.theta_y)
     return [part for part in parts if part is not None]
 

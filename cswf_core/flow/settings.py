@@ -60,28 +60,37 @@ class Parts:
     """Where W comes from; None: steps are taken in the data's own coordinates."""
 
     def changed(self, **chosen: object) -> Parts:
-        """Return these plugins with others in place of some; None leaves one as it is."""
+        """Return these plugins with others, objects or names, in place of some; None leaves one as it is."""
         others = {kind: plugin for kind, plugin in chosen.items() if plugin is not None}
-        return attrs.evolve(self, **others) if others else self
+        return attrs.evolve(self, **_checked_plugins(others)) if others else self
 
     @classmethod
     def of(cls, **chosen: object) -> Parts:
         """Return plugins that are chosen by kind: an object, or a name; those left out are as in recipes."""
-        registry = Registry.discover()
-        parts: dict[str, Any] = {}
+        every = {kind: plugin for kind, plugin in chosen.items() if plugin is not None}
+        every = {**DEFAULTS, **every}
         for kind in (field.name for field in attrs.fields(cls)):
-            plugin = chosen[kind] if chosen.get(kind) is not None else DEFAULTS.get(kind)
-            if plugin is None:
-                known = ", ".join(registry.names(kind))
+            if kind not in every:
+                known = ", ".join(Registry.discover().names(kind))
                 raise PluginError(f"a flow needs a {kind}: Flow(data, {kind}=…), an object or one of {known}")
-            if isinstance(plugin, str):
-                offered = registry.find(kind, plugin)
-                try:
-                    plugin = checked(offered.factory(), offered.owner)
-                except TypeError as error:
-                    raise PluginError(f"{offered.owner} cannot be had by its name alone: {error}") from None
-            parts[kind] = plugin
-        return cls(**parts)
+        return cls(**_checked_plugins(every))
+
+
+def _checked_plugins(chosen: Mapping[str, object]) -> dict[str, Any]:
+    """Return plugins by kind, those that are chosen by name behind their checks."""
+    if not any(isinstance(plugin, str) for plugin in chosen.values()):
+        return dict(chosen)
+    registry = Registry.discover()
+    parts: dict[str, Any] = {}
+    for kind, plugin in chosen.items():
+        parts[kind] = plugin
+        if isinstance(plugin, str):
+            offered = registry.find(kind, plugin)
+            try:
+                parts[kind] = checked(offered.factory(), offered.owner)
+            except TypeError as error:
+                raise PluginError(f"{offered.owner} cannot be had by its name alone: {error}") from None
+    return parts
 
 
 @attrs.frozen

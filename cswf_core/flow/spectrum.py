@@ -54,11 +54,12 @@ def blind_share(sampler: DirectionSampler, key: Key, way: Tensor) -> float:
     ]
 
     def moments(v: Tensor) -> Tensor:
-        """Return Σ s² t (t·v): d_k×n → d_k×n."""
+        """Return Σ w s² t (t·v): d_k×n → d_k×n."""
         total = torch.zeros_like(v)
         for filters, scale in drawn:
             seen = filters.project(v.contiguous())
-            total += filters.adjoint(seen if scale is None else seen * scale.square())
+            seen = seen if scale is None else seen * scale.square()
+            total += filters.adjoint(seen if filters.weights is None else seen * filters.weights[:, None])
         return total
 
     rest, whole = way, float(way.square().sum())  # what has not been put together yet
@@ -79,7 +80,8 @@ def blind_share(sampler: DirectionSampler, key: Key, way: Tensor) -> float:
 
 def spread(x: Tensor, count: int) -> Tensor:
     """Return some samples, evenly spread over all: d×n → d×count, or fewer."""
-    return x[:, torch.arange(min(count, x.shape[1]), device=x.device) * x.shape[1] // max(1, count)]
+    few = min(count, x.shape[1])
+    return x[:, torch.arange(few, device=x.device) * x.shape[1] // max(1, few)]
 
 
 def report_spectrum(

@@ -136,8 +136,8 @@ class SavedFlow:
         self._most = MOST_GROUPS if self.half else sys.maxsize
         """Groups that flow side by side, at most."""
         self._recordable = True
-        self._recognised: set[int] = set()
-        """Stages whose directions are known to be those of the run."""
+        self._recognised: dict[int, set[tuple[bool, bool]]] = {}
+        """Stages whose directions are known to be those of the run, and the form that these have."""
         self._budget = Budget.whole(like.device)
         self._free = lru_cache(maxsize=1)(self._free_part)
         """How x may move in W, by what is observed."""
@@ -267,7 +267,8 @@ class SavedFlow:
         """Raise `RunError` if directions are not those that the stage's maps belong to; asked once a stage."""
         if stage not in self._recognised:
             recognise(sampler, self.settings.seed, stage, self.fingerprints[stage], Ranks())
-            self._recognised.add(stage)
+            self._recognised[stage] = sampler.forms
+        sampler.forms = self._recognised[stage]
 
     def _free_part(self, observation: Observation | None) -> FreePart | None:
         return FreePart.of(self.fitted.W, observation, self.space.dimension, self.like)

@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from cswf_core.checks import CheckedCondition
-from cswf_core.errors import DataError
+from cswf_core.errors import DataError, RunError
 from cswf_core.flow.directions import Directions, DirectionSampler
 from cswf_core.flow.stage_coordinates import StageCoordinates
-from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap
+from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, NonlinearProjection
 from cswf_core.kernels.rows import circle_from
 
 THETA, X, VALUE = -26, -24, -32
@@ -129,6 +129,11 @@ class FixedPoint:
 
         W are the flow's coordinates in float64.
         """
+        if isinstance(batch.projection, NonlinearProjection):
+            raise RunError(
+                f"{sampler.sampler.owner} has nonlinear slices, and online learning counts data along "
+                "directions only: take another projection"
+            )
         coordinates = sampler.coordinates
         exact = StageCoordinates(coordinates.full, upsampling=coordinates.upsampling, W=W)
         theta = exact.of_pixels(batch.projection.dense().double().T).T

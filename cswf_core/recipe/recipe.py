@@ -229,6 +229,7 @@ class _RecipeReader(Reader):
         """Report a projection that the schedule cannot use, or that the rest of the recipe cannot follow."""
         projection = chosen["projection"]
         try:
+            projection.checked.refuse_unseeing()
             chosen["schedule"].checked.check(projection.checked)
         except CswfError as error:
             self.problem(self.origins.get("projection.use", tree.location), str(error))
@@ -241,7 +242,9 @@ class _RecipeReader(Reader):
             ("projection.reuse", reuse != 1, "take reuse: 1, as every step has directions of its own"),
         ):
             if fault:
-                self.problem(self.origins.get(key, tree.location), f"{key}: {follows}: {wish}")
+                section = tree.get(key)
+                place = tree.location if section is None else section.location
+                self.problem(self.origins.get(key, place), f"{key}: {follows}: {wish}")
 
     def _choice(self, tree: Mapping, key: str, kind: str) -> Any:
         node, default = self._section(tree, key), DEFAULTS.get(key)

@@ -64,6 +64,10 @@ class Exemplars(ProjectionSampler):
         """Take pieces of that size, and hand it on to the other sampler."""
         return attrs.evolve(self, of=self.of.patched(patch, dilation), patch=patch, dilation=dilation)
 
+    def conditioned(self, condition: Space) -> ProjectionSampler:
+        """Let the other sampler know the space of conditions."""
+        return attrs.evolve(self, of=self.of.conditioned(condition))
+
     def fitted(self, space: Space, z: Tensor) -> ProjectionSampler:
         """Return a sampler with filters made of pieces of the data, in a stage's coordinates (d_k×N)."""
         _, height, width = space.grid("projection 'exemplars'")

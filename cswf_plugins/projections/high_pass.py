@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.interfaces import Draw, Projection, ProjectionSampler, Space, parameter
-from cswf_plugins.projections.patches import unit
+from cswf_plugins.projections.patches import unit, weighted_as
 
 
 def _range(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -49,7 +49,7 @@ class HighPass(ProjectionSampler):
         """Whether the inner sampler looks at the data."""
         return self.of.sees_data
 
-    def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
+    def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
         """Return the inner sampler's filters, made rougher and scaled to unit length: count × C·H·W."""
         channels, height, width = space.grid("projection 'high-pass'")
         inner = self.of.sample(space, count, draw)
@@ -61,11 +61,15 @@ class HighPass(ProjectionSampler):
         if channels > 1:
             filters = filters - g * filters.mean(dim=1, keepdim=True)
         # A filter of nothing but a mean would vanish at b = g = 1; a trace of the original keeps its length.
-        return unit(filters.reshape(count, -1) + 1e-6 * theta)
+        return weighted_as(inner, unit(filters.reshape(count, -1) + 1e-6 * theta))
 
     def patched(self, patch: int, dilation: int = 1) -> ProjectionSampler:
         """Hand the patch on to the inner sampler."""
         return attrs.evolve(self, of=self.of.patched(patch, dilation))
+
+    def conditioned(self, condition: Space) -> ProjectionSampler:
+        """Let the inner sampler know the space of conditions."""
+        return attrs.evolve(self, of=self.of.conditioned(condition))
 
     def fitted(self, space: Space, z: Tensor) -> ProjectionSampler:
         """Let the inner sampler see the data."""

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.interfaces import Draw, Projection, ProjectionSampler, Space, parameter
-from cswf_plugins.projections.patches import counts, unit
+from cswf_plugins.projections.patches import counts, unit, weighted_as
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.references import DESHPANDE_2019
 
@@ -54,6 +54,10 @@ class MaxSliced(ProjectionSampler):
         """Hand the patch on to the other sampler."""
         return attrs.evolve(self, of=self.of.patched(patch, dilation))
 
+    def conditioned(self, condition: Space) -> ProjectionSampler:
+        """Let the other sampler know the space of conditions."""
+        return attrs.evolve(self, of=self.of.conditioned(condition))
+
     def fitted(self, space: Space, z: Tensor) -> ProjectionSampler:
         """Let the other sampler see the data."""
         return attrs.evolve(self, of=self.of.fitted(space, z))
@@ -81,14 +85,14 @@ class _Turned(ProjectionSampler):
     y: Tensor
     """Data, as many."""
 
-    def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
+    def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
         """Return directions of unit length, those that are turned first: count × d."""
         drawn = self.of.sample(space, count, draw)
         theta = (drawn.dense() if isinstance(drawn, Projection) else drawn).clone()
         own, _ = counts((self.share, 1 - self.share), count)
         for _ in range(self.rounds):
             theta[:own] = turned(theta[:own], self.x, self.y)
-        return theta
+        return weighted_as(drawn, theta)
 
     def together(self, space: Space) -> int:
         """As many as the other sampler."""

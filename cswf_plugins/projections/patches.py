@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cswf_core.interfaces import Draw, PatchProjection, Projection, Space
+from cswf_core.interfaces import DenseProjection, Draw, PatchProjection, Projection, Space
 from cswf_core.kernels.patches import around, embedded, unit
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "inverse_root",
     "joined",
     "unit",
+    "weighted_as",
     "window",
 ]
 
@@ -105,7 +106,7 @@ def embed_at(filters: Tensor, space: Space, dilation: int, row: Tensor, column: 
 
 def joined(parts: Sequence[Tensor | Projection]) -> Tensor | Projection:
     """Put directions one after the other: filters of one size as such, others as a matrix."""
-    patches = [part for part in parts if isinstance(part, PatchProjection)]
+    patches = [part for part in parts if isinstance(part, PatchProjection) and part.weights is None]
     if patches and len(patches) == len(parts):
         first = patches[0]
         if all(
@@ -115,4 +116,17 @@ def joined(parts: Sequence[Tensor | Projection]) -> Tensor | Projection:
                 torch.cat([getattr(part, name) for part in patches]) for name in ("filters", "row", "column")
             )
             return PatchProjection(filters, first.space, first.dilation, row, column)
-    return torch.cat([part.dense() if isinstance(part, Projection) else part for part in parts])
+    theta = torch.cat([part.dense() if isinstance(part, Projection) else part for part in parts])
+    weights = [part.weights if isinstance(part, Projection) else None for part in parts]
+    if all(each is None for each in weights):
+        return theta
+    alike = [theta.new_ones(len(part) if isinstance(part, Tensor) else part.shape[0]) for part in parts]
+    return DenseProjection(
+        theta, torch.cat([one if w is None else w for w, one in zip(weights, alike, strict=True)])
+    )
+
+
+def weighted_as(drawn: Tensor | Projection, theta: Tensor) -> Tensor | Projection:
+    """Return directions that were made of others, as a matrix; with the weights of these, if they had any."""
+    weights = drawn.weights if isinstance(drawn, Projection) else None
+    return theta if weights is None else DenseProjection(theta, weights)

@@ -21,8 +21,8 @@ class Brightness(ConditionEncoder):
     amplifier: float = parameter("ξ: how much brightness is stretched; 0 ignores it", default=10.0, at_least=0)
 
     def encode(self, data: Dataset) -> Conditions:
-        """Return the mean of each sample's pixels: 1×n."""
-        return Conditions(vectors=data.x.mean(dim=0, keepdim=True))
+        """Return the mean of each sample's pixels, each in the middle of its grey level: 1×n."""
+        return Conditions(vectors=data.x.mean(dim=0, keepdim=True) + data.bin_width / 2)
 
 
 @hookimpl

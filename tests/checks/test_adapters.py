@@ -325,6 +325,7 @@ def test_numbers_may_be_large_though_their_sum_is_not_finite():
     ("contract", "method", "capability"),
     [
         (Uniform, "fitted", "sees_data"),
+        (Uniform, "adapted", "adapts"),
         (Sorted, "displace", "displaces"),
         (Sorted, "between", "displaces"),
         (Constant, "stop", "adaptive"),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-
-from cswf_core.cli.plugins import plugins
+import re
 
 CODE = '''
 """A projection and a schedule of one name.
@@ -99,13 +98,30 @@ def test_an_unknown_name_gets_the_nearest(cswf):
     assert "unknown plugin 'acme:uniform'" in cswf.refusal("plugins", "acme:uniform")
 
 
-def test_a_command_of_the_group_comes_before_a_plugin_of_its_name(cswf):
-    @plugins.command()
-    def uniform() -> None:
-        print("a command")
+def test_a_plugin_is_proved_by_its_kit(cswf, tmp_path):
+    (tmp_path / "blind.py").write_text(BLIND, encoding="utf-8")
+    done = cswf("plugins", "check", "blind", "--plugins-dir", tmp_path)
+    assert done.status == 1
+    assert re.search("^failed  directions span the space: .*brightness", done.out, re.MULTILINE)
+    assert re.search(r"^\d+ passed, .*\d+ failed", done.out.splitlines()[-1])
+    outcomes = json.loads(cswf("plugins", "check", "{use: sorted}", "--json").out)
+    assert {outcome["result"] for outcome in outcomes} <= {"passed", "skipped"}
+    assert "unknown plugin 'unifrom'; did you mean 'uniform'?" in cswf.refusal("plugins", "check", "unifrom")
 
-    try:
-        assert cswf.output("plugins", "uniform") == "a command\n"
-    finally:
-        del plugins.commands["uniform"]
-    assert cswf.output("plugins", "cswf:uniform").startswith("projection uniform\n")
+
+BLIND = """
+import attrs, torch
+from cswf_core import hookimpl
+from cswf_core.interfaces import ProjectionSampler
+
+@attrs.frozen
+class Blind(ProjectionSampler):
+    def sample(self, space, count, draw):
+        theta = draw.sphere(count, space.dimension)
+        theta = theta - theta.mean(dim=1, keepdim=True)
+        return theta / theta.norm(dim=1, keepdim=True)
+
+@hookimpl
+def register_projections(register):
+    register("blind", Blind)
+"""

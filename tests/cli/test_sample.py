@@ -287,7 +287,7 @@ def test_a_model_with_more_than_maps_is_described_sampled_and_checked(cswf, tmp_
     assert "format 3)" in said
     assert "MB in 1 shards and fitted.safetensors" in said
     assert "checked: all 1 shards and fitted.safetensors are as they were written" in said
-    assert "checked: plugins are those of the run, and draw its directions" in said
+    assert "checked: plugins draw the directions of the run" in said
     cswf.output("sample", tmp_path, "--count", "3", "--device", "cpu", "--quiet")
     (tmp_path / "model" / "fitted.safetensors").unlink()
     assert "fitted.safetensors is missing" in cswf.refusal("sample", tmp_path, "--force")

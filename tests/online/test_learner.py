@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import attrs
 import numpy as np
 import pytest
@@ -326,14 +323,6 @@ def test_a_step_size_that_falls_falls_over_as_many_steps_as_there_are():
     assert list(flow)[-1].total_step == 12 + 30 + 6
     with pytest.raises(RunError, match=r"a round has 3 stages, and the steps given are \[1, 2\]"):
         flow.again([1, 2])
-
-
-def test_the_example_in_the_docs_works(capsys):
-    text = (Path(__file__).parents[2] / "docs/online.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    shorter = code.replace("online.arrivals=[]", 'online.arrivals=[]", "schedule.steps=20')
-    exec(compile(shorter, "docs", "exec"), {})
-    assert capsys.readouterr().out == "997 samples of classes 0 1 2 3 4 5 6 7 8 9\n"
 
 
 def test_vectors_join_vectors():

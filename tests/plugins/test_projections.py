@@ -12,14 +12,16 @@ from cswf_core.flow.stability import largest_eigenvalue, longest_step
 from cswf_core.interfaces import Dataset, Draw, Key, PatchProjection, ProjectionSampler, Space
 from cswf_plugins.projections.conv_stack import ConvStack, distinct, gradients
 from cswf_plugins.projections.data_covariance import DataCovariance
+from cswf_plugins.projections.exemplars import Exemplars
 from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.locally_connected import LocallyConnected
+from cswf_plugins.projections.max_sliced import MaxSliced
 from cswf_plugins.projections.orthogonal import Orthogonal, rotations
 from cswf_plugins.projections.patches import around, embed_at, joined, window
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
 from cswf_plugins.schedules.pyramid import Entry, Pyramid
-from tests.conftest import small_flow
+from tests.conftest import random_data, small_flow
 
 GRID = Space((2, 9, 7))
 
@@ -376,3 +378,32 @@ def test_filters_with_a_place_are_the_same_directions_as_their_matrix():
     torch.testing.assert_close(joined([parts[0], theta[8:]]), theta)
     wider = PatchProjection(draw.normal(2, 3, 7, 7), space, 1, row[:2], column[:2])
     assert torch.equal(joined([whole, wider]), torch.cat([theta, wider.dense()]))
+
+
+@attrs.frozen
+class Told(Uniform):
+    """Directions that know how long Y is, and show it: they look at the pixel with this number."""
+
+    pixel: int = 0
+
+    def conditioned(self, condition):
+        return attrs.evolve(self, pixel=condition.dimension)
+
+    def sample(self, space, count, draw):
+        return torch.eye(space.dimension, dtype=draw.dtype)[self.pixel].expand(count, -1).contiguous()
+
+
+@pytest.mark.parametrize(
+    "outer",
+    [lambda inner: inner, lambda inner: HighPass(of=inner, local=(0, 0)), lambda inner: MaxSliced(of=inner)],
+)
+def test_samplers_and_those_inside_them_are_told_the_length_of_y(outer):
+    data = random_data(d=16, classes=3)
+    data = attrs.evolve(data, space=Space((1, 4, 4)))
+    flow = small_flow(data, projection=outer(Told()))
+    drawn = next(flow.sampler(flow.stages[0]).batches(0, 0, 0, check=True))
+    assert drawn.projection.dense().abs().sum(dim=0).argmax() == 3
+
+
+def test_pieces_of_the_data_tell_the_other_sampler_the_length_of_y():
+    assert Exemplars(of=Told()).conditioned(Space((3,))).of.pixel == 3

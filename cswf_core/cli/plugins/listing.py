@@ -1,26 +1,23 @@
-"""`cswf plugins`: list the plugins, or show one: what it is, whose, its parameters, what is wrong with it."""
+"""What `cswf plugins` prints: all plugins, or one: what it is, whose, its parameters, what is wrong with it."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
 import click
-import yaml
 from rich.console import Console
 from rich.table import Table
 
-from cswf_core.cli import options
 from cswf_core.errors import PluginError, did_you_mean
 from cswf_core.interfaces import Owner
 from cswf_core.plugins import KINDS, Broken, Plugin, Registry, Watcher
 from cswf_core.plugins.plugin import normal
-from cswf_core.recipe import choose, fields
+from cswf_core.recipe import fields
 
 Row = dict[str, Any]
 
@@ -28,27 +25,8 @@ WIDTH = 100
 """Letters of a line."""
 
 
-class NamesOrCommands(click.Group):
-    """A group whose commands have a name each, and where any other word is the name of a plugin."""
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        """Return the command of a name, or one that shows the plugin of that name."""
-        return super().get_command(ctx, cmd_name) or _showing(cmd_name)
-
-
-@click.group(cls=NamesOrCommands, invoke_without_command=True, subcommand_metavar="[NAME]")
-@options.json
-@options.plugins_dir
-@click.pass_context
-def plugins(ctx: click.Context, as_json: bool, plugins_dir: tuple[Path, ...]) -> None:
-    """List the plugins: what they are, whose, and which are broken; or show the one called NAME.
-
-    NAME is as in recipes: conv-stack, or DISTRIBUTION:NAME. CSWF_LOAD_PLUGINS=a,b loads only those
-    distributions besides the built-ins; empty loads no others. CSWF_PLUGINS_DIR names folders of one-file
-    plugins.
-    """
-    if ctx.invoked_subcommand is not None:
-        return
+def print_all(plugins_dir: Sequence[Path], *, as_json: bool) -> None:
+    """Print a row for each plugin."""
     registry = Registry.discover(plugins_dir)
     rows = [_row(registry, entry) for entry in _entries(registry)]
     if as_json:
@@ -61,75 +39,17 @@ def plugins(ctx: click.Context, as_json: bool, plugins_dir: tuple[Path, ...]) ->
     Console().print(table, markup=False)
 
 
-@plugins.command()
-@click.argument("name")
-@options.json
-@options.plugins_dir
-@click.pass_context
-def check(ctx: click.Context, name: str, as_json: bool, plugins_dir: tuple[Path, ...]) -> int:
-    """Prove the plugin NAME by the kit of its kind: what its contract asks for, tried on small data.
-
-    NAME may have parameters, as in a recipe: '{use: strokes, width: 2}'. Exit status 1 if a check fails.
-    """
-    from cswf_core.testing import check_plugin
-    from cswf_core.testing.outcome import Outcome
-
-    before = {} if ctx.parent is None else ctx.parent.params
-    registry = Registry.discover((*before.get("plugins_dir", ()), *plugins_dir))
-    as_json = as_json or bool(before.get("as_json"))
-    kind, part = _chosen(registry, name)
-
-    def tell(outcome: Outcome) -> None:
-        if not as_json:
-            click.echo(
-                f"{outcome.result:<8}{outcome.claim}" + (f": {outcome.sentence}" if outcome.sentence else "")
-            )
-
-    outcomes = check_plugin(kind, part, on_result=tell)
-    results = [outcome.result for outcome in outcomes]
+def print_named(name: str, plugins_dir: Sequence[Path], *, as_json: bool) -> None:
+    """Print all that is known of the plugins of a name."""
+    registry = Registry.discover(plugins_dir)
+    rows = [_row(registry, entry) | _details(entry) for entry in named(registry, name)]
     if as_json:
-        click.echo(json.dumps([attrs.asdict(outcome) for outcome in outcomes], indent=2, ensure_ascii=False))
-    else:
-        click.echo(", ".join(f"{results.count(result)} {result}" for result in dict.fromkeys(results)))
-    return 1 if "failed" in results else 0
-
-
-def _chosen(registry: Registry, text: str) -> tuple[str, Any]:
-    """Return the kind of the plugin that a text names, and the object made of it, behind its checks."""
-    name = text
-    if text.lstrip().startswith("{"):
-        written = yaml.safe_load(text)
-        name = str(written.get("use", "")) if isinstance(written, dict) else text
-    entries = [entry for entry in _named(registry, name) if not isinstance(entry, Watcher)]
-    broken = [entry for entry in entries if isinstance(entry, Broken)]
-    if broken or not entries:
-        reason = broken[0].reason if broken else "it watches runs, and there is no kit for that"
-        raise PluginError(f"plugin '{name}' cannot be checked: {reason}")
-    kind = entries[0].owner.kind
-    return kind, choose(registry, kind, text, "NAME").checked
-
-
-def _showing(name: str) -> click.Command:
-    """Return the command that shows the plugins of a name."""
-
-    @click.command(name, help="Show the plugin of this name.")
-    @options.json
-    @options.plugins_dir
-    @click.pass_context
-    def show(ctx: click.Context, as_json: bool, plugins_dir: tuple[Path, ...]) -> None:
-        before = {} if ctx.parent is None else ctx.parent.params
-        registry = Registry.discover((*before.get("plugins_dir", ()), *plugins_dir))
-        entries = _named(registry, name)
-        rows = [_row(registry, entry) | _details(entry) for entry in entries]
-        if as_json or before.get("as_json"):
-            click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
-            return
-        for number, row in enumerate(rows):
-            if number:
-                click.echo()
-            _print(row)
-
-    return show
+        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    for number, row in enumerate(rows):
+        if number:
+            click.echo()
+        _print(row)
 
 
 def _entries(registry: Registry) -> Iterator[Plugin | Watcher | Broken]:
@@ -138,7 +58,7 @@ def _entries(registry: Registry) -> Iterator[Plugin | Watcher | Broken]:
     yield from registry.broken
 
 
-def _named(registry: Registry, name: str) -> list[Plugin | Watcher | Broken]:
+def named(registry: Registry, name: str) -> list[Plugin | Watcher | Broken]:
     """Return what has a name, with or without its distribution; raise `PluginError` if nothing has."""
     distribution, _, bare = name.rpartition(":")
     alike = [entry for entry in _entries(registry) if entry.owner.name == bare]
