@@ -88,7 +88,11 @@ def test_a_function_that_is_no_distribution_is_refused_by_name(cdf, complaint):
     assert str(error.value).startswith("cdf 'mine' (acme-plugins 1.2): ")
 
 
-@pytest.mark.parametrize("cdf", [Bent(), Sorted(), Histogram(), Histogram(tail=0.05), Spline()], ids=str)
+@pytest.mark.parametrize(
+    "cdf",
+    [Bent(), Sorted(), Histogram(), Histogram(tail=0.05), Spline()],
+    ids=lambda cdf: f"{type(cdf).__name__}{getattr(cdf, 'tail', '')}",
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_distributions_pass_also_of_values_that_are_all_the_same(cdf, dtype):
     data = random_data()
