@@ -11,6 +11,7 @@ from torch import Tensor
 
 from cswf_core.checks import CheckedSampler
 from cswf_core.errors import DataError, PluginError
+from cswf_core.flow.stability import MISTAKEN
 from cswf_core.interfaces import (
     DenseProjection,
     Draw,
@@ -333,9 +334,10 @@ def _remarks(subject: Directions, scaled: Tensor, space: Space) -> list[str]:
     if dim:
         remarks.append(f"{spread}, so that {dim} of {len(scaled)} dimensions are hardly looked at")
     if largest > UNEVEN and not subject.checked.tempered:
+        fate = "run away" if largest > MISTAKEN else "grow, and the engine shortens them"
         remarks.append(
-            f"{'it is uneven' if dim else spread}: steps of η = d would grow, and the engine shortens them; "
-            "`tempered = True` says that this is so on purpose, and keeps every step below 1/λ"
+            f"{'it is uneven' if dim else spread}: steps of η = d would {fate}; `tempered = True` says that "
+            "this is so on purpose, and keeps every step below 1/λ"
         )
     return remarks
 
