@@ -44,7 +44,7 @@ PARAMETERS = {
     "nearest-neighbours": ("{use: nearest-neighbours, spaces: [pixels]}",),
     "class-accuracy": ("{use: class-accuracy, steps: 12}",),
 }
-"""Parameters with which a plugin is checked: small ones, or those that it cannot do without."""
+"""Parameters with which a plugin is checked: small ones, or those that it cannot do without; others are slow."""
 
 NETWORK = {
     "fid",
@@ -73,8 +73,8 @@ EXCUSED = {
 def cases():
     for plugin in Registry.discover(environment={LOAD_ONLY: ""}).plugins:
         kind, name = plugin.owner.kind, plugin.owner.name
-        for text in PARAMETERS.get(name, (name,)):
-            marks = [pytest.mark.slow] if name in NETWORK | LARGE else []
+        for number, text in enumerate(PARAMETERS.get(name, (name,))):
+            marks = [pytest.mark.slow] if number or name in NETWORK | LARGE else []
             yield pytest.param(kind, name, text, id=f"{kind}-{text}", marks=marks)
 
 

@@ -96,7 +96,7 @@ def test_every_plugin_of_the_recipes_is_in_one_that_is_run(recipes):
 
 def shortened(recipe: Recipe) -> list[str]:
     """Overrides that make a recipe a test: few steps, particles, images and directions."""
-    scale = 0.001 if recipe.name.endswith("-released") else 0.01  # there, every step draws networks
+    scale = 0.001 if recipe.name.endswith("-released") else 0.003  # there, every step draws networks
     overrides = [f"schedule.scale={scale}", "particles.count=60", "outputs.log_every=1", "outputs.frames=3"]
     if recipe.name in FACES:  # all of their stages are made into a flow, and some of them are run
         overrides += ['schedule.entries=["(1×1) [1]", "(16×16) [15, 5]", "(64×64) [5, 3] steps=100"]']
