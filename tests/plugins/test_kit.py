@@ -44,7 +44,7 @@ PARAMETERS = {
     "nearest-neighbours": ("{use: nearest-neighbours, spaces: [pixels]}",),
     "class-accuracy": ("{use: class-accuracy, steps: 12}",),
 }
-"""Parameters with which a plugin is checked: small ones, or those that it cannot do without; others are slow."""
+"""Parameters with which a plugin is checked, small or needed; beyond the first, in `make test-all`."""
 
 NETWORK = {
     "fid",
