@@ -42,6 +42,8 @@ def undeclared(plugin: type[Any]) -> str:
                     f"{plugin.__name__} defines {own[0]} and does not declare it: "
                     f"write {capability} = True in the class"
                 )
+            if not own and getattr(plugin, capability) is True:
+                return f"{plugin.__name__} declares {capability} and does not define {' or '.join(methods)}"
     return ""
 
 

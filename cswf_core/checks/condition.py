@@ -170,10 +170,16 @@ class CheckedCondition(Adapter, ConditionEncoder):
             return None
         if not isinstance(answer, list) or not answer:
             raise self._fault("strata", "None or a list of pairs", repr(type(answer)))
+        pairs = [pair for pair in answer if isinstance(pair, tuple) and len(pair) == 2]
+        tensors = [part for pair in pairs for part in pair if isinstance(part, Tensor)]
+        if len(tensors) < 2 * len(answer) or any(part.dtype != torch.int64 for part in tensors):
+            raise self._fault("strata", "pairs of indices (int64), of particles and of data", repr(answer)[:60])
         covered = torch.cat([own for own, _ in answer])
         if not torch.equal(covered.sort().values.cpu(), torch.arange(M)):
             raise self._fault("strata", f"each of {M} particles exactly once", f"{len(covered)} indices")
         for own, theirs in answer:
+            if len(theirs) and int(theirs.min()) < 0:
+                raise self._fault("strata", f"indices of data from 0 to {N - 1}", f"{int(theirs.min())}")
             if len(theirs) == 0 or int(theirs.max()) >= N:
                 raise DataError(f"{self.owner}: {len(own)} particles ask for a condition that no data have")
         return answer

@@ -42,7 +42,8 @@ def check_dataset(data: object, owner: Owner = GIVEN) -> Dataset:
     """Return a data set if it is not empty, finite, and has fitting labels."""
 
     def fault(expected: str, got: str) -> PluginError:
-        return PluginError(f"{owner}: load must return {expected}, got {got}")
+        said = "data must be" if owner is GIVEN else f"{owner}: load must return"
+        return PluginError(f"{said} {expected}, got {got}")
 
     if not isinstance(data, Dataset):
         raise fault("a Dataset", type(data).__name__)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -22,8 +24,21 @@ from cswf_core.interfaces import (
 SOME = 8
 """Vectors that are enough to check an operator on."""
 
-GRADIENT_TOLERANCE = 0.02
+GRADIENT_TOLERANCE = 0.05
 """How far a gradient may be from differences, in parts of its terms: those are taken in float32."""
+
+MANY, FAR = 32, 5.0
+"""So many weights are, on average, less than so many times 1, and more than 1 over that."""
+
+
+def samplers_inside(value: object) -> Iterator[ProjectionSampler]:
+    """Yield the samplers among a plugin's parameters, in lists and further inside too."""
+    inner = value if isinstance(value, (list, tuple)) else parameters_of(value)
+    for each in inner:
+        if isinstance(each, ProjectionSampler):
+            yield each
+        if isinstance(each, (ProjectionSampler, list, tuple)):
+            yield from samplers_inside(each)
 
 
 class CheckedSampler(Adapter, ProjectionSampler):
@@ -41,8 +56,8 @@ class CheckedSampler(Adapter, ProjectionSampler):
     def sample(self, space: Space, count: int, draw: Draw, *, check: bool = True) -> Projection:
         """Return `count` directions as an operator; `check` checks lengths and weights.
 
-        The products of an operator that is no matrix are checked once for each space: they take as long as a
-        step.
+        Lengths and products of an operator that is no matrix are checked once for each space: they take as long
+        as a step.
         """
         answer, shape = self._call("sample", space, count, draw), (count, space.dimension)
         if isinstance(answer, Tensor):
@@ -67,6 +82,9 @@ class CheckedSampler(Adapter, ProjectionSampler):
             self._finite(weights, "weights")
             if bool((weights < 0).any()):
                 raise self._fault("weights", "numbers of 0 or more", f"{float(weights.min()):.4g}")
+            mean = float(weights.mean())
+            if len(weights) >= MANY and not 1 / FAR < mean < FAR:
+                raise self._fault("weights", "numbers that are 1 on average", f"{mean:.3g} on average")
         matrix = isinstance(projection, DenseProjection)
         if not matrix and (space, type(projection)) in self._proved:
             return
@@ -111,8 +129,8 @@ class CheckedSampler(Adapter, ProjectionSampler):
             gradient = projection.adjoint(a, x)
         self._finite(self._like(gradient, "adjoint", x), "adjoint")
         meant, got = (a * (ahead - behind) / (2 * h)).sum(dim=0), (v * gradient).sum(dim=0)
-        size = (a * (ahead - behind) / (2 * h)).abs().sum(dim=0)
-        if bool(((got - meant).abs() > GRADIENT_TOLERANCE * (1 + size)).any()):
+        size = torch.linalg.vector_norm(a * (ahead - behind) / (2 * h), dim=0)
+        if bool(((got - meant).abs() > GRADIENT_TOLERANCE * (size + ahead.abs().mean())).any()):
             gap = float((got - meant).abs().max())
             raise self._fault("adjoint", "Σ a ∇g(x), the gradient of what project gives", f"{gap:.3g} apart")
 
@@ -150,8 +168,8 @@ class CheckedSampler(Adapter, ProjectionSampler):
 
     def refuse_unseeing(self) -> None:
         """Raise `PluginError` if a sampler inside follows the particles, and this one never shows it these."""
-        for inner in () if self.adapts else parameters_of(self.plugin):
-            if isinstance(inner, ProjectionSampler) and inner.adapts:
+        for inner in () if self.adapts else samplers_inside(self.plugin):
+            if inner.adapts:
                 raise PluginError(
                     f"{self.owner} has inside it {type(inner).__name__}, which follows the particles, and does "
                     "not show it these: put the one that follows them outside"

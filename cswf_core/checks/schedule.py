@@ -42,8 +42,8 @@ class CheckedSchedule(Adapter, Schedule):
         whole = isinstance(stage.steps, int) and isinstance(stage.directions, int)
         numbers = isinstance(stage.step_size, (int, float)) and isinstance(stage.entropy, (int, float))
         fine = whole and numbers and stage.steps >= 0 and stage.directions >= 1 and stage.entropy >= 0
-        if not (fine and math.isfinite(stage.step_size)):
-            expected = "stages with whole numbers steps ≥ 0 and directions ≥ 1, finite step_size, entropy ≥ 0"
+        if not (fine and math.isfinite(stage.step_size) and stage.step_size >= 0):
+            expected = "stages with whole numbers steps ≥ 0 and directions ≥ 1, step_size ≥ 0, entropy ≥ 0"
             raise self._fault("stages", expected, f"stage {index}: {stage}")
         if stage.upsampling is not None and not isinstance(getattr(stage.upsampling, "space", None), Space):
             expected = "an upsampling whose `space` is the Space of its coarse grid"

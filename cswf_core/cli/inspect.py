@@ -89,7 +89,11 @@ def _requests(header: Header) -> str:
         more = f", … {len(classes)} in all" if len(classes) > MOST_NAMES else ""
         kinds.append(f"classes {', '.join(classes[:MOST_NAMES])}{more}")
     if "vectors" in asks:
-        kinds.append(f"vectors of {header.condition.length} numbers")
+        pairs = zip(header.condition.low, header.condition.high, strict=True)
+        ranges = ", ".join(f"{low:.3g} … {high:.3g}" for low, high in pairs)
+        kinds.append(
+            f"vectors of {header.condition.length} numbers" + (f" (the data's: {ranges})" if ranges else "")
+        )
     if "image" in asks:
         kinds.append(
             "an image of which a part is seen" + ("" if header.condition.shared else ", another of each")
@@ -105,5 +109,7 @@ def _try(header: Header, path: Path) -> str:
     if "labels" in header.condition.asks and header.data.classes:
         more = f" --label {header.data.classes[-1]}"
     elif "vectors" in header.condition.asks:
-        more = f" --vector {','.join(['0'] * header.condition.length)}"
+        pairs = zip(header.condition.low, header.condition.high, strict=True)
+        middle = [f"{(low + high) / 2:.3g}" for low, high in pairs] or ["0"] * header.condition.length
+        more = f" --vector={','.join(middle)}"
     return f"cswf sample {path} --count 100{more}"

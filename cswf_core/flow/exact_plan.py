@@ -166,7 +166,8 @@ class ExactPlan(Plan):
             return list(own.batches(seed, setup.direction_stage, step, check=True))
 
         with clock.part("draw"):
-            mine = part(setup.particles.cloud.z, 0)
+            counted, z = self._counted, setup.particles.cloud.z  # those carried along change nothing
+            mine = part(z if counted is None else z[:, counted], 0)
             theirs = setup.sampler.coordinates.enter_data(part(setup.data.x, 1) + setup.bin_width / 2)
             directions = drawn()
             if not self._repeated:

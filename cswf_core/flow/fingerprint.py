@@ -15,7 +15,7 @@ from cswf_core.errors import PluginError, RunError
 from cswf_core.flow.directions import Directions, DirectionSampler
 from cswf_core.flow.memory import batches
 from cswf_core.flow.stage_coordinates import Cloud
-from cswf_core.interfaces import Conditions, DenseProjection, Key
+from cswf_core.interfaces import Conditions, DenseProjection, Key, NonlinearProjection
 from cswf_core.interfaces.dataset import digest_of
 from cswf_core.ranks import Ranks
 
@@ -60,6 +60,8 @@ def fingerprint(sampler: DirectionSampler, directions: Directions) -> str:
     theta_y, a = directions.theta_y, directions.length
     values = attrs.evolve(directions, theta_y=None).project(Cloud(_probe(sampler), Conditions()))[:, 0]
     values = values if directions.weight is None else values * directions.weight[:, 0]
+    if isinstance(directions.projection, NonlinearProjection):  # of any size, unlike those of unit directions
+        values = (values - values.mean()) / values.std(correction=0).clamp_min(torch.finfo(values.dtype).tiny)
     if theta_y is None or a is None:
         return _printed(values)
     factors = torch.arange(1, sampler.length + 1).cos().to(theta_y)

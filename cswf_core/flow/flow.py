@@ -40,7 +40,7 @@ from cswf_core.flow.memory import Budget, fitting
 from cswf_core.flow.particles import mean_length, refuse_idle_half, refuse_in_strata, taking_part
 from cswf_core.flow.plan import Move, Plan, StageSetup, Strata
 from cswf_core.flow.rounds import Steps, with_steps
-from cswf_core.flow.settings import Parts, Settings
+from cswf_core.flow.settings import Parts, Settings, device_of
 from cswf_core.flow.sharing import gathered, join
 from cswf_core.flow.spectrum import VECTORS, report_spectrum, spread
 from cswf_core.flow.stability import Watch, safe_step
@@ -97,7 +97,7 @@ class Flow:
         self.parts = parts = Parts.of(**kinds) if parts is None else parts.changed(**kinds)
         self.ranks = Ranks() if ranks is None else ranks
         self.settings = settings if settings is not None else Settings()
-        self.device = torch.device(device)
+        self.device = device_of(device)
         data = self.data = parts.condition.encoded(check_dataset(data))
         self.clock = Clock()
         self._round = parts.schedule.stages(data.space, parts.projection)

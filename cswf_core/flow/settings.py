@@ -16,7 +16,7 @@ from cswf_core.checks import (
     CheckedSchedule,
     checked,
 )
-from cswf_core.errors import PluginError
+from cswf_core.errors import PluginError, RunError
 from cswf_core.flow.transport import TableRequest
 from cswf_core.plugins import Registry
 
@@ -121,7 +121,22 @@ class Settings:
     names: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """What users call things that errors advise to change: {"step size": "schedule.step_size"}."""
 
+    def __attrs_post_init__(self) -> None:
+        """Raise `RunError` for numbers that no flow can have."""
+        for name, least in (("count", 1), ("reuse", 1), ("turn", 1), ("offline", 0)):
+            number = getattr(self, name)
+            if number is not None and number < least:
+                raise RunError(f"{name} must be {least} or more, got {number}")
+
     def called(self, noun: str) -> str:
         """Return a noun and, where users have a name for it, that name: `step size (schedule.step_size)`."""
         name = self.names.get(noun, noun)
         return noun if name == noun else f"{noun} ({name})"
+
+
+def device_of(device: torch.device | str) -> torch.device:
+    """Return a device; raise `RunError` for a name that PyTorch does not know."""
+    try:
+        return torch.device(device)
+    except RuntimeError:
+        raise RunError(f"there is no device '{device}': write cpu, cuda or cuda:N") from None

@@ -130,6 +130,7 @@ def largest_eigenvalue_of(directions: Sequence[Directions], sampler: DirectionSa
     """
     d, like, H = sampler.coordinates.space.dimension, sampler.like, sum(batch.count for batch in directions)
     curved = any(isinstance(batch.projection, NonlinearProjection) for batch in directions)
+    # The first particles are on rank 0, whatever the number of ranks.
     few = Cloud(cloud.z[:, : PROBED if curved else 1].contiguous(), Conditions())
     v = Key(0, "eigenvector").open(like.device, like.dtype).normal(d, few.z.shape[1])
     estimate = like.new_zeros(1)
@@ -147,9 +148,9 @@ def _slopes(batch: Directions, z: Tensor, v: Tensor) -> Tensor:
     """Return how projections change along v (d_k×n), which is θ·v; of nonlinear slices, at z: H×n."""
     if isinstance(batch.projection, NonlinearProjection):
         h = DIFFERENCE * (1 + float(torch.linalg.vector_norm(z, dim=0).mean()))
-        slopes: Tensor = (batch.projection.project(z + h * v) - batch.projection.project(z - h * v)) / (2 * h)
-        return slopes
-    meets = batch.projection.project(v.contiguous())
+        meets = (batch.projection.project(z + h * v) - batch.projection.project(z - h * v)) / (2 * h)
+    else:
+        meets = batch.projection.project(v.contiguous())
     return meets if batch.scale is None else meets * batch.scale
 
 
@@ -352,7 +353,7 @@ def refuse_runaway(step: Step, size: float, safe: SafeStep, H: int, settings: Se
         f"a step size of {step.eta:g} is too large. A projection that is uneven on purpose says so in its "
         "class, tempered = True, and then no step is longer than its directions allow; otherwise take more "
         f"{settings.called('directions')} or a smaller {settings.called('step size')}, well below "
-        f"{safe.limit(H):.3g}"
+        f"{min(safe.limit(H), step.eta):.3g}"
     )
 
 

@@ -37,8 +37,10 @@ class ConditionEncoder(Contract):
     def encode(self, data: Dataset) -> Conditions:
         """Return Y of each sample, labels or vectors (l×n): by default those that the data have.
 
-        `data.x` is d×n. A sample's Y depends on this sample alone: data that memory does not hold are encoded
-        some at a time, and data that arrive later by themselves. The methods below get data with this Y.
+        `data.x` is d×n; pixels of 8-bit images are the lower ends of their grey levels, whose middles are
+        `data.x + data.bin_width / 2`. A sample's Y depends on this sample alone: data that memory does not hold
+        are encoded some at a time, and data that arrive later by themselves. The methods below get data with
+        this Y.
         """
         return data.conditions
 
@@ -49,7 +51,10 @@ class ConditionEncoder(Contract):
         Raise `DataError` if data lack what Y needs, `RoomError` if they have more classes than Y may have.
         """
         if data.conditions.vectors is None:
-            raise DataError(f"{type(self).__name__} needs a vector per sample, and this data set has none")
+            raise DataError(
+                f"{type(self).__name__} needs a vector per sample, and this data set has none: "
+                "`encode` can compute one from x"
+            )
         return int(data.conditions.vectors.shape[0])
 
     def project(self, theta_y: Tensor, conditions: Conditions) -> Tensor:

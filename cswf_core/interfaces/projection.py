@@ -226,9 +226,10 @@ class ProjectionSampler(Contract):
     def adapted(self, space: Space, particles: Tensor, data: Tensor, draw: Draw) -> ProjectionSampler:
         """Return the sampler for one step, made from particles and data in the stage's coordinates.
 
-        Both are d_k×n, some of each (`looks_at`); only samplers that declare `adapts` are asked. No step is
-        longer than 1/λ then, λ being the largest eigenvalue of 1/H Σ w θθᵀ over the step's own directions. Such
-        directions cannot be drawn again without the particles: a run that saves a model refuses them.
+        They are d_k×n and d_k×m, of x alone, without Y: `looks_at` of each, or all where there are fewer. Only
+        samplers that declare `adapts` are asked. No step is longer than 1/λ then, λ being the largest
+        eigenvalue of 1/H Σ w θθᵀ over the step's own directions. Such directions cannot be drawn again without
+        the particles: a run that saves a model refuses them.
         """
         del space, particles, data, draw
         return self

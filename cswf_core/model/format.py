@@ -77,6 +77,10 @@ class ConditionFacts:
     """Whether the same part of every image is observed."""
     mask: str | None
     """If whole pixels are observed, and the same of every image: which coordinates, as hexadecimal bits."""
+    low: tuple[float, ...] = attrs.field(default=(), converter=_tuple)
+    """The least of each of the data's vectors' numbers; empty where there are none, or in formats 1 and 2."""
+    high: tuple[float, ...] = attrs.field(default=(), converter=_tuple)
+    """The greatest."""
 
 
 @attrs.frozen(kw_only=True)
@@ -178,6 +182,8 @@ class Header:
         document = attrs.asdict(self)
         if self.fitted is None:
             del document["fitted"]
+        for key in ("low", "high") if not self.condition.low else ():
+            del document["condition"][key]
         for key, usual in (("streamed", False), ("looked_at", None)):
             if document["data"][key] is usual:
                 del document["data"][key]  # earlier versions do not know of them
@@ -221,6 +227,8 @@ class Header:
         elif "fitted" in document:
             raise ValueError(f"format {FIRST} has nothing that is fitted")
         header = cls(**{**document, **sections})
+        for digits in (part for stage in header.stages for part in stage.fingerprint.split("/")):
+            int(digits or "0", 16)  # raises ValueError
         outside = [entry.file for entry in header.files if Path(entry.file).name != entry.file]
         if outside:
             raise ValueError(f"the file '{outside[0]}' is not in the model's folder")

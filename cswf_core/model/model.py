@@ -25,7 +25,7 @@ from cswf_core.model.groups import Originals, Request
 from cswf_core.model.reading import steps_on
 from cswf_core.model.requests import ByNumber, Labels, Vectors, labels_by_number, vectors_by_number
 from cswf_core.model.sampling import SavedFlow, particles_at_end
-from cswf_core.plugins import PluginFolders, as_options
+from cswf_core.plugins import BUILTIN, PluginFolders, as_options
 from cswf_core.recipe import Recipe, RecipeError, choose_device, load_recipe
 from cswf_core.recipe.build import load_everything, parts_of
 from cswf_core.recipe.provenance import refuse_changed_plugins
@@ -182,8 +182,7 @@ class Model:
 
     def data(self) -> Dataset:
         """Load the data that the model was made from; raise `RunError` if they are others by now."""
-        loaded = load_everything(self.recipe, stored=self.header.data.streamed)
-        data: Dataset = self.recipe.condition.checked.encoded(loaded)
+        data = load_everything(self.recipe, stored=self.header.data.streamed)
         if data.digest() != self.header.data.sha256:
             raise RunError(
                 f"the data of '{self.recipe.data.name}' are not those that the model was made from: their "
@@ -304,6 +303,12 @@ class Model:
             fitted = Fitted.read(self.folder / self.header.fitted.file, parts, self.space, like)
         prints = [stage.fingerprint for stage in self.header.stages]
         flow = SavedFlow(self.space, parts, settings, facts.length, sets, facts.strata, like, fitted, prints)
+        saved = [(stage.directions, stage.steps) for stage in self.header.stages]
+        if saved != [(stage.directions, stage.steps) for stage in flow.stages]:
+            raise RunError(
+                f"the schedule of '{self.header.name}' plans other stages than those of the model: schedule "
+                f"'{recipe.schedule.name}' has changed since, or {self.folder / NAME} is damaged"
+            )
         if any(flow.parts.projection.of_stage(stage).sees_data for stage in flow.stages):
             data = self._needed(f"projection '{recipe.projection.name}' looks at the data")
             target = balanced(data, recipe.condition.checked, recipe.seed)
@@ -381,4 +386,9 @@ def recipe_of(header: Header, file: Path, plugins_dir: PluginFolders = None) -> 
         return load_recipe(needed, plugins_dir=plugins_dir)
     except RecipeError as error:
         reasons = "; ".join(problem.message for problem in error.problems)
-        raise RunError(f"{file}: the model's recipe cannot be followed here: {reasons}") from None
+        others = [facts for facts in header.plugins or () if facts.get("distribution") != BUILTIN]
+        origins = sorted({f"{facts['distribution']} {facts['version']}".strip() for facts in others})
+        hint = f"; it was made with plugins of {', '.join(origins)}: install these, or give --plugins-dir"
+        raise RunError(
+            f"{file}: the model's recipe cannot be followed here: {reasons}{hint if origins else ''}"
+        ) from None

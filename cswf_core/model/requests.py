@@ -118,7 +118,24 @@ def vectors_by_number(header: Header, count: int, vectors: Vectors, dtype: torch
         raise RunError(f"vectors have {length} numbers each, for {count:,} samples; got {got}")
     if not bool(torch.isfinite(rows).all()):
         raise RunError("vectors must be finite numbers")
+    _warn_outside(header, rows)
     return lambda index: rows[index].T.contiguous()
+
+
+def _warn_outside(header: Header, rows: Tensor) -> None:
+    """Warn if vectors (n×l) lie outside of what the data had: there, maps were fitted to nothing."""
+    for number, (low, high) in enumerate(zip(header.condition.low, header.condition.high, strict=True)):
+        values = rows[:, number]
+        outside = values[(values < low) | (values > high)]
+        if len(outside):
+            log.warning(
+                "number %d of a vector is %.4g, and the data had %.4g … %.4g: what samples show there was "
+                "never in the data",
+                number + 1,
+                float(outside[0]),
+                low,
+                high,
+            )
 
 
 def _in_proportion(header: Header, seed: int) -> ByNumber:

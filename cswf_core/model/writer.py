@@ -271,7 +271,10 @@ def _condition_facts(flow: Flow) -> ConditionFacts:
     carried = flow.parts.condition.draw(flow.data, flow.count, draw)
     kinds = {"labels": carried.labels, "vectors": carried.vectors, "image": seen}
     shared = seen is None or seen.shared
+    vectors = flow.balanced_data.conditions.vectors if carried.vectors is not None else None
     return ConditionFacts(
+        low=() if vectors is None else tuple(vectors.amin(dim=1).tolist()),
+        high=() if vectors is None else tuple(vectors.amax(dim=1).tolist()),
         length=flow.condition_length,
         asks=[name for name, kind in kinds.items() if kind is not None],
         strata=_strata(flow),

@@ -188,11 +188,12 @@ def parts_of(recipe: Recipe) -> Parts:
 
 
 def load_everything(recipe: Recipe, *, stored: bool | None = None) -> Dataset:
-    """Load the recipe's data together with those that arrive later; `stored` as in `load_data`."""
+    """Load the recipe's data and those that arrive later, with their conditions; `stored` as in `load_data`."""
     data = load_data(recipe, stored=stored)
     for arrival in recipe.arrivals:
         data = data.joined(load_data(recipe, arrival).with_classes(data.classes))
-    return data
+    encoded: Dataset = recipe.condition.checked.encoded(data)
+    return encoded
 
 
 def _tables(recipe: Recipe) -> TableRequest | None:

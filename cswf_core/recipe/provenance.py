@@ -45,7 +45,8 @@ def refuse_changed_plugins(recipe: Recipe, recorded: Sequence[Facts] | None, res
 
     `recorded` is None where the result, named in the error, comes from a version that kept no such record.
     """
-    mine = [facts for facts in recipe.plugin_facts() if facts["kind"] in KINDS and not _built_in(facts)]
+    kinds = (*KINDS, "dataset") if recipe.data.checked.starts else KINDS  # it says where particles begin
+    mine = [facts for facts in recipe.plugin_facts() if facts["kind"] in kinds and not _built_in(facts)]
     if recorded is None:
         if mine:
             names = ", ".join(map(_named, mine))
@@ -80,7 +81,7 @@ def _change(now: Facts, recorded: Sequence[Facts]) -> str:
     same = [facts for facts in recorded if all(facts.get(key) == now[key] for key in ("kind", "name"))]
     if not same:
         return f"{_named(now)} took no part then"
-    before = same[0]
+    before = next((facts for facts in same if facts.get("distribution") == now["distribution"]), same[0])
     if before.get("sha256") == now["sha256"] and before.get("distribution") == now["distribution"]:
         return ""
     then, here = before.get("sha256", "")[:12], now["sha256"][:12]

@@ -19,6 +19,7 @@ from cswf_core.pictures import compare
 from cswf_core.pictures import grid as pictures
 from cswf_core.plugins import PluginFolders, Registry
 from cswf_core.recipe import Location, Problem, Recipe, RecipeError, known_recipes, load_recipe
+from cswf_core.recipe.provenance import refuse_changed_plugins
 from cswf_core.recipe.render import to_yaml
 from cswf_core.runs.folder import RunFolder
 
@@ -255,8 +256,22 @@ class Sweep:
         """Say whether this very recipe has been run to its end before."""
         directory = self.run_directory(trial.folder)
         with suppress(OSError, ValueError):
-            return directory.done and directory.file("recipe.yaml").read_text(encoding="utf-8") == trial.text
+            if directory.done and directory.file("recipe.yaml").read_text(encoding="utf-8") == trial.text:
+                refuse_changed_plugins(trial.recipe, self._plugins(trial), str(directory.path))
+                return True
         return False
+
+    def _plugins(self, trial: Trial) -> list[dict[str, str]] | None:
+        """Return the facts of the plugins that a run was made with; None if it does not say."""
+        recorded = self._facts(trial).get("plugins")
+        chosen = trial.recipe.choices()
+        if not isinstance(recorded, dict) or not all("sha256" in facts for facts in recorded.values()):
+            return None
+        return [
+            {**facts, "kind": chosen[path].plugin.owner.kind}
+            for path, facts in recorded.items()
+            if path in chosen
+        ]
 
     def is_begun(self) -> bool:
         """Say whether any run has been begun."""

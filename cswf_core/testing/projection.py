@@ -339,6 +339,8 @@ def _remarks(subject: Directions, scaled: Tensor, space: Space) -> list[str]:
             f"{'it is uneven' if dim else spread}: steps of η = d would {fate}; `tempered = True` says that "
             "this is so on purpose, and keeps every step below 1/λ"
         )
+    if subject.checked.tempered and largest < UNEVEN:
+        remarks.append(f"{spread}: `tempered` is not needed, and makes steps shorter with few directions")
     return remarks
 
 

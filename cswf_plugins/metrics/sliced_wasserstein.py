@@ -10,6 +10,7 @@ it hardly notices fine detail in images; `along: {use: locally-connected, patch:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import attrs
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from cswf_core.interfaces import (
     Comparison,
+    DenseProjection,
     Draw,
     Metric,
     Projection,
@@ -49,14 +51,16 @@ class SlicedWasserstein(Metric):
         """Return the distance; bins of 8-bit images are filled with uniform noise first."""
         generated, real, draw = comparison.generated, comparison.real, comparison.draw
         x, target = comparison.alike()
-        sampler = None if self.along is None else self.along.fitted(real.space, target)
+        sampler = None if self.along is None else _knowing(self.along, real.space, x, target, draw)
+        together = 1 if sampler is None else sampler.together(real.space)
         squares = 0.0
-        for first in range(0, self.directions, BATCH):
-            theta = _directions(sampler, real.space, min(BATCH, self.directions - first), draw)
-            p, q = theta @ x, theta @ target
+        for _, count in batches(self.directions, -(-BATCH // together) * together):
+            theta = _directions(sampler, real.space, count, draw)
+            p, q = theta.project(x), theta.project(target)
             rows = max(1, VALUES // max(p.shape[1], q.shape[1]))
             parts = zip(torch.split(p, rows), torch.split(q, rows), strict=True)
-            squares += float(torch.cat([_squared_w2(*part) for part in parts]).sum())
+            each = torch.cat([_squared_w2(*part) for part in parts])
+            squares += float((each if theta.weights is None else each * theta.weights).sum())
         along = "uniform directions" if self.along is None else "directions of its own sampler"
         protocol = f"SW₂ in the units of x along {self.directions:,} {along}"
         if not generated.bin_width:
@@ -66,12 +70,24 @@ class SlicedWasserstein(Metric):
         return Result({f"{self.called}_8bit": math.sqrt(squares / self.directions)}, protocol)
 
 
-def _directions(sampler: ProjectionSampler | None, space: Space, count: int, draw: Draw) -> Tensor:
-    """Return unit directions: count × d."""
-    if sampler is None:
-        return draw.sphere(count, space.dimension)
-    sampled = sampler.sample(space, count, draw)
-    return sampled.dense() if isinstance(sampled, Projection) else sampled
+def _knowing(
+    along: ProjectionSampler, space: Space, x: Tensor, target: Tensor, draw: Draw
+) -> ProjectionSampler:
+    """Return a sampler that has seen all that it wants to see of generated and real samples (d×n each)."""
+    fitted = along.fitted(space, target)
+    return fitted.adapted(space, x, target, draw) if fitted.adapts else fitted
+
+
+def _directions(sampler: ProjectionSampler | None, space: Space, count: int, draw: Draw) -> Projection:
+    """Return `count` directions, or nonlinear slices."""
+    sampled = draw.sphere(count, space.dimension) if sampler is None else sampler.sample(space, count, draw)
+    return sampled if isinstance(sampled, Projection) else DenseProjection(sampled)
+
+
+def batches(total: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the first number and the size of each batch of `total` directions."""
+    for first in range(0, total, size):
+        yield first, min(size, total - first)
 
 
 def _squared_w2(p: Tensor, q: Tensor) -> Tensor:

@@ -128,7 +128,7 @@ def test_a_faulty_projection_is_named(change, complaint):
     ],
 )
 def test_a_faulty_preparation_of_directions_is_named(method, value, complaint):
-    refused(complaint, projection=variant(Uniform, **{method: value, "sees_data": True})())
+    refused(complaint, projection=variant(Uniform, **{method: value, "sees_data": method == "fitted"})())
 
 
 def test_a_structured_projection_gives_what_a_dense_one_gives():

@@ -217,3 +217,10 @@ def test_a_recipe_names_the_plugin_and_the_parameter_that_its_schedule_needs(csw
     refusal = cswf.refusal("check", recipe)
     assert "has no parameter 'dilation'" in refusal
     assert 'the line dilation: int = parameter("…", default=2)' in refusal
+
+
+def test_a_flag_without_its_method_is_named():
+    """As where the method's name is misspelt."""
+    misspelt = attrs.frozen(type("Mine", (Uniform,), {"adapts": True, "adapt": lambda *a: None}))
+    with pytest.raises(PluginError, match="Mine declares adapts and does not define adapted"):
+        small_flow(projection=misspelt())

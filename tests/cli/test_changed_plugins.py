@@ -14,7 +14,7 @@ from cswf_core import load_recipe
 from cswf_core.errors import RunError
 from cswf_core.model import load_model
 from cswf_core.plugins import BUILTIN
-from cswf_core.recipe.provenance import built_ins_changed, refuse_changed_plugins
+from cswf_core.recipe.provenance import _change, built_ins_changed, refuse_changed_plugins
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from tests.cli.conftest import Stop, facts
@@ -207,3 +207,19 @@ def test_built_in_plugins_are_left_to_their_fingerprints(cswf, caplog, folder, m
     cswf.output(*arguments(folder, "resume"))
     assert "the files of built-in plugins have changed" in caplog.text
     cswf.output(*arguments(folder, "sample"))
+
+
+def test_a_sweep_takes_no_run_of_other_code_for_its_own(cswf, tmp_path):
+    plugins = write_plugins(tmp_path / "plugins")
+    quick = [each for each in SMALL if not each.startswith(("model.", "outputs.checkpoint"))]
+    sweep = ["sweep", "digits", *quick, "seed=0,1", "--plugins-dir", plugins, "--out", tmp_path / "sweep"]
+    cswf.output(*sweep, "--quiet")
+    (plugins / "turning.py").write_text("PLACES = 2\n")
+    assert "was made with other code than is here: projection 'turned'" in cswf.refusal(*sweep, "--quiet")
+
+
+def test_two_plugins_of_one_name_are_told_apart():
+    facts = {"kind": "projection", "name": "lines", "version": ""}
+    one, two = ({**facts, "distribution": f"{n}.py", "sha256": n} for n in ("one", "two"))
+    assert not _change(two, [one, two])
+    assert "two.py" in _change({**two, "sha256": "new"}, [one, two])

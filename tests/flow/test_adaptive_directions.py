@@ -282,3 +282,16 @@ def test_a_recipe_names_the_place_of_a_sampler_that_would_be_left_unseen(cswf, t
 
 def test_max_sliced_is_a_plugin_like_any_other(registry: Registry):
     assert registry.find("projection", "max-sliced").factory is MaxSliced
+
+
+def test_particles_that_are_carried_along_are_not_looked_at():
+    """What takes no part in F_p changes nothing for the others."""
+    options = {"projection": MaxSliced(samples=20), "condition": NoCondition(), "dtype": torch.float64}
+    alone, beside = (small_flow(**options, offline=offline).run().x for offline in (0, 12))
+    torch.testing.assert_close(alone, beside[:, : alone.shape[1]], atol=1e-9, rtol=0)
+
+
+def test_a_sampler_further_inside_is_not_left_unseen_either():
+    projection = HighPass(of=HighPass(of=MaxSliced(of=ConvStack())))
+    with pytest.raises(PluginError, match="has inside it MaxSliced, which follows the particles"):
+        image_flow(projection=projection).run()

@@ -10,7 +10,7 @@ from cswf_core.errors import PluginError, RunError
 from cswf_core.flow.directions import Directions, DirectionSampler
 from cswf_core.flow.fingerprint import fingerprint, first_directions, same_fingerprint
 from cswf_core.flow.stage_coordinates import StageCoordinates
-from cswf_core.interfaces import DenseProjection, ProjectionSampler, Space
+from cswf_core.interfaces import DenseProjection, NonlinearProjection, ProjectionSampler, Space
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
@@ -180,3 +180,28 @@ def test_a_snapshot_without_fingerprints_goes_on():
     again = small_flow(random_data())
     again.restore(old)
     assert again.run().digest() == flow.run().digest()
+
+
+@attrs.frozen
+class Far(ProjectionSampler):
+    """Distances from points far away: numbers much larger than those of directions."""
+
+    def sample(self, space, count, draw):
+        return Distances(draw.sphere(count, space.dimension) * 50)
+
+
+class Distances(NonlinearProjection):
+    def __init__(self, centres):
+        self.centres = centres
+
+    @property
+    def shape(self):
+        return tuple(self.centres.shape)
+
+    def project(self, x):
+        return torch.cdist(self.centres, x.T)
+
+
+def test_nonlinear_slices_are_known_again_whatever_their_size():
+    assert same_fingerprint(printed(Far()), printed(Far()))
+    assert not same_fingerprint(printed(Far()), printed(Far(), seed=1))

@@ -7,13 +7,13 @@ import torch
 
 import cswf_core
 from cswf_core import Dataset, Flow, Settings
-from cswf_core.errors import PluginError
+from cswf_core.errors import PluginError, RunError
 from cswf_core.interfaces import Comparison, Key, Space
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.projections.conv_stack import ConvStack
 from cswf_plugins.schedules.constant import Constant
-from tests.conftest import small_flow
+from tests.conftest import random_data, small_flow
 from tests.flow.kinds import images
 
 FEW = Settings(count=20)
@@ -107,3 +107,14 @@ def test_alike_fills_both_sides_by_numbers_of_the_draw_alone():
     assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
     assert not torch.equal(first[0], first[1])
     assert (first[0] - first[1]).abs().max() < data.bin_width
+
+
+@pytest.mark.parametrize("wrong", [{"count": 0}, {"reuse": 0}, {"offline": -1}])
+def test_numbers_that_no_flow_can_have_are_refused(wrong):
+    with pytest.raises(RunError, match=f"{next(iter(wrong))} must be"):
+        Settings(**wrong)
+
+
+def test_an_unknown_device_is_one_sentence():
+    with pytest.raises(RunError, match="there is no device 'cdua'"):
+        Flow(random_data(), projection="uniform", schedule=Constant(steps=1, directions=5), device="cdua")

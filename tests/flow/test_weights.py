@@ -237,3 +237,9 @@ def test_a_saved_model_with_weights_retraces_its_run(tmp_path):
         for number, sampler in enumerate(samplers):
             flow._recognise(sampler, number)
             assert not sampler.plain
+
+
+def test_weights_that_are_not_1_on_average_are_refused():
+    """As those of a softmax that was not multiplied by the number of directions."""
+    with pytest.raises(PluginError, match="weights must return numbers that are 1 on average, got"):
+        small_flow(projection=weighted(lambda theta, draw: torch.softmax(theta[:, 0], dim=0))()).run()

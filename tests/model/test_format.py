@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 
+import attrs
 import pytest
 import torch
 import yaml
@@ -14,6 +15,7 @@ import cswf_core.model.format
 from cswf_core.errors import CswfError, RunError
 from cswf_core.model import load_model
 from cswf_core.model.format import FITTED, FORMAT, Header, find_damage, pack_mask, unpack_mask
+from cswf_core.model.requests import vectors_by_number
 from cswf_core.runs.durable import fingerprint, read_tensors, write_tensors
 from tests.conftest import read_json
 from tests.model.conftest import saving
@@ -230,3 +232,31 @@ def test_models_of_formats_1_and_2_are_read_although_they_know_no_plugins(
         for path in (folder, whitened_model if fitted else digits_model)
     )
     assert torch.equal(old, new)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda said: said["stages"][0].update(fingerprint="zz"), "is damaged"),
+        (lambda said: said.update(stages=[]), "plans other stages than those of the model"),
+        (lambda said: said["stages"][0].update(directions=3), "plans other stages than those of the model"),
+    ],
+)
+def test_stages_that_do_not_fit_are_one_sentence(digits_model, tmp_path, change, complaint):
+    folder = tmp_path / "copy"
+    shutil.copytree(digits_model, folder)
+    said = read_json(folder / "model.json")
+    change(said)
+    (folder / "model.json").write_text(json.dumps(said), encoding="utf-8")
+    with pytest.raises(RunError, match=complaint):
+        load_model(folder).sample(2, device="cpu")
+
+
+def test_vectors_outside_of_the_data_s_are_told(digits_model, caplog):
+    header = Header.read(digits_model / "model.json")
+    facts = attrs.evolve(header.condition, asks=("vectors",), length=2, low=(0.0, -1.0), high=(1.0, 1.0))
+    header = attrs.evolve(header, condition=facts)
+    vectors_by_number(header, 3, [0.5, 0.0], torch.float32)
+    assert not caplog.text
+    vectors_by_number(header, 3, [0.5, 4.0], torch.float32)
+    assert "number 2 of a vector is 4, and the data had -1 … 1" in caplog.text
