@@ -217,6 +217,7 @@ def test_a_closed_pipe_is_no_traceback(apart):
         child.wait()
 
 
+@pytest.mark.slow
 def test_hashes_do_not_depend_on_what_else_runs(tmp_path):
     """Two runs at once on two cores, and one alone: the same bits."""
     small = ("particles.count=300", "schedule.steps=6", "evaluate.metrics=[]", "outputs.frames=0")

@@ -81,6 +81,7 @@ def test_fast_is_float32_on_a_cpu_bit_for_bit_and_in_the_cache(network):
     assert one == other
 
 
+@pytest.mark.slow
 def test_channels_last_give_the_same_features_up_to_rounding(network, monkeypatch):
     """The way of TF32, on a CPU, which has no such numbers; with grey images, too."""
     exact = Network(network, CPU)

@@ -114,7 +114,12 @@ def test_of_all_particles_some_must_take_part():
 
 @pytest.mark.parametrize(
     ("count", "steps", "eta", "wider"),
-    [(100, 60, 12, 1.57), (100, 120, 6, 1.59), (400, 60, 12, 1.24), (1600, 60, 12, 1.07)],
+    [
+        (100, 60, 12, 1.57),
+        (100, 120, 6, 1.59),
+        (400, 60, 12, 1.24),
+        pytest.param(1600, 60, 12, 1.07, marks=pytest.mark.slow),
+    ],
 )
 def test_offline_samples_spread_wider_the_fewer_particles_there_are(count, steps, eta, wider):
     """docs/paper.md quotes these: 1,000 normal points in 12 dimensions. Shorter steps do not help."""

@@ -352,7 +352,7 @@ def test_particles_that_follow_a_sum_of_updates_are_those_of_plain_products(chan
     [
         ("90", "every"),
         ("80", "outer"),
-        ("120", "outer"),
+        pytest.param("120", "outer", marks=pytest.mark.slow),
         pytest.param("80", "every", marks=pytest.mark.slow),
         pytest.param("120", "every", marks=pytest.mark.slow),
     ],

@@ -34,6 +34,7 @@ def stripes(shape: tuple[int, int, int], count: int = 24) -> Dataset:
     return Dataset(x.clamp(-1, 0.99), Space(shape), Conditions(labels=labels), ("along", "across"))
 
 
+@pytest.mark.slow
 def test_real_digits_are_recognised_and_permuted_labels_are_not(digits):
     metric, bench = ClassAccuracy(steps=100), Workbench()
     real = digits.take(torch.arange(300))

@@ -74,7 +74,8 @@ def cases():
     for plugin in Registry.discover(environment={LOAD_ONLY: ""}).plugins:
         kind, name = plugin.owner.kind, plugin.owner.name
         for number, text in enumerate(PARAMETERS.get(name, (name,))):
-            marks = [pytest.mark.slow] if number or name in NETWORK | LARGE else []
+            slow = number or name in NETWORK | LARGE or name == "class-accuracy"
+            marks = [pytest.mark.slow] if slow else []
             yield pytest.param(kind, name, text, id=f"{kind}-{text}", marks=marks)
 
 

@@ -29,6 +29,9 @@ EXPERIMENTS = [
 ]
 """The paper's."""
 
+LONG = ("mnist-unconditional-paper", "mnist-class-released")
+"""Of these, other kinds show nearly all; they are run by `make test-all`."""
+
 LAUNCHED = (
     "mnist-unconditional-paper",
     "mnist-class-released",
@@ -124,7 +127,9 @@ def shortened(recipe: Recipe) -> list[str]:
     return overrides
 
 
-@pytest.mark.parametrize("name", LAUNCHED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in LAUNCHED]
+)
 def test_a_recipe_of_each_kind_runs_to_its_end(name, recipes, tmp_path, registry, request, monkeypatch):
     needed = {choice.name for choice in (recipes[name].data, *recipes[name].arrivals)}
     for data in needed & set(PUBLISHED):
@@ -317,6 +322,7 @@ def test_the_ablations_vary_what_they_say(recipes):
     assert [len(each) for each in stages] == [38, 7, 12, 1]
 
 
+@pytest.mark.slow
 def test_a_short_pyramid_comes_nearer_to_held_out_images_than_the_baseline(tmp_path, registry, monkeypatch):
     """CIFAR-10's ships, 60 particles, 60 directions at each of 38 steps; the distance is along uniform ones."""
     skip_without("cifar10")
