@@ -40,7 +40,7 @@ units-test:
 	$(UNITS)
 
 units-test-ci:
-	HYPOTHESIS_PROFILE=thorough $(UNITS) -m "not slow"
+	HYPOTHESIS_PROFILE=more $(UNITS) -m "not slow"
 
 units-test-all:
 	HYPOTHESIS_PROFILE=thorough $(UNITS) -m ""

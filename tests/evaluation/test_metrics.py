@@ -55,6 +55,7 @@ def cloud(n: int, seed: int, shift: float = 0.0) -> torch.Tensor:
     return torch.randn(n, 5, generator=torch.Generator().manual_seed(seed)) + shift
 
 
+@pytest.mark.slow
 def test_copies_have_fid_0_and_are_flagged_and_held_out_images_are_not(network, photographs):
     """On 5 real photographs, and 15 held-out ones, through the whole of the network."""
     training = photographs.take(torch.arange(5))

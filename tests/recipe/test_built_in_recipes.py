@@ -29,7 +29,7 @@ EXPERIMENTS = [
 ]
 """The paper's."""
 
-LONG = ("mnist-unconditional-paper", "mnist-class-released")
+LONG = ("mnist-unconditional-paper", "mnist-class-released", "cifar10-unconditional-released")
 """Of these, other kinds show nearly all; they are run by `make test-all`."""
 
 LAUNCHED = (
