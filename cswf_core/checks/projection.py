@@ -32,12 +32,11 @@ MANY, FAR = 32, 5.0
 
 
 def samplers_inside(value: object) -> Iterator[ProjectionSampler]:
-    """Yield the samplers among a plugin's parameters, in lists and further inside too."""
-    inner = value if isinstance(value, (list, tuple)) else parameters_of(value)
-    for each in inner:
+    """Yield the samplers among a plugin's parameters, also those in lists."""
+    for each in value if isinstance(value, (list, tuple)) else parameters_of(value):
         if isinstance(each, ProjectionSampler):
             yield each
-        if isinstance(each, (ProjectionSampler, list, tuple)):
+        elif isinstance(each, (list, tuple)):
             yield from samplers_inside(each)
 
 
@@ -167,13 +166,18 @@ class CheckedSampler(Adapter, ProjectionSampler):
         return chosen
 
     def refuse_unseeing(self) -> None:
-        """Raise `PluginError` if a sampler inside follows the particles, and this one never shows it these."""
-        for inner in () if self.adapts else samplers_inside(self.plugin):
-            if inner.adapts:
-                raise PluginError(
-                    f"{self.owner} has inside it {type(inner).__name__}, which follows the particles, and does "
-                    "not show it these: put the one that follows them outside"
-                )
+        """Raise `PluginError` if a sampler inside follows the particles, and the one around it does not."""
+        around: list[ProjectionSampler] = [self.plugin]
+        while around:
+            outer = around.pop()
+            for inner in samplers_inside(outer):
+                if inner.adapts and not outer.adapts:
+                    raise PluginError(
+                        f"{self.owner}: {type(outer).__name__} has inside it {type(inner).__name__}, which "
+                        "follows the particles, and does not show it these: put the one that follows them "
+                        "outside"
+                    )
+                around.append(inner)
 
     def together(self, space: Space) -> int:
         """Return how many directions have to be drawn in one call."""

@@ -10,7 +10,6 @@ it hardly notices fine detail in images; `along: {use: locally-connected, patch:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import attrs
 import torch
@@ -54,8 +53,9 @@ class SlicedWasserstein(Metric):
         sampler = None if self.along is None else _knowing(self.along, real.space, x, target, draw)
         together = 1 if sampler is None else sampler.together(real.space)
         squares = 0.0
-        for _, count in batches(self.directions, -(-BATCH // together) * together):
-            theta = _directions(sampler, real.space, count, draw)
+        size = -(-BATCH // together) * together
+        for first in range(0, self.directions, size):
+            theta = _directions(sampler, real.space, min(size, self.directions - first), draw)
             p, q = theta.project(x), theta.project(target)
             rows = max(1, VALUES // max(p.shape[1], q.shape[1]))
             parts = zip(torch.split(p, rows), torch.split(q, rows), strict=True)
@@ -82,12 +82,6 @@ def _directions(sampler: ProjectionSampler | None, space: Space, count: int, dra
     """Return `count` directions, or nonlinear slices."""
     sampled = draw.sphere(count, space.dimension) if sampler is None else sampler.sample(space, count, draw)
     return sampled if isinstance(sampled, Projection) else DenseProjection(sampled)
-
-
-def batches(total: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield the first number and the size of each batch of `total` directions."""
-    for first in range(0, total, size):
-        yield first, min(size, total - first)
 
 
 def _squared_w2(p: Tensor, q: Tensor) -> Tensor:
