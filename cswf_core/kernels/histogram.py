@@ -1,7 +1,9 @@
 """One-dimensional transport through histograms: count, compose once per direction, look up.
 
 A row's values are counted into B equal bins between its ends; the CDF is linear inside a bin. T = F_q⁻¹∘F_p is
-evaluated at the B + 1 edges of p's bins, and each value of p is then one interpolation away from its image.
+evaluated at both edges of each of p's bins, and each value of p is then one interpolation away from its image.
+Where q has no values at the level of an edge, T jumps: the bin before it ends where q's gap begins, and the bin
+after it begins where the gap ends.
 Counts are whole numbers, the same in any order and on any device. On CUDA, Triton kernels do the same.
 
 With a `tail` t, T is a straight line beyond the levels t and 1 − t, with the slope that brings the mean of p's
@@ -44,12 +46,13 @@ def composed(p: Counted, q: Counted, tail: float = 0.0) -> Tensor:
 
         pairs: Tensor = histogram.composed(p, q, tail)
         return pairs
-    images = inverse(q, p.below.double() * (q.count / p.count))
-    edges = _edges(p)
+    targets = p.below.double() * q.count / p.count  # in this order whole numbers are met exactly
+    edges, after = _edges(p), inverse(q, targets)
+    before = torch.where(p.below.diff(dim=1) > 0, inverse(q, targets[:, 1:], lower=True), after[:, 1:])
     if tail:
-        images = _straightened(images, edges, p, q, tail)
-    delta = images - edges
-    return torch.stack([delta, torch.cat([delta[:, 1:], delta[:, -1:]], dim=1)], dim=2)
+        after, before = _straightened(after, before, edges, p, q, tail)
+    ends = torch.cat([before - edges[:, 1:], after[:, -1:] - edges[:, -1:]], dim=1)
+    return torch.stack([after - edges, ends], dim=2)
 
 
 def _edges(counts: Counted) -> Tensor:
@@ -59,8 +62,10 @@ def _edges(counts: Counted) -> Tensor:
     return counts.low[:, None] + (counts.high - counts.low)[:, None] / bins * edge
 
 
-def _straightened(images: Tensor, edges: Tensor, p: Counted, q: Counted, tail: float) -> Tensor:
-    """Return T at p's edges (H×(B+1)), given its values there, with a straight line in either tail.
+def _straightened(
+    after: Tensor, before: Tensor, edges: Tensor, p: Counted, q: Counted, tail: float
+) -> tuple[Tensor, Tensor]:
+    """Return T after all of p's edges (H×(B+1)) and before all but the first (H×B), with straight tails.
 
     The tails begin at an edge e of p; beyond, T(z) = T(e) + s (z − e), where s is the mean distance of q's
     values beyond T(e) from there, over that of p's beyond e, values on the inner side counting as 0.
@@ -69,14 +74,16 @@ def _straightened(images: Tensor, edges: Tensor, p: Counted, q: Counted, tail: f
     inner = torch.stack([(p.below <= most).sum(dim=1) - 1, (p.below < p.count - most).sum(dim=1)], dim=1)
     beyond = p.below.gather(1, inner)
     beyond[:, 1] = p.count - beyond[:, 1]
-    start, image = edges.gather(1, inner), images.gather(1, inner)
+    start = edges.gather(1, inner)
+    image = torch.cat([after.gather(1, inner[:, :1]), before.gather(1, inner[:, 1:] - 1)], dim=1)
     mine, theirs = _beyond(p, start), _beyond(q, image)
     slope = torch.where((beyond > 0) & (mine > 0), theirs / mine, 1.0)  # where nothing is beyond, any would do
     index = torch.arange(edges.shape[1], device=edges.device)
-    for side, outside in enumerate((index < inner[:, :1], index > inner[:, 1:])):
+    for side, outside in enumerate((index <= inner[:, :1], index >= inner[:, 1:])):
         line = image[:, side, None] + slope[:, side, None] * (edges - start[:, side, None])
-        images = torch.where(outside, line, images)
-    return images
+        after = torch.where(outside, line, after)
+        before = torch.where(outside[:, 1:], line[:, 1:], before)
+    return after, before
 
 
 def _beyond(counts: Counted, ends: Tensor) -> Tensor:
@@ -135,15 +142,17 @@ def positions(values: Tensor, low: Tensor, high: Tensor, bins: int) -> Tensor:
     return (values - low[:, None]).mul_(factor[:, None])
 
 
-def inverse(counts: Counted, target: Tensor) -> Tensor:
+def inverse(counts: Counted, target: Tensor, *, lower: bool = False) -> Tensor:
     """Return the values below which `target` values lie: H×m → H×m, float64 to the type of the ends.
 
-    Where there are no values at a level, the result is at the upper end of the gap; at the highest level it is
-    at the end of the last bin that is not empty.
+    Where there are no values at a level, the result is at the upper end of the gap, or at its lower end if that
+    is asked for. At the lowest level it is at the beginning of the first bin that is not empty, at the highest
+    at the end of the last.
     """
     below, low, bins = counts.below, counts.low, counts.below.shape[1] - 1
     above = below[:, 1:].contiguous()
-    wanted = torch.where(target < counts.count, target.floor(), counts.count - 1).to(above.dtype)
+    wanted = (target.ceil() - 1).clamp_min_(0) if lower else target.floor()
+    wanted = wanted.clamp_max_(counts.count - 1).to(above.dtype)
     place = torch.searchsorted(above, wanted, right=True).clamp_(max=bins - 1)
     under, over = below.gather(1, place), above.gather(1, place)
     position = place + (target - under) / (over - under).clamp_min(1)

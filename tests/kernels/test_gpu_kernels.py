@@ -99,6 +99,16 @@ def test_any_number_of_bins_is_looked_up_in_one_go_to_the_bit(bins):
     assert torch.equal(p.values, out)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float16, 3e-2)])
+@pytest.mark.parametrize("tail", [0.0, 0.1])
+def test_values_that_are_the_datas_stay_in_place_whatever_lies_far_from_them(dtype, tolerance, tail):
+    values = sample(5, M, 0, dtype)
+    values[:, 0], values[:, 1] = 20, -31
+    p, q = Rows.of(values), Rows.of(values.repeat(1, 3))
+    histogram.displaced(p, counts(p, q)[1], tail)
+    assert float(p.values.abs().max()) < tolerance
+
+
 @pytest.mark.parametrize("share", [1e-6, 0.1])
 def test_tails_are_finite_where_ends_are_wider_than_the_values(share):
     """As on CUDA with labels, whose ends are those of all offsets: the outermost bins are empty."""

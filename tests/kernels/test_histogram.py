@@ -75,6 +75,30 @@ def test_extremes_go_to_extremes_and_a_spike_to_its_place():
     assert float(((image + 1).abs() <= width).double().mean()) > 0.85
 
 
+@given(
+    n=st.integers(1, 200),
+    copies=st.integers(1, 3),
+    bins=st.sampled_from([2, 16, 128]),
+    tail=st.sampled_from([0.0, 0.01, 0.25]),
+    far=st.lists(st.floats(-40, 40), max_size=3),
+    seed=st.integers(0, 99),
+)
+def test_values_that_are_the_datas_stay_in_place_whatever_lies_far_from_them(n, copies, bins, tail, far, seed):
+    p = torch.cat([values(2, n, seed), torch.tensor([far] * 2).double().view(2, -1)], dim=1)
+    estimator = Histogram(bins=bins, tail=tail)
+    image = estimator.transport(p, estimator.fit(p.repeat(1, copies)))
+    torch.testing.assert_close(image, p, atol=1e-9, rtol=1e-9)
+
+
+def test_no_value_goes_into_a_gap_of_the_data_that_parts_them_as_an_edge_does():
+    p = torch.linspace(-1, 1, 3000).double()[None]
+    q = torch.cat([values(1, 2500).abs() + 5, -values(1, 2500, 1).abs() - 5], dim=1)
+    estimator = Histogram(bins=256)
+    image = estimator.transport(p, estimator.fit(q))
+    width = float(q.amax() - q.amin()) / 256
+    assert ((image.abs() > 5 - width) & (image.sign() == p.sign())).all()
+
+
 def test_a_value_beyond_the_counted_range_is_pulled_back_to_the_datas_extreme():
     p, q = values(1, 2000), values(1, 2000, 1)
     estimator = Histogram(bins=256)

@@ -63,12 +63,6 @@ LARGE = {"fashion-mnist", "cifar10", "celeba"}
 FILES = {"npz", "image-folder", "packed"}
 """Data that are read from a file, which has to be made first."""
 
-EXCUSED = {
-    "histogram": {
-        "equal sets stay in place": "a bin that nearly all values share is stretched to where the next are"
-    },
-}
-
 
 def cases():
     for plugin in Registry.discover(environment={LOAD_ONLY: ""}).plugins:
@@ -100,7 +94,7 @@ def from_files(folder, name):
 @pytest.mark.parametrize(("kind", "name", "text"), list(cases()))
 def test_every_built_in_plugin_passes_the_kit(kind, name, text, registry, tmp_path):
     text = from_files(tmp_path, name) if name in FILES else text
-    outcomes = check_plugin(kind, choose(registry, kind, text).part, excused=EXCUSED.get(name))
+    outcomes = check_plugin(kind, choose(registry, kind, text).part)
     assert [str(outcome) for outcome in outcomes if outcome.result == "failed"] == []
     own = outcomes[len(SHARED) :]
     if all(outcome.result == "skipped" for outcome in own):

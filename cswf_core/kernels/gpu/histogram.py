@@ -77,7 +77,8 @@ def _factor(low, high, B: tl.constexpr):
 def _floor(t):
     """The whole part of t ≥ 0 as a whole number and as a float; for whole t it may be t − 1, with a rest of 1.
 
-    By the float's own digits: the units that convert numbers are few.
+    A value exactly at an edge where T jumps may so go to either side of the jump. By the float's own digits:
+    the units that convert numbers are few.
     """
     shifted = tl.maximum(t, 0.5) + 8388607.5
     return shifted.to(tl.int32, bitcast=True) - 0x4B000000, shifted - 8388608.0
@@ -120,9 +121,12 @@ def _count_row(
 
 
 @triton.jit
-def _image(below, target, N, low, high, B: tl.constexpr, ROUNDS: tl.constexpr):
+def _image(below, target, N, low, high, B: tl.constexpr, ROUNDS: tl.constexpr, LOWER: tl.constexpr = False):
     """The values of q below which `target` of its N values lie; see `histogram.inverse`."""
-    wanted = tl.where(target < N, target.to(tl.int32), N - 1)
+    wanted = target.to(tl.int32)
+    if LOWER:
+        wanted = tl.where(wanted.to(tl.float64) < target, wanted, tl.maximum(wanted - 1, 0))
+    wanted = tl.minimum(wanted, N - 1)
     above = below + 1
     place = wanted * 0
     last = place + (B - 1)
@@ -166,48 +170,52 @@ def _slopes(before, below_q, M, N, first, end, left, right, width, width_q, B: t
 
 @triton.jit
 def _compose_row(
-    before, below_q, M, N, low_p, high_p, low_q, high_q, table, base, most,
+    before, upto, below_q, M, N, low_p, high_p, low_q, high_q, table, base, most,
     TAILED: tl.constexpr, B: tl.constexpr, ROUNDS: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
-    """Write T(e) − e at p's edges e, twice each: at the end of one pair and the beginning of the next.
+    """Write T − identity at both edges of p's bins, pair by pair; the last pair is the last edge twice.
 
     They go to `table`, or to shared memory from `base` on.
 
-    `before` are the counts below the first B edges; below the last, there are M. See `histogram.composed` for
-    the straight lines in the tails, which have `most` values each, at most.
+    `before` and `upto` are the counts below the lower and the upper edges of all B bins. See
+    `histogram.composed` for jumps, and for the straight lines in the tails, which have `most` values each, at
+    most.
     """
-    ratio = N.to(tl.float64) / M.to(tl.float64)
+    every, all_of_q = M.to(tl.float64), N.to(tl.float64)
     i = tl.arange(0, B)
     width = (high_p - low_p) / B
-    image = _image(below_q, before.to(tl.float64) * ratio, N, low_q, high_q, B, ROUNDS)
-    last = _image(below_q, M.to(tl.float64) * ratio, N, low_q, high_q, B, ROUNDS)
+    image = _image(below_q, before.to(tl.float64) * all_of_q / every, N, low_q, high_q, B, ROUNDS)
+    # Where a bin is empty, `image` is at the upper end of q's gap, and T goes on there.
+    ending = _image(below_q, upto.to(tl.float64) * all_of_q / every, N, low_q, high_q, B, ROUNDS, True)
+    ending = tl.where(upto > before, ending, image)
+    last = _image(below_q, all_of_q, N, low_q, high_q, B, ROUNDS)
     if TAILED:
         width_q = (high_q - low_q) / B
         first = tl.sum(tl.where(before <= most, 1, 0), 0) - 1
         end = tl.sum(tl.where(before < M - most, 1, 0), 0)
         count = tl.sum(tl.where(i == first, before, 0), 0)
-        left = _image(below_q, count.to(tl.float64) * ratio, N, low_q, high_q, B, ROUNDS)
+        left = _image(below_q, count.to(tl.float64) * all_of_q / every, N, low_q, high_q, B, ROUNDS)
         count = tl.where(end == B, M, tl.sum(tl.where(i == end, before, 0), 0))
-        right = _image(below_q, count.to(tl.float64) * ratio, N, low_q, high_q, B, ROUNDS)
+        right = _image(below_q, count.to(tl.float64) * all_of_q / every, N, low_q, high_q, B, ROUNDS, True)
         safe = tl.maximum(width_q, 1e-30)
         low, high = _slopes(
             before, below_q, M, N, first, end, (left - low_q) / safe, (right - low_q) / safe, width, width_q, B
         )
         image = tl.where(i < first, left + low * width * (i - first).to(tl.float32), image)
-        image = tl.where(i > end, right + high * width * (i - end).to(tl.float32), image)
+        image = tl.where(i >= end, right + high * width * (i - end).to(tl.float32), image)
+        ending = tl.where(i < first, left + low * width * (i + 1 - first).to(tl.float32), ending)
+        ending = tl.where(i >= end, right + high * width * (i + 1 - end).to(tl.float32), ending)
         last = tl.where(end < B, right + high * width * (B - end).to(tl.float32), last)
     delta = (image - (low_p + width * i.to(tl.float32))).to(table.dtype.element_ty)
+    ending = (ending - (low_p + width * (i + 1).to(tl.float32))).to(table.dtype.element_ty)
     outer = (last - (low_p + width * B)).to(table.dtype.element_ty)
     if SHARED:
-        beyond = base + 4 * B + 4
         _write(base + 4 * i, delta)
-        _write(tl.where(i > 0, base + 4 * i - 2, beyond), delta)
-        ends = tl.arange(0, 4)
-        _write(tl.where(ends < 3, base + 4 * B - 2 + 2 * ends, beyond), tl.broadcast_to(outer, (4,)))
+        _write(base + 4 * i + 2, ending)
+        _write(base + 4 * B + 2 * tl.arange(0, 2), tl.broadcast_to(outer, (2,)))
     else:
         tl.store(table + 2 * i, delta)
-        tl.store(table + 2 * i - 1, delta, mask=i > 0)
-        tl.store(table + 2 * B - 1, outer)
+        tl.store(table + 2 * i + 1, ending)
         tl.store(table + 2 * B, outer)
         tl.store(table + 2 * B + 1, outer)
 
@@ -279,19 +287,19 @@ def _transport(
         counts = _count_row(
             row, n, number, column, low, factor, groups, offset, noise, base, GROUPED, NOISY, B, BLOCK, SHARED
         )  # fmt: skip
-        below = tl.cumsum(counts, 0)
-        before = below - counts
+        upto = tl.cumsum(counts, 0)
+        before = upto - counts
         if not COMPOSES:
             tl.store(mine + tl.arange(0, B), before)
             tl.store(mine + B, n)
     if COMPOSES:
         if not COUNTS:
-            before = tl.load(mine + tl.arange(0, B))
+            before, upto = tl.load(mine + tl.arange(0, B)), tl.load(mine + 1 + tl.arange(0, B))
         theirs = below_q + h.to(tl.int64) * (B + 1)
         low_of_q, high_of_q = tl.load(low_q + h), tl.load(high_q + h)
         at = table + h.to(tl.int64) * (2 * B + 2)
         _compose_row(
-            before, theirs, M, N, low, high, low_of_q, high_of_q, at, base, most,
+            before, upto, theirs, M, N, low, high, low_of_q, high_of_q, at, base, most,
             TAILED, B, ROUNDS, TABLE_SHARED,
         )  # fmt: skip
         tl.debug_barrier()
