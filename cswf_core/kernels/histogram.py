@@ -47,8 +47,10 @@ def composed(p: Counted, q: Counted, tail: float = 0.0) -> Tensor:
         pairs: Tensor = histogram.composed(p, q, tail)
         return pairs
     targets = p.below.double() * q.count / p.count  # in this order whole numbers are met exactly
-    edges, after = _edges(p), inverse(q, targets)
-    before = torch.where(p.below.diff(dim=1) > 0, inverse(q, targets[:, 1:], lower=True), after[:, 1:])
+    place, position = _levels(q, targets)
+    jumps = (position == place)[:, 1:] & (p.below[:, 1:] > p.below[:, :-1])
+    edges, after = _edges(p), _values(q, position)
+    before = torch.where(jumps, _values(q, _gaps(q).gather(1, place[:, 1:])), after[:, 1:])
     if tail:
         after, before = _straightened(after, before, edges, p, q, tail)
     ends = torch.cat([before - edges[:, 1:], after[:, -1:] - edges[:, -1:]], dim=1)
@@ -142,18 +144,33 @@ def positions(values: Tensor, low: Tensor, high: Tensor, bins: int) -> Tensor:
     return (values - low[:, None]).mul_(factor[:, None])
 
 
-def inverse(counts: Counted, target: Tensor, *, lower: bool = False) -> Tensor:
+def inverse(counts: Counted, target: Tensor) -> Tensor:
     """Return the values below which `target` values lie: H×m → H×m, float64 to the type of the ends.
 
-    Where there are no values at a level, the result is at the upper end of the gap, or at its lower end if that
-    is asked for. At the lowest level it is at the beginning of the first bin that is not empty, at the highest
-    at the end of the last.
+    Where there are no values at a level, the result is at the upper end of the gap; at the highest level it is
+    at the end of the last bin that is not empty.
     """
-    below, low, bins = counts.below, counts.low, counts.below.shape[1] - 1
+    return _values(counts, _levels(counts, target)[1])
+
+
+def _levels(counts: Counted, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Return in which bin `target` values lie below, and the place in bins with a fraction: H×m each."""
+    below, bins = counts.below, counts.below.shape[1] - 1
     above = below[:, 1:].contiguous()
-    wanted = (target.ceil() - 1).clamp_min_(0) if lower else target.floor()
-    wanted = wanted.clamp_max_(counts.count - 1).to(above.dtype)
+    wanted = target.floor().clamp_max_(counts.count - 1).to(above.dtype)
     place = torch.searchsorted(above, wanted, right=True).clamp_(max=bins - 1)
     under, over = below.gather(1, place), above.gather(1, place)
-    position = place + (target - under) / (over - under).clamp_min(1)
+    return place, place + (target - under) / (over - under).clamp_min(1)
+
+
+def _gaps(counts: Counted) -> Tensor:
+    """Return at which edge the empty bins before each bin begin; at its own, if there are none: H×B."""
+    filled = counts.below[:, 1:-1] > counts.below[:, :-2]
+    edge = torch.arange(1, filled.shape[1] + 1, device=filled.device)
+    return torch.nn.functional.pad(torch.where(filled, edge, 0).cummax(dim=1).values, (1, 0))
+
+
+def _values(counts: Counted, position: Tensor) -> Tensor:
+    """Return the values at places in bins with a fraction: H×m, in the type of the ends."""
+    low, bins = counts.low, counts.below.shape[1] - 1
     return low[:, None] + (counts.high - low)[:, None] / bins * position.to(low.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+import functools
 import types
 import typing
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ SINGLE = (bool, int, float, str, Path, type(None), Any)
 """Types of single values."""
 
 
+@functools.cache
 def parameter_fault(plugin: type[Any]) -> str:
     """Return what is wrong with a class's parameters: a taken name, no type, an odd type or default."""
     try:

@@ -58,7 +58,7 @@ class Register:
             return f"{label}: {plugin.__name__} lacks {', '.join(missing)}"
         if "__attrs_attrs__" not in vars(plugin):
             return f"{label}: {plugin.__name__} must be an attrs class (write @attrs.frozen above it)"
-        fault = undeclared(plugin) or parameter_fault(plugin)
+        fault = undeclared(plugin) or parameter_fault(plugin)  # type: ignore[arg-type]  # classes can be hashed
         return f"{label}: {fault}" if fault else ""
 
 

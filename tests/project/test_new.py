@@ -1,4 +1,4 @@
-"""`cswf new` writes packages that install, pass the kit and run as they are; other names are refused."""
+"""`cswf new` writes packages that install, pass the kit and run, like the example; other names are refused."""
 
 from __future__ import annotations
 
@@ -23,13 +23,18 @@ NAMES = {
 
 CHECK = """
 import sys
+from cswf_core.cli import main
 from cswf_core.plugins import Registry
 from cswf_core.recipe import load_recipe
+first, *others = sys.argv[1:]
 registry = Registry.discover()
-for path in sys.argv[1:]:
-    print(load_recipe(path, registry=registry).name)
+print(*(load_recipe(path, registry=registry).name for path in (first, *others)))
+sys.argv = ["cswf", "run", first, "schedule.steps=5", "--quiet", "--out", "run"]
+main()
 """
-"""A program that prints the names of recipes that are valid."""
+"""A program that prints the names of recipes that are valid, and runs the first of them."""
+
+EXAMPLE = ROOT / "examples/cswf-strokes"
 
 
 def test_it_says_what_it_wrote_and_what_to_do_next(cswf, tmp_path, monkeypatch):
@@ -70,7 +75,7 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(cswf, tmp_path, monkeypatc
 
 
 @pytest.mark.packaging
-def test_every_package_installs_passes_its_tests_and_runs(cswf, tmp_path):
+def test_every_package_and_the_example_install_pass_their_tests_and_run(cswf, tmp_path):
     assert NAMES.keys() == KINDS.keys()
     folders = [tmp_path / f"cswf-{name}" for name in NAMES.values()]
     for (kind, name), folder in zip(NAMES.items(), folders, strict=True):
@@ -82,20 +87,26 @@ def test_every_package_installs_passes_its_tests_and_runs(cswf, tmp_path):
 
     site = tmp_path / "site"
     pip = (PYTHON, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index")
-    installed = completed(*pip, "--target", site, *folders)
+    installed = completed(*pip, "--target", site, *folders, EXAMPLE)
     assert installed.returncode == 0, installed.stderr
 
     environment = {"PYTHONPATH": f"{site}:{ROOT}", "OMP_NUM_THREADS": "1"}
-    pytest_run = (PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "--import-mode=importlib", "-q", *folders)
-    tested = completed(*pytest_run, cwd=tmp_path, env=environment)
+    pytest_run = (
+        PYTHON,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--import-mode=importlib",
+        "-o",
+        "addopts=-q",
+    )
+    tested = completed(*pytest_run, *folders, EXAMPLE / "tests", cwd=tmp_path, env=environment)
     assert tested.returncode == 0, tested.stdout
-    assert f"{2 * len(NAMES)} passed" in tested.stdout
+    assert f"{2 * len(NAMES) + 3} passed" in tested.stdout
 
-    recipe = tmp_path / "cswf-few-entries/few-entries.yaml"
-    run = (PYTHON, "-m", "cswf_core", "run", recipe, "schedule.steps=5", "--quiet", "--out", tmp_path / "run")
-    ran = completed(*run, cwd=tmp_path, env=environment)
-    assert ran.returncode == 0, ran.stderr
-    assert (tmp_path / "run/samples.npz").exists()
     recipes = [folder / f"{name}.yaml" for name, folder in zip(NAMES.values(), folders, strict=True)]
-    checked = completed(PYTHON, "-c", CHECK, *recipes, env=environment)
-    assert checked.stdout.split() == list(NAMES.values()), checked.stderr
+    checked = completed(PYTHON, "-c", CHECK, *recipes, cwd=tmp_path, env=environment)
+    assert checked.returncode == 0, checked.stderr
+    assert checked.stdout.split() == list(NAMES.values())
+    assert (tmp_path / "run/samples.npz").exists()

@@ -1,9 +1,8 @@
-"""The wheel, the example package and README's program, each in an interpreter of its own."""
+"""The wheel and README's program, each in an interpreter of its own."""
 
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 
 import pytest
@@ -41,15 +40,3 @@ def test_the_wheel_carries_recipes_templates_and_both_packages(tmp_path):
     first, _, listing = done.stdout.partition("\n")
     assert first == str(tmp_path / "site/cswf_core/__init__.py"), done.stderr
     assert {row["name"] for row in json.loads(listing)} == set(builtin_recipes())
-
-
-def test_the_example_package_installs_and_its_test_passes(tmp_path):
-    example, site = ROOT / "examples/cswf-strokes", tmp_path / "site"
-    pip = (PYTHON, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index")
-    installed = completed(*pip, "--target", site, example)
-    assert installed.returncode == 0, installed.stderr
-    environment = {**os.environ, "PYTHONPATH": f"{site}:{ROOT}"}
-    test = (PYTHON, "-m", "pytest", "-p", "no:cacheprovider", example / "tests")
-    done = completed(*test, cwd=tmp_path, env=environment)
-    assert done.returncode == 0, done.stdout
-    assert "3 passed" in done.stdout
