@@ -161,13 +161,17 @@ def the_order_of_real_samples_does_not_matter(subject: Scores) -> None:
 def identical_sets_score_best(subject: Scores) -> None:
     """Real samples in place of generated ones score better than noise: both are treated alike.
 
-    Where lower is better, they have at most a tenth of the score of noise.
+    Where lower is better, they have at most a tenth of the score of noise. A score that is the same for both is
+    a scale to read the others by; at least one is not.
     """
     better = subject.metric.plugin.better
     if not better:
         raise SkipError("it does not say which way its scores get better")
     best, worst = subject.scores(subject.real), subject.scores(subject.noise)
-    for name, value in best.items():
+    telling = {name: value for name, value in best.items() if value != worst[name]}
+    if not telling:
+        raise FaultError("a score that differs for noise", "the same of all, whatever is generated")
+    for name, value in telling.items():
         limit = SHARE * abs(worst[name]) if better == "lower" else worst[name]
         if not (value <= limit + 1e-9 if better == "lower" else value >= limit):
             bound = f"at most {limit:.4g}" if better == "lower" else f"at least {limit:.4g}"

@@ -396,7 +396,8 @@ class Means(Metric):
         return self._result(comparison.generated.x, comparison.real.x)
 
     def _result(self, p, q):
-        return Result({"means": float((p.mean(dim=1) - q.mean(dim=1)).norm())}, "distance of the means")
+        scores = {"means": p.mean(dim=1) - q.mean(dim=1), "means_from_zero": q.mean(dim=1)}
+        return Result({name: float(d.norm()) for name, d in scores.items()}, "distance of the means")
 
 
 @attrs.frozen
@@ -409,6 +410,12 @@ class OrderMatters(Means):
 class TreatsThemUnlike(Means):
     def compute(self, comparison):
         return self._result(comparison.generated.x * 127.5 + 127.5, comparison.real.x)
+
+
+@attrs.frozen
+class LooksAtTheRealOnes(Means):
+    def compute(self, comparison):
+        return self._result(comparison.real.x, comparison.real.x)
 
 
 @attrs.frozen
@@ -514,6 +521,7 @@ FAULTS = [
     ("dataset", BetweenLevels, "pixels are grey levels"),
     ("metric", OrderMatters, "the order of generated samples does not matter"),
     ("metric", TreatsThemUnlike, "identical sets score best"),
+    ("metric", LooksAtTheRealOnes, "identical sets score best"),
     ("metric", Spoils, "samples are left as they are"),
     ("observer", watching(Forgetful), "its state comes back from a checkpoint"),
     ("observer", watching(Pushing), "the flow is the same with it"),
