@@ -17,6 +17,7 @@ from cswf_core.interfaces.projection import (
     PatchProjection,
     Projection,
     ProjectionSampler,
+    ProjectionWrapper,
 )
 from cswf_core.interfaces.schedule import Schedule, Stage, Upsampling
 from cswf_core.interfaces.space import Space
@@ -49,6 +50,7 @@ __all__ = [
     "PatchProjection",
     "Projection",
     "ProjectionSampler",
+    "ProjectionWrapper",
     "Result",
     "Rows",
     "Schedule",

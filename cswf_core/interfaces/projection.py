@@ -13,6 +13,7 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces.contract import Contract
 from cswf_core.interfaces.draw import Draw
+from cswf_core.interfaces.parameter import parameter
 from cswf_core.interfaces.space import Space
 from cswf_core.kernels.patches import embedded
 
@@ -238,3 +239,60 @@ class ProjectionSampler(Contract):
         """Return how many directions have to be drawn in one call, as for an orthonormal basis; usually 1."""
         del space
         return 1
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ProjectionWrapper(ProjectionSampler):
+    """A sampler that changes the directions of another one, `of`. Only `sample` has no default.
+
+    Whatever the engine tells it, it hands on to the other one, and it says of itself what that one says.
+    """
+
+    of: ProjectionSampler = parameter("the sampler whose directions are changed")
+
+    @property
+    def tempered(self) -> bool:  # type: ignore[override]
+        """Whether the other one's directions are uneven on purpose."""
+        return self.of.tempered
+
+    @property
+    def sees_data(self) -> bool:  # type: ignore[override]
+        """Whether the other one looks at the data."""
+        return self.of.sees_data
+
+    @property
+    def adapts(self) -> bool:  # type: ignore[override]
+        """Whether the other one follows the particles."""
+        return self.of.adapts
+
+    @property
+    def looks_at(self) -> int | None:  # type: ignore[override]
+        """As many as the other one."""
+        return self.of.looks_at
+
+    def patched(self, patch: int, dilation: int = 1) -> ProjectionSampler:
+        """Hand the patch on to the other one."""
+        return attrs.evolve(self, of=self.of.patched(patch, dilation))
+
+    def conditioned(self, condition: Space) -> ProjectionSampler:
+        """Let the other one know the space of conditions."""
+        return attrs.evolve(self, of=self.of.conditioned(condition))
+
+    def fitted(self, space: Space, z: Tensor) -> ProjectionSampler:
+        """Let the other one see the data (d_k×N)."""
+        return attrs.evolve(self, of=self.of.fitted(space, z))
+
+    def adapted(self, space: Space, particles: Tensor, data: Tensor, draw: Draw) -> ProjectionSampler:
+        """Let the other one see particles and data of a step."""
+        return attrs.evolve(self, of=self.of.adapted(space, particles, data, draw))
+
+    def together(self, space: Space) -> int:
+        """As many as the other one."""
+        return self.of.together(space)
+
+    def inner(self, space: Space, count: int, draw: Draw) -> DenseProjection:
+        """Return `count` directions of the other one as a matrix, `theta` (count × d), with their `weights`."""
+        drawn = self.of.sample(space, count, draw)
+        if isinstance(drawn, Tensor):
+            return DenseProjection(drawn)
+        return DenseProjection(drawn.dense(), drawn.weights)

@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 
 from cswf_core.errors import PluginError
-from cswf_core.interfaces import Owner
-from cswf_core.recipe.recipe import Choice, Recipe
+from cswf_core.plugins import Plugin
+from cswf_core.recipe.recipe import Recipe
 
 PAPER = r"""@inproceedings{du2023nonparametric,
   author = {Du, Chao and Li, Tianbo and Pang, Tianyu and Yan, Shuicheng and Lin, Min},
@@ -28,6 +28,7 @@ PROGRAM = r"""@misc{cswf,
 }"""
 """This program, as CITATION.cff has it; the version is filled in."""
 
+_HEAD = re.compile(r"\s*@([A-Za-z]+)\s*\{\s*([^\s,{}@%#\"\\~]+)\s*,")
 _FIELD = re.compile(r"\s*([A-Za-z][\w-]*)\s*=\s*")
 
 
@@ -45,7 +46,7 @@ class Reference:
     @classmethod
     def parse(cls, text: str) -> Reference:
         """Return the one entry in a text; raise `ValueError` with what is wrong."""
-        head = re.match(r"\s*@([A-Za-z]+)\s*\{\s*([^\s,{}@%#\"\\~]+)\s*,", text)
+        head = _HEAD.match(text)
         if head is None:
             raise ValueError(f"it should begin with @article{{key, or the like, and begins with {text[:30]!r}")
         fields: dict[str, str] = {}
@@ -118,20 +119,24 @@ def _references(recipe: Recipe) -> Iterator[tuple[Reference, str]]:
     yield Reference.parse(PROGRAM % version("cswf")), "the program"
     for each in (recipe, *recipe.variants.values()):
         for choice in each.choices().values():
-            for reference in _of_plugin(choice):
+            for reference in references_of(choice.plugin):
                 yield reference, f"{choice.plugin.owner.kind} {choice.name}"
 
 
-def _of_plugin(choice: Choice) -> list[Reference]:
+def references_of(plugin: Plugin) -> list[Reference]:
     """Return the references that a plugin declares; raise `PluginError` in its name for bad ones."""
-    owner: Owner = choice.plugin.owner
-    texts: object = choice.plugin.factory.references
+    texts: object = plugin.factory.references
     if not isinstance(texts, (tuple, list)) or not all(isinstance(text, str) for text in texts):
-        raise PluginError(f"{owner}: references must be a tuple of BibTeX entries, got {texts!r:.60}")
-    try:
-        return [Reference.parse(text) for text in texts]
-    except ValueError as error:
-        raise PluginError(f"{owner}: references must be BibTeX entries; of one, {error}") from None
+        raise PluginError(f"{plugin.owner}: references must be a tuple of BibTeX entries, got {texts!r:.60}")
+    entries = []
+    for number, text in enumerate(texts, start=1):
+        try:
+            entries.append(Reference.parse(text))
+        except ValueError as error:
+            head = _HEAD.match(text)
+            which = f"of {head[2]}" if head else f"of number {number}"
+            raise PluginError(f"{plugin.owner}: references must be BibTeX entries; {which}, {error}") from None
+    return entries
 
 
 def _value(text: str, at: int) -> tuple[str, int]:

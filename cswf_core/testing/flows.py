@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import tempfile
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from cswf_core.plugins import KINDS, Plugin, Registry
 from cswf_core.plugins.registration import NAME, Register
 from cswf_core.plugins.registry import LOAD_ONLY
 from cswf_core.recipe import Choice, Recipe, build_flow, choose, load_recipe
+from cswf_core.recipe.citations import references_of
 from cswf_core.testing.outcome import FaultError, SkipError, Subject
 from cswf_core.testing.samples import Held, distance_by_condition
 
@@ -38,6 +40,9 @@ NEARER = 0.9
 
 RETRACED = 0.1
 """How far particles of a saved model may be from those of the run, in parts of how far these have moved."""
+
+LIKE = 0.86
+"""How alike a name and a misspelling of it are at least: `encode` and `encod` are 0.91."""
 
 KEYS = {"dataset": "data", "observer": "observers"}
 """Kinds whose plugins have another name in a recipe."""
@@ -191,7 +196,28 @@ def parameters_come_back_from_yaml(subject: Subject) -> None:
         raise FaultError(f"the parameters {text} to be read as they were written", f"{again}")
 
 
-SHARED = (the_registry_takes_the_class, parameters_come_back_from_yaml)
+def references_are_bibtex_entries(subject: Subject) -> None:
+    """`cswf cite` can print the works that the plugin names, if it names any."""
+    references_of(choice_of(subject.kind, subject.plugin).plugin)
+
+
+def no_name_is_a_misspelling(subject: Subject) -> None:
+    """No method or flag is named nearly as one of the contract's that the class leaves alone."""
+    contract, cls = KINDS[subject.kind][1], type(getattr(subject.checked, "plugin", subject.plugin))
+    bases = [base for base in cls.__mro__ if issubclass(base, contract) and base is not contract]
+    own = {name for base in bases for name in vars(base) if not name.startswith("_")}
+    left = [name for name in dir(contract) if not name.startswith("_") and name not in own]
+    for name in sorted(own - {field.name for field in attrs.fields(cls)} - set(dir(contract))):
+        for meant in difflib.get_close_matches(name, left, n=1, cutoff=LIKE):
+            raise FaultError(f"`{meant}`, which the engine knows", f"`{name}`, which it never asks for")
+
+
+SHARED = (
+    the_registry_takes_the_class,
+    parameters_come_back_from_yaml,
+    references_are_bibtex_entries,
+    no_name_is_a_misspelling,
+)
 """Checks of every kind."""
 
 

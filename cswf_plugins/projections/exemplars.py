@@ -20,7 +20,15 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Draw, Key, Projection, ProjectionSampler, Space, parameter
+from cswf_core.interfaces import (
+    Draw,
+    Key,
+    Projection,
+    ProjectionSampler,
+    ProjectionWrapper,
+    Space,
+    parameter,
+)
 from cswf_plugins.projections.patches import counts, covers, embed, faded, inverse_root, joined, unit
 
 PIECES = 50_000
@@ -37,7 +45,7 @@ TRACE = 1e-4
 
 
 @attrs.frozen(kw_only=True)
-class Exemplars(ProjectionSampler):
+class Exemplars(ProjectionWrapper):
     """Filters cut out of the data and evened out, among those of another sampler."""
 
     of: ProjectionSampler = parameter("the sampler of the other filters")
@@ -50,11 +58,6 @@ class Exemplars(ProjectionSampler):
 
     sees_data = True
 
-    @property
-    def tempered(self) -> bool:  # type: ignore[override]
-        """Whether the other sampler's directions are uneven."""
-        return self.of.tempered
-
     def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
         """Refuse: filters are known once the data have been seen, by what `fitted` returns."""
         del space, count, draw
@@ -63,10 +66,6 @@ class Exemplars(ProjectionSampler):
     def patched(self, patch: int, dilation: int = 1) -> ProjectionSampler:
         """Take pieces of that size, and hand it on to the other sampler."""
         return attrs.evolve(self, of=self.of.patched(patch, dilation), patch=patch, dilation=dilation)
-
-    def conditioned(self, condition: Space) -> ProjectionSampler:
-        """Let the other sampler know the space of conditions."""
-        return attrs.evolve(self, of=self.of.conditioned(condition))
 
     def fitted(self, space: Space, z: Tensor) -> ProjectionSampler:
         """Return a sampler with filters made of pieces of the data, in a stage's coordinates (d_k×N)."""
@@ -117,10 +116,9 @@ def pieces(count: int, z: Tensor, space: Space, side: int | None, dilation: int,
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class _Fitted(ProjectionSampler):
+class _Fitted(ProjectionWrapper):
     """Filters Σ^(−½) (piece − mean), and those of another sampler behind them."""
 
-    of: ProjectionSampler
     share: float
     filters: Tensor
     """Of unit length: PIECES × C·S²."""
@@ -129,11 +127,6 @@ class _Fitted(ProjectionSampler):
     side: int | None
     """S; None: the whole grid."""
     dilation: int
-
-    @property
-    def tempered(self) -> bool:  # type: ignore[override]
-        """Whether the other sampler's directions are uneven."""
-        return self.of.tempered
 
     def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
         """Return filters of unit length, those of the data first: count × C·H·W."""
@@ -146,10 +139,6 @@ class _Fitted(ProjectionSampler):
         if others:
             parts.append(self.of.sample(space, others, draw))
         return joined(parts)
-
-    def together(self, space: Space) -> int:
-        """As many as the other sampler."""
-        return self.of.together(space)
 
     def _placed(self, filters: Tensor, space: Space, draw: Draw) -> Tensor | Projection:
         if self.side is None:

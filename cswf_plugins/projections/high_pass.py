@@ -19,8 +19,15 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.interfaces import Draw, Projection, ProjectionSampler, Space, parameter
-from cswf_plugins.projections.patches import unit, weighted_as
+from cswf_core.interfaces import (
+    DenseProjection,
+    Draw,
+    ProjectionSampler,
+    ProjectionWrapper,
+    Space,
+    parameter,
+)
+from cswf_plugins.projections.patches import unit
 
 
 def _range(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -29,7 +36,7 @@ def _range(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
 
 
 @attrs.frozen(kw_only=True)
-class HighPass(ProjectionSampler):
+class HighPass(ProjectionWrapper):
     """Filters that look at detail more than another sampler's do."""
 
     of: ProjectionSampler = parameter("the sampler whose filters are changed")
@@ -44,40 +51,18 @@ class HighPass(ProjectionSampler):
 
     tempered = True
 
-    @property
-    def sees_data(self) -> bool:  # type: ignore[override]
-        """Whether the inner sampler looks at the data."""
-        return self.of.sees_data
-
-    def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
+    def sample(self, space: Space, count: int, draw: Draw) -> DenseProjection:
         """Return the inner sampler's filters, made rougher and scaled to unit length: count × C·H·W."""
         channels, height, width = space.grid("projection 'high-pass'")
-        inner = self.of.sample(space, count, draw)
-        theta = inner.dense() if isinstance(inner, Projection) else inner
-        filters = theta.reshape(count, channels, height, width)
+        inner = self.inner(space, count, draw)
+        filters = inner.theta.reshape(count, channels, height, width)
         b, g = self._share(self.local, count, draw), self._share(self.channel, count, draw)
         if min(height, width) > 1:
             filters = filters - b * torch.nn.functional.avg_pool2d(filters, 3, stride=1, padding=1)
         if channels > 1:
             filters = filters - g * filters.mean(dim=1, keepdim=True)
         # A filter of nothing but a mean would vanish at b = g = 1; a trace of the original keeps its length.
-        return weighted_as(inner, unit(filters.reshape(count, -1) + 1e-6 * theta))
-
-    def patched(self, patch: int, dilation: int = 1) -> ProjectionSampler:
-        """Hand the patch on to the inner sampler."""
-        return attrs.evolve(self, of=self.of.patched(patch, dilation))
-
-    def conditioned(self, condition: Space) -> ProjectionSampler:
-        """Let the inner sampler know the space of conditions."""
-        return attrs.evolve(self, of=self.of.conditioned(condition))
-
-    def fitted(self, space: Space, z: Tensor) -> ProjectionSampler:
-        """Let the inner sampler see the data."""
-        return attrs.evolve(self, of=self.of.fitted(space, z))
-
-    def together(self, space: Space) -> int:
-        """As many as the inner sampler."""
-        return self.of.together(space)
+        return DenseProjection(unit(filters.reshape(count, -1) + 1e-6 * inner.theta), inner.weights)
 
     @staticmethod
     def _share(between: tuple[float, float], count: int, draw: Draw) -> Tensor:

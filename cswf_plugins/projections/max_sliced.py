@@ -18,14 +18,22 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.interfaces import Draw, Projection, ProjectionSampler, Space, parameter
-from cswf_plugins.projections.patches import counts, unit, weighted_as
+from cswf_core.interfaces import (
+    DenseProjection,
+    Draw,
+    Projection,
+    ProjectionSampler,
+    ProjectionWrapper,
+    Space,
+    parameter,
+)
+from cswf_plugins.projections.patches import counts, unit
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.references import DESHPANDE_2019
 
 
 @attrs.frozen(kw_only=True)
-class MaxSliced(ProjectionSampler):
+class MaxSliced(ProjectionWrapper):
     """Another sampler's directions, some of them turned to where particles and data are far apart."""
 
     of: ProjectionSampler = parameter("the sampler whose directions are turned", default=Uniform())
@@ -34,6 +42,7 @@ class MaxSliced(ProjectionSampler):
     samples: int = parameter("particles, and data, that are looked at in a step", default=1024, at_least=2)
 
     adapts = True
+    tempered = False  # λ is that of each step's own directions
     references = (DESHPANDE_2019,)
 
     @property
@@ -41,62 +50,37 @@ class MaxSliced(ProjectionSampler):
         """As many as `samples` says."""
         return self.samples
 
-    @property
-    def sees_data(self) -> bool:  # type: ignore[override]
-        """Whether the other sampler looks at the data."""
-        return self.of.sees_data
-
     def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
         """Return the other sampler's directions: nothing is known of particles and data yet."""
         return self.of.sample(space, count, draw)
-
-    def patched(self, patch: int, dilation: int = 1) -> ProjectionSampler:
-        """Hand the patch on to the other sampler."""
-        return attrs.evolve(self, of=self.of.patched(patch, dilation))
-
-    def conditioned(self, condition: Space) -> ProjectionSampler:
-        """Let the other sampler know the space of conditions."""
-        return attrs.evolve(self, of=self.of.conditioned(condition))
-
-    def fitted(self, space: Space, z: Tensor) -> ProjectionSampler:
-        """Let the other sampler see the data."""
-        return attrs.evolve(self, of=self.of.fitted(space, z))
 
     def adapted(self, space: Space, particles: Tensor, data: Tensor, draw: Draw) -> ProjectionSampler:
         """Return a sampler that turns its directions by these particles and data (d×n each)."""
         inner = self.of.adapted(space, particles, data, draw) if self.of.adapts else self.of
         n = min(particles.shape[1], data.shape[1])
-        return _Turned(self.share, self.rounds, inner, evenly(particles, n), evenly(data, n))
-
-    def together(self, space: Space) -> int:
-        """As many as the other sampler."""
-        return self.of.together(space)
+        x, y = evenly(particles, n), evenly(data, n)
+        return _Turned(of=inner, share=self.share, rounds=self.rounds, x=x, y=y)
 
 
-@attrs.frozen(eq=False)
-class _Turned(ProjectionSampler):
+@attrs.frozen(kw_only=True, eq=False)
+class _Turned(ProjectionWrapper):
     """Directions of a step, of which the first are turned."""
 
     share: float
     rounds: int
-    of: ProjectionSampler
     x: Tensor
     """Particles: d×n."""
     y: Tensor
     """Data, as many."""
 
-    def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
+    def sample(self, space: Space, count: int, draw: Draw) -> DenseProjection:
         """Return directions of unit length, those that are turned first: count × d."""
-        drawn = self.of.sample(space, count, draw)
-        theta = (drawn.dense() if isinstance(drawn, Projection) else drawn).clone()
+        inner = self.inner(space, count, draw)
+        theta = inner.theta.clone()
         own, _ = counts((self.share, 1 - self.share), count)
         for _ in range(self.rounds):
             theta[:own] = turned(theta[:own], self.x, self.y)
-        return weighted_as(drawn, theta)
-
-    def together(self, space: Space) -> int:
-        """As many as the other sampler."""
-        return self.of.together(space)
+        return DenseProjection(theta, inner.weights)
 
 
 def turned(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:

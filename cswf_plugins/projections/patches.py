@@ -25,7 +25,6 @@ __all__ = [
     "inverse_root",
     "joined",
     "unit",
-    "weighted_as",
     "window",
 ]
 
@@ -124,9 +123,3 @@ def joined(parts: Sequence[Tensor | Projection]) -> Tensor | Projection:
     return DenseProjection(
         theta, torch.cat([one if w is None else w for w, one in zip(weights, alike, strict=True)])
     )
-
-
-def weighted_as(drawn: Tensor | Projection, theta: Tensor) -> Tensor | Projection:
-    """Return directions that were made of others, as a matrix; with the weights of these, if they had any."""
-    weights = drawn.weights if isinstance(drawn, Projection) else None
-    return theta if weights is None else DenseProjection(theta, weights)

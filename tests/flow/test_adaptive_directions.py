@@ -273,11 +273,30 @@ def test_a_recipe_says_so_before_anything_is_loaded(cswf, tmp_path, lines, place
     assert f"{recipe}:{place}: {advice}" in refusal
 
 
+HIDING = """
+import attrs
+from cswf_core import hookimpl
+from cswf_core.interfaces import ProjectionSampler, parameter
+
+@attrs.frozen(kw_only=True)
+class Hiding(ProjectionSampler):
+    of: ProjectionSampler = parameter("the sampler that is hidden")
+
+    def sample(self, space, count, draw):
+        return self.of.sample(space, count, draw)
+
+@hookimpl
+def register_projections(register):
+    register("hiding", Hiding)
+"""
+
+
 def test_a_recipe_names_the_place_of_a_sampler_that_would_be_left_unseen(cswf, tmp_path):
+    (tmp_path / "hiding.py").write_text(HIDING)
     recipe = tmp_path / "mine.yaml"
-    recipe.write_text(RECIPE.replace("max-sliced", "high-pass\n  of: max-sliced"))
-    refusal = cswf.refusal("check", recipe)
-    assert f"{recipe}:4:8: projection 'high-pass' (cswf " in refusal
+    recipe.write_text(RECIPE.replace("max-sliced", "hiding\n  of: max-sliced"))
+    refusal = cswf.refusal("check", recipe, "--plugins-dir", tmp_path)
+    assert f"{recipe}:4:8: projection 'hiding' (hiding.py): Hiding has inside it MaxSliced, which " in refusal
 
 
 def test_max_sliced_is_a_plugin_like_any_other(registry: Registry):
@@ -291,8 +310,28 @@ def test_particles_that_are_carried_along_are_not_looked_at():
     torch.testing.assert_close(alone, beside[:, : alone.shape[1]], atol=1e-9, rtol=0)
 
 
+@attrs.frozen
+class Hiding(ProjectionSampler):
+    """Says nothing of the sampler inside it."""
+
+    of: ProjectionSampler
+
+    def sample(self, space, count, draw):
+        return self.of.sample(space, count, draw)
+
+
 def test_a_sampler_further_inside_is_not_left_unseen_either():
-    hiding = HighPass(of=HighPass(of=MaxSliced(of=ConvStack())))
+    hiding = HighPass(of=Hiding(HighPass(of=MaxSliced(of=ConvStack()))))
     for projection in (hiding, MaxSliced(of=hiding)):
-        with pytest.raises(PluginError, match="HighPass has inside it MaxSliced, which follows the particles"):
-            image_flow(projection=projection).run()
+        with pytest.raises(PluginError, match="Hiding has inside it HighPass, which follows the particles"):
+            image_flow(projection=projection, schedule=None).run()
+
+
+def test_a_wrapper_shows_the_sampler_inside_whatever_it_is_shown():
+    spy = Spy()
+    projection = HighPass(of=HighPass(of=spy))
+    assert (projection.adapts, projection.looks_at, projection.sees_data) == (True, 7, False)
+    flow = image_flow(projection=projection, condition=NoCondition(), schedule=None)
+    flow.run()
+    assert len(spy.views) > flow.position.total  # once more as the stage begins
+    assert all(particles.shape[1] == data.shape[1] == 7 for particles, data in spy.views)

@@ -52,6 +52,16 @@ class Seeding(Sphere):
 
 
 @attrs.frozen
+class Misspelt(Sphere):
+    tempred = True
+
+
+@attrs.frozen
+class CitesInWords(Sphere):
+    references = ("Du et al., ICML 2023",)
+
+
+@attrs.frozen
 class TooLong(Sphere):
     def sample(self, space, count, draw):
         return super().sample(space, count, draw) * 1.0001
@@ -485,6 +495,8 @@ FAULTS = [
     ("projection", StrayNumbers, "a saved model retraces the flow"),
     ("projection", StrayNumbers, "a resumed flow has the same bits"),
     ("projection", Seeding, "global generators are left alone"),
+    ("projection", Misspelt, "no name is a misspelling"),
+    ("projection", CitesInWords, "references are bibtex entries"),
     ("projection", TooLong, "directions have unit length"),
     ("projection", NowAndThenNothing, "directions are finite"),
     ("projection", BlindToBrightness, "directions span the space"),
