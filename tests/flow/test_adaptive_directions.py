@@ -214,22 +214,20 @@ def test_randomness_that_does_not_come_from_the_draw_is_caught():
 
 @pytest.mark.parametrize(
     "projection",
-    [SEVERAL, MaxSliced(of=Exemplars(of=ConvStack())), MaxSliced(of=MaxSliced(of=ConvStack()))],
-    ids=["high-pass", "exemplars", "max-sliced"],
+    [
+        SEVERAL,
+        MaxSliced(of=Exemplars(of=ConvStack())),
+        MaxSliced(of=MaxSliced(of=ConvStack())),
+        HighPass(of=MaxSliced(of=ConvStack())),
+        Exemplars(of=MaxSliced(of=ConvStack())),
+    ],
+    ids=["high-pass", "exemplars", "max-sliced", "inside high-pass", "inside exemplars"],
 )
 def test_samplers_of_samplers_work_on_every_grid(projection):
     flow = image_flow(projection=projection)
     states = list(flow)
     assert len(states) == 12
     assert torch.isfinite(flow.samples().x).all()
-
-
-@pytest.mark.parametrize("outer", [HighPass, Exemplars])
-def test_a_sampler_that_would_leave_particles_unseen_by_the_one_inside_is_refused(outer):
-    with pytest.raises(
-        PluginError, match=r"MaxSliced, which follows the particles, and does not show it these"
-    ):
-        image_flow(projection=outer(of=MaxSliced(of=ConvStack()))).run()
 
 
 RECIPE = """\
