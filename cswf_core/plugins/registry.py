@@ -111,7 +111,10 @@ class Registry:
             owners = " and ".join(f"{p.owner.distribution} {p.owner.version}".strip() for p in named)
             choices = " or ".join(f"'{p.owner.distribution}:{bare}'" for p in named)
             raise PluginError(f"{kind} '{bare}' is offered by {owners}: write {choices}")
-        raise PluginError(f"unknown {kind} '{name}'{did_you_mean(name, self.names(kind))}{self.blame(name)}")
+        others = [p.owner.kind for p in self.plugins if p.owner.name == bare]
+        elsewhere = f"; another kind has that name: {', '.join(dict.fromkeys(others))}" if others else ""
+        hint = f"{elsewhere}{self.blame(name)}{did_you_mean(name, self.names(kind))}"
+        raise PluginError(f"unknown {kind} '{name}'{hint}")
 
     def names(self, kind: str) -> list[str]:
         """Return what recipes can write for a kind; see `name_of`."""
