@@ -9,6 +9,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --no-compile --no-deps
+LARGE := ^(torch|triton|nvidia|cuda)
 
 .PHONY: demo accuracy docs docs-serve test test-ci test-all lint types units-test units-test-ci units-test-all format lock clean
 
@@ -66,9 +68,13 @@ $(STAMP): requirements.lock pyproject.toml
 	@echo "setting up $(VENV): some minutes, and on x86-64 some gigabytes"
 	@# What is imported is compiled then; most of what is installed never is.
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@# The lock has all that its packages need: nothing is to be worked out.
-	$(BIN)/python -m pip install --quiet --no-compile --no-deps --requirement requirements.lock
-	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
+	@# The lock has all that its packages need: nothing is to be worked out. To unpack PyTorch takes a core as long as all
+	@# others do, so both are done at once.
+	awk '/^[^ #]/ {large = /$(LARGE)/} large' requirements.lock > $(VENV)/large.txt
+	awk '/^[^ #]/ {large = /$(LARGE)/} !large' requirements.lock > $(VENV)/others.txt
+	$(PIP) --requirement $(VENV)/large.txt & large=$$!; \
+	    $(PIP) --requirement $(VENV)/others.txt; others=$$?; wait $$large && exit $$others
+	$(PIP) --no-build-isolation --editable .
 	touch $(STAMP)
 
 clean:

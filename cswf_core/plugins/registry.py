@@ -113,8 +113,9 @@ class Registry:
             raise PluginError(f"{kind} '{bare}' is offered by {owners}: write {choices}")
         others = [p.owner.kind for p in self.plugins if p.owner.name == bare]
         elsewhere = f"; another kind has that name: {', '.join(dict.fromkeys(others))}" if others else ""
-        hint = f"{elsewhere}{self.blame(name)}{did_you_mean(name, self.names(kind))}"
-        raise PluginError(f"unknown {kind} '{name}'{hint}")
+        meant, blamed = did_you_mean(name, self.names(kind)), self.blame(name)
+        hints = meant + blamed if meant.endswith("?") else blamed + meant  # a list of all comes last
+        raise PluginError(f"unknown {kind} '{name}'{elsewhere}{hints}")
 
     def names(self, kind: str) -> list[str]:
         """Return what recipes can write for a kind; see `name_of`."""

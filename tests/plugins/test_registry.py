@@ -190,6 +190,10 @@ def test_an_unknown_name_suggests_the_nearest_and_blames_a_broken_plugin(install
         discover().find("projection", "uniforn")
     with pytest.raises(PluginError, match=r"'axis:diagonal'.*plugin 'main' is broken: ZeroDivisionError"):
         discover().find("projection", "axis:diagonal")
+    with pytest.raises(PluginError, match=r"'diagonal'; plugin 'main' is broken: Zero.*; known: conv-stack, "):
+        discover().find("projection", "diagonal")
+    with pytest.raises(PluginError, match="projection 'one-hot'; another kind has that name: condition;"):
+        discover().find("projection", "one-hot")
 
 
 def test_a_plugin_may_watch_flows(install, cswf, tmp_path):
