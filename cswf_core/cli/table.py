@@ -171,6 +171,10 @@ def _completes(param: click.Parameter) -> list[str]:
     elif name in ("recipe", "overrides", "words", "source"):
         takes = {"overrides": ["override"], "words": ["recipe", "override"], "source": ["dataset", "recipe"]}
         return takes.get(name, ["recipe"])
+    elif name == "plugin":
+        return list(KINDS)
+    elif name == "kind":
+        return [f"={kind}" for kind in KINDS]
     return ["file"] if isinstance(param.type, click.Path) else []
 
 

@@ -50,6 +50,8 @@ def test_commands_and_options_are_completed(complete):
     assert complete("bench", "--no") == ["--no-naive"]
     assert complete("completion", "") == ["bash", "zsh", "fish"]
     assert complete("eval", "x", "--metric", "k") == ["kid"]
+    assert complete("plugins", "check", "hi") == ["high-pass", "histogram"]
+    assert complete("new", "co") == ["condition", "coordinates"]
 
 
 def every_command(group: click.Group):

@@ -20,15 +20,15 @@ from cswf_core.testing.outcome import Outcome
 
 
 @click.command()
-@click.argument("name")
+@click.argument("plugin", metavar="NAME")
 @options.json
 @options.plugins_dir
-def check(name: str, as_json: bool, plugins_dir: tuple[Path, ...]) -> int:
+def check(plugin: str, as_json: bool, plugins_dir: tuple[Path, ...]) -> int:
     """Prove the plugin NAME by the kit of its kind: what its contract asks for, tried on small data.
 
     NAME may have parameters, as in a recipe: '{use: strokes, width: 2}'. Exit status 1 if a check fails.
     """
-    kind, part = _chosen(Registry.discover(plugins_dir), name)
+    kind, part = _chosen(Registry.discover(plugins_dir), plugin)
 
     def tell(outcome: Outcome) -> None:
         if not as_json:
