@@ -72,7 +72,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@# others do, so both are done at once.
 	awk '/^[^ #]/ {large = /$(LARGE)/} large' requirements.lock > $(VENV)/large.txt
 	awk '/^[^ #]/ {large = /$(LARGE)/} !large' requirements.lock > $(VENV)/others.txt
-	$(PIP) --requirement $(VENV)/large.txt & large=$$!; \
+	trap 'kill $$large; exit 130' INT TERM; $(PIP) --requirement $(VENV)/large.txt & large=$$!; \
 	    $(PIP) --requirement $(VENV)/others.txt; others=$$?; wait $$large && exit $$others
 	$(PIP) --no-build-isolation --editable .
 	touch $(STAMP)

@@ -42,7 +42,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests of the demo's run: one worker makes it, and the other has none of them."""
+    """Begin with the tests of the demo's run: of two workers, one makes it, and the other has none of them."""
     items.sort(key=lambda item: "digits_run" not in getattr(item, "fixturenames", ()))
 
 

@@ -245,7 +245,8 @@ class ProjectionSampler(Contract):
 class ProjectionWrapper(ProjectionSampler):
     """A sampler that changes the directions of another one, `of`. Only `sample` has no default.
 
-    Whatever the engine tells it, it hands on to the other one, and it says of itself what that one says.
+    Whatever the engine tells it, it hands on to the other one. Its flags are that one's, but for `isotropic`,
+    which is False.
     """
 
     of: ProjectionSampler = parameter("the sampler whose directions are changed")
@@ -291,7 +292,10 @@ class ProjectionWrapper(ProjectionSampler):
         return self.of.together(space)
 
     def inner(self, space: Space, count: int, draw: Draw) -> DenseProjection:
-        """Return `count` directions of the other one as a matrix, `theta` (count × d), with their `weights`."""
+        """Return `count` directions of the other one as a matrix, `theta` (count × d), with their `weights`.
+
+        Nonlinear slices have no matrix: with them it raises `TypeError`.
+        """
         drawn = self.of.sample(space, count, draw)
         if isinstance(drawn, Tensor):
             return DenseProjection(drawn)

@@ -2,9 +2,11 @@
 
 A row's values are counted into B equal bins between its ends; the CDF is linear inside a bin. T = F_q⁻¹∘F_p is
 evaluated at both edges of each of p's bins, and each value of p is then one interpolation away from its image.
-Where q has no values at the level of an edge, T jumps: the bin before it ends where q's gap begins, and the bin
-after it begins where the gap ends.
-Counts are whole numbers, the same in any order and on any device. On CUDA, Triton kernels do the same.
+A bin of p that reaches over a gap of q by less than half a value of q is not stretched over it: it ends where
+the gap begins, or begins where it ends, and T jumps there. In an empty bin of p, where only values that were
+not counted can lie, these stay where they are, or go to the nearer end of q's gap.
+Counts are whole numbers, the same in any order and on any device. On CUDA, Triton kernels do
+the same, but that a value exactly at a jump may go to its other side.
 
 With a `tail` t, T is a straight line beyond the levels t and 1 − t, with the slope that brings the mean of p's
 tail to that of q's: the outermost values of p are not sent, one by one, to the outermost values of q.
@@ -46,15 +48,27 @@ def composed(p: Counted, q: Counted, tail: float = 0.0) -> Tensor:
 
         pairs: Tensor = histogram.composed(p, q, tail)
         return pairs
-    targets = p.below.double() * q.count / p.count  # in this order whole numbers are met exactly
-    place, position = _levels(q, targets)
-    jumps = (position == place)[:, 1:] & (p.below[:, 1:] > p.below[:, :-1])
-    edges, after = _edges(p), _values(q, position)
-    before = torch.where(jumps, _values(q, _gaps(q).gather(1, place[:, 1:])), after[:, 1:])
+    levels = p.below.double() * q.count / p.count  # in this order whole numbers are met exactly
+    begin, end = levels[:, :-1], levels[:, 1:]
+    middle, empty = (begin + end) / 2, begin == end
+    place, position = _levels(q, levels)
+    starts, stops = _gaps(q)
+    # Of a bin of p: whether it reaches over a gap of q by less than half a value, at its upper or lower end.
+    start = starts.gather(1, place[:, 1:])
+    over = q.below.gather(1, place[:, 1:]) >= (end - 0.5).maximum(middle)
+    upper = torch.where(over & (start < place[:, 1:]), start, position[:, 1:])
+    stop = stops.gather(1, place[:, :-1])
+    under = q.below.gather(1, place[:, :-1] + 1) < (begin + 0.5).minimum(middle)
+    lower = torch.where(under & (stop > place[:, :-1] + 1), stop, position[:, :-1])
+    edges, after, before = _edges(p), _values(q, lower), _values(q, upper)
+    after, before = (
+        torch.where(empty, edge.clamp(before, after), image)
+        for edge, image in ((edges[:, :-1], after), (edges[:, 1:], before))
+    )
     if tail:
         after, before = _straightened(after, before, edges, p, q, tail)
-    ends = torch.cat([before - edges[:, 1:], after[:, -1:] - edges[:, -1:]], dim=1)
-    return torch.stack([after - edges, ends], dim=2)
+    pairs = torch.stack([after - edges[:, :-1], before - edges[:, 1:]], dim=2)
+    return torch.cat([pairs, pairs[:, -1:, 1:].expand(-1, -1, 2)], dim=1)
 
 
 def _edges(counts: Counted) -> Tensor:
@@ -67,7 +81,7 @@ def _edges(counts: Counted) -> Tensor:
 def _straightened(
     after: Tensor, before: Tensor, edges: Tensor, p: Counted, q: Counted, tail: float
 ) -> tuple[Tensor, Tensor]:
-    """Return T after all of p's edges (H×(B+1)) and before all but the first (H×B), with straight tails.
+    """Return T at the lower and at the upper edges of p's bins (H×B each), with straight tails.
 
     The tails begin at an edge e of p; beyond, T(z) = T(e) + s (z − e), where s is the mean distance of q's
     values beyond T(e) from there, over that of p's beyond e, values on the inner side counting as 0.
@@ -83,7 +97,7 @@ def _straightened(
     index = torch.arange(edges.shape[1], device=edges.device)
     for side, outside in enumerate((index <= inner[:, :1], index >= inner[:, 1:])):
         line = image[:, side, None] + slope[:, side, None] * (edges - start[:, side, None])
-        after = torch.where(outside, line, after)
+        after = torch.where(outside[:, :-1], line[:, :-1], after)
         before = torch.where(outside[:, 1:], line[:, 1:], before)
     return after, before
 
@@ -163,11 +177,14 @@ def _levels(counts: Counted, target: Tensor) -> tuple[Tensor, Tensor]:
     return place, place + (target - under) / (over - under).clamp_min(1)
 
 
-def _gaps(counts: Counted) -> Tensor:
-    """Return at which edge the empty bins before each bin begin; at its own, if there are none: H×B."""
-    filled = counts.below[:, 1:-1] > counts.below[:, :-2]
-    edge = torch.arange(1, filled.shape[1] + 1, device=filled.device)
-    return torch.nn.functional.pad(torch.where(filled, edge, 0).cummax(dim=1).values, (1, 0))
+def _gaps(counts: Counted) -> tuple[Tensor, Tensor]:
+    """Return for each bin at which edge the empty bins before it begin, and those behind it end: H×B each."""
+    filled, bins = counts.below[:, 1:] > counts.below[:, :-1], counts.below.shape[1] - 1
+    edge = torch.arange(bins, device=filled.device)
+    starts = torch.where(filled, edge + 1, 0).cummax(dim=1).values
+    stops = torch.where(filled, edge, bins).flip(1).cummin(dim=1).values.flip(1)
+    pad = torch.nn.functional.pad
+    return pad(starts[:, :-1], (1, 0)), pad(stops[:, 1:], (0, 1), value=bins)
 
 
 def _values(counts: Counted, position: Tensor) -> Tensor:

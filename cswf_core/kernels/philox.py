@@ -125,7 +125,7 @@ def _few_words(key: int, stream: int, first: int, count: int) -> NDArray[np.int6
     keys = (np.array([key & WORD, key >> 32 & WORD]) + np.arange(ROUNDS)[:, None] * WEYLS).astype(np.uint32)
     position = np.arange(first, first + count).view(np.uint32)
     even, odd = np.empty((2, 2, count), np.uint32)
-    even[0], odd[0] = position[0::2], position[1::2]
+    even[0], odd[0] = position[LOW::2], position[1 - LOW :: 2]
     even[1], odd[1] = stream & WORD, stream >> 32 & WORD
     products = np.empty((2, 2, count), np.uint64)  # of this round and of the one before, whose halves `odd` are
     halves = products.view(np.uint32).reshape(2, 2, count, 2)[:, ::-1]

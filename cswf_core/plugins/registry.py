@@ -111,7 +111,7 @@ class Registry:
             owners = " and ".join(f"{p.owner.distribution} {p.owner.version}".strip() for p in named)
             choices = " or ".join(f"'{p.owner.distribution}:{bare}'" for p in named)
             raise PluginError(f"{kind} '{bare}' is offered by {owners}: write {choices}")
-        others = [p.owner.kind for p in self.plugins if p.owner.name == bare]
+        others = [p.owner.kind for p in self.plugins if p.owner.name == bare and p.owner.kind != kind]
         elsewhere = f"; another kind has that name: {', '.join(dict.fromkeys(others))}" if others else ""
         meant, blamed = did_you_mean(name, self.names(kind)), self.blame(name)
         hints = meant + blamed if meant.endswith("?") else blamed + meant  # a list of all comes last

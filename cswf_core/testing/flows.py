@@ -44,6 +44,9 @@ RETRACED = 0.1
 LIKE = 0.86
 """How alike a name and a misspelling of it are at least: `encode` and `encod` are 0.91."""
 
+ENDINGS = ("s", "es", "d", "ed", "r", "er")
+"""What a name may have more than one of the contract, or less, and be another word: `weight`, `conditions`."""
+
 KEYS = {"dataset": "data", "observer": "observers"}
 """Kinds whose plugins have another name in a recipe."""
 
@@ -203,13 +206,16 @@ def references_are_bibtex_entries(subject: Subject) -> None:
 
 def no_name_is_a_misspelling(subject: Subject) -> None:
     """No method or flag is named nearly as one of the contract's that the class leaves alone."""
-    contract, cls = KINDS[subject.kind][1], type(getattr(subject.checked, "plugin", subject.plugin))
-    bases = [base for base in cls.__mro__ if issubclass(base, contract) and base is not contract]
-    own = {name for base in bases for name in vars(base) if not name.startswith("_")}
-    left = [name for name in dir(contract) if not name.startswith("_") and name not in own]
-    for name in sorted(own - {field.name for field in attrs.fields(cls)} - set(dir(contract))):
-        for meant in difflib.get_close_matches(name, left, n=1, cutoff=LIKE):
-            raise FaultError(f"`{meant}`, which the engine knows", f"`{name}`, which it never asks for")
+    cls = type(getattr(subject.checked, "plugin", subject.plugin))
+    ours = [base for base in cls.__mro__ if base.__module__.startswith("cswf_core.interfaces.")]
+    theirs = [base for base in cls.__mro__ if base not in ours and base.__module__ not in ("abc", "builtins")]
+    known, own = ({name for base in bases for name in vars(base) if name[0] != "_"} for bases in (ours, theirs))
+    for name in sorted(own - known - {field.name for field in attrs.fields(cls)}):
+        for meant in difflib.get_close_matches(name, known - own, n=1, cutoff=LIKE):
+            short, long = sorted((name, meant), key=len)
+            if long.removeprefix(short) not in ENDINGS:
+                expected = f"`{meant}`, which the engine asks for"
+                raise FaultError(expected, f"`{name}`, which it does not: rename it, or excuse this check")
 
 
 SHARED = (

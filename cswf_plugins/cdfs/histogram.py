@@ -1,8 +1,9 @@
 """CDF `histogram`: values counted into equal bins, with linear interpolation inside a bin.
 
 What it is: B bins between the least and the greatest value of each row. Every particle and every image counts.
-F_q⁻¹∘F_p is composed once per direction, at the edges of the particles' bins, and each particle looks its image
-up. With a `tail` of 0.01, T is a straight line beyond the first and the last hundredth of the particles.
+F_q⁻¹∘F_p is composed once per direction, at both edges of the particles' bins, and each particle looks its
+image up; bins are not stretched over gaps in the data. With a `tail` of 0.01, T is a straight line beyond the
+first and the last hundredth of the particles.
 Cost: two passes over the particles' values and one over the data's; no sort. On a GPU little more than it takes
 to read them.
 When not to use it: for a handful of particles, where sorting is as quick, or to follow the paper to the
@@ -122,7 +123,7 @@ class Histogram(PartialFit):
         return displaced(rows, data, self.tail)
 
     def between(self, p: FittedCDF, data: FittedCDF) -> Tables:
-        """Compose F_q⁻¹∘F_p at the edges of the particles' bins."""
+        """Compose F_q⁻¹∘F_p at both edges of the particles' bins."""
         assert isinstance(p, Counts)
         assert isinstance(data, Counts)
         return Tables(composed(p, data, self.tail), p)

@@ -109,6 +109,19 @@ def test_values_that_are_the_datas_stay_in_place_whatever_lies_far_from_them(dty
     assert float(p.values.abs().max()) < tolerance
 
 
+@pytest.mark.parametrize("tail", [0.0, 0.1])
+@pytest.mark.parametrize(("M", "N"), [(1, 1), (7, 7), (8, 5), (5, 8), (20, 61), (60, 21)])
+def test_jumps_are_those_of_the_cpu_where_most_bins_are_empty(M, N, tail):
+    p, q = (Rows.of((sample(40, n, 0) ** 3).round()) for n in (M, N))
+    mine, data = counts(p, q, 32)
+    there = [plain.Counted(c.below.cpu(), c.count, c.low.cpu(), c.high.cpu()) for c in (mine, data)]
+    wanted = plain.composed(*there, tail)
+    torch.testing.assert_close(histogram.composed(mine, data, tail).cpu(), wanted, atol=1e-4, rtol=1e-4)
+    edges = torch.linspace(0, 1, 33) * (there[0].high - there[0].low)[:, None] + there[0].low[:, None]
+    T = torch.stack([wanted[:, :-1, 0] + edges[:, :-1], wanted[:, :-1, 1] + edges[:, 1:]], dim=2).flatten(1)
+    assert (T.diff(dim=1) >= -1e-4).all()
+
+
 @pytest.mark.parametrize("share", [1e-6, 0.1])
 def test_tails_are_finite_where_ends_are_wider_than_the_values(share):
     """As on CUDA with labels, whose ends are those of all offsets: the outermost bins are empty."""

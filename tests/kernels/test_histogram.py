@@ -90,6 +90,29 @@ def test_values_that_are_the_datas_stay_in_place_whatever_lies_far_from_them(n, 
     torch.testing.assert_close(image, p, atol=1e-9, rtol=1e-9)
 
 
+@pytest.mark.parametrize(("M", "N"), [(500, 499), (499, 500), (500, 600), (600, 500)])
+@pytest.mark.parametrize("far", [20.0, -20.0])
+def test_a_value_far_from_all_draws_no_other_to_it_if_there_are_some_data_more_or_less(M, N, far):
+    both = values(20, max(M, N))
+    both[:, 0] = far
+    p, q, estimator = both[:, :M], both[:, :N], Histogram(bins=512)
+    moved = (estimator.transport(p, estimator.fit(q)) - p)[:, 1:]
+    assert float(moved.abs().max()) < 1  # it was 17 when bins were stretched
+
+
+def test_values_that_were_not_counted_stay_between_particles_and_data_that_are_alike():
+    p = values(1, 300)
+    p[0, :2] = torch.tensor([-20.0, 20.0])
+    estimator = Histogram(bins=256)
+    others = torch.tensor([[-19.0, -10.0, -4.0, 4.0, 10.0, 19.0]]).double()
+    rows = Rows(others.clone(), p.amin(dim=1), p.amax(dim=1))
+    estimator.between(estimator.fit(p), estimator.fit(p)).displace(rows)
+    assert float(rows.values.abs().max()) < 1e-9
+    moved = Rows(others.clone(), p.amin(dim=1), p.amax(dim=1))
+    estimator.between(estimator.fit(p), estimator.fit(p.clamp(-3, 3))).displace(moved)
+    torch.testing.assert_close(others + moved.values, others.clamp(-3, 3), atol=0.2, rtol=0)
+
+
 def test_no_value_goes_into_a_gap_of_the_data_that_parts_them_as_an_edge_does():
     p = torch.linspace(-1, 1, 3000).double()[None]
     q = torch.cat([values(1, 2500).abs() + 5, -values(1, 2500, 1).abs() - 5], dim=1)

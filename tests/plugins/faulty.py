@@ -22,6 +22,7 @@ from cswf_core.interfaces import (
     Observer,
     Projection,
     ProjectionSampler,
+    ProjectionWrapper,
     Result,
     Schedule,
     Space,
@@ -31,7 +32,10 @@ from cswf_core.interfaces import (
 
 @attrs.frozen
 class Sphere(ProjectionSampler):
-    """Uniform directions, from which faulty ones derive."""
+    """Uniform directions, from which faulty ones derive, with names that are words of their own."""
+
+    reference = "Muller 1959"
+    adapt = condition = None
 
     def sample(self, space, count, draw):
         return draw.sphere(count, space.dimension)
@@ -54,6 +58,17 @@ class Seeding(Sphere):
 @attrs.frozen
 class Misspelt(Sphere):
     tempred = True
+
+
+@attrs.frozen(kw_only=True)
+class MisspeltAroundAnother(ProjectionWrapper):
+    of: ProjectionSampler = Sphere()
+
+    def sample(self, space, count, draw):
+        return self.inner(space, count, draw)
+
+    def fited(self, space, z):
+        return self
 
 
 @attrs.frozen
@@ -496,6 +511,7 @@ FAULTS = [
     ("projection", StrayNumbers, "a resumed flow has the same bits"),
     ("projection", Seeding, "global generators are left alone"),
     ("projection", Misspelt, "no name is a misspelling"),
+    ("projection", MisspeltAroundAnother, "no name is a misspelling"),
     ("projection", CitesInWords, "references are bibtex entries"),
     ("projection", TooLong, "directions have unit length"),
     ("projection", NowAndThenNothing, "directions are finite"),

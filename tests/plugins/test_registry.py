@@ -194,6 +194,8 @@ def test_an_unknown_name_suggests_the_nearest_and_blames_a_broken_plugin(install
         discover().find("projection", "diagonal")
     with pytest.raises(PluginError, match="projection 'one-hot'; another kind has that name: condition;"):
         discover().find("projection", "one-hot")
+    with pytest.raises(PluginError, match="unknown condition 'other:one-hot'; did you mean 'one-hot'"):
+        discover().find("condition", "other:one-hot")
 
 
 def test_a_plugin_may_watch_flows(install, cswf, tmp_path):

@@ -77,8 +77,8 @@ def _factor(low, high, B: tl.constexpr):
 def _floor(t):
     """The whole part of t ≥ 0 as a whole number and as a float; for whole t it may be t − 1, with a rest of 1.
 
-    A value exactly at an edge where T jumps may so go to either side of the jump. By the float's own digits:
-    the units that convert numbers are few.
+    A value exactly at an edge where T jumps may so go to the other side of the jump than on a CPU. By the
+    float's own digits: the units that convert numbers are few.
     """
     shifted = tl.maximum(t, 0.5) + 8388607.5
     return shifted.to(tl.int32, bitcast=True) - 0x4B000000, shifted - 8388608.0
@@ -121,24 +121,36 @@ def _count_row(
 
 
 @triton.jit
-def _image(below, target, N, low, high, B: tl.constexpr, ROUNDS: tl.constexpr, LOWER: tl.constexpr = False):
-    """The values of q below which `target` of its N values lie; see `histogram.inverse`."""
-    wanted = target.to(tl.int32)
-    if LOWER:
-        wanted = tl.where(wanted.to(tl.float64) < target, wanted, tl.maximum(wanted - 1, 0))
-    wanted = tl.minimum(wanted, N - 1)
-    above = below + 1
-    place = wanted * 0
+def _image(below, level, inside, low, high, B: tl.constexpr, ROUNDS: tl.constexpr):
+    """The values of q below which `level` of its values lie, seen from a level `inside` a bin of p.
+
+    They are looked for in the bin of q that has the value with the number `inside`, counted from 0. If `level`
+    is beyond that bin, it is in the next one; or, if that is empty, at the bin's end, where a gap of q begins.
+    """
+    place = inside * 0
     last = place + (B - 1)
     for _ in range(ROUNDS):
         middle = (place + last) // 2
-        beyond = tl.load(above + middle) > wanted
+        beyond = tl.load(below + 1 + middle) > inside
         last = tl.where(beyond, middle, last)
         place = tl.where(beyond | (place == last), place, middle + 1)
     under = tl.load(below + place).to(tl.float64)
-    over = tl.load(above + place).to(tl.float64)
-    part = (target - under) / tl.maximum(over - under, 1.0)
+    over = tl.load(below + 1 + place).to(tl.float64)
+    before = tl.load(below + tl.maximum(place - 1, 0)).to(tl.float64)
+    behind = tl.load(below + tl.minimum(place + 2, B)).to(tl.float64)
+    down, up = (level < under) & (before < under), (level > over) & (behind > over)
+    place = tl.where(down, place - 1, tl.where(up, place + 1, place))
+    first = tl.where(down, before, tl.where(up, over, under))
+    end = tl.where(down, under, tl.where(up, behind, over))
+    part = tl.minimum(tl.maximum((level - first) / tl.maximum(end - first, 1.0), 0.0), 1.0)
     return low + (high - low) / B * (place + part).to(tl.float32)
+
+
+@triton.jit
+def _below(level):
+    """The number, from 0, of the last value that begins below a level."""
+    whole = level.to(tl.int32)
+    return tl.where(whole.to(tl.float64) < level, whole, tl.maximum(whole - 1, 0))
 
 
 @triton.jit
@@ -181,22 +193,26 @@ def _compose_row(
     `histogram.composed` for jumps, and for the straight lines in the tails, which have `most` values each, at
     most.
     """
-    every, all_of_q = M.to(tl.float64), N.to(tl.float64)
     i = tl.arange(0, B)
     width = (high_p - low_p) / B
-    image = _image(below_q, before.to(tl.float64) * all_of_q / every, N, low_q, high_q, B, ROUNDS)
-    # Where a bin is empty, `image` is at the upper end of q's gap, and T goes on there.
-    ending = _image(below_q, upto.to(tl.float64) * all_of_q / every, N, low_q, high_q, B, ROUNDS, True)
-    ending = tl.where(upto > before, ending, image)
-    last = _image(below_q, all_of_q, N, low_q, high_q, B, ROUNDS)
+    edge, next_edge = low_p + width * i.to(tl.float32), low_p + width * (i + 1).to(tl.float32)
+    begin = before.to(tl.float64) * N.to(tl.float64) / M.to(tl.float64)
+    finish = upto.to(tl.float64) * N.to(tl.float64) / M.to(tl.float64)
+    middle = (begin + finish) / 2
+    empty = before == upto
+    inside = tl.where(empty, begin.to(tl.int32), _below(tl.minimum(begin + 0.5, middle)))
+    image = _image(below_q, begin, tl.minimum(inside, N - 1), low_q, high_q, B, ROUNDS)
+    inside = tl.minimum(_below(tl.maximum(finish - 0.5, middle)), N - 1)
+    ending = _image(below_q, finish, inside, low_q, high_q, B, ROUNDS)
+    lowest, highest = ending, image  # where a bin is empty
+    image = tl.where(empty, tl.minimum(tl.maximum(edge, lowest), highest), image)
+    ending = tl.where(empty, tl.minimum(tl.maximum(next_edge, lowest), highest), ending)
     if TAILED:
         width_q = (high_q - low_q) / B
         first = tl.sum(tl.where(before <= most, 1, 0), 0) - 1
         end = tl.sum(tl.where(before < M - most, 1, 0), 0)
-        count = tl.sum(tl.where(i == first, before, 0), 0)
-        left = _image(below_q, count.to(tl.float64) * all_of_q / every, N, low_q, high_q, B, ROUNDS)
-        count = tl.where(end == B, M, tl.sum(tl.where(i == end, before, 0), 0))
-        right = _image(below_q, count.to(tl.float64) * all_of_q / every, N, low_q, high_q, B, ROUNDS, True)
+        left = tl.sum(tl.where(i == first, image, 0.0), 0)
+        right = tl.sum(tl.where(i == end - 1, ending, 0.0), 0)
         safe = tl.maximum(width_q, 1e-30)
         low, high = _slopes(
             before, below_q, M, N, first, end, (left - low_q) / safe, (right - low_q) / safe, width, width_q, B
@@ -205,10 +221,10 @@ def _compose_row(
         image = tl.where(i >= end, right + high * width * (i - end).to(tl.float32), image)
         ending = tl.where(i < first, left + low * width * (i + 1 - first).to(tl.float32), ending)
         ending = tl.where(i >= end, right + high * width * (i + 1 - end).to(tl.float32), ending)
-        last = tl.where(end < B, right + high * width * (B - end).to(tl.float32), last)
-    delta = (image - (low_p + width * i.to(tl.float32))).to(table.dtype.element_ty)
-    ending = (ending - (low_p + width * (i + 1).to(tl.float32))).to(table.dtype.element_ty)
-    outer = (last - (low_p + width * B)).to(table.dtype.element_ty)
+    delta = (image - edge).to(table.dtype.element_ty)
+    ending -= next_edge
+    outer = tl.sum(tl.where(i == B - 1, ending, 0.0), 0).to(table.dtype.element_ty)
+    ending = ending.to(table.dtype.element_ty)
     if SHARED:
         _write(base + 4 * i, delta)
         _write(base + 4 * i + 2, ending)
