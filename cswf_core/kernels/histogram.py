@@ -51,24 +51,25 @@ def composed(p: Counted, q: Counted, tail: float = 0.0) -> Tensor:
     levels = p.below.double() * q.count / p.count  # in this order whole numbers are met exactly
     begin, end = levels[:, :-1], levels[:, 1:]
     middle, empty = (begin + end) / 2, begin == end
-    place, position = _levels(q, levels)
+    place, under, over = _levels(q, levels)
+    position = place + (levels - under) / (over - under)
     starts, stops = _gaps(q)
     # Of a bin of p: whether it reaches over a gap of q by less than half a value, at its upper or lower end.
-    start = starts.gather(1, place[:, 1:])
-    over = q.below.gather(1, place[:, 1:]) >= (end - 0.5).maximum(middle)
-    upper = torch.where(over & (start < place[:, 1:]), start, position[:, 1:])
-    stop = stops.gather(1, place[:, :-1])
-    under = q.below.gather(1, place[:, :-1] + 1) < (begin + 0.5).minimum(middle)
-    lower = torch.where(under & (stop > place[:, :-1] + 1), stop, position[:, :-1])
-    edges, after, before = _edges(p), _values(q, lower), _values(q, upper)
-    after, before = (
-        torch.where(empty, edge.clamp(before, after), image)
-        for edge, image in ((edges[:, :-1], after), (edges[:, 1:], before))
-    )
+    start, stop = starts.gather(1, place[:, 1:]), stops.gather(1, place[:, :-1])
+    above = (start < place[:, 1:]) & (under[:, 1:] >= (end - 0.5).maximum(middle))
+    below = (stop > place[:, :-1] + 1) & (over[:, :-1] < (begin + 0.5).minimum(middle))
+    lower = _values(q, torch.where(below, stop, position[:, :-1]))
+    upper = _values(q, torch.where(above, start, position[:, 1:]))
+    edges = _edges(p)
+    after = torch.where(empty, edges[:, :-1].clamp(upper, lower), lower)
+    before = torch.where(empty, edges[:, 1:].clamp(upper, lower), upper)
     if tail:
         after, before = _straightened(after, before, edges, p, q, tail)
-    pairs = torch.stack([after - edges[:, :-1], before - edges[:, 1:]], dim=2)
-    return torch.cat([pairs, pairs[:, -1:, 1:].expand(-1, -1, 2)], dim=1)
+    table = edges.new_empty(*edges.shape, 2)
+    table[:, :-1, 0] = after - edges[:, :-1]
+    table[:, :-1, 1] = before - edges[:, 1:]
+    table[:, -1] = table[:, -2, 1:]
+    return table
 
 
 def _edges(counts: Counted) -> Tensor:
@@ -164,23 +165,22 @@ def inverse(counts: Counted, target: Tensor) -> Tensor:
     Where there are no values at a level, the result is at the upper end of the gap; at the highest level it is
     at the end of the last bin that is not empty.
     """
-    return _values(counts, _levels(counts, target)[1])
+    place, under, over = _levels(counts, target)
+    return _values(counts, place + (target - under) / (over - under))
 
 
-def _levels(counts: Counted, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Return in which bin `target` values lie below, and the place in bins with a fraction: H×m each."""
-    below, bins = counts.below, counts.below.shape[1] - 1
-    above = below[:, 1:].contiguous()
+def _levels(counts: Counted, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return in which bin `target` values lie below, and how many lie below its two edges: H×m each."""
+    above = counts.below[:, 1:].contiguous()
     wanted = target.floor().clamp_max_(counts.count - 1).to(above.dtype)
-    place = torch.searchsorted(above, wanted, right=True).clamp_(max=bins - 1)
-    under, over = below.gather(1, place), above.gather(1, place)
-    return place, place + (target - under) / (over - under).clamp_min(1)
+    place = torch.searchsorted(above, wanted, right=True).clamp_(max=above.shape[1] - 1)
+    return place, counts.below.gather(1, place), above.gather(1, place)
 
 
 def _gaps(counts: Counted) -> tuple[Tensor, Tensor]:
     """Return for each bin at which edge the empty bins before it begin, and those behind it end: H×B each."""
     filled, bins = counts.below[:, 1:] > counts.below[:, :-1], counts.below.shape[1] - 1
-    edge = torch.arange(bins, device=filled.device)
+    edge = torch.arange(bins, dtype=torch.int32, device=filled.device)
     starts = torch.where(filled, edge + 1, 0).cummax(dim=1).values
     stops = torch.where(filled, edge, bins).flip(1).cummin(dim=1).values.flip(1)
     pad = torch.nn.functional.pad
