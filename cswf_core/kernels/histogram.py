@@ -61,6 +61,7 @@ def composed(p: Counted, q: Counted, tail: float = 0.0) -> Tensor:
     lower = _values(q, torch.where(below, stop, position[:, :-1]))
     upper = _values(q, torch.where(above, start, position[:, 1:]))
     edges = _edges(p)
+    # For an empty bin, `upper` is where q's gap begins, and `lower` where it ends.
     after = torch.where(empty, edges[:, :-1].clamp(upper, lower), lower)
     before = torch.where(empty, edges[:, 1:].clamp(upper, lower), upper)
     if tail:

@@ -211,11 +211,11 @@ def no_name_is_a_misspelling(subject: Subject) -> None:
     theirs = [base for base in cls.__mro__ if base not in ours and base.__module__ not in ("abc", "builtins")]
     known, own = ({name for base in bases for name in vars(base) if name[0] != "_"} for bases in (ours, theirs))
     for name in sorted(own - known - {field.name for field in attrs.fields(cls)}):
-        for meant in difflib.get_close_matches(name, known - own, n=1, cutoff=LIKE):
+        for meant in difflib.get_close_matches(name, sorted(known - own), n=1, cutoff=LIKE):
             short, long = sorted((name, meant), key=len)
             if long.removeprefix(short) not in ENDINGS:
                 expected = f"`{meant}`, which the engine asks for"
-                raise FaultError(expected, f"`{name}`, which it does not: rename it, or excuse this check")
+                raise FaultError(expected, f"`{name}`, which it does not: rename it, or excuse this in a test")
 
 
 SHARED = (

@@ -126,7 +126,7 @@ def test_with_turns_offline_particles_drift_less():
         flow.run()
         ratio[turn] = spread(flow.offline_samples()) / spread(flow.samples())
     assert ratio[None] > 1.12
-    assert ratio[10] - 1 < 0.6 * (ratio[None] - 1)  # from 0.30 to 0.42 of it with three seeds
+    assert ratio[10] - 1 < 0.5 * (ratio[None] - 1)  # from 0.30 to 0.42 of it with three seeds
 
 
 def test_particles_that_see_held_out_images_and_are_carried_along_have_no_turn(fitted):

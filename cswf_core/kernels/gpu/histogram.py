@@ -122,7 +122,7 @@ def _count_row(
 
 @triton.jit
 def _image(below, level, inside, low, high, B: tl.constexpr, ROUNDS: tl.constexpr):
-    """The values of q below which `level` of its values lie, seen from a level `inside` a bin of p.
+    """The values of q below which `level` of its values lie, for an edge of p's bin as seen from inside it.
 
     They are looked for in the bin of q that has the value with the number `inside`, counted from 0. If `level`
     is beyond that bin, it is in the next one; or, if that is empty, at the bin's end, where a gap of q begins.
