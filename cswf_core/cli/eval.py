@@ -87,7 +87,8 @@ def eval(
     chosen_device = choose_device(device)
     prepare(quiet=quiet)
     generated = read(path, kind, plugins_dir)
-    with memory_limited(None if generated.run is None else RunFolder(generated.run).memory_limit):
+    facts = None if generated.run is None else RunFolder(generated.run).facts()
+    with memory_limited(None if facts is None else facts.memory_limit):
         task = _task(generated, against, metrics, plugins_dir)
     task = attrs.evolve(
         task,

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import click
 import torch
-import yaml
 
 from cswf_core.cli import options
 from cswf_core.errors import RunError
 from cswf_core.model import load_model
-from cswf_core.model.format import Header, find_damage
+from cswf_core.model.format import find_damage
+from cswf_core.model.header import Header
 from cswf_core.model.model import header_file
+from cswf_core.recipe import RecipeError
+from cswf_core.recipe.render import from_yaml
 
 MOST_NAMES = 12
 """Classes that are listed."""
@@ -76,8 +78,8 @@ def _describe(header: Header, path: Path) -> dict[str, str]:
 def _plugin(header: Header, key: str) -> str:
     """Return the name of a plugin in the header's recipe."""
     try:
-        return str(yaml.safe_load(header.recipe)[key]["use"])
-    except (yaml.YAMLError, KeyError, TypeError):
+        return str(from_yaml(header.recipe)[key]["use"])
+    except (RecipeError, KeyError, TypeError):
         return "unknown"
 
 

@@ -90,6 +90,24 @@ accept_changed_plugins = click.option(
     callback=_accept,
     help="Go on although the code of a plugin has changed since.",
 )
+
+
+def _accept_unverified(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Take checkpoints without a manifest for as long as the command runs."""
+    del param
+    if value:
+        from cswf_core.runs.checkpoints import accepting_unverified  # needs PyTorch
+
+        ctx.with_resource(accepting_unverified())
+
+
+accept_unverified = click.option(
+    "--accept-unverified",
+    is_flag=True,
+    expose_value=False,
+    callback=_accept_unverified,
+    help="Take checkpoints although their manifest, which has their checksums, is missing or damaged.",
+)
 quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 seed = click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another one, other samples."

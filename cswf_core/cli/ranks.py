@@ -52,13 +52,16 @@ def on_ranks(
     return None
 
 
+MOST_THREADS = 1024
+"""Threads that a run goes on with at most, whatever its record says."""
+
+
 @contextmanager
 def _as_before(before: RunFolder | None, device: str) -> Iterator[None]:
     """Plan with as much memory as a run has begun with and, on a CPU, compute with as many threads."""
-    facts = None if before is None else before.read_json("run.json")
-    known = facts.get("device") if isinstance(facts, dict) else None
-    threads = known.get("threads") if isinstance(known, dict) else None
-    if choose_device(device).type == "cpu" and isinstance(threads, int) and threads > 0:
-        torch.set_num_threads(threads)
-    with memory_limited(None if before is None else before.memory_limit):
+    facts = None if before is None else before.facts()
+    threads = None if facts is None or facts.device is None else facts.device.threads
+    if choose_device(device).type == "cpu" and threads is not None:
+        torch.set_num_threads(min(threads, MOST_THREADS))
+    with memory_limited(None if facts is None else facts.memory_limit):
         yield

@@ -39,6 +39,7 @@ from cswf_core.session.devices import follow
     "--resume", is_flag=True, help="Go on with the same recipe's run in --out, if it has one; else begin."
 )
 @options.accept_changed_plugins
+@options.accept_unverified
 @options.plugins_dir
 def run(
     recipe: str,

@@ -103,9 +103,9 @@ def sample(
         drawn = model.sample(total, **wanted, device=device, tell=progress.tell)
     write_samples(drawn, partial(_target, model, drawn), places)
     if run is not None and not model.header.condition.asks:  # with classes, particles may have other ones
-        facts = RunFolder(run).read_json("run.json") or {}
-        if "spread" in facts:  # runs of earlier versions have none
-            tell_drift(drawn, facts["spread"])
+        facts = RunFolder(run).facts()
+        if facts is not None and facts.spread is not None:
+            tell_drift(drawn, facts.spread)
     if run is not None and out is None:
         refresh_report(RunFolder(run))
     if not quiet:

@@ -82,14 +82,15 @@ def _run(recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool) -> None
 
 def _table(rows: list[dict[str, Any]]) -> str:
     """Return label, seconds and metrics of all runs as a table, a line for each where there is no terminal."""
-    metrics = list(dict.fromkeys(name for row in rows for name in row["metrics"]))
+    scores = [row["metrics"] or {} for row in rows]
+    metrics = list(dict.fromkeys(name for each in scores for name in each))
     table = Table(box=None, pad_edge=False)
     table.add_column("run", overflow="fold")
     for heading in ("seconds", *metrics):
         table.add_column(heading, justify="right", overflow="fold")
-    for row in rows:
-        scores = [f"{row['metrics'][name]:.4g}" if name in row["metrics"] else "" for name in metrics]
-        table.add_row(Text(row["label"]), f"{row['seconds']:.1f}", *scores)
+    for row, own in zip(rows, scores, strict=True):
+        numbers = ["" if own.get(name) is None else f"{own[name]:.4g}" for name in metrics]
+        table.add_row(Text(row["label"]), f"{row['seconds'] or 0:.1f}", *numbers)
     console = Console()
     if not console.is_terminal:
         console.width = 1000

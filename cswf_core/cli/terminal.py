@@ -20,6 +20,7 @@ from cswf_core.cli.allocator import keep_freed_memory
 from cswf_core.errors import LostRankError, Terminated
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe
+from cswf_core.runs.checkpoints import CheckpointFolder
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.progress import BarProgress, LineProgress, WorkProgress, say
 from cswf_core.session.run import launch, require_recipe, resume, settle
@@ -136,8 +137,7 @@ def _say_how_to_go_on(folder: RunFolder) -> None:
     """Say what an interrupted run has left."""
     if not folder.begun:
         return
-    saved = folder.read_json("checkpoints/manifest.json")
-    steps = [entry["step"] for entry in saved["checkpoints"]] if isinstance(saved, dict) else []
+    steps = [entry.step for entry in CheckpointFolder(folder.file("checkpoints")).listed()]
     start = f"from step {max(steps):,}" if steps else "from its beginning, as it had no checkpoint yet"
     click.echo(f"{options.command(f'cswf resume {folder.path}')} goes on {start}", err=True)
 

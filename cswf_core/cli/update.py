@@ -44,6 +44,7 @@ from cswf_core.session.update import Predecessor, choose_data, read_predecessor,
 @options.quiet
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder that --out names.")
 @options.accept_changed_plugins
+@options.accept_unverified
 @options.plugins_dir
 def update(
     run: Path,
@@ -68,9 +69,8 @@ def update(
     earlier = read_predecessor(before, plugins_dir)
     recipe = load_recipe(before.file("recipe.yaml"), plugins_dir=plugins_dir)
     refuse_changed_plugins(recipe, earlier.plugins, str(run))
-    shape = before.read_json("run.json")["data"]["shape"]
     planned = _steps(schedule) if schedule is not None else steps
-    updated = with_arrival(recipe, choose_data(data, recipe.registry, shape), planned)
+    updated = with_arrival(recipe, choose_data(data, recipe.registry, earlier.shape), planned)
     choose_device(device)
     if out is not None:  # before ranks are started
         RunFolder(out).refuse_if_taken(force=force, reading=recipe.path)

@@ -186,8 +186,8 @@ def _read_run(path: Path, kind: str, plugins_dir: PluginFolders) -> Generated:
                 f"`cswf sample {path}{as_options(plugins_dir)}` draws some from a saved model; leave out "
                 "--samples for its particles"
             )
-        facts = RunFolder(path).read_json("run.json")
-        status = facts.get("status", "unknown") if isinstance(facts, dict) else "unknown"
+        facts = RunFolder(path).facts()
+        status = "unknown" if facts is None else facts.status
         raise RunError(f"{path} has no samples: its status is '{status}'")
     return Generated(path, file.name, read_archive(file), run=path)
 

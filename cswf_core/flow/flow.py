@@ -262,7 +262,7 @@ class Flow:
             self.fingerprints[at] = recognise(sampler, seed, at, self.fingerprints.get(at), self.ranks)
             safe = safe_step(sampler, Key(seed, "gain", self._at.stage), fixed=self._watch.fixed)
             self._watch.begin(safe)
-            if snapshot is not None and snapshot.z is not None:
+            if snapshot is not None:
                 self.particles.restore(snapshot.z, snapshot.sum)
             elif self.ranks.leads:
                 few = next(self.particles.blocks()).cloud.z
@@ -342,8 +342,8 @@ class Flow:
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from where another flow of the same parts, settings and data has been."""
         share = self.ranks.share(snapshot.total, self.device)
-        if len(share) != snapshot.x.shape[1]:
-            raise RunError(f"the snapshot has {snapshot.x.shape[1]} particles, and this rank {len(share)}")
+        snapshot.check(share, self._flow_data.like, self.conditions)
+        snapshot.position.check(self.stages, adaptive=self.parts.schedule.adaptive)
         with self.working():
             self.conditions = snapshot.conditions.to(torch.device("cpu"), self.settings.dtype)
             own = self.conditions.take(share.cut).to(self.device, self.settings.dtype)

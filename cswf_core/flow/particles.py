@@ -21,6 +21,14 @@ KEYED = 4096
 """Samples whose noise shares a key."""
 
 
+def refuse_other_parts(part: Tensor | None, shape: tuple[int, ...] | None, name: str) -> None:
+    """Raise `RunError` if z or S of a snapshot are not of the shape that they have in this stage."""
+    there = None if part is None else part.shape
+    if there != shape:
+        got, wanted = (None if sizes is None else "×".join(map(str, sizes)) for sizes in (there, shape))
+        raise RunError(f"the snapshot's {name} is {got or 'missing'}, and should be {wanted or 'left out'}")
+
+
 class Particles:
     """M particles x (d×M) with conditions Y that never move.
 
@@ -124,10 +132,14 @@ class Particles:
             return self._x.clone(), None, None
         return self._x.clone(), self._z.clone(), None if self._sum is None else self._sum.clone()
 
-    def restore(self, z: Tensor, total: Tensor | None) -> None:
-        """Go on inside a stage that was entered before, with its z and S: d_k×M each."""
-        self._z = z.to(self._x, copy=True)
-        self._sum = None if total is None else total.to(self._x, copy=True)
+    def restore(self, z: Tensor | None, total: Tensor | None) -> None:
+        """Go on inside a stage that was entered before, with its z and S: d_k×M each; None where x moves."""
+        apart = self._sum is not None or self._instead
+        refuse_other_parts(z, self._z.shape if apart else None, "z")
+        refuse_other_parts(total, None if self._sum is None else self._sum.shape, "sum")
+        if z is not None:
+            self._z = z.to(self._x, copy=True)
+            self._sum = None if total is None else total.to(self._x, copy=True)
 
     @property
     def parts(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.checks import CheckedCDF
+from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.data import Block, FlowData
 from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
@@ -212,8 +213,11 @@ class Plan(abc.ABC):
 
     def adopt(self, numerics: Mapping[str, int]) -> None:
         """Decide as a plan of the same stage has before, so that a flow goes on with the same bits."""
-        self.setup.budget.slab, self.setup.budget.rows = numerics["slab"], numerics["rows"]
-        self.setup.sampler.dense = bool(numerics["dense"])
+        slab, rows = (numerics.get(name, 0) for name in ("slab", "rows"))
+        if min(slab, rows, *(numerics[name] for name in numerics if name == "most")) < 1:
+            raise RunError(f"no stage was ever begun with these numbers: {dict(numerics)}")
+        self.setup.budget.slab, self.setup.budget.rows = slab, rows
+        self.setup.sampler.dense = bool(numerics.get("dense", 0))
 
     def draw(self, key: int, clock: Clock, *, check: bool) -> Iterator[Directions]:
         """Draw the directions of the step `key`, batch by batch; `check` checks numbers, not only shapes."""

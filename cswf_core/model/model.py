@@ -20,8 +20,9 @@ from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Masked, Observation, Space
 from cswf_core.interfaces.metric import Tell
 from cswf_core.model.fitted import Fitted
-from cswf_core.model.format import NAME, Header, SavedStep, refuse_missing, saved_steps, unpack_mask
+from cswf_core.model.format import SavedStep, find_damage, refuse_missing, saved_steps
 from cswf_core.model.groups import Originals, Request
+from cswf_core.model.header import NAME, Header, unpack_mask
 from cswf_core.model.reading import steps_on
 from cswf_core.model.requests import ByNumber, Labels, Vectors, labels_by_number, vectors_by_number
 from cswf_core.model.sampling import SavedFlow, particles_at_end
@@ -203,7 +204,7 @@ class Model:
 
     def steps(self) -> Iterable[SavedStep]:
         """Yield the saved steps, one at a time."""
-        return saved_steps(self.folder, self.header.shards)
+        return saved_steps(self.folder, self.header)
 
     @property
     def digest(self) -> str:
@@ -226,7 +227,7 @@ class Model:
         """Yield some groups of a request's particles, by their first ones: its number, and d×n; on the CPU."""
         steps = self.steps
         if flow.half:
-            steps = partial(steps_on, flow.like.device, self.folder, self.header.shards)
+            steps = partial(steps_on, flow.like.device, self.folder, self.header)
         here = torch.cuda.device(flow.like.device) if flow.like.is_cuda else nullcontext()
         with here:
             yield from particles_at_end(request, flow, steps, firsts, self.header.steps, tell)
@@ -369,9 +370,13 @@ def load_model(path: str | Path, *, plugins_dir: PluginFolders = None) -> Model:
         resume = f"`cswf resume {run}{as_options(plugins_dir)}`"
         hint = f": {resume} goes on with its run" if (run / "run.json").is_file() else ""
         raise RunError(f"{file.parent} is not complete: it has {header.steps:,} steps{hint}")
+    header.tell_if_unsealed(file)
     refuse_missing(file.parent, header.files)
     recipe = recipe_of(header, file, plugins_dir)
     refuse_changed_plugins(recipe, header.plugins, str(file.parent))
+    damage = find_damage(file.parent, header.files)
+    if damage:
+        raise RunError("\n".join(damage))
     return Model(file.parent, header, recipe)
 
 

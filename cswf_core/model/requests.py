@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cswf_core.errors import RunError, did_you_mean
 from cswf_core.interfaces import Key
-from cswf_core.model.format import Header
+from cswf_core.model.header import Header
 from cswf_core.online.learner import native
 
 Label: TypeAlias = int | str

@@ -20,11 +20,12 @@ import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.errors import RunError
 from cswf_core.flow.beginning import INSIDE
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
 from cswf_core.flow.fingerprint import recognise
-from cswf_core.flow.memory import Budget
+from cswf_core.flow.memory import Budget, batches
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
@@ -201,10 +202,24 @@ class SavedFlow:
             sampler = self._enter(groups, self.stages[stage])
             self._recognise(sampler, stage)
             take = self._half if self.half and sampler.plain else self._exact
-            for _ in take(groups, sampler, stage, own, seed):
+            for _ in take(groups, sampler, stage, self._fitting(sampler, own), seed):
                 after_step()
             for group in groups:
                 group.particles.leave()
+
+    def _fitting(self, sampler: DirectionSampler, steps: Iterable[SavedStep]) -> Iterator[SavedStep]:
+        """Yield steps; raise `RunError` for one whose tables are of more or fewer directions than it should."""
+        assert self.settings.tables is not None
+        drawn = batches(sampler.stage.directions, sampler.together)
+        rows = sum(self.settings.tables.tabulated(count) for _, count in drawn)
+        for saved in steps:
+            there = saved.tables.positions.shape[1]
+            if there != rows:
+                raise RunError(
+                    f"the model is damaged: step {saved.number} of stage {saved.stage} has tables of {there} "
+                    f"directions and should have {rows}"
+                )
+            yield saved
 
     def _exact(
         self,

@@ -12,12 +12,22 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.documents import (
+    Digest,
+    FileName,
+    MisfitError,
+    Size,
+    read_document,
+    read_json,
+    short,
+    structured,
+)
 from cswf_core.errors import RunError
 from cswf_core.interfaces.metric import Tell
 from cswf_core.model.groups import Request
@@ -26,7 +36,7 @@ from cswf_core.model.requests import Labels, Vectors
 from cswf_core.model.sampling import SavedFlow
 from cswf_core.online.learner import native
 from cswf_core.recipe import choose_device
-from cswf_core.runs.durable import fingerprint, make_folder, remove_parts, write_durably
+from cswf_core.runs.durable import fingerprint, make_folder, refuse_changed, remove_parts, write_durably
 from cswf_core.runs.samples import archive
 
 SIZE = 8192
@@ -164,32 +174,60 @@ def _wait(folder: Path, total: int, tell: Tell | None) -> None:
         time.sleep(PAUSE_S)
 
 
+@attrs.frozen(kw_only=True)
+class SampleShard:
+    """The manifest's entry for one shard."""
+
+    file: FileName
+    samples: Size
+    bytes: Size
+    sha256: Digest
+
+
+@attrs.frozen(kw_only=True)
+class SampleManifest:
+    """The shards of a request that is done; what was asked for stands beside them."""
+
+    open_ended: ClassVar[bool] = True
+    shards: tuple[SampleShard, ...]
+
+
 def _write_manifest(folder: Path, facts: Mapping[str, Any], total: int) -> None:
-    """Write what was asked for and the checksum of every shard, unless that is there."""
-    known = _read(folder / MANIFEST)
-    if known is not None and len(known.get("shards", ())) == total:
+    """Write what was asked for and the checksum of every shard; if that is there, compare the checksums."""
+    path = folder / MANIFEST
+    if path.exists():
+        advice = "; remove it, and it is written anew"
+        shards = read_document(path, SampleManifest, advice=advice).shards
+        if [shard.file for shard in shards] != [shard_file(folder, number).name for number in range(total)]:
+            raise RunError(f"{path} is damaged: it is not of {total} shards{advice}")
+        for shard in shards:
+            refuse_changed(folder / shard.file, shard.sha256, shard.bytes)
         return
-    shards = []
+    entries = []
     for number in range(total):
-        path = shard_file(folder, number)
+        own = shard_file(folder, number)
         samples = min(SIZE, facts["count"] - number * SIZE)
-        shards.append(
-            {"file": path.name, "samples": samples, "bytes": path.stat().st_size, "sha256": fingerprint(path)}
+        entries.append(
+            {
+                "file": own.name,
+                "samples": samples,
+                "bytes": own.stat().st_size,
+                "sha256": fingerprint(own),
+            }
         )
-    write_durably(folder / MANIFEST, json.dumps({**facts, "shards": shards}, indent=2) + "\n")
+    write_durably(path, json.dumps({**facts, "shards": entries}, indent=2) + "\n")
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     """Return a JSON object that is in a file; None if there is no file."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        return structured(read_json(path), dict[str, Any])  # type: ignore[no-any-return]
     except FileNotFoundError:
         return None
+    except MisfitError:
+        raise RunError(f"{path} is not what cswf has written; give another --out") from None
     except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read ({' '.join(str(error).split())}); give another --out") from None
-    if not isinstance(document, dict):
-        raise RunError(f"{path} is not what cswf has written; give another --out")
-    return document
+        raise RunError(f"{path} cannot be read ({short(error)}); give another --out") from None
 
 
 def _plain(value: Any) -> Any:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from torch import Tensor
 
+from cswf_core.documents import TensorForm, require_forms
 from cswf_core.hookspecs import hookimpl
 from cswf_core.pictures import grid, scatter
 from cswf_core.pictures.grid import BACKGROUND, INK, Bytes, font
@@ -260,9 +261,20 @@ class FrameRecorder:
         self._done = total_step
         self._recorded = []
         if state:
+            self._require(state, total_step)
             steps, counts = state["steps"].tolist(), state["counts"].tolist()
             frames = zip(steps, counts, state["shown"], strict=True)
             self._recorded = [(step, particles[:count]) for step, count, particles in frames]
+
+    @staticmethod
+    def _require(state: Mapping[str, Tensor], total_step: int) -> None:
+        """Raise `RunError` if what a checkpoint has are no frames."""
+        shown, T = state.get("shown"), len(state.get("steps", ()))
+        shape = () if shown is None else shown.shape[1:]
+        numbers = torch.uint8 if len(shape) == 4 else torch.float32
+        forms = {name: TensorForm(torch.int64, (T,)) for name in ("steps", "counts")}
+        forms["shown"] = TensorForm(numbers, (T, None, *shape[1:]) if len(shape) in (2, 4) else (T, None, 2))
+        require_forms(state, forms, f"the checkpoint of step {total_step:,}")
 
     @property
     def frames(self) -> Frames | None:

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from cswf_core.documents import parse_json
 from cswf_core.errors import RunError
 
 BLOCK = 1 << 20
@@ -64,11 +65,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Any = None) 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
     """Return the tensors and facts that `write_tensors` has written; raise `RunError` if they are damaged."""
     try:
+        if path.exists() and not path.is_file():  # to open a pipe may take for ever
+            raise ValueError("it is no ordinary file")
         with safe_open(path, framework="pt") as file:
-            facts = json.loads((file.metadata() or {})["facts"])
+            facts = parse_json((file.metadata() or {})["facts"])
             names = list(file.keys())
             return {name: file.get_tensor(name) for name in names}, facts
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise RunError(f"{path} cannot be read ({' '.join(str(error).split())})") from None
 
 

@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cswf_core.documents import parse_json, read_document, read_json, structured
 from cswf_core.errors import RunError
 from cswf_core.runs.durable import remove_parts, write_durably
+from cswf_core.runs.facts import RunFacts
 
 FILES = (
     "recipe.yaml",
@@ -142,17 +144,20 @@ class RunFolder:
     def _unwritable(self, error: OSError) -> RunError:
         return RunError(f"{self.path} cannot be written: {error.strerror or error}")
 
-    @property
-    def memory_limit(self) -> int | None:
-        """Bytes of memory that the run plans with, at most; None: all that there are, or there is no run."""
-        facts = self.read_json("run.json")
-        limit = facts.get("memory_limit") if isinstance(facts, dict) else None
-        return limit if isinstance(limit, int) else None
+    def facts(self) -> RunFacts | None:
+        """Return the facts of the run here; None if there is none; raise `RunError` if they are damaged."""
+        path = self.file("run.json")
+        try:
+            if path.stat().st_size == 0:  # a run has claimed the folder, and has not begun
+                return None
+        except OSError:
+            return None
+        return read_document(path, RunFacts, advice="; bring back what was there, or begin anew with --force")
 
     def read_json(self, name: str) -> Any:
         """Return what a JSON file says; None if there is none that can be read."""
         try:
-            return json.loads(self.file(name).read_text(encoding="utf-8"))
+            return read_json(self.file(name))
         except (OSError, ValueError):
             return None
 
@@ -169,8 +174,8 @@ class RunFolder:
         rows: list[dict[str, Any]] = []
         try:
             for line in self.file(name).read_text(encoding="utf-8").splitlines():
-                rows.append(dict(json.loads(line)))
-        except (OSError, ValueError, TypeError):
+                rows.append(structured(parse_json(line), dict[str, Any]))
+        except (OSError, ValueError):
             pass  # a kill may have cut the last line
         return rows
 
@@ -195,7 +200,7 @@ class RunFolder:
     @property
     def begun(self) -> bool:
         """Whether a run has been begun here that can go on."""
-        return self.file("recipe.yaml").is_file() and self.read_json("run.json") is not None
+        return self.file("recipe.yaml").is_file() and self.facts() is not None
 
     @property
     def only_touched(self) -> bool:
@@ -206,9 +211,8 @@ class RunFolder:
     @property
     def done(self) -> bool:
         """Whether a run has come to its end here."""
-        facts = self.read_json("run.json")
-        done = isinstance(facts, dict) and facts.get("status") == "done"
-        return done and self.file("samples.npz").is_file()
+        facts = self.facts()
+        return facts is not None and facts.status == "done" and self.file("samples.npz").is_file()
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a value as indented JSON."""
