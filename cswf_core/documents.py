@@ -59,7 +59,8 @@ class Rule:
 
 def is_file_name(text: str) -> bool:
     """Say whether a text names a file in the same folder, and nothing elsewhere."""
-    return len(text) < 256 and text.isprintable() and Path(text).name == text and "\\" not in text
+    plain = text.isprintable() and not set(text) & {"/", "\\"} and text not in ("", ".", "..")
+    return plain and len(text.encode()) < 256
 
 
 Count = Annotated[int, Rule("0 or more", lambda number: number >= 0)]
