@@ -10,6 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --no-compile --no-deps
+# A package whose bytes are not those of the lock is not installed.
+LOCKED := $(PIP) --require-hashes
 LARGE := ^(torch|triton|nvidia|cuda)
 
 .PHONY: demo accuracy docs docs-serve test test-ci test-all lint types units-test units-test-ci units-test-all format lock clean
@@ -72,8 +74,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@# others do, so both are done at once.
 	awk '/^[^ #]/ {large = /$(LARGE)/} large' requirements.lock > $(VENV)/large.txt
 	awk '/^[^ #]/ {large = /$(LARGE)/} !large' requirements.lock > $(VENV)/others.txt
-	trap 'kill $$large; exit 130' INT TERM; $(PIP) --requirement $(VENV)/large.txt & large=$$!; \
-	    $(PIP) --requirement $(VENV)/others.txt; others=$$?; wait $$large && exit $$others
+	trap 'kill $$large; exit 130' INT TERM; $(LOCKED) --requirement $(VENV)/large.txt & large=$$!; \
+	    $(LOCKED) --requirement $(VENV)/others.txt; others=$$?; wait $$large && exit $$others
 	$(PIP) --no-build-isolation --editable .
 	touch $(STAMP)
 
