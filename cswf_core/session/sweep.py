@@ -216,7 +216,8 @@ class Sweep:
             try:
                 launch(trial.recipe, self.run_directory(trial.folder))
             except CswfError as error:
-                named = RunError(f"{trial.label}: {error}")
+                first, *others = str(error).split("\n")
+                named = RunError(f"{trial.label}: {first}", *others)
                 named.exit_status = error.exit_status
                 raise named from error
             finally:
