@@ -43,7 +43,7 @@ class Location:
     folder: Path = attrs.field(eq=False, repr=False, factory=Path.cwd)
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
+        return printable(f"{self.file}:{self.line}:{self.column}")
 
 
 @attrs.frozen
@@ -60,7 +60,7 @@ class KeyLocation(Location):
         return attrs.evolve(self, keys=(*self.keys, str(key)))
 
     def __str__(self) -> str:
-        return f"{self.file}:{'.'.join(self.keys)}" if self.keys else self.file
+        return printable(f"{self.file}:{'.'.join(self.keys)}" if self.keys else self.file)
 
 
 @attrs.frozen
