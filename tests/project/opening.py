@@ -1,7 +1,7 @@
 """Opens files of strangers by commands of cswf, and prints which forbidden things have happened meanwhile.
 
-A program of its own, called in the folder of the files: `opening.py PROGRAM CALLS.json`. PROGRAM is the code that
-the files have in them, CALLS.json the arguments of each command. It prints a line of JSON.
+A program of its own, called in the folder of the files: `opening.py PROGRAM CALLS.json`. PROGRAM is the code
+that the files have in them, CALLS.json the arguments of each command. It prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Audit:
             return self.program in str(arguments[0]) or self._is_inside(arguments[1])
         if event == "exec":
             return isinstance(arguments[0], CodeType) and self._is_strange(arguments[0])
-        if event == "import":  # where modules are looked for is told too
-            return self._is_inside(arguments[1]) or any(map(self._is_inside, arguments[2] or ()))
+        if event == "import":
+            return self._is_inside(arguments[1])
         if event == "open":
             writing = isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
             return bool(writing) and not self._may_change(arguments[0])
@@ -71,8 +71,9 @@ class Audit:
 
 
 def _real(place: object) -> str | None:
-    """The path that a name leads to; None for what is no name."""
-    return os.path.realpath(os.fsdecode(place)) if isinstance(place, (str, bytes, os.PathLike)) else None
+    """The path that a name leads to; None for what is none, such as the `<string>` that code is made of."""
+    name = os.fsdecode(place) if isinstance(place, (str, bytes, os.PathLike)) else "<none>"
+    return None if name.startswith("<") else os.path.realpath(name)
 
 
 def opened(calls: list[list[str]], audit: Audit) -> list[int]:

@@ -1,8 +1,8 @@
 """Nothing that a person opens is executed: of every format, a file with a program in it is opened.
 
-One process opens them all, in the folder where they lie, and Python itself tells what happens there: programs that
-are started, pickles that name a function, code that is compiled or run, modules that are imported, and files that
-are written. See `opening.py`.
+One process opens them all, in the folder where they lie, and Python itself tells what happens there: programs
+that are started, pickles that name a function, code that is compiled or run, modules that are imported, and
+files that are written. See `opening.py`.
 """
 
 from __future__ import annotations
@@ -213,7 +213,8 @@ def test_opening_a_file_of_any_format_executes_nothing_and_writes_nothing_elsewh
     assert not list(folder.rglob("executed"))
     assert "Traceback" not in done.stderr, done.stderr
     ended = dict(zip(map(" ".join, CALLS), answer["statuses"], strict=True))
-    shown = ("report", "show import", "eval --metric sliced-wasserstein run-record")
+    # What can be read is shown; a run without a checkpoint begins anew; checksums of strangers may be right.
+    shown = ("report", "resume", "inspect")
     assert {call: status for call, status in ended.items() if status != 2 and not call.startswith(shown)} == {}
 
 
