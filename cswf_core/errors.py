@@ -7,9 +7,15 @@ from collections.abc import Iterable
 
 
 class CswfError(Exception):
-    """A mistake that a person can mend; the command line prints it and exits with `exit_status`."""
+    """A mistake that a person can mend; the command line prints it and exits with `exit_status`.
+
+    It is made of one sentence, or of several, which are lines; a name in one of them cannot begin a line.
+    """
 
     exit_status = 2
+
+    def __str__(self) -> str:
+        return "\n".join(printable(str(sentence)) for sentence in self.args)
 
 
 class DataError(CswfError):
@@ -54,6 +60,16 @@ class NotRepeatableError(CswfError):
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM has arrived: end as after Ctrl-C, with status 143."""
+
+
+def printable(text: str) -> str:
+    """Return a text as one line that a terminal shows and does not obey: its unprintable characters as escapes.
+
+    These are line breaks, control characters, those that turn the direction of writing, and half characters.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 MOST_LISTED = 20

@@ -11,6 +11,7 @@ import click
 from cswf_core.cli import failures
 from cswf_core.cli.lazy import LazyGroup
 from cswf_core.errors import CswfError, Terminated
+from cswf_core.runs.printing import complain
 
 COMMANDS = {
     "run": "Run a recipe and leave its samples in a folder.",
@@ -60,17 +61,17 @@ def main() -> None:
         failures.tell(error)
         status = error.exit_status
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
-        click.echo("interrupted", err=True)
+        complain("interrupted")
         ended = error if isinstance(error, KeyboardInterrupt) else error.__context__
         status = 143 if isinstance(ended, Terminated) else 130
     except click.ClickException as error:
-        error.show()
+        failures.tell_misuse(error)
         status = error.exit_code
     except OSError as error:  # a closed pipe, or a full disk behind a redirection
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes
         if not isinstance(error, BrokenPipeError):
             failures.show_traceback(error)
-            click.echo(f"cannot read or write: {error}", err=True)
+            complain(f"cannot read or write: {error}")
         status = 1
     except Exception as error:
         failures.tell_unexpected(error)

@@ -11,7 +11,6 @@ from typing import Any
 import attrs
 import click
 import torch
-from rich.console import Console
 from rich.status import Status
 
 from cswf_core.bench import report
@@ -24,7 +23,9 @@ from cswf_core.errors import OutOfMemoryError, RunError
 from cswf_core.plugins import Registry
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, choose_device
-from cswf_core.runs.progress import say
+from cswf_core.runs.durable import write_durably
+from cswf_core.runs.printing import say, say_json
+from cswf_core.runs.screen import console, words
 
 whole = click.IntRange(min=1)
 
@@ -129,28 +130,30 @@ class Bench:
     def run(self, ranks: Ranks, device: str) -> None:
         """Time everything, together with other ranks if there are any; the first tells the result."""
         prepare(quiet=self.as_json or not ranks.leads)
-        console = Console(stderr=True, quiet=not ranks.leads)
+        screen = console(stderr=True, quiet=not ranks.leads)
         # Drawn by a thread beside what is timed: seldom.
-        with console.status("measuring what the device can do", refresh_per_second=2) as status:
+        with screen.status("measuring what the device can do", refresh_per_second=2) as status:
             document, text = self._timed(ranks, choose_device(device), status)
         if not ranks.leads:
             return
-        written = json.dumps(document, indent=2, ensure_ascii=False)
         if self.out is not None:
-            self.out.write_text(written + "\n", encoding="utf-8")
-        say(written if self.as_json else text)
+            write_durably(self.out, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        if self.as_json:
+            say_json(document)
+        else:
+            say(*text.split("\n"))
 
     def _timed(self, ranks: Ranks, device: torch.device, status: Status) -> tuple[Any, str]:
         """Return the result as a document and as text."""
         ceilings = measure_ceilings(device)
 
         def timed(value: str, title: str) -> Result:
-            status.update(f"timing steps{title}")
+            status.update(words(f"timing steps{title}"))
             result = measure(self.recipes[value], self.stage, self.effort, device, ceilings, ranks)
             note = self.notes[value]
             result = attrs.evolve(result, notes=(note,) if note else ())
             if self.naive and ranks.leads:
-                status.update(f"timing naive steps{title}")
+                status.update(words(f"timing naive steps{title}"))
                 result = with_naive(result, device)
             return result
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
 
 import attrs
 import click
-from rich.console import Console
 
 from cswf_core.cli import options
 from cswf_core.cli.terminal import prepare, show_protocols, show_scores
@@ -22,7 +20,9 @@ from cswf_core.kernels.memory import memory_limited
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose, choose_device, load_recipe
 from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.progress import WorkProgress, say
+from cswf_core.runs.printing import say, say_json
+from cswf_core.runs.progress import WorkProgress
+from cswf_core.runs.screen import console
 from cswf_core.session.run import refresh_report, write_scores
 
 
@@ -147,9 +147,9 @@ def _save(evaluation: Evaluation, folder: RunFolder, *, quiet: bool) -> None:
 
 def _print(document: dict[str, Any], *, quiet: bool, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        say_json(document)
         return
-    console = Console()
-    show_scores(document, console)
+    screen = console()
+    show_scores(document, screen)
     if not quiet:
-        show_protocols(document, console)
+        show_protocols(document, screen)

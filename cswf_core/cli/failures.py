@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import time
@@ -10,6 +11,7 @@ import traceback
 import click
 
 from cswf_core.errors import CswfError, LostRankError, PluginError
+from cswf_core.runs.printing import complain
 
 VARIABLE = "CSWF_TRACEBACK"
 """Environment variable that, with any value but 0, does what --traceback does."""
@@ -40,13 +42,20 @@ def tell(error: CswfError) -> None:
     rank = os.environ.get("RANK", "0")
     if rank == "0":
         show_traceback(error)
-        click.echo(f"{error}{_hint(error)}", err=True)
+        complain(*f"{error}{_hint(error)}".split("\n"))
         return
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     time.sleep(PAUSE_S)  # in which this rank is ended, if the first has failed too
     if not isinstance(error, LostRankError):
         show_traceback(error)
-        click.echo(f"rank {rank}: {error}{_hint(error)}", err=True)
+        complain(*f"rank {rank}: {error}{_hint(error)}".split("\n"))
+
+
+def tell_misuse(error: click.ClickException) -> None:
+    """Print what is wrong with a command line, as click words it."""
+    words = io.StringIO()
+    error.show(words)
+    complain(*words.getvalue().rstrip("\n").split("\n"))
 
 
 def tell_unexpected(error: Exception) -> None:
@@ -56,7 +65,7 @@ def tell_unexpected(error: Exception) -> None:
     advice = "this is no mistake of yours: the lines above belong into a bug report"
     if isinstance(error, ImportError):
         advice = "`cswf doctor` says whether a package is missing or broken"
-    click.echo(f"{sentence}; {advice}", err=True)
+    complain(f"{sentence}; {advice}")
 
 
 def show_traceback(error: BaseException) -> None:
@@ -78,7 +87,7 @@ def _print_chain(error: BaseException) -> None:
         if link.__cause__ is None:
             link.__suppress_context__ = False
         link = link.__cause__ or link.__context__
-    click.echo("".join(traceback.format_exception(error)), nl=False, err=True)
+    complain(*"".join(traceback.format_exception(error)).rstrip("\n").split("\n"))
 
 
 def _hint(error: CswfError) -> str:

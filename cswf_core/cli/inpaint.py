@@ -13,7 +13,8 @@ from cswf_core.errors import RunError
 from cswf_core.model import load_model
 from cswf_core.model.output import destinations, write_completions
 from cswf_core.pictures.read import read_images, read_mask
-from cswf_core.runs.progress import WorkProgress, say
+from cswf_core.runs.printing import say
+from cswf_core.runs.progress import WorkProgress
 
 
 @click.command()

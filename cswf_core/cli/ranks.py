@@ -13,6 +13,7 @@ from cswf_core.kernels.memory import memory_limited
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import choose_device
 from cswf_core.runs.folder import RunFolder
+from cswf_core.runs.printing import start_log
 from cswf_core.session.devices import is_rank, joined, number_from, number_of, one_thread, start
 
 Lead = Callable[[Ranks, str], None]
@@ -40,7 +41,7 @@ def on_ranks(
             if ranks.leads:
                 lead(ranks, own)
             else:
-                logging.basicConfig(format="%(message)s", level=logging.ERROR)
+                start_log(logging.ERROR)
                 follow(ranks, own)
         return None
     if count is not None and count > 1:

@@ -22,7 +22,7 @@ from cswf_core.errors import RunError
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, choose_device, load_recipe
 from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.progress import say
+from cswf_core.runs.printing import say
 from cswf_core.session.devices import follow
 
 

@@ -18,7 +18,8 @@ from cswf_core.model.output import destinations, write_samples
 from cswf_core.model.requests import Label
 from cswf_core.model.shards import MANIFEST, Worker, is_shards, write_shards
 from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.progress import WorkProgress, say
+from cswf_core.runs.printing import say
+from cswf_core.runs.progress import WorkProgress
 from cswf_core.runs.samples import tell_drift
 from cswf_core.session.devices import is_rank, number_from, number_of, own_device, start
 from cswf_core.session.run import refresh_report

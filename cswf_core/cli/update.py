@@ -18,7 +18,7 @@ from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, choose_device, load_recipe
 from cswf_core.recipe.provenance import refuse_changed_plugins
 from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.progress import say
+from cswf_core.runs.printing import complain, say
 from cswf_core.session.devices import follow
 from cswf_core.session.run import launch
 from cswf_core.session.update import Predecessor, choose_data, read_predecessor, with_arrival, with_room
@@ -99,7 +99,7 @@ def _lead(
     folder = _folder(run, out)
     prepare(quiet=quiet)
     for sentence in earlier.lost:
-        click.echo(f"lost: {sentence}", err=True)
+        complain(f"lost: {sentence}")
 
     def work(recipe: Recipe, earlier: Predecessor) -> None:
         begin = partial(launch, recipe, folder, device=device, force=force, predecessor=earlier, ranks=ranks)

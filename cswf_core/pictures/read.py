@@ -19,6 +19,9 @@ from cswf_core.interfaces import Space
 HALF = 128
 """Grey levels below this one are black, in a mask."""
 
+FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
+"""Formats of pictures that are read, whatever a file's name says: Pillow calls programs for others."""
+
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 """Endings of the files that are taken for pictures, in small letters."""
 
@@ -34,7 +37,7 @@ def read_picture(path: Path, mode: Literal["L", "RGB"] | None = None) -> Image.I
     Raise `DataError` if it cannot be decoded, or has more than 8 bits per value.
     """
     try:
-        with Image.open(path) as opened:
+        with Image.open(path, formats=FORMATS) as opened:
             deep = opened.mode.startswith(("I", "F"))
             wanted = mode or ("L" if opened.mode in GREY_MODES else "RGB")
             picture = None if deep else ImageOps.exif_transpose(opened).convert(wanted)

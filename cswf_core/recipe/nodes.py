@@ -17,7 +17,7 @@ from typing import Any, Union
 import attrs
 import yaml
 
-from cswf_core.errors import CswfError
+from cswf_core.errors import CswfError, printable
 
 DEEPEST = 40
 """How deep mappings and lists may be nested."""
@@ -43,7 +43,7 @@ class Location:
     folder: Path = attrs.field(eq=False, repr=False, factory=Path.cwd)
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
+        return printable(f"{self.file}:{self.line}:{self.column}")
 
 
 @attrs.frozen
@@ -60,12 +60,7 @@ class KeyLocation(Location):
         return attrs.evolve(self, keys=(*self.keys, str(key)))
 
     def __str__(self) -> str:
-        return f"{self.file}:{'.'.join(self.keys)}" if self.keys else self.file
-
-
-def _one_line(text: str) -> str:
-    """Write line breaks and other unprintable characters as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        return printable(f"{self.file}:{'.'.join(self.keys)}" if self.keys else self.file)
 
 
 @attrs.frozen
@@ -73,7 +68,7 @@ class Problem:
     """One mistake and its place."""
 
     location: Location
-    message: str = attrs.field(converter=_one_line)
+    message: str = attrs.field(converter=printable)
 
     def __str__(self) -> str:
         return f"{self.location}: {self.message}"
@@ -84,7 +79,7 @@ class RecipeError(CswfError):
 
     def __init__(self, problems: list[Problem]) -> None:
         unique = list(dict.fromkeys(problems))
-        super().__init__("\n".join(str(problem) for problem in unique))
+        super().__init__(*map(str, unique))
         self.problems = unique
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Literal
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -29,10 +31,13 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a path beside `path`; what is written there takes its place at the end, or is removed on an error.
 
     The content is on the disk before it gets its name, and the name before this ends. Each writer has a path of
-    its own, so that two processes may write the same file: one of them is last, and both are whole.
+    its own, so that two processes may write the same file: one of them is last, and both are whole. The file is
+    there when this begins, new and readable to nobody else, so that nothing is written through a link; one that
+    has the name of `path` is replaced itself, and what lies behind it stays.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         yield temporary
         temporary.chmod(0o666 & ~_umask())  # safetensors gives permissions of its own
         _sync(temporary)
@@ -50,6 +55,23 @@ def write_durably(path: Path, content: str | bytes) -> None:
     """Replace a file as a whole; after a crash it is the old one or the new one, never half of either."""
     with replacing(path) as temporary:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def open_plainly(path: Path, mode: Literal["wb", "ab"]) -> BinaryIO:
+    """Open a file to write it anew or to add to it; raise `RunError` if it is a link, a pipe or a device."""
+
+    def opened(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+    try:
+        file = open(path, mode, opener=opened)  # noqa: SIM115 - it is the caller's to close
+    except OSError as error:
+        reason = "it is a link" if error.errno == errno.ELOOP else error.strerror or str(error)
+        raise RunError(f"{path} cannot be written: {reason}") from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise RunError(f"{path} cannot be written: it is no plain file")
+    return file
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Any = None) -> None:

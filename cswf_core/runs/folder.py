@@ -14,7 +14,7 @@ from typing import Any
 
 from cswf_core.documents import parse_json, read_document, read_json, structured
 from cswf_core.errors import RunError
-from cswf_core.runs.durable import remove_parts, write_durably
+from cswf_core.runs.durable import open_plainly, remove_parts, write_durably
 from cswf_core.runs.facts import RunFacts
 
 FILES = (
@@ -113,12 +113,14 @@ class RunFolder:
             raise self._unwritable(error) from None
 
     def clear(self, names: Sequence[str] | None = None) -> None:
-        """Remove files, those that a run leaves if not said otherwise, and nothing else."""
+        """Remove files, those that a run leaves if not said otherwise, and nothing else: of a link, itself."""
         try:
             for name in (*self.figures(), *FILES) if names is None else names:
                 self.file(name).unlink(missing_ok=True)
                 remove_parts(self.path, name)
             for folder, patterns in FOLDERS.items() if names is None else ():
+                if self.file(folder).is_symlink():
+                    self.file(folder).unlink()
                 for path in [path for pattern in patterns for path in self.file(folder).glob(pattern)]:
                     path.unlink(missing_ok=True)
                 if self.file(folder).is_dir() and not any(self.file(folder).iterdir()):
@@ -164,8 +166,8 @@ class RunFolder:
     def append(self, name: str, line: str) -> None:
         """Add a line to a file."""
         try:
-            with self.file(name).open("a", encoding="utf-8") as file:
-                file.write(line)
+            with open_plainly(self.file(name), "ab") as file:
+                file.write(line.encode())
         except OSError as error:
             raise RunError(f"{self.file(name)} cannot be written: {error.strerror or error}") from None
 
@@ -178,6 +180,12 @@ class RunFolder:
         except (OSError, ValueError):
             pass  # a kill may have cut the last line
         return rows
+
+    def refuse_links(self) -> None:
+        """Raise `RunError` if a folder that the run writes to is a link: what lies behind is not the run's."""
+        for path in map(self.file, FOLDERS):
+            if path.is_symlink():
+                raise RunError(f"{path} is a link, and a run writes to its own folder only; remove the link")
 
     @contextmanager
     def held(self) -> Iterator[None]:

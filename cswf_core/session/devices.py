@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -41,6 +42,15 @@ STARTER = "CSWF_STARTER"
 """Variable with the number of the process that has started the ranks."""
 
 THREADS = "OMP_NUM_THREADS"
+
+COMMAND = f"""
+import sys
+sys.path[:] = [folder for folder in sys.path if folder] + [{str(Path(__file__).parents[2])!r}]
+sys.argv[0] = "cswf"
+from cswf_core.cli import main
+main()
+"""
+"""What a rank runs: `cswf`, which imports nothing from the folder it is called in, as `python -m` would."""
 
 
 def number_of(devices: str | None, device: str) -> int | None:
@@ -96,7 +106,7 @@ def start(count: int) -> int:
         local_addr="localhost",
     )
     try:
-        elastic_launch(config, sys.executable)("-m", "cswf_core", *sys.argv[1:])
+        elastic_launch(config, sys.executable)("-c", COMMAND, *sys.argv[1:])
     except ChildFailedError as error:
         codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
         own = codes.get(0, 1)

@@ -76,6 +76,7 @@ def launch(
         directory.make()
         closing.enter_context(directory.held())
         directory.create(force=force)
+        directory.refuse_links()
         record = Record(directory, run.facts())
         if predecessor is not None:
             record.facts["updates"] = predecessor.facts
@@ -103,6 +104,7 @@ def resume(
     require_recipe(directory, recipe)
     with ExitStack() as closing:
         closing.enter_context(directory.held())
+        directory.refuse_links()
         remove_parts(directory.path)
         run = Run(recipe, directory, device, observers, closing, ranks=ranks)
         record = Record.again(directory, run.facts())
@@ -405,6 +407,7 @@ def settle(folder: RunFolder) -> None:
     with suppress(RunError), folder.held():  # the run itself may be about to end
         remove_parts(folder.path)
     with suppress(RunError):
+        folder.refuse_links()
         CheckpointFolder(folder.file("checkpoints")).keep_newest()
     if not folder.file("report.html").exists():
         refresh_report(folder)

@@ -199,7 +199,9 @@ class Sweep:
         if force:
             for folder in sorted({identity[1] for identity in earlier} | {t.folder for t in self.trials}):
                 directory = self.run_directory(folder)
-                if directory.path.is_dir():
+                if directory.path.is_symlink():  # what lies behind it is no run of this sweep
+                    directory.path.unlink()
+                elif directory.path.is_dir():
                     directory.clear()
                     directory.remove_if_empty()
             self.directory.clear(FILES)
@@ -217,7 +219,8 @@ class Sweep:
             try:
                 launch(trial.recipe, self.run_directory(trial.folder))
             except CswfError as error:
-                named = RunError(f"{trial.label}: {error}")
+                first, *others = str(error).split("\n")
+                named = RunError(f"{trial.label}: {first}", *others)
                 named.exit_status = error.exit_status
                 raise named from error
             finally:

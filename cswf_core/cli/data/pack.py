@@ -19,7 +19,8 @@ from cswf_core.packed import pack as write_shards
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Recipe, known_recipes, load_recipe
 from cswf_core.recipe.build import open_images
-from cswf_core.runs.progress import WorkProgress, say
+from cswf_core.runs.printing import complain, say
+from cswf_core.runs.progress import WorkProgress
 
 FLOW = {"schedule": {"use": "constant", "steps": 1, "directions": 1}}
 """What a recipe needs besides its data; it is not run."""
@@ -143,4 +144,4 @@ def _say_what_is_not_written(images: StoredImages) -> None:
         beside["dequantise"] = images.dequantise
     if beside:
         keys = ", ".join(f"{key}: {value}" for key, value in beside.items())
-        click.echo(f"not in the shards: {keys}; write it beside `use: packed` in a recipe", err=True)
+        complain(f"not in the shards: {keys}; write it beside `use: packed` in a recipe")
