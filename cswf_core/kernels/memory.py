@@ -54,8 +54,8 @@ def _there(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def require_memory(size: int, what: str, remedy: str, device: torch.device = HOST) -> None:
-    """Raise `OutOfMemoryError` if a device, or this machine, has fewer bytes than `what` needs.
+def require_memory(size: int, wanted: str, remedy: str, device: torch.device = HOST) -> None:
+    """Raise `OutOfMemoryError` if a device, or this machine, has fewer bytes than are wanted.
 
     It is asked before they are allocated: an allocation that is far too large may fail in many ways, or succeed
     and have the process killed when it is filled.
@@ -64,7 +64,7 @@ def require_memory(size: int, what: str, remedy: str, device: torch.device = HOS
     if size > there:
         whose = "this machine" if device.type == "cpu" else str(device)
         raise OutOfMemoryError(
-            f"{what} need {bytes_in_words(size)}, and {whose} has {bytes_in_words(there)}; {remedy}"
+            f"{wanted} need {bytes_in_words(size)}, and {whose} has {bytes_in_words(there)}; {remedy}"
         )
 
 

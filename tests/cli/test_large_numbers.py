@@ -1,4 +1,4 @@
-"""Numbers beyond 64 bits, and sizes beyond the machine: one sentence, before anything is allocated or written."""
+"""Numbers beyond 64 bits and sizes beyond the machine: a sentence, before anything is allocated or written."""
 
 from __future__ import annotations
 
@@ -69,15 +69,15 @@ def test_a_number_of_many_digits_is_refused_in_a_sentence_without_them(cswf, run
         (("sample", "RUN", "--labels", "0:99999999999"), "`cswf sample --out FOLDER/`, with the slash, writes"),
         (
             ("sample", "RUN", "--devices", "99999999999"),
-            "99,999,999,999 processes need 25.6 EB, and this machine",
+            "99,999,999,999 processes need 25.6 EB, and",
         ),
         (
             ("run", "digits", "particles.count=1099511627776"),
-            "particles in 64 dimensions need 281 TB, and this",
+            "particles in 64 dimensions need 281 TB, and",
         ),
         (
             ("run", "digits", "particles.offline=1099511627776"),
-            "particles in 64 dimensions need 281 TB, and this",
+            "particles in 64 dimensions need 281 TB, and",
         ),
         (("run", "TOY", "data.count=1099511627776"), "1,099,511,627,776 points need 52.8 TB, and this"),
         (("bench", "--data", "99999999999"), "99,999,999,999 samples of 3×16×16 in 0 classes need 307 TB"),
@@ -102,7 +102,7 @@ def test_shards_that_no_disk_holds_are_refused_before_their_folder_is_made(cswf,
 
 
 def test_an_allocation_that_fails_anywhere_is_one_sentence(cswf, monkeypatch):
-    def full(self, draw):
+    def full(*arguments, **options):
         raise RuntimeError(
             "[enforce fail at alloc_cpu.cpp:113] data. DefaultCPUAllocator: not enough memory: you tried to "
             "allocate 13194139533312 bytes."
