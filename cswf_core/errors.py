@@ -76,10 +76,20 @@ MOST_LISTED = 20
 """Known names that an error lists, at most."""
 
 
+LONGEST_EXCERPT = 60
+"""Characters of a text that an error repeats, at most; names that are longer have none near them."""
+
+
+def excerpt(text: str) -> str:
+    """Return a text for a sentence, its end left out if it is long."""
+    return text if len(text) <= LONGEST_EXCERPT else text[: LONGEST_EXCERPT - 1] + "…"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for the nearest known names, else the list of them, else nothing."""
     names = sorted(set(known))
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    short = [other for other in names if len(other) <= LONGEST_EXCERPT]  # comparing takes the square of lengths
+    near = difflib.get_close_matches(name, short if len(name) <= LONGEST_EXCERPT else (), n=3, cutoff=0.6)
     if near:
         return "; did you mean " + " or ".join(repr(name) for name in near) + "?"
     if names and len(names) <= MOST_LISTED:

@@ -42,9 +42,11 @@ class CheckedSchedule(Adapter, Schedule):
         whole = isinstance(stage.steps, int) and isinstance(stage.directions, int)
         numbers = isinstance(stage.step_size, (int, float)) and isinstance(stage.entropy, (int, float))
         fine = whole and numbers and stage.steps >= 0 and stage.directions >= 1 and stage.entropy >= 0
-        if not (fine and math.isfinite(stage.step_size) and stage.step_size >= 0):
+        if not (fine and math.isfinite(stage.step_size + stage.entropy) and stage.step_size >= 0):
             expected = "stages with whole numbers steps ≥ 0 and directions ≥ 1, step_size ≥ 0, entropy ≥ 0"
-            raise self._fault("stages", expected, f"stage {index}: {stage}")
+            names = ("steps", "directions", "step_size", "entropy")
+            got = ", ".join(f"{name} {getattr(stage, name)!r}" for name in names)
+            raise self._fault("stages", f"{expected}, all of them finite", f"stage {index}: {got}")
         if stage.upsampling is not None and not isinstance(getattr(stage.upsampling, "space", None), Space):
             expected = "an upsampling whose `space` is the Space of its coarse grid"
             raise self._fault(

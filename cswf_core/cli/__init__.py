@@ -74,6 +74,9 @@ def main() -> None:
             complain(f"cannot read or write: {error}")
         status = 1
     except Exception as error:
-        failures.tell_unexpected(error)
+        if failures.is_lack_of_memory(error):
+            failures.tell_lack_of_memory(error)
+        else:
+            failures.tell_unexpected(error)
         status = 1
     sys.exit(status)

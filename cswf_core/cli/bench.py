@@ -27,7 +27,7 @@ from cswf_core.runs.durable import write_durably
 from cswf_core.runs.printing import say, say_json
 from cswf_core.runs.screen import console, words
 
-whole = click.IntRange(min=1)
+whole = options.WholeNumber(1)
 
 
 @click.command()
@@ -40,15 +40,17 @@ whole = click.IntRange(min=1)
 )
 @click.option("--resolution", metavar="K", help="Grid of the stage, K or HxW.  [default: that of the images]")
 @click.option("--patch", type=whole, help="Side of the patches.  [default: 7]")
-@click.option("--classes", type=click.IntRange(min=0), help="Classes, for the condition one-hot.  [default: 0]")
+@click.option(
+    "--classes", type=options.WholeNumber(0), help="Classes, for the condition one-hot.  [default: 0]"
+)
 @click.option("--projection", metavar="NAME", help="Plugin that draws directions.  [default: conv-stack]")
 @click.option("--cdf", metavar="NAME", help="Plugin that estimates distributions.  [default: histogram]")
 @click.option("--precision", metavar="NAME", help="Of particles.precision.  [default: auto]")
 @click.option("--reuse", type=whole, help="Steps for which directions are kept.  [default: 1]")
-@click.option("--seed", type=click.IntRange(min=0), help="Of random data and directions.  [default: 0]")
+@click.option("--seed", type=options.WholeNumber(0), help="Of random data and directions.  [default: 0]")
 @click.option("--stage", type=whole, help="Which stage of RECIPE, from 1.  [default: the last]")
 @click.option("--steps", type=whole, default=10, show_default=True, help="Steps to time.")
-@click.option("--warmup", type=click.IntRange(min=0), default=3, show_default=True, help="Steps before those.")
+@click.option("--warmup", type=options.WholeNumber(0), default=3, show_default=True, help="Steps before those.")
 @click.option("--sweep", "swept", metavar="KEY=A,B,C", help="Time each value, as particles=10000,50000,200000.")
 @click.option("--naive/--no-naive", default=True, help="Whether to time a naive PyTorch step beside it.")
 @options.json

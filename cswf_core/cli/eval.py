@@ -51,7 +51,7 @@ from cswf_core.session.run import refresh_report, write_scores
     show_default=True,
     help="Which samples of a run: its particles, or those carried along or sampled from its saved model.",
 )
-@click.option("--count", type=click.IntRange(min=1), help="Score so many at most.  [default: 50,000]")
+@click.option("--count", type=options.WholeNumber(1), help="Score so many at most.  [default: 50,000]")
 @click.option("--weights", type=click.Path(path_type=Path), help="The feature network's file.")
 @click.option("--no-download", is_flag=True, help="Never fetch the feature network from the internet.")
 @click.option(

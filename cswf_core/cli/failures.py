@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import os
 import signal
+import sys
 import time
 import traceback
 
 import click
 
-from cswf_core.errors import CswfError, LostRankError, PluginError
+from cswf_core.errors import CswfError, LostRankError, PluginError, excerpt
 from cswf_core.runs.printing import complain
 
 VARIABLE = "CSWF_TRACEBACK"
@@ -66,6 +67,23 @@ def tell_unexpected(error: Exception) -> None:
     if isinstance(error, ImportError):
         advice = "`cswf doctor` says whether a package is missing or broken"
     complain(f"{sentence}; {advice}")
+
+
+def is_lack_of_memory(error: Exception) -> bool:
+    """Say whether an error means that an allocation did not fit, wherever that was."""
+    if "torch" not in sys.modules:  # `cswf doctor` may find it missing
+        return isinstance(error, MemoryError)
+    from cswf_core.kernels.memory import is_out_of_memory
+
+    return is_out_of_memory(error)
+
+
+def tell_lack_of_memory(error: Exception) -> None:
+    """Print that memory did not suffice, with what PyTorch or NumPy says of it."""
+    show_traceback(error)
+    reason = excerpt(" ".join(str(error).split()).rpartition("DefaultCPUAllocator: ")[2])
+    said = f" ({reason})" if reason else ""
+    complain(f"this machine's memory does not suffice{said}; ask for less, in number or in size")
 
 
 def show_traceback(error: BaseException) -> None:

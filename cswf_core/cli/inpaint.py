@@ -22,7 +22,7 @@ from cswf_core.runs.progress import WorkProgress
 @click.argument("images", metavar="[IMAGE]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--held-out",
-    type=click.IntRange(min=1),
+    type=options.WholeNumber(1),
     help="Complete the first so many images that the model's data hold out, instead of pictures from a disk.",
 )
 @click.option(
@@ -31,7 +31,7 @@ from cswf_core.runs.progress import WorkProgress
     help="A picture, black where pixels are to be filled in.  [default: what the model's recipe says]",
 )
 @click.option(
-    "--count", type=click.IntRange(min=1), default=5, show_default=True, help="Completions of each image."
+    "--count", type=options.WholeNumber(1), default=5, show_default=True, help="Completions of each image."
 )
 @click.option("--resize", is_flag=True, help="Bring images of another size to the model's.")
 @options.seed

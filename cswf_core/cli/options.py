@@ -9,10 +9,28 @@ from typing import Any
 
 import click
 
+from cswf_core.errors import excerpt
+from cswf_core.numbers import LARGEST, whole_number
+
 LEAST_MEMORY = 256 * 10**6
 """Bytes that a limit must leave."""
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class WholeNumber(click.IntRange):
+    """The type of an option that takes a whole number, from a least one to what 64 bits hold."""
+
+    def __init__(self, least: int) -> None:
+        super().__init__(min=least)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number; one that is too large is told without all its digits."""
+        if isinstance(value, str) and value.strip().isdecimal() and whole_number(value) is None:
+            self.fail(f"{excerpt(value)} is too large: 64 bits hold {LARGEST:,} at most", param, ctx)
+        written: Any = excerpt(value) if isinstance(value, str) else value
+        return super().convert(written, param, ctx)
+
 
 plugins_dir = click.option(
     "--plugins-dir",
@@ -46,7 +64,8 @@ def bytes_of(text: str) -> int | None:
     if size is None:
         return None
     number, prefix, binary = size.groups()
-    return int(float(number) * (1024 if binary else 1000) ** " kmg".index(prefix or " "))
+    count = float(number) * (1024 if binary else 1000) ** " kmg".index(prefix or " ")
+    return int(min(count, LARGEST))
 
 
 def _limit_memory(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -55,10 +74,12 @@ def _limit_memory(ctx: click.Context, param: click.Parameter, value: str | None)
         return
     limit = bytes_of(value)
     if limit is None:
-        raise click.BadParameter(f"'{value}' is no size of memory; write 500MB, 1.5GB or 2GiB", ctx, param)
+        raise click.BadParameter(
+            f"'{excerpt(value)}' is no size of memory; write 500MB, 1.5GB or 2GiB", ctx, param
+        )
     if limit < LEAST_MEMORY:
         raise click.BadParameter(
-            f"{value} is too little: PyTorch alone takes {LEAST_MEMORY // 10**6} MB", ctx, param
+            f"{excerpt(value)} is too little: PyTorch alone takes {LEAST_MEMORY // 10**6} MB", ctx, param
         )
     from cswf_core.kernels.memory import memory_limited  # with PyTorch, which `cswf doctor` may find missing
 
@@ -110,7 +131,7 @@ accept_unverified = click.option(
 )
 quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 seed = click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another one, other samples."
+    "--seed", type=WholeNumber(0), default=0, show_default=True, help="Another one, other samples."
 )
 replace = click.option("--force", is_flag=True, help="Replace files that are there.")
 

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from cswf_core.cli import options
-from cswf_core.cli.allocator import keep_freed_memory
+from cswf_core.cli.allocator import keep_freed_memory, refuse_impossible_memory
 from cswf_core.errors import LostRankError, Terminated
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe
@@ -26,10 +26,11 @@ from cswf_core.session.run import launch, require_recipe, resume, settle
 
 
 def prepare(*, quiet: bool) -> None:
-    """Prepare the process: warnings on the terminal, SIGTERM as Ctrl-C, freed memory for the next step."""
+    """Prepare the process: warnings on the terminal, SIGTERM as Ctrl-C, memory reused and bounded."""
     start_log(logging.ERROR if quiet else logging.WARNING)
     signal.signal(signal.SIGTERM, _terminate)
     keep_freed_memory()
+    refuse_impossible_memory()
 
 
 def introduce(recipe: Recipe) -> None:

@@ -13,7 +13,8 @@ import click
 from cswf_core.cli import options
 from cswf_core.cli.ranks import on_ranks
 from cswf_core.cli.terminal import introduce, point_to_results, prepare, show_run
-from cswf_core.errors import RoomError, RunError
+from cswf_core.errors import RoomError, RunError, excerpt
+from cswf_core.numbers import whole_number
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, choose_device, load_recipe
 from cswf_core.recipe.provenance import refuse_changed_plugins
@@ -33,7 +34,7 @@ from cswf_core.session.update import Predecessor, choose_data, read_predecessor,
     help="The new samples: as in a recipe, digits or '{use: digits, classes: [7]}'; a folder of pictures; an "
     ".npz file.",
 )
-@click.option("--steps", type=click.IntRange(min=1), help="Steps of each stage.  [default: as in the run]")
+@click.option("--steps", type=options.WholeNumber(1), help="Steps of each stage.  [default: as in the run]")
 @click.option(
     "--schedule", metavar="K,K,…", help="Steps of each stage one by one; 0 passes it over: 0,0,100,100."
 )
@@ -171,7 +172,7 @@ def _folder(run: Path, out: Path | None) -> RunFolder:
 
 def _steps(schedule: str) -> tuple[int, ...]:
     """Return the numbers of `0,100,100`."""
-    parts = [part.strip() for part in schedule.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise RunError(f"--schedule takes numbers of steps, such as 0,100,100, got '{schedule}'")
-    return tuple(map(int, parts))
+    numbers = [whole_number(part) for part in schedule.split(",")]
+    if None in numbers:
+        raise RunError(f"--schedule takes numbers of steps, such as 0,100,100, got '{excerpt(schedule)}'")
+    return tuple(number for number in numbers if number is not None)

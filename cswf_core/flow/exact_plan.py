@@ -54,7 +54,7 @@ class ExactPlan(Plan):
         directions, particles, shortened = self._along(step, clock), self.setup.particles, 1.0
         if self.setup.sampler.measured_later and eta > 0:
             directions = list(directions)
-            shortened = min(1.0, 1 / (eta * self._largest_eigenvalue(directions)))
+            shortened = 1 / max(1.0, eta * self._largest_eigenvalue(directions))
             eta *= shortened
         by_cdf = self.transport(step, clock)
         target = self._target(step, by_cdf, clock)

@@ -19,6 +19,7 @@ from cswf_core.flow.settings import Settings
 from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Masked, Observation, Space
 from cswf_core.interfaces.metric import Tell
+from cswf_core.kernels.memory import require_memory
 from cswf_core.model.fitted import Fitted
 from cswf_core.model.format import SavedStep, find_damage, refuse_missing, saved_steps
 from cswf_core.model.groups import Originals, Request
@@ -37,6 +38,9 @@ log = logging.getLogger("cswf")
 
 UNUSED = ("cdf", "observers", "evaluate", "outputs", "model", "variants")
 """Sections of a recipe that sampling does without, so that their plugins need not be there."""
+
+SHARDS = "ask for fewer; `cswf sample --out FOLDER/`, with the slash, writes shards in constant memory"
+"""Advice to whoever wants more samples than memory holds."""
 
 
 @attrs.frozen(eq=False)
@@ -68,8 +72,17 @@ class Model:
         proportions. `vectors`: one for all, or one for each, any values. The same seed gives the same samples,
         and the first of many are those of few. `tell` hears of progress.
         """
+        self._require_memory(count)
         request = self.request(count, labels=labels, vectors=vectors, seed=seed)
         return self._samples(request, self.flow(choose_device(device)), tell)
+
+    def _require_memory(self, count: int, remedy: str = SHARDS) -> None:
+        """Raise `OutOfMemoryError` if this machine's memory does not hold so many samples."""
+        require_memory(
+            count * self.space.dimension * self._dtype.itemsize,
+            f"{count:,} samples of {self.space}",
+            remedy,
+        )
 
     def request(
         self, count: int, *, labels: Labels | None = None, vectors: Vectors | None = None, seed: int = 0
@@ -81,6 +94,8 @@ class Model:
             raise RunError(
                 f"the model of '{self.header.name}' completes images: use `cswf inpaint`, or Model.complete"
             )
+        if self.recipe.data.checked.starts or "vectors" in self.header.condition.asks:
+            self._require_memory(count)
         start = self._start(count, seed)
         return Request(
             conditions=self._conditions(count, labels, vectors, seed, start),
@@ -111,6 +126,7 @@ class Model:
             raise RunError(f"images must be m×{self.space} bytes, got {got}")
         if count < 1 or not len(images):
             raise RunError(f"{count} completions of {len(images)} images are asked for; ask for one or more")
+        self._require_memory(count * len(images), "ask for fewer completions, or of fewer images at a time")
         flow = self.flow(choose_device(device))
         x = images.reshape(len(images), -1).T.to(flow.like.dtype).mul_(BIN).sub_(1)
         origin = torch.repeat_interleave(torch.arange(len(images)), count)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,11 +30,13 @@ from cswf_core.documents import (
     structured,
 )
 from cswf_core.errors import RunError
+from cswf_core.interfaces import Space
 from cswf_core.interfaces.metric import Tell
 from cswf_core.model.groups import Request
 from cswf_core.model.model import Model
 from cswf_core.model.requests import Labels, Vectors
 from cswf_core.model.sampling import SavedFlow
+from cswf_core.numbers import bytes_in_words
 from cswf_core.online.learner import native
 from cswf_core.recipe import choose_device
 from cswf_core.runs.durable import fingerprint, make_folder, refuse_changed, remove_parts, write_durably
@@ -108,6 +111,7 @@ def write_shards(
         "device": where.type,
         "shard": SIZE,
     }
+    _require_space(folder, model.space, count)
     _open_folder(folder, facts, worker, force=force)
     total = -(-count // SIZE)
     missing = [number for number in worker.of(total) if not shard_file(folder, number).is_file()]
@@ -163,6 +167,17 @@ def _open_folder(folder: Path, facts: Mapping[str, Any], worker: Worker, *, forc
         raise RunError(
             f"{folder} has shards of another request: its {name} is {known.get(name)}, and {facts[name]} is "
             "asked for; give another --out, or --force to begin anew"
+        )
+
+
+def _require_space(folder: Path, space: Space, count: int) -> None:
+    """Raise `RunError` if samples need more than the disk of their folder has: bytes, or floats of points."""
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
+    size, disk = count * space.dimension * (1 if space.is_image else 4), shutil.disk_usage(there).total
+    if size > disk:
+        raise RunError(
+            f"{count:,} samples of {space} need {bytes_in_words(size)}, and the disk of {folder} has "
+            f"{bytes_in_words(disk)}; ask for fewer, or give another --out"
         )
 
 

@@ -23,7 +23,7 @@ from cswf_core.flow.learning import SamplerOfStage
 from cswf_core.flow.memory import batches
 from cswf_core.flow.target import CountedTarget, StageCounts
 from cswf_core.interfaces import Dataset, LinearMap, Stage
-from cswf_core.kernels.memory import total_memory
+from cswf_core.kernels.memory import require_memory, total_memory
 from cswf_core.kernels.tally import Tally
 from cswf_core.online.fixed_point import FixedDirections, FixedPoint, Samples
 
@@ -82,7 +82,13 @@ class Counts:
 
     @classmethod
     def empty(cls, stages: Sequence[Stage], bins: int, sets: int, fixed_point: FixedPoint) -> Counts:
-        """Return the counts of no data."""
+        """Return the counts of no data; raise `OutOfMemoryError` if they do not fit into memory."""
+        rows = sum(sets * stage.directions for stage in stages)
+        require_memory(
+            Tally.size(rows, bins),
+            f"counts along {rows:,} directions, in {bins:,} bins each,",
+            "take fewer directions (schedule.directions) or sets (online.sets)",
+        )
         return cls([Tally.empty(sets * stage.directions, bins) for stage in stages], fixed_point, sets)
 
     def settle(self, device: torch.device) -> None:

@@ -18,6 +18,7 @@ import attrs
 import yaml
 
 from cswf_core.errors import CswfError, printable
+from cswf_core.numbers import LARGEST
 
 DEEPEST = 40
 """How deep mappings and lists may be nested."""
@@ -165,6 +166,9 @@ def from_value(value: Any, place: KeyLocation, problems: list[Problem]) -> Node:
         return Mapping(place, entries)
     if isinstance(value, (list, tuple)):
         return Items(place, tuple(from_value(v, place.below(i), problems) for i, v in enumerate(value)))
+    if isinstance(value, int) and abs(value) > LARGEST:  # Python may refuse to write its digits
+        problems.append(Problem(place, f"a whole number is too large: 64 bits hold {LARGEST:,} at most"))
+        return Scalar(place, "", None)
     if isinstance(value, (bool, int, float)):
         return Scalar(place, raw := str(value).lower(), resolve(raw))
     if isinstance(value, (str, os.PathLike)):

@@ -10,6 +10,7 @@ from it.
 from __future__ import annotations
 
 import logging
+import math
 import re
 import signal
 import threading
@@ -25,10 +26,11 @@ import attrs
 from torch import Tensor
 
 from cswf_core.documents import MisfitError, structured
-from cswf_core.errors import CswfError, OtherFormatError, RunError, Terminated
+from cswf_core.errors import CswfError, OtherFormatError, RunError, Terminated, excerpt
 from cswf_core.flow.state import Position, Snapshot, SnapshotFacts
 from cswf_core.hookspecs import hookimpl
 from cswf_core.interfaces import Written
+from cswf_core.numbers import LARGEST, whole_number
 from cswf_core.runs.durable import (
     make_folder,
     read_tensors,
@@ -87,12 +89,14 @@ class Interval(Written):
         """Return the interval that `500`, `30s`, `10min`, `1.5h` or `never` means."""
         if text.strip() == "never":
             return cls()
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|min|h)?\s*", text)
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(s|min|h)?", text.strip())
         if match is None or not float(match[1]) or not (match[2] or match[1].isdigit()):
-            raise ValueError(f"'{text}' is not {cls.form}")
-        if match[2] is None:
-            return cls(steps=int(match[1]), text=match[1])
-        return cls(seconds=float(match[1]) * UNITS[match[2]], text=match[1] + match[2])
+            raise ValueError(f"'{excerpt(text)}' is not {cls.form}")
+        number, unit = match.groups()
+        steps, seconds = (whole_number(number), None) if unit is None else (None, float(number) * UNITS[unit])
+        if (steps or seconds or math.inf) > LARGEST:
+            raise ValueError(f"'{excerpt(text)}' is too large: 64 bits hold {LARGEST:,} at most")
+        return cls(steps=steps, seconds=seconds, text=number + (unit or ""))
 
     def __str__(self) -> str:
         return self.text

@@ -153,7 +153,7 @@ def _trials(labelled: list[tuple[str, Recipe]]) -> list[Trial]:
     """Return trials in folders named after their labels, apart also where large and small letters are one."""
     trials: list[Trial] = []
     for label, recipe in labelled:
-        plain = re.sub(r"\s*=\s*", "=", "".join(map(_ascii, label)))
+        plain = "=".join(part.strip() for part in "".join(map(_ascii, label)).split("="))
         name = re.sub(r"[^A-Za-z0-9._=+-]+", "-", plain)[:LONGEST_NAME].strip("-.=") or "run"
         taken = {*FILES, *(trial.folder.lower() for trial in trials)}
         names = itertools.chain([name], (f"{name}-{n}" for n in itertools.count(2)))

@@ -40,7 +40,7 @@ class Mask(Observing):
         above=0,
         at_most=1,
     )
-    boxes: int = parameter("how many random boxes; they may overlap", default=1, at_least=1)
+    boxes: int = parameter("how many random boxes; they may overlap", default=1, at_least=1, at_most=1000)
     masks: Literal["one", "each"] = parameter(
         "random boxes or pixels: one mask for all particles, or one for each", default="one"
     )

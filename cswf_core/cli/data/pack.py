@@ -12,8 +12,9 @@ import yaml
 
 from cswf_core.cli import options
 from cswf_core.cli.terminal import prepare
-from cswf_core.errors import DataError, RunError
+from cswf_core.errors import DataError, RunError, excerpt
 from cswf_core.interfaces import Space, StoredImages
+from cswf_core.numbers import whole_number
 from cswf_core.packed import MANIFEST, refuse_if_taken
 from cswf_core.packed import pack as write_shards
 from cswf_core.plugins import Registry
@@ -39,7 +40,7 @@ FLOW = {"schedule": {"use": "constant", "steps": 1, "directions": 1}}
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=options.WholeNumber(0),
     help="Which images are held out or taken, where that is drawn.  [default: that of the recipe, else 0]",
 )
 @click.option("--force", is_flag=True, help="Replace the shards of an earlier pack in OUT.")
@@ -128,10 +129,12 @@ def _reader(path: Path) -> str:
 
 def _shard_size(text: str) -> Callable[[Space], int]:
     """Return how many images a shard has, by their shape: `10000`, or as many as are `64MB`."""
-    count = int(text) if text.strip().isdecimal() else 0
+    count = whole_number(text) or 0
     size = options.bytes_of(text)
     if not size:
-        raise RunError(f"--shard-size takes a number of images, or a size such as 64MB or 1GB; got '{text}'")
+        raise RunError(
+            f"--shard-size takes a number of images, or a size such as 64MB or 1GB; got '{excerpt(text)}'"
+        )
     return lambda space: count or max(1, size // space.dimension)
 
 
