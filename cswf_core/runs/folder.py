@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cswf_core.errors import RunError
-from cswf_core.runs.durable import remove_parts, write_durably
+from cswf_core.runs.durable import encoded, remove_parts, write_durably
 
 FILES = (
     "recipe.yaml",
@@ -159,8 +159,8 @@ class RunFolder:
     def append(self, name: str, line: str) -> None:
         """Add a line to a file."""
         try:
-            with self.file(name).open("a", encoding="utf-8") as file:
-                file.write(line)
+            with self.file(name).open("ab") as file:
+                file.write(encoded(line))
         except OSError as error:
             raise RunError(f"{self.file(name)} cannot be written: {error.strerror or error}") from None
 
