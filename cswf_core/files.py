@@ -111,6 +111,11 @@ def enough_text(size: int) -> str:
     return f"{math.ceil(size / unit)}{word}"
 
 
+def is_text(name: str) -> bool:
+    """Say whether a file's name is UTF-8."""
+    return not any(0xD800 <= ord(c) <= 0xDFFF for c in name)
+
+
 def printable(name: str) -> str:
     r"""Return a file's name as text that any terminal, record or page can show: byte 0xFF becomes `\xff`.
 

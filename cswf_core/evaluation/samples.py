@@ -197,9 +197,9 @@ def read(
     if path.is_dir() and is_run(path):
         return _read_run(path, kind, plugins_dir, limit)
     if path.is_dir():
-        return Generated(path, str(path), read_folder(path, limit))
+        return Generated(path, printable(str(path)), read_folder(path, limit))
     if path.is_file() and path.suffix.lower() == ".npz":
-        return Generated(path, str(path), read_archive(path, limit))
+        return Generated(path, printable(str(path)), read_archive(path, limit))
     reason = "is neither a folder nor an .npz file" if path.exists() else "does not exist"
     raise DataError(f"{path} {reason}; give a run's folder, a folder of pictures, or an .npz file of images")
 

@@ -19,8 +19,8 @@ from cswf_core.files import open_file, printable, refuse_irregular
 from cswf_core.interfaces import Space
 from cswf_core.kernels.memory import is_out_of_memory
 
-# Pillow's own warning of large pictures is a sentence here, in `read_picture`.
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+# Pillow warns of large pictures, which is a sentence here, and of faults in what a file says about its picture.
+warnings.filterwarnings("ignore", module=r"PIL\.")
 
 HALF = 128
 """Grey levels below this one are black, in a mask."""

@@ -64,7 +64,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Any = None) 
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with replacing(path) as temporary:
         try:
-            save_file(on_cpu, temporary, {"facts": json.dumps(facts, ensure_ascii=False)})
+            save_file(on_cpu, temporary, {"facts": encoded(json.dumps(facts, ensure_ascii=False)).decode()})
         except SafetensorError as error:  # a full disk has this class too
             raise OSError(str(error)) from None
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cswf_core.errors import RunError
+from cswf_core.files import is_text, printable
 from cswf_core.runs.durable import encoded, remove_parts, write_durably
 
 FILES = (
@@ -78,6 +79,9 @@ class RunFolder:
 
         `reading` is the recipe's file, which a run in its own folder would overwrite.
         """
+        if not is_text(str(self.path.absolute())):  # safetensors reads no such paths
+            name = printable(str(self.path.absolute()))
+            raise RunError(f"{name} is no text (UTF-8), and models cannot lie there; give another --out")
         try:
             if self.path.exists() and not self.path.is_dir():
                 raise RunError(f"{self.path} is a file; --out names a folder")

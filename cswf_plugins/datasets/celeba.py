@@ -18,7 +18,7 @@ from cswf_core.arrays import default_limit
 from cswf_core.errors import DataError
 from cswf_core.files import read_whole
 from cswf_core.interfaces import Draw, NeededFiles, parameter
-from cswf_plugins.datasets.folders import Cut, FolderPixels, FolderSource, files_in
+from cswf_plugins.datasets.folders import LARGEST, Cut, FolderPixels, FolderSource, files_in
 from cswf_plugins.datasets.images import Pictures, Whole, data_root
 from cswf_plugins.datasets.published import ROOT_HELP, SPLIT_HELP, Split
 from cswf_plugins.references import LIU_2015
@@ -40,7 +40,7 @@ class CelebA(FolderSource):
     root: Path | None = parameter(ROOT_HELP, default=None)
     split: Split = parameter(SPLIT_HELP, default="train")
     crop: int = parameter("side of the square cut out of the middle, in pixels", default=140, at_least=1)
-    size: int = parameter("side of the images, in pixels", default=64, at_least=1)
+    size: int = parameter("side of the images, in pixels", default=64, at_least=1, at_most=LARGEST)
 
     def needed_files(self) -> NeededFiles:
         """Return where the aligned images are."""

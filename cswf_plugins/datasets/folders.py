@@ -28,10 +28,12 @@ from cswf_core.pictures.read import files_in, read_picture
 from cswf_plugins.cache import write_cached
 from cswf_plugins.datasets.images import Bytes, ImageSource, Pictures, Whole, data_root
 
-__all__ = ["Cut", "FolderPixels", "FolderSource", "files_in"]
+__all__ = ["LARGEST", "Cut", "FolderPixels", "FolderSource", "files_in"]
 
 VERSION = 1
 """To be raised when the same files and settings give other bytes."""
+LARGEST = 8192
+"""Pixels of the side of an image, at most."""
 REPORT = 20_000
 CHUNK = 500
 
