@@ -27,6 +27,7 @@ import attrs
 import torch
 from torch import Tensor
 
+from cswf_core import numbers
 from cswf_core.errors import CswfError, RunError, did_you_mean
 
 LARGEST = 1 << 26
@@ -34,9 +35,6 @@ LARGEST = 1 << 26
 
 LONGEST_NUMBER = 400
 """Digits of a number at most; a float may be written with some 300."""
-
-LARGEST_NUMBER = 2**63 - 1
-"""The largest whole number, as PyTorch has them."""
 
 SEAL = "sha256"
 """The key of a document's own checksum."""
@@ -251,7 +249,7 @@ def _single(value: Any, type_: Any, place: str) -> Any:
             raise misfit(place, "true or false" if type_ is bool else "null", value)
         return value
     if type_ is int:
-        if type(value) is not int or abs(value) > LARGEST_NUMBER:
+        if type(value) is not int or abs(value) > numbers.LARGEST:
             raise misfit(place, "a whole number", value)
         return value
     assert type_ is float, f"no value of JSON is a {type_}"

@@ -63,13 +63,18 @@ class Terminated(KeyboardInterrupt):
 
 
 def printable(text: str) -> str:
-    """Return a text as one line that a terminal shows and does not obey: its unprintable characters as escapes.
+    r"""Return a text as one line that a terminal shows and does not obey: unprintable characters as escapes.
 
-    These are line breaks, control characters, those that turn the direction of writing, and half characters.
+    These are line breaks, control characters, those that turn the direction of writing, and half characters. A
+    byte of a file's name that is no UTF-8, which Python has as half a character, becomes `\xff`.
     """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode()
 
 
 MOST_LISTED = 20

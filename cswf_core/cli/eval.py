@@ -52,6 +52,7 @@ from cswf_core.session.run import refresh_report, write_scores
     help="Which samples of a run: its particles, or those carried along or sampled from its saved model.",
 )
 @click.option("--count", type=options.WholeNumber(1), help="Score so many at most.  [default: 50,000]")
+@options.limit
 @click.option("--weights", type=click.Path(path_type=Path), help="The feature network's file.")
 @click.option("--no-download", is_flag=True, help="Never fetch the feature network from the internet.")
 @click.option(
@@ -71,6 +72,7 @@ def eval(
     metrics: tuple[str, ...],
     kind: str,
     count: int | None,
+    limit: int | None,
     weights: Path | None,
     no_download: bool,
     precision: FeaturePrecision | None,
@@ -86,10 +88,10 @@ def eval(
     """
     chosen_device = choose_device(device)
     prepare(quiet=quiet)
-    generated = read(path, kind, plugins_dir)
+    generated = read(path, kind, plugins_dir, limit)
     facts = None if generated.run is None else RunFolder(generated.run).facts()
     with memory_limited(None if facts is None else facts.memory_limit):
-        task = _task(generated, against, metrics, plugins_dir)
+        task = _task(generated, against, metrics, plugins_dir, limit)
     task = attrs.evolve(
         task,
         samples=task.samples if count is None else count,
@@ -118,7 +120,11 @@ def eval(
 
 
 def _task(
-    generated: Generated, against: tuple[str, ...], metrics: tuple[str, ...], plugins_dir: tuple[Path, ...]
+    generated: Generated,
+    against: tuple[str, ...],
+    metrics: tuple[str, ...],
+    plugins_dir: tuple[Path, ...],
+    limit: int | None,
 ) -> Task:
     registry = Registry.discover(plugins_dir)
     chosen = [choose(registry, "metric", text, "--metric") for text in metrics]
@@ -126,7 +132,7 @@ def _task(
         raise DataError(
             f"{generated.path} is not a run's folder; say what to compare with: --against cifar10, say"
         )
-    real = [read_real(text, registry) for text in against]
+    real = [read_real(text, registry, limit) for text in against]
     if generated.run is None:
         return Task.of_images(real, chosen, registry)
     return Task.of_run(load_recipe(generated.run / "recipe.yaml", registry=registry), real, chosen)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import click
 
 from cswf_core.errors import excerpt
+from cswf_core.files import bytes_of
 from cswf_core.numbers import LARGEST, whole_number
 
 LEAST_MEMORY = 256 * 10**6
@@ -58,16 +58,6 @@ def command(text: str) -> str:
     return f"`{text}{as_options(folders)}`"
 
 
-def bytes_of(text: str) -> int | None:
-    """Return the bytes that a size such as 500MB, 1.5GB, 2GiB or 4096 has; None if it is no size."""
-    size = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmg]?)(i?)b?", text.strip().lower())
-    if size is None:
-        return None
-    number, prefix, binary = size.groups()
-    count = float(number) * (1024 if binary else 1000) ** " kmg".index(prefix or " ")
-    return int(min(count, LARGEST))
-
-
 def _limit_memory(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     """Plan with so much memory for as long as the command runs."""
     if value is None:
@@ -92,6 +82,23 @@ memory_limit = click.option(
     expose_value=False,
     callback=_limit_memory,
     help="Plan with so much memory, such as 1GB; data that take more are streamed.  [default: all there is]",
+)
+
+
+def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Return the bytes of a size."""
+    size = None if value is None else bytes_of(value)
+    if value is not None and not size:
+        raise click.BadParameter(f"'{value}' is no size; write 500MB, 1.5GB or 2GiB", ctx, param)
+    return size
+
+
+limit = click.option(
+    "--limit",
+    metavar="SIZE",
+    callback=_size,
+    help="Memory that the images of a file or folder may take as they are, such as 20GB.  "
+    "[default: a quarter of this machine's]",
 )
 
 

@@ -15,7 +15,8 @@ from typing import Any, Literal, Union
 
 import attrs
 
-from cswf_core.errors import PluginError, did_you_mean, excerpt
+from cswf_core.errors import PluginError, did_you_mean, excerpt, printable
+from cswf_core.files import is_text
 from cswf_core.interfaces import Written
 from cswf_core.numbers import LARGEST
 from cswf_core.plugins import KINDS, Registry
@@ -319,12 +320,17 @@ def _text(node: Scalar, *_: object) -> Any:
     return MISMATCH if node.value is None else node.raw
 
 
-def _path(node: Scalar, *_: object) -> Any:
+def _path(node: Scalar, path: str, reader: Reader) -> Any:
     try:
-        path = node.location.folder / Path(node.raw).expanduser()
-        return MISMATCH if node.value is None else path.resolve()
+        place = (node.location.folder / Path(node.raw).expanduser()).resolve()
     except (OSError, RuntimeError, ValueError):  # no such user; links in a circle; a null character
         return MISMATCH
+    if node.value is None:
+        return MISMATCH
+    if not is_text(str(place)):  # as YAML it could not be read again
+        named = f"{path} leads to {printable(str(place))}, a name that is no text (UTF-8)"
+        return reader.problem(node.location, f"{named}; rename it, as recipes write it down")
+    return place
 
 
 def _write_true_or_false(text: str) -> str:

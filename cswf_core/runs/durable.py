@@ -54,7 +54,15 @@ def replacing(path: Path) -> Iterator[Path]:
 def write_durably(path: Path, content: str | bytes) -> None:
     """Replace a file as a whole; after a crash it is the old one or the new one, never half of either."""
     with replacing(path) as temporary:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        temporary.write_bytes(encoded(content) if isinstance(content, str) else content)
+
+
+def encoded(text: str) -> bytes:
+    r"""Return a text as UTF-8; half characters, as paths have for bytes that are no text, become `\udcff`.
+
+    JSON reads this as the same half character, so that a path leads to the same file again.
+    """
+    return text.encode("utf-8", "backslashreplace")
 
 
 def open_plainly(path: Path, mode: Literal["wb", "ab"]) -> BinaryIO:
@@ -79,7 +87,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Any = None) 
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with replacing(path) as temporary:
         try:
-            save_file(on_cpu, temporary, {"facts": json.dumps(facts, ensure_ascii=False)})
+            save_file(on_cpu, temporary, {"facts": encoded(json.dumps(facts, ensure_ascii=False)).decode()})
         except SafetensorError as error:  # a full disk has this class too
             raise OSError(str(error)) from None
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from cswf_core.documents import parse_json, read_document, read_json, structured
-from cswf_core.errors import RunError
-from cswf_core.runs.durable import open_plainly, remove_parts, write_durably
+from cswf_core.errors import RunError, printable
+from cswf_core.files import is_text
+from cswf_core.runs.durable import encoded, open_plainly, remove_parts, write_durably
 from cswf_core.runs.facts import RunFacts
 
 FILES = (
@@ -80,6 +81,9 @@ class RunFolder:
 
         `reading` is the recipe's file, which a run in its own folder would overwrite.
         """
+        if not is_text(str(self.path.absolute())):  # safetensors reads no such paths
+            name = printable(str(self.path.absolute()))
+            raise RunError(f"{name} is no text (UTF-8), and models cannot lie there; give another --out")
         try:
             if self.path.exists() and not self.path.is_dir():
                 raise RunError(f"{self.path} is a file; --out names a folder")
@@ -167,7 +171,7 @@ class RunFolder:
         """Add a line to a file."""
         try:
             with open_plainly(self.file(name), "ab") as file:
-                file.write(line.encode())
+                file.write(encoded(line))
         except OSError as error:
             raise RunError(f"{self.file(name)} cannot be written: {error.strerror or error}") from None
 

@@ -13,6 +13,7 @@ import yaml
 from cswf_core.cli import options
 from cswf_core.cli.terminal import prepare
 from cswf_core.errors import DataError, RunError, excerpt
+from cswf_core.files import bytes_of
 from cswf_core.interfaces import Space, StoredImages
 from cswf_core.numbers import whole_number
 from cswf_core.packed import MANIFEST, refuse_if_taken
@@ -130,7 +131,7 @@ def _reader(path: Path) -> str:
 def _shard_size(text: str) -> Callable[[Space], int]:
     """Return how many images a shard has, by their shape: `10000`, or as many as are `64MB`."""
     count = whole_number(text) or 0
-    size = options.bytes_of(text)
+    size = bytes_of(text)
     if not size:
         raise RunError(
             f"--shard-size takes a number of images, or a size such as 64MB or 1GB; got '{excerpt(text)}'"
