@@ -32,6 +32,10 @@ class RunError(CswfError):
     """A run that cannot start or go on, for a reason outside recipe, data and plugins."""
 
 
+class NotFiniteError(RunError):
+    """Particles or samples that are NaN or infinite: the run ends before they are written anywhere."""
+
+
 class OtherFormatError(RunError):
     """A file of another version of cswf, which is neither damaged nor to be written over."""
 
