@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Iterable
 
 
@@ -57,7 +58,11 @@ class NotRepeatableError(CswfError):
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM has arrived: end as after Ctrl-C, with status 143."""
+    """SIGTERM or SIGHUP has arrived: end as after Ctrl-C, with status 143 or 129."""
+
+    def __init__(self, number: int = signal.SIGTERM) -> None:
+        super().__init__()
+        self.exit_status = 128 + number
 
 
 MOST_LISTED = 20

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,8 @@ from rich.text import Text
 
 from cswf_core.cli import options
 from cswf_core.cli.allocator import keep_freed_memory
-from cswf_core.errors import LostRankError, Terminated
+from cswf_core.cli.signals import leave_lost_terminal
+from cswf_core.errors import LostRankError
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe
 from cswf_core.runs.folder import RunFolder
@@ -26,9 +26,8 @@ from cswf_core.session.run import launch, require_recipe, resume, settle
 
 
 def prepare(*, quiet: bool) -> None:
-    """Prepare the process: warnings on the terminal, SIGTERM as Ctrl-C, freed memory for the next step."""
+    """Prepare the process: warnings on the terminal, freed memory for the next step."""
     logging.basicConfig(format="%(message)s", level=logging.ERROR if quiet else logging.WARNING)
-    signal.signal(signal.SIGTERM, _terminate)
     keep_freed_memory()
 
 
@@ -78,6 +77,7 @@ def show_run(work: Callable[..., dict[str, Any]], folder: RunFolder, *, quiet: b
     try:
         facts = work(observers=flowing, tell=evaluating.tell)
     except (KeyboardInterrupt, LostRankError):
+        leave_lost_terminal()
         _say_how_to_go_on(folder)
         raise
     finally:
@@ -157,8 +157,3 @@ def results_folder(name: str, out: Path | None, *, force: bool) -> RunFolder:
 def _progress() -> BarProgress | LineProgress:
     console = Console()
     return BarProgress(console) if console.is_terminal else LineProgress()
-
-
-def _terminate(*_: object) -> None:
-    """End as Ctrl-C does when a scheduler or `timeout` says so."""
-    raise Terminated

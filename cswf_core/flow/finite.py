@@ -115,8 +115,10 @@ class Finiteness:
 
     def _lost(self, particles: Particles) -> bool:
         """Say whether a particle of any rank is not finite."""
-        own = torch.tensor([float(not particles.finite())], dtype=torch.float64)
-        return float(self._ranks.sums(own)) > 0
+        lost = not particles.finite()
+        if self._ranks.alone:
+            return lost
+        return bool(self._ranks.sums(torch.tensor([float(lost)], dtype=torch.float64)) > 0)
 
     def _diagnosed(self, plan: Plan, suspects: list[Taken]) -> tuple[int, str]:
         """Return the number of the step that is at fault, one of the last two, and why."""
@@ -148,8 +150,8 @@ def _first_lost(taken: list[Taken]) -> int | None:
     """Return the first of some steps whose length or distance is not finite; reads all of them at once."""
     if not taken:
         return None
-    sums = [step.move.length.double() + step.move.squares.double() for step in taken]
-    numbers: list[float] = torch.stack(sums).tolist()
+    sums = [step.move.length + step.move.squares for step in taken]
+    numbers: list[float] = [float(sums[0])] if len(sums) == 1 else torch.stack(sums).tolist()
     return next((index for index, number in enumerate(numbers) if not math.isfinite(number)), None)
 
 

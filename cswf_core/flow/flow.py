@@ -289,9 +289,9 @@ class Flow:
         adaptive = self.parts.schedule.adaptive
         self._watch.take(move.length, step, eta)
         self._finite.take(step, eta, move)
-        now, cpu = at.step == stage.steps or step % READ_EVERY == 0, self.device.type == "cpu"
-        if cpu or adaptive or now:  # the host waits for a GPU then
-            self._finite.check(self.particles, plan, at, look=now or (cpu and self.ranks.alone))
+        now = at.step == stage.steps or step % READ_EVERY == 0
+        if plan.inspects or adaptive or now:  # the host waits for a GPU then
+            self._finite.check(self.particles, plan, at, look=now or (plan.inspects and self.ranks.alone))
             self._watch.check(at.total, float(move.length), eta, stage.directions)
         at.seconds = time.perf_counter() - began
         state = State(

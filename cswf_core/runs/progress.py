@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -21,10 +22,12 @@ MEMORY_S = 600.0
 
 
 def say(text: str) -> None:
-    """Print a line; if nobody listens any more (`cswf run … | head`), go on in silence."""
+    """Print a line; if nobody listens any more (`cswf run … | head`, a closed terminal), go on in silence."""
     try:
         print(text, flush=True)
-    except BrokenPipeError:
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EIO):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
