@@ -53,6 +53,7 @@ def main() -> None:
     try:
         signals.install()
         status = _called()
+        signals.ignore()
     except KeyboardInterrupt as error:  # a second one, or one between two lines above
         status = _status(error)
     sys.exit(status)

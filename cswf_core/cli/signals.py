@@ -18,6 +18,12 @@ def install() -> None:
             signal.signal(number, _end)
 
 
+def ignore() -> None:
+    """Let no signal disturb the end of the process: its work is done, and its status known."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def leave_lost_terminal() -> None:
     """Print into nothing from now on where a terminal was closed: it would answer with an error."""
     for output in OUTPUTS:
