@@ -160,9 +160,7 @@ class _InPieces(io.RawIOBase):
             size = self._file.seek(0, os.SEEK_END) - here
             self._file.seek(here)
         if size > MOST_BYTES_AT_ONCE:
-            raise ValueError(
-                f"its list of members has {bytes_in_words(size)}; an .npz file has few members"
-            )
+            raise ValueError(f"its list of members has {bytes_in_words(size)}; an .npz file has few members")
         return self._file.read(size)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:

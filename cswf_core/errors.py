@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Iterable
 
 
@@ -38,6 +39,10 @@ class RunError(CswfError):
     """A run that cannot start or go on, for a reason outside recipe, data and plugins."""
 
 
+class NotFiniteError(RunError):
+    """Particles or samples that are NaN or infinite: the run ends before they are written anywhere."""
+
+
 class OtherFormatError(RunError):
     """A file of another version of cswf, which is neither damaged nor to be written over."""
 
@@ -59,7 +64,11 @@ class NotRepeatableError(CswfError):
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM has arrived: end as after Ctrl-C, with status 143."""
+    """SIGTERM or SIGHUP has arrived: end as after Ctrl-C, with status 143 or 129."""
+
+    def __init__(self, number: int = signal.SIGTERM) -> None:
+        super().__init__()
+        self.exit_status = 128 + number
 
 
 def printable(text: str) -> str:

@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from cswf_core.cli import failures
+from cswf_core.cli import failures, signals
 from cswf_core.cli.lazy import LazyGroup
 from cswf_core.errors import CswfError, Terminated
 from cswf_core.runs.printing import complain
@@ -51,19 +51,34 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line: mistakes are sentences with status 2, Ctrl-C ends with status 130."""
+    try:
+        signals.install()
+        status = _called()
+        signals.ignore()
+    except KeyboardInterrupt as error:  # a second one, or one between two lines above
+        status = _status(error)
+    sys.exit(status)
+
+
+def _status(ended: BaseException | None) -> int:
+    """Return the exit status of a command that a signal has ended."""
+    return ended.exit_status if isinstance(ended, Terminated) else 130
+
+
+def _called() -> int:
+    """Call the command, print what has gone wrong, and return the exit status."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that knows no Greek still gets the rest
     try:
-        status = cli.main(standalone_mode=False)
+        status: int | None = cli.main(standalone_mode=False)
         sys.stdout.flush()
     except CswfError as error:
         failures.tell(error)
         status = error.exit_status
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         complain("interrupted")
-        ended = error if isinstance(error, KeyboardInterrupt) else error.__context__
-        status = 143 if isinstance(ended, Terminated) else 130
+        status = _status(error if isinstance(error, KeyboardInterrupt) else error.__context__)
     except click.ClickException as error:
         failures.tell_misuse(error)
         status = error.exit_code
@@ -79,4 +94,4 @@ def main() -> None:
         else:
             failures.tell_unexpected(error)
         status = 1
-    sys.exit(status)
+    return status or 0

@@ -85,13 +85,13 @@ def _lead(
     resume: bool,
 ) -> None:
     """Run a recipe that was loaded by its name, or go on with its run."""
-    folder = results_folder(folder_name(loaded), out, force=force)
     prepare(quiet=quiet)
     if not quiet:
         introduce(loaded)
         if loaded.variants:
             sweep = options.command(f"cswf sweep {name}")
             say(f"this runs the recipe itself; {sweep} runs its {len(loaded.variants)} variants")
+    folder = results_folder(folder_name(loaded), out, force=force)
     try:
         if resume and folder.begun:
             resume_run(loaded, folder, device=device, quiet=quiet, ranks=ranks)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,8 @@ from rich.console import Console
 
 from cswf_core.cli import options
 from cswf_core.cli.allocator import keep_freed_memory, refuse_impossible_memory
-from cswf_core.errors import LostRankError, Terminated
+from cswf_core.cli.signals import leave_lost_terminal
+from cswf_core.errors import LostRankError
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe
 from cswf_core.runs.checkpoints import CheckpointFolder
@@ -26,9 +26,8 @@ from cswf_core.session.run import launch, require_recipe, resume, settle
 
 
 def prepare(*, quiet: bool) -> None:
-    """Prepare the process: warnings on the terminal, SIGTERM as Ctrl-C, memory reused and bounded."""
+    """Prepare the process: warnings on the terminal, memory reused and bounded."""
     start_log(logging.ERROR if quiet else logging.WARNING)
-    signal.signal(signal.SIGTERM, _terminate)
     keep_freed_memory()
     refuse_impossible_memory()
 
@@ -79,6 +78,7 @@ def show_run(work: Callable[..., dict[str, Any]], folder: RunFolder, *, quiet: b
     try:
         facts = work(observers=flowing, tell=evaluating.tell)
     except (KeyboardInterrupt, LostRankError):
+        leave_lost_terminal()
         _say_how_to_go_on(folder)
         raise
     finally:
@@ -155,8 +155,3 @@ def results_folder(name: str, out: Path | None, *, force: bool) -> RunFolder:
 def _progress() -> BarProgress | LineProgress:
     screen = console()
     return BarProgress(screen) if screen.is_terminal else LineProgress()
-
-
-def _terminate(*_: object) -> None:
-    """End as Ctrl-C does when a scheduler or `timeout` says so."""
-    raise Terminated

@@ -14,6 +14,7 @@ from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates
 from cswf_core.interfaces import Conditions, Dataset, Draw, Key, LinearMap, Masked
 from cswf_core.kernels.columns import groups
+from cswf_core.kernels.finite import is_finite
 from cswf_core.kernels.rows import Columns
 from cswf_core.ranks import Ranks, Share, size_of
 
@@ -145,6 +146,17 @@ class Particles:
     def parts(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """x, z and S, as far as they are tensors of their own."""
         return self._x, None if self._z is self._x else self._z, self._sum
+
+    def finite(self) -> bool:
+        """Say whether all of them are finite, as far as they have moved. Reads numbers from the device."""
+        return all(is_finite(part) for block in self.blocks() for part in block.moving)
+
+    @property
+    def moving(self) -> list[Tensor]:
+        """What moves of x, z and S: x stays as it is where z moves in its stead."""
+        x, z, total = self.parts
+        stays = total is not None or self._instead
+        return [part for part in (None if stays else x, z, total) if part is not None]
 
     def resume(self, coordinates: StageCoordinates | None, z: Tensor | None, total: Tensor | None) -> None:
         """Be inside a stage, with z and S as they are there: d_k×M each; None: z is x, and there is no S."""

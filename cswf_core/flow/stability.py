@@ -330,8 +330,6 @@ class Watch:
 
     def check(self, number: int, moved: float, eta: float, H: int) -> None:
         """Raise `RunError` if the flow runs away; `moved` is the mean length of its step with this number."""
-        if not math.isfinite(moved):
-            raise overflow(number, self._settings)
         taken = Step(number=number, eta=eta, moved=moved, grown=self._speeds.grown())
         refuse_runaway(taken, self._size, self._safe, H, self._settings)
 
@@ -363,14 +361,4 @@ def refuse_runaway(step: Step, size: float, safe: SafeStep, H: int, settings: Se
         "class, tempered = True, and then no step is longer than its directions allow; otherwise take more "
         f"{settings.called('directions')} or a smaller {settings.called('step size')}, well below "
         f"{min(safe.limit(H), step.eta):.3g}"
-    )
-
-
-def overflow(done: int, settings: Settings) -> RunError:
-    """Return the error for numbers that are no longer finite after `done` steps."""
-    half = settings.tables is not None and settings.tables.dtype == torch.float16
-    tables = f"; or for the model, whose {settings.called('tables')} are float16: take float32" if half else ""
-    return RunError(
-        f"numbers are too large for {settings.dtype} at step {done}: data, {settings.called('scale')} of the "
-        f"first particles, amplifier, entropy or {settings.called('step size')}{tables}"
     )

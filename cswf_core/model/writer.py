@@ -17,6 +17,7 @@ from cswf_core.flow.flow import Flow, State
 from cswf_core.flow.transport import StepTables
 from cswf_core.hookspecs import hookimpl
 from cswf_core.interfaces import Key, Masked
+from cswf_core.kernels.finite import is_finite
 from cswf_core.model.fitted import write_fitted
 from cswf_core.model.format import FITTED, PATTERN, Steps, shard_entry, shard_file
 from cswf_core.model.header import (
@@ -97,7 +98,11 @@ class ModelWriter:
         if self._open.stage != state.stage_index:
             self._close()
             self._open.stage = state.stage_index
-        self._open.add(state.step - 1, state.eta, _on_cpu(state.tables))
+        tables = StepTables(state.tables.positions.cpu(), state.tables.displacements.cpu())
+        if not (is_finite(tables.positions) and is_finite(tables.displacements)):
+            flow.require_finite()  # says more, where particles have followed these maps already
+            raise _not_finite(tables)
+        self._open.add(state.step - 1, state.eta, tables)
         self._open_entry = None
         if len(self._open) == self._open.most:
             self._close()
@@ -247,16 +252,13 @@ def _recipe_of(recipe: Recipe) -> dict[str, Any]:
     return whole
 
 
-def _on_cpu(tables: StepTables) -> StepTables:
-    """Return tables on the CPU; raise `RunError` if a number in them is not finite."""
-    positions, displacements = tables.positions.cpu(), tables.displacements.cpu()
-    if not bool(torch.isfinite(positions).all() and torch.isfinite(displacements).all()):
-        raise RunError(
-            "a step's maps are too large for half precision; take model.dtype=float32"
-            if positions.dtype == torch.float16
-            else "a step's maps are not finite, and no model can be made of them"
-        )
-    return StepTables(positions, displacements)
+def _not_finite(tables: StepTables) -> RunError:
+    """Return the error for tables with a number that is not finite."""
+    return RunError(
+        "a step's maps are too large for half precision; take model.dtype=float32"
+        if tables.positions.dtype == torch.float16
+        else "a step's maps are not finite, and no model can be made of them"
+    )
 
 
 def _data_facts(flow: Flow, digest: str) -> DataFacts:

@@ -53,7 +53,7 @@ SHARE = 0.05
 UNITS = {"s": 1, "min": 60, "h": 3600}
 """Seconds of each unit that a recipe may write."""
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that wait for the end of a step."""
 
 OPTION = "--accept-unverified"
@@ -304,7 +304,10 @@ def read_snapshots(files: Sequence[Path]) -> list[Snapshot]:
 
 
 class Stopping:
-    """Holds back Ctrl-C and SIGTERM until a step has ended and the run is saved; a second one does not wait."""
+    """Holds back signals until a step has ended and the run is saved; a second one does not wait.
+
+    A second SIGHUP does: a shell and the system may both send one when a terminal is closed.
+    """
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -330,13 +333,14 @@ class Stopping:
             self.stop()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is not None:
+        if self.signal is None:
+            self.signal = number
+        elif number != signal.SIGHUP:
             self._before[number](number, frame)
-        self.signal = number
 
     def stop(self) -> None:
         """End as the signal that has arrived would have."""
-        raise Terminated if self.signal == signal.SIGTERM else KeyboardInterrupt
+        raise KeyboardInterrupt if self.signal in (None, signal.SIGINT) else Terminated(self.signal)
 
 
 class Checkpoints:
@@ -390,8 +394,9 @@ class Checkpoints:
         return self.interval.steps is not None or self.interval.seconds is not None
 
     def save(self, flow: Flow) -> None:
-        """Save now; a failure is a warning, and the flow goes on."""
+        """Save now; a failure is a warning, and the flow goes on. Particles that are not finite end it."""
         began = time.monotonic()
+        flow.require_finite()
         learn_checkpoints(flow)
         snapshot = flow.snapshot().own()
         at = snapshot.position

@@ -51,6 +51,10 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._made: list[Path] = []
+        """Folders that were made for it, each before those inside it."""
+        self._claimed = False
+        """Whether run.json was made, and has nothing in it yet."""
 
     @classmethod
     def fresh(cls, parent: Path, name: str) -> RunFolder:
@@ -59,12 +63,15 @@ class RunFolder:
         Making it at once keeps it from another run that starts at the same moment.
         """
         number, path = 1, parent / name
+        made = cls(parent)
+        made.make()
         try:
-            parent.mkdir(parents=True, exist_ok=True)
             while True:
                 try:
                     path.mkdir()
-                    return cls(path)
+                    fresh = cls(path)
+                    fresh._made = [*made._made, path]
+                    return fresh
                 except FileExistsError:
                     number += 1
                     path = parent / f"{name}-{number}"
@@ -72,9 +79,19 @@ class RunFolder:
             raise RunError(f"{path} cannot be made: {error.strerror or error}") from None
 
     def remove_if_empty(self) -> None:
-        """Take back a folder that nothing was written to."""
+        """Take back a folder that nothing was written to, and those above it that were made for it."""
         with contextlib.suppress(OSError):
-            self.path.rmdir()
+            for path in reversed(self._made or [self.path]):
+                path.rmdir()
+
+    def withdraw(self) -> None:
+        """Take back what was made for a run that has not begun: folders, and files with nothing in them."""
+        claim = self.file("run.json")
+        with contextlib.suppress(OSError, RunError):
+            if self._claimed and self.only_touched and claim.stat().st_size == 0:
+                self.clear(("run.json", "recipe.yaml"))
+        if self._made:
+            self.remove_if_empty()
 
     def refuse_if_taken(self, *, force: bool, reading: Path | None = None) -> None:
         """Raise `RunError` if the folder is a file, or has something in it and `force` is not given.
@@ -103,6 +120,7 @@ class RunFolder:
         if force:
             self.clear()
         try:
+            self._claimed = not self.file("run.json").exists()
             self.file("run.json").touch(exist_ok=False)
         except FileExistsError:
             raise RunError(f"{self.path} has been taken by another run; give another --out") from None
@@ -112,7 +130,11 @@ class RunFolder:
     def make(self) -> None:
         """Make the folder if it is not there."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            for path in reversed((self.path, *self.path.parents)):
+                if not path.exists():
+                    self._made.append(path)
+                    path.mkdir(exist_ok=True)
+            self.path.mkdir(exist_ok=True)  # raises for a file
         except OSError as error:
             raise self._unwritable(error) from None
 

@@ -6,6 +6,7 @@ cursor nor forges a line of its own.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -18,7 +19,7 @@ from cswf_core.errors import printable
 
 
 def say(*lines: str) -> None:
-    """Print lines; if nobody listens any more (`cswf run … | head`), go on in silence."""
+    """Print lines; if nobody listens any more (`cswf run … | head`, a closed terminal), go on in silence."""
     _print(lines, sys.stdout)
 
 
@@ -58,5 +59,7 @@ class _Lines(logging.Formatter):
 def _print(lines: Iterable[str], stream: TextIO) -> None:
     try:
         print(*map(printable, lines), sep="\n", file=stream, flush=True)
-    except BrokenPipeError:
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EIO):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -34,7 +34,7 @@ from cswf_core.online import Counts
 from cswf_core.ranks import Dismissed, RankGroup, Ranks, part_of
 from cswf_core.recipe import Recipe, build_flow, choose_device
 from cswf_core.recipe.render import to_yaml
-from cswf_core.runs.checkpoints import learn_checkpoints
+from cswf_core.runs.checkpoints import SIGNALS, learn_checkpoints
 from cswf_core.runs.record import versions
 
 TIMEOUT = datetime.timedelta(days=1)
@@ -112,6 +112,8 @@ def start(count: int) -> int:
         max_restarts=0,
         local_addr="localhost",
     )
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN and hasattr(config, "signals_to_handle"):
+        config.signals_to_handle = "SIGTERM,SIGINT,SIGQUIT"  # `nohup` wants it so; PyTorch 2.6 cannot
     try:
         elastic_launch(config, sys.executable)("-c", COMMAND, *sys.argv[1:])
     except ChildFailedError as error:
@@ -170,7 +172,7 @@ def follow(recipe: Recipe, ranks: Ranks, device: str, counts: Counts | None = No
 
     `counts` are those of the data of an earlier run, from which this one goes on.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # rank 0 decides when all end
     with suppress(Dismissed):
         flow = build_flow(recipe, device=device, counts=counts, ranks=ranks)

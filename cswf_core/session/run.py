@@ -69,6 +69,7 @@ def launch(
     """
     directory.refuse_if_taken(force=force, reading=recipe.path)
     with ExitStack() as closing:
+        closing.callback(directory.withdraw)  # in the end, if nothing was written
         counts = None if predecessor is None else predecessor.counts
         run = Run(recipe, directory, device, observers, closing, counts, ranks)
         if predecessor is not None:

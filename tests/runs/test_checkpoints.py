@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import signal
 import threading
@@ -11,10 +12,18 @@ import threading
 import pytest
 import torch
 
-from cswf_core.errors import OtherFormatError, RunError, Terminated
+from cswf_core.errors import NotFiniteError, OtherFormatError, RunError, Terminated
 from cswf_core.runs import checkpoints, durable
-from cswf_core.runs.checkpoints import CheckpointFolder, Checkpoints, Interval, Stopping, accepting_unverified
+from cswf_core.runs.checkpoints import (
+    SIGNALS,
+    CheckpointFolder,
+    Checkpoints,
+    Interval,
+    Stopping,
+    accepting_unverified,
+)
 from cswf_core.runs.durable import write_tensors
+from cswf_plugins.schedules.constant import Constant
 from tests.conftest import read_json, small_flow
 
 
@@ -276,13 +285,14 @@ def test_what_is_no_interval_is_refused(text):
 
 @pytest.fixture
 def handlers():
-    """SIGTERM as the commands have it, and SIGINT as Python has; both as before in the end."""
+    """SIGTERM and SIGHUP as the commands have them, and SIGINT as Python has; all as before in the end."""
 
-    def terminate(*_):
-        raise Terminated
+    def terminate(number, _):
+        raise Terminated(number)
 
-    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
-    signal.signal(signal.SIGTERM, terminate)
+    before = [(number, signal.getsignal(number)) for number in SIGNALS]
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, terminate)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     for number, handler in before:
@@ -290,7 +300,8 @@ def handlers():
 
 
 @pytest.mark.parametrize(
-    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
+    ("number", "error"),
+    [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated), (signal.SIGHUP, Terminated)],
 )
 def test_a_flow_is_saved_before_a_signal_ends_it(handlers, tmp_path, number, error):
     watching = Checkpoints(CheckpointFolder(tmp_path / "c"), Interval(seconds=1e9), (), dict)
@@ -303,9 +314,38 @@ def test_a_flow_is_saved_before_a_signal_ends_it(handlers, tmp_path, number, err
             os.kill(os.getpid(), number)
             flow.run()
 
-    with pytest.raises(error):
+    with pytest.raises(error) as ended:
         stopped()
     assert watching.step == flow.position.total == 2
+    assert getattr(ended.value, "exit_status", 130) == 128 + number
+
+
+def test_a_second_sighup_waits_as_the_first_does(handlers):
+    stopping = Stopping()
+
+    def stopped() -> None:
+        with stopping.patient():
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    with pytest.raises(Terminated) as ended:
+        stopped()
+    assert ended.value.exit_status == 129
+
+
+def test_a_checkpoint_of_particles_that_are_none_is_not_written_and_the_one_before_stays(tmp_path):
+    folder = CheckpointFolder(tmp_path / "c")
+    watching = Checkpoints(folder, Interval(steps=2), (), dict)
+    flow = small_flow(schedule=Constant(steps=9, directions=40), observers=(watching,))
+    steps = iter(flow)
+    for _ in range(3):
+        next(steps)
+    flow.particles.x[0, 0] = math.inf
+    flow._finite._looked_at = None  # as on a GPU, where steps are not looked at one by one
+    with pytest.raises(NotFiniteError, match="particles are not finite after step 3"):
+        watching.save(flow)
+    (good,) = folder.newest_first([])
+    assert good.step == 2
 
 
 def test_a_signal_after_the_last_step_ends_the_run_too(handlers):
