@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
+import signal
 import sys
 
 import click
@@ -75,4 +77,12 @@ def main() -> None:
     except Exception as error:
         failures.tell_unexpected(error)
         status = 1
+    atexit.unregister(_ignore_signals)
+    atexit.register(_ignore_signals)  # the last is called first
     sys.exit(status)
+
+
+def _ignore_signals() -> None:
+    """Let the status stand: a signal while Python takes down its libraries would print a traceback."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 import traceback
 
@@ -50,13 +51,33 @@ def tell(error: CswfError) -> None:
 
 
 def tell_unexpected(error: Exception) -> None:
-    """Print an error that nobody has foreseen, always with its traceback: it cannot be had again later."""
+    """Print an error that nobody has foreseen, always with its traceback: it cannot be had again later.
+
+    A lack of memory can come anywhere, and its traceback says nothing of its cause: that is one sentence.
+    """
+    if _is_lack_of_memory(error):
+        show_traceback(error)
+        click.echo(
+            "out of memory: this machine, or a limit of it, has no more for this process; take fewer "
+            "particles, data or samples, or give --memory-limit, and `cswf resume` goes on with a run that was begun",
+            err=True,
+        )
+        return
     _print_chain(error)
     sentence = f"unexpected {type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
     advice = "this is no mistake of yours: the lines above belong into a bug report"
     if isinstance(error, ImportError):
         advice = "`cswf doctor` says whether a package is missing or broken"
     click.echo(f"{sentence}; {advice}", err=True)
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    """Say whether an error means that an allocation did not fit; PyTorch is asked only if it is loaded."""
+    if "torch" not in sys.modules:
+        return isinstance(error, MemoryError)
+    from cswf_core.kernels.memory import is_out_of_memory
+
+    return is_out_of_memory(error)
 
 
 def show_traceback(error: BaseException) -> None:

@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -21,7 +22,7 @@ sys.path[:0] = [str(Path(__file__).parents[2])]
 from tests.apart import Apart, prepared  # noqa: E402
 from tests.soak import faults  # noqa: E402
 from tests.soak.case import Case, Plan, Whole, undisturbed  # noqa: E402
-from tests.soak.ledger import Ledger  # noqa: E402
+from tests.soak.ledger import Finding, Ledger  # noqa: E402
 from tests.soak.works import WORKS, Work  # noqa: E402
 
 THREADS = {"OMP_NUM_THREADS": "1", "CSWF_TRACEBACK": "0"}
@@ -74,10 +75,11 @@ class Soak:
         before = len(self.ledger.findings)
         try:
             case.carry_out()
-        finally:
-            self.ledger.cases += 1
-            if not (self.keep and len(self.ledger.findings) > before):
-                case.clean()
+        except Exception as error:  # the case is to be had again, and the others go on
+            traceback.print_exception(error)
+            self.ledger.note(Finding("soak", plan.name, f"{plan.work.name}: the soak itself fails: {error!r}"))
+        self.ledger.cases += 1
+        case.clean(keep=self.keep and len(self.ledger.findings) > before)
         return case
 
     def work_off(self, numbers: Iterator[int], deadline: float, workers: int) -> None:

@@ -27,6 +27,9 @@ LIMIT_S = {1: 60.0, 2: 180.0}
 ALIVE_S = {1: 5.0, 2: 45.0}
 """Seconds after which no process of a command that has ended is there."""
 
+MAY_DIFFER = "results may differ in the last digits"
+"""What a command says that has gone on with less memory, and sums in another order."""
+
 ATTEMPTS = 5
 """Commands that a person calls to bring a work to its end, at most."""
 
@@ -100,6 +103,8 @@ class Case:
         self._stack = ExitStack()
         self._ruined: set[str] = set()
         self._destroyed = False
+        self._warned = False
+        """Whether a command has said that bits may differ, as where memory was short."""
 
     @property
     def target(self) -> Path:
@@ -121,11 +126,14 @@ class Case:
             self._finish()
         self._compare()
 
-    def clean(self) -> None:
-        """Remove the case's folder, and what was mounted there."""
+    def clean(self, *, keep: bool = False) -> None:
+        """Take away what was mounted in the case's folder, and remove that unless it is kept."""
         if self.folder.is_mount():
+            if keep:
+                shutil.copytree(self.folder, self.base / "copy")
             faults.unmount(self.folder)
-        shutil.rmtree(self.base, ignore_errors=True)
+        if not keep:
+            shutil.rmtree(self.base)
 
     def _disturbed(self, arguments: Arguments, fault: Fault) -> bool:
         """Call a command under a fault; return whether it came to its end all the same."""
@@ -181,7 +189,8 @@ class Case:
         except (OSError, ValueError, KeyError) as error:
             self._note("loss", f"the results cannot be read: {error}")
             return
-        for sentence in results.differences(self.whole.files, here, self._ruined):
+        ignored = set(self.whole.files) if self._warned else self._ruined
+        for sentence in results.differences(self.whole.files, here, ignored):
             self._note("loss", f"{self.target.name}: {sentence}")
         more = [name for name in here if name not in self.whole.files]
         if more:
@@ -249,6 +258,7 @@ class Case:
     def _judge(self, ended: Ended, allowed: frozenset[int], fault: Fault | None) -> None:
         """Note a traceback, a hang, or an exit status that must not be."""
         name = "no fault" if fault is None else fault.name
+        self._warned = self._warned or MAY_DIFFER in ended.err
         if ended.hung:
             self._note("hang", f"{ended.arguments[0]} takes over {LIMIT_S[self.work.ranks]:g} s after {name}")
             return

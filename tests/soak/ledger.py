@@ -8,8 +8,8 @@ from typing import Any
 
 import attrs
 
-KINDS = ("loss", "traceback", "status", "hang", "leftover")
-"""Kinds of findings; a good soak has none of any."""
+KINDS = ("loss", "traceback", "status", "hang", "leftover", "soak")
+"""Kinds of findings; a good soak has none of any. `soak`: a case could not be carried out."""
 
 
 @attrs.frozen

@@ -13,7 +13,7 @@ PLUGINS = Path(__file__).parent / "plugins"
 
 Arguments = tuple[str, ...]
 
-CPU = ("--device", "cpu", "--quiet")
+CPU = ("--device", "cpu")
 TINY = (
     "particles.count=40",
     "schedule.directions=32",
