@@ -59,7 +59,7 @@ def tell_unexpected(error: Exception) -> None:
         show_traceback(error)
         click.echo(
             "out of memory: this machine, or a limit of it, has no more for this process; take fewer "
-            "particles, data or samples, or give --memory-limit, and `cswf resume` goes on with a run that was begun",
+            "particles, data or samples, or give --memory-limit; `cswf resume` goes on with a run",
             err=True,
         )
         return

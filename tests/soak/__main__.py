@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 
 sys.path[:0] = [str(Path(__file__).parents[2])]
 
@@ -37,6 +37,8 @@ class Soak:
         self.ledger = Ledger()
         self._wholes: dict[str, Whole] = {}
         self._making = Lock()
+        self.stopping = Event()
+        """Set when no further case is to begin."""
         self.can_mount, self.can_forbid = faults.can_mount(base), faults.can_forbid(base)
         if not self.can_mount:
             self.ledger.skipped.append("no disk gets full: this process may mount no file system")
@@ -88,7 +90,7 @@ class Soak:
 
         def take() -> None:
             with prepared(THREADS) as apart:
-                while time.monotonic() < deadline:
+                while time.monotonic() < deadline and not self.stopping.is_set():
                     with taking:
                         number = next(numbers, None)
                     if number is None:
@@ -127,7 +129,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--keep", type=Path, metavar="FOLDER", help="keep the folders of cases with findings there"
     )
     given = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     os.environ.update(THREADS)
     with ExitStack() as closing:
         if given.keep is not None:
@@ -137,6 +138,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ledger = _one(given.case, given.times, base, keep=given.keep is not None)
         else:
             soak = Soak(base, given.seed, keep=given.keep is not None)
+            for number in (signal.SIGINT, signal.SIGTERM):  # the cases that have begun come to their end
+                signal.signal(number, lambda *_: soak.stopping.set())
             deadline = time.monotonic() + 60 * given.minutes
             soak.work_off(itertools.count(given.first), deadline, given.workers)
             ledger = soak.ledger
