@@ -69,7 +69,7 @@ def main() -> None:
         error.show()
         status = error.exit_code
     except OSError as error:  # a closed pipe, or a full disk behind a redirection
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes
+        _discard_output()
         if not isinstance(error, BrokenPipeError):
             failures.show_traceback(error)
             click.echo(f"cannot read or write: {error}", err=True)
@@ -77,9 +77,18 @@ def main() -> None:
     except Exception as error:
         failures.tell_unexpected(error)
         status = 1
+    try:
+        sys.stdout.flush()
+    except OSError:  # also an error's own sentence may come with a full disk
+        _discard_output()
     atexit.unregister(_ignore_signals)
     atexit.register(_ignore_signals)  # the last is called first
     sys.exit(status)
+
+
+def _discard_output() -> None:
+    """Throw away what was printed and cannot be written: Python would try again, and end with status 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _ignore_signals() -> None:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from cswf_core.cli import options
 from cswf_core.cli.allocator import keep_freed_memory
-from cswf_core.errors import LostRankError, Terminated
+from cswf_core.errors import LostRankError, RunError, Terminated
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe
 from cswf_core.runs.folder import RunFolder
@@ -85,7 +85,10 @@ def show_run(work: Callable[..., dict[str, Any]], folder: RunFolder, *, quiet: b
             progress.close()
     if not quiet:
         say(f"done in {facts['seconds']:.1f} s  sha256 {facts['samples_sha256'][:12]}")
-        show_scores(folder.read_json("metrics.json"), Console())
+        scores = folder.read_json("metrics.json")
+        if not isinstance(scores, dict):
+            raise RunError(f"{folder.file('metrics.json')} is gone: somebody has changed the folder meanwhile")
+        show_scores(scores, Console())
 
 
 def show_scores(document: Mapping[str, Any], console: Console) -> None:

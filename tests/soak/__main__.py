@@ -54,9 +54,9 @@ class Soak:
 
     def _whole(self, work: Work, apart: Apart) -> Whole:
         if work.name not in self._wholes:
-            source = self._whole(WORKS[work.source], apart) if work.source else None
-            lies = None if source is None else WORKS[work.source].target(source.folder)
-            self._wholes[work.name] = undisturbed(work, self.base, apart, lies)
+            before = WORKS[work.source] if work.source else None
+            source = None if before is None else before.target(self._whole(before, apart).folder)
+            self._wholes[work.name] = undisturbed(work, self.base, apart, source)
         return self._wholes[work.name]
 
     def possible(self, plan: Plan) -> bool:
@@ -70,10 +70,7 @@ class Soak:
         """Carry out a plan, if that is possible here."""
         if not self.possible(plan):
             return None
-        whole = self.whole(plan.work, apart)
-        source = self._wholes[plan.work.source].folder if plan.work.source else None
-        lies = None if source is None else WORKS[plan.work.source].target(source)
-        case = Case(plan, self.base, whole, apart, self.ledger, lies)
+        case = Case(plan, self.base, self.whole(plan.work, apart), apart, self.ledger)
         before = len(self.ledger.findings)
         try:
             case.carry_out()

@@ -44,6 +44,8 @@ class Whole:
     folder: Path
     files: Mapping[str, str]
     seconds: float
+    source: Path | None = None
+    """The results of another work that this one begins with."""
 
 
 @attrs.frozen
@@ -89,11 +91,9 @@ class Plan:
 class Case:
     """A plan that is carried out in a folder of its own."""
 
-    def __init__(
-        self, plan: Plan, base: Path, whole: Whole, apart: Apart, ledger: Ledger, source: Path | None
-    ) -> None:
+    def __init__(self, plan: Plan, base: Path, whole: Whole, apart: Apart, ledger: Ledger) -> None:
         self.plan, self.work, self.draw = plan, plan.work, plan.draw
-        self.whole, self.apart, self.ledger, self.source = whole, apart, ledger, source
+        self.whole, self.apart, self.ledger = whole, apart, ledger
         self.base = base / f"case-{plan.name.replace(':', '-')}"
         self.folder = self.base / "place"
         self.seconds = whole.seconds
@@ -114,8 +114,8 @@ class Case:
     def carry_out(self) -> None:
         """Disturb the work, bring it to its end, and compare."""
         self.folder.mkdir(parents=True)
-        if self.source is not None:
-            shutil.copytree(self.source, self.folder / "source")
+        if self.whole.source is not None:
+            shutil.copytree(self.whole.source, self.folder / "source")
         done = False
         for number, fault in enumerate(self.plan.faults):
             arguments = self.work.begin(self.folder) if number == 0 else self.work.again(self.folder)
@@ -180,6 +180,8 @@ class Case:
             if goes_on and not self._destroyed:
                 self._note("loss", f"it does not go on: {_last(ended.err)}")
             refused = True
+            for stub in [path for path in self.folder.rglob("*") if faults.is_stub(path)]:
+                stub.unlink()
         self._note("loss", f"it cannot be brought to its end: {_last(ended.err)}")
 
     def _compare(self) -> None:
@@ -264,6 +266,8 @@ class Case:
             return
         if "Traceback" in ended.err or "unexpected" in ended.err:
             self._note("traceback", f"{ended.arguments[0]} after {name}: {_last(ended.err)}")
+        if "lost: " in ended.err and not self._destroyed:
+            self._note("loss", f"{ended.arguments[0]} after {name}: {_line(ended.err, 'lost: ')}")
         if ended.unhandled:
             self.ledger.unhandled += 1
         elif ended.status not in allowed and not (fault is None and ended.status in (1, 2)):
@@ -313,6 +317,11 @@ def _last(text: str) -> str:
     return (text.strip().splitlines() or ["(nothing)"])[-1]
 
 
+def _line(text: str, word: str) -> str:
+    """Return the first line that has a word in it."""
+    return next(line for line in text.splitlines() if word in line)
+
+
 def undisturbed(work: Work, base: Path, apart: Apart, source: Path | None) -> Whole:
     """Do a work without any fault, and return what it leaves."""
     folder = base / "whole" / work.name.replace(" ", "-")
@@ -324,4 +333,4 @@ def undisturbed(work: Work, base: Path, apart: Apart, source: Path | None) -> Wh
     seconds = time.monotonic() - began
     if ended.returncode != 0:
         raise RuntimeError(f"{work.name} fails undisturbed: {ended.stderr}")
-    return Whole(folder, results.of(work.target(folder)), seconds)
+    return Whole(folder, results.of(work.target(folder)), seconds, source)

@@ -17,9 +17,14 @@ from typing import Protocol
 
 import attrs
 
+from cswf_core.runs.folder import RunFolder
+
 DONE, FAILED, MISTAKE = 0, 1, 2
 ENDS = {SIGHUP: 129, SIGINT: 130, SIGTERM: 143, SIGKILL: -9}
 """The status of a command that a signal has ended."""
+
+STUB = "not a folder any more"
+"""Content of a file that lies where a folder was; a person removes it when told that it is in the way."""
 
 START_S = 0.5
 """Seconds of a processor that a command may take until its handlers of signals are there."""
@@ -160,7 +165,7 @@ class SmallFiles(Fault):
 
     def before(self, scene: Scene) -> None:
         """Choose how many."""
-        self.largest_file = int(10 ** scene.draw.uniform(1.5, 5.8))
+        self.largest_file = int(10 ** scene.draw.uniform(2.5, 5.8))
 
 
 @attrs.define
@@ -244,7 +249,7 @@ class Damage(Fault):
         """Damage a file, unless the work is done."""
         if status != -SIGKILL or not scene.target.is_dir() or scene.target.name == "source":
             return
-        paths = sorted(path for path in scene.target.rglob("*") if path.suffix != ".part")
+        paths = [path for path in sorted(scene.target.rglob("*")) if not _is_settled(path, scene.target)]
         if not paths:
             return
         path = scene.draw.choice(paths)
@@ -252,11 +257,17 @@ class Damage(Fault):
         if path.is_dir():
             shutil.rmtree(path)
             if scene.draw.random() < 0.5:
-                path.write_text("not a folder any more")
+                path.write_text(STUB)
         elif scene.draw.random() < 0.5:
             path.unlink()
         else:
             os.truncate(path, scene.draw.randrange(path.stat().st_size + 1))
+
+
+def _is_settled(path: Path, target: Path) -> bool:
+    """Say whether a file is one of a run that is done, which nobody looks after any more, or unfinished."""
+    above = [folder for folder in path.parents if folder.is_relative_to(target)]
+    return path.suffix == ".part" or any(RunFolder(folder).done for folder in (path, *above))
 
 
 @attrs.define
@@ -310,6 +321,11 @@ def mount(*arguments: str) -> None:
 def remove(path: Path) -> None:
     """Remove a file or folder, if it is there."""
     shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def is_stub(path: Path) -> bool:
+    """Say whether a file lies where a folder was."""
+    return path.is_file() and path.stat().st_size == len(STUB) and path.read_bytes() == STUB.encode()
 
 
 def forbid(folder: Path) -> None:
