@@ -30,6 +30,9 @@ ALIVE_S = {1: 5.0, 2: 45.0}
 MAY_DIFFER = "results may differ in the last digits"
 """What a command says that has gone on with less memory, and sums in another order."""
 
+INCOMPLETE = "could not be written"
+"""What a command says that has done its work, but for a page that a further call writes."""
+
 ATTEMPTS = 5
 """Commands that a person calls to bring a work to its end, at most."""
 
@@ -147,7 +150,7 @@ class Case:
         self._destroyed = self._destroyed or fault.destroys
         self._ruined |= fault.ruined
         self._inspect(ended, fault)
-        return ended.status == 0
+        return ended.status == 0 and INCOMPLETE not in ended.err
 
     def _inspect(self, ended: Ended, fault: Fault) -> None:
         """Look at what a disturbed command has left."""
@@ -199,6 +202,8 @@ class Case:
             self._note("leftover", f"{', '.join(more)}: there in the end")
         for sentence in results.unusable_checkpoints(self.folder):
             self._note("loss", sentence)
+        for name in results.unfinished(self.folder):
+            self._note("leftover", f"{name} in the end")
 
     def _call(self, arguments: Arguments, fault: Fault | None = None) -> Ended:
         """Call a command, under a fault or under none, and note what must not be."""
