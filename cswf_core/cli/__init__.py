@@ -62,9 +62,7 @@ def main() -> None:
         failures.tell(error)
         status = error.exit_status
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
-        click.echo("interrupted", err=True)
-        ended = error if isinstance(error, KeyboardInterrupt) else error.__context__
-        status = 143 if isinstance(ended, Terminated) else 130
+        status = _interrupted(error if isinstance(error, KeyboardInterrupt) else error.__context__)
     except click.ClickException as error:
         error.show()
         status = error.exit_code
@@ -75,8 +73,11 @@ def main() -> None:
             click.echo(f"cannot read or write: {error}", err=True)
         status = 1
     except Exception as error:
-        failures.tell_unexpected(error)
-        status = 1
+        if isinstance(error, ImportError) and isinstance(error.__cause__, KeyboardInterrupt):
+            status = _interrupted(error.__cause__)  # a library that was being loaded has wrapped it
+        else:
+            failures.tell_unexpected(error)
+            status = 1
     try:
         sys.stdout.flush()
     except OSError:  # also an error's own sentence may come with a full disk
@@ -84,6 +85,12 @@ def main() -> None:
     atexit.unregister(_ignore_signals)
     atexit.register(_ignore_signals)  # the last is called first
     sys.exit(status)
+
+
+def _interrupted(ended: BaseException | None) -> int:
+    """Say that a signal has ended the command, and return the status."""
+    click.echo("interrupted", err=True)
+    return 143 if isinstance(ended, Terminated) else 130
 
 
 def _discard_output() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cswf_core import load_recipe
+from cswf_core.errors import Terminated
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
+from tests.conftest import Outcome
 
 TINY = ("particles.count=20", "schedule.steps=2", "schedule.directions=16", "outputs.frames=0")
 SMALL = ("run", "digits", *TINY, "evaluate.metrics=[]", "--device", "cpu")
@@ -72,6 +74,14 @@ def test_output_that_cannot_be_written_leaves_the_status_of_an_error(apart, doin
         ended = apart.completed(*SMALL, *doing("1 / 0"), stdout=full.fileno())
     assert ended.returncode in (1, 2)
     assert "Traceback" not in ended.stderr
+
+
+def test_a_signal_while_a_library_is_loaded_is_an_interruption(cswf, monkeypatch):
+    def load(**_: object) -> None:
+        raise ImportError("initialization failed") from Terminated()
+
+    monkeypatch.setattr("cswf_core.cli.cli.main", load)
+    assert cswf("recipes") == Outcome(143, "", "interrupted\n")
 
 
 @pytest.mark.parametrize("file", ["recipe.yaml", "run.json"])
