@@ -135,13 +135,14 @@ class Case:
             if keep:
                 shutil.copytree(self.folder, self.base / "copy")
             faults.unmount(self.folder)
-        if not keep:
+        if not keep and self.base.exists():
             shutil.rmtree(self.base)
 
     def _disturbed(self, arguments: Arguments, fault: Fault) -> bool:
         """Call a command under a fault; return whether it came to its end all the same."""
         self.ledger.befell(fault.name)
         fault.before(self)
+        stale = self._says_running()
         ended = self._call(arguments, fault)
         before = set(results.unusable_checkpoints(self.folder)) if self.folder.exists() else set()
         for sentence in before if not (self._destroyed or fault.destroys) else ():
@@ -149,20 +150,23 @@ class Case:
         fault.after(self, ended.status)
         self._destroyed = self._destroyed or fault.destroys
         self._ruined |= fault.ruined
-        self._inspect(ended, fault)
+        self._inspect(ended, fault, stale=stale)
         return ended.status == 0 and INCOMPLETE not in ended.err
 
-    def _inspect(self, ended: Ended, fault: Fault) -> None:
-        """Look at what a disturbed command has left."""
+    def _says_running(self) -> bool:
+        """Say whether the record of the work's run says that it is running."""
+        record = RunFolder(self.target).read_json("run.json") if self.target.is_dir() else None
+        return isinstance(record, dict) and record.get("status") == "running"
+
+    def _inspect(self, ended: Ended, fault: Fault, *, stale: bool) -> None:
+        """Look at what a disturbed command has left; `stale`: an earlier one was killed while it ran."""
         killed = -signal.SIGKILL in fault.allowed
         if not killed and not fault.destroys and fault.name != "read-only" and not self._rivals:
             for name in results.unfinished(self.folder):
                 self._note("leftover", f"{name} after status {ended.status}")
         if not (isinstance(fault, Signals) and not killed):
             return
-        record = RunFolder(self.target).read_json("run.json") if self.target.is_dir() else None
-        running = isinstance(record, dict) and record.get("status") == "running"
-        if running and ended.status != 0 and len(fault.numbers) == 1:
+        if self._says_running() and not stale and ended.status != 0 and len(fault.numbers) == 1:
             self._note("leftover", f"run.json says running after {fault.name}, status {ended.status}")
         if (
             self.target.is_dir()
