@@ -2,6 +2,7 @@
 # make accuracy   the demo again, scored by nearest neighbours
 # make test   lint, types and tests; `make test-ci` adds packaging, browser, compiler and larger budgets,
 #             `make test-all` the slow ones too
+# make soak   hundreds of short commands under signals, full disks and other faults, for MINUTES=20 with SEED=0
 # make docs   the documentation as a site, in site/, with warnings as errors; `make docs-serve` serves it while you write
 # make licences   docs/licences.md anew; `make audit` looks for known vulnerabilities in what the lock has
 # Each makes .venv first if it is not there. PYTHON=python3.12 chooses another interpreter.
@@ -15,13 +16,19 @@ PIP := $(BIN)/python -m pip install --quiet --no-compile --no-deps
 LOCKED := $(PIP) --require-hashes
 LARGE := ^(torch|triton|nvidia|cuda)
 
-.PHONY: demo accuracy docs docs-serve test test-ci test-all lint types units-test units-test-ci units-test-all format lock licences audit clean
+.PHONY: demo accuracy soak docs docs-serve test test-ci test-all lint types units-test units-test-ci units-test-all format lock licences audit clean
 
 demo: $(STAMP)
 	$(BIN)/cswf run digits
 
 accuracy: $(STAMP)
 	$(BIN)/python examples/score_digits.py
+
+MINUTES ?= 20
+SEED ?= 0
+
+soak: $(STAMP)
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED)
 
 # Not `--quiet`: MkDocs then counts no warnings, and `--strict` finds none. The variable silences a notice of the theme,
 # whose makers have another one; that says nothing about the pages.

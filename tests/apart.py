@@ -158,11 +158,8 @@ def _ordered(connection: socket.socket) -> None:
             os.write(ending, f"{os.waitstatus_to_exitcode(status)}\n".encode())
         os._exit(0)
     os.setsid()
-    os.write(ending, f"{os.getpid()}\n".encode())
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
-    for handle in handles:
-        os.close(handle)
     sys.stdout = open(1, "w", buffering=1 if os.isatty(1) else -1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     order = json.loads(message)
@@ -172,6 +169,9 @@ def _ordered(connection: socket.socket) -> None:
     sys.argv = ["cswf", *order["arguments"]]
     if order["largest_file"] is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest_file"],) * 2)
+    os.write(ending, f"{os.getpid()}\n".encode())  # from here on a signal meets the command
+    for handle in handles:
+        os.close(handle)
 
 
 if __name__ == "__main__":

@@ -86,6 +86,12 @@ class CheckedCDF(Adapter, CDFEstimator):
         image = self._like(answer, "icdf", p)
         return self._finite(image, "icdf") if check else image
 
+    def inverse(self, fitted: FittedCDF, levels: Tensor) -> Tensor:
+        """Return F⁻¹ at levels in [0, 1]: H×K → H×K."""
+        with calling(self.owner, "icdf"):
+            answer = fitted.icdf(levels)
+        return self._like(answer, "icdf", levels)
+
     def between(self, p: FittedCDF, data: FittedCDF) -> CheckedMap | None:
         """Return T_h = F_q⁻¹∘F_p, checked where it is applied; None if the estimator composes no maps."""
         answer = self._call("between", p, data)

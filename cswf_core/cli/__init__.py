@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
+import signal
 import sys
 
 import click
@@ -77,21 +79,37 @@ def _called() -> int:
         failures.tell(error)
         status = error.exit_status
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
-        complain("interrupted")
-        status = _status(error if isinstance(error, KeyboardInterrupt) else error.__context__)
+        status = _interrupted(error if isinstance(error, KeyboardInterrupt) else error.__context__)
     except click.ClickException as error:
         failures.tell_misuse(error)
         status = error.exit_code
     except OSError as error:  # a closed pipe, or a full disk behind a redirection
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes
+        _discard_output()
         if not isinstance(error, BrokenPipeError):
             failures.show_traceback(error)
             complain(f"cannot read or write: {error}")
         status = 1
     except Exception as error:
+        if isinstance(error, ImportError) and isinstance(error.__cause__, KeyboardInterrupt):
+            return _interrupted(error.__cause__)  # a library that was being loaded has wrapped it
         if failures.is_lack_of_memory(error):
             failures.tell_lack_of_memory(error)
         else:
             failures.tell_unexpected(error)
         status = 1
+    try:
+        sys.stdout.flush()
+    except OSError:  # also an error's own sentence may come with a full disk
+        _discard_output()
     return status or 0
+
+
+def _interrupted(ended: BaseException | None) -> int:
+    """Say that a signal has ended the command, and return the status."""
+    complain("interrupted")
+    return _status(ended)
+
+
+def _discard_output() -> None:
+    """Throw away what was printed and cannot be written: Python would try again, and end with status 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -60,7 +60,18 @@ def tell_misuse(error: click.ClickException) -> None:
 
 
 def tell_unexpected(error: Exception) -> None:
-    """Print an error that nobody has foreseen, always with its traceback: it cannot be had again later."""
+    """Print an error that nobody has foreseen, always with its traceback: it cannot be had again later.
+
+    A lack of memory can come anywhere, and its traceback says nothing of its cause: that is one sentence.
+    """
+    if _is_lack_of_memory(error):
+        show_traceback(error)
+        click.echo(
+            "out of memory: this machine, or a limit of it, has no more for this process; take fewer "
+            "particles, data or samples, or give --memory-limit; `cswf resume` goes on with a run",
+            err=True,
+        )
+        return
     _print_chain(error)
     sentence = f"unexpected {type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
     advice = "this is no mistake of yours: the lines above belong into a bug report"
@@ -84,6 +95,15 @@ def tell_lack_of_memory(error: Exception) -> None:
     reason = excerpt(" ".join(str(error).split()).rpartition("DefaultCPUAllocator: ")[2])
     said = f" ({reason})" if reason else ""
     complain(f"this machine's memory does not suffice{said}; ask for less, in number or in size")
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    """Say whether an error means that an allocation did not fit; PyTorch is asked only if it is loaded."""
+    if "torch" not in sys.modules:
+        return isinstance(error, MemoryError)
+    from cswf_core.kernels.memory import is_out_of_memory
+
+    return is_out_of_memory(error)
 
 
 def show_traceback(error: BaseException) -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 from cswf_core.cli import options
 from cswf_core.cli.allocator import keep_freed_memory, refuse_impossible_memory
 from cswf_core.cli.signals import leave_lost_terminal
-from cswf_core.errors import LostRankError
+from cswf_core.errors import LostRankError, RunError
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe
 from cswf_core.runs.checkpoints import CheckpointFolder
@@ -86,7 +86,10 @@ def show_run(work: Callable[..., dict[str, Any]], folder: RunFolder, *, quiet: b
             progress.close()
     if not quiet:
         say(f"done in {facts['seconds']:.1f} s  sha256 {facts['samples_sha256'][:12]}")
-        show_scores(folder.read_json("metrics.json"), console())
+        scores = folder.read_json("metrics.json")
+        if not isinstance(scores, dict):
+            raise RunError(f"{folder.file('metrics.json')} is gone: somebody has changed the folder meanwhile")
+        show_scores(scores, console())
 
 
 def show_scores(document: Mapping[str, Any], screen: Console) -> None:

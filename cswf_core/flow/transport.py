@@ -200,7 +200,7 @@ class CDFTransport:
     def displacements(self, grid: Tensor, positions: Tensor, F_p: Fits, F_q: Fits) -> Tensor:
         """Return δ at the levels of a grid (H×K), where F_p has its positions: S×H×K."""
         if not self.cdf.extrapolates:
-            return torch.stack([fit.icdf(grid) for fit in F_q]) - positions
+            return torch.stack([self.cdf.inverse(fit, grid) for fit in F_q]) - positions
         delta = positions.clone()
         for part, mine, theirs in zip(delta, F_p, F_q, strict=True):
             through = self.cdf.between(mine, theirs)
@@ -375,7 +375,7 @@ class TableTransport:
             fits = self._by_cdf.fit(rows, F_p)
             mine = self._by_cdf.rows_here(H)
             grid = self._request.levels(rows.low).expand(mine, -1)
-            positions = torch.stack([fit.icdf(grid) for fit in fits])
+            positions = torch.stack([self._by_cdf.cdf.inverse(fit, grid) for fit in fits])
             displacements = self._by_cdf.displacements(grid, positions, fits, F_q)
             if not (self._by_cdf.ranks.alone or self._by_cdf.by_counts):  # also a rank that has made all
                 positions, displacements = (self._of_all(part, H) for part in (positions, displacements))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -33,16 +35,25 @@ def replacing(path: Path) -> Iterator[Path]:
     The content is on the disk before it gets its name, and the name before this ends. Each writer has a path of
     its own, so that two processes may write the same file: one of them is last, and both are whole. The file is
     there when this begins, new and readable to nobody else, so that nothing is written through a link; one that
-    has the name of `path` is replaced itself, and what lies behind it stays.
+    has the name of `path` is replaced itself, and what lies behind it stays. What a writer of this file has left
+    that was killed is removed.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    with contextlib.suppress(OSError):
+        remove_parts(path.parent, path.name)
+    with _removed_on_error(path, temporary), _claimed(temporary):
         yield temporary
         temporary.chmod(0o666 & ~_umask())  # safetensors gives permissions of its own
         _sync(temporary)
         temporary.replace(path)
         _sync(path.parent)
+
+
+@contextmanager
+def _removed_on_error(path: Path, temporary: Path) -> Iterator[None]:
+    """Remove a file that gets no name; say of an `OSError` that `path` cannot be written."""
+    try:
+        yield
     except BaseException as error:  # a full disk; or Ctrl-C, at any moment
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -114,9 +125,40 @@ def make_folder(path: Path) -> None:
 
 
 def remove_parts(folder: Path, name: str = "") -> None:
-    """Remove the unfinished files that a kill has left in a folder, or those of one file."""
-    for unfinished in folder.glob(f".{name}*.part"):
-        unfinished.unlink(missing_ok=True)
+    """Remove the unfinished files that a kill has left in a folder, or those of one file.
+
+    Those that a process is writing stay; so do all on a file system without locks, where nobody can tell.
+    """
+    for unfinished in folder.glob(f".{glob.escape(name)}.*.part" if name else ".*.part"):
+        if _is_abandoned(unfinished):
+            unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def _claimed(path: Path) -> Iterator[None]:
+    """Make a file, and hold its lock as long as it is written; a process that is killed holds none."""
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Say whether nobody holds the lock of an unfinished file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def fingerprint(path: Path) -> str:

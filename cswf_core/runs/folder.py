@@ -93,6 +93,12 @@ class RunFolder:
         if self._made:
             self.remove_if_empty()
 
+    def clear_unless_begun(self) -> None:
+        """Take back the first files of a run that was stopped before it could ever go on."""
+        if not self.begun:
+            with contextlib.suppress(RunError):
+                self.clear()
+
     def refuse_if_taken(self, *, force: bool, reading: Path | None = None) -> None:
         """Raise `RunError` if the folder is a file, or has something in it and `force` is not given.
 

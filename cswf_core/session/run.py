@@ -74,10 +74,13 @@ def launch(
         run = Run(recipe, directory, device, observers, closing, counts, ranks)
         if predecessor is not None:
             run.go_back(predecessor.checkpoint)
+        if not directory.path.exists():
+            closing.callback(directory.remove_if_empty)
         directory.make()
         closing.enter_context(directory.held())
         directory.create(force=force)
         directory.refuse_links()
+        closing.callback(directory.clear_unless_begun)
         record = Record(directory, run.facts())
         if predecessor is not None:
             record.facts["updates"] = predecessor.facts

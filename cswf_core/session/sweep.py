@@ -23,6 +23,7 @@ from cswf_core.recipe.provenance import refuse_changed_plugins
 from cswf_core.recipe.render import to_yaml
 from cswf_core.runs.facts import RunFacts
 from cswf_core.runs.folder import RunFolder
+from cswf_core.session.run import settle
 
 FILES = ("sweep.json", "sweep.png", "flow.png")
 """Files of a sweep, beside the folders of its runs."""
@@ -213,6 +214,7 @@ class Sweep:
         for number, trial in enumerate(self.trials, start=1):
             title = f"[{number}/{len(self.trials)}] {trial.label}"
             if self.is_done(trial):
+                settle(self.run_directory(trial.folder))
                 tell(f"{title}: done before")
                 continue
             tell(title)

@@ -405,3 +405,10 @@ def test_a_result_that_is_none_is_named(wrong):
     owner = Owner("metric", "mine", "acme-plugins", "1.2")
     with pytest.raises(PluginError, match=r"metric 'mine' \(acme-plugins 1\.2\): compute"):
         checks.checked(metric(), owner).compute(None)
+
+
+def test_inverses_of_another_shape_are_told_in_the_plugins_name():
+    checked, fitted = checks.checked(Sorted(), OWNERS["cdf"]), Sorted().fit(torch.rand(3, 5))
+    assert checked.inverse(fitted, torch.zeros(3, 2)).shape == (3, 2)
+    with pytest.raises(PluginError, match=r"^cdf 'mine' \(acme-plugins 1.2\): icdf raised RuntimeError"):
+        checked.inverse(fitted, torch.zeros(4, 2))

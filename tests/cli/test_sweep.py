@@ -274,3 +274,11 @@ def test_a_damaged_run_is_one_sentence(cswf, out):
 def test_run_and_show_say_that_there_are_variants(tmp_path, cswf, recipe):
     assert f"`cswf sweep {recipe}` runs its 2 variants" in cswf.output("run", recipe, "--out", tmp_path / "a")
     assert cswf("show", recipe).out.endswith(f"# variants, run by `cswf sweep {recipe}`: ξ = 0; as it is\n")
+
+
+def test_a_run_that_was_killed_right_after_its_end_gets_its_page_from_the_next_sweep(cswf, out):
+    (out / "seed=1/report.html").unlink()
+    (out / "seed=1/.report.html.0a1b2c3d.part").touch()
+    cswf.output("sweep", "digits", "seed=1,2", *TINY, "--out", out, "--device", "cpu", "--quiet")
+    assert (out / "seed=1/report.html").exists()
+    assert not list(out.rglob("*.part"))

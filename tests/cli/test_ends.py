@@ -1,0 +1,102 @@
+"""How commands end where something goes wrong late or anywhere: one sentence, and a status that stands."""
+
+from __future__ import annotations
+
+import pytest
+
+from cswf_core import load_recipe
+from cswf_core.errors import Terminated
+from cswf_core.runs.folder import RunFolder
+from cswf_core.session.run import launch
+from tests.conftest import Outcome
+
+TINY = ("particles.count=20", "schedule.steps=2", "schedule.directions=16", "outputs.frames=0")
+SMALL = ("run", "digits", *TINY, "evaluate.metrics=[]", "--device", "cpu")
+OBSERVER = """
+import atexit, os, signal
+import attrs
+from cswf_core import hookimpl
+from cswf_core.interfaces import Observer
+
+@attrs.frozen
+class Watcher:
+    folder: object
+
+    @hookimpl
+    def {hook}(self):
+        {deed}
+
+@attrs.frozen
+class Doing(Observer):
+    def watch(self, folder):
+        return Watcher(folder)
+
+@hookimpl
+def register_observers(register):
+    register("doing", Doing)
+"""
+
+
+@pytest.fixture
+def doing(tmp_path):
+    """Options with which a run has an observer that does something in one of its hooks."""
+
+    def options(deed: str, hook: str = "after_step") -> tuple[str, ...]:
+        (tmp_path / "plugins").mkdir()
+        (tmp_path / "plugins/doing.py").write_text(OBSERVER.format(deed=deed, hook=hook))
+        return ("observers=[doing]", "--plugins-dir", str(tmp_path / "plugins"), "--out", str(tmp_path / "run"))
+
+    return options
+
+
+def test_a_lack_of_memory_anywhere_is_one_sentence(cswf, doing):
+    ended = cswf(*SMALL, "--quiet", *doing("raise MemoryError"))
+    assert ended.status == 1
+    assert ended.err.startswith("out of memory: ")
+    assert len(ended.err.splitlines()) == 1
+
+
+def test_results_that_somebody_removes_while_a_run_ends_are_told(cswf, doing):
+    ended = cswf(*SMALL, *doing("(self.folder / 'metrics.json').unlink()", "after_evaluation"))
+    assert ended.status == 2
+    assert "metrics.json is gone: somebody has changed the folder meanwhile" in ended.err
+
+
+def test_a_signal_while_python_ends_changes_no_status(apart, doing):
+    late = "atexit.register(os.kill, os.getpid(), signal.SIGTERM)"
+    ended = apart.completed(*SMALL, *doing(late, "after_run"))
+    assert ended.returncode == 0
+    assert "Traceback" not in ended.stderr
+
+
+def test_output_that_cannot_be_written_leaves_the_status_of_an_error(apart, doing):
+    with open("/dev/full", "w") as full:
+        ended = apart.completed(*SMALL, *doing("1 / 0"), stdout=full.fileno())
+    assert ended.returncode in (1, 2)
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_signal_while_a_library_is_loaded_is_an_interruption(cswf, monkeypatch):
+    def load(**_: object) -> None:
+        raise ImportError("initialization failed") from Terminated()
+
+    monkeypatch.setattr("cswf_core.cli.cli.main", load)
+    assert cswf("recipes") == Outcome(143, "", "interrupted\n")
+
+
+@pytest.mark.parametrize("file", ["recipe.yaml", "run.json"])
+def test_a_run_that_is_stopped_before_it_could_go_on_leaves_no_folder(tmp_path, monkeypatch, file):
+    write = RunFolder.write
+
+    def interrupted(folder: RunFolder, name: str, content: str | bytes) -> None:
+        if name == file:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        write(folder, name, content)
+
+    monkeypatch.setattr(RunFolder, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        launch(load_recipe("digits", [*TINY, "evaluate.metrics=[]"]), RunFolder(tmp_path / "run"), device="cpu")
+    begun = file == "run.json"  # its recipe is there, and how it ended
+    assert RunFolder(tmp_path / "run").begun == begun
+    assert (tmp_path / "run").exists() == begun

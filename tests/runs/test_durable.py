@@ -1,0 +1,36 @@
+"""Files that are whole or not there: what a killed writer leaves is removed, a living one is left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from cswf_core.errors import RunError
+from cswf_core.runs.durable import remove_parts, replacing, write_durably
+
+
+def test_the_next_writer_of_a_file_removes_what_a_killed_one_has_left(tmp_path):
+    (tmp_path / ".report[1].html.0a1b2c3d.part").write_text("half")
+    (tmp_path / ".other.html.0a1b2c3d.part").write_text("half")
+    write_durably(tmp_path / "report[1].html", "whole")
+    assert {path.name for path in tmp_path.iterdir()} == {"report[1].html", ".other.html.0a1b2c3d.part"}
+    remove_parts(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"report[1].html"}
+
+
+def test_two_writers_of_one_file_leave_each_other_alone(tmp_path):
+    target = tmp_path / "file"
+    with replacing(target) as slow:
+        slow.write_text("slow")
+        write_durably(target, "quick")
+        remove_parts(tmp_path)
+        assert target.read_text() == "quick"
+    assert target.read_text() == "slow"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_file_that_cannot_be_written_is_told_and_leaves_nothing(tmp_path):
+    with pytest.raises(RunError, match="cannot be written: No such file or directory"):
+        write_durably(tmp_path / "nowhere/file", "text")
+    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "file"):
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())
