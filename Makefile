@@ -2,6 +2,7 @@
 # make accuracy   the demo again, scored by nearest neighbours
 # make test   lint, types and tests; `make test-ci` adds packaging, browser, compiler and larger budgets,
 #             `make test-all` the slow ones too
+# make fuzz   a million hostile inputs for all readers, half an hour on two cores; INPUTS=20000 for fewer, SEED=1 for others
 # make docs   the documentation as a site, in site/, with warnings as errors; `make docs-serve` serves it while you write
 # Each makes .venv first if it is not there. PYTHON=python3.12 chooses another interpreter.
 
@@ -12,7 +13,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --no-compile --no-deps
 LARGE := ^(torch|triton|nvidia|cuda)
 
-.PHONY: demo accuracy docs docs-serve test test-ci test-all lint types units-test units-test-ci units-test-all format lock clean
+.PHONY: demo accuracy docs docs-serve test test-ci test-all lint types units-test units-test-ci units-test-all fuzz format lock clean
 
 demo: $(STAMP)
 	$(BIN)/cswf run digits
@@ -46,6 +47,13 @@ units-test-ci:
 
 units-test-all:
 	HYPOTHESIS_PROFILE=thorough $(UNITS) -m ""
+
+# A target alone: `.venv/bin/python -m tests.fuzz --target model --inputs 3000`; one input again: `--input NUMBER`.
+INPUTS ?= 1000000
+SEED ?= 0
+
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz --inputs $(INPUTS) --seed $(SEED)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

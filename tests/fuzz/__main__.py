@@ -119,7 +119,8 @@ def _progress(tallies: dict[str, Tally], whole: int, began: float) -> None:
 
 def table(tallies: dict[str, Tally], seed: int, seconds: float) -> str:
     """Return what came out: a line for each target, and one for each group of failures."""
-    heading = f"{'target':<11}{'inputs':>10}{'refused':>10}{'accepted':>10}{'failures':>10}{'slowest':>18}{'memory':>9}{'ms each':>9}"
+    counts = "".join(f"{name:>10}" for name in ("inputs", "refused", "accepted", "failures"))
+    heading = f"{'target':<11}{counts}{'slowest':>18}{'memory':>9}{'ms each':>9}"
     lines = ["", heading]
     for name, t in tallies.items():
         slowest = f"{t.slowest:.2f} s ({t.slowest_input})"

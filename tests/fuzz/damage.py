@@ -9,16 +9,8 @@ from collections.abc import Sequence
 TOKENS: tuple[bytes, ...] = (
     *(b"\0", b"\xff", b"\n", b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0"),
     *(b"NaN", b"Infinity", b"-1", b"1e999", b"9" * 30, b"null", b"true", b'""', b"[]", b"{}", b"[[[[[[[["),
-    *(
-        b"\x93NUMPY",
-        b"PK\x03\x04",
-        b"PK\x05\x06",
-        b"\x89PNG\r\n\x1a\n",
-        b"IHDR",
-        b"IDAT",
-        b"\xff\xd8\xff",
-        b"BM",
-    ),
+    *(b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06", b"\x89PNG\r\n\x1a\n", b"IHDR", b"IDAT"),
+    *(b"\xff\xd8\xff", b"BM"),
     *(b"RIFF", b"WEBP", b"<f4", b"|O", b"|u1", b">i8", b"'descr'", b"cos\nsystem\n", b"\xed\xa0\x80", b"\xc3("),
 )
 
@@ -69,34 +61,11 @@ def shortened(rng: random.Random, content: bytes) -> bytes:
 
 
 LINES: tuple[str, ...] = (
-    *(
-        "&a ",
-        "*a",
-        "!!python/object:os.system ",
-        "!!binary ",
-        "!x ",
-        "[",
-        "{",
-        "- ",
-        ": ",
-        "\t",
-        "? ",
-        "| ",
-        "> ",
-    ),
+    *("&a ", "*a", "!!python/object:os.system ", "!!binary ", "!x ", "[", "{", "- ", ": ", "\t", "? "),
+    *("| ", "> "),
     *("<<: *a", "<<: ", "---\n", "...\n", "%YAML 9.9\n", "#", "'", '"', "\\", "\0", "\ufeff", "\x85", "\u2028"),
-    *(
-        "&a [*a]",
-        "&a {x: *a}",
-        "{a: &a [1, *a]}",
-        "0o7",
-        "1_000",
-        "12:30:45",
-        ".inf",
-        ".nan",
-        "=",
-        "2001-01-01",
-    ),
+    *("&a [*a]", "&a {x: *a}", "{a: &a [1, *a]}", "0o7", "1_000", "12:30:45", ".inf", ".nan", "="),
+    *("2001-01-01",),
 )
 
 

@@ -1,4 +1,4 @@
-"""The judge of an answer: a result or one sentence, within 2 seconds of work and bounded memory, or it is a failure."""
+"""The judge of answers: a result or one sentence, within 2 seconds and bounded memory, or it is a failure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Kind = Literal["accepted", "refused", "failure"]
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class Fault(Exception):
+class Fault(Exception):  # noqa: N818
     """An answer that is wrong although nothing was raised: a silent difference, or a sentence that is none."""
 
 
@@ -110,7 +110,7 @@ def fault_of(sentence: str) -> str:
 
 
 def unprintable(text: str) -> str:
-    """Return the first sign of a text that a terminal would obey instead of showing it; nothing if there is none."""
+    """Return the first sign of a text that a terminal would obey instead of showing it, or nothing."""
     return next((sign for sign in text if not (sign.isprintable() or sign in "\n\r\t")), "")
 
 

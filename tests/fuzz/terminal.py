@@ -1,4 +1,4 @@
-"""The command line in this process, with what it prints in files, stopped as by Ctrl-C when it is at work for long."""
+"""The command line in this process; one that is at work for long is stopped as by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WORK = {
     ("writer.py", "pack"),
     ("sweep.py", "run"),
 }
-"""Functions that work as long as they are asked to: a command that is inside of one may be stopped, and is well."""
+"""Functions that work as long as they are asked to: a command that is inside of one may be stopped."""
 
 SLICE = 0.4
 """Seconds of work after which a command is looked at, whether it is inside of such a function."""
@@ -56,7 +56,7 @@ class Outcome:
 
 
 class _Stopwatch:
-    """Stops a command: as Ctrl-C does where it works, with `TooLong` where it does something else for too long."""
+    """Stops a command: as Ctrl-C does where it works, with `TooLong` where it does something else."""
 
     def __init__(self) -> None:
         self.stopped = False

@@ -139,11 +139,10 @@ def fuzz(
                     _end(worker)
             ready = wait([w.connection for w in workers] + [w.process.sentinel for w in workers], timeout=0.5)
             for index, worker in enumerate(list(workers)):
-                if worker.connection in ready or worker.process.sentinel in ready or worker.stuck():
-                    if not _collect(worker, tallies, waiting):
-                        workers[index] = _started(
-                            context, targets, seed, folder / f"worker-{index}-{time.time_ns()}"
-                        )
+                heard = worker.connection in ready or worker.process.sentinel in ready or worker.stuck()
+                if heard and not _collect(worker, tallies, waiting):
+                    place = folder / f"worker-{index}-{time.time_ns()}"
+                    workers[index] = _started(context, targets, seed, place)
             if tell is not None and time.monotonic() - told > 1:
                 told = time.monotonic()
                 tell(tallies)
@@ -185,7 +184,7 @@ def _end(worker: _Worker) -> None:
 
 
 def _collect(worker: _Worker, tallies: dict[str, Tally], waiting: deque[Chunk]) -> bool:
-    """Add a worker's counts, and say whether it lives; if not, its input has failed and the others wait again."""
+    """Add a worker's counts, and say whether it lives; if not, its input has failed, and the others wait."""
     chunk = worker.chunk
     assert chunk is not None
     try:

@@ -79,7 +79,7 @@ class CheckpointTarget(Target):
             for entry in manifest["checkpoints"]:
                 content = files[f"checkpoints/{entry['file']}"] or b""
                 entry |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-            files[MANIFEST] = values.bytes_of(manifest)
+            files[MANIFEST] = _written(manifest)
             return TamperedRun(kind, files, forged=True)
         elif action < 9:
             files = {**self.files[kind], MANIFEST: values.bytes_of(values.changed(rng, manifest))}
@@ -148,5 +148,10 @@ class CheckpointTarget(Target):
         files[newest] = content = file.content()
         manifest = json.loads(self.files[document["kind"]][MANIFEST])
         manifest["checkpoints"][0] |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-        files[MANIFEST] = None if document.get("manifest") == "missing" else values.bytes_of(manifest)
+        files[MANIFEST] = None if document.get("manifest") == "missing" else _written(manifest)
         return files
+
+
+def _written(manifest: Any) -> bytes:
+    """Return a manifest as the program would have written it."""
+    return values.bytes_of(values.sealed(manifest) if values.SEAL in manifest else manifest)

@@ -103,9 +103,12 @@ class ModelTarget(Target):
         header = self.headers[kind]
         if rng.random() < 0.1:
             inner = values.changed(rng, _sections(header["recipe"]))
-            return Tampered(kind, {"model.json": values.bytes_of({**header, "recipe": values.text_of(inner)})})
-        changed = values.changed(rng, header, tuple(self.headers.values()))
-        return Tampered(kind, {"model.json": values.bytes_of(changed)})
+            changed = {**header, "recipe": values.text_of(inner)}
+        else:
+            changed = values.changed(rng, header, tuple(self.headers.values()))
+        forged = values.SEAL in header and rng.random() < 0.7
+        content = values.bytes_of(values.sealed(changed) if forged else changed)
+        return Tampered(kind, {"model.json": content}, forged)
 
     def read(self, given: Tampered) -> None:
         """Describe the model and draw samples: they are the undisturbed ones, or something is said."""
@@ -184,5 +187,5 @@ def _fitting(header: Any, name: str, content: bytes) -> bytes:
             if entry.get("file") == name:
                 entry |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     except (KeyError, TypeError, AttributeError):
-        pass
-    return values.bytes_of(document)
+        return values.bytes_of(document)
+    return values.bytes_of(values.sealed(document) if values.SEAL in document else document)
