@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 import struct
 import warnings
 import zipfile
@@ -157,12 +158,12 @@ DTYPES = (
 
 def changed_array(rng: random.Random, content: bytes, others: Sequence[bytes] = ()) -> bytes:
     """Return an .npy file with a header that says something else, or damaged."""
-    if len(content) < 10 or rng.random() < 0.3:
-        return damaged(rng, content, others)
-    (length,) = struct.unpack("<H", content[8:10])
+    length = int.from_bytes(content[8:10], "little")
     header, body = content[10 : 10 + length].decode("latin1"), content[10 + length :]
-    shape = header[header.index("(") : header.rindex(")") + 1]
-    descr = header.split("'")[3]
+    fields = re.match(r"\{'descr': '(?P<descr>[^']*)', .*'shape': (?P<shape>\([^()]*\))", header)
+    if fields is None or rng.random() < 0.3:
+        return damaged(rng, content, others)
+    shape, descr = fields["shape"], fields["descr"]
     action = rng.randrange(6)
     if action < 2:
         header = header.replace(shape, rng.choice(SHAPES))

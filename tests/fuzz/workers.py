@@ -218,6 +218,7 @@ def _work(connection: Connection, slot: mmap.mmap, targets: dict[str, Target], s
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    parent = os.getppid()
     isolate(folder)
     oracle.limit_memory()
     entered: set[str] = set()
@@ -235,6 +236,8 @@ def _work(connection: Connection, slot: mmap.mmap, targets: dict[str, Target], s
         tally = Tally()
         before = _reset_peak()
         for number in range(chunk.first, chunk.stop):
+            if os.getppid() != parent:  # it was killed, and nobody is interested any more
+                return
             slot[:8] = struct.pack("<q", number)
             tally.add(number, target.judge(target.given(seed, number)))
         slot[:8] = struct.pack("<q", NONE)
