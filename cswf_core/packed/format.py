@@ -21,6 +21,9 @@ FORMAT = 1
 AGAIN = "copy the folder again, or pack it anew with `cswf data pack SOURCE {} --force`"
 """What to do about a damaged folder."""
 
+LONGEST_NAME = 256
+"""Bytes that the name of a file has fewer than."""
+
 Tell = Callable[[str, int, int], None]
 """(work, done, total), for progress."""
 
@@ -36,18 +39,28 @@ def _whole(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         raise TypeError(f"{attribute.name} must be a whole number, got {value!r}")
 
 
+def _text(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{attribute.name} must be a text, got {value!r}")
+
+
 @attrs.frozen(kw_only=True)
 class FileFacts:
     """One file of the folder."""
 
     file: str = attrs.field()
     bytes: int = attrs.field(validator=_whole)
-    sha256: str
+    sha256: str = attrs.field(validator=_text)
 
     @file.validator
     def _in_the_folder(self, _attribute: attrs.Attribute[Any], value: Any) -> None:
-        if not isinstance(value, str) or Path(value).name != value:
+        if not isinstance(value, str) or Path(value).name != value or not _is_name(value):
             raise ValueError(f"the file {value!r} is not in the folder")
+
+
+def _is_name(text: str) -> bool:
+    """Say whether a file system may have a file of this name."""
+    return text.isprintable() and len(text.encode()) < LONGEST_NAME
 
 
 @attrs.frozen(kw_only=True)
@@ -75,7 +88,7 @@ class ShardFacts:
 class SplitFacts:
     """The images that a flow sees, or those held out."""
 
-    name: str
+    name: str = attrs.field(validator=_text)
     samples: int = attrs.field(validator=_whole)
     shards: tuple[ShardFacts, ...]
 
@@ -93,19 +106,19 @@ class SplitFacts:
 class Manifest:
     """What a folder of shards has."""
 
-    format: int
-    cswf: str
+    format: int = attrs.field(validator=_whole)
+    cswf: str = attrs.field(validator=_text)
     """The version that has written it."""
-    source: dict[str, Any]
+    source: dict[str, Any] = attrs.field(validator=attrs.validators.instance_of(dict))
     """The dataset that was packed, as in a recipe."""
-    seed: int
+    seed: int = attrs.field(validator=_whole)
     """The seed that chose held-out images, and some of all where `count` asks for some."""
     shape: tuple[int, ...] = attrs.field(converter=_tuple)
     """C×H×W."""
     samples: int = attrs.field(validator=_whole)
     """Images of all splits."""
-    classes: tuple[str, ...] = attrs.field(converter=_tuple)
-    bin_width: float
+    classes: tuple[str, ...] = attrs.field(converter=_tuple, validator=attrs.validators.deep_iterable(_text))
+    bin_width: float = attrs.field(validator=attrs.validators.instance_of((int, float)))
     """Distance between two grey levels: a byte v is the pixel v·bin_width − 1."""
     splits: tuple[SplitFacts, ...]
     """The images that the flow sees, then those held out if there are any."""
@@ -137,7 +150,7 @@ class Manifest:
         again = AGAIN.format(folder)
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise DataError(f"{path} cannot be read ({_short(error)}); {again}") from None
         if not isinstance(document, dict) or "format" not in document:
             raise DataError(f"{path} is no manifest of packed images: it does not say its format; {again}")
@@ -155,10 +168,10 @@ class Manifest:
     def _of(cls, document: Mapping[str, Any]) -> Manifest:
         splits = tuple(SplitFacts.of(split) for split in _tuple(document["splits"]))
         manifest = cls(**{**document, "splits": splits})
-        if len(manifest.shape) != 3 or not all(isinstance(n, int) and n > 0 for n in manifest.shape):
+        if len(manifest.shape) != 3 or not all(type(n) is int and n > 0 for n in manifest.shape):
             raise ValueError(f"the shape should be [C, H, W], got {list(manifest.shape)}")
-        if not manifest.bin_width > 0:
-            raise ValueError(f"bin_width should be above 0, got {manifest.bin_width}")
+        if not 0 < manifest.bin_width <= 2:
+            raise ValueError(f"bin_width should be above 0 and at most 2, got {manifest.bin_width}")
         if len(splits) not in (1, 2) or not all(split.samples for split in splits):
             raise ValueError(f"there should be one split or two, with images, got {len(splits)}")
         if sum(split.samples for split in splits) != manifest.samples:

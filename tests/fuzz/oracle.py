@@ -24,7 +24,7 @@ ROOM = 1 << 30
 """Bytes of address space that a worker may take beyond what it begins with (RLIMIT_AS)."""
 
 LONGEST = 20_000
-"""Characters of a sentence, or of a list of mistakes."""
+"""Characters of a sentence, or of one in a list of mistakes."""
 
 Kind = Literal["accepted", "refused", "failure"]
 
@@ -104,7 +104,7 @@ def fault_of(sentence: str) -> str:
     """
     if not sentence.strip():
         return "an error without words"
-    if len(sentence) > LONGEST:
+    if max(map(len, sentence.split("\n"))) > LONGEST:
         return f"a sentence of more than {LONGEST} characters"
     return ""
 

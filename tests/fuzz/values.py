@@ -58,6 +58,15 @@ def bytes_of(value: Any) -> bytes:
     return text_of(value).encode("utf-8", "surrogatepass")
 
 
+def replaced(document: Any, changes: dict[str, Any]) -> Any:
+    """Return a document with other values at key paths such as `data.shape` or `shards.0.file`."""
+    document = copy.deepcopy(document)
+    for path, value in changes.items():
+        keys = [int(key) if key.isdecimal() else key for key in path.split(".")]
+        at(document, tuple(keys[:-1]))[keys[-1]] = value
+    return document
+
+
 SEAL = "sha256"
 """The key of a document's own checksum."""
 

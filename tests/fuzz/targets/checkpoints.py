@@ -135,14 +135,7 @@ class CheckpointTarget(Target):
         files: dict[str, bytes | None] = {**self.files[document["kind"]]}
         newest = max(name for name in files if name.endswith(".safetensors"))
         file = Tensors.parse(self.files[document["kind"]][newest])
-        facts = file.facts
-        for place, value in document.get("facts", {}).items():
-            *path, last = place.split(".")
-            inner = facts
-            for key in path:
-                inner = inner[key]
-            inner[last] = value
-        file.metadata["facts"] = values.text_of(facts)
+        file.metadata["facts"] = values.text_of(values.replaced(file.facts, document.get("facts", {})))
         for name in document.get("without", ()):
             del file.tensors[name]
         files[newest] = content = file.content()

@@ -145,8 +145,11 @@ class ModelTarget(Target):
         return f" (header: {', '.join(keys)})"
 
     def case(self, path: Path) -> Tampered:
-        """Return a header that is in a file; its kind is the first word of the name."""
-        return Tampered(path.stem.split("-")[0], {"model.json": path.read_bytes()})
+        """Return a model whose header is changed as a JSON file says: kind, and values by key path."""
+        document = json.loads(path.read_text("utf-8"))
+        header = values.replaced(self.headers[document["kind"]], document["header"])
+        sealed = values.sealed(header) if values.SEAL in header else header
+        return Tampered(document["kind"], {"model.json": values.bytes_of(sealed)}, forged=True)
 
     def shown(self, given: Tampered) -> str:
         """Return kind and files."""
