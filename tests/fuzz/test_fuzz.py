@@ -23,13 +23,11 @@ BUDGET = {
     "recipe": 60,
     "override": 60,
     "model": 20,
-    "shard": 10,
     "idx": 500,
     "cifar": 300,
     "npz": 200,
     "pictures": 100,
     "packed": 100,
-    "report": 6,
     "command": 15,
 }
 """Inputs of each target here, for some seconds in all; `make fuzz` reads a million, of other targets too."""
