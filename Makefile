@@ -4,6 +4,7 @@
 #             `make test-all` the slow ones too
 # make fuzz   a million hostile inputs for all readers, half an hour on two cores; INPUTS=20000 for fewer, SEED=1 for others
 # make docs   the documentation as a site, in site/, with warnings as errors; `make docs-serve` serves it while you write
+# make licences   docs/licences.md anew; `make audit` looks for known vulnerabilities in what the lock has
 # Each makes .venv first if it is not there. PYTHON=python3.12 chooses another interpreter.
 
 PYTHON ?= python3
@@ -11,9 +12,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --no-compile --no-deps
+# A package whose bytes are not those of the lock is not installed.
+LOCKED := $(PIP) --require-hashes
 LARGE := ^(torch|triton|nvidia|cuda)
 
-.PHONY: demo accuracy docs docs-serve test test-ci test-all lint types units-test units-test-ci units-test-all fuzz format lock clean
+.PHONY: demo accuracy docs docs-serve test test-ci test-all lint types units-test units-test-ci units-test-all fuzz format lock licences audit clean
 
 demo: $(STAMP)
 	$(BIN)/cswf run digits
@@ -66,10 +69,25 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The lock holds for every supported Python and for both Linux architectures; it needs `uv` on the PATH.
+# The locks hold for every supported Python and for both Linux architectures; it needs `uv` on the PATH.
+COMPILE := uv pip compile --universal --python-version 3.10 --no-annotate --generate-hashes --no-emit-index-url \
+    --custom-compile-command "make lock"
+
 lock:
-	uv pip compile --universal --python-version 3.10 --no-annotate --extra dev --constraint requirements.in \
-	    --custom-compile-command "make lock" --output-file requirements.lock pyproject.toml
+	$(COMPILE) --extra dev --constraint requirements.in --output-file requirements.lock pyproject.toml
+	echo pip-audit | $(COMPILE) --output-file requirements-audit.lock -
+
+licences: $(STAMP)
+	$(BIN)/python -m reference.licences
+
+# Status 1: something is vulnerable; 3: the database cannot be reached.
+audit: $(VENV)/audit/.installed
+	$(VENV)/audit/bin/python -m reference.audit
+
+$(VENV)/audit/.installed: requirements-audit.lock
+	$(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/python -m pip install --quiet --no-deps --require-hashes --requirement $<
+	touch $@
 
 $(STAMP): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "cswf needs Python 3.10 or newer")'
@@ -80,8 +98,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@# others do, so both are done at once.
 	awk '/^[^ #]/ {large = /$(LARGE)/} large' requirements.lock > $(VENV)/large.txt
 	awk '/^[^ #]/ {large = /$(LARGE)/} !large' requirements.lock > $(VENV)/others.txt
-	trap 'kill $$large; exit 130' INT TERM; $(PIP) --requirement $(VENV)/large.txt & large=$$!; \
-	    $(PIP) --requirement $(VENV)/others.txt; others=$$?; wait $$large && exit $$others
+	trap 'kill $$large; exit 130' INT TERM; $(LOCKED) --requirement $(VENV)/large.txt & large=$$!; \
+	    $(LOCKED) --requirement $(VENV)/others.txt; others=$$?; wait $$large && exit $$others
 	$(PIP) --no-build-isolation --editable .
 	touch $(STAMP)
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Iterable
 
 
 class CswfError(Exception):
-    """A mistake that a person can mend; the command line prints it and exits with `exit_status`."""
+    """A mistake that a person can mend; the command line prints it and exits with `exit_status`.
+
+    It is made of one sentence, or of several, which are lines; a name in one of them cannot begin a line.
+    """
 
     exit_status = 2
+
+    def __str__(self) -> str:
+        return "\n".join(printable(str(sentence)) for sentence in self.args)
 
 
 class DataError(CswfError):
@@ -30,6 +37,10 @@ class PluginError(CswfError):
 
 class RunError(CswfError):
     """A run that cannot start or go on, for a reason outside recipe, data and plugins."""
+
+
+class NotFiniteError(RunError):
+    """Particles or samples that are NaN or infinite: the run ends before they are written anywhere."""
 
 
 class OtherFormatError(RunError):
@@ -53,17 +64,46 @@ class NotRepeatableError(CswfError):
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM has arrived: end as after Ctrl-C, with status 143."""
+    """SIGTERM or SIGHUP has arrived: end as after Ctrl-C, with status 143 or 129."""
+
+    def __init__(self, number: int = signal.SIGTERM) -> None:
+        super().__init__()
+        self.exit_status = 128 + number
+
+
+def printable(text: str) -> str:
+    r"""Return a text as one line that a terminal shows and does not obey: unprintable characters as escapes.
+
+    These are line breaks, control characters, those that turn the direction of writing, and half characters. A
+    byte of a file's name that is no UTF-8, which Python has as half a character, becomes `\xff`.
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode()
 
 
 MOST_LISTED = 20
 """Known names that an error lists, at most."""
 
 
+LONGEST_EXCERPT = 60
+"""Characters of a text that an error repeats, at most; names that are longer have none near them."""
+
+
+def excerpt(text: str) -> str:
+    """Return a text for a sentence, its end left out if it is long."""
+    return text if len(text) <= LONGEST_EXCERPT else text[: LONGEST_EXCERPT - 1] + "…"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for the nearest known names, else the list of them, else nothing."""
     names = sorted(set(known))
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    short = [other for other in names if len(other) <= LONGEST_EXCERPT]  # comparing takes the square of lengths
+    near = difflib.get_close_matches(name, short if len(name) <= LONGEST_EXCERPT else (), n=3, cutoff=0.6)
     if near:
         return "; did you mean " + " or ".join(repr(name) for name in near) + "?"
     if names and len(names) <= MOST_LISTED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from cswf_core.interfaces import Conditions, Dataset, Key, Owner, Space
 from cswf_core.online import Online
 from cswf_core.plugins import Registry
 from cswf_core.ranks import Ranks
+from cswf_core.runs.checkpoints import SIGNALS
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.conditions.one_hot import OneHot
@@ -65,8 +67,13 @@ class CommandLine:
     def __call__(self, *arguments: str | Path) -> Outcome:
         self.capsys.readouterr()
         self.monkeypatch.setattr(sys, "argv", ["cswf", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
+        handlers = {number: signal.getsignal(number) for number in SIGNALS}
+        try:
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
         captured = self.capsys.readouterr()
         return Outcome(ended.value.code or 0, captured.out, captured.err)
 

@@ -9,13 +9,15 @@ from typing import Any
 
 import attrs
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from cswf_core.bench.measure import Ceilings, Result
 from cswf_core.bench.request import times
 from cswf_core.flow.clock import PARTS, Share
 from cswf_core.runs.record import versions
+from cswf_core.runs.screen import in_letters, table
+
+WIDTH = 200
+"""Letters of a line at most."""
 
 UNITS = ("", "k", "M", "G", "T", "P")
 
@@ -129,23 +131,26 @@ def as_text(result: Result) -> str:
 
 def sweep_as_text(rows: Sequence[Row]) -> str:
     """Return a table with a line for each value."""
-    table = _table((rows[0].key, "step", "growth", "per added", "memory", "naive", "speedup"))
+    headings = (rows[0].key, "step", "growth", "per added", "memory", "naive", "speedup")
+    lines: list[Sequence[str]] = []
     for before, row in zip([None, *rows[:-1]], rows, strict=True):
         result, growth, slope = row.result, row.growth(rows[0]), row.slope(before)
         if result is None:
-            table.add_row(row.value, "out of memory")
+            lines.append((row.value, "out of memory"))
             continue
-        table.add_row(
-            row.value,
-            _ms(result.step_ms),
-            "" if growth is None else f"{growth:.2f}",
-            "" if slope is None else _each(slope),
-            f"{_unit(result.peak_memory_bytes)}B",
-            "" if result.naive_ms is None else _ms(result.naive_ms),
-            "" if result.speedup is None else f"{result.speedup:.2f}",
+        lines.append(
+            (
+                row.value,
+                _ms(result.step_ms),
+                "" if growth is None else f"{growth:.2f}",
+                "" if slope is None else _each(slope),
+                f"{_unit(result.peak_memory_bytes)}B",
+                "" if result.naive_ms is None else _ms(result.naive_ms),
+                "" if result.speedup is None else f"{result.speedup:.2f}",
+            )
         )
     first = next((row.result for row in rows if row.result is not None), None)
-    return "\n".join([*([] if first is None else [_title(first), *first.notes, ""]), _render(table)])
+    return "\n".join([*([] if first is None else [_title(first), *first.notes, ""]), _render(headings, lines)])
 
 
 def _title(result: Result) -> str:
@@ -157,14 +162,16 @@ def _title(result: Result) -> str:
 
 
 def _parts_table(result: Result) -> str:
-    table = _table(("part", "time", "share", "moved", "of copy rate", "operations", "of matrix rate"))
+    headings = ("part", "time", "share", "moved", "of copy rate", "operations", "of matrix rate")
     total = math.fsum(share.milliseconds for share in result.parts.values())
+    lines: list[Sequence[str]] = []
     for name in ordered(result.parts):
         share = result.parts[name]
-        table.add_row(name, _ms(share.milliseconds), f"{share.milliseconds / total:.1%}", *_work(share, result))
+        of_all = f"{share.milliseconds / total:.1%}"
+        lines.append((name, _ms(share.milliseconds), of_all, *_work(share, result)))
     whole = result.work()
-    table.add_row("whole step", _ms(whole.milliseconds), "", *_work(whole, result))
-    return _render(table)
+    lines.append(("whole step", _ms(whole.milliseconds), "", *_work(whole, result)))
+    return _render(headings, lines)
 
 
 def _work(share: Share, result: Result) -> tuple[str, str, str, str]:
@@ -184,19 +191,9 @@ def _cost(share: Share, ceilings: Ceilings) -> dict[str, float]:
     }
 
 
-def _table(headings: Sequence[str]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column(headings[0])
-    for heading in headings[1:]:
-        table.add_column(heading, justify="right")
-    return table
-
-
-def _render(table: Table) -> str:
-    console = Console(width=200, highlight=False)
-    with console.capture() as captured:
-        console.print(table)
-    return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
+def _render(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a table as text: the first column is of names, the others of numbers."""
+    return in_letters(table(headings, lines, others="right"), WIDTH)
 
 
 def _ms(milliseconds: float) -> str:

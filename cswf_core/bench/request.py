@@ -11,7 +11,8 @@ from typing import Any
 import attrs
 import torch
 
-from cswf_core.errors import CswfError, DataError, RunError, did_you_mean
+from cswf_core.errors import CswfError, DataError, RunError, did_you_mean, excerpt
+from cswf_core.numbers import whole_number
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Recipe, load_recipe
 
@@ -125,26 +126,30 @@ class Request:
 
 def parse_shape(text: str) -> tuple[int, ...]:
     """Return (C, H, W) of `3x32x32`, or (d,) of `64`."""
-    return _numbers(text, (1, 3), f"shape '{text}' must be CxHxW as in 3x32x32, or one number for points")
+    return _numbers(
+        text, (1, 3), f"shape '{excerpt(text)}' must be CxHxW as in 3x32x32, or one number for points"
+    )
 
 
 def parse_resolution(text: str) -> tuple[int, int]:
     """Return (k, k) of `16`, or (h, w) of `16x12`."""
-    sizes = _numbers(text, (1, 2), f"resolution '{text}' must be one number as in 16, or HxW as in 16x12")
+    sizes = _numbers(
+        text, (1, 2), f"resolution '{excerpt(text)}' must be one number as in 16, or HxW as in 16x12"
+    )
     return sizes[0], sizes[-1]
 
 
 def parse_count(text: str) -> int:
     """Return a whole number from 1 on."""
-    return _numbers(text, (1,), f"'{text}' must be a whole number from 1 on")[0]
+    return _numbers(text, (1,), f"'{excerpt(text)}' must be a whole number from 1 on")[0]
 
 
 def _numbers(text: str, lengths: Sequence[int], fault: str) -> tuple[int, ...]:
     """Return the numbers of `3x32x32` or `3×32×32`, all from 1 on; raise `RunError` for anything else."""
-    parts = re.split("[x×]", text.strip())
-    if len(parts) not in lengths or not all(part.isdecimal() and int(part) > 0 for part in parts):
+    numbers = [whole_number(part) for part in re.split("[x×]", text)]
+    if len(numbers) not in lengths or not all(numbers):
         raise RunError(fault)
-    return tuple(map(int, parts))
+    return tuple(number for number in numbers if number is not None)
 
 
 VARIABLE: dict[str, Callable[[str], Any]] = {
@@ -159,7 +164,7 @@ def sweep(request: Request, text: str) -> tuple[str, dict[str, Request]]:
     """Return the key of `key=a,b,c`, and the request with each value in its place, by value as written."""
     key, equals, values = (part.strip() for part in text.partition("="))
     if not equals:
-        raise RunError(f"--sweep '{text}' must be KEY=A,B,C as in particles=10000,50000")
+        raise RunError(f"--sweep '{excerpt(text)}' must be KEY=A,B,C as in particles=10000,50000")
     if key not in VARIABLE:
         raise RunError(f"--sweep cannot vary '{key}'{did_you_mean(key, VARIABLE)}")
     if getattr(request, key) is not None:

@@ -27,7 +27,7 @@ class CheckedSource(Adapter, DatasetSource):
 
     def load(self, draw: Draw) -> Dataset:
         """Return the data, on the CPU."""
-        return _check_pixels(check_dataset(self._call("load", draw), self.owner), self.owner)
+        return check_loaded(self._call("load", draw), self.owner)
 
     def open(self, draw: Draw) -> StoredImages:
         """Return the images, to be read a block at a time."""
@@ -36,6 +36,11 @@ class CheckedSource(Adapter, DatasetSource):
     def start(self, data: Dataset, count: int, draw: Draw) -> Dataset | None:
         """Return where particles begin; None: in noise."""
         return check_start(self._call("start", data, count, draw), data, self.owner) if self.starts else None
+
+
+def check_loaded(data: object, owner: Owner) -> Dataset:
+    """Return data that a source or a reader of files has loaded, if they are as all data must be."""
+    return _check_pixels(check_dataset(data, owner), owner)
 
 
 def check_dataset(data: object, owner: Owner = GIVEN) -> Dataset:

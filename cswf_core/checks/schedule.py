@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from cswf_core.checks.adapter import Adapter
+from cswf_core.checks.adapter import Adapter, calling
 from cswf_core.checks.projection import CheckedSampler
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Owner, ProjectionSampler, Schedule, Space, Stage
@@ -42,14 +42,25 @@ class CheckedSchedule(Adapter, Schedule):
         whole = isinstance(stage.steps, int) and isinstance(stage.directions, int)
         numbers = isinstance(stage.step_size, (int, float)) and isinstance(stage.entropy, (int, float))
         fine = whole and numbers and stage.steps >= 0 and stage.directions >= 1 and stage.entropy >= 0
-        if not (fine and math.isfinite(stage.step_size) and stage.step_size >= 0):
+        finite = fine and math.isfinite(stage.step_size) and math.isfinite(stage.entropy)
+        if not (finite and stage.step_size >= 0):
             expected = "stages with whole numbers steps ≥ 0 and directions ≥ 1, step_size ≥ 0, entropy ≥ 0"
-            raise self._fault("stages", expected, f"stage {index}: {stage}")
+            names = ("steps", "directions", "step_size", "entropy")
+            got = ", ".join(f"{name} {getattr(stage, name)!r}" for name in names)
+            raise self._fault("stages", f"{expected}, all of them finite", f"stage {index}: {got}")
         if stage.upsampling is not None and not isinstance(getattr(stage.upsampling, "space", None), Space):
             expected = "an upsampling whose `space` is the Space of its coarse grid"
             raise self._fault(
                 "stages", expected, f"stage {index}: {type(stage.upsampling).__name__} without one"
             )
+
+    def eta(self, stage: Stage, step: int) -> float:
+        """Return η of a stage's step, counted from 0: a finite number of 0 or more."""
+        with calling(self.owner, "eta"):
+            eta: object = stage.eta(step)
+        if not isinstance(eta, (int, float)) or not math.isfinite(eta) or eta < 0:
+            raise self._fault("eta", "a finite number of 0 or more", f"{eta!r} for step {step}, counted from 0")
+        return eta
 
     def stop(self, stage: Stage, distances: Sequence[float]) -> bool:
         """Say whether to leave the stage early."""

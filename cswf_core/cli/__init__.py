@@ -8,9 +8,10 @@ import sys
 
 import click
 
-from cswf_core.cli import failures
+from cswf_core.cli import failures, signals
 from cswf_core.cli.lazy import LazyGroup
 from cswf_core.errors import CswfError, Terminated
+from cswf_core.runs.printing import complain
 
 COMMANDS = {
     "run": "Run a recipe and leave its samples in a folder.",
@@ -50,29 +51,47 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line: mistakes are sentences with status 2, Ctrl-C ends with status 130."""
+    try:
+        signals.install()
+        status = _called()
+        signals.ignore()
+    except KeyboardInterrupt as error:  # a second one, or one between two lines above
+        status = _status(error)
+    sys.exit(status)
+
+
+def _status(ended: BaseException | None) -> int:
+    """Return the exit status of a command that a signal has ended."""
+    return ended.exit_status if isinstance(ended, Terminated) else 130
+
+
+def _called() -> int:
+    """Call the command, print what has gone wrong, and return the exit status."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that knows no Greek still gets the rest
     try:
-        status = cli.main(standalone_mode=False)
+        status: int | None = cli.main(standalone_mode=False)
         sys.stdout.flush()
     except CswfError as error:
         failures.tell(error)
         status = error.exit_status
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
-        click.echo("interrupted", err=True)
-        ended = error if isinstance(error, KeyboardInterrupt) else error.__context__
-        status = 143 if isinstance(ended, Terminated) else 130
+        complain("interrupted")
+        status = _status(error if isinstance(error, KeyboardInterrupt) else error.__context__)
     except click.ClickException as error:
-        error.show()
+        failures.tell_misuse(error)
         status = error.exit_code
     except OSError as error:  # a closed pipe, or a full disk behind a redirection
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes
         if not isinstance(error, BrokenPipeError):
             failures.show_traceback(error)
-            click.echo(f"cannot read or write: {error}", err=True)
+            complain(f"cannot read or write: {error}")
         status = 1
     except Exception as error:
-        failures.tell_unexpected(error)
+        if failures.is_lack_of_memory(error):
+            failures.tell_lack_of_memory(error)
+        else:
+            failures.tell_unexpected(error)
         status = 1
-    sys.exit(status)
+    return status or 0

@@ -11,7 +11,6 @@ from typing import Any
 import attrs
 import click
 import torch
-from rich.console import Console
 from rich.status import Status
 
 from cswf_core.bench import report
@@ -24,9 +23,11 @@ from cswf_core.errors import OutOfMemoryError, RunError
 from cswf_core.plugins import Registry
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, choose_device
-from cswf_core.runs.progress import say
+from cswf_core.runs.durable import write_durably
+from cswf_core.runs.printing import say, say_json
+from cswf_core.runs.screen import console, words
 
-whole = click.IntRange(min=1)
+whole = options.WholeNumber(1)
 
 
 @click.command()
@@ -39,15 +40,17 @@ whole = click.IntRange(min=1)
 )
 @click.option("--resolution", metavar="K", help="Grid of the stage, K or HxW.  [default: that of the images]")
 @click.option("--patch", type=whole, help="Side of the patches.  [default: 7]")
-@click.option("--classes", type=click.IntRange(min=0), help="Classes, for the condition one-hot.  [default: 0]")
+@click.option(
+    "--classes", type=options.WholeNumber(0), help="Classes, for the condition one-hot.  [default: 0]"
+)
 @click.option("--projection", metavar="NAME", help="Plugin that draws directions.  [default: conv-stack]")
 @click.option("--cdf", metavar="NAME", help="Plugin that estimates distributions.  [default: histogram]")
 @click.option("--precision", metavar="NAME", help="Of particles.precision.  [default: auto]")
 @click.option("--reuse", type=whole, help="Steps for which directions are kept.  [default: 1]")
-@click.option("--seed", type=click.IntRange(min=0), help="Of random data and directions.  [default: 0]")
+@click.option("--seed", type=options.WholeNumber(0), help="Of random data and directions.  [default: 0]")
 @click.option("--stage", type=whole, help="Which stage of RECIPE, from 1.  [default: the last]")
 @click.option("--steps", type=whole, default=10, show_default=True, help="Steps to time.")
-@click.option("--warmup", type=click.IntRange(min=0), default=3, show_default=True, help="Steps before those.")
+@click.option("--warmup", type=options.WholeNumber(0), default=3, show_default=True, help="Steps before those.")
 @click.option("--sweep", "swept", metavar="KEY=A,B,C", help="Time each value, as particles=10000,50000,200000.")
 @click.option("--naive/--no-naive", default=True, help="Whether to time a naive PyTorch step beside it.")
 @options.json
@@ -129,28 +132,30 @@ class Bench:
     def run(self, ranks: Ranks, device: str) -> None:
         """Time everything, together with other ranks if there are any; the first tells the result."""
         prepare(quiet=self.as_json or not ranks.leads)
-        console = Console(stderr=True, quiet=not ranks.leads)
+        screen = console(stderr=True, quiet=not ranks.leads)
         # Drawn by a thread beside what is timed: seldom.
-        with console.status("measuring what the device can do", refresh_per_second=2) as status:
+        with screen.status("measuring what the device can do", refresh_per_second=2) as status:
             document, text = self._timed(ranks, choose_device(device), status)
         if not ranks.leads:
             return
-        written = json.dumps(document, indent=2, ensure_ascii=False)
         if self.out is not None:
-            self.out.write_text(written + "\n", encoding="utf-8")
-        say(written if self.as_json else text)
+            write_durably(self.out, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        if self.as_json:
+            say_json(document)
+        else:
+            say(*text.split("\n"))
 
     def _timed(self, ranks: Ranks, device: torch.device, status: Status) -> tuple[Any, str]:
         """Return the result as a document and as text."""
         ceilings = measure_ceilings(device)
 
         def timed(value: str, title: str) -> Result:
-            status.update(f"timing steps{title}")
+            status.update(words(f"timing steps{title}"))
             result = measure(self.recipes[value], self.stage, self.effort, device, ceilings, ranks)
             note = self.notes[value]
             result = attrs.evolve(result, notes=(note,) if note else ())
             if self.naive and ranks.leads:
-                status.update(f"timing naive steps{title}")
+                status.update(words(f"timing naive steps{title}"))
                 result = with_naive(result, device)
             return result
 

@@ -8,6 +8,7 @@ import click
 
 from cswf_core.cli import options
 from cswf_core.recipe import load_recipe
+from cswf_core.runs.printing import say
 
 
 @click.command()
@@ -17,4 +18,4 @@ from cswf_core.recipe import load_recipe
 def check(recipe: str, overrides: tuple[str, ...], plugins_dir: tuple[Path, ...]) -> None:
     """Validate RECIPE without running it; every mistake is reported as FILE:LINE:COL: message."""
     loaded = load_recipe(recipe, overrides, plugins_dir=plugins_dir)
-    click.echo(f"{loaded.name}: fine")
+    say(f"{loaded.name}: fine")

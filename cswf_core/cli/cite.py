@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -10,6 +9,7 @@ import click
 from cswf_core.cli import options
 from cswf_core.recipe import load_recipe
 from cswf_core.recipe.citations import citations
+from cswf_core.runs.printing import say, say_json
 
 
 @click.command()
@@ -24,6 +24,6 @@ def cite(recipe: str, overrides: tuple[str, ...], as_json: bool, plugins_dir: tu
     """
     works = citations(load_recipe(recipe, overrides, plugins_dir=plugins_dir))
     if as_json:
-        click.echo(json.dumps([work.plain() for work in works], indent=2, ensure_ascii=False))
+        say_json([work.plain() for work in works])
     else:
-        click.echo("\n\n".join(map(str, works)))
+        say(*"\n\n".join(map(str, works)).split("\n"))

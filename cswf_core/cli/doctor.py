@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from cswf_core.cli import options
+from cswf_core.errors import printable
 from cswf_core.installation import Finding, examine
+from cswf_core.runs.printing import say, say_json
 
 COLOURS = {"ok": "green", "missing": "yellow", "broken": "red"}
 
@@ -27,12 +28,12 @@ def doctor(as_json: bool, plugins_dir: tuple[Path, ...]) -> int:
     broken = sum(finding.status == "broken" for finding in findings)
     if as_json:
         rows = [finding._asdict() for finding in findings]
-        click.echo(json.dumps({"works": not broken, "findings": rows}, indent=2, ensure_ascii=False))
+        say_json({"works": not broken, "findings": rows})
     else:
         _print(findings)
         missing = sum(finding.status == "missing" for finding in findings)
         verdict = f"{_things(broken)} broken" if broken else "all that is needed works"
-        click.echo(f"\n{verdict}; {_things(missing, 'optional ')} missing" if missing else f"\n{verdict}")
+        say("", f"{verdict}; {_things(missing, 'optional ')} missing" if missing else verdict)
     return 1 if broken else 0
 
 
@@ -42,11 +43,11 @@ def _print(findings: Sequence[Finding]) -> None:
     area = ""
     for finding in findings:
         if finding.area != area:
-            click.echo(("\n" if area else "") + finding.area)
+            say(*([""] if area else []), finding.area)
             area = finding.area
-        status = click.style(f"{finding.status:<7}", fg=COLOURS[finding.status])
         advice = f"; {finding.advice}" if finding.advice else ""
-        click.echo(f"  {status}  {finding.name:<{width}}  {finding.detail}{advice}")
+        status = click.style(f"{finding.status:<7}", fg=COLOURS[finding.status])
+        click.echo(f"  {status}  " + printable(f"{finding.name:<{width}}  {finding.detail}{advice}"))
 
 
 def _things(count: int, kind: str = "") -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
 
 import attrs
 import click
-from rich.console import Console
 
 from cswf_core.cli import options
 from cswf_core.cli.terminal import prepare, show_protocols, show_scores
@@ -22,7 +20,9 @@ from cswf_core.kernels.memory import memory_limited
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose, choose_device, load_recipe
 from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.progress import WorkProgress, say
+from cswf_core.runs.printing import say, say_json
+from cswf_core.runs.progress import WorkProgress
+from cswf_core.runs.screen import console
 from cswf_core.session.run import refresh_report, write_scores
 
 
@@ -51,7 +51,8 @@ from cswf_core.session.run import refresh_report, write_scores
     show_default=True,
     help="Which samples of a run: its particles, or those carried along or sampled from its saved model.",
 )
-@click.option("--count", type=click.IntRange(min=1), help="Score so many at most.  [default: 50,000]")
+@click.option("--count", type=options.WholeNumber(1), help="Score so many at most.  [default: 50,000]")
+@options.limit
 @click.option("--weights", type=click.Path(path_type=Path), help="The feature network's file.")
 @click.option("--no-download", is_flag=True, help="Never fetch the feature network from the internet.")
 @click.option(
@@ -71,6 +72,7 @@ def eval(
     metrics: tuple[str, ...],
     kind: str,
     count: int | None,
+    limit: int | None,
     weights: Path | None,
     no_download: bool,
     precision: FeaturePrecision | None,
@@ -86,9 +88,10 @@ def eval(
     """
     chosen_device = choose_device(device)
     prepare(quiet=quiet)
-    generated = read(path, kind, plugins_dir)
-    with memory_limited(None if generated.run is None else RunFolder(generated.run).memory_limit):
-        task = _task(generated, against, metrics, plugins_dir)
+    generated = read(path, kind, plugins_dir, limit)
+    facts = None if generated.run is None else RunFolder(generated.run).facts()
+    with memory_limited(None if facts is None else facts.memory_limit):
+        task = _task(generated, against, metrics, plugins_dir, limit)
     task = attrs.evolve(
         task,
         samples=task.samples if count is None else count,
@@ -117,7 +120,11 @@ def eval(
 
 
 def _task(
-    generated: Generated, against: tuple[str, ...], metrics: tuple[str, ...], plugins_dir: tuple[Path, ...]
+    generated: Generated,
+    against: tuple[str, ...],
+    metrics: tuple[str, ...],
+    plugins_dir: tuple[Path, ...],
+    limit: int | None,
 ) -> Task:
     registry = Registry.discover(plugins_dir)
     chosen = [choose(registry, "metric", text, "--metric") for text in metrics]
@@ -125,7 +132,7 @@ def _task(
         raise DataError(
             f"{generated.path} is not a run's folder; say what to compare with: --against cifar10, say"
         )
-    real = [read_real(text, registry) for text in against]
+    real = [read_real(text, registry, limit) for text in against]
     if generated.run is None:
         return Task.of_images(real, chosen, registry)
     return Task.of_run(load_recipe(generated.run / "recipe.yaml", registry=registry), real, chosen)
@@ -146,9 +153,9 @@ def _save(evaluation: Evaluation, folder: RunFolder, *, quiet: bool) -> None:
 
 def _print(document: dict[str, Any], *, quiet: bool, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        say_json(document)
         return
-    console = Console()
-    show_scores(document, console)
+    screen = console()
+    show_scores(document, screen)
     if not quiet:
-        show_protocols(document, console)
+        show_protocols(document, screen)

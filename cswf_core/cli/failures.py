@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import sys
 import time
 import traceback
 
 import click
 
-from cswf_core.errors import CswfError, LostRankError, PluginError
+from cswf_core.errors import CswfError, LostRankError, PluginError, excerpt
+from cswf_core.runs.printing import complain
 
 VARIABLE = "CSWF_TRACEBACK"
 """Environment variable that, with any value but 0, does what --traceback does."""
@@ -40,13 +43,20 @@ def tell(error: CswfError) -> None:
     rank = os.environ.get("RANK", "0")
     if rank == "0":
         show_traceback(error)
-        click.echo(f"{error}{_hint(error)}", err=True)
+        complain(*f"{error}{_hint(error)}".split("\n"))
         return
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     time.sleep(PAUSE_S)  # in which this rank is ended, if the first has failed too
     if not isinstance(error, LostRankError):
         show_traceback(error)
-        click.echo(f"rank {rank}: {error}{_hint(error)}", err=True)
+        complain(*f"rank {rank}: {error}{_hint(error)}".split("\n"))
+
+
+def tell_misuse(error: click.ClickException) -> None:
+    """Print what is wrong with a command line, as click words it."""
+    words = io.StringIO()
+    error.show(words)
+    complain(*words.getvalue().rstrip("\n").split("\n"))
 
 
 def tell_unexpected(error: Exception) -> None:
@@ -56,7 +66,24 @@ def tell_unexpected(error: Exception) -> None:
     advice = "this is no mistake of yours: the lines above belong into a bug report"
     if isinstance(error, ImportError):
         advice = "`cswf doctor` says whether a package is missing or broken"
-    click.echo(f"{sentence}; {advice}", err=True)
+    complain(f"{sentence}; {advice}")
+
+
+def is_lack_of_memory(error: Exception) -> bool:
+    """Say whether an error means that an allocation did not fit, wherever that was."""
+    if "torch" not in sys.modules:  # `cswf doctor` may find it missing
+        return isinstance(error, MemoryError)
+    from cswf_core.kernels.memory import is_out_of_memory
+
+    return is_out_of_memory(error)
+
+
+def tell_lack_of_memory(error: Exception) -> None:
+    """Print that memory did not suffice, with what PyTorch or NumPy says of it."""
+    show_traceback(error)
+    reason = excerpt(" ".join(str(error).split()).rpartition("DefaultCPUAllocator: ")[2])
+    said = f" ({reason})" if reason else ""
+    complain(f"this machine's memory does not suffice{said}; ask for less, in number or in size")
 
 
 def show_traceback(error: BaseException) -> None:
@@ -78,7 +105,7 @@ def _print_chain(error: BaseException) -> None:
         if link.__cause__ is None:
             link.__suppress_context__ = False
         link = link.__cause__ or link.__context__
-    click.echo("".join(traceback.format_exception(error)), nl=False, err=True)
+    complain(*"".join(traceback.format_exception(error)).rstrip("\n").split("\n"))
 
 
 def _hint(error: CswfError) -> str:

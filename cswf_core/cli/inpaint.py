@@ -13,7 +13,8 @@ from cswf_core.errors import RunError
 from cswf_core.model import load_model
 from cswf_core.model.output import destinations, write_completions
 from cswf_core.pictures.read import read_images, read_mask
-from cswf_core.runs.progress import WorkProgress, say
+from cswf_core.runs.printing import say
+from cswf_core.runs.progress import WorkProgress
 
 
 @click.command()
@@ -21,7 +22,7 @@ from cswf_core.runs.progress import WorkProgress, say
 @click.argument("images", metavar="[IMAGE]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--held-out",
-    type=click.IntRange(min=1),
+    type=options.WholeNumber(1),
     help="Complete the first so many images that the model's data hold out, instead of pictures from a disk.",
 )
 @click.option(
@@ -30,7 +31,7 @@ from cswf_core.runs.progress import WorkProgress, say
     help="A picture, black where pixels are to be filled in.  [default: what the model's recipe says]",
 )
 @click.option(
-    "--count", type=click.IntRange(min=1), default=5, show_default=True, help="Completions of each image."
+    "--count", type=options.WholeNumber(1), default=5, show_default=True, help="Completions of each image."
 )
 @click.option("--resize", is_flag=True, help="Bring images of another size to the model's.")
 @options.seed

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 import torch
-import yaml
 
 from cswf_core.cli import options
 from cswf_core.errors import RunError
 from cswf_core.model import load_model
-from cswf_core.model.format import Header, find_damage
+from cswf_core.model.format import find_damage
+from cswf_core.model.header import Header
 from cswf_core.model.model import header_file
+from cswf_core.recipe import RecipeError
+from cswf_core.recipe.render import from_yaml
+from cswf_core.runs.printing import say, say_json
 
 MOST_NAMES = 12
 """Classes that are listed."""
@@ -29,23 +33,23 @@ def inspect(path: Path, as_json: bool, check: bool, plugins_dir: tuple[Path, ...
     file = header_file(path)
     header = Header.read(file)
     if as_json:
-        click.echo(header.text().rstrip())
+        say_json(json.loads(header.text()))
     else:
         rows = _describe(header, path)
         width = max(len(name) for name in rows)
         for name, text in rows.items():
-            click.echo(f"{name:<{width}}  {text}")
+            say(f"{name:<{width}}  {text}")
     if check:
         wrong = find_damage(file.parent, header.files)
         if wrong:
-            raise RunError("\n".join(wrong))
+            raise RunError(*wrong)
         if header.complete:
             load_model(path, plugins_dir=plugins_dir).flow(torch.device("cpu")).recognise()
         if not as_json:
             more = "" if header.fitted is None else f" and {header.fitted.file}"
-            click.echo(f"checked: all {len(header.shards)} shards{more} are as they were written")
+            say(f"checked: all {len(header.shards)} shards{more} are as they were written")
             if header.complete and header.plugins is not None:
-                click.echo("checked: plugins draw the directions of the run")
+                say("checked: plugins draw the directions of the run")
 
 
 def _describe(header: Header, path: Path) -> dict[str, str]:
@@ -76,8 +80,8 @@ def _describe(header: Header, path: Path) -> dict[str, str]:
 def _plugin(header: Header, key: str) -> str:
     """Return the name of a plugin in the header's recipe."""
     try:
-        return str(yaml.safe_load(header.recipe)[key]["use"])
-    except (yaml.YAMLError, KeyError, TypeError):
+        return str(from_yaml(header.recipe)[key]["use"])
+    except (RecipeError, KeyError, TypeError):
         return "unknown"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from cswf_core.plugins import Registry
+from cswf_core.runs.printing import say
 from cswf_core.scaffold import names_of, new_package
 
 
@@ -24,8 +25,8 @@ def new(kind: str, name: str, folder: Path | None) -> None:
     names = names_of(kind, name, Registry.discover())
     place = Path(names.distribution) if folder is None else folder
     for path in new_package(names, place):
-        click.echo(path)
-    click.echo("\nNext:")
+        say(str(path))
+    say("", "Next:")
     for command in (
         f"cd {shlex.quote(str(place))}",
         "pip install --editable '.[dev]'",
@@ -33,4 +34,4 @@ def new(kind: str, name: str, folder: Path | None) -> None:
         f"cswf run {name}.yaml",
         f"cswf plugins check {name}",
     ):
-        click.echo(f"  {command}")
+        say(f"  {command}")

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from cswf_core.errors import excerpt
+from cswf_core.files import bytes_of
+from cswf_core.numbers import LARGEST, whole_number
+
 LEAST_MEMORY = 256 * 10**6
 """Bytes that a limit must leave."""
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class WholeNumber(click.IntRange):
+    """The type of an option that takes a whole number, from a least one to what 64 bits hold."""
+
+    def __init__(self, least: int) -> None:
+        super().__init__(min=least)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number; one that is too large is told without all its digits."""
+        if isinstance(value, str) and value.strip().isdecimal() and whole_number(value) is None:
+            self.fail(f"{excerpt(value)} is too large: 64 bits hold {LARGEST:,} at most", param, ctx)
+        written: Any = excerpt(value) if isinstance(value, str) else value
+        return super().convert(written, param, ctx)
+
 
 plugins_dir = click.option(
     "--plugins-dir",
@@ -40,25 +58,18 @@ def command(text: str) -> str:
     return f"`{text}{as_options(folders)}`"
 
 
-def bytes_of(text: str) -> int | None:
-    """Return the bytes that a size such as 500MB, 1.5GB, 2GiB or 4096 has; None if it is no size."""
-    size = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmg]?)(i?)b?", text.strip().lower())
-    if size is None:
-        return None
-    number, prefix, binary = size.groups()
-    return int(float(number) * (1024 if binary else 1000) ** " kmg".index(prefix or " "))
-
-
 def _limit_memory(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     """Plan with so much memory for as long as the command runs."""
     if value is None:
         return
     limit = bytes_of(value)
     if limit is None:
-        raise click.BadParameter(f"'{value}' is no size of memory; write 500MB, 1.5GB or 2GiB", ctx, param)
+        raise click.BadParameter(
+            f"'{excerpt(value)}' is no size of memory; write 500MB, 1.5GB or 2GiB", ctx, param
+        )
     if limit < LEAST_MEMORY:
         raise click.BadParameter(
-            f"{value} is too little: PyTorch alone takes {LEAST_MEMORY // 10**6} MB", ctx, param
+            f"{excerpt(value)} is too little: PyTorch alone takes {LEAST_MEMORY // 10**6} MB", ctx, param
         )
     from cswf_core.kernels.memory import memory_limited  # with PyTorch, which `cswf doctor` may find missing
 
@@ -71,6 +82,23 @@ memory_limit = click.option(
     expose_value=False,
     callback=_limit_memory,
     help="Plan with so much memory, such as 1GB; data that take more are streamed.  [default: all there is]",
+)
+
+
+def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Return the bytes of a size."""
+    size = None if value is None else bytes_of(value)
+    if value is not None and not size:
+        raise click.BadParameter(f"'{value}' is no size; write 500MB, 1.5GB or 2GiB", ctx, param)
+    return size
+
+
+limit = click.option(
+    "--limit",
+    metavar="SIZE",
+    callback=_size,
+    help="Memory that the images of a file or folder may take as they are, such as 20GB.  "
+    "[default: a quarter of this machine's]",
 )
 
 
@@ -90,9 +118,27 @@ accept_changed_plugins = click.option(
     callback=_accept,
     help="Go on although the code of a plugin has changed since.",
 )
+
+
+def _accept_unverified(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Take checkpoints without a manifest for as long as the command runs."""
+    del param
+    if value:
+        from cswf_core.runs.checkpoints import accepting_unverified  # needs PyTorch
+
+        ctx.with_resource(accepting_unverified())
+
+
+accept_unverified = click.option(
+    "--accept-unverified",
+    is_flag=True,
+    expose_value=False,
+    callback=_accept_unverified,
+    help="Take checkpoints although their manifest, which has their checksums, is missing or damaged.",
+)
 quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 seed = click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another one, other samples."
+    "--seed", type=WholeNumber(0), default=0, show_default=True, help="Another one, other samples."
 )
 replace = click.option("--force", is_flag=True, help="Replace files that are there.")
 

@@ -13,6 +13,7 @@ from cswf_core.kernels.memory import memory_limited
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import choose_device
 from cswf_core.runs.folder import RunFolder
+from cswf_core.runs.printing import start_log
 from cswf_core.session.devices import is_rank, joined, number_from, number_of, one_thread, start
 
 Lead = Callable[[Ranks, str], None]
@@ -40,7 +41,7 @@ def on_ranks(
             if ranks.leads:
                 lead(ranks, own)
             else:
-                logging.basicConfig(format="%(message)s", level=logging.ERROR)
+                start_log(logging.ERROR)
                 follow(ranks, own)
         return None
     if count is not None and count > 1:
@@ -52,13 +53,16 @@ def on_ranks(
     return None
 
 
+MOST_THREADS = 1024
+"""Threads that a run goes on with at most, whatever its record says."""
+
+
 @contextmanager
 def _as_before(before: RunFolder | None, device: str) -> Iterator[None]:
     """Plan with as much memory as a run has begun with and, on a CPU, compute with as many threads."""
-    facts = None if before is None else before.read_json("run.json")
-    known = facts.get("device") if isinstance(facts, dict) else None
-    threads = known.get("threads") if isinstance(known, dict) else None
-    if choose_device(device).type == "cpu" and isinstance(threads, int) and threads > 0:
-        torch.set_num_threads(threads)
-    with memory_limited(None if before is None else before.memory_limit):
+    facts = None if before is None else before.facts()
+    threads = None if facts is None or facts.device is None else facts.device.threads
+    if choose_device(device).type == "cpu" and threads is not None:
+        torch.set_num_threads(min(threads, MOST_THREADS))
+    with memory_limited(None if facts is None else facts.memory_limit):
         yield

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from cswf_core.cli import options
 from cswf_core.plugins import Registry
 from cswf_core.recipe import known_recipes
 from cswf_core.recipe.merge import Source
 from cswf_core.recipe.nodes import Mapping, Problem, Scalar
+from cswf_core.runs.printing import say_json
+from cswf_core.runs.screen import console, table
 
 
 @click.command()
@@ -27,17 +27,13 @@ def recipes(as_json: bool, plugins_dir: tuple[Path, ...]) -> None:
         if broken.owner.kind == "recipe":
             rows.append({"name": f"{broken.owner.distribution}:", **_row(error=broken.reason)})
     if as_json:
-        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        say_json(rows)
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("recipe", "what it is for"):
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(row["name"], f"broken: {row['error']}" if row["error"] else row["description"])
-    Console().print(table, markup=False)
+    lines = [(row["name"], f"broken: {row['error']}" if row["error"] else row["description"]) for row in rows]
+    console().print(table(("recipe", "what it is for"), lines))
 
 
-def _described(source: Source) -> dict[str, str | None]:
+def _described(source: Source) -> dict[str, Any]:
     problems: list[Problem] = []
     tree = source.read(problems)
     if not isinstance(tree, Mapping):
@@ -46,5 +42,5 @@ def _described(source: Source) -> dict[str, str | None]:
     return _row(str(source), node.raw if isinstance(node, Scalar) else "")
 
 
-def _row(path: str = "", description: str = "", error: str | None = None) -> dict[str, str | None]:
+def _row(path: str = "", description: str = "", error: str | None = None) -> dict[str, Any]:
     return {"description": description, "path": path, "error": error}

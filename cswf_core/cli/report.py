@@ -10,7 +10,7 @@ from cswf_core.cli import options
 from cswf_core.errors import RunError
 from cswf_core.report import compare, is_report, single
 from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.progress import say
+from cswf_core.runs.printing import say
 
 NAME = "report.html"
 

@@ -24,6 +24,7 @@ from cswf_core.session.devices import follow
 @options.memory_limit
 @options.quiet
 @options.accept_changed_plugins
+@options.accept_unverified
 @options.plugins_dir
 def resume(
     run: Path, device: str, devices: str | None, quiet: bool, plugins_dir: tuple[Path, ...]

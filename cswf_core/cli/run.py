@@ -22,7 +22,7 @@ from cswf_core.errors import RunError
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, choose_device, load_recipe
 from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.progress import say
+from cswf_core.runs.printing import say
 from cswf_core.session.devices import follow
 
 
@@ -39,6 +39,7 @@ from cswf_core.session.devices import follow
     "--resume", is_flag=True, help="Go on with the same recipe's run in --out, if it has one; else begin."
 )
 @options.accept_changed_plugins
+@options.accept_unverified
 @options.plugins_dir
 def run(
     recipe: str,
@@ -84,13 +85,13 @@ def _lead(
     resume: bool,
 ) -> None:
     """Run a recipe that was loaded by its name, or go on with its run."""
-    folder = results_folder(folder_name(loaded), out, force=force)
     prepare(quiet=quiet)
     if not quiet:
         introduce(loaded)
         if loaded.variants:
             sweep = options.command(f"cswf sweep {name}")
             say(f"this runs the recipe itself; {sweep} runs its {len(loaded.variants)} variants")
+    folder = results_folder(folder_name(loaded), out, force=force)
     try:
         if resume and folder.begun:
             resume_run(loaded, folder, device=device, quiet=quiet, ranks=ranks)

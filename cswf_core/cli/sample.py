@@ -11,14 +11,16 @@ import click
 
 from cswf_core.cli import options
 from cswf_core.cli.terminal import prepare
-from cswf_core.errors import CswfError, RunError
+from cswf_core.errors import CswfError, RunError, excerpt
 from cswf_core.interfaces import Dataset
 from cswf_core.model import Model, load_model
 from cswf_core.model.output import destinations, write_samples
 from cswf_core.model.requests import Label
 from cswf_core.model.shards import MANIFEST, Worker, is_shards, write_shards
+from cswf_core.numbers import whole_number
 from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.progress import WorkProgress, say
+from cswf_core.runs.printing import say
+from cswf_core.runs.progress import WorkProgress
 from cswf_core.runs.samples import tell_drift
 from cswf_core.session.devices import is_rank, number_from, number_of, own_device, start
 from cswf_core.session.run import refresh_report
@@ -26,7 +28,7 @@ from cswf_core.session.run import refresh_report
 
 @click.command()
 @click.argument("path", metavar="RUN|MODEL", type=click.Path(path_type=Path))
-@click.option("--count", type=click.IntRange(min=1), help="How many samples.  [default: 100]")
+@click.option("--count", type=options.WholeNumber(1), help="How many samples.  [default: 100]")
 @click.option("--label", metavar="CLASS", help="Of one class, by name or by number from 0.")
 @click.option("--labels", metavar="CLASS:N,…", help="So many of each class: 0:100,7:50.")
 @click.option("--vector", metavar="Y,…", help="Of one condition vector, any numbers: 0.3,0.7.")
@@ -103,9 +105,9 @@ def sample(
         drawn = model.sample(total, **wanted, device=device, tell=progress.tell)
     write_samples(drawn, partial(_target, model, drawn), places)
     if run is not None and not model.header.condition.asks:  # with classes, particles may have other ones
-        facts = RunFolder(run).read_json("run.json") or {}
-        if "spread" in facts:  # runs of earlier versions have none
-            tell_drift(drawn, facts["spread"])
+        facts = RunFolder(run).facts()
+        if facts is not None and facts.spread is not None:
+            tell_drift(drawn, facts.spread)
     if run is not None and out is None:
         refresh_report(RunFolder(run))
     if not quiet:
@@ -117,10 +119,12 @@ def _parse_labels(text: str) -> dict[Label, int]:
     """Return the number of samples of each class in `0:100,7:50`."""
     counts: dict[Label, int] = {}
     for part in text.split(","):
-        name, _, number = part.rpartition(":")
-        if not name.strip() or not number.strip().isdecimal() or int(number) == 0:
-            raise RunError(f"--labels takes CLASS:N, separated by commas, such as 0:100,7:50; got '{part}'")
-        counts[name.strip()] = counts.get(name.strip(), 0) + int(number)
+        name, _, written = part.rpartition(":")
+        number = whole_number(written)
+        if not name.strip() or not number:
+            got = f"got '{excerpt(part)}'"
+            raise RunError(f"--labels takes CLASS:N, separated by commas, such as 0:100,7:50; {got}")
+        counts[name.strip()] = counts.get(name.strip(), 0) + number
     return counts
 
 
@@ -129,7 +133,9 @@ def _parse_vector(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise RunError(f"--vector takes numbers, separated by commas, such as 0.3,0.7; got '{text}'") from None
+        raise RunError(
+            f"--vector takes numbers, separated by commas, such as 0.3,0.7; got '{excerpt(text)}'"
+        ) from None
 
 
 def _target(model: Model, drawn: Dataset) -> Dataset:

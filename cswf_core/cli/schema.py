@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -10,10 +9,11 @@ import click
 from cswf_core.cli import options
 from cswf_core.plugins import Registry
 from cswf_core.recipe.sections import recipe_schema
+from cswf_core.runs.printing import say_json
 
 
 @click.command()
 @options.plugins_dir
 def schema(plugins_dir: tuple[Path, ...]) -> None:
     """Print the JSON Schema of recipes, with all plugins that are loaded."""
-    click.echo(json.dumps(recipe_schema(Registry.discover(plugins_dir)), indent=2, ensure_ascii=False))
+    say_json(recipe_schema(Registry.discover(plugins_dir)))

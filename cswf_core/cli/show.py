@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -10,6 +9,7 @@ import click
 from cswf_core.cli import options
 from cswf_core.recipe import load_recipe
 from cswf_core.recipe.render import origin_of_every_value, with_origins
+from cswf_core.runs.printing import say, say_json
 
 
 @click.command()
@@ -22,9 +22,9 @@ def show(recipe: str, overrides: tuple[str, ...], as_json: bool, plugins_dir: tu
     loaded = load_recipe(recipe, overrides, plugins_dir=plugins_dir)
     if as_json:
         whole = {"recipe": loaded.resolved(), "origins": origin_of_every_value(loaded)}
-        click.echo(json.dumps(whole, indent=2, ensure_ascii=False))
+        say_json(whole)
     else:
-        click.echo(with_origins(loaded), nl=False)
+        say(*with_origins(loaded).rstrip("\n").split("\n"))
         if loaded.variants:
             sweep = options.command(f"cswf sweep {recipe}")
-            click.echo(f"# variants, run by {sweep}: {'; '.join(loaded.variants)}")
+            say(f"# variants, run by {sweep}: {'; '.join(loaded.variants)}")

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from cswf_core.cli import options
 from cswf_core.cli.terminal import folder_name, introduce, prepare, results_folder, resume_run, run_recipe
 from cswf_core.recipe import Recipe, choose_device
 from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.progress import say
+from cswf_core.runs.printing import complain, say
+from cswf_core.runs.screen import console, table
 from cswf_core.session.sweep import Sweep, plan
 
 
@@ -50,9 +48,9 @@ def sweep(
     trials = plan(recipe, overrides, plugins_dir=plugins_dir)
     choose_device(device)
     is_new = out is None or not out.exists()
+    prepare(quiet=quiet)
     folder = results_folder(f"{folder_name(trials[0].recipe)}-sweep", out, force=force)
     runs = Sweep(trials, folder)
-    prepare(quiet=quiet)
     try:
         runs.prepare(force=force)
         if not quiet:
@@ -60,7 +58,7 @@ def sweep(
         runs.run(partial(_run, device=device, quiet=quiet), (lambda _: None) if quiet else say)
     except KeyboardInterrupt:
         if runs.is_begun():
-            click.echo(f"{folder.path} has the runs done until then; --out {folder.path} goes on", err=True)
+            complain(f"{folder.path} has the runs done until then; --out {folder.path} goes on")
         raise
     finally:
         if is_new and not runs.is_begun():
@@ -68,7 +66,7 @@ def sweep(
             folder.remove_if_empty()
     runs.draw()
     if not quiet:
-        say(_table(runs.rows()))
+        _show(runs.rows())
         say(f"see {folder.file('sweep.png')}")
 
 
@@ -80,19 +78,15 @@ def _run(recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool) -> None
         run_recipe(recipe, folder, device=device, force=True, quiet=quiet)
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    """Return label, seconds and metrics of all runs as a table, a line for each where there is no terminal."""
-    metrics = list(dict.fromkeys(name for row in rows for name in row["metrics"]))
-    table = Table(box=None, pad_edge=False)
-    table.add_column("run", overflow="fold")
-    for heading in ("seconds", *metrics):
-        table.add_column(heading, justify="right", overflow="fold")
-    for row in rows:
-        scores = [f"{row['metrics'][name]:.4g}" if name in row["metrics"] else "" for name in metrics]
-        table.add_row(Text(row["label"]), f"{row['seconds']:.1f}", *scores)
-    console = Console()
-    if not console.is_terminal:
-        console.width = 1000
-    with console.capture() as captured:
-        console.print(table)
-    return captured.get().rstrip()
+def _show(rows: list[dict[str, Any]]) -> None:
+    """Print label, seconds and metrics of all runs as a table, a line for each where there is no terminal."""
+    scores = [row["metrics"] or {} for row in rows]
+    metrics = list(dict.fromkeys(name for each in scores for name in each))
+    lines = []
+    for row, own in zip(rows, scores, strict=True):
+        numbers = ["" if own.get(name) is None else f"{own[name]:.4g}" for name in metrics]
+        lines.append([row["label"], f"{row['seconds'] or 0:.1f}", *numbers])
+    screen = console()
+    if not screen.is_terminal:
+        screen.width = 1000
+    screen.print(table(["run", "seconds", *metrics], lines, others="right"))

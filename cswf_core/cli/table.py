@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cswf_core.errors import RunError
+
 if TYPE_CHECKING:
     from cswf_core.plugins import Registry
     from cswf_core.recipe.merge import Source
@@ -38,8 +40,8 @@ FOLDERS = ("run", "runs", "RUN|MODEL")
 def read_table(root: click.Group, plugins_dir: Sequence[Path] = ()) -> Table:
     """Return the table from its file, or a new one; one with nothing in it if it cannot be made."""
     place = table_file(plugins_dir)
-    with suppress(OSError, ValueError):
-        table: Table = json.loads(place.read_text(encoding="utf-8"))
+    with suppress(OSError, ValueError), place.open(encoding="utf-8") as file:
+        table: Table = json.load(file) if _is_ours(file.fileno()) else {"signature": None}
         if table["signature"] == _signature() and table["files"] == _times(table["files"]):
             return table
     try:
@@ -47,12 +49,17 @@ def read_table(root: click.Group, plugins_dir: Sequence[Path] = ()) -> Table:
             table = make_table(root, plugins_dir)
     except Exception:  # whatever is wrong, a person who presses TAB did not ask; the commands themselves tell
         return {"commands": {}, "recipes": {}, "keys": {}, "kinds": {}}
-    with suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        temporary = place.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(table), encoding="utf-8")
-        os.replace(temporary, place)
+    from cswf_core.runs.durable import make_folder, write_durably
+
+    with suppress(RunError):
+        make_folder(place.parent)
+        write_durably(place, json.dumps(table))
     return table
+
+
+def _is_ours(descriptor: int) -> bool:
+    """Say whether an open file belongs to the person who runs this: another's table is not believed."""
+    return os.fstat(descriptor).st_uid == os.geteuid()
 
 
 def make_table(root: click.Group, plugins_dir: Sequence[Path] = ()) -> Table:

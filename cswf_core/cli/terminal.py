@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import logging
 import re
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import click
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from cswf_core.cli import options
-from cswf_core.cli.allocator import keep_freed_memory
-from cswf_core.errors import LostRankError, Terminated
+from cswf_core.cli.allocator import keep_freed_memory, refuse_impossible_memory
+from cswf_core.cli.signals import leave_lost_terminal
+from cswf_core.errors import LostRankError
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe
+from cswf_core.runs.checkpoints import CheckpointFolder
 from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.progress import BarProgress, LineProgress, WorkProgress, say
+from cswf_core.runs.printing import complain, say, start_log
+from cswf_core.runs.progress import BarProgress, LineProgress, WorkProgress
+from cswf_core.runs.screen import console, table, words
 from cswf_core.session.run import launch, require_recipe, resume, settle
 
 
 def prepare(*, quiet: bool) -> None:
-    """Prepare the process: warnings on the terminal, SIGTERM as Ctrl-C, freed memory for the next step."""
-    logging.basicConfig(format="%(message)s", level=logging.ERROR if quiet else logging.WARNING)
-    signal.signal(signal.SIGTERM, _terminate)
+    """Prepare the process: warnings on the terminal, memory reused and bounded."""
+    start_log(logging.ERROR if quiet else logging.WARNING)
     keep_freed_memory()
+    refuse_impossible_memory()
 
 
 def introduce(recipe: Recipe) -> None:
@@ -63,7 +63,7 @@ def resume_run(
 
     def tell_start(step: int, lost: Sequence[str]) -> None:
         for sentence in lost:
-            click.echo(f"lost: {sentence}", err=True)
+            complain(f"lost: {sentence}")
         anew = "beginning anew: there is no checkpoint to go on from"
         if not quiet:
             say(f"going on from step {step:,}" if step else anew)
@@ -78,6 +78,7 @@ def show_run(work: Callable[..., dict[str, Any]], folder: RunFolder, *, quiet: b
     try:
         facts = work(observers=flowing, tell=evaluating.tell)
     except (KeyboardInterrupt, LostRankError):
+        leave_lost_terminal()
         _say_how_to_go_on(folder)
         raise
     finally:
@@ -85,31 +86,29 @@ def show_run(work: Callable[..., dict[str, Any]], folder: RunFolder, *, quiet: b
             progress.close()
     if not quiet:
         say(f"done in {facts['seconds']:.1f} s  sha256 {facts['samples_sha256'][:12]}")
-        show_scores(folder.read_json("metrics.json"), Console())
+        show_scores(folder.read_json("metrics.json"), console())
 
 
-def show_scores(document: Mapping[str, Any], console: Console) -> None:
+def show_scores(document: Mapping[str, Any], screen: Console) -> None:
     """Print the scores of metrics.json: those against real samples, a column for each set; then the others."""
     compared = [score for score in document["scores"] if score["against"]]
     others = [score for score in document["scores"] if not score["against"]]
     for scores in filter(None, (compared, others)):
         columns = list(dict.fromkeys(map(_against, scores)))
-        table = Table(box=None, pad_edge=False)
-        table.add_column("score", overflow="fold")
-        for column in columns:
-            table.add_column(f"against {column}" if column else "value", justify="right", overflow="fold")
-        table.add_column("samples", justify="right")
+        headings = ["score", *(f"against {column}" if column else "value" for column in columns), "samples"]
         rows: dict[tuple[str, int], dict[str, str]] = {}  # a row is a name without its split, and a number
         for score in scores:
             rows.setdefault((score["row"], score["samples"]), {})[_against(score)] = f"{score['value']:.4g}"
-        for (name, count), values in rows.items():
-            table.add_row(Text(name), *(values.get(column, "") for column in columns), f"{count:,}")
-        console.print(table)
+        lines = [
+            [name, *(values.get(column, "") for column in columns), f"{count:,}"]
+            for (name, count), values in rows.items()
+        ]
+        screen.print(table(headings, lines, others="right"))
     for note in document["notes"]:
-        console.print(Text(f"note: {note}", style="bold"), soft_wrap=True)
+        screen.print(words(f"note: {note}", "bold"), soft_wrap=True)
 
 
-def show_protocols(document: Mapping[str, Any], console: Console) -> None:
+def show_protocols(document: Mapping[str, Any], screen: Console) -> None:
     """Print how scores were computed, a line for each metric."""
     protocols: dict[str, list[str]] = {}
     for score in document["scores"]:
@@ -117,7 +116,7 @@ def show_protocols(document: Mapping[str, Any], console: Console) -> None:
     for protocol, names in protocols.items():
         first = names[0] if len(names) == 1 else f"{names[0]}, …"
         if protocol:
-            console.print(Text(f"{first}: {protocol}", style="dim"), soft_wrap=True)
+            screen.print(words(f"{first}: {protocol}", "dim"), soft_wrap=True)
 
 
 def _against(score: dict[str, Any]) -> str:
@@ -136,10 +135,9 @@ def _say_how_to_go_on(folder: RunFolder) -> None:
     """Say what an interrupted run has left."""
     if not folder.begun:
         return
-    saved = folder.read_json("checkpoints/manifest.json")
-    steps = [entry["step"] for entry in saved["checkpoints"]] if isinstance(saved, dict) else []
+    steps = [entry.step for entry in CheckpointFolder(folder.file("checkpoints")).listed()]
     start = f"from step {max(steps):,}" if steps else "from its beginning, as it had no checkpoint yet"
-    click.echo(f"{options.command(f'cswf resume {folder.path}')} goes on {start}", err=True)
+    complain(f"{options.command(f'cswf resume {folder.path}')} goes on {start}")
 
 
 def folder_name(recipe: Recipe) -> str:
@@ -155,10 +153,5 @@ def results_folder(name: str, out: Path | None, *, force: bool) -> RunFolder:
 
 
 def _progress() -> BarProgress | LineProgress:
-    console = Console()
-    return BarProgress(console) if console.is_terminal else LineProgress()
-
-
-def _terminate(*_: object) -> None:
-    """End as Ctrl-C does when a scheduler or `timeout` says so."""
-    raise Terminated
+    screen = console()
+    return BarProgress(screen) if screen.is_terminal else LineProgress()

@@ -13,12 +13,13 @@ import click
 from cswf_core.cli import options
 from cswf_core.cli.ranks import on_ranks
 from cswf_core.cli.terminal import introduce, point_to_results, prepare, show_run
-from cswf_core.errors import RoomError, RunError
+from cswf_core.errors import RoomError, RunError, excerpt
+from cswf_core.numbers import whole_number
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, choose_device, load_recipe
 from cswf_core.recipe.provenance import refuse_changed_plugins
 from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.progress import say
+from cswf_core.runs.printing import complain, say
 from cswf_core.session.devices import follow
 from cswf_core.session.run import launch
 from cswf_core.session.update import Predecessor, choose_data, read_predecessor, with_arrival, with_room
@@ -33,7 +34,7 @@ from cswf_core.session.update import Predecessor, choose_data, read_predecessor,
     help="The new samples: as in a recipe, digits or '{use: digits, classes: [7]}'; a folder of pictures; an "
     ".npz file.",
 )
-@click.option("--steps", type=click.IntRange(min=1), help="Steps of each stage.  [default: as in the run]")
+@click.option("--steps", type=options.WholeNumber(1), help="Steps of each stage.  [default: as in the run]")
 @click.option(
     "--schedule", metavar="K,K,…", help="Steps of each stage one by one; 0 passes it over: 0,0,100,100."
 )
@@ -44,6 +45,7 @@ from cswf_core.session.update import Predecessor, choose_data, read_predecessor,
 @options.quiet
 @click.option("--force", is_flag=True, help="Replace an earlier run in the folder that --out names.")
 @options.accept_changed_plugins
+@options.accept_unverified
 @options.plugins_dir
 def update(
     run: Path,
@@ -68,9 +70,8 @@ def update(
     earlier = read_predecessor(before, plugins_dir)
     recipe = load_recipe(before.file("recipe.yaml"), plugins_dir=plugins_dir)
     refuse_changed_plugins(recipe, earlier.plugins, str(run))
-    shape = before.read_json("run.json")["data"]["shape"]
     planned = _steps(schedule) if schedule is not None else steps
-    updated = with_arrival(recipe, choose_data(data, recipe.registry, shape), planned)
+    updated = with_arrival(recipe, choose_data(data, recipe.registry, earlier.shape), planned)
     choose_device(device)
     if out is not None:  # before ranks are started
         RunFolder(out).refuse_if_taken(force=force, reading=recipe.path)
@@ -99,7 +100,7 @@ def _lead(
     folder = _folder(run, out)
     prepare(quiet=quiet)
     for sentence in earlier.lost:
-        click.echo(f"lost: {sentence}", err=True)
+        complain(f"lost: {sentence}")
 
     def work(recipe: Recipe, earlier: Predecessor) -> None:
         begin = partial(launch, recipe, folder, device=device, force=force, predecessor=earlier, ranks=ranks)
@@ -171,7 +172,7 @@ def _folder(run: Path, out: Path | None) -> RunFolder:
 
 def _steps(schedule: str) -> tuple[int, ...]:
     """Return the numbers of `0,100,100`."""
-    parts = [part.strip() for part in schedule.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise RunError(f"--schedule takes numbers of steps, such as 0,100,100, got '{schedule}'")
-    return tuple(map(int, parts))
+    numbers = [whole_number(part) for part in schedule.split(",")]
+    if None in numbers:
+        raise RunError(f"--schedule takes numbers of steps, such as 0,100,100, got '{excerpt(schedule)}'")
+    return tuple(number for number in numbers if number is not None)

@@ -11,6 +11,15 @@ import click
 from click.shell_completion import CompletionItem
 
 from cswf_core.cli.table import Table, read_table
+from cswf_core.errors import printable
+
+
+class Word(CompletionItem):
+    """A word that a shell may complete, and its help; the shell reads a line of each, and shows them."""
+
+    def __init__(self, value: str, help: str | None = None) -> None:
+        super().__init__(printable(value), help=None if help is None else printable(help))
+
 
 Words = list[CompletionItem]
 
@@ -47,17 +56,17 @@ def _complete(takes: list[str], ctx: click.Context, param: click.Parameter, inco
     words: Words = []
     for kind in takes:
         if kind.startswith("="):
-            words.append(CompletionItem(kind[1:]))
+            words.append(Word(kind[1:]))
         elif kind == "recipe":
             words += [] if param.nargs == -1 and earlier else _recipes(table, incomplete)
         elif kind == "override":
             return words + _overrides(table["keys"], earlier, incomplete)
         elif kind == "run":
-            words += map(CompletionItem, _runs(incomplete))
+            words += map(Word, _runs(incomplete))
         elif kind == "file":
-            words += map(CompletionItem, _paths(incomplete, ("",)))
+            words += map(Word, _paths(incomplete, ("",)))
         else:
-            words += [CompletionItem(name, help=text) for name, text in table["kinds"].get(kind, {}).items()]
+            words += [Word(name, help=text) for name, text in table["kinds"].get(kind, {}).items()]
     return list({word.value: word for word in words if word.value.startswith(incomplete)}.values())
 
 
@@ -65,7 +74,7 @@ def plugin_names(ctx: click.Context, incomplete: str) -> Words:
     """Return the plugins whose names begin so, of all kinds."""
     kinds = _table(ctx)["kinds"].values()
     texts = {name: text for kind in kinds for name, text in kind.items() if name.startswith(incomplete)}
-    return [CompletionItem(name, help=text or None) for name, text in texts.items()]
+    return [Word(name, help=text or None) for name, text in texts.items()]
 
 
 def _table(ctx: click.Context) -> Table:
@@ -78,9 +87,9 @@ def _table(ctx: click.Context) -> Table:
 
 def _recipes(table: Table, incomplete: str) -> Words:
     """Return the built-in recipes, and recipes that are files, in the folder that is being written."""
-    names = [CompletionItem(name, help=text or None) for name, text in table["recipes"].items()]
+    names: Words = [Word(name, help=text or None) for name, text in table["recipes"].items()]
     paths = _paths(incomplete, (".yaml", ".yml"))
-    return names + [CompletionItem(path) for path in paths if incomplete or not path.endswith("/")]
+    return names + [Word(path) for path in paths if incomplete or not path.endswith("/")]
 
 
 def _overrides(keys: Mapping[str, Any], earlier: tuple[str, ...], incomplete: str) -> Words:
@@ -104,15 +113,13 @@ def _overrides(keys: Mapping[str, Any], earlier: tuple[str, ...], incomplete: st
                 words[f"{key}="] = entry["help"]
             else:
                 words.setdefault(".".join(parts[: depth + 1]) + ".", "")
-    return [CompletionItem(word, help=text or None) for word, text in words.items()]
+    return [Word(word, help=text or None) for word, text in words.items()]
 
 
 def _values(keys: Mapping[str, Any], key: str, value: str, prefix: str) -> Words:
     """Return the values that a key may have."""
     known = keys.get(key, {"values": {}})["values"]
-    return [
-        CompletionItem(f"{prefix}{v}", help=text or None) for v, text in known.items() if v.startswith(value)
-    ]
+    return [Word(f"{prefix}{v}", help=text or None) for v, text in known.items() if v.startswith(value)]
 
 
 def _runs(incomplete: str) -> Iterator[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import attrs
 import numpy as np
@@ -17,8 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cswf_core.errors import DataError, RunError
-from cswf_core.interfaces import BIN, Conditions, Dataset, Space
+from cswf_core import arrays
+from cswf_core.arrays import Array, default_limit
+from cswf_core.checks.data import check_loaded
+from cswf_core.errors import DataError, RunError, printable
+from cswf_core.files import enough_text, refuse_large
+from cswf_core.interfaces import BIN, Conditions, Dataset, Owner, Space
 from cswf_core.pictures.read import find_pictures, read_picture
 from cswf_core.plugins import PluginFolders, Registry, as_options
 from cswf_core.recipe import choose
@@ -33,7 +36,11 @@ FILES = {"batched": "samples.npz", "offline": "samples-offline.npz"}
 SCORED = 50_000
 """Real samples that are enough to compare with, where memory does not hold all."""
 
-Array = NDArray[Any]
+ARRAYS = ("images", "arr_0", "points", "labels", "arr_1", "origin")
+"""Arrays of .npz files that are read."""
+
+ADVICE = "--limit {} allows it"
+"""How to read files that need more memory."""
 
 
 @attrs.frozen(eq=False)
@@ -93,11 +100,11 @@ class RealSamples:
     held_out: Dataset | None = None
 
 
-def read_real(text: str, registry: Registry) -> RealSamples:
+def read_real(text: str, registry: Registry, limit: int | None = None) -> RealSamples:
     """Return what `--against` names: a data set and its split, a folder of pictures, or an .npz file.
 
-    Without a split, a data set's training split and its test split. A data set's name comes before a folder of
-    the same name, which can be written with `./`.
+    All are checked as a run's data are. `limit` is as in `read`. Without a split, a data set's training split
+    and its test split. A data set's name comes before a folder of the same name, which `./` can begin.
     """
     if not text.strip():
         raise DataError("--against needs a data set, a folder of pictures or an .npz file")
@@ -105,8 +112,9 @@ def read_real(text: str, registry: Registry) -> RealSamples:
     path = Path(text).expanduser()
     if not written and text.split(":")[0] not in registry.names("dataset"):
         if path.exists():
-            samples = read(path).samples
-            return RealSamples((Reference(path.resolve().name, "", samples),), training=samples)
+            samples = _real(path, read(path, limit=limit).samples)
+            name = printable(path.resolve().name)
+            return RealSamples((Reference(name, "", samples),), training=samples)
         if "/" in text or text.lower().endswith(".npz"):
             hint = "--against takes a data set, a folder of pictures or an .npz file"
             raise DataError(f"{path} does not exist; {hint}")
@@ -118,6 +126,22 @@ def read_real(text: str, registry: Registry) -> RealSamples:
     training, mirrored = in_memory(data, SCORED)
     real = references(owner.name, training, splits, data)
     return RealSamples(real, training, mirrored, training.held_out)
+
+
+def _real(path: Path, samples: Dataset) -> Dataset:
+    """Return samples of a folder or file as data, whose classes have names; refuse what a run would refuse."""
+    labels = samples.conditions.labels
+    if labels is not None and not samples.classes:
+        least, most = int(labels.min()), int(labels.max())
+        if least < 0 or most >= len(labels):
+            wrong = least if least < 0 else most
+            raise DataError(f"{path}: 'labels' must count from 0 without large gaps, got {wrong}")
+        samples = attrs.evolve(samples, classes=tuple(map(str, range(most + 1))))
+    return check_loaded(samples, _owner(path))
+
+
+def _owner(path: Path) -> Owner:
+    return Owner("dataset", printable(str(path)), "given by its path", "")
 
 
 def in_memory(data: Dataset, count: int) -> tuple[Dataset, Dataset | None]:
@@ -158,26 +182,29 @@ def is_run(path: Path) -> bool:
     return (path / "run.json").is_file() and (path / "recipe.yaml").is_file()
 
 
-def read(path: Path, kind: str = "batched", plugins_dir: PluginFolders = None) -> Generated:
+def read(
+    path: Path, kind: str = "batched", plugins_dir: PluginFolders = None, limit: int | None = None
+) -> Generated:
     """Return the samples at a path: a run's (of a kind in `FILES`), a folder of pictures, or an .npz file.
 
-    `plugins_dir` are the folders of a run's plugins, for the command that would draw samples it lacks.
+    `plugins_dir` are the folders of a run's plugins, for the command that would draw samples it lacks. They may
+    take `limit` bytes as they are; None: a share of the memory.
     """
     if (path / "sweep.json").is_file():
         inside = next((sub.name for sub in sorted(path.iterdir()) if is_run(sub)), None)
         hint = f", such as {path / inside}" if inside else ""
         raise DataError(f"{path} is the folder of a sweep; give one of its runs{hint}")
     if path.is_dir() and is_run(path):
-        return _read_run(path, kind, plugins_dir)
+        return _read_run(path, kind, plugins_dir, limit)
     if path.is_dir():
-        return Generated(path, str(path), read_folder(path))
+        return Generated(path, printable(str(path)), read_folder(path, limit))
     if path.is_file() and path.suffix.lower() == ".npz":
-        return Generated(path, str(path), read_archive(path))
+        return Generated(path, printable(str(path)), read_archive(path, limit))
     reason = "is neither a folder nor an .npz file" if path.exists() else "does not exist"
     raise DataError(f"{path} {reason}; give a run's folder, a folder of pictures, or an .npz file of images")
 
 
-def _read_run(path: Path, kind: str, plugins_dir: PluginFolders) -> Generated:
+def _read_run(path: Path, kind: str, plugins_dir: PluginFolders, limit: int | None) -> Generated:
     file = path / FILES[kind]
     if not file.is_file():
         if kind == "offline":
@@ -186,16 +213,18 @@ def _read_run(path: Path, kind: str, plugins_dir: PluginFolders) -> Generated:
                 f"`cswf sample {path}{as_options(plugins_dir)}` draws some from a saved model; leave out "
                 "--samples for its particles"
             )
-        facts = RunFolder(path).read_json("run.json")
-        status = facts.get("status", "unknown") if isinstance(facts, dict) else "unknown"
+        facts = RunFolder(path).facts()
+        status = "unknown" if facts is None else facts.status
         raise RunError(f"{path} has no samples: its status is '{status}'")
-    return Generated(path, file.name, read_archive(file), run=path)
+    return Generated(path, file.name, read_archive(file, limit), run=path)
 
 
-def read_folder(path: Path) -> Dataset:
+def read_folder(path: Path, limit: int | None = None) -> Dataset:
     """Return the pictures of a folder, all of one size; folders within are classes, if there are any."""
     files, labels, classes = find_pictures(path)
     example = _picture(files[0])
+    needed = len(files) * example.size
+    refuse_large(path, needed, default_limit() if limit is None else limit, ADVICE.format(enough_text(needed)))
     pixels = np.empty((len(files), *example.shape), np.uint8)
     for i, file in enumerate(files):
         picture = _picture(file)
@@ -217,56 +246,56 @@ def _size(picture: NDArray[np.uint8]) -> str:
     return f"{width}×{height} pixels in {'colour' if channels == 3 else 'grey'}"
 
 
-def read_archive(path: Path) -> Dataset:
+def read_archive(path: Path, limit: int | None = None) -> Dataset:
     """Return the samples of an .npz file: `images` or `arr_0` (bytes; n×C×H×W, n×H×W×C or n×H×W), or `points`.
 
     `labels` or `arr_1` are their classes, `origin` says what they complete, as a run leaves it. What stands
     behind a point's own coordinates, its condition, is told apart by `conform`.
     """
-    try:
-        opened = np.load(path, allow_pickle=False)
-        if not isinstance(opened, np.lib.npyio.NpzFile):
-            raise ValueError("it is a single array")
-        with opened as file:
-            arrays = {name: file[name] for name in file.files}
-    except Exception as error:  # a damaged archive raises many kinds
-        raise DataError(f"{path} cannot be read as .npz ({' '.join(str(error).split())})") from None
-    labels = _whole(path, arrays, ("labels", "arr_1"))
-    origin = _whole(path, arrays, ("origin",))
-    if "points" in arrays:
-        rows = arrays["points"]
-        if rows.ndim != 2 or not len(rows) or rows.dtype.kind not in "fiu" or not np.isfinite(rows).all():
-            raise DataError(f"{path}: 'points' must be n×d finite numbers, got {_described(rows)}")
-        points = torch.from_numpy(np.ascontiguousarray(rows.astype(np.float32)))
-        conditions = Conditions(labels=labels, origin=origin)
-        return Dataset(points.T.contiguous(), Space((points.shape[1],)), conditions)
-    name = next((name for name in ("images", "arr_0") if name in arrays), None)
+    held = arrays.read_archive(path, ARRAYS, limit=limit, advice=ADVICE)
+    labels = _whole(path, held, ("labels", "arr_1"))
+    origin = _whole(path, held, ("origin",))
+    if "points" in held:
+        return _points(path, held["points"], Conditions(labels=labels, origin=origin))
+    name = next((name for name in ("images", "arr_0") if name in held), None)
     if name is None:
-        held = ", ".join(arrays) or "nothing"
-        raise DataError(f"{path} has no 'images' (or 'arr_0') and no 'points'; it holds {held}")
-    samples = _dataset(_bytes(path, name, arrays[name]), labels, ())
+        others = ", ".join(arrays.names_in(path)) or "nothing"
+        raise DataError(f"{path} has no 'images' (or 'arr_0') and no 'points'; it holds {others}")
+    samples = _dataset(_bytes(path, name, held[name]), labels, ())
     return attrs.evolve(samples, conditions=attrs.evolve(samples.conditions, origin=origin))
+
+
+def _points(path: Path, rows: Array, conditions: Conditions) -> Dataset:
+    """Return points (n×d) as samples."""
+    fault = DataError(f"{path}: 'points' must be n×d finite numbers (float32), got {_described(rows)}")
+    if rows.ndim != 2 or not rows.size or rows.dtype.kind not in "fiu":
+        raise fault
+    with np.errstate(over="ignore", invalid="ignore"):
+        columns = rows.T.astype(np.float32, order="C")
+    if not np.isfinite(columns).all():
+        raise fault
+    return Dataset(torch.from_numpy(columns), Space((len(columns),)), conditions)
 
 
 def _bytes(path: Path, name: str, images: Array) -> NDArray[np.uint8]:
     """Return images as n×C×H×W bytes."""
     if images.ndim == 3:
         images = images[:, None]
-    if images.ndim != 4 or images.dtype != np.uint8 or not len(images):
+    if images.ndim != 4 or images.dtype != np.uint8 or not images.size:
         raise DataError(f"{path}: '{name}' must be n×C×H×W bytes (uint8), got {_described(images)}")
     if images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
         images = images.transpose(0, 3, 1, 2)
     return np.ascontiguousarray(images)
 
 
-def _whole(path: Path, arrays: dict[str, Array], names: Sequence[str]) -> Tensor | None:
+def _whole(path: Path, held: dict[str, Array], names: Sequence[str]) -> Tensor | None:
     """Return whole numbers, one for each sample; None if there are none."""
-    name = next((name for name in names if name in arrays), None)
+    name = next((name for name in names if name in held), None)
     if name is None:
         return None
-    samples = next(arrays[key] for key in ("images", "arr_0", "points", name) if key in arrays)
+    samples = next(held[key] for key in ("images", "arr_0", "points", name) if key in held)
     count = len(samples) if samples.ndim else 0
-    numbers = arrays[name]
+    numbers = held[name]
     if numbers.shape != (count,) or numbers.dtype.kind not in "iu":
         raise DataError(f"{path}: '{name}' must be {count} whole numbers, got {_described(numbers)}")
     return torch.from_numpy(numbers.astype(np.int64))
@@ -326,8 +355,9 @@ def _channels_like(samples: Dataset, channels: int) -> Dataset:
 
 def _classes_like(samples: Dataset, real: Dataset, name: str) -> Dataset:
     labels = samples.conditions.labels
-    if labels is None or not real.classes:
-        return attrs.evolve(samples, classes=real.classes)
+    if labels is None or not real.classes:  # numbers of classes mean nothing where there are none
+        conditions = attrs.evolve(samples.conditions, labels=None)
+        return attrs.evolve(samples, classes=real.classes, conditions=conditions)
     if samples.classes:  # names of folders
         numbers = _numbers(samples.classes, real.classes)
         labels = None if numbers is None else torch.tensor(numbers)[labels]  # None: no classes of these data

@@ -9,6 +9,7 @@ import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.errors import DataError
 from cswf_core.evaluation.samples import SPLITS, RealSamples, Reference, in_memory, references
 from cswf_core.flow.particles import balanced
 from cswf_core.interfaces import Dataset, Key, Workbench
@@ -122,6 +123,13 @@ class Task:
         """Return the images that generated samples complete: d×n; None if they complete none."""
         if self.data is None or generated.conditions.origin is None:
             return None
+        held_out = 0 if self.data.held_out is None else len(self.data.held_out)
+        least, most = (int(bound) for bound in generated.conditions.origin.aminmax())
+        if most >= len(self.data) or least < -held_out:
+            raise DataError(
+                f"the samples complete images from number {least} to {most}, and there are {len(self.data):,} "
+                f"and {held_out:,} held out; were they made with other data?"
+            )
         return self.data.originals(generated.conditions)
 
     def subset(self, generated: Dataset) -> Tensor:

@@ -10,6 +10,7 @@ from cswf_core.checks import check_start
 from cswf_core.errors import RunError
 from cswf_core.flow.block_particles import Home, particles_of
 from cswf_core.flow.data import FlowData
+from cswf_core.flow.memory import require_particles
 from cswf_core.flow.particles import Particles, dequantised, normal
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import StageCoordinates
@@ -69,6 +70,9 @@ def first_particles(
     carried along come last. Particles for which `memory` bytes are too few stay in the host's memory.
     """
     start = check_start(start, data)
+    wanted = (settings.count if settings.count is not None else len(data)) + settings.offline
+    size = 1 if ranks is None else ranks.size
+    require_particles(data.space.dimension, -(-wanted // size), settings.dtype)
     if start is not None and gaussian is not None:
         raise RunError(
             "the data's source says where particles begin, and they cannot begin as a Gaussian too: leave "

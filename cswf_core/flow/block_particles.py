@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cswf_core.errors import RunError
 from cswf_core.flow.memory import block_width, fits
-from cswf_core.flow.particles import Particles
+from cswf_core.flow.particles import Particles, refuse_other_parts
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import StageCoordinates
 from cswf_core.interfaces import Conditions, Observation
@@ -131,10 +131,15 @@ class BlockParticles(Particles):
             self._homes["z"] = z
         self._coordinates = coordinates
 
-    def restore(self, z: Tensor, total: Tensor | None) -> None:
-        """Go on inside a stage that was entered before, with its z and S: d_k×M each."""
+    def restore(self, z: Tensor | None, total: Tensor | None) -> None:
+        """Go on inside a stage that was entered before, with its z and S: d_k×M each; None where x moves."""
         self._settle()
-        self._homes["z"] = [self._at_home(z[:, cut]) for cut in self._cuts()]
+        parts: dict[Name, Tensor | None] = {"z": z, "sum": total}
+        for name, part in parts.items():
+            there = self._moving().get(name)
+            refuse_other_parts(part, None if there is None else (len(there[0]), len(self)), name)
+        if z is not None:
+            self._homes["z"] = [self._at_home(z[:, cut]) for cut in self._cuts()]
         if total is not None:
             self._homes["sum"] = [self._at_home(total[:, cut]) for cut in self._cuts()]
 

@@ -13,6 +13,7 @@ from cswf_core.errors import RunError
 from cswf_core.flow.blocks import fits_of_blocks
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.data import Block
+from cswf_core.flow.diagnosis import LARGE, fault_along, fault_of_coordinates, fault_of_update
 from cswf_core.flow.directions import Directions
 from cswf_core.flow.fingerprint import refuse_unrepeatable
 from cswf_core.flow.particles import Particles, dequantised
@@ -23,6 +24,7 @@ from cswf_core.flow.step import displacements
 from cswf_core.flow.target import BlockTarget, FitsByPlace, FittedTarget, KeptTarget, Target
 from cswf_core.flow.transport import CDFTransport, Fits, FitsOfBatch, FittedTransport, StepTables, Transport
 from cswf_core.interfaces import Key, Rows
+from cswf_core.kernels.finite import is_finite
 
 
 class ExactPlan(Plan):
@@ -34,6 +36,7 @@ class ExactPlan(Plan):
 
     def __init__(self, setup: StageSetup) -> None:
         super().__init__(setup)
+        self.inspects = setup.like.device.type == "cpu"
         refuse_unfit(setup)
         quick = setup.settings.half and setup.cdf.displaces and setup.sampler.plain
         self._binned = quick and setup.bin_width > 0
@@ -54,7 +57,7 @@ class ExactPlan(Plan):
         directions, particles, shortened = self._along(step, clock), self.setup.particles, 1.0
         if self.setup.sampler.measured_later and eta > 0:
             directions = list(directions)
-            shortened = min(1.0, 1 / (eta * self._largest_eigenvalue(directions)))
+            shortened = 1 / max(1.0, eta * self._largest_eigenvalue(directions))
             eta *= shortened
         by_cdf = self.transport(step, clock)
         target = self._target(step, by_cdf, clock)
@@ -103,13 +106,33 @@ class ExactPlan(Plan):
             clock,
             block.share.total if F_p else setup.total,
             partial(self._square_sums, by_cdf.samples) if setup.adaptive else None,
+            partial(self._inspect, block.cloud, target) if self.inspects else None,
         )
         update = total.mean
         kept_up = 1 if block.sum is None else 2  # x, or z and S: read and written
         with clock.part("move", lambda: (float((1 + 2 * kept_up) * update.nbytes), 0.0)):
             lengths = block.move(update.mul_(eta))
+        if self.inspects and self.fault is None and not is_finite(lengths):
+            again = directions if isinstance(directions, list) else self._along(step, Clock())
+            self._inspect_update(update, eta, float(total.squared_distance.sum()), again)
         tables = None if by_tables is None or not self.wants_tables(step) else by_tables.tables()
         return lengths.sum(dtype=torch.float64), total.squared_distance, tables
+
+    def _inspect(self, particles: Cloud, target: Target, theta: Directions, squares: Tensor) -> None:
+        """Note what is at fault if sums of δ² along some directions are not finite."""
+        if self.fault is None and not is_finite(squares):
+            coordinates = self.setup.sampler.coordinates
+            self.fault = fault_along(theta, particles, target.clouds_at_hand(), coordinates)
+
+    def _inspect_update(
+        self, update: Tensor, eta: float, squares: float, directions: Iterable[Directions]
+    ) -> None:
+        """Note what is at fault if the update η/H Σ δ θ, or particles that have moved by it, are not finite."""
+        coordinates, like = self.setup.sampler.coordinates, self.setup.like
+        if not is_finite(update):
+            self.fault = fault_of_update(directions, squares, like) if eta < LARGE else None
+        elif float(update.abs().max()) < LARGE:
+            self.fault = fault_of_coordinates(coordinates, "the particles' move")
 
     def _fitted(self, batch: Directions, step: int, clock: Clock) -> Callable[[slice], Fits]:
         """Return F_p along a batch of directions, of particles that come in blocks."""

@@ -13,7 +13,6 @@ observers and the rooms above see to them.
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -35,10 +34,11 @@ from cswf_core.flow.data import FlowData
 from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.exact_plan import ExactPlan
 from cswf_core.flow.fingerprint import recognise
+from cswf_core.flow.finite import READ_EVERY, Finiteness, located
 from cswf_core.flow.learning import DataCounts, Learner, Online
 from cswf_core.flow.memory import Budget, fitting
 from cswf_core.flow.particles import mean_length, refuse_idle_half, refuse_in_strata, taking_part
-from cswf_core.flow.plan import Move, Plan, StageSetup, Strata
+from cswf_core.flow.plan import Plan, StageSetup, Strata
 from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.settings import Parts, Settings, device_of
 from cswf_core.flow.sharing import gathered, join
@@ -53,9 +53,6 @@ from cswf_core.plugins import PluginFolders, Watchers
 from cswf_core.ranks import Ranks
 
 log = logging.getLogger("cswf")
-
-READ_EVERY = 64
-"""Steps of a stage after which a GPU's numbers are read, to see whether the flow runs away."""
 
 
 class Flow:
@@ -128,6 +125,7 @@ class Flow:
             few, typical = next(self.particles.blocks()).x, mine.typical()
             size = max(mean_length(x, self.W, self.ranks) for x in (typical, few))
             self._watch, self._few_data = Watch(self.settings, size), spread(typical, VECTORS)
+        self._finite = Finiteness(parts, self.settings, self.ranks, ExactPlan)
         M = self.particles.share.total
         Y = [y.to(self.device, self.settings.dtype) for y in (self.conditions, mine.all.conditions)]
         strata = parts.condition.strata(*Y, sizes=(M, len(mine.all)))
@@ -147,6 +145,7 @@ class Flow:
         """Data that come when a stage begins, by its number."""
         self._watchers = Watchers(observers if self.ranks.leads else ())
         self.ranks.learn("samples", self, Flow._gathered)
+        self.ranks.learn("finite", self, lambda flow: flow._finite.check(flow.particles, flow._plan, flow._at))
         self._at = Position()
         self.fingerprints: dict[int, str | None] = {}
         """Of the directions of each stage of a round, as far as they have been drawn."""
@@ -189,6 +188,7 @@ class Flow:
         if index is None and self.settings.offline:
             index = torch.arange(self.count)
         x: Tensor = self.ranks.order("samples", self, None if index is None else index.cpu())
+        self._finite.require(x, self._at, self.require_finite)
         return Dataset(
             x=x,
             space=self.data.space,
@@ -204,6 +204,10 @@ class Flow:
             if whole and isinstance(self.particles, BlockParticles) and self.particles.streamed:
                 return self.particles.lent()
             return gathered(self.particles, index, self.ranks, seen, self.originals)
+
+    def require_finite(self) -> None:
+        """Raise `NotFiniteError` if a particle is not finite; for observers, before they write these."""
+        self.ranks.order("finite", self)
 
     def offline_samples(self) -> Dataset:
         """Return the particles that were carried along without taking part in F_p, as they are now."""
@@ -240,6 +244,7 @@ class Flow:
                 yield state
             with self.working():
                 self.particles.leave()
+                self._finite.crossed(self.particles, self._plan.setup.sampler, self._at.stage, "after")
             self._plan = None  # it holds memory that the next stage's plan may need
             self._at = attrs.evolve(self._at, stage=self._at.stage + 1, step=0, distances=[])
             self.notify("after_stage", stage=stage)
@@ -258,11 +263,12 @@ class Flow:
         with self.working():
             sampler = self.sampler(stage)
             self.particles.enter(sampler.coordinates)
+            self._finite.crossed(self.particles, sampler, self._at.stage, "on entering")
             seed, at = self.settings.seed, self._at.stage % len(self._round)
             self.fingerprints[at] = recognise(sampler, seed, at, self.fingerprints.get(at), self.ranks)
             safe = safe_step(sampler, Key(seed, "gain", self._at.stage), fixed=self._watch.fixed)
             self._watch.begin(safe)
-            if snapshot is not None and snapshot.z is not None:
+            if snapshot is not None:
                 self.particles.restore(snapshot.z, snapshot.sum)
             elif self.ranks.leads:
                 few = next(self.particles.blocks()).cloud.z
@@ -275,16 +281,18 @@ class Flow:
     def _step(self, stage: Stage, plan: Plan, began: float) -> State:
         """Take a step and return where that has led."""
         at, step = self._at, self._at.step
-        with self.working():
-            eta = self._watch.allowed(stage.eta(step))
+        with self.working(), located(stage, at):
+            eta = self._watch.allowed(self.parts.schedule.eta(stage, step))
             move = plan.step(step, eta, self.clock)
             eta *= move.shortened
         at.step, at.total = step + 1, at.total + 1
         adaptive = self.parts.schedule.adaptive
         self._watch.take(move.length, step, eta)
-        # On a GPU, reading numbers makes the host wait: there they are read now and then.
-        if self.device.type == "cpu" or adaptive or at.step == stage.steps or step % READ_EVERY == 0:
-            self._check(move, step, eta, plan)
+        self._finite.take(step, eta, move)
+        now = at.step == stage.steps or step % READ_EVERY == 0
+        if plan.inspects or adaptive or now:  # the host waits for a GPU then
+            self._finite.check(self.particles, plan, at, look=now or (plan.inspects and self.ranks.alone))
+            self._watch.check(at.total, float(move.length), eta, stage.directions)
         at.seconds = time.perf_counter() - began
         state = State(
             stage=stage,
@@ -302,13 +310,6 @@ class Flow:
         if adaptive:
             at.distances.append(state.distance)
         return state
-
-    def _check(self, move: Move, step: int, eta: float, plan: Plan) -> None:
-        """Raise `RunError` if a step's numbers show that the flow cannot go on; reads three from the device."""
-        moved = float(move.length) if math.isfinite(float(move.squares)) else math.nan
-        if not math.isfinite(moved):
-            plan.examine(step)  # directions may be at fault, and would be named
-        self._watch.check(self._at.total, moved, eta, plan.setup.sampler.stage.directions)
 
     def _may_leave(self, stage: Stage) -> bool:
         """Ask the schedule whether to leave a stage early, given its distances so far."""
@@ -342,8 +343,8 @@ class Flow:
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from where another flow of the same parts, settings and data has been."""
         share = self.ranks.share(snapshot.total, self.device)
-        if len(share) != snapshot.x.shape[1]:
-            raise RunError(f"the snapshot has {snapshot.x.shape[1]} particles, and this rank {len(share)}")
+        snapshot.check(share, self._flow_data.like, self.conditions)
+        snapshot.position.check(self.stages, adaptive=self.parts.schedule.adaptive)
         with self.working():
             self.conditions = snapshot.conditions.to(torch.device("cpu"), self.settings.dtype)
             own = self.conditions.take(share.cut).to(self.device, self.settings.dtype)

@@ -14,11 +14,20 @@ from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates
 from cswf_core.interfaces import Conditions, Dataset, Draw, Key, LinearMap, Masked
 from cswf_core.kernels.columns import groups
+from cswf_core.kernels.finite import is_finite
 from cswf_core.kernels.rows import Columns
 from cswf_core.ranks import Ranks, Share, size_of
 
 KEYED = 4096
 """Samples whose noise shares a key."""
+
+
+def refuse_other_parts(part: Tensor | None, shape: tuple[int, ...] | None, name: str) -> None:
+    """Raise `RunError` if z or S of a snapshot are not of the shape that they have in this stage."""
+    there = None if part is None else part.shape
+    if there != shape:
+        got, wanted = (None if sizes is None else "×".join(map(str, sizes)) for sizes in (there, shape))
+        raise RunError(f"the snapshot's {name} is {got or 'missing'}, and should be {wanted or 'left out'}")
 
 
 class Particles:
@@ -124,15 +133,30 @@ class Particles:
             return self._x.clone(), None, None
         return self._x.clone(), self._z.clone(), None if self._sum is None else self._sum.clone()
 
-    def restore(self, z: Tensor, total: Tensor | None) -> None:
-        """Go on inside a stage that was entered before, with its z and S: d_k×M each."""
-        self._z = z.to(self._x, copy=True)
-        self._sum = None if total is None else total.to(self._x, copy=True)
+    def restore(self, z: Tensor | None, total: Tensor | None) -> None:
+        """Go on inside a stage that was entered before, with its z and S: d_k×M each; None where x moves."""
+        apart = self._sum is not None or self._instead
+        refuse_other_parts(z, self._z.shape if apart else None, "z")
+        refuse_other_parts(total, None if self._sum is None else self._sum.shape, "sum")
+        if z is not None:
+            self._z = z.to(self._x, copy=True)
+            self._sum = None if total is None else total.to(self._x, copy=True)
 
     @property
     def parts(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """x, z and S, as far as they are tensors of their own."""
         return self._x, None if self._z is self._x else self._z, self._sum
+
+    def finite(self) -> bool:
+        """Say whether all of them are finite, as far as they have moved. Reads numbers from the device."""
+        return all(is_finite(part) for block in self.blocks() for part in block.moving)
+
+    @property
+    def moving(self) -> list[Tensor]:
+        """What moves of x, z and S: x stays as it is where z moves in its stead."""
+        x, z, total = self.parts
+        stays = total is not None or self._instead
+        return [part for part in (None if stays else x, z, total) if part is not None]
 
     def resume(self, coordinates: StageCoordinates | None, z: Tensor | None, total: Tensor | None) -> None:
         """Be inside a stage, with z and S as they are there: d_k×M each; None: z is x, and there is no S."""

@@ -17,8 +17,10 @@ import torch
 from torch import Tensor
 
 from cswf_core.checks import CheckedCDF
+from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.data import Block, FlowData
+from cswf_core.flow.diagnosis import Fault
 from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
 from cswf_core.flow.memory import Budget
 from cswf_core.flow.particles import Particles, normal, taking_part, uniform
@@ -151,6 +153,10 @@ class Plan(abc.ABC):
 
     def __init__(self, setup: StageSetup) -> None:
         self.setup = setup
+        self.inspects = False
+        """Whether a step is looked at while it is taken, for numbers that are not finite: a GPU would wait."""
+        self.fault: Fault | None = None
+        """What has made such numbers, if they were seen."""
         self._parts_of_data: tuple[tuple[int, Tensor | None], ...] = ()
         """The data that F_q is fitted to at the last draws, by the number of the draw."""
         self._part_at: tuple[int, Columns | None] | None = None
@@ -212,13 +218,16 @@ class Plan(abc.ABC):
 
     def adopt(self, numerics: Mapping[str, int]) -> None:
         """Decide as a plan of the same stage has before, so that a flow goes on with the same bits."""
-        self.setup.budget.slab, self.setup.budget.rows = numerics["slab"], numerics["rows"]
-        self.setup.sampler.dense = bool(numerics["dense"])
+        slab, rows = (numerics.get(name, 0) for name in ("slab", "rows"))
+        if min(slab, rows, *(numerics[name] for name in numerics if name == "most")) < 1:
+            raise RunError(f"no stage was ever begun with these numbers: {dict(numerics)}")
+        self.setup.budget.slab, self.setup.budget.rows = slab, rows
+        self.setup.sampler.dense = bool(numerics.get("dense", 0))
 
     def draw(self, key: int, clock: Clock, *, check: bool) -> Iterator[Directions]:
         """Draw the directions of the step `key`, batch by batch; `check` checks numbers, not only shapes."""
         setup = self.setup
-        check = check or setup.like.device.type == "cpu"
+        check = check or self.inspects or setup.like.device.type == "cpu"
         drawn = setup.sampler.batches(setup.settings.seed, setup.direction_stage, key, check=check)
         size = setup.like.element_size()
         theta: Directions | None = None

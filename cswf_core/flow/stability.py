@@ -57,6 +57,10 @@ FEW = 16
 LOOKED_AT = 256
 """Steps of a stage whose η is looked at, for the longest."""
 
+SLOW = 0.5
+"""Steps of this share of what the most uneven directions allow are safe, and λ is not estimated: for a stage of
+thousands of dimensions that takes seconds."""
+
 NEAR = 1.85
 """From this ηλ on steps are shortened: the estimate may fall short by some hundredths of 2."""
 
@@ -91,16 +95,18 @@ NOTICEABLE = 1 / 50
 """Steps shorter than this share of the data's mean length may grow: that is noise."""
 
 
-def largest_eigenvalue(sampler: DirectionSampler, key: Key, *, closely_above: float = math.inf) -> float:
+def largest_eigenvalue(
+    sampler: DirectionSampler, key: Key, *, closely_above: float = math.inf, closely_below: float = math.inf
+) -> float:
     """Estimate the largest eigenvalue λ of E[θθᵀ], θ = U t / ‖U t‖, by power iteration on fresh directions.
 
     In the stage's coordinates v ← E[s² t (t·Gv)], with s = 1/‖U t‖, and λ = E[(s t·Gv)²] / v·Gv. A round's
     directions are few, and v has noise in it: where other eigenvalues are nearly as large the estimate falls
     short by a tenth, and by a third at worst.
 
-    An estimate above `closely_above` is looked at again with more directions at once: their own largest
-    eigenvalue is too large, and λ as fresh directions estimate it along its eigenvector too small; half-way is
-    right within some hundredths.
+    An estimate between `closely_above` and `closely_below` is looked at again with more directions at once:
+    their own largest eigenvalue is too large, and λ as fresh directions estimate it along its eigenvector too
+    small; half-way is right within some hundredths.
     """
     d, like = sampler.coordinates.space.dimension, sampler.like
     v = key.open(like.device, like.dtype).normal(d, 1)
@@ -110,7 +116,7 @@ def largest_eigenvalue(sampler: DirectionSampler, key: Key, *, closely_above: fl
         v = v / torch.linalg.vector_norm(v)
         estimates.append(float(estimate))
     first = sum(estimates[-(ROUNDS // 3) :]) / (ROUNDS // 3)
-    if first <= closely_above or d > LARGEST_MATRIX:
+    if not closely_above < first <= closely_below or d > LARGEST_MATRIX:
         return max(first, 1 / d)
     moments = _second_moments(sampler, [attrs.evolve(key, step=ROUNDS + number) for number in range(GATHERED)])
     for _ in range(ITERATIONS):
@@ -225,6 +231,8 @@ def safe_step(sampler: DirectionSampler, key: Key, *, fixed: bool = False) -> Sa
     if stage.steps == 0 or eta <= 0 or sampler.measured_later:
         return SafeStep(1 / d)
     spread = (1 + math.sqrt(d / H)) ** 2 if fixed else 1.0
+    if eta <= SLOW * longest_step(spread, d, H, fixed=fixed):  # λ of unit directions is at most 1
+        return SafeStep(spread / d, fixed=fixed)
     if sampler.sampler.tempered or stage.tempered:
         eigenvalue = spread * largest_eigenvalue(sampler, key)
         return SafeStep(eigenvalue, min(1.0, longest_step(eigenvalue, d, H, fixed=fixed) / eta), fixed)
@@ -233,7 +241,8 @@ def safe_step(sampler: DirectionSampler, key: Key, *, fixed: bool = False) -> Sa
     eigenvalue = share / d  # of even directions
     even = sampler.sampler.isotropic and stage.upsampling is None
     if stage.steps >= FEW and not even:
-        eigenvalue = share * largest_eigenvalue(sampler, same, closely_above=LOOK_CLOSER / (eta * share))
+        near, mistaken = LOOK_CLOSER / (eta * share), MISTAKEN * spread / (eta * share)
+        eigenvalue = share * largest_eigenvalue(sampler, same, closely_above=near, closely_below=mistaken)
     if eta * eigenvalue <= NEAR or eta * eigenvalue / spread > MISTAKEN:
         return SafeStep(eigenvalue, fixed=fixed)
     factor = min(1.0, longest_step(eigenvalue, d, H, fixed=fixed) / eta)
@@ -321,8 +330,6 @@ class Watch:
 
     def check(self, number: int, moved: float, eta: float, H: int) -> None:
         """Raise `RunError` if the flow runs away; `moved` is the mean length of its step with this number."""
-        if not math.isfinite(moved):
-            raise overflow(number, self._settings)
         taken = Step(number=number, eta=eta, moved=moved, grown=self._speeds.grown())
         refuse_runaway(taken, self._size, self._safe, H, self._settings)
 
@@ -354,14 +361,4 @@ def refuse_runaway(step: Step, size: float, safe: SafeStep, H: int, settings: Se
         "class, tempered = True, and then no step is longer than its directions allow; otherwise take more "
         f"{settings.called('directions')} or a smaller {settings.called('step size')}, well below "
         f"{min(safe.limit(H), step.eta):.3g}"
-    )
-
-
-def overflow(done: int, settings: Settings) -> RunError:
-    """Return the error for numbers that are no longer finite after `done` steps."""
-    half = settings.tables is not None and settings.tables.dtype == torch.float16
-    tables = f"; or for the model, whose {settings.called('tables')} are float16: take float32" if half else ""
-    return RunError(
-        f"numbers are too large for {settings.dtype} at step {done}: data, {settings.called('scale')} of the "
-        f"first particles, amplifier, entropy or {settings.called('step size')}{tables}"
     )

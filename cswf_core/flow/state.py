@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.documents import Amount, Count, MisfitError, Rule, TensorForm, require_forms, structured
+from cswf_core.errors import RunError
 from cswf_core.flow.transport import StepTables
 from cswf_core.interfaces import Conditions, Stage
 from cswf_core.ranks import Share
@@ -52,16 +55,55 @@ class State:
 class Position:
     """How far a flow has come."""
 
-    stage: int = 0
+    stage: Count = 0
     """The number of the stage it is in, or is to enter."""
-    step: int = 0
+    step: Count = 0
     """Steps done in that stage; 0 is before it was entered."""
-    total: int = 0
+    total: Count = 0
     """Steps done since the flow began."""
-    seconds: float = 0.0
+    seconds: Amount = 0.0
     """Time they took."""
-    distances: list[float] = attrs.field(factory=list)
+    distances: list[Amount] = attrs.field(factory=list)
     """Sliced distance before each of the stage's steps, if the schedule looks at them."""
+
+    def check(self, stages: Sequence[Stage], *, adaptive: bool) -> None:
+        """Raise `RunError` if a flow through these stages cannot be here; if `adaptive`, it may leave early."""
+        there = len(stages) > self.stage or (len(stages) == self.stage and self.step == 0)
+        steps = [stage.steps for stage in stages[: self.stage + 1]]
+        most = sum(steps[: self.stage]) + self.step
+        if not there or self.step > [*steps, 0][self.stage] or not self.step <= self.total <= most:
+            raise RunError(f"no flow through {len(stages)} stages is {self}")
+        if (not adaptive and self.total != most) or len(self.distances) != (self.step if adaptive else 0):
+            raise RunError(f"no flow through these stages has come this far: {self}")
+
+    def __str__(self) -> str:
+        return f"at step {self.step} of stage {self.stage}, after {self.total} steps"
+
+
+@attrs.frozen(kw_only=True)
+class SnapshotFacts:
+    """The facts of a snapshot in a file."""
+
+    open_ended: ClassVar[bool] = True
+    """A file has other facts beside these."""
+    position: Position
+    habits: dict[str, Count]
+    directions: dict[
+        Annotated[str, Rule("the number of a stage", str.isdecimal)],
+        Annotated[str, Rule("hexadecimal digits", re.compile("[0-9a-f/]*").fullmatch)] | None,
+    ] = attrs.field(factory=dict)
+    share: Share | None = None
+
+
+FORMS = {
+    "x": TensorForm(torch.is_floating_point, (None, None)),
+    "z": TensorForm(torch.is_floating_point, (None, None), optional=True),
+    "sum": TensorForm(torch.is_floating_point, (None, None), optional=True),
+    "labels": TensorForm(torch.int64, (None,), optional=True),
+    "vectors": TensorForm(torch.is_floating_point, (None, None), optional=True),
+    "origin": TensorForm(torch.int64, (None,), optional=True),
+}
+"""The tensors of a snapshot in a file."""
 
 
 @attrs.frozen(eq=False)
@@ -110,13 +152,44 @@ class Snapshot:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Snapshot:
-        """Return the snapshot that `tensors` and `facts` have come from."""
+        """Return the snapshot that `tensors` and `facts` have come from; raise `RunError` if it is damaged."""
+        try:
+            known: SnapshotFacts = structured(facts, SnapshotFacts)
+        except MisfitError as error:
+            raise RunError(f"the checkpoint is damaged: {error}") from None
+        require_forms(tensors, FORMS, "the checkpoint")
         conditions = Conditions(tensors.get("labels"), tensors.get("vectors"), tensors.get("origin"))
-        position = Position(**facts["position"])
-        z, total, numerics = tensors.get("z"), tensors.get("sum"), dict(facts["habits"])
-        share = Share(**facts["share"]) if "share" in facts else None
-        prints = {int(stage): text for stage, text in facts.get("directions", {}).items()}
-        return cls(position, conditions, tensors["x"], z, total, numerics, share, prints)
+        prints = {int(stage): text for stage, text in known.directions.items()}
+        z, total = tensors.get("z"), tensors.get("sum")
+        return cls(known.position, conditions, tensors["x"], z, total, known.habits, known.share, prints)
+
+    def check(self, share: Share, like: Tensor, own: Conditions) -> None:
+        """Raise `RunError` if particles are not those of a flow, as far as shapes and conditions tell.
+
+        `share` are the particles that should be here; `like` has their d and their numbers; `own` are the
+        conditions of all particles of the flow when it began, to which others may have come.
+        """
+        wanted = torch.Size((len(like), len(share)))
+        if self.x.shape != wanted or self.x.dtype != like.dtype:
+            raise RunError(
+                f"the snapshot has {_words(self.x)}, and this rank's particles are "
+                f"{'×'.join(map(str, wanted))} of {str(like.dtype)[6:]}"
+            )
+        for part in (self.x, self.z, self.sum):
+            if part is not None and (part.ndim != 2 or not bool(torch.isfinite(part).all())):
+                raise RunError("the snapshot has particles that are not finite")
+        if self.position.step and not self.numerics:
+            raise RunError("the snapshot is of a moment inside a stage, and lacks how the stage was begun")
+        for name in ("labels", "vectors", "origin"):
+            before, now = getattr(own, name), getattr(self.conditions, name)
+            if (before is None) != (now is None):
+                raise RunError(f"the snapshot has {'no' if now is None else 'unexpected'} {name}")
+            if before is None:
+                continue
+            n = min(before.shape[-1], self.total)
+            right = now.dtype == before.dtype and now.shape == (*before.shape[:-1], self.total)
+            if not right or (not now.is_floating_point() and not torch.equal(now[..., :n], before[..., :n])):
+                raise RunError(f"the {name} of the snapshot's particles are not those of the flow")
 
     @classmethod
     def joined(cls, parts: Sequence[Snapshot], share: Share) -> Snapshot:
@@ -135,9 +208,22 @@ class Snapshot:
                 wanted.append(tensor[:, slice(*(end - own.first for end in ends))])
             return torch.cat(wanted, dim=1)
 
+        ends = [0]
+        for part in parts:
+            own = part.share if part.share is not None else Share(0, part.x.shape[1], part.x.shape[1])
+            if (own.first, own.total, own.stop) != (ends[-1], parts[0].total, own.first + part.x.shape[1]):
+                raise RunError("the files of a checkpoint do not have the particles of all ranks, in a row")
+            ends.append(own.stop)
+        if ends[-1] != parts[0].total:
+            raise RunError(f"the files of a checkpoint have {ends[-1]} of {parts[0].total} particles")
         x = columns("x")
         assert x is not None
         conditions = Conditions.joined([part.conditions for part in parts])
         return attrs.evolve(
             parts[0], x=x, z=columns("z"), sum=columns("sum"), conditions=conditions, share=share
         )
+
+
+def _words(tensor: Tensor) -> str:
+    """Return a tensor's shape and type."""
+    return f"{'×'.join(map(str, tensor.shape))} of {str(tensor.dtype)[6:]}"

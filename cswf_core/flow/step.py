@@ -70,12 +70,14 @@ def displacements(
     clock: Clock,
     total_count: int | None = None,
     square_sums: Callable[[Tensor], Tensor] | None = None,
+    inspect: Callable[[Directions, Tensor], None] | None = None,
 ) -> Displacements:
     """Return the displacements δ_h of the particles along all directions θ_h of a step, summed.
 
     `total_count` is M where other ranks have some of the particles: then counts of one slab are summed over all
     ranks while the next one is projected. None: all particles are here. `square_sums` takes δ (H×n) and
-    returns sums of δ², in the place of those that the transport returns.
+    returns sums of δ², in the place of those that the transport returns. `inspect` looks at some of the
+    directions, and at the sums of δ² along these.
     """
     zero = torch.zeros((), dtype=torch.float64, device=particles.z.device)
     total = Displacements(torch.zeros_like(particles.z), zero)
@@ -108,6 +110,8 @@ def displacements(
             displace(slice(0, theta.count))
         else:
             budget.over_rows(theta.count, displace)
+        if inspect is not None:
+            inspect(theta, squares)
         delta = p  # which was overwritten
         sums = theta.weighted(squares).sum() if square_sums is None else square_sums(theta.weighted_root(delta))
         with clock.part("back-project", lambda: theta.work(n)):

@@ -36,6 +36,10 @@ class Target(abc.ABC):
         del batch
         return self
 
+    def clouds_at_hand(self) -> Iterator[Cloud]:
+        """Yield the data that it is fitted to, for a look at them; none where there are only counts of them."""
+        yield from ()
+
     @abc.abstractmethod
     def along(self, theta: Directions) -> FitsOfRows:
         """Return F_q along directions, for some rows at a time."""
@@ -52,6 +56,10 @@ class FittedTarget(Target):
     clock: Clock
     ahead: bool = False
     """Whether fits of all rows are begun at once, as other ranks take part in them, and not row by row."""
+
+    def clouds_at_hand(self) -> Iterator[Cloud]:
+        """Yield the data."""
+        yield self.data()[0]
 
     def along(self, theta: Directions) -> FitsOfRows:
         """Project the data, q = θ·(z, ξy), with the first rows that are asked for, and fit those rows."""
@@ -86,6 +94,10 @@ class KeptTarget(Target):
     target: Target
     fits_by_place: FitsByPlace
 
+    def clouds_at_hand(self) -> Iterator[Cloud]:
+        """Yield the data of the target."""
+        return self.target.clouds_at_hand()
+
     def over(self, batch: Directions) -> KeptTarget:
         """Return what is kept along a batch, or what the target has along it."""
         return attrs.evolve(self, target=self.target.over(batch))
@@ -113,6 +125,10 @@ class BlockTarget(Target):
     by_cdf: CDFTransport
     budget: Budget
     clock: Clock
+
+    def clouds_at_hand(self) -> Iterator[Cloud]:
+        """Go through the data once more."""
+        return (cloud for cloud, _, _ in self.clouds(False))
 
     def over(self, batch: Directions) -> Target:
         """Go through the data when the first rows are asked for: for the ends of all rows, then for counts."""

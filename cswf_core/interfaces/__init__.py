@@ -20,6 +20,7 @@ from cswf_core.interfaces.projection import (
     ProjectionWrapper,
 )
 from cswf_core.interfaces.schedule import Schedule, Stage, Upsampling
+from cswf_core.interfaces.size import Size
 from cswf_core.interfaces.space import Space
 from cswf_core.interfaces.stored import Dequantise, StoredImages, StoredPixels
 
@@ -54,6 +55,7 @@ __all__ = [
     "Result",
     "Rows",
     "Schedule",
+    "Size",
     "Space",
     "Stage",
     "StoredImages",

@@ -211,7 +211,12 @@ class ProjectionSampler(Contract):
                 "class "
                 f'{name} the line {min(lacking)}: int = parameter("…", default={wanted[min(lacking)]})'
             )
-        changed: ProjectionSampler = attrs.evolve(mine, **wanted)
+        try:
+            changed: ProjectionSampler = attrs.evolve(mine, **wanted)
+        except ValueError as error:
+            raise DataError(
+                f"the schedule asks for patches that {type(mine).__name__} cannot have: {error}"
+            ) from None
         return changed
 
     def conditioned(self, condition: Space) -> ProjectionSampler:

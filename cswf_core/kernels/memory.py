@@ -9,8 +9,29 @@ from contextvars import ContextVar
 
 import torch
 
-SIGNS = ("can't allocate memory", "cuda error: out of memory", "status_alloc_failed", "cannot allocate memory")
+from cswf_core.errors import OutOfMemoryError
+from cswf_core.numbers import bytes_in_words
+
+HOST = torch.device("cpu")
+
+SIGNS = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "cuda error: out of memory",
+    "status_alloc_failed",
+)
 """What errors say that mean a lack of memory but have no class of their own."""
+
+OVERFLOWS = (
+    "storage size calculation overflowed",
+    "maximum allowed dimension exceeded",
+    "array is too big",
+    "maximum supported dimension",
+    "numel: integer multiplication overflow",
+    "maximum size exceeded",
+)
+"""What PyTorch and NumPy say of sizes that no memory can have."""
 
 
 _limit: ContextVar[int | None] = ContextVar("memory limit", default=None)
@@ -22,12 +43,29 @@ def total_memory(device: torch.device) -> int:
 
     What is free just now would change from run to run.
     """
-    if device.type == "cuda":
-        there = int(torch.cuda.get_device_properties(device).total_memory)
-    else:
-        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _limit.get()
-    return there if limit is None else min(there, limit)
+    return _there(device) if limit is None else min(_there(device), limit)
+
+
+def _there(device: torch.device) -> int:
+    """Return the bytes of memory that a device has."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def require_memory(size: int, wanted: str, remedy: str, device: torch.device = HOST) -> None:
+    """Raise `OutOfMemoryError` if a device, or this machine, has fewer bytes than are wanted.
+
+    It is asked before they are allocated: an allocation that is far too large may fail in many ways, or succeed
+    and have the process killed when it is filled.
+    """
+    there = _there(device)
+    if size > there:
+        whose = "this machine" if device.type == "cpu" else str(device)
+        raise OutOfMemoryError(
+            f"{wanted} need {bytes_in_words(size)}, and {whose} has {bytes_in_words(there)}; {remedy}"
+        )
 
 
 def shared_memory(device: torch.device) -> int:
@@ -56,4 +94,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     text = str(error).lower()
-    return isinstance(error, RuntimeError) and any(sign in text for sign in SIGNS)
+    if isinstance(error, RuntimeError) and any(sign in text for sign in SIGNS):
+        return True
+    return isinstance(error, (RuntimeError, ValueError)) and any(sign in text for sign in OVERFLOWS)

@@ -22,7 +22,7 @@ def embedded(filters: Tensor, shape: tuple[int, ...], dilation: int, row: Tensor
     value = (filters * inside[:, None]).reshape(count, -1)
     # Pixels that were cut off are clamped to the border and add zeros there, in any order.
     theta = filters.new_zeros(count, channels * height * width)
-    return unit(theta.scatter_add_(1, place, value))
+    return unit_(theta.scatter_add_(1, place, value))
 
 
 def around(centre: Tensor, side: int, dilation: int, length: int) -> tuple[Tensor, Tensor]:
@@ -35,6 +35,11 @@ def around(centre: Tensor, side: int, dilation: int, length: int) -> tuple[Tenso
 
 
 def unit(rows: Tensor) -> Tensor:
-    """Scale each row (H×d) to unit length."""
+    """Return each row (H×d) scaled to unit length."""
+    return unit_(rows.clone())
+
+
+def unit_(rows: Tensor) -> Tensor:
+    """Scale each row (H×d) to unit length, in place."""
     lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return rows / lengths.clamp_min(torch.finfo(rows.dtype).tiny)
+    return rows.div_(lengths.clamp_min(torch.finfo(rows.dtype).tiny))

@@ -34,6 +34,11 @@ class Tally:
         start, level = (torch.zeros(H, dtype=torch.int64, device=device) for _ in range(2))
         return cls(torch.zeros(H, bins, dtype=torch.int32, device=device), start, level)
 
+    @staticmethod
+    def size(H: int, bins: int) -> int:
+        """Return the bytes that H rows of so many bins take."""
+        return H * (4 * bins + 16)
+
     def rows(self, which: slice | Tensor) -> Tally:
         """Return some of the rows: by a slice as a view, which `add` changes here too; by numbers as a copy."""
         return Tally(self.counts[which], self.start[which], self.level[which])
@@ -41,7 +46,7 @@ class Tally:
     @property
     def nbytes(self) -> int:
         """The memory it takes."""
-        return self.counts.nbytes + self.start.nbytes + self.level.nbytes
+        return self.size(*self.counts.shape)
 
     def to(self, device: torch.device) -> Tally:
         """Return it on a device."""

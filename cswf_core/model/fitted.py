@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.documents import MisfitError, TensorForm, require_forms, structured
 from cswf_core.errors import PluginError, RunError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Parts
 from cswf_core.flow.start import Gaussian
 from cswf_core.interfaces import LinearMap, Space
-from cswf_core.model.format import FITTED, FittedFile
+from cswf_core.model.format import FITTED
+from cswf_core.model.header import FittedFile
 from cswf_core.runs.durable import fingerprint, read_tensors, write_tensors
 
 W_PART, GAUSSIAN = "W", "gaussian"
@@ -38,21 +41,39 @@ class Fitted:
         """
         tensors, facts = read_tensors(file)
         try:
-            there = set(facts["parts"])
+            there = structured(facts, FittedFacts).parts
             W = None
             if W_PART in there:
                 if parts.coordinates is None:
                     raise RunError(f"{file} has coordinates, and the model's recipe has none: it is damaged")
                 W = parts.coordinates.of_tensors(space, _part(tensors, W_PART), like)
             own = _part(tensors, GAUSSIAN)
+            if GAUSSIAN in there:
+                require_forms(own, _gaussian_forms(space.dimension), str(file))
             gaussian = Gaussian.of_tensors(own, W, like) if GAUSSIAN in there else None
-        except (KeyError, TypeError) as error:
-            raise RunError(f"{file} is damaged: it lacks {error}") from None
+        except MisfitError as error:
+            raise RunError(f"{file} is damaged: {error}") from None
         except PluginError as error:
             raise RunError(f"{file} is damaged, or of another version of a plugin: {error}") from None
-        if gaussian is not None and len(gaussian.mean) != space.dimension:
-            raise RunError(f"{file} is damaged: its Gaussian is not one of {space.dimension} dimensions")
+        if gaussian is not None and gaussian.root is None and (W is None or W.coloured(like) is None):
+            raise RunError(f"{file} is damaged: its Gaussian lacks a covariance")
         return cls(W, gaussian)
+
+
+@attrs.frozen(kw_only=True)
+class FittedFacts:
+    """The facts of the file."""
+
+    parts: tuple[Literal["W", "gaussian"], ...]
+
+
+def _gaussian_forms(d: int) -> dict[str, TensorForm]:
+    """Return what the tensors of a Gaussian of d dimensions must be."""
+    return {
+        "mean": TensorForm(torch.is_floating_point, (d, None)),
+        "root": TensorForm(torch.is_floating_point, (d, d), optional=True),
+        "samples": TensorForm(torch.int64, (), optional=True),
+    }
 
 
 def write_fitted(folder: Path, flow: Flow) -> FittedFile | None:

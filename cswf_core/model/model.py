@@ -19,9 +19,11 @@ from cswf_core.flow.settings import Settings
 from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Masked, Observation, Space
 from cswf_core.interfaces.metric import Tell
+from cswf_core.kernels.memory import require_memory
 from cswf_core.model.fitted import Fitted
-from cswf_core.model.format import NAME, Header, SavedStep, refuse_missing, saved_steps, unpack_mask
+from cswf_core.model.format import SavedStep, find_damage, refuse_missing, saved_steps
 from cswf_core.model.groups import Originals, Request
+from cswf_core.model.header import NAME, Header, unpack_mask
 from cswf_core.model.reading import steps_on
 from cswf_core.model.requests import ByNumber, Labels, Vectors, labels_by_number, vectors_by_number
 from cswf_core.model.sampling import SavedFlow, particles_at_end
@@ -36,6 +38,9 @@ log = logging.getLogger("cswf")
 
 UNUSED = ("cdf", "observers", "evaluate", "outputs", "model", "variants")
 """Sections of a recipe that sampling does without, so that their plugins need not be there."""
+
+SHARDS = "ask for fewer; `cswf sample --out FOLDER/`, with the slash, writes shards in constant memory"
+"""Advice to whoever wants more samples than memory holds."""
 
 
 @attrs.frozen(eq=False)
@@ -67,8 +72,17 @@ class Model:
         proportions. `vectors`: one for all, or one for each, any values. The same seed gives the same samples,
         and the first of many are those of few. `tell` hears of progress.
         """
+        self._require_memory(count)
         request = self.request(count, labels=labels, vectors=vectors, seed=seed)
         return self._samples(request, self.flow(choose_device(device)), tell)
+
+    def _require_memory(self, count: int, remedy: str = SHARDS) -> None:
+        """Raise `OutOfMemoryError` if this machine's memory does not hold so many samples."""
+        require_memory(
+            count * self.space.dimension * self._dtype.itemsize,
+            f"{count:,} samples of {self.space}",
+            remedy,
+        )
 
     def request(
         self, count: int, *, labels: Labels | None = None, vectors: Vectors | None = None, seed: int = 0
@@ -80,6 +94,8 @@ class Model:
             raise RunError(
                 f"the model of '{self.header.name}' completes images: use `cswf inpaint`, or Model.complete"
             )
+        if self.recipe.data.checked.starts or "vectors" in self.header.condition.asks:
+            self._require_memory(count)
         start = self._start(count, seed)
         return Request(
             conditions=self._conditions(count, labels, vectors, seed, start),
@@ -110,6 +126,7 @@ class Model:
             raise RunError(f"images must be m×{self.space} bytes, got {got}")
         if count < 1 or not len(images):
             raise RunError(f"{count} completions of {len(images)} images are asked for; ask for one or more")
+        self._require_memory(count * len(images), "ask for fewer completions, or of fewer images at a time")
         flow = self.flow(choose_device(device))
         x = images.reshape(len(images), -1).T.to(flow.like.dtype).mul_(BIN).sub_(1)
         origin = torch.repeat_interleave(torch.arange(len(images)), count)
@@ -203,7 +220,7 @@ class Model:
 
     def steps(self) -> Iterable[SavedStep]:
         """Yield the saved steps, one at a time."""
-        return saved_steps(self.folder, self.header.shards)
+        return saved_steps(self.folder, self.header)
 
     @property
     def digest(self) -> str:
@@ -226,7 +243,7 @@ class Model:
         """Yield some groups of a request's particles, by their first ones: its number, and d×n; on the CPU."""
         steps = self.steps
         if flow.half:
-            steps = partial(steps_on, flow.like.device, self.folder, self.header.shards)
+            steps = partial(steps_on, flow.like.device, self.folder, self.header)
         here = torch.cuda.device(flow.like.device) if flow.like.is_cuda else nullcontext()
         with here:
             yield from particles_at_end(request, flow, steps, firsts, self.header.steps, tell)
@@ -369,9 +386,13 @@ def load_model(path: str | Path, *, plugins_dir: PluginFolders = None) -> Model:
         resume = f"`cswf resume {run}{as_options(plugins_dir)}`"
         hint = f": {resume} goes on with its run" if (run / "run.json").is_file() else ""
         raise RunError(f"{file.parent} is not complete: it has {header.steps:,} steps{hint}")
+    header.tell_if_unsealed(file)
     refuse_missing(file.parent, header.files)
     recipe = recipe_of(header, file, plugins_dir)
     refuse_changed_plugins(recipe, header.plugins, str(file.parent))
+    damage = find_damage(file.parent, header.files)
+    if damage:
+        raise RunError("\n".join(damage))
     return Model(file.parent, header, recipe)
 
 

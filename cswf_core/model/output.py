@@ -15,7 +15,7 @@ from cswf_core.errors import RunError
 from cswf_core.interfaces import BIN, Dataset, Masked, Observation, Space
 from cswf_core.pictures import grid as pictures
 from cswf_core.pictures.samples import completions_picture, samples_picture
-from cswf_core.runs.durable import make_folder, write_durably
+from cswf_core.runs.durable import make_folder, open_plainly, write_durably
 from cswf_core.runs.samples import archive
 
 COLUMNS = 10
@@ -105,7 +105,8 @@ def _one_by_one(samples: Dataset, names: Sequence[str], folder: Path) -> None:
         picture = Image.fromarray(pixels if len(image) == 3 else pixels[:, :, 0])
         target = folder / f"{name}-{number:05}.png"
         try:
-            target.write_bytes(pictures.png(picture))
+            with open_plainly(target, "wb") as file:
+                file.write(pictures.png(picture))
         except OSError as error:
             raise RunError(f"{target} cannot be written: {error.strerror or error}") from None
 

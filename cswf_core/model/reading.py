@@ -6,7 +6,7 @@ copy that nobody waits for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from cswf_core.documents import short
 from cswf_core.errors import RunError
 from cswf_core.flow.transport import StepTables
-from cswf_core.model.format import SavedStep, Shard
+from cswf_core.model.format import TABLES, SavedStep, refuse_infinite, steps_of
+from cswf_core.model.header import Header, Shard
 
-NAMES = ("positions", "displacements")
 ALIGNED = 512
 """A tensor begins at a multiple of so many bytes."""
 
@@ -44,22 +45,23 @@ class Stand:
     copied: Any = None
     """The CUDA event after which the last shard has left it."""
 
-    def read(self, path: Path) -> HostShard:
-        """Read a shard, once the last one has left."""
+    def read(self, folder: Path, header: Header, shard: Shard) -> HostShard:
+        """Read a shard, once the last one has left; raise `RunError` if it is not as the header says."""
         if self.copied is not None:
             self.copied.synchronize()
+        path = folder / shard.file
         try:
             with safe_open(path, framework="pt") as file:
-                eta, numbers = file.get_tensor("eta").tolist(), file.get_tensor("steps").tolist()
+                numbers, eta = steps_of(file, header, shard)
                 tables, first = [], 0
-                for name in NAMES:
+                for name in TABLES:
                     table = file.get_tensor(name)
                     place = self.memory[first : first + table.nbytes].view(table.dtype).view(table.shape)
                     tables.append(place.copy_(table))
                     first += -(-table.nbytes // ALIGNED) * ALIGNED
-        except (OSError, SafetensorError, RuntimeError) as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise RunError(f"{path} cannot be read ({reason})") from None
+                refuse_infinite(*tables)
+        except (OSError, SafetensorError, RuntimeError, ValueError) as error:
+            raise RunError(f"{path} cannot be read ({short(error)})") from None
         return HostShard(numbers, eta, tuple(tables))
 
     def send(self, read: HostShard, device: torch.device) -> list[Tensor]:
@@ -71,18 +73,19 @@ class Stand:
         return sent
 
 
-def steps_on(device: torch.device, folder: Path, shards: Sequence[Shard]) -> Iterator[SavedStep]:
+def steps_on(device: torch.device, folder: Path, header: Header) -> Iterator[SavedStep]:
     """Yield a model's steps in order, their tables on a device; two shards are in the host's memory."""
-    largest = max((shard.bytes for shard in shards), default=0) + len(NAMES) * ALIGNED
+    shards = header.shards
+    largest = max((shard.bytes for shard in shards), default=0) + len(TABLES) * ALIGNED
     locked = device.type == "cuda"
     stands = [Stand(torch.empty(largest, dtype=torch.uint8, pin_memory=locked)) for _ in shards[:2]]
-    paths = [folder / shard.file for shard in shards]
     with ThreadPoolExecutor(1, "reading") as reader:
-        reading = [reader.submit(stand.read, path) for stand, path in zip(stands[:1], paths, strict=False)]
+        reading = [reader.submit(stands[0].read, folder, header, shard) for shard in shards[:1]]
         for number, shard in enumerate(shards):
             read = reading.pop().result()
             if number + 1 < len(shards):
-                reading.append(reader.submit(stands[(number + 1) % 2].read, paths[number + 1]))
+                stand = stands[(number + 1) % 2]
+                reading.append(reader.submit(stand.read, folder, header, shards[number + 1]))
             positions, displacements = stands[number % 2].send(read, device)
             for i, step in enumerate(read.numbers):
                 tables = StepTables(positions[i], displacements[i])

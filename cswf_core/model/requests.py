@@ -10,9 +10,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from cswf_core.errors import RunError, did_you_mean
+from cswf_core.errors import RunError, did_you_mean, excerpt
 from cswf_core.interfaces import Key
-from cswf_core.model.format import Header
+from cswf_core.model.header import Header
+from cswf_core.numbers import whole_number
 from cswf_core.online.learner import native
 
 Label: TypeAlias = int | str
@@ -76,18 +77,17 @@ def _shares(labels: Mapping[Label, int], count: int) -> list[int]:
 def class_number(header: Header, label: Label) -> int:
     """Return the number of a class, given by its name or number; warn if the data had none of it."""
     classes, condition, label = header.data.classes, header.condition, native(label)
+    digits = whole_number(label) if isinstance(label, str) else None
     if isinstance(label, str) and label in classes:
         number = classes.index(label)
     elif isinstance(label, int) and not isinstance(label, bool):
         number = label
-    elif isinstance(label, str) and label.isdecimal() and not all(name.isdecimal() for name in classes):
-        number = int(label)
-    elif isinstance(label, str) and label.isdecimal() and int(label) >= len(classes):
-        number = int(label)  # one beyond those of the data, if there is room for it
+    elif digits is not None and (digits >= len(classes) or not all(name.isdecimal() for name in classes)):
+        number = digits  # perhaps one beyond those of the data, if there is room for it
     else:
+        label = excerpt(label) if isinstance(label, str) else label
         raise RunError(f"there is no class {label!r}{_names(classes) or did_you_mean(str(label), classes)}")
     room = max(len(classes), condition.length)
-    counts = (*header.data.counts, *[0] * room)
     if condition.strata is not None and number not in condition.strata:
         able = [classes[c] for c in condition.strata]
         raise RunError(f"the model has no flow of its own for class {label!r}; it has {', '.join(able)}")
@@ -95,7 +95,7 @@ def class_number(header: Header, label: Label) -> int:
         raise RunError(
             f"there is no class {label!r}: the model has room for {room}, numbered from 0{_names(classes)}"
         )
-    if counts[number] == 0:
+    if not sum(header.data.counts[number : number + 1]):
         named = f"'{classes[number]}'" if number < len(classes) else str(number)
         log.warning(
             "class %s was never in the data: what the samples show is what its place in Y makes them", named

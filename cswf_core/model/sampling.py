@@ -20,21 +20,25 @@ import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.errors import NotFiniteError, RunError
 from cswf_core.flow.beginning import INSIDE
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
 from cswf_core.flow.fingerprint import recognise
-from cswf_core.flow.memory import Budget
+from cswf_core.flow.finite import located, too_large
+from cswf_core.flow.memory import Budget, batches
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
 from cswf_core.flow.start import Regression
+from cswf_core.flow.state import Position
 from cswf_core.flow.step import displacements
 from cswf_core.flow.target import FitsOfRows, Target
 from cswf_core.flow.transport import Begun, Fits, Place, StepTables
 from cswf_core.interfaces import Conditions, Key, Observation, Rows, Space, Stage
 from cswf_core.kernels import gpu
 from cswf_core.kernels.columns import WIDTH
+from cswf_core.kernels.finite import is_finite
 from cswf_core.kernels.memory import is_out_of_memory, total_memory
 from cswf_core.kernels.tables import Lookup
 from cswf_core.model.fitted import Fitted
@@ -201,10 +205,24 @@ class SavedFlow:
             sampler = self._enter(groups, self.stages[stage])
             self._recognise(sampler, stage)
             take = self._half if self.half and sampler.plain else self._exact
-            for _ in take(groups, sampler, stage, own, seed):
+            for _ in take(groups, sampler, stage, self._fitting(sampler, own), seed):
                 after_step()
             for group in groups:
                 group.particles.leave()
+
+    def _fitting(self, sampler: DirectionSampler, steps: Iterable[SavedStep]) -> Iterator[SavedStep]:
+        """Yield steps; raise `RunError` for one whose tables are of more or fewer directions than it should."""
+        assert self.settings.tables is not None
+        drawn = batches(sampler.stage.directions, sampler.together)
+        rows = sum(self.settings.tables.tabulated(count) for _, count in drawn)
+        for saved in steps:
+            there = saved.tables.positions.shape[1]
+            if there != rows:
+                raise RunError(
+                    f"the model is damaged: step {saved.number} of stage {saved.stage} has tables of {there} "
+                    f"directions and should have {rows}"
+                )
+            yield saved
 
     def _exact(
         self,
@@ -269,6 +287,19 @@ class SavedFlow:
             recognise(sampler, self.settings.seed, stage, self.fingerprints[stage], Ranks())
             self._recognised[stage] = sampler.forms
         sampler.forms = self._recognised[stage]
+
+    def fault(self, steps: Iterable[SavedStep], first: int, last: int) -> NotFiniteError:
+        """Return the error for samples that are not finite; raise `PluginError` if directions are at fault."""
+        for saved in steps:
+            key = draw_number(saved.number, self.settings.reuse, self.sets)
+            with located(self.stages[saved.stage], Position(saved.stage, saved.number)):
+                for _ in self._enter((), self.stages[saved.stage]).batches(
+                    self.settings.seed, saved.stage, key, check=True
+                ):
+                    pass
+        return NotFiniteError(
+            f"samples {first:,} to {last - 1:,} are not finite: {too_large(self.settings, half=self.half)}"
+        )
 
     def _free_part(self, observation: Observation | None) -> FreePart | None:
         return FreePart.of(self.fitted.W, observation, self.space.dimension, self.like)
@@ -358,7 +389,10 @@ def particles_at_end(
         firsts = firsts[len(batch) :]
         for group in groups:
             last = min(group.first + flow.size, request.count)
-            yield group.first, flow.samples(group)[:, : last - group.first]
+            x = flow.samples(group)[:, : last - group.first]
+            if not is_finite(x):
+                raise flow.fault(steps(), group.first, last)
+            yield group.first, x
         del groups, group  # before others take memory
 
 

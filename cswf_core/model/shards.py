@@ -9,24 +9,37 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.documents import (
+    Digest,
+    FileName,
+    MisfitError,
+    Size,
+    read_document,
+    read_json,
+    short,
+    structured,
+)
 from cswf_core.errors import RunError
+from cswf_core.interfaces import Space
 from cswf_core.interfaces.metric import Tell
 from cswf_core.model.groups import Request
 from cswf_core.model.model import Model
 from cswf_core.model.requests import Labels, Vectors
 from cswf_core.model.sampling import SavedFlow
+from cswf_core.numbers import bytes_in_words
 from cswf_core.online.learner import native
 from cswf_core.recipe import choose_device
-from cswf_core.runs.durable import fingerprint, make_folder, remove_parts, write_durably
+from cswf_core.runs.durable import fingerprint, make_folder, refuse_changed, remove_parts, write_durably
 from cswf_core.runs.samples import archive
 
 SIZE = 8192
@@ -98,6 +111,7 @@ def write_shards(
         "device": where.type,
         "shard": SIZE,
     }
+    _require_space(folder, model.space, count)
     _open_folder(folder, facts, worker, force=force)
     total = -(-count // SIZE)
     missing = [number for number in worker.of(total) if not shard_file(folder, number).is_file()]
@@ -156,6 +170,17 @@ def _open_folder(folder: Path, facts: Mapping[str, Any], worker: Worker, *, forc
         )
 
 
+def _require_space(folder: Path, space: Space, count: int) -> None:
+    """Raise `RunError` if samples need more than the disk of their folder has: bytes, or floats of points."""
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
+    size, disk = count * space.dimension * (1 if space.is_image else 4), shutil.disk_usage(there).total
+    if size > disk:
+        raise RunError(
+            f"{count:,} samples of {space} need {bytes_in_words(size)}, and the disk of {folder} has "
+            f"{bytes_in_words(disk)}; ask for fewer, or give another --out"
+        )
+
+
 def _wait(folder: Path, total: int, tell: Tell | None) -> None:
     """Wait until all shards are there, those of other processes too."""
     while missing := sum(not shard_file(folder, number).is_file() for number in range(total)):
@@ -164,32 +189,60 @@ def _wait(folder: Path, total: int, tell: Tell | None) -> None:
         time.sleep(PAUSE_S)
 
 
+@attrs.frozen(kw_only=True)
+class SampleShard:
+    """The manifest's entry for one shard."""
+
+    file: FileName
+    samples: Size
+    bytes: Size
+    sha256: Digest
+
+
+@attrs.frozen(kw_only=True)
+class SampleManifest:
+    """The shards of a request that is done; what was asked for stands beside them."""
+
+    open_ended: ClassVar[bool] = True
+    shards: tuple[SampleShard, ...]
+
+
 def _write_manifest(folder: Path, facts: Mapping[str, Any], total: int) -> None:
-    """Write what was asked for and the checksum of every shard, unless that is there."""
-    known = _read(folder / MANIFEST)
-    if known is not None and len(known.get("shards", ())) == total:
+    """Write what was asked for and the checksum of every shard; if that is there, compare the checksums."""
+    path = folder / MANIFEST
+    if path.exists():
+        advice = "; remove it, and it is written anew"
+        shards = read_document(path, SampleManifest, advice=advice).shards
+        if [shard.file for shard in shards] != [shard_file(folder, number).name for number in range(total)]:
+            raise RunError(f"{path} is damaged: it is not of {total} shards{advice}")
+        for shard in shards:
+            refuse_changed(folder / shard.file, shard.sha256, shard.bytes)
         return
-    shards = []
+    entries = []
     for number in range(total):
-        path = shard_file(folder, number)
+        own = shard_file(folder, number)
         samples = min(SIZE, facts["count"] - number * SIZE)
-        shards.append(
-            {"file": path.name, "samples": samples, "bytes": path.stat().st_size, "sha256": fingerprint(path)}
+        entries.append(
+            {
+                "file": own.name,
+                "samples": samples,
+                "bytes": own.stat().st_size,
+                "sha256": fingerprint(own),
+            }
         )
-    write_durably(folder / MANIFEST, json.dumps({**facts, "shards": shards}, indent=2) + "\n")
+    write_durably(path, json.dumps({**facts, "shards": entries}, indent=2) + "\n")
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     """Return a JSON object that is in a file; None if there is no file."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        return structured(read_json(path), dict[str, Any])  # type: ignore[no-any-return]
     except FileNotFoundError:
         return None
+    except MisfitError:
+        raise RunError(f"{path} is not what cswf has written; give another --out") from None
     except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read ({' '.join(str(error).split())}); give another --out") from None
-    if not isinstance(document, dict):
-        raise RunError(f"{path} is not what cswf has written; give another --out")
-    return document
+        raise RunError(f"{path} cannot be read ({short(error)}); give another --out") from None
 
 
 def _plain(value: Any) -> Any:

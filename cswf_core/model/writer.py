@@ -11,34 +11,42 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cswf_core.documents import TensorForm, require_forms
 from cswf_core.errors import RunError
 from cswf_core.flow.flow import Flow, State
 from cswf_core.flow.transport import StepTables
 from cswf_core.hookspecs import hookimpl
 from cswf_core.interfaces import Key, Masked
+from cswf_core.kernels.finite import is_finite
 from cswf_core.model.fitted import write_fitted
-from cswf_core.model.format import (
-    FITTED,
+from cswf_core.model.format import FITTED, PATTERN, Steps, shard_entry, shard_file
+from cswf_core.model.header import (
     FORMAT,
     NAME,
-    PATTERN,
     ConditionFacts,
     Cost,
     DataFacts,
     FittedFile,
     Header,
+    Kind,
     Shard,
     StageFacts,
-    Steps,
     TableFacts,
     pack_mask,
-    shard_entry,
-    shard_file,
 )
 from cswf_core.recipe import Recipe
 from cswf_core.recipe.render import to_yaml
 from cswf_core.runs.durable import make_folder, refuse_changed, remove_parts, write_durably
 from cswf_core.runs.record import versions
+
+KEPT = {
+    "closed": TensorForm(torch.uint8, (None, 32)),
+    "tail": TensorForm(torch.int64, (1,)),
+    "tail_sha256": TensorForm(torch.uint8, (32,)),
+    "seconds": TensorForm(torch.float64, (1,)),
+    "total": TensorForm(torch.float64, (1,), optional=True),
+}
+"""What a checkpoint has of a model: SHA-256 of its shards, and how many steps of the open one, with theirs."""
 
 
 class ModelWriter:
@@ -90,7 +98,11 @@ class ModelWriter:
         if self._open.stage != state.stage_index:
             self._close()
             self._open.stage = state.stage_index
-        self._open.add(state.step - 1, state.eta, _on_cpu(state.tables))
+        tables = StepTables(state.tables.positions.cpu(), state.tables.displacements.cpu())
+        if not (is_finite(tables.positions) and is_finite(tables.displacements)):
+            flow.require_finite()  # says more, where particles have followed these maps already
+            raise _not_finite(tables)
+        self._open.add(state.step - 1, state.eta, tables)
         self._open_entry = None
         if len(self._open) == self._open.most:
             self._close()
@@ -129,6 +141,8 @@ class ModelWriter:
         self._forget()
         if total_step and not state:
             raise RunError(f"the checkpoint of step {total_step:,} knows nothing of a model")
+        if state:
+            require_forms(state, KEPT, f"the checkpoint of step {total_step:,}")
         digests = [] if not state else [bytes(row.tolist()).hex() for row in state["closed"]]
         count = 0 if not state else int(state["tail"])
         shards = []
@@ -238,16 +252,13 @@ def _recipe_of(recipe: Recipe) -> dict[str, Any]:
     return whole
 
 
-def _on_cpu(tables: StepTables) -> StepTables:
-    """Return tables on the CPU; raise `RunError` if a number in them is not finite."""
-    positions, displacements = tables.positions.cpu(), tables.displacements.cpu()
-    if not bool(torch.isfinite(positions).all() and torch.isfinite(displacements).all()):
-        raise RunError(
-            "a step's maps are too large for half precision; take model.dtype=float32"
-            if positions.dtype == torch.float16
-            else "a step's maps are not finite, and no model can be made of them"
-        )
-    return StepTables(positions, displacements)
+def _not_finite(tables: StepTables) -> RunError:
+    """Return the error for tables with a number that is not finite."""
+    return RunError(
+        "a step's maps are too large for half precision; take model.dtype=float32"
+        if tables.positions.dtype == torch.float16
+        else "a step's maps are not finite, and no model can be made of them"
+    )
 
 
 def _data_facts(flow: Flow, digest: str) -> DataFacts:
@@ -258,7 +269,7 @@ def _data_facts(flow: Flow, digest: str) -> DataFacts:
         samples=len(data),
         shape=data.space.shape,
         classes=data.classes,
-        counts=counts,
+        counts=tuple(counts),
         bin_width=data.bin_width,
         streamed=data.stored is not None,
         looked_at=flow.looked_at,
@@ -269,21 +280,21 @@ def _condition_facts(flow: Flow) -> ConditionFacts:
     """Return the header's facts about the condition: what it draws for a particle, what it observes."""
     seen, draw = flow.observation, Key(flow.settings.seed, "labels").open()
     carried = flow.parts.condition.draw(flow.data, flow.count, draw)
-    kinds = {"labels": carried.labels, "vectors": carried.vectors, "image": seen}
+    kinds: dict[Kind, object] = {"labels": carried.labels, "vectors": carried.vectors, "image": seen}
     shared = seen is None or seen.shared
     vectors = flow.balanced_data.conditions.vectors if carried.vectors is not None else None
     return ConditionFacts(
         low=() if vectors is None else tuple(vectors.amin(dim=1).tolist()),
         high=() if vectors is None else tuple(vectors.amax(dim=1).tolist()),
         length=flow.condition_length,
-        asks=[name for name, kind in kinds.items() if kind is not None],
+        asks=tuple(name for name, kind in kinds.items() if kind is not None),
         strata=_strata(flow),
         shared=shared,
         mask=pack_mask(seen.mask[:, 0]) if isinstance(seen, Masked) and shared else None,
     )
 
 
-def _strata(flow: Flow) -> list[int] | None:
+def _strata(flow: Flow) -> tuple[int, ...] | None:
     """Return the label of each stratum; None if there are none."""
     cpu = torch.device("cpu")
     carried, data = (c.to(cpu, flow.settings.dtype) for c in (flow.conditions, flow.balanced_data.conditions))
@@ -297,7 +308,7 @@ def _strata(flow: Flow) -> list[int] | None:
         if len(own) != 1:
             raise RunError("a model is saved of strata that are classes, and the condition has others")
         classes += own
-    return classes
+    return tuple(classes)
 
 
 def _digest(steps: Steps) -> bytes:

@@ -9,20 +9,21 @@ No sample is looked at twice, and none is needed afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import torch
 from torch import Tensor
 
 from cswf_core.checks import CheckedCDF
+from cswf_core.documents import Count, MisfitError, Size, TensorForm, require_forms, structured
 from cswf_core.errors import RunError
 from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.learning import SamplerOfStage
 from cswf_core.flow.memory import batches
 from cswf_core.flow.target import CountedTarget, StageCounts
 from cswf_core.interfaces import Dataset, LinearMap, Stage
-from cswf_core.kernels.memory import total_memory
+from cswf_core.kernels.memory import require_memory, total_memory
 from cswf_core.kernels.tally import Tally
 from cswf_core.online.fixed_point import FixedDirections, FixedPoint, Samples
 
@@ -52,6 +53,17 @@ class _Pieces:
             yield self.fixed_point.samples(self.data, slice(first, first + COLUMNS), self.device)
 
 
+@attrs.frozen(kw_only=True)
+class CountFacts:
+    """The facts in a file of counts."""
+
+    format: Literal[1, 2]
+    samples: Count
+    pieces: Count
+    sets: Size
+    lattice: FixedPoint
+
+
 @attrs.define(eq=False)
 class Counts:
     """Counts of the data along n sets of directions of every stage, in the host's memory or on a device."""
@@ -70,7 +82,13 @@ class Counts:
 
     @classmethod
     def empty(cls, stages: Sequence[Stage], bins: int, sets: int, fixed_point: FixedPoint) -> Counts:
-        """Return the counts of no data."""
+        """Return the counts of no data; raise `OutOfMemoryError` if they do not fit into memory."""
+        rows = sum(sets * stage.directions for stage in stages)
+        require_memory(
+            Tally.size(rows, bins),
+            f"counts along {rows:,} directions, in {bins:,} bins each,",
+            "take fewer directions (schedule.directions) or sets (online.sets)",
+        )
         return cls([Tally.empty(sets * stage.directions, bins) for stage in stages], fixed_point, sets)
 
     def settle(self, device: torch.device) -> None:
@@ -148,20 +166,26 @@ class Counts:
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Counts:
         """Return counts that were kept; raise `RunError` if they are none, or of another version."""
-        if facts.get("format") not in (FORMAT, STRETCHED):
+        version = facts.get("format") if isinstance(facts, dict) else None
+        if version not in (FORMAT, STRETCHED):
             raise RunError(
-                f"counts are of format {facts.get('format')}, and this version of cswf reads {FORMAT} and "
-                f"{STRETCHED}"
+                f"counts are of format {version}, and this version of cswf reads {FORMAT} and {STRETCHED}"
             )
         try:
-            tallies = [
-                Tally(*(tensors[f"{index}.{name}"] for name in ("counts", "start", "level")))
-                for index in range(len(tensors) // 3)
-            ]
-            fixed_point = FixedPoint(**facts["lattice"])
-            return cls(tallies, fixed_point, facts["sets"], facts["samples"], facts["pieces"])
-        except (KeyError, TypeError) as error:
-            raise RunError(f"these are no counts of data: {error} is missing or wrong") from None
+            known: CountFacts = structured(facts, CountFacts)
+        except MisfitError as error:
+            raise RunError(f"these are no counts of data: {error}") from None
+        tallies = []
+        for index in range(len(tensors) // 3):
+            counts, start, level = (f"{index}.{name}" for name in ("counts", "start", "level"))
+            rows = len(tensors[counts]) if counts in tensors and tensors[counts].ndim == 2 else 0
+            forms = {counts: TensorForm(torch.int32, (rows, None))}
+            forms |= {name: TensorForm(torch.int64, (rows,)) for name in (start, level)}
+            require_forms(tensors, forms, "the file of counts")
+            tallies.append(Tally(*(tensors[name] for name in forms)))
+        if not tallies:
+            raise RunError("the file of counts is damaged: it has no counts")
+        return cls(tallies, known.lattice, known.sets, known.samples, known.pieces)
 
     def check(self, stages: Sequence[Stage], bins: int, sets: int) -> None:
         """Refuse counts that belong to other stages, bins or sets."""

@@ -17,12 +17,14 @@ circle of `kernels.rows` by what it is: a random linear function of its pixels, 
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import attrs
 import torch
 from torch import Tensor
 
 from cswf_core.checks import CheckedCondition
+from cswf_core.documents import Rule
 from cswf_core.errors import DataError, RunError
 from cswf_core.flow.directions import Directions, DirectionSampler
 from cswf_core.flow.stage_coordinates import StageCoordinates
@@ -40,6 +42,9 @@ The third is for directions that are a little longer than 2^D, by rounding or as
 
 VECTORS, ROUNDS = 16, 32
 """Random vectors, and how often WᵀW is applied to them, to find how much W stretches at most."""
+
+
+Exponent = Annotated[int, Rule("a power of two that float64 has", lambda power: abs(power) <= 900)]
 
 
 @attrs.frozen(eq=False)
@@ -72,11 +77,11 @@ class FixedDirections:
 class FixedPoint:
     """The fixed point of samples: how finely they are taken."""
 
-    x: int
+    x: Exponent
     """E: 2^E ≥ √d max|x|."""
-    y: int
+    y: Exponent
     """The same for vectors of conditions; 0 where there are none."""
-    theta: int = 0
+    theta: Exponent = 0
     """D: 2^D ≥ |W|, so that no direction is longer than 2^D; 0 in the data's own coordinates."""
 
     @classmethod

@@ -3,71 +3,43 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Final, Literal
 
 import attrs
 
+from cswf_core.documents import Count, Digest, FileName, MisfitError, Rule, Size, read_json, short, structured
 from cswf_core.errors import DataError, OtherFormatError, RunError
 from cswf_core.runs.durable import refuse_changed
 
 MANIFEST = "manifest.json"
 """The file that is written last: a folder without it is not whole."""
 
-FORMAT = 1
+FORMAT: Final = 1
 """To be raised when an older cswf could not read, or would misread, what is written."""
 
 AGAIN = "copy the folder again, or pack it anew with `cswf data pack SOURCE {} --force`"
 """What to do about a damaged folder."""
 
-LONGEST_NAME = 256
-"""Bytes that the name of a file has fewer than."""
-
 Tell = Callable[[str, int, int], None]
 """(work, done, total), for progress."""
-
-
-def _tuple(value: Any) -> tuple[Any, ...]:
-    if not isinstance(value, (list, tuple)):
-        raise TypeError(f"a list was expected, got {type(value).__name__}")
-    return tuple(value)
-
-
-def _whole(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError(f"{attribute.name} must be a whole number, got {value!r}")
-
-
-def _text(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if not isinstance(value, str):
-        raise TypeError(f"{attribute.name} must be a text, got {value!r}")
 
 
 @attrs.frozen(kw_only=True)
 class FileFacts:
     """One file of the folder."""
 
-    file: str = attrs.field()
-    bytes: int = attrs.field(validator=_whole)
-    sha256: str = attrs.field(validator=_text)
-
-    @file.validator
-    def _in_the_folder(self, _attribute: attrs.Attribute[Any], value: Any) -> None:
-        if not isinstance(value, str) or Path(value).name != value or not _is_name(value):
-            raise ValueError(f"the file {value!r} is not in the folder")
-
-
-def _is_name(text: str) -> bool:
-    """Say whether a file system may have a file of this name."""
-    return text.isprintable() and len(text.encode()) < LONGEST_NAME
+    file: FileName
+    bytes: Count
+    sha256: Digest
 
 
 @attrs.frozen(kw_only=True)
 class ShardFacts:
     """Some images one after the other (n×C×H×W bytes), and their labels if there are classes."""
 
-    samples: int = attrs.field(validator=_whole)
+    samples: Count
     images: FileFacts
     labels: FileFacts | None
 
@@ -76,52 +48,53 @@ class ShardFacts:
         """The shard's files."""
         return (self.images,) if self.labels is None else (self.images, self.labels)
 
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> ShardFacts:
-        """Return the shard that the manifest describes."""
-        images, labels = document["images"], document["labels"]
-        facts = None if labels is None else FileFacts(**labels)
-        return cls(samples=document["samples"], images=FileFacts(**images), labels=facts)
-
 
 @attrs.frozen(kw_only=True)
 class SplitFacts:
     """The images that a flow sees, or those held out."""
 
-    name: str = attrs.field(validator=_text)
-    samples: int = attrs.field(validator=_whole)
+    name: str
+    samples: Size
     shards: tuple[ShardFacts, ...]
 
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> SplitFacts:
-        """Return the split that the manifest describes."""
-        shards = tuple(ShardFacts.of(shard) for shard in _tuple(document["shards"]))
-        split = cls(name=document["name"], samples=document["samples"], shards=shards)
-        if sum(shard.samples for shard in shards) != split.samples:
-            raise ValueError(f"the shards of '{split.name}' have not {split.samples:,} samples together")
-        return split
+    def __attrs_post_init__(self) -> None:
+        """Refuse another number of samples than the shards have."""
+        if sum(shard.samples for shard in self.shards) != self.samples:
+            raise MisfitError(f"the shards of '{self.name}' have not {self.samples:,} samples together")
 
 
 @attrs.frozen(kw_only=True)
 class Manifest:
     """What a folder of shards has."""
 
-    format: int = attrs.field(validator=_whole)
-    cswf: str = attrs.field(validator=_text)
+    format: Literal[1]
+    cswf: str
     """The version that has written it."""
-    source: dict[str, Any] = attrs.field(validator=attrs.validators.instance_of(dict))
+    source: dict[str, Any]
     """The dataset that was packed, as in a recipe."""
-    seed: int = attrs.field(validator=_whole)
+    seed: int
     """The seed that chose held-out images, and some of all where `count` asks for some."""
-    shape: tuple[int, ...] = attrs.field(converter=_tuple)
+    shape: tuple[Size, ...]
     """C×H×W."""
-    samples: int = attrs.field(validator=_whole)
+    samples: Size
     """Images of all splits."""
-    classes: tuple[str, ...] = attrs.field(converter=_tuple, validator=attrs.validators.deep_iterable(_text))
-    bin_width: float = attrs.field(validator=attrs.validators.instance_of((int, float)))
+    classes: tuple[str, ...]
+    bin_width: Annotated[float, Rule("above 0", lambda width: width > 0)]
     """Distance between two grey levels: a byte v is the pixel v·bin_width − 1."""
     splits: tuple[SplitFacts, ...]
     """The images that the flow sees, then those held out if there are any."""
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse parts that do not fit each other."""
+        if len(self.shape) != 3:
+            raise MisfitError(f"the shape should be [C, H, W], got {list(self.shape)}")
+        if len(self.splits) not in (1, 2):
+            raise MisfitError(f"there should be one split or two, with images, got {len(self.splits)}")
+        if sum(split.samples for split in self.splits) != self.samples:
+            raise MisfitError(f"its splits have not {self.samples:,} samples together")
+        shards = [shard for split in self.splits for shard in split.shards]
+        if any((shard.labels is None) is bool(self.classes) for shard in shards):
+            raise MisfitError("there should be labels where there are classes, and nowhere else")
 
     def files(self) -> Iterator[FileFacts]:
         """Yield all files but the manifest."""
@@ -149,9 +122,9 @@ class Manifest:
             )
         again = AGAIN.format(folder)
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise DataError(f"{path} cannot be read ({_short(error)}); {again}") from None
+            document = read_json(path)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path} cannot be read ({short(error)}); {again}") from None
         if not isinstance(document, dict) or "format" not in document:
             raise DataError(f"{path} is no manifest of packed images: it does not say its format; {again}")
         if document["format"] != FORMAT:
@@ -160,25 +133,9 @@ class Manifest:
                 f"use cswf {document.get('cswf', 'of its version')}, which has written it, or pack anew"
             )
         try:
-            return cls._of(document)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(f"{path} is damaged ({_short(error)}); {again}") from None
-
-    @classmethod
-    def _of(cls, document: Mapping[str, Any]) -> Manifest:
-        splits = tuple(SplitFacts.of(split) for split in _tuple(document["splits"]))
-        manifest = cls(**{**document, "splits": splits})
-        if len(manifest.shape) != 3 or not all(type(n) is int and n > 0 for n in manifest.shape):
-            raise ValueError(f"the shape should be [C, H, W], got {list(manifest.shape)}")
-        if not 0 < manifest.bin_width <= 2:
-            raise ValueError(f"bin_width should be above 0 and at most 2, got {manifest.bin_width}")
-        if len(splits) not in (1, 2) or not all(split.samples for split in splits):
-            raise ValueError(f"there should be one split or two, with images, got {len(splits)}")
-        if sum(split.samples for split in splits) != manifest.samples:
-            raise ValueError(f"its splits have not {manifest.samples:,} samples together")
-        shards = [shard for split in splits for shard in split.shards]
-        if any((shard.labels is None) is bool(manifest.classes) for shard in shards):
-            raise ValueError("there should be labels where there are classes, and nowhere else")
+            manifest: Manifest = structured(document, cls)
+        except MisfitError as error:
+            raise DataError(f"{path} is damaged: {error}; {again}") from None
         return manifest
 
 
@@ -207,7 +164,3 @@ def find_damage(folder: Path, manifest: Manifest, tell: Tell | None = None) -> l
             sentences.append(f"{folder / entry.file} cannot be read ({error.strerror or error})")
         done += entry.bytes
     return sentences
-
-
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cswf_core.arrays import map_array
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Space, StoredImages
 from cswf_core.packed.format import AGAIN, Manifest, ShardFacts, SplitFacts, refuse_incomplete
@@ -122,17 +123,15 @@ def _labels(folder: Path, shard: ShardFacts, classes: tuple[str, ...]) -> NDArra
     labels = _mapped(path)
     if labels.dtype.kind != "u" or labels.shape != (shard.samples,):
         raise DataError(f"{path} should have {shard.samples:,} whole numbers; {again}")
-    if int(labels.max()) >= len(classes):
-        last = len(classes) - 1
-        raise DataError(f"{path} has the label {int(labels.max())}, and {last} is the last class; {again}")
+    highest = int(labels.max()) if len(labels) else 0
+    if highest >= len(classes):
+        raise DataError(f"{path} has the label {highest}, and {len(classes) - 1} is the last class; {again}")
     return labels.astype(np.int64)
 
 
 def _mapped(path: Path) -> NDArray[Any]:
     """Map an array of a file, read-only."""
     try:
-        mapped: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
-    except Exception as error:  # a damaged header is evaluated, and may raise anything
-        reason = " ".join(str(error).split())
-        raise DataError(f"{path} cannot be read as .npy ({reason}); {AGAIN.format(path.parent)}") from None
-    return mapped
+        return map_array(path)
+    except DataError as error:
+        raise DataError(f"{error}; {AGAIN.format(path.parent)}") from None

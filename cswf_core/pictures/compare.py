@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
+from cswf_core.arrays import Array, read_archive
 from cswf_core.errors import CswfError, RunError
 from cswf_core.pictures import grid, scatter
 from cswf_core.pictures.frames import Frames
@@ -122,16 +123,22 @@ def flows(runs: Sequence[Run]) -> Image.Image | None:
 
 def _samples(folder: Path, columns: int) -> Image.Image:
     """Draw a run's images without the names of classes, which are the same in all runs; or its points."""
-    with _reading(folder / "samples.npz") as file, np.load(file) as npz:
-        arrays = {name: npz[name] for name in ("images", "points", "labels") if name in npz}
-    labels = arrays.get("labels")
-    if "images" not in arrays:
-        frames = _frames(folder)
-        if frames is None or frames.target is None:
-            return _own(folder / "samples.png")
+    with _reading(folder / "samples.npz") as file:
+        arrays = read_archive(file, ("images", "points", "labels"))
+        labels = arrays.get("labels")
+        if "images" in arrays:
+            return _tiles(arrays["images"], labels, columns)
         points = arrays["points"]
-        return scatter.panels([("samples", points)], labels, frames.target, points.shape[1])
-    images = arrays["images"]
+        frames = _frames(folder)
+        if frames is not None and frames.target is not None:
+            return scatter.panels([("samples", points)], labels, frames.target, points.shape[1])
+    return _own(folder / "samples.png")
+
+
+def _tiles(images: Array, labels: Array | None, columns: int) -> Image.Image:
+    """Draw images (n×C×H×W) in rows, which are classes if there are any."""
+    if images.ndim != 4 or images.dtype != np.uint8 or not images.size:
+        raise ValueError("its images are not n×C×H×W bytes")
     if labels is None:
         groups = [images[i : i + columns] for i in range(0, min(len(images), columns * COLUMNS), columns)]
     else:
@@ -179,9 +186,11 @@ def _reading(path: Path) -> Iterator[Path]:
     """Turn whatever a damaged file makes its reader raise into one sentence."""
     try:
         yield path
+    except RunError:
+        raise
     except Exception as error:
-        reason = error if not isinstance(error, CswfError) else "it is no picture"
-        raise RunError(f"{path} cannot be read ({reason}); remove its folder to run it again") from error
+        reason = str(error) if isinstance(error, CswfError) else f"{path} cannot be read ({error})"
+        raise RunError(f"{reason}; remove the run's folder to run it again") from error
 
 
 @functools.cache

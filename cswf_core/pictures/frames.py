@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from torch import Tensor
 
+from cswf_core.arrays import read_archive
+from cswf_core.documents import TensorForm, require_forms
 from cswf_core.hookspecs import hookimpl
 from cswf_core.pictures import grid, scatter
 from cswf_core.pictures.grid import BACKGROUND, INK, Bytes, font
@@ -44,6 +46,10 @@ ROWS = 10
 GIF_PIXELS = 64_000
 GIF_SIDE = 300
 """Pixels of an animation's frame before images are enlarged; pixels that its longer side has at least."""
+
+MOST_FRAMES = 10_000
+MOST_UNPACKED = 10**9
+"""Frames that are read, and bytes of them, at most."""
 
 ARRAYS = ("images", "points", "labels", "target", "since")
 """Arrays of frames.npz that may be lacking."""
@@ -75,27 +81,43 @@ class Frames:
 
     @classmethod
     def read(cls, file: Path | io.BytesIO) -> Frames:
-        """Read what `archive` has written; raise ValueError or KeyError if it is something else."""
-        with np.load(file) as npz:
-            arrays = {name: npz[name] for name in npz.files}
+        """Read what `archive` has written; raise DataError, ValueError or KeyError if it is something else."""
+        arrays = read_archive(file, ("steps", "classes", "dimension", *ARRAYS), limit=MOST_UNPACKED)
+        steps, names = arrays["steps"], arrays.get("classes", np.empty(0, "U1"))
+        dimension = arrays.get("dimension", np.array(2))
+        if steps.ndim != 1 or steps.dtype.kind not in "iu" or not 0 < len(steps) <= MOST_FRAMES:
+            raise ValueError(f"it has no steps, or more than {MOST_FRAMES:,}")
+        if names.ndim != 1 or names.dtype.kind != "U" or dimension.ndim or dimension.dtype.kind not in "iu":
+            raise ValueError("its classes are no names")
         frames = cls(
-            steps=tuple(int(step) for step in arrays["steps"]),
-            classes=tuple(str(name) for name in arrays.get("classes", ())),
-            dimension=int(arrays.get("dimension", 2)),
+            steps=tuple(int(step) for step in steps),
+            classes=tuple(str(name) for name in names),
+            dimension=int(dimension),
             **{name: arrays.get(name) for name in ARRAYS},
         )
-        particles = frames.points if frames.images is None else frames.images
-        rank = 3 if frames.images is None else 5
-        if particles is None or particles.ndim != rank or len(particles) != len(frames.steps):
+        frames._refuse_misshaped()
+        return frames
+
+    def _refuse_misshaped(self) -> None:
+        """Raise ValueError if arrays are not what frames consist of."""
+        particles = self.points if self.images is None else self.images
+        rank = 3 if self.images is None else 5
+        if particles is None or particles.ndim != rank or len(particles) != len(self.steps):
             raise ValueError("it has no frames")
         if not particles.size:
             raise ValueError("its frames are empty")
-        if frames.images is not None and frames.images.dtype != np.uint8:
+        if self.images is not None and self.images.dtype != np.uint8:
             raise ValueError("its images are not bytes")
-        for numbers in (frames.labels, frames.since):
-            if numbers is not None and len(numbers) != particles.shape[1]:
+        for points in (self.points, self.target):
+            if points is not None and not (_is_plane(points) and np.isfinite(points).all()):
+                raise ValueError("its points are not pairs of finite numbers")
+        for numbers in (self.labels, self.since):
+            if numbers is not None and (
+                numbers.shape != particles.shape[1:2] or numbers.dtype.kind not in "iu"
+            ):
                 raise ValueError("it has not a number for each particle")
-        return frames
+        if sorted(self.steps) != list(self.steps):
+            raise ValueError("its steps do not rise")
 
     def archive(self) -> bytes:
         """Return the content of frames.npz."""
@@ -260,9 +282,20 @@ class FrameRecorder:
         self._done = total_step
         self._recorded = []
         if state:
+            self._require(state, total_step)
             steps, counts = state["steps"].tolist(), state["counts"].tolist()
             frames = zip(steps, counts, state["shown"], strict=True)
             self._recorded = [(step, particles[:count]) for step, count, particles in frames]
+
+    @staticmethod
+    def _require(state: Mapping[str, Tensor], total_step: int) -> None:
+        """Raise `RunError` if what a checkpoint has are no frames."""
+        shown, T = state.get("shown"), len(state.get("steps", ()))
+        shape = () if shown is None else shown.shape[1:]
+        numbers = torch.uint8 if len(shape) == 4 else torch.float32
+        forms = {name: TensorForm(torch.int64, (T,)) for name in ("steps", "counts")}
+        forms["shown"] = TensorForm(numbers, (T, None, *shape[1:]) if len(shape) in (2, 4) else (T, None, 2))
+        require_forms(state, forms, f"the checkpoint of step {total_step:,}")
 
     @property
     def frames(self) -> Frames | None:
@@ -381,3 +414,8 @@ def _titled(picture: Image.Image, factor: int, title: str) -> Image.Image:
     some = canvas.resize((canvas.width // 3, canvas.height // 3), Image.Resampling.NEAREST)
     palette = some.quantize(128)  # colours of a ninth of the pixels: ten times faster, and hardly worse
     return canvas.quantize(palette=palette, dither=Image.Dither.NONE)
+
+
+def _is_plane(points: NDArray[Any]) -> bool:
+    """Say whether the last dimension is of two numbers."""
+    return points.ndim > 1 and points.shape[-1] == 2 and points.size > 0 and points.dtype.kind == "f"

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from cswf_core.errors import DataError
+from cswf_core.errors import DataError, OutOfMemoryError, printable
+from cswf_core.files import open_file, refuse_irregular
 from cswf_core.interfaces import Space
+from cswf_core.kernels.memory import is_out_of_memory
+
+# Pillow warns of large pictures, which is a sentence here, and of faults in what a file says about its picture.
+warnings.filterwarnings("ignore", module=r"PIL\.")
 
 HALF = 128
 """Grey levels below this one are black, in a mask."""
+
+FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
+"""Formats of pictures that are read, whatever a file's name says: Pillow calls programs for others."""
+
+STILL = ("PNG", "WEBP")
+"""Formats that have several pictures only if these move; a JPEG file may have its own preview in it."""
+
+MOST_PIXELS = 89_478_485
+"""Pixels of a picture at most, a quarter of a GB as bytes of three colours: where Pillow begins to warn."""
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 """Endings of the files that are taken for pictures, in small letters."""
@@ -31,19 +46,38 @@ GREY_MODES = ("1", "L", "LA")
 def read_picture(path: Path, mode: Literal["L", "RGB"] | None = None) -> Image.Image:
     """Return a picture, turned upright, in grey (L) or in colour (RGB); without a mode, as the file has it.
 
-    Raise `DataError` if it cannot be decoded, or has more than 8 bits per value.
+    Raise `DataError` if it is no picture of `FORMATS` that can be decoded, has more than 8 bits per value,
+    moves, or has too many pixels, which is known before these are decoded.
     """
-    try:
-        with Image.open(path) as opened:
-            deep = opened.mode.startswith(("I", "F"))
-            wanted = mode or ("L" if opened.mode in GREY_MODES else "RGB")
-            picture = None if deep else ImageOps.exif_transpose(opened).convert(wanted)
-    except Exception as error:  # Pillow's decoders raise many kinds for damaged files
-        reason = " ".join(str(error).split())
-        raise DataError(f"{path} cannot be read as an image ({reason}); replace or remove it") from None
-    if picture is None:
+    with open_file(path) as file:
+        try:
+            with Image.open(file, formats=FORMATS) as opened:
+                _refuse_unusual(path, opened)
+                wanted = mode or ("L" if opened.mode in GREY_MODES else "RGB")
+                return ImageOps.exif_transpose(opened).convert(wanted)
+        except DataError:
+            raise
+        except UnidentifiedImageError:
+            reason = f"it is none of {', '.join(FORMATS)}"
+        except Exception as error:  # Pillow's decoders raise many kinds for damaged files
+            if is_out_of_memory(error):
+                raise OutOfMemoryError(f"{path} does not fit into this machine's memory") from None
+            reason = " ".join(str(error).split()) or type(error).__name__
+    raise DataError(f"{path} cannot be read as an image ({reason}); replace or remove it")
+
+
+def _refuse_unusual(path: Path, picture: Image.Image) -> None:
+    """Raise `DataError` for a picture that is not to be decoded."""
+    width, height = picture.size
+    if width * height > MOST_PIXELS:
+        raise DataError(
+            f"{path} has {width:,}×{height:,} pixels, and {MOST_PIXELS:,} is the most; make it smaller"
+        )
+    if picture.mode.startswith(("I", "F")):
         raise DataError(f"{path} has more than 8 bits per value; convert it to an 8-bit image")
-    return picture
+    frames = getattr(picture, "n_frames", 1) if picture.format in STILL else 1
+    if frames > 1:
+        raise DataError(f"{path} is animated, with {frames:,} frames; save those that you want as pictures")
 
 
 def find_pictures(folder: Path) -> tuple[list[Path], NDArray[np.int64], tuple[str, ...]]:
@@ -51,8 +85,7 @@ def find_pictures(folder: Path) -> tuple[list[Path], NDArray[np.int64], tuple[st
 
     The folders within are classes; without any, there are no names, and the class of each picture is 0.
     """
-    with os.scandir(folder) as entries:
-        names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    names = [name for name in _names(folder) if (folder / name).is_dir()]
     within = {name: files for name in names if (files := files_in(folder / name))}
     beside = files_in(folder)
     if within and beside:
@@ -64,14 +97,40 @@ def find_pictures(folder: Path) -> tuple[list[Path], NDArray[np.int64], tuple[st
         raise DataError(f"{folder} has no pictures ({KINDS}), neither in it nor in its folders")
     groups = [*within.values()] or [beside]
     labels = np.repeat(np.arange(len(groups)), [len(files) for files in groups]).astype(np.int64)
-    return [file for files in groups for file in files], labels, tuple(within)
+    return [file for files in groups for file in files], labels, _class_names(folder, within)
+
+
+def _class_names(folder: Path, names: Iterable[str]) -> tuple[str, ...]:
+    """Return names of folders as text that can be printed; raise `DataError` if two become the same."""
+    classes: dict[str, str] = {}
+    for name in names:
+        other = classes.setdefault(printable(name), name)
+        if other != name:
+            raise DataError(
+                f"{folder} has two folders that are written as {printable(name)}, one of them with bytes that "
+                "are no text; rename one, as each folder is a class"
+            )
+    return tuple(classes)
 
 
 def files_in(folder: Path, endings: tuple[str, ...] = ENDINGS) -> list[Path]:
-    """Return the files of a folder with one of these endings (in small letters), sorted by name."""
-    with os.scandir(folder) as entries:
-        names = [e.name for e in entries if not e.name.startswith(".") and e.is_file()]
-    return [folder / name for name in sorted(names) if name.lower().endswith(endings)]
+    """Return the files of a folder with one of these endings (in small letters), sorted by name.
+
+    Raise `DataError` for a name that leads to no file, such as a pipe's, which would be waited for.
+    """
+    paths = [folder / name for name in _names(folder) if name.lower().endswith(endings)]
+    files = [path for path in paths if not path.is_dir()]
+    for path in files:
+        refuse_irregular(path)
+    return files
+
+
+def _names(folder: Path) -> list[str]:
+    """Return the sorted names in a folder but hidden ones."""
+    try:
+        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    except OSError as error:
+        raise DataError(f"{folder} cannot be read ({error.strerror or error})") from None
 
 
 def read_images(paths: Sequence[Path], space: Space, *, resize: bool) -> Tensor:

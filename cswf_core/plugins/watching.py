@@ -19,7 +19,7 @@ import pluggy
 
 from cswf_core import hookspecs
 from cswf_core.checks import calling
-from cswf_core.errors import LostRankError, OutOfMemoryError, PluginError, did_you_mean
+from cswf_core.errors import LostRankError, NotFiniteError, OutOfMemoryError, PluginError, did_you_mean
 from cswf_core.interfaces import Owner
 from cswf_core.plugins.folders import PACKAGE
 
@@ -74,7 +74,7 @@ class Watchers:
         try:
             with calling(watcher.owner, hook):
                 call(**arguments)
-        except (LostRankError, OutOfMemoryError):  # the flow's own, whoever looked at it
+        except (LostRankError, NotFiniteError, OutOfMemoryError):  # the flow's own, whoever looked at it
             raise
         except Exception as error:
             own = isinstance(error, PluginError) and str(error).startswith(f"{watcher.owner}:")

@@ -13,7 +13,7 @@ import torch
 
 from cswf_core.errors import DataError, OutOfMemoryError, RunError
 from cswf_core.flow.flow import Flow
-from cswf_core.flow.memory import fits
+from cswf_core.flow.memory import fits, require_particles
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import Dataset, Key, StoredImages
@@ -161,6 +161,8 @@ def build_flow(
         tables=_tables(recipe),
         names=NAMES,
     )
+    if recipe.data.checked.starts:
+        require_particles(data.space.dimension, count + settings.offline, settings.dtype)
     with _data_fitting():
         draw = Key(recipe.seed, "start").open(dtype=settings.dtype)
         start = recipe.data.checked.start(data, count + settings.offline, draw)

@@ -15,11 +15,13 @@ from typing import Any, Literal, Union
 
 import attrs
 
-from cswf_core.errors import PluginError, did_you_mean
+from cswf_core.errors import PluginError, did_you_mean, excerpt, printable
+from cswf_core.files import is_text
 from cswf_core.interfaces import Written
+from cswf_core.numbers import LARGEST
 from cswf_core.plugins import KINDS, Registry
 from cswf_core.plugins.parameters import CONTRACTS, default_of
-from cswf_core.recipe.nodes import LONGEST_NUMBER, Items, Location, Mapping, Node, Problem, Scalar, is_null
+from cswf_core.recipe.nodes import Items, Location, Mapping, Node, Problem, Scalar, is_null
 
 MISSING: Any = object()
 """Stands for a value that could not be read; a problem says why."""
@@ -303,8 +305,10 @@ def _whole_number(node: Scalar, path: str, reader: Reader) -> Any:
     if value is MISMATCH or not value.is_integer():
         return MISMATCH
     whole = int(node.value)  # type: ignore[arg-type]
-    if len(str(whole)) > LONGEST_NUMBER:  # written out, it could not be read again
-        return reader.problem(node.location, f"{path} is too large, {node.raw}")
+    if abs(whole) > LARGEST:
+        return reader.problem(
+            node.location, f"{path} is too large, {node.raw}: 64 bits hold {LARGEST:,} at most"
+        )
     return whole
 
 
@@ -316,12 +320,17 @@ def _text(node: Scalar, *_: object) -> Any:
     return MISMATCH if node.value is None else node.raw
 
 
-def _path(node: Scalar, *_: object) -> Any:
+def _path(node: Scalar, path: str, reader: Reader) -> Any:
     try:
-        path = node.location.folder / Path(node.raw).expanduser()
-        return MISMATCH if node.value is None else path.resolve()
+        place = (node.location.folder / Path(node.raw).expanduser()).resolve()
     except (OSError, RuntimeError, ValueError):  # no such user; links in a circle; a null character
         return MISMATCH
+    if node.value is None:
+        return MISMATCH
+    if not is_text(str(place)):  # as YAML it could not be read again
+        named = f"{path} leads to {printable(str(place))}, a name that is no text (UTF-8)"
+        return reader.problem(node.location, f"{named}; rename it, as recipes write it down")
+    return place
 
 
 def _write_true_or_false(text: str) -> str:
@@ -445,5 +454,5 @@ def _described(node: Node) -> str:
         return "a mapping"
     if node.value is None:
         return "nothing"
-    raw = node.raw if len(node.raw) <= 60 else node.raw[:57] + "..."
+    raw = excerpt(node.raw)
     return f"the text {raw!r}" if isinstance(node.value, str) else raw

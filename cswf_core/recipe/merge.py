@@ -14,10 +14,12 @@ from typing import Any
 
 import attrs
 
-from cswf_core.errors import did_you_mean
+from cswf_core.errors import did_you_mean, excerpt
 from cswf_core.plugins import Registry
 from cswf_core.plugins.plugin import normal
 from cswf_core.recipe.nodes import (
+    DEEPEST,
+    TOO_DEEP,
     Entry,
     Items,
     KeyLocation,
@@ -305,9 +307,12 @@ class Tree:
         place = Location("command line", number, 1)
         key, equals, value = text.partition("=")
         if not equals or not re.fullmatch(r"[^.\s]+(\.[^.\s]+)*", key):
-            self._problem(place, f"'{text}' is not of the form key.path=value")
+            self._problem(place, f"'{excerpt(text)}' is not of the form key.path=value")
             return tree
         path = tuple(key.split("."))
+        if len(path) > DEEPEST:
+            self._problem(place, TOO_DEEP)
+            return tree
         if path[0] in ("extends", "variants"):
             self._problem(place, f"'{path[0]}' cannot be changed here; name another recipe instead")
             return tree

@@ -17,7 +17,8 @@ from typing import Any, Union
 import attrs
 import yaml
 
-from cswf_core.errors import CswfError
+from cswf_core.errors import CswfError, printable
+from cswf_core.numbers import LARGEST
 
 DEEPEST = 40
 """How deep mappings and lists may be nested."""
@@ -43,7 +44,7 @@ class Location:
     folder: Path = attrs.field(eq=False, repr=False, factory=Path.cwd)
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
+        return printable(f"{self.file}:{self.line}:{self.column}")
 
 
 @attrs.frozen
@@ -60,12 +61,7 @@ class KeyLocation(Location):
         return attrs.evolve(self, keys=(*self.keys, str(key)))
 
     def __str__(self) -> str:
-        return f"{self.file}:{'.'.join(self.keys)}" if self.keys else self.file
-
-
-def _one_line(text: str) -> str:
-    """Write line breaks and other unprintable characters as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        return printable(f"{self.file}:{'.'.join(self.keys)}" if self.keys else self.file)
 
 
 @attrs.frozen
@@ -73,7 +69,7 @@ class Problem:
     """One mistake and its place."""
 
     location: Location
-    message: str = attrs.field(converter=_one_line)
+    message: str = attrs.field(converter=printable)
 
     def __str__(self) -> str:
         return f"{self.location}: {self.message}"
@@ -84,7 +80,7 @@ class RecipeError(CswfError):
 
     def __init__(self, problems: list[Problem]) -> None:
         unique = list(dict.fromkeys(problems))
-        super().__init__("\n".join(str(problem) for problem in unique))
+        super().__init__(*map(str, unique))
         self.problems = unique
 
 
@@ -170,6 +166,9 @@ def from_value(value: Any, place: KeyLocation, problems: list[Problem]) -> Node:
         return Mapping(place, entries)
     if isinstance(value, (list, tuple)):
         return Items(place, tuple(from_value(v, place.below(i), problems) for i, v in enumerate(value)))
+    if isinstance(value, int) and abs(value) > LARGEST:  # Python may refuse to write its digits
+        problems.append(Problem(place, f"a whole number is too large: 64 bits hold {LARGEST:,} at most"))
+        return Scalar(place, "", None)
     if isinstance(value, (bool, int, float)):
         return Scalar(place, raw := str(value).lower(), resolve(raw))
     if isinstance(value, (str, os.PathLike)):

@@ -82,6 +82,7 @@ class ParticlesSection:
         "coordinates are kept in [−clip, clip] after every step; the released code has 1 for CelebA",
         default=None,
         above=0,
+        at_most=1e30,
     )
     precision: Literal["auto", "fast", "float32", "float64"] = parameter(
         "numbers to compute in: float32, float64, or 'fast', which on CUDA has products in half precision with "

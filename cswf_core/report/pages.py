@@ -16,7 +16,7 @@ import attrs
 import jinja2
 import yaml
 
-from cswf_core.errors import CswfError, RunError
+from cswf_core.errors import CswfError, RunError, printable
 from cswf_core.recipe.render import flattened
 from cswf_core.report import images, words
 from cswf_core.report.read import COLUMNS, Evaluation, Run, Score, mapping, read_run, read_runs
@@ -162,10 +162,18 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_visible,
     )
     environment.filters |= {"score": words.score, "facts": _facts, "ending": _ending}
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return environment
+
+
+def _visible(value: Any) -> Any:
+    """Return a value as a page shows it: of a text, line by line, what cannot be seen as escapes."""
+    if not isinstance(value, str) or hasattr(value, "__html__") or value.isprintable():
+        return value
+    return "\n".join(map(printable, value.split("\n")))
 
 
 def _ending(run: Run) -> str:
@@ -273,7 +281,7 @@ def _curve_data(runs: Sequence[Run]) -> dict[str, Any]:
         }
         columns["milliseconds"] = [None, *(_pace(a, b) for a, b in zip(run.rows, run.rows[1:], strict=False))]
         del columns["seconds"]
-        listed.append({"label": run.label, "colour": run.colour, **columns})
+        listed.append({"label": printable(run.label), "colour": run.colour, **columns})
     return {"runs": listed}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -13,10 +12,12 @@ import attrs
 import numpy as np
 import yaml
 from numpy.typing import NDArray
-from PIL import Image
 
+from cswf_core.arrays import read_archive
 from cswf_core.errors import RunError
+from cswf_core.files import read_whole
 from cswf_core.pictures.frames import Frames
+from cswf_core.pictures.read import read_picture
 
 MOST_ROWS = 3000
 """Logged steps that curves are drawn from; of a longer log, evenly spaced ones and the ends of stages."""
@@ -27,6 +28,9 @@ MOST_OF_A_CLASS = 12
 
 COLOURS = 8
 """Colours that runs are told apart by; the ninth has the first one's again."""
+
+MOST_PICTURE = 10**8
+"""Bytes of a picture that is put into a page, at most."""
 
 COLUMNS = ("step", "stage", "sliced_distance", "displacement", "seconds")
 
@@ -234,27 +238,25 @@ def _finite(value: Any) -> float | None:
 
 def _samples(path: Path) -> Samples | None:
     """Return some of a run's images; None if it has made points."""
-    with np.load(path) as arrays:
-        images, points, labels = (arrays.get(name) for name in ("images", "points", "labels"))
+    names = ("images", "points", "labels")
+    images, points, labels = map(read_archive(path, names).get, names)
     if images is None:
         if points is None:
             raise ValueError("it has neither images nor points")
         return None
-    if images.ndim != 4 or images.dtype != np.uint8 or not len(images):
+    if images.ndim != 4 or images.dtype != np.uint8 or not images.size:
         raise ValueError("its images are not n×C×H×W bytes")
     if labels is None:
         return Samples(images[:MOST_SHOWN].copy(), None, len(images))
-    if labels.shape != (len(images),):
+    if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
         raise ValueError("it has not a label for each sample")
     chosen = np.concatenate([np.flatnonzero(labels == c)[:MOST_OF_A_CLASS] for c in np.unique(labels)])
     return Samples(images[chosen], labels[chosen], len(images))
 
 
 def _png(path: Path) -> tuple[bytes, tuple[int, int]]:
-    content = path.read_bytes()
-    with Image.open(io.BytesIO(content), formats=["PNG"]) as picture:
-        picture.load()
-        return content, picture.size
+    content = read_whole(path, MOST_PICTURE)
+    return content, read_picture(path, "RGB").size
 
 
 def _bare_scores(metrics: Any) -> Evaluation:

@@ -1,20 +1,23 @@
 """Checkpoints of a run, two kept, each with its checksum: from the newest good one it goes on after a kill.
 
 A checkpoint is one file in `checkpoints/`; the manifest, written after it, lists the complete ones, newest
-first. They are written at intervals, where stages end, at the end, and when a signal stops the run. On several
-devices each rank but the first writes its particles to a file beside it; any number of ranks can go on from it.
+first, each with the checksum of all that is in it. Without a manifest, checkpoints are refused unless a person
+asks for them. They are written at intervals, where stages end, at the end, and when a signal stops the run. On
+several devices each rank but the first writes its particles to a file beside it; any number of ranks can go on
+from it.
 """
 
 from __future__ import annotations
 
-import json
 import logging
+import math
 import re
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,12 +25,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 from torch import Tensor
 
-from cswf_core.errors import OtherFormatError, RunError, Terminated
-from cswf_core.flow.state import Snapshot
+from cswf_core.documents import MisfitError, structured
+from cswf_core.errors import CswfError, OtherFormatError, RunError, Terminated, excerpt
+from cswf_core.flow.state import Position, Snapshot, SnapshotFacts
 from cswf_core.hookspecs import hookimpl
 from cswf_core.interfaces import Written
+from cswf_core.numbers import LARGEST, whole_number
 from cswf_core.runs.durable import (
-    fingerprint,
     make_folder,
     read_tensors,
     refuse_changed,
@@ -35,15 +39,10 @@ from cswf_core.runs.durable import (
     write_durably,
     write_tensors,
 )
+from cswf_core.runs.manifest import FORMAT, NAME, SHARED, Entry, FileEntry, FormatFacts, Manifest
 
 if TYPE_CHECKING:
     from cswf_core.flow.flow import Flow
-
-FORMAT, SHARED = 1, 2
-"""Versions of the files' format: all particles in one file, and those of several ranks in a file each."""
-
-FACTS = {"format", "position", "habits"}
-"""Facts that every checkpoint has."""
 
 COUNT = 2
 """Checkpoints on the disk at most."""
@@ -54,10 +53,24 @@ SHARE = 0.05
 UNITS = {"s": 1, "min": 60, "h": 3600}
 """Seconds of each unit that a recipe may write."""
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that wait for the end of a step."""
 
+OPTION = "--accept-unverified"
+
+_unverified: ContextVar[bool] = ContextVar("unverified", default=False)
+
 log = logging.getLogger("cswf")
+
+
+@contextmanager
+def accepting_unverified() -> Iterator[None]:
+    """Take checkpoints without a manifest inside, with a sentence about it instead of an error."""
+    token = _unverified.set(True)
+    try:
+        yield
+    finally:
+        _unverified.reset(token)
 
 
 @attrs.frozen
@@ -76,12 +89,14 @@ class Interval(Written):
         """Return the interval that `500`, `30s`, `10min`, `1.5h` or `never` means."""
         if text.strip() == "never":
             return cls()
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|min|h)?\s*", text)
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(s|min|h)?", text.strip())
         if match is None or not float(match[1]) or not (match[2] or match[1].isdigit()):
-            raise ValueError(f"'{text}' is not {cls.form}")
-        if match[2] is None:
-            return cls(steps=int(match[1]), text=match[1])
-        return cls(seconds=float(match[1]) * UNITS[match[2]], text=match[1] + match[2])
+            raise ValueError(f"'{excerpt(text)}' is not {cls.form}")
+        number, unit = match.groups()
+        steps, seconds = (whole_number(number), None) if unit is None else (None, float(number) * UNITS[unit])
+        if (steps or seconds or math.inf) > LARGEST:
+            raise ValueError(f"'{excerpt(text)}' is too large: 64 bits hold {LARGEST:,} at most")
+        return cls(steps=steps, seconds=seconds, text=number + (unit or ""))
 
     def __str__(self) -> str:
         return self.text
@@ -97,6 +112,8 @@ class Checkpoint:
     facts: dict[str, Any]
     files: tuple[Path, ...] = ()
     """The file that this was read from, and those with the particles of other ranks."""
+    position: Position | None = None
+    """How far the flow had come."""
 
     def part(self, name: str) -> dict[str, Tensor]:
         """Return the tensors that were written as `name/…`."""
@@ -115,7 +132,7 @@ class CheckpointFolder:
         place: tuple[int, int],
         tensors: Mapping[str, Tensor],
         facts: Mapping[str, Any],
-        parts: Sequence[Mapping[str, Any]] = (),
+        parts: Sequence[FileEntry] = (),
     ) -> None:
         """Write a checkpoint, then remove all earlier ones but the last.
 
@@ -123,32 +140,35 @@ class CheckpointFolder:
         `parts` are the entries of the files that other ranks have written.
         """
         make_folder(self.path)
+        if not (self.path / NAME).exists():  # a checkpoint without one has lost it
+            self._list(())
         target = self.path / f"{stem(place)}.safetensors"
         several = {"format": SHARED, "ranks": len(parts) + 1} if parts else {"format": FORMAT}
         write_tensors(target, tensors, {**several, **facts})
-        entry = {"step": place[0], **_entry(target), **({"parts": list(parts)} if parts else {})}
-        earlier = [e for e in self._manifest() if e["file"] < target.name]
+        entry = Entry(**attrs.asdict(FileEntry.of(target)), step=place[0], parts=tuple(parts))
+        earlier = [e for e in self.listed() if e.file < target.name]
         self._list([entry, *earlier[: COUNT - 1]])
 
-    def require(self, part: Mapping[str, Any]) -> None:
-        """Raise `RunError` if the file that another rank has written could not be, or is not seen from here."""
+    def require(self, part: Mapping[str, Any]) -> FileEntry:
+        """Return the entry of another rank's file; raise `RunError` if it failed, or is not seen here."""
         if "error" in part:
             raise RunError(str(part["error"]))
-        path = self.path / part["file"]
-        if not path.is_file() or path.stat().st_size != part["bytes"]:
+        entry = FileEntry(**part)
+        path = self.path / entry.file
+        if not path.is_file() or path.stat().st_size != entry.bytes:
             raise RunError(f"{path} of another rank is not seen here: all ranks need one folder in common")
+        return entry
 
     def keep_newest(self) -> None:
         """Remove all but the newest, as one is enough for a run that is done."""
-        entries = self._manifest()
+        entries = self.listed()
         if len(entries) > 1:
             self._list(entries[:1])
 
-    def _list(self, entries: Sequence[Mapping[str, Any]]) -> None:
+    def _list(self, entries: Sequence[Entry]) -> None:
         """Write the manifest, and remove the files that it does not list."""
-        manifest = {"format": FORMAT, "checkpoints": entries}
-        write_durably(self.path / "manifest.json", json.dumps(manifest, indent=2) + "\n")
-        listed = {file["file"] for entry in entries for file in (entry, *entry.get("parts", ()))}
+        write_durably(self.path / NAME, Manifest(checkpoints=tuple(entries)).text())
+        listed = {file.file for entry in entries for file in entry.files}
         for path in self.path.glob("step-*.safetensors"):
             if path.name not in listed:
                 path.unlink(missing_ok=True)
@@ -158,12 +178,20 @@ class CheckpointFolder:
         if self.path.is_dir():
             remove_parts(self.path)
 
+    def listed(self) -> tuple[Entry, ...]:
+        """Return the manifest's entries, newest first; none if it is missing or damaged."""
+        try:
+            return Manifest.read(self.path).checkpoints
+        except RunError:
+            return ()
+
     def newest_first(self, lost: list[str]) -> Iterator[Checkpoint]:
         """Yield the checkpoints that can be read; `lost` gets a sentence for each of the others.
 
-        Raises `OtherFormatError` for one of another version: it is not lost, and must not be written over.
+        Raises `OtherFormatError` for one of another version: it is not lost, and must not be written over; and
+        `RunError` if there are checkpoints without a manifest, and nobody has asked for them.
         """
-        for entry in self._manifest() or self._files(lost):
+        for entry in self._entries(lost):
             try:
                 yield self._read(entry)
             except OtherFormatError:
@@ -171,64 +199,66 @@ class CheckpointFolder:
             except RunError as error:
                 lost.append(str(error))
 
-    def _read(self, entry: Mapping[str, Any]) -> Checkpoint:
-        path, parts = self.path / entry["file"], entry.get("parts", ())
-        for file in (entry, *parts):
-            if "sha256" in file:
-                refuse_changed(self.path / file["file"], file["sha256"], file["bytes"])
+    def _read(self, entry: Entry) -> Checkpoint:
+        for file in entry.files:
+            refuse_changed(self.path / file.file, file.sha256, file.bytes)
+        path = self.path / entry.file
         tensors, facts = read_tensors(path)
-        if not isinstance(facts, dict) or not facts.keys() >= FACTS:
-            raise RunError(f"{path} is no checkpoint of ours")
-        if facts["format"] not in (FORMAT, SHARED):
+        try:
+            form: FormatFacts = structured(facts, FormatFacts)
+            if form.format in (FORMAT, SHARED):
+                known: SnapshotFacts = structured(facts, SnapshotFacts)
+        except MisfitError as error:
+            raise RunError(f"{path} is no checkpoint of ours: {error}") from None
+        if form.format not in (FORMAT, SHARED):
             raise OtherFormatError(
-                f"{path} has format {facts['format']}, and this version of cswf reads formats {FORMAT} and "
+                f"{path} has format {form.format}, and this version of cswf reads formats {FORMAT} and "
                 f"{SHARED}: go on with the version that wrote it, or begin anew with --force"
             )
-        ranks = int(facts.get("ranks", 1))
-        files = path, *(self.path / part["file"] for part in parts[: ranks - 1])
-        if len(files) != ranks:
-            raise RunError(f"{path} has particles of one of {ranks} ranks, and files of others are missing")
-        return Checkpoint(int(entry["step"]), tensors, facts, files)
+        if entry.step != known.position.total:
+            raise RunError(f"{path} is of step {known.position.total:,}, and listed as that of {entry.step:,}")
+        files = tuple(self.path / file.file for file in entry.files)
+        if len(files) != form.ranks:
+            raise RunError(
+                f"{path} has particles of one of {form.ranks} ranks, and files of others are missing"
+            )
+        return Checkpoint(entry.step, tensors, facts, files, known.position)
 
-    def _manifest(self) -> list[dict[str, Any]]:
-        """Return the manifest's entries, newest first; none if it is missing or damaged."""
+    def _entries(self, lost: list[str]) -> Sequence[Entry]:
+        """Return the manifest's entries; where it is no good, those of files, if a person asks for these."""
         try:
-            manifest = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
-            entries = [{**e, "step": int(e["step"]), "bytes": int(e["bytes"])} for e in manifest["checkpoints"]]
-            files = [file for e in entries for file in (e, *e.get("parts", ()))]
-            safe = all(Path(f["file"]).name == f["file"] and isinstance(f["sha256"], str) for f in files)
-        except (OSError, ValueError, TypeError, KeyError):
-            return []
-        return entries if safe else []
+            return Manifest.read(self.path).checkpoints
+        except RunError as error:
+            entries = self._files()
+            if not entries:
+                return ()
+            if not _unverified.get():
+                raise RunError(
+                    f"{error}: nothing says whether the checkpoints beside it are what was written. Bring it "
+                    f"back; or remove {self.path} to begin anew; or say {OPTION} to take them as they are"
+                ) from None
+        lost.append(f"{self.path / NAME} is no good; checkpoints are taken without having been verified")
+        self._list(entries)  # from here on, they are what they are now
+        return entries
 
-    def _files(self, lost: list[str]) -> list[dict[str, Any]]:
-        """Return an entry for each checkpoint's file, newest first, where there is no manifest."""
+    def _files(self) -> list[Entry]:
+        """Return an entry for each checkpoint's file, newest first, as the files are now."""
         paths = sorted(self.path.glob("step-*.safetensors"), reverse=True) if self.path.is_dir() else []
-        names = [(path, re.fullmatch(r"step-(\d+)-stage-\d+", path.stem)) for path in paths]
-        entries = [
-            {
-                "file": path.name,
-                "step": name[1],
-                "parts": [{"file": part.name} for part in sorted(self.path.glob(f"{path.stem}-part-*"))],
-            }
+        names = [(path, re.fullmatch(r"step-([0-9]{8,18})-stage-[0-9]{4,18}", path.stem)) for path in paths]
+        return [
+            Entry(
+                **attrs.asdict(FileEntry.of(path)),
+                step=int(name[1]),
+                parts=tuple(map(FileEntry.of, sorted(self.path.glob(f"{path.stem}-part-*.safetensors")))),
+            )
             for path, name in names
             if name is not None
         ]
-        if entries:
-            lost.append(
-                f"{self.path / 'manifest.json'} cannot be read; checkpoints are taken without checksums"
-            )
-        return entries
 
 
 def stem(place: tuple[int, int]) -> str:
     """Return the name, without its ending, of the checkpoint after so many steps and stages."""
     return f"step-{place[0]:08}-stage-{place[1]:04}"
-
-
-def _entry(path: Path) -> dict[str, Any]:
-    """Return what the manifest says of a file."""
-    return {"file": path.name, "bytes": path.stat().st_size, "sha256": fingerprint(path)}
 
 
 SAVE, RESTORE = "save", "restore"
@@ -250,7 +280,7 @@ def _save_part(flow: Flow, folder: str, name: str) -> list[dict[str, Any]]:
         try:
             make_folder(path.parent)
             write_tensors(path, snapshot.tensors(), {"format": SHARED, **snapshot.facts()})
-            entry = _entry(path)
+            entry = attrs.asdict(FileEntry.of(path))
         except (RunError, OSError) as error:
             entry = {"error": str(error)}
     return flow.ranks.collected(entry, "checkpoint")
@@ -274,7 +304,10 @@ def read_snapshots(files: Sequence[Path]) -> list[Snapshot]:
 
 
 class Stopping:
-    """Holds back Ctrl-C and SIGTERM until a step has ended and the run is saved; a second one does not wait."""
+    """Holds back signals until a step has ended and the run is saved; a second one does not wait.
+
+    A second SIGHUP does: a shell and the system may both send one when a terminal is closed.
+    """
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -300,13 +333,14 @@ class Stopping:
             self.stop()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is not None:
+        if self.signal is None:
+            self.signal = number
+        elif number != signal.SIGHUP:
             self._before[number](number, frame)
-        self.signal = number
 
     def stop(self) -> None:
         """End as the signal that has arrived would have."""
-        raise Terminated if self.signal == signal.SIGTERM else KeyboardInterrupt
+        raise KeyboardInterrupt if self.signal in (None, signal.SIGINT) else Terminated(self.signal)
 
 
 class Checkpoints:
@@ -360,8 +394,9 @@ class Checkpoints:
         return self.interval.steps is not None or self.interval.seconds is not None
 
     def save(self, flow: Flow) -> None:
-        """Save now; a failure is a warning, and the flow goes on."""
+        """Save now; a failure is a warning, and the flow goes on. Particles that are not finite end it."""
         began = time.monotonic()
+        flow.require_finite()
         learn_checkpoints(flow)
         snapshot = flow.snapshot().own()
         at = snapshot.position
@@ -371,9 +406,8 @@ class Checkpoints:
                 tensors |= {f"{name}/{key}": tensor for key, tensor in watcher.keep().items()}
             place = at.total, at.stage
             _, *parts = flow.ranks.order(SAVE, flow, str(self.folder.path), stem(place))
-            for part in parts:
-                self.folder.require(part)
-            self.folder.write(place, tensors, {**self.facts(), **snapshot.facts()}, parts)
+            others = [self.folder.require(part) for part in parts]
+            self.folder.write(place, tensors, {**self.facts(), **snapshot.facts()}, others)
             self.step, self._place = at.total, (at.stage, at.step)
         except RunError as error:
             before = "" if self.step is None else f"; the one of step {self.step:,} stays"
@@ -385,8 +419,13 @@ class Checkpoints:
         """Take all observers back to a checkpoint; None is the beginning."""
         step = 0 if checkpoint is None else checkpoint.step
         for name, watcher in self.watchers.items():
-            watcher.recall({} if checkpoint is None else checkpoint.part(name), step)
+            try:
+                watcher.recall({} if checkpoint is None else checkpoint.part(name), step)
+            except CswfError:
+                raise
+            except Exception as error:
+                reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                raise RunError(f"'{name}' cannot go back to step {step:,} ({reason})") from error
         self.step = None if checkpoint is None else step
-        if checkpoint is not None and "position" in checkpoint.facts:
-            at = checkpoint.facts["position"]
-            self._place = at["stage"], at["step"]
+        if checkpoint is not None and checkpoint.position is not None:
+            self._place = checkpoint.position.stage, checkpoint.position.step

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Literal
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from cswf_core.documents import parse_json
 from cswf_core.errors import RunError
 
 BLOCK = 1 << 20
@@ -28,10 +31,13 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a path beside `path`; what is written there takes its place at the end, or is removed on an error.
 
     The content is on the disk before it gets its name, and the name before this ends. Each writer has a path of
-    its own, so that two processes may write the same file: one of them is last, and both are whole.
+    its own, so that two processes may write the same file: one of them is last, and both are whole. The file is
+    there when this begins, new and readable to nobody else, so that nothing is written through a link; one that
+    has the name of `path` is replaced itself, and what lies behind it stays.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         yield temporary
         temporary.chmod(0o666 & ~_umask())  # safetensors gives permissions of its own
         _sync(temporary)
@@ -48,7 +54,32 @@ def replacing(path: Path) -> Iterator[Path]:
 def write_durably(path: Path, content: str | bytes) -> None:
     """Replace a file as a whole; after a crash it is the old one or the new one, never half of either."""
     with replacing(path) as temporary:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        temporary.write_bytes(encoded(content) if isinstance(content, str) else content)
+
+
+def encoded(text: str) -> bytes:
+    r"""Return a text as UTF-8; half characters, as paths have for bytes that are no text, become `\udcff`.
+
+    JSON reads this as the same half character, so that a path leads to the same file again.
+    """
+    return text.encode("utf-8", "backslashreplace")
+
+
+def open_plainly(path: Path, mode: Literal["wb", "ab"]) -> BinaryIO:
+    """Open a file to write it anew or to add to it; raise `RunError` if it is a link, a pipe or a device."""
+
+    def opened(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+    try:
+        file = open(path, mode, opener=opened)  # noqa: SIM115 - it is the caller's to close
+    except OSError as error:
+        reason = "it is a link" if error.errno == errno.ELOOP else error.strerror or str(error)
+        raise RunError(f"{path} cannot be written: {reason}") from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise RunError(f"{path} cannot be written: it is no plain file")
+    return file
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Any = None) -> None:
@@ -56,7 +87,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Any = None) 
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with replacing(path) as temporary:
         try:
-            save_file(on_cpu, temporary, {"facts": json.dumps(facts, ensure_ascii=False)})
+            save_file(on_cpu, temporary, {"facts": encoded(json.dumps(facts, ensure_ascii=False)).decode()})
         except SafetensorError as error:  # a full disk has this class too
             raise OSError(str(error)) from None
 
@@ -64,11 +95,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Any = None) 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
     """Return the tensors and facts that `write_tensors` has written; raise `RunError` if they are damaged."""
     try:
+        if path.exists() and not path.is_file():  # to open a pipe may take for ever
+            raise ValueError("it is no ordinary file")
         with safe_open(path, framework="pt") as file:
-            facts = json.loads((file.metadata() or {})["facts"])
+            facts = parse_json((file.metadata() or {})["facts"])
             names = list(file.keys())
             return {name: file.get_tensor(name) for name in names}, facts
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise RunError(f"{path} cannot be read ({' '.join(str(error).split())})") from None
 
 

@@ -12,8 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cswf_core.errors import RunError
-from cswf_core.runs.durable import remove_parts, write_durably
+from cswf_core.documents import parse_json, read_document, read_json, structured
+from cswf_core.errors import RunError, printable
+from cswf_core.files import is_text
+from cswf_core.runs.durable import encoded, open_plainly, remove_parts, write_durably
+from cswf_core.runs.facts import RunFacts
 
 FILES = (
     "recipe.yaml",
@@ -48,6 +51,10 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._made: list[Path] = []
+        """Folders that were made for it, each before those inside it."""
+        self._claimed = False
+        """Whether run.json was made, and has nothing in it yet."""
 
     @classmethod
     def fresh(cls, parent: Path, name: str) -> RunFolder:
@@ -56,12 +63,15 @@ class RunFolder:
         Making it at once keeps it from another run that starts at the same moment.
         """
         number, path = 1, parent / name
+        made = cls(parent)
+        made.make()
         try:
-            parent.mkdir(parents=True, exist_ok=True)
             while True:
                 try:
                     path.mkdir()
-                    return cls(path)
+                    fresh = cls(path)
+                    fresh._made = [*made._made, path]
+                    return fresh
                 except FileExistsError:
                     number += 1
                     path = parent / f"{name}-{number}"
@@ -69,15 +79,28 @@ class RunFolder:
             raise RunError(f"{path} cannot be made: {error.strerror or error}") from None
 
     def remove_if_empty(self) -> None:
-        """Take back a folder that nothing was written to."""
+        """Take back a folder that nothing was written to, and those above it that were made for it."""
         with contextlib.suppress(OSError):
-            self.path.rmdir()
+            for path in reversed(self._made or [self.path]):
+                path.rmdir()
+
+    def withdraw(self) -> None:
+        """Take back what was made for a run that has not begun: folders, and files with nothing in them."""
+        claim = self.file("run.json")
+        with contextlib.suppress(OSError, RunError):
+            if self._claimed and self.only_touched and claim.stat().st_size == 0:
+                self.clear(("run.json", "recipe.yaml"))
+        if self._made:
+            self.remove_if_empty()
 
     def refuse_if_taken(self, *, force: bool, reading: Path | None = None) -> None:
         """Raise `RunError` if the folder is a file, or has something in it and `force` is not given.
 
         `reading` is the recipe's file, which a run in its own folder would overwrite.
         """
+        if not is_text(str(self.path.absolute())):  # safetensors reads no such paths
+            name = printable(str(self.path.absolute()))
+            raise RunError(f"{name} is no text (UTF-8), and models cannot lie there; give another --out")
         try:
             if self.path.exists() and not self.path.is_dir():
                 raise RunError(f"{self.path} is a file; --out names a folder")
@@ -97,6 +120,7 @@ class RunFolder:
         if force:
             self.clear()
         try:
+            self._claimed = not self.file("run.json").exists()
             self.file("run.json").touch(exist_ok=False)
         except FileExistsError:
             raise RunError(f"{self.path} has been taken by another run; give another --out") from None
@@ -106,17 +130,23 @@ class RunFolder:
     def make(self) -> None:
         """Make the folder if it is not there."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            for path in reversed((self.path, *self.path.parents)):
+                if not path.exists():
+                    self._made.append(path)
+                    path.mkdir(exist_ok=True)
+            self.path.mkdir(exist_ok=True)  # raises for a file
         except OSError as error:
             raise self._unwritable(error) from None
 
     def clear(self, names: Sequence[str] | None = None) -> None:
-        """Remove files, those that a run leaves if not said otherwise, and nothing else."""
+        """Remove files, those that a run leaves if not said otherwise, and nothing else: of a link, itself."""
         try:
             for name in (*self.figures(), *FILES) if names is None else names:
                 self.file(name).unlink(missing_ok=True)
                 remove_parts(self.path, name)
             for folder, patterns in FOLDERS.items() if names is None else ():
+                if self.file(folder).is_symlink():
+                    self.file(folder).unlink()
                 for path in [path for pattern in patterns for path in self.file(folder).glob(pattern)]:
                     path.unlink(missing_ok=True)
                 if self.file(folder).is_dir() and not any(self.file(folder).iterdir()):
@@ -142,25 +172,28 @@ class RunFolder:
     def _unwritable(self, error: OSError) -> RunError:
         return RunError(f"{self.path} cannot be written: {error.strerror or error}")
 
-    @property
-    def memory_limit(self) -> int | None:
-        """Bytes of memory that the run plans with, at most; None: all that there are, or there is no run."""
-        facts = self.read_json("run.json")
-        limit = facts.get("memory_limit") if isinstance(facts, dict) else None
-        return limit if isinstance(limit, int) else None
+    def facts(self) -> RunFacts | None:
+        """Return the facts of the run here; None if there is none; raise `RunError` if they are damaged."""
+        path = self.file("run.json")
+        try:
+            if path.stat().st_size == 0:  # a run has claimed the folder, and has not begun
+                return None
+        except OSError:
+            return None
+        return read_document(path, RunFacts, advice="; bring back what was there, or begin anew with --force")
 
     def read_json(self, name: str) -> Any:
         """Return what a JSON file says; None if there is none that can be read."""
         try:
-            return json.loads(self.file(name).read_text(encoding="utf-8"))
+            return read_json(self.file(name))
         except (OSError, ValueError):
             return None
 
     def append(self, name: str, line: str) -> None:
         """Add a line to a file."""
         try:
-            with self.file(name).open("a", encoding="utf-8") as file:
-                file.write(line)
+            with open_plainly(self.file(name), "ab") as file:
+                file.write(encoded(line))
         except OSError as error:
             raise RunError(f"{self.file(name)} cannot be written: {error.strerror or error}") from None
 
@@ -169,10 +202,16 @@ class RunFolder:
         rows: list[dict[str, Any]] = []
         try:
             for line in self.file(name).read_text(encoding="utf-8").splitlines():
-                rows.append(dict(json.loads(line)))
-        except (OSError, ValueError, TypeError):
+                rows.append(structured(parse_json(line), dict[str, Any]))
+        except (OSError, ValueError):
             pass  # a kill may have cut the last line
         return rows
+
+    def refuse_links(self) -> None:
+        """Raise `RunError` if a folder that the run writes to is a link: what lies behind is not the run's."""
+        for path in map(self.file, FOLDERS):
+            if path.is_symlink():
+                raise RunError(f"{path} is a link, and a run writes to its own folder only; remove the link")
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -195,7 +234,7 @@ class RunFolder:
     @property
     def begun(self) -> bool:
         """Whether a run has been begun here that can go on."""
-        return self.file("recipe.yaml").is_file() and self.read_json("run.json") is not None
+        return self.file("recipe.yaml").is_file() and self.facts() is not None
 
     @property
     def only_touched(self) -> bool:
@@ -206,9 +245,8 @@ class RunFolder:
     @property
     def done(self) -> bool:
         """Whether a run has come to its end here."""
-        facts = self.read_json("run.json")
-        done = isinstance(facts, dict) and facts.get("status") == "done"
-        return done and self.file("samples.npz").is_file()
+        facts = self.facts()
+        return facts is not None and facts.status == "done" and self.file("samples.npz").is_file()
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a value as indented JSON."""

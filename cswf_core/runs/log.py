@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from cswf_core.documents import TensorForm, require_forms
 from cswf_core.hookspecs import hookimpl
 from cswf_core.runs.folder import RunFolder
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 Row = dict[str, float | None]
 """step, stage, sliced_distance, displacement, seconds."""
+
+
+KEPT = {"unwritten": TensorForm(torch.float64, (5,), optional=True)}
+"""What a checkpoint has of the log: a row that is not in the file yet."""
 
 
 class MetricsLog:
@@ -57,18 +62,24 @@ class MetricsLog:
     def recall(self, state: Mapping[str, Tensor], total_step: int) -> None:
         """Remove the rows of later steps, and take back the row that was not in the file yet."""
         self.steps_done, self._unwritten = total_step, None
+        require_forms(state, KEPT, f"the checkpoint of step {total_step:,}")
         if "unwritten" in state:
             step, stage, *others = state["unwritten"].tolist()
             names = ("sliced_distance", "displacement", "seconds")
             numbers = zip(names, map(_number, others), strict=True)
             self._unwritten = {"step": int(step), "stage": int(stage), **dict(numbers)}
         rows = self.folder.read_rows("metrics.jsonl")
-        before = [row for row in rows if row.get("step", total_step + 1) <= total_step]
+        before = [row for row in rows if _is_before(row.get("step"), total_step)]
         self.folder.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in before))
 
     def _write(self, unwritten: State | Row) -> None:
         self._unwritten = None
         self.folder.append("metrics.jsonl", json.dumps(_row(unwritten)) + "\n")
+
+
+def _is_before(step: object, total_step: int) -> bool:
+    """Say whether a row is of this step or one before, and not a line that somebody else has written."""
+    return isinstance(step, int) and step <= total_step
 
 
 def _row(state: State | Row) -> Row:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -11,21 +9,16 @@ import attrs
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from cswf_core.errors import printable
 from cswf_core.hookspecs import hookimpl
+from cswf_core.runs.printing import say
+from cswf_core.runs.screen import console, words
 
 if TYPE_CHECKING:
     from cswf_core.flow.flow import State
 
 MEMORY_S = 600.0
 """Seconds over which a bar takes the mean pace: long, as a step may take minutes."""
-
-
-def say(text: str) -> None:
-    """Print a line; if nobody listens any more (`cswf run … | head`), go on in silence."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @attrs.frozen
@@ -116,7 +109,7 @@ class WorkProgress:
     """Progress of metrics, samples and completions: on stderr, as stdout has the scores."""
 
     def __init__(self, *, silent: bool = False, seconds: float = 5.0) -> None:
-        self._console = Console(stderr=True, quiet=silent)
+        self._console = console(stderr=True, quiet=silent)
         self._bar = _bar(self._console, transient=True)
         self._task = self._bar.add_task("starting", total=None)
         self._seconds = seconds
@@ -132,12 +125,12 @@ class WorkProgress:
         if self._console.is_terminal:
             self._bar.start()
             if begins:
-                self._bar.reset(self._task, description=work)
+                self._bar.reset(self._task, description=printable(work))
             self._bar.update(self._task, completed=done, total=total)
         elif now >= self._next and total > 1:
             self._next = now + self._seconds
             left = "" if begins else self._forecast.left(done, total, now)
-            self._console.print(f"{done:,}/{total:,} {work}{left}", highlight=False, soft_wrap=True)
+            self._console.print(words(f"{done:,}/{total:,} {work}{left}"), soft_wrap=True)
 
     def close(self) -> None:
         """Leave the terminal as it was."""
@@ -147,6 +140,6 @@ class WorkProgress:
 
 def _bar(console: Console, *, transient: bool) -> Progress:
     """Return a bar with the numbers done and in all, a text and the time left."""
-    text = TextColumn("{task.description}")
+    text = TextColumn("{task.description}", markup=False)
     columns = (BarColumn(), MofNCompleteColumn(), text, TextColumn("left"), TimeRemainingColumn(compact=True))
     return Progress(*columns, console=console, transient=transient, speed_estimate_period=MEMORY_S)

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
+from cswf_core.runs.facts import DataRecord, Status
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.packages import PACKAGES
-
-Status = Literal["running", "done", "interrupted", "failed"]
 
 
 class Record:
@@ -25,18 +24,18 @@ class Record:
     def __init__(self, folder: RunFolder, facts: dict[str, Any]) -> None:
         self.folder = folder
         self.facts = {"format": 1, "status": "running", **facts, "started": _now(), "versions": versions()}
-        self.began_with: str | None = None
-        """SHA-256 of the data, as the record of a run that goes on has it."""
+        self.began_with: DataRecord | None = None
+        """The data, as the record of a run that goes on has them; None: it does not say."""
         self._began = time.perf_counter()
 
     @classmethod
     def again(cls, folder: RunFolder, facts: dict[str, Any]) -> Record:
         """Return the record of a run that goes on: when it began, and whether it has gone on before, stay."""
-        record, earlier = cls(folder, facts), folder.read_json("run.json")
-        if isinstance(earlier, dict):
-            data = earlier.get("data")
-            record.began_with = data.get("sha256") if isinstance(data, dict) else None
-            record.facts |= {key: earlier[key] for key in ("started", "resumed", "updates") if key in earlier}
+        record, earlier = cls(folder, facts), folder.facts()
+        if earlier is not None:
+            record.began_with = earlier.data
+            kept = {"started": earlier.started, "resumed": list(earlier.resumed), "updates": earlier.updates}
+            record.facts |= {key: value for key, value in kept.items() if value}
         return record
 
     def resumed(self, step: int, lost: Sequence[str], seconds: float) -> None:

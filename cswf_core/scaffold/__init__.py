@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import keyword
 import re
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
@@ -122,13 +123,19 @@ def new_package(names: Names, folder: Path) -> list[Path]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         state = "is there already, and not empty" if folder.is_dir() else "is a file"
         raise RunError(f"{folder} {state}: name another folder")
-    written = []
+    texts = {folder / names.fill(place): _template(names.kind, template) for template, place in PLACES.items()}
+    made: list[Path] = []
     try:
-        for template, place in PLACES.items():
-            path = folder / names.fill(place)
+        for path, text in texts.items():
+            made += [above for above in reversed(path.parents) if not above.exists()]
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(names.fill(_template(names.kind, template)), encoding="utf-8")
-            written.append(path)
-    except OSError as error:
-        raise RunError(f"{folder} cannot be written to: {error.strerror or error}") from None
-    return written
+            made.append(path)
+            path.write_text(names.fill(text), encoding="utf-8")
+    except BaseException as error:  # a full disk; or Ctrl-C, at any moment
+        for path in reversed(made):
+            with suppress(OSError):
+                path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise RunError(f"{folder} cannot be written to: {error.strerror or error}") from None
+        raise
+    return list(texts)

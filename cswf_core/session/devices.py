@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -24,23 +25,37 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from cswf_core.errors import LostRankError, RunError
+from cswf_core.errors import LostRankError, RunError, excerpt
 from cswf_core.flow.flow import Flow
 from cswf_core.interfaces.metric import PartWork, Tell
+from cswf_core.kernels.memory import require_memory
+from cswf_core.numbers import whole_number
 from cswf_core.online import Counts
 from cswf_core.ranks import Dismissed, RankGroup, Ranks, part_of
 from cswf_core.recipe import Recipe, build_flow, choose_device
 from cswf_core.recipe.render import to_yaml
-from cswf_core.runs.checkpoints import learn_checkpoints
+from cswf_core.runs.checkpoints import SIGNALS, learn_checkpoints
 from cswf_core.runs.record import versions
 
 TIMEOUT = datetime.timedelta(days=1)
 """How long a rank waits for the others: rank 0 may evaluate for hours. That one is gone is seen at once."""
 
+RANK_MEMORY = 256 * 10**6
+"""Bytes that PyTorch alone takes in each rank's process."""
+
 STARTER = "CSWF_STARTER"
 """Variable with the number of the process that has started the ranks."""
 
 THREADS = "OMP_NUM_THREADS"
+
+COMMAND = f"""
+import sys
+sys.path[:] = [folder for folder in sys.path if folder] + [{str(Path(__file__).parents[2])!r}]
+sys.argv[0] = "cswf"
+from cswf_core.cli import main
+main()
+"""
+"""What a rank runs: `cswf`, which imports nothing from the folder it is called in, as `python -m` would."""
 
 
 def number_of(devices: str | None, device: str) -> int | None:
@@ -51,14 +66,15 @@ def number_of(devices: str | None, device: str) -> int | None:
     here = torch.cuda.device_count() if chosen.type == "cuda" else os.cpu_count() or 1
     if devices == "all":
         return here
-    if not devices.isdecimal() or int(devices) < 1:
-        raise RunError(f"--devices takes a number, or all, got '{devices}'")
-    count = int(devices)
+    count = whole_number(devices)
+    if not count:
+        raise RunError(f"--devices takes a number, or all, got '{excerpt(devices)}'")
     if chosen.type == "cuda" and chosen.index is None and count > here:
         raise RunError(
             f"--devices {count} was asked for, and PyTorch sees {here} CUDA devices here; `--device cuda:0` "
             "has all ranks share one, and `--device cpu` takes the CPU"
         )
+    require_memory(count * RANK_MEMORY, f"{count:,} processes", "take fewer (--devices)")
     return count
 
 
@@ -70,9 +86,10 @@ def is_rank() -> bool:
 def number_from(name: str, usual: int) -> int:
     """Return the whole number that an environment variable of torchrun's has; one sentence if it has none."""
     value = os.environ.get(name, str(usual))
-    if not value.isdecimal():
-        raise RunError(f"the environment variable {name} must be a whole number, got '{value}'")
-    return int(value)
+    number = whole_number(value)
+    if number is None:
+        raise RunError(f"the environment variable {name} must be a whole number, got '{excerpt(value)}'")
+    return number
 
 
 def start(count: int) -> int:
@@ -95,8 +112,10 @@ def start(count: int) -> int:
         max_restarts=0,
         local_addr="localhost",
     )
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN and hasattr(config, "signals_to_handle"):
+        config.signals_to_handle = "SIGTERM,SIGINT,SIGQUIT"  # `nohup` wants it so; PyTorch 2.6 cannot
     try:
-        elastic_launch(config, sys.executable)("-m", "cswf_core", *sys.argv[1:])
+        elastic_launch(config, sys.executable)("-c", COMMAND, *sys.argv[1:])
     except ChildFailedError as error:
         codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
         own = codes.get(0, 1)
@@ -153,7 +172,7 @@ def follow(recipe: Recipe, ranks: Ranks, device: str, counts: Counts | None = No
 
     `counts` are those of the data of an earlier run, from which this one goes on.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # rank 0 decides when all end
     with suppress(Dismissed):
         flow = build_flow(recipe, device=device, counts=counts, ranks=ranks)

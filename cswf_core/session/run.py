@@ -13,6 +13,7 @@ import attrs
 import torch
 
 from cswf_core.checks import CheckedObserver
+from cswf_core.documents import MisfitError, structured
 from cswf_core.errors import CswfError, RunError
 from cswf_core.evaluation.evaluate import Evaluation, evaluate, merge_documents
 from cswf_core.evaluation.task import Task
@@ -35,6 +36,7 @@ from cswf_core.runs.checkpoints import RESTORE, Checkpoint, CheckpointFolder, Ch
 from cswf_core.runs.durable import remove_parts, write_tensors
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.log import MetricsLog
+from cswf_core.runs.manifest import CheckpointFacts
 from cswf_core.runs.record import Record, describe_device, versions
 from cswf_core.session.devices import SharedWork, agree
 from cswf_core.session.update import COUNTS, Predecessor
@@ -67,6 +69,7 @@ def launch(
     """
     directory.refuse_if_taken(force=force, reading=recipe.path)
     with ExitStack() as closing:
+        closing.callback(directory.withdraw)  # in the end, if nothing was written
         counts = None if predecessor is None else predecessor.counts
         run = Run(recipe, directory, device, observers, closing, counts, ranks)
         if predecessor is not None:
@@ -74,6 +77,7 @@ def launch(
         directory.make()
         closing.enter_context(directory.held())
         directory.create(force=force)
+        directory.refuse_links()
         record = Record(directory, run.facts())
         if predecessor is not None:
             record.facts["updates"] = predecessor.facts
@@ -101,10 +105,14 @@ def resume(
     require_recipe(directory, recipe)
     with ExitStack() as closing:
         closing.enter_context(directory.held())
+        directory.refuse_links()
         remove_parts(directory.path)
         run = Run(recipe, directory, device, observers, closing, ranks=ranks)
         record = Record.again(directory, run.facts())
-        run.require_data(record.began_with)
+        if record.began_with is None:
+            log.warning("%s does not say which data it was begun with", directory.file("run.json"))
+        else:
+            run.require_data(record.began_with.sha256)
         lost: list[str] = []
         restored = run.restore(lost)
         if restored is None and "updates" in record.facts:
@@ -125,12 +133,21 @@ def require_recipe(directory: RunFolder, recipe: Recipe) -> None:
     """Raise `RunError` with every difference if a folder's run has another recipe."""
     file = directory.file("recipe.yaml")
     try:
-        first = from_yaml(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecipeError):
-        first = None
-    if not isinstance(first, dict):
-        raise RunError(f"{file} cannot be read: there is no run here to go on with")
-    _require_same_recipe(directory, first, recipe)
+        text = file.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        raise RunError(f"{file} cannot be read: there is no run here to go on with") from None
+    _require_same_recipe(directory, written_recipe(text, str(file)), recipe)
+
+
+def written_recipe(text: str, whose: str) -> dict[str, Any]:
+    """Return the values of a recipe that a run has written; raise `RunError` if it is damaged."""
+    try:
+        values = from_yaml(text)
+    except RecipeError:
+        values = None
+    if not isinstance(values, dict):
+        raise RunError(f"{whose} cannot be read: there is no run here to go on with")
+    return values
 
 
 def _require_same_recipe(directory: RunFolder, first: dict[str, Any], recipe: Recipe) -> None:
@@ -207,10 +224,12 @@ class Run:
         """
         self.folder.tidy()
         for checkpoint in self.folder.newest_first(lost):
-            if not self._checkpoint_facts().keys() - {"plugins"} <= checkpoint.facts.keys():
-                lost.append(f"the checkpoint of step {checkpoint.step:,} is not that of a run")
+            try:
+                facts: CheckpointFacts = structured(checkpoint.facts, CheckpointFacts)
+            except MisfitError as error:
+                lost.append(f"the checkpoint of step {checkpoint.step:,} is not that of a run: {error}")
                 continue
-            self._require_same_run(checkpoint)
+            self._require_same_run(facts)
             try:
                 self.checkpoints.recall(checkpoint)
             except RunError as error:  # another file of that step is damaged
@@ -221,19 +240,19 @@ class Run:
                 flow.restore(Snapshot.of(checkpoint.part("flow"), checkpoint.facts))
             else:
                 self.go_back(checkpoint.files)
-            return checkpoint.step, float(checkpoint.facts["seconds"])
+            return checkpoint.step, facts.seconds
         return None
 
     def go_back(self, checkpoint: Sequence[Path]) -> None:
         """Have all ranks go on from a checkpoint, which has a file for each of those that wrote it."""
         self.flow.ranks.order(RESTORE, self.flow, [str(file) for file in checkpoint])
 
-    def require_data(self, digest: object) -> None:
+    def require_data(self, digest: str) -> None:
         """Raise `RunError` if the data do not have this SHA-256, the one at the run's beginning."""
         now = str(self.data_facts["sha256"])
-        if isinstance(digest, str) and digest != now:
-            before = self.directory.read_json("run.json")
-            streamed = isinstance(before, dict) and bool(before.get("data", {}).get("streamed"))
+        if digest != now:
+            before = self.directory.facts()
+            streamed = before is not None and before.data is not None and before.data.streamed
             if streamed != ("streamed" in self.data_facts):
                 was, now = ("streamed", "in memory") if streamed else ("in memory", "streamed")
                 raise RunError(
@@ -245,21 +264,22 @@ class Run:
                 f"{now[:12]}…, was {digest[:12]}…"
             )
 
-    def _require_same_run(self, checkpoint: Checkpoint) -> None:
+    def _require_same_run(self, facts: CheckpointFacts) -> None:
         """Raise `RunError` if a checkpoint has another recipe or other data; warn if bits may differ."""
-        facts, now = checkpoint.facts, self._checkpoint_facts()
-        _require_same_recipe(self.directory, from_yaml(facts["recipe"]), self.recipe)
-        self.require_data(facts["data_sha256"])
-        refuse_changed_plugins(self.recipe, facts.get("plugins"), f"the checkpoint in {self.directory.path}")
+        now = self._checkpoint_facts()
+        first = written_recipe(facts.recipe, f"the recipe in a checkpoint in {self.directory.path}")
+        _require_same_recipe(self.directory, first, self.recipe)
+        self.require_data(facts.data_sha256)
+        refuse_changed_plugins(self.recipe, facts.plugins, f"the checkpoint in {self.directory.path}")
         differences = [
             f"{package} {now['versions'].get(package)}, was {version}"
-            for package, version in facts["versions"].items()
+            for package, version in facts.versions.items()
             if now["versions"].get(package) != version
         ]
-        if built_ins_changed(self.recipe, facts.get("plugins", ())):
+        if built_ins_changed(self.recipe, facts.plugins or ()):
             differences.append("the files of built-in plugins have changed")
-        if facts["device"] != now["device"]:
-            differences.append(f"device {now['device']}, was {facts['device']}")
+        if facts.device != now["device"]:
+            differences.append(f"device {now['device']}, was {facts.device}")
         if differences:
             log.warning("the result may differ in its last digits: %s", "; ".join(differences))
 
@@ -388,6 +408,7 @@ def settle(folder: RunFolder) -> None:
     with suppress(RunError), folder.held():  # the run itself may be about to end
         remove_parts(folder.path)
     with suppress(RunError):
+        folder.refuse_links()
         CheckpointFolder(folder.file("checkpoints")).keep_newest()
     if not folder.file("report.html").exists():
         refresh_report(folder)

@@ -21,6 +21,7 @@ from cswf_core.plugins import PluginFolders, Registry
 from cswf_core.recipe import Location, Problem, Recipe, RecipeError, known_recipes, load_recipe
 from cswf_core.recipe.provenance import refuse_changed_plugins
 from cswf_core.recipe.render import to_yaml
+from cswf_core.runs.facts import RunFacts
 from cswf_core.runs.folder import RunFolder
 
 FILES = ("sweep.json", "sweep.png", "flow.png")
@@ -152,7 +153,7 @@ def _trials(labelled: list[tuple[str, Recipe]]) -> list[Trial]:
     """Return trials in folders named after their labels, apart also where large and small letters are one."""
     trials: list[Trial] = []
     for label, recipe in labelled:
-        plain = re.sub(r"\s*=\s*", "=", "".join(map(_ascii, label)))
+        plain = "=".join(part.strip() for part in "".join(map(_ascii, label)).split("="))
         name = re.sub(r"[^A-Za-z0-9._=+-]+", "-", plain)[:LONGEST_NAME].strip("-.=") or "run"
         taken = {*FILES, *(trial.folder.lower() for trial in trials)}
         names = itertools.chain([name], (f"{name}-{n}" for n in itertools.count(2)))
@@ -198,7 +199,9 @@ class Sweep:
         if force:
             for folder in sorted({identity[1] for identity in earlier} | {t.folder for t in self.trials}):
                 directory = self.run_directory(folder)
-                if directory.path.is_dir():
+                if directory.path.is_symlink():  # what lies behind it is no run of this sweep
+                    directory.path.unlink()
+                elif directory.path.is_dir():
                     directory.clear()
                     directory.remove_if_empty()
             self.directory.clear(FILES)
@@ -216,7 +219,8 @@ class Sweep:
             try:
                 launch(trial.recipe, self.run_directory(trial.folder))
             except CswfError as error:
-                named = RunError(f"{trial.label}: {error}")
+                first, *others = str(error).split("\n")
+                named = RunError(f"{trial.label}: {first}", *others)
                 named.exit_status = error.exit_status
                 raise named from error
             finally:
@@ -239,8 +243,11 @@ class Sweep:
         rows = []
         for trial in self.trials:
             facts = self._facts(trial)
-            row = {"label": trial.label, "folder": trial.folder, "status": facts.get("status", "planned")}
-            row |= {key: facts.get(key) for key in ("seconds", "metrics", "samples_sha256")}
+            row: dict[str, Any] = {"label": trial.label, "folder": trial.folder}
+            row["status"] = "planned" if facts is None else facts.status
+            row["seconds"] = None if facts is None else facts.seconds
+            row["metrics"] = None if facts is None else facts.metrics
+            row["samples_sha256"] = None if facts is None else facts.samples_sha256
             rows.append({**row, "recipe_sha256": trial.identity[2]})
         return rows
 
@@ -263,9 +270,9 @@ class Sweep:
 
     def _plugins(self, trial: Trial) -> list[dict[str, str]] | None:
         """Return the facts of the plugins that a run was made with; None if it does not say."""
-        recorded = self._facts(trial).get("plugins")
-        chosen = trial.recipe.choices()
-        if not isinstance(recorded, dict) or not all("sha256" in facts for facts in recorded.values()):
+        record, chosen = self._facts(trial), trial.recipe.choices()
+        recorded = {} if record is None else record.plugins
+        if not recorded or not all("sha256" in facts for facts in recorded.values()):
             return None
         return [
             {**facts, "kind": chosen[path].plugin.owner.kind}
@@ -275,11 +282,10 @@ class Sweep:
 
     def is_begun(self) -> bool:
         """Say whether any run has been begun."""
-        return any(self._facts(trial) for trial in self.trials)
+        return any(self._facts(trial) is not None for trial in self.trials)
 
-    def _facts(self, trial: Trial) -> dict[str, Any]:
-        facts = self.run_directory(trial.folder).read_json("run.json")
-        return facts if isinstance(facts, dict) else {}
+    def _facts(self, trial: Trial) -> RunFacts | None:
+        return self.run_directory(trial.folder).facts()
 
     def _earlier(self) -> list[tuple[str, str, str]]:
         """Return the identities of the trials that the folder's sweep.json lists; none if it is no sweep's."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from cswf_core.documents import MisfitError, structured
 from cswf_core.errors import RunError
 from cswf_core.online import Counts
 from cswf_core.plugins import PluginFolders, Registry, as_options
@@ -17,6 +18,7 @@ from cswf_core.recipe.sections import OnlineSection
 from cswf_core.runs.checkpoints import CheckpointFolder
 from cswf_core.runs.durable import read_tensors
 from cswf_core.runs.folder import RunFolder
+from cswf_core.runs.manifest import CheckpointFacts
 
 COUNTS = "counts.safetensors"
 """The file in a run's folder with the counts of its data."""
@@ -32,9 +34,11 @@ class Predecessor:
     """The counts of its data; None if they have to be counted."""
     facts: dict[str, Any]
     """The entry about it in the other run's run.json."""
+    shape: tuple[int, ...]
+    """Of its samples."""
     lost: tuple[str, ...] = ()
     """A sentence for each of its files that cannot be used."""
-    plugins: list[dict[str, str]] | None = None
+    plugins: Sequence[Mapping[str, str]] | None = None
     """Facts of the plugins that it was made with; None if it does not say."""
 
 
@@ -43,22 +47,30 @@ def read_predecessor(directory: RunFolder, plugins_dir: PluginFolders = None) ->
 
     `plugins_dir` are the folders of its plugins, for the command that would bring it to its end.
     """
-    record = directory.read_json("run.json")
-    if not directory.begun or not isinstance(record, dict):
+    record = directory.facts()
+    if not directory.begun or record is None:
         raise RunError(f"{directory.path} has no run: it lacks recipe.yaml or run.json")
     if not directory.done:
         resume = f"`cswf resume {directory.path}{as_options(plugins_dir)}`"
         raise RunError(f"{directory.path} is not done; {resume} brings it to its end")
     lost: list[str] = []
     end = next(CheckpointFolder(directory.file("checkpoints")).newest_first(lost), None)
-    if end is None or end.step != record.get("steps_done"):
+    if end is None or end.step != record.steps_done:
         reasons = "; ".join(lost) or "outputs.checkpoint_every may have been 'never'"
         raise RunError(
             f"{directory.path} has no checkpoint of its end, where its particles could go on: {reasons}"
         )
-    facts = {"run": directory.path.resolve().name, "steps_done": end.step}
-    facts |= {key: record[key] for key in ("samples_sha256", "particles") if key in record}
-    return Predecessor(tuple(end.files), _counts(directory, lost), facts, tuple(lost), end.facts.get("plugins"))
+    if record.data is None:
+        raise RunError(f"{directory.file('run.json')} is damaged: it does not say which data the run had")
+    facts: dict[str, Any] = {"run": directory.path.resolve().name, "steps_done": end.step}
+    own = {"samples_sha256": record.samples_sha256, "particles": record.particles}
+    facts |= {key: value for key, value in own.items() if value is not None}
+    try:
+        known: CheckpointFacts = structured(end.facts, CheckpointFacts)
+    except MisfitError as error:
+        raise RunError(f"{end.files[0]} is damaged: {error}") from None
+    counts = _counts(directory, lost)
+    return Predecessor(tuple(end.files), counts, facts, record.data.shape, tuple(lost), known.plugins)
 
 
 def _counts(directory: RunFolder, lost: list[str]) -> Counts | None:

@@ -125,7 +125,7 @@ def data_that_lack_y_are_refused_in_a_sentence(subject: Encoding) -> None:
     try:
         subject.condition.length(subject.condition.encoded(bare(samples(POINTS))))
     except DataError as error:
-        if "\n" in str(error):
+        if "\n" in "\n".join(map(str, error.args)):
             raise FaultError("one sentence", f"{str(error)!r}") from None
 
 

@@ -194,7 +194,7 @@ def few_samples_have_scores_or_are_refused(subject: Scores) -> None:
     try:
         subject.scores(subject.good.take(torch.arange(1)))
     except DataError as error:
-        if "\n" in str(error):
+        if "\n" in "\n".join(map(str, error.args)):
             raise FaultError("one sentence", f"{str(error)!r}") from None
 
 

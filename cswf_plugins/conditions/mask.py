@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import attrs
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Conditions, Dataset, Draw, Masked, Observation, parameter
+from cswf_core.pictures.read import read_picture
 from cswf_plugins.conditions.observing import Observing
 
 RANDOM = ("boxes", "pixels")
@@ -40,7 +40,7 @@ class Mask(Observing):
         above=0,
         at_most=1,
     )
-    boxes: int = parameter("how many random boxes; they may overlap", default=1, at_least=1)
+    boxes: int = parameter("how many random boxes; they may overlap", default=1, at_least=1, at_most=1000)
     masks: Literal["one", "each"] = parameter(
         "random boxes or pixels: one mask for all particles, or one for each", default="one"
     )
@@ -77,7 +77,7 @@ class Mask(Observing):
 
     def _hidden(self, height: int, width: int, count: int, draw: Draw) -> Tensor:
         """Return which pixels are to be filled in: H·W × count."""
-        if self.hidden == "picture":
+        if self.picture is not None:
             return _from_picture(self.picture, height, width)
         if self.hidden == "pixels":
             ranks = draw.uniform(height * width, count).argsort(dim=0).argsort(dim=0)
@@ -108,13 +108,12 @@ class Mask(Observing):
         return hidden.reshape(height * width, count)
 
 
-def _from_picture(path: Any, height: int, width: int) -> Tensor:
+def _from_picture(path: Path, height: int, width: int) -> Tensor:
     """Return the pixels of a picture that are darker than half grey, which are hidden: H·W × 1."""
     try:
-        with Image.open(path) as opened:
-            grey = opened.convert("L")
-    except OSError as error:
-        raise DataError(f"condition 'mask': {path} cannot be read as a picture ({error})") from None
+        grey = read_picture(path, "L")
+    except DataError as error:
+        raise DataError(f"condition 'mask': {error}") from None
     if grey.size != (width, height):
         raise DataError(
             f"condition 'mask': {path} has {grey.size[0]}×{grey.size[1]} pixels, and the images have "

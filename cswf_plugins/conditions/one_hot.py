@@ -66,6 +66,7 @@ class OneHot(JointDirections):
         "left out",
         default=None,
         at_least=1,
+        at_most=2**20,
     )
 
     def __attrs_post_init__(self) -> None:

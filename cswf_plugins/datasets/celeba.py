@@ -8,14 +8,17 @@ When not to use it: where there are no files yet; they cannot be downloaded auto
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import attrs
 import numpy as np
 
+from cswf_core.arrays import default_limit
 from cswf_core.errors import DataError
+from cswf_core.files import read_whole
 from cswf_core.interfaces import Draw, NeededFiles, parameter
-from cswf_plugins.datasets.folders import Cut, FolderPixels, FolderSource, files_in
+from cswf_plugins.datasets.folders import LARGEST, Cut, FolderPixels, FolderSource, files_in
 from cswf_plugins.datasets.images import Pictures, Whole, data_root
 from cswf_plugins.datasets.published import ROOT_HELP, SPLIT_HELP, Split
 from cswf_plugins.references import LIU_2015
@@ -37,7 +40,7 @@ class CelebA(FolderSource):
     root: Path | None = parameter(ROOT_HELP, default=None)
     split: Split = parameter(SPLIT_HELP, default="train")
     crop: int = parameter("side of the square cut out of the middle, in pixels", default=140, at_least=1)
-    size: int = parameter("side of the images, in pixels", default=64, at_least=1)
+    size: int = parameter("side of the images, in pixels", default=64, at_least=1, at_most=LARGEST)
 
     def needed_files(self) -> NeededFiles:
         """Return where the aligned images are."""
@@ -87,7 +90,7 @@ def _advice(root: Path) -> str:
 
 
 def _by_number(files: list[Path]) -> Whole:
-    odd = next((path for path in files if not path.stem.isdecimal()), None)
+    odd = next((path for path in files if re.fullmatch("[0-9]{1,18}", path.stem) is None), None)
     if odd is not None:
         raise DataError(
             f"{odd} has no number such as 000001.jpg, which says its split; rename or remove it, "
@@ -99,7 +102,7 @@ def _by_number(files: list[Path]) -> Whole:
 def _by_partition(partition: Path, files: list[Path]) -> Whole:
     """Return each file's split from lines such as `000001.jpg 0`."""
     splits = {}
-    lines = partition.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = read_whole(partition, default_limit()).decode("utf-8", errors="replace").splitlines()
     for number, line in enumerate(lines, start=1):
         words = line.split()
         if not words:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 from pathlib import Path
 from typing import Any, ClassVar
 
 import attrs
 import numpy as np
 
+from cswf_core.arrays import default_limit
 from cswf_core.errors import DataError
+from cswf_core.files import read_whole
 from cswf_plugins.datasets.idx import damaged
 from cswf_plugins.datasets.images import Bytes, Whole
 from cswf_plugins.datasets.published import PublishedImages, Split
@@ -23,6 +26,8 @@ from cswf_plugins.references import KRIZHEVSKY_2009
 
 SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
+LARGEST = 2**31
+"""Numbers from this one on are no labels of anything."""
 
 
 @attrs.frozen(kw_only=True)
@@ -52,7 +57,7 @@ class Cifar10(PublishedImages):
 
 def read_binary(path: Path) -> tuple[Bytes, Whole]:
     """Return images (n×3×32×32) and labels of a file of records: a label, then red, green and blue planes."""
-    content = path.read_bytes()
+    content = read_whole(path, default_limit())
     records, rest = divmod(len(content), 1 + PIXELS)
     if rest or not records:
         expected = f"a multiple of {1 + PIXELS:,} bytes"
@@ -63,42 +68,90 @@ def read_binary(path: Path) -> tuple[Bytes, Whole]:
 
 def read_python(path: Path) -> tuple[Bytes, Whole]:
     """Return images (n×3×32×32) and labels of a pickled mapping with `data` and `labels`."""
+    packed = read_whole(path, default_limit())
     try:
-        content = ArraysOnly(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+        _refuse_far_places(packed)
+        content = ArraysOnly(io.BytesIO(packed), encoding="bytes").load()
     except DataError as error:
         raise damaged(path, str(error)) from None
-    except OSError:
-        raise
     except Exception as error:  # a damaged pickle can raise almost anything
-        raise damaged(path, f"it cannot be unpickled, {' '.join(str(error).split())}") from None
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise damaged(path, f"it cannot be unpickled, {reason}") from None
     by_name = content if isinstance(content, dict) else {}
-    images = by_name.get(b"data", by_name.get("data"))
+    array = by_name.get(b"data", by_name.get("data"))
+    images = array.rows() if isinstance(array, PickledArray) else None
     labels = by_name.get(b"labels", by_name.get("labels"))
-    if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.shape[1:] != (PIXELS,):
+    if images is None:
         raise damaged(path, f"it should have 'data' of n×{PIXELS:,} bytes")
-    whole = isinstance(labels, list) and all(isinstance(label, int) for label in labels)
-    if not isinstance(labels, list) or not whole or len(labels) != len(images) or not labels:
+    if not isinstance(labels, list) or len(labels) != len(images) or not labels:
+        raise damaged(path, f"it should have 'labels', a list of {len(images):,} whole numbers")
+    if not all(type(label) is int and abs(label) < LARGEST for label in labels):
         raise damaged(path, f"it should have 'labels', a list of {len(images):,} whole numbers")
     return images.reshape(len(images), *SHAPE), np.array(labels, np.int64)
 
 
+def _refuse_far_places(packed: bytes) -> None:
+    """Raise `DataError` if a pickle keeps a value at a place beyond its length, up to which room is made."""
+    for code, place, _ in pickletools.genops(packed):
+        if code.name in ("PUT", "BINPUT", "LONG_BINPUT") and isinstance(place, int) and place > len(packed):
+            raise DataError(f"it keeps a value at place {place:,}")
+
+
+class PickledType:
+    """Stands for the type of a pickled array, of which only the name is read."""
+
+    def __init__(self, name: object = "", *_: object) -> None:
+        self.is_byte = name in ("u1", b"u1")
+
+    def __setstate__(self, state: object) -> None:
+        """Forget the rest: bytes have no order."""
+
+
+class PickledArray:
+    """Stands for a pickled array: nothing is made of it but rows of bytes, if it has them."""
+
+    state: object = None
+
+    def __setstate__(self, state: object) -> None:
+        """Keep the version, shape, type, order and bytes that a pickled array consists of."""
+        self.state = state
+
+    def rows(self) -> Bytes | None:
+        """Return n×3,072 bytes; None if this is another array."""
+        state = self.state
+        if not isinstance(state, tuple) or len(state) != 5:
+            return None
+        _, shape, kind, fortran, content = state
+        if not isinstance(kind, PickledType) or not kind.is_byte or not isinstance(content, bytes) or fortran:
+            return None
+        rows = np.frombuffer(content, np.uint8)
+        return (
+            rows.reshape(-1, PIXELS)
+            if shape == (len(rows) // PIXELS, PIXELS) and rows.size % PIXELS == 0
+            else None
+        )
+
+
 class ArraysOnly(pickle.Unpickler):
-    """Unpickles plain values and NumPy arrays: a pickle may name any function, and these are all we call."""
+    """Unpickles plain values and arrays of bytes: a pickle may name any function, and these are all we call."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return one of the four things that a pickled array names; refuse all else."""
-        # NumPy has moved this function and warns at the old name; an array knows where it is now.
-        rebuild = np.zeros(0).__reduce__()[0]
+        """Return what stands for one of the four things that a pickled array names; refuse all else."""
         allowed: dict[tuple[str, str], Any] = {
-            ("numpy.core.multiarray", "_reconstruct"): rebuild,
-            ("numpy._core.multiarray", "_reconstruct"): rebuild,
-            ("numpy", "ndarray"): np.ndarray,
-            ("numpy", "dtype"): np.dtype,
+            ("numpy.core.multiarray", "_reconstruct"): _an_array,
+            ("numpy._core.multiarray", "_reconstruct"): _an_array,
+            ("numpy", "ndarray"): PickledArray,
+            ("numpy", "dtype"): PickledType,
             ("_codecs", "encode"): _latin1,
         }
         if (module, name) not in allowed:
             raise DataError(f"it names {module}.{name}, which has no place in a list of images")
         return allowed[module, name]
+
+
+def _an_array(*_: object) -> PickledArray:
+    """Return an array that is not filled yet."""
+    return PickledArray()
 
 
 def _latin1(text: str, encoding: str = "latin1") -> bytes:

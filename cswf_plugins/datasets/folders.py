@@ -22,15 +22,18 @@ import attrs
 import numpy as np
 from PIL import Image
 
-from cswf_core.errors import DataError
+from cswf_core.arrays import map_array
+from cswf_core.errors import CswfError, DataError
 from cswf_core.pictures.read import files_in, read_picture
 from cswf_plugins.cache import write_cached
 from cswf_plugins.datasets.images import Bytes, ImageSource, Pictures, Whole, data_root
 
-__all__ = ["Cut", "FolderPixels", "FolderSource", "files_in"]
+__all__ = ["LARGEST", "Cut", "FolderPixels", "FolderSource", "files_in"]
 
 VERSION = 1
 """To be raised when the same files and settings give other bytes."""
+LARGEST = 8192
+"""Pixels of the side of an image, at most."""
 REPORT = 20_000
 CHUNK = 500
 
@@ -95,8 +98,8 @@ def _fingerprint(folder: Path, files: Sequence[Path], cut: Cut) -> str:
 def _cached(path: Path, shape: tuple[int, ...]) -> Bytes | None:
     """Return the array of a cache file; None if there is none or it is not whole."""
     try:
-        pixels: Bytes = np.lib.format.open_memmap(path, mode="r")
-    except Exception:  # a damaged header is evaluated, and may raise anything; then the array is made again
+        pixels: Bytes = map_array(path)
+    except CswfError:  # then the array is made again
         return None
     return pixels if pixels.dtype == np.uint8 and pixels.shape == shape else None
 

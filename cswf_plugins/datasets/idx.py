@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 import zlib
 from pathlib import Path
-from typing import ClassVar
+from typing import BinaryIO, ClassVar
 
 import attrs
 import numpy as np
 
+from cswf_core.arrays import default_limit
 from cswf_core.errors import DataError
+from cswf_core.files import EXPANSION, open_file, refuse_large
 from cswf_plugins.datasets.images import Bytes, Whole
 from cswf_plugins.datasets.published import PublishedImages, Split
 
 SIDE = 28
 UNSIGNED_BYTE = 0x08
+BLOCK = 1 << 20
+"""Bytes behind the end that are looked at."""
 
 
 @attrs.frozen(kw_only=True)
@@ -52,23 +57,36 @@ class IdxImages(PublishedImages):
 
 
 def read_idx(path: Path, dimensions: int) -> Bytes:
-    """Return the bytes of an idx file as an array with so many dimensions."""
-    content = path.read_bytes()
-    if path.suffix == ".gz":
+    """Return the bytes of an idx file as an array with so many dimensions; no more is read than these are."""
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if path.suffix != ".gz":
+            return _array(path, file, dimensions, size)
         try:
-            content = gzip.decompress(content)
+            with gzip.GzipFile(fileobj=file) as unzipped:
+                return _array(path, unzipped, dimensions, EXPANSION * size)
         except (OSError, EOFError, zlib.error) as error:
             raise damaged(path, f"it cannot be unzipped, {error}") from None
-    start = 4 + 4 * dimensions
+
+
+def _array(path: Path, file: BinaryIO | gzip.GzipFile, dimensions: int, most: int) -> Bytes:
+    """Return the array of an open file, which has `most` bytes at most."""
     magic = bytes([0, 0, UNSIGNED_BYTE, dimensions])
-    if content[:4] != magic or len(content) < start:
-        got = content[:4].hex(" ") or "nothing"
+    begin = file.read(4 + 4 * dimensions)
+    if begin[:4] != magic or len(begin) < 4 + 4 * dimensions:
+        got = begin[:4].hex(" ") or "nothing"
         raise damaged(path, f"it should begin with {magic.hex(' ')} and {dimensions} sizes, got {got}")
-    shape = [int(n) for n in np.frombuffer(content, ">u4", dimensions, offset=4)]
-    if len(content) - start != math.prod(shape):
-        expected = start + math.prod(shape)
-        raise damaged(path, f"it should have {expected:,} bytes and has {len(content):,}")
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+    shape = [int(n) for n in np.frombuffer(begin, ">u4", dimensions, offset=4)]
+    count = math.prod(shape)
+    if len(begin) + count > most:
+        raise damaged(path, f"it should have {len(begin) + count:,} bytes and has {most:,} at most")
+    refuse_large(path, count, default_limit())
+    content = file.read(count)
+    surplus = len(file.read(BLOCK))
+    if len(content) < count or surplus:
+        has = f"{len(begin) + len(content) + surplus:,}{' or more' if surplus == BLOCK else ''}"
+        raise damaged(path, f"it should have {len(begin) + count:,} bytes and has {has}")
+    return np.frombuffer(content, np.uint8).reshape(shape)
 
 
 def damaged(path: Path, reason: str) -> DataError:

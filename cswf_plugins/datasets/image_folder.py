@@ -17,7 +17,7 @@ import numpy as np
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Draw, parameter
 from cswf_core.pictures.read import KINDS, find_pictures
-from cswf_plugins.datasets.folders import Cut, FolderPixels, FolderSource
+from cswf_plugins.datasets.folders import LARGEST, Cut, FolderPixels, FolderSource
 from cswf_plugins.datasets.images import CLASSES_HELP, Pictures, Whole, class_numbers
 
 
@@ -33,7 +33,7 @@ class ImageFolder(FolderSource):
     NAME = "image-folder"
 
     path: Path = parameter("the folder; a relative path counts from the recipe that names it")
-    size: int = parameter("side of the images, in pixels", at_least=1)
+    size: int = parameter("side of the images, in pixels", at_least=1, at_most=LARGEST)
     crop: int | None = parameter(
         "side of the square cut out of the middle, in pixels; the largest there is if left out",
         default=None,

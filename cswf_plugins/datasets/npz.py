@@ -15,8 +15,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cswf_core.arrays import read_archive
 from cswf_core.errors import DataError
-from cswf_core.interfaces import BIN, Conditions, Dataset, DatasetSource, Dequantise, Draw, Space, parameter
+from cswf_core.interfaces import (
+    BIN,
+    Conditions,
+    Dataset,
+    DatasetSource,
+    Dequantise,
+    Draw,
+    Size,
+    Space,
+    parameter,
+)
 from cswf_plugins.datasets.images import (
     CLASSES_HELP,
     DEQUANTISE_HELP,
@@ -26,6 +37,11 @@ from cswf_plugins.datasets.images import (
 )
 
 Array = NDArray[np.generic]
+
+ARRAYS = ("images", "points", "labels", "vectors")
+"""Names of the arrays that are read."""
+
+ADVICE = "data.limit: {} allows it"
 
 
 @attrs.frozen(kw_only=True)
@@ -41,6 +57,12 @@ class Npz(DatasetSource):
     classes: tuple[str, ...] = parameter(CLASSES_HELP, default=())
     flips: bool = parameter("add the mirror image of each of the images, which doubles N", default=False)
     dequantise: Dequantise = parameter(f"for images that are bytes, {DEQUANTISE_HELP}", default="step")
+
+    limit: Size | None = parameter(
+        "memory that the arrays may take, such as 20GB; a file with more is refused before it is unpacked; a "
+        "quarter of this machine's if left out",
+        default=None,
+    )
 
     def load(self, draw: Draw) -> Dataset:
         """Return the file's samples; bytes become x = v/128 − 1 with bins of 1/128."""
@@ -88,19 +110,11 @@ class Npz(DatasetSource):
         return attrs.evolve(data, bin_width=0.0)
 
     def _read(self) -> dict[str, Array]:
-        names = ("images", "points", "labels", "vectors")
         try:
-            file = np.load(self.path, allow_pickle=False)
-            if isinstance(file, np.ndarray):
-                raise self._error("is a single array, not an .npz archive")
-            with file:
-                return {name: file[name] for name in names if name in file}
-        except FileNotFoundError:
-            raise self._error("does not exist") from None
-        except DataError:
-            raise
-        except Exception as error:  # zip, zlib, struct and NumPy each raise their own for a damaged file
-            raise self._error(f"cannot be read as .npz ({' '.join(str(error).split())})") from None
+            limit = None if self.limit is None else self.limit.bytes
+            return read_archive(self.path.expanduser(), ARRAYS, limit=limit, advice=ADVICE)
+        except DataError as error:
+            raise DataError(f"dataset 'npz': {error}") from None
 
     def _samples(self, arrays: dict[str, Array], dtype: torch.dtype) -> tuple[torch.Tensor, Space, float]:
         if ("images" in arrays) == ("points" in arrays):
@@ -157,10 +171,13 @@ class Npz(DatasetSource):
 
     def _columns(self, name: str, rows: Array, dtype: torch.dtype) -> torch.Tensor:
         """Return an n×m array as an m×n tensor, a sample per column; refuse what is not finite."""
-        bad = int((~np.isfinite(rows)).any(axis=1).sum())
+        bad = int((~np.isfinite(rows)).any(axis=1).sum()) if rows.dtype.kind == "f" else 0
         if bad:
             raise self._error(f"has NaN or infinite values in {bad:,} of {len(rows):,} '{name}'")
-        columns = torch.from_numpy(np.ascontiguousarray(rows.astype(np.float64).T)).to(dtype)
+        # Numbers of few bits are float32 exactly, which takes half of the memory.
+        exact = np.float32 if rows.dtype.itemsize <= 2 or rows.dtype.char == "f" else np.float64
+        with np.errstate(over="ignore"):  # a number beyond float64 is infinite, and said below
+            columns = torch.from_numpy(rows.T.astype(exact, order="C")).to(dtype)
         if not bool(torch.isfinite(columns).all()):
             raise self._error(f"has values in '{name}' beyond {dtype}; write particles.precision: float64")
         return columns

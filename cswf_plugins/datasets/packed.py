@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -79,7 +80,7 @@ class Packed(ImageSource):
         """Raise `DataError` if a file is not what was written, going by its checksum."""
         if self.verify == "never":
             return
-        name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:20]
+        name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:20]
         stamp = data_root() / "verified" / f"{folder.name}-{name}.json"
         state = _state(folder, manifest)
         if self.verify == "once" and _is(stamp, state):

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.interfaces import BIN, Conditions, Dataset, DatasetSource, Draw, Space, parameter
+from cswf_core.kernels.memory import require_memory
 
 BLOCK = 4096
 """Samples made at a time; also decides which noise falls on which sample."""
@@ -39,7 +40,9 @@ class Synthetic(DatasetSource):
     shape: tuple[int, ...] = parameter(
         "[C, H, W] of images, or [d] of points", default=(3, 32, 32), validator=_shape
     )
-    classes: int = parameter("number of classes, alike in size; 0 for none", default=0, at_least=0)
+    classes: int = parameter(
+        "number of classes, alike in size; 0 for none", default=0, at_least=0, at_most=2**20
+    )
     correlation: float = parameter(
         "ρ, the correlation of neighbouring pixels before tanh", default=0.9, at_least=0, at_most=0.999
     )
@@ -52,6 +55,13 @@ class Synthetic(DatasetSource):
     def load(self, draw: Draw) -> Dataset:
         """Return d×N numbers in (−1, 1), made block by block; sample i is of class i mod `classes`."""
         space = Space(self.shape)
+        samples = self.count + self.classes + min(BLOCK, self.count)
+        roots_size = sum(size**2 for size in self.shape) if space.is_image else 0
+        require_memory(
+            draw.dtype.itemsize * space.dimension * samples + 8 * roots_size,
+            f"{self.count:,} samples of {space} in {self.classes:,} classes",
+            "take fewer or smaller ones (data.count, data.shape)",
+        )
         roots = [_root(size, self.correlation) for size in self.shape] if space.is_image else []
         patterns = _noise(draw, roots, self.shape, self.classes) if self.classes else None
         labels = torch.arange(self.count) % self.classes if self.classes else None

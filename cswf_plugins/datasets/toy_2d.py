@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Space, parameter
+from cswf_core.kernels.memory import require_memory
 
 
 def _not_empty(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -55,6 +56,8 @@ class Toy2D(DatasetSource):
 
     def load(self, draw: Draw) -> Dataset:
         """Return N points of the target; each point's label is the component it came from."""
+        numbers = 6 * 8 * self.count  # points, their means and deviations, in float64
+        require_memory(numbers, f"{self.count:,} points", "take fewer (data.count)")
         labels = _shares(self.target, self.count)
         return self._dataset(_points(self.target, labels, draw), labels)
 

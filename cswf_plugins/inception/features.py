@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cswf_core.errors import DataError
+from cswf_core.arrays import read_archive, read_array
+from cswf_core.errors import CswfError, DataError
 from cswf_core.interfaces import Comparison, Dataset
 from cswf_core.kernels.frechet import Moments, moments
 from cswf_plugins.cache import write_cached
@@ -123,17 +124,20 @@ def cache_file(comparison: Comparison, samples: Dataset, mode: Mode, ending: str
 
 
 def _stored(path: Path, count: int) -> Tensor | None:
-    with contextlib.suppress(OSError, ValueError, EOFError):
-        rows = np.load(path, allow_pickle=False)
+    with contextlib.suppress(CswfError):  # what cannot be read is made again
+        rows = read_array(path)
         if rows.shape == (count, WIDTH) and rows.dtype == np.float32:
             return torch.from_numpy(rows)
     return None
 
 
 def _stored_moments(path: Path) -> Moments | None:
-    # A damaged archive raises many kinds of errors; then it is made again.
-    with contextlib.suppress(Exception), np.load(path, allow_pickle=False) as arrays:
-        mean, covariance = torch.from_numpy(arrays["mu"]), torch.from_numpy(arrays["sigma"])
-        if mean.shape == (WIDTH,) and covariance.shape == (WIDTH, WIDTH):
-            return Moments(mean.double(), covariance.double(), int(arrays["count"]))
+    with contextlib.suppress(CswfError, KeyError):  # what cannot be read is made again
+        arrays = read_archive(path, ("mu", "sigma", "count"))
+        mean, covariance, count = arrays["mu"], arrays["sigma"], arrays["count"]
+        shapes = (mean.shape, covariance.shape, count.shape)
+        numbers = mean.dtype.kind == covariance.dtype.kind == "f" and count.dtype.kind in "iu"
+        if shapes == ((WIDTH,), (WIDTH, WIDTH), ()) and numbers:
+            mu, sigma = (torch.from_numpy(array.astype(np.float64)) for array in (mean, covariance))
+            return Moments(mu, sigma, int(count))
     return None

@@ -6,6 +6,7 @@ are resized on the device where the network is.
 
 from __future__ import annotations
 
+import io
 from typing import Any, Literal
 
 import torch
@@ -44,8 +45,9 @@ class Network:
         self.numbers = numbers(precision, device)
         self.batch = BATCH[device.type]
         try:
-            module: Any = jit.load(str(weights.path), map_location=device).eval()
-        except RuntimeError as error:
+            # Bytes in memory that have been checked, not a path, where another file may be by now.
+            module: Any = jit.load(io.BytesIO(weights.read()), map_location=device).eval()
+        except (OSError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise DataError(f"{weights.path} cannot be loaded ({reason})") from None
         self._module = module.layers if weights.kind == WHOLE else module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import logging
 import shutil
@@ -45,6 +46,13 @@ class Weights:
 
     path: Path
     kind: Published
+
+    def read(self) -> bytes:
+        """Return the file's bytes, checked once more: it is a program, and others may write where it lies."""
+        content = self.path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != self.kind.sha256:
+            raise DataError(f"{self.path} has changed: it is not {self.kind.name} any more")
+        return content
 
 
 def find(bench: Workbench) -> Weights:

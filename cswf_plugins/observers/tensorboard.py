@@ -1,7 +1,8 @@
 """Observer `tensorboard`: a run's numbers and pictures, shown by TensorBoard.
 
-What it is: event files in the run's folder with sliced distance, displacement, step size and seconds of a step,
-a grid of samples after every stage, and the scores; `tensorboard --logdir` shows them while the flow goes on.
+What it is: event files in `tensorboard` in the run's folder, with sliced distance, displacement, step size and
+seconds of a step, a grid of samples after every stage, and the scores; `tensorboard --logdir runs` shows them,
+of all runs in that folder and while the flow goes on.
 Cost: reading two numbers back from the device, and a few hundred bytes, per point; a picture per stage.
 When not to use it: to keep a record; `metrics.jsonl` and `run.json` have the same numbers as plain text.
 """
@@ -39,10 +40,6 @@ class TensorBoard(Observer):
 
     every: int = parameter("steps between two points", default=10, at_least=1)
     images: bool = parameter("whether a grid of samples is written after each stage", default=True)
-    folder: Path | None = parameter(
-        "where event files go, in a folder with the name of the run's; `tensorboard` in the run's if left out",
-        default=None,
-    )
 
     def watch(self, folder: Path) -> Watcher:
         """Return the writer of one run's events; nothing is written before the first point."""
@@ -53,10 +50,7 @@ class TensorBoard(Observer):
                 "observer 'tensorboard' needs the package tensorboard, which is not installed: "
                 "pip install tensorboard, or cswf[tensorboard]"
             ) from None
-        place = folder / "tensorboard"
-        if self.folder is not None:
-            place = self.folder.expanduser() / folder.resolve().name
-        return Watcher(module.SummaryWriter, place, self.every, images=self.images)
+        return Watcher(module.SummaryWriter, folder / "tensorboard", self.every, images=self.images)
 
 
 class Watcher:
@@ -144,6 +138,10 @@ class Watcher:
     def _writer(self) -> Any:
         """Return the writer, opened when it is first needed: by then the run has its folder."""
         if self._open is None:
+            if self.folder.is_symlink():
+                raise RunError(
+                    f"{self.folder} is a link, and a run writes to its own folder only; remove the link"
+                )
             try:
                 # What an earlier run has left in the same folder is hidden from there on.
                 purge = None if self._opened else self._purge

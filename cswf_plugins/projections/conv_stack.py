@@ -34,7 +34,15 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Draw, Projection, ProjectionSampler, Space, parameter
-from cswf_plugins.projections.patches import around, covers, embed, embed_at, faded
+from cswf_plugins.projections.patches import (
+    LARGEST_DILATION,
+    LARGEST_PATCH,
+    around,
+    covers,
+    embed,
+    embed_at,
+    faded,
+)
 
 POWER = 0.5
 """Power of the number of paths that is a stack of convolutions."""
@@ -47,8 +55,10 @@ UNITS = 10
 class ConvStack(ProjectionSampler):
     """Filters of random convolutions: drawn directly through a window, or as gradients of real networks."""
 
-    patch: int = parameter("S = 2L+1 for L layers of 3×3; a pyramid sets it", default=7, at_least=1)
-    dilation: int = parameter("dilation of every layer", default=1, at_least=1)
+    patch: int = parameter(
+        "S = 2L+1 for L layers of 3×3; a pyramid sets it", default=7, at_least=1, at_most=LARGEST_PATCH
+    )
+    dilation: int = parameter("dilation of every layer", default=1, at_least=1, at_most=LARGEST_DILATION)
     power: float = parameter(
         "of the number of paths to a pixel, which gives its standard deviation; ½ is a stack of convolutions, "
         "1 fades out faster, 0 is a flat patch; only without `width`",
@@ -64,11 +74,13 @@ class ConvStack(ProjectionSampler):
         "if left out, filters are drawn directly",
         default=None,
         at_least=1,
+        at_most=4096,
     )
     units: int = parameter(
         "directions that share a network, each the filter of another unit; only with `width`",
         default=UNITS,
         at_least=1,
+        at_most=1024,
     )
 
     def __attrs_post_init__(self) -> None:

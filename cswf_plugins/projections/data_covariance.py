@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Draw, Projection, ProjectionSampler, Space, parameter
-from cswf_plugins.projections.patches import covers, embed, inverse_root, unit
+from cswf_plugins.projections.patches import LARGEST_PATCH, covers, embed, inverse_root, unit
 
 PATCHES = 200_000
 """Patches that the covariance is taken from, at most."""
@@ -27,7 +27,9 @@ PATCHES = 200_000
 class DataCovariance(ProjectionSampler):
     """Filters from a power of the inverse covariance of the data's patches."""
 
-    patch: int = parameter("S, the side of a patch in pixels; a pyramid sets it", default=7, at_least=1)
+    patch: int = parameter(
+        "S, the side of a patch in pixels; a pyramid sets it", default=7, at_least=1, at_most=LARGEST_PATCH
+    )
     exponent: float = parameter(
         "a: filters have covariance Σ^(−a); 0 is isotropic, 1 evens out the data",
         default=0.1,

@@ -29,7 +29,17 @@ from cswf_core.interfaces import (
     Space,
     parameter,
 )
-from cswf_plugins.projections.patches import counts, covers, embed, faded, inverse_root, joined, unit
+from cswf_plugins.projections.patches import (
+    LARGEST_DILATION,
+    LARGEST_PATCH,
+    counts,
+    covers,
+    embed,
+    faded,
+    inverse_root,
+    joined,
+    unit,
+)
 
 PIECES = 50_000
 """Pieces that are cut out for a stage, at most: its filters, and what their covariance is taken from."""
@@ -53,8 +63,12 @@ class Exemplars(ProjectionWrapper):
         "share of filters that are cut out of the data", default=0.5, at_least=0, at_most=1
     )
     power: float = parameter("how fast they fade out; see `conv-stack`", default=0.5, at_least=0)
-    patch: int = parameter("S, the side of a piece in pixels, odd; a pyramid sets it", default=7, at_least=1)
-    dilation: int = parameter("distance between neighbouring pixels of a piece", default=1, at_least=1)
+    patch: int = parameter(
+        "S, the side of a piece in pixels, odd; a pyramid sets it", default=7, at_least=1, at_most=LARGEST_PATCH
+    )
+    dilation: int = parameter(
+        "distance between neighbouring pixels of a piece", default=1, at_least=1, at_most=LARGEST_DILATION
+    )
 
     sees_data = True
 

@@ -17,15 +17,19 @@ import attrs
 from torch import Tensor
 
 from cswf_core.interfaces import Draw, Projection, ProjectionSampler, Space, parameter
-from cswf_plugins.projections.patches import covers, embed
+from cswf_plugins.projections.patches import LARGEST_DILATION, LARGEST_PATCH, covers, embed
 
 
 @attrs.frozen(kw_only=True)
 class LocallyConnected(ProjectionSampler):
     """Uniform filters on patches of the image."""
 
-    patch: int = parameter("S, the side of a patch in pixels; a pyramid sets it", default=7, at_least=1)
-    dilation: int = parameter("distance between neighbouring pixels of a patch", default=1, at_least=1)
+    patch: int = parameter(
+        "S, the side of a patch in pixels; a pyramid sets it", default=7, at_least=1, at_most=LARGEST_PATCH
+    )
+    dilation: int = parameter(
+        "distance between neighbouring pixels of a patch", default=1, at_least=1, at_most=LARGEST_DILATION
+    )
     covering: Literal["whole", "placed"] = parameter(
         "a patch as large as the grid, or larger: the 'whole' grid, or 'placed' and cut off like any other",
         default="whole",

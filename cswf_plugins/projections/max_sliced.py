@@ -38,7 +38,7 @@ class MaxSliced(ProjectionWrapper):
 
     of: ProjectionSampler = parameter("the sampler whose directions are turned", default=Uniform())
     share: float = parameter("share of the directions that are turned", default=0.25, above=0, at_most=1)
-    rounds: int = parameter("rounds of turning", default=2, at_least=1)
+    rounds: int = parameter("rounds of turning", default=2, at_least=1, at_most=1000)
     samples: int = parameter("particles, and data, that are looked at in a step", default=1024, at_least=2)
 
     adapts = True

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.interfaces import Draw, ProjectionSampler, Space, parameter
-from cswf_plugins.projections.patches import covers
+from cswf_plugins.projections.patches import LARGEST_PATCH, covers
 from cswf_plugins.references import ROWLAND_2019
 
 
@@ -27,7 +27,10 @@ class Orthogonal(ProjectionSampler):
     references = (ROWLAND_2019,)
 
     patch: int | None = parameter(
-        "S, the side of the patches of a tiling; the whole grid if left out", default=None, at_least=1
+        "S, the side of the patches of a tiling; the whole grid if left out",
+        default=None,
+        at_least=1,
+        at_most=LARGEST_PATCH,
     )
 
     def sample(self, space: Space, count: int, draw: Draw) -> Tensor:

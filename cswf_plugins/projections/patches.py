@@ -15,7 +15,15 @@ from torch import Tensor
 from cswf_core.interfaces import DenseProjection, Draw, PatchProjection, Projection, Space
 from cswf_core.kernels.patches import around, embedded, unit
 
+LARGEST_PATCH = 1024
+"""The side of a patch in pixels, at most: the number of paths to its middle is finite in float64."""
+
+LARGEST_DILATION = 2**20
+"""The distance between neighbouring pixels of a patch, at most."""
+
 __all__ = [
+    "LARGEST_DILATION",
+    "LARGEST_PATCH",
     "around",
     "counts",
     "covers",

@@ -16,6 +16,7 @@ import attrs
 
 from cswf_core.interfaces import Stage, parameter
 from cswf_plugins.schedules.pyramid import Pyramid
+from cswf_plugins.schedules.steps import scaled
 
 
 @attrs.frozen(kw_only=True)
@@ -41,7 +42,7 @@ class Adaptive(Pyramid):
         """Compare the last two windows of distances."""
         del stage
         n = self.window
-        if len(distances) < max(2 * n, round(self.shortest * self.scale)):
+        if len(distances) < max(2 * n, scaled(self.shortest, self.scale)):
             return False
         earlier, later = distances[-2 * n : -n], distances[-n:]
         error = math.sqrt((statistics.variance(earlier) + statistics.variance(later)) / n)

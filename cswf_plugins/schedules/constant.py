@@ -13,14 +13,15 @@ from typing import Literal
 import attrs
 
 from cswf_core.interfaces import ProjectionSampler, Schedule, Space, Stage, parameter
+from cswf_plugins.schedules.steps import MOST, scaled
 
 
 @attrs.frozen(kw_only=True)
 class Constant(Schedule):
     """K equal steps."""
 
-    steps: int = parameter("K, the number of steps", at_least=1, at_most=2**40)
-    directions: int = parameter("H, the number of directions at each step", at_least=1, at_most=2**40)
+    steps: int = parameter("K, the number of steps", at_least=1, at_most=MOST)
+    directions: int = parameter("H, the number of directions at each step", at_least=1, at_most=MOST)
     step_size: float | Literal["dimension"] = parameter(
         "η: a number, or 'dimension' for η = d as in the paper", default="dimension", above=0
     )
@@ -34,7 +35,7 @@ class Constant(Schedule):
         return [
             Stage(
                 name="constant",
-                steps=max(1, round(self.steps * self.scale)),
+                steps=scaled(self.steps, self.scale),
                 directions=self.directions,
                 step_size=eta,
                 entropy=self.entropy,

@@ -17,10 +17,12 @@ from typing import Any, ClassVar, Literal
 
 import attrs
 
-from cswf_core.errors import DataError
+from cswf_core.errors import DataError, excerpt
 from cswf_core.interfaces import ProjectionSampler, Schedule, Space, Stage, Written, parameter
+from cswf_core.numbers import LARGEST, whole_number
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.enlarged import Enlarged
+from cswf_plugins.schedules.steps import MOST, scaled
 
 _ENTRY = re.compile(r"\(\s*(\d+)\s*[x×]\s*(\d+)\s*\)\s*\[([\w,\s]*)\]((?:\s+\w+\s*=\s*\w+)*)\s*")
 _OPTIONS = ("steps", "dilation")
@@ -49,26 +51,26 @@ class Entry(Written):
         """Read `(H×W) [S₁, S₂, …]`, where an S may be `dense`, with `steps=…` or `dilation=…` behind it."""
         match = _ENTRY.fullmatch(text.strip())
         if match is None:
-            raise ValueError(f"must be {cls.form}, got '{text}'")
-        height, width, sizes, behind = match.groups()
-        try:
-            patches = tuple(_patch(size.strip()) for size in sizes.split(","))
-        except ValueError:
-            raise ValueError(
-                f"needs patch sizes, as in '({height}×{width}) [{height}]', or 'dense' for uniform directions, "
-                f"got '{text}'"
-            ) from None
+            raise ValueError(f"must be {cls.form}, got '{excerpt(text)}'")
+        sizes, behind = match[3], match[4]
+        got = f"got '{excerpt(text)}'"
+        height, width = (_size(side, got) for side in match.group(1, 2))
+        patches: list[Patch] = []
+        for size in map(str.strip, sizes.split(",")):
+            if size != "dense" and not size.isdecimal():
+                raise ValueError(
+                    f"needs patch sizes, as in '({height}×{width}) [{height}]', or 'dense' for uniform "
+                    f"directions, {got}"
+                )
+            patches.append("dense" if size == "dense" else _size(size, got))
         options: dict[str, int] = {}
         for name, value in re.findall(r"(\w+)\s*=\s*(\w+)", behind):
             if name not in _OPTIONS or name in options or not value.isdecimal():
-                raise ValueError(f"takes steps=N and dilation=N, each once, behind the patches, got '{text}'")
-            options[name] = int(value)
-        sides = [patch for patch in patches if patch != "dense"]
-        if min(int(height), int(width), *sides, *options.values()) < 1:
-            raise ValueError(f"must have numbers of 1 or more, got '{text}'")
-        if "dilation" in options and not sides:
-            raise ValueError(f"takes dilation=N only with patches, and 'dense' has none, got '{text}'")
-        return cls(int(height), int(width), patches, **options)
+                raise ValueError(f"takes steps=N and dilation=N, each once, behind the patches, {got}")
+            options[name] = _size(value, got)
+        if "dilation" in options and set(patches) == {"dense"}:
+            raise ValueError(f"takes dilation=N only with patches, and 'dense' has none, {got}")
+        return cls(height, width, tuple(patches), **options)
 
     def __str__(self) -> str:
         sizes = ", ".join(map(str, self.patches))
@@ -83,13 +85,13 @@ class Entry(Written):
         return f"({self.height}×{self.width}) [{patch}]{dilated}"
 
 
-def _patch(text: str) -> Patch:
-    """Return a patch size as a number, or 'dense'."""
-    if text == "dense":
-        return "dense"
-    if not text.isdecimal():
-        raise ValueError
-    return int(text)
+def _size(digits: str, got: str) -> int:
+    """Return a number of an entry, all of which are 1 or more; `got` is the end of a sentence on any other."""
+    number = whole_number(digits)
+    if not number:
+        limit = "of 1 or more" if number == 0 else f"of at most {LARGEST:,}"
+        raise ValueError(f"must have numbers {limit}, {got}")
+    return number
 
 
 @attrs.frozen(kw_only=True)
@@ -97,8 +99,8 @@ class PerDimension:
     """H = c·C·k², within bounds."""
 
     per_dimension: float = parameter("c: directions for each of the C·k² dimensions of a stage", above=0)
-    at_least: int = parameter("smallest H", default=1000, at_least=1)
-    at_most: int = parameter("largest H", default=10000, at_least=1)
+    at_least: int = parameter("smallest H", default=1000, at_least=1, at_most=MOST)
+    at_most: int = parameter("largest H", default=10000, at_least=1, at_most=MOST)
 
     def __attrs_post_init__(self) -> None:
         """Refuse bounds that contradict each other."""
@@ -107,7 +109,7 @@ class PerDimension:
 
     def count(self, dimension: int) -> int:
         """Return H for a stage of C·k² dimensions."""
-        return max(1, min(max(round(self.per_dimension * dimension), self.at_least), self.at_most))
+        return round(max(1, min(max(self.per_dimension * dimension, self.at_least), self.at_most)))
 
 
 @attrs.frozen(eq=False)
@@ -140,9 +142,14 @@ class Pyramid(Schedule):
         "the stages as in the paper's table, in order: (8×8) [8, 7, 5, 3], or (7×7) [dense]",
         validator=_not_empty,
     )
-    steps: int = parameter("K for each patch size of an entry that does not say", default=200, at_least=1)
+    steps: int = parameter(
+        "K for each patch size of an entry that does not say", default=200, at_least=1, at_most=MOST
+    )
     directions: int | PerDimension = parameter(
-        "H, or {per_dimension: c, at_least: …, at_most: …} for H = c·C·k²", default=10000, at_least=1
+        "H, or {per_dimension: c, at_least: …, at_most: …} for H = c·C·k²",
+        default=10000,
+        at_least=1,
+        at_most=MOST,
     )
     step_size: float | Literal["stage", "released", "dimension"] = parameter(
         "η: 'stage' for C·k² at resolution k but at most H/2, 'released' for C·k² but at most H, as in the "
@@ -206,7 +213,7 @@ class Pyramid(Schedule):
 
     def _steps(self, entry: Entry) -> int:
         steps = self.steps if entry.steps is None else entry.steps
-        return max(1, round(steps * self.scale))
+        return scaled(steps, self.scale)
 
     def _directions(self, grid: Space) -> int:
         spec = self.directions

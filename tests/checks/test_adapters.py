@@ -160,7 +160,11 @@ def test_a_faulty_cdf_is_named(change, complaint):
         ("draw", lambda *a: 7, "draw must return Conditions, got int"),
         ("draw", lambda *a: Conditions(torch.tensor([9] * 30)), "labels from 0 to 2, one per class, got 9"),
         ("project", lambda self, theta, y: theta[:, y.labels] / 0, "project must return finite numbers"),
-        ("project", lambda: 0, r"project raised TypeError: .* positional arguments? but 3 were given$"),
+        (
+            "project",
+            lambda: 0,
+            r"project raised TypeError: .* positional arguments? but 3 were given, at step 1 of stage 1",
+        ),
         ("observation", lambda *a: torch.ones(4).bool(), "None or an Observation, got Tensor"),
         ("observation", lambda *a: Masked(torch.ones(4).bool()), "observation raised RuntimeError: The size"),
         ("observation", lambda *a: Halved(), "an orthogonal projection, got one that changes what it has"),

@@ -18,6 +18,7 @@ from cswf_core.recipe.provenance import _change, built_ins_changed, refuse_chang
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from tests.cli.conftest import Stop, facts
+from tests.model.conftest import write_header
 
 PLUGIN = '''
 """Uniform directions, turned."""
@@ -174,7 +175,7 @@ def older(folder: Path) -> Path:
     header["format"] = 1
     for stage in header["stages"]:
         del stage["fingerprint"]
-    path.write_text(json.dumps(header))
+    write_header(path.parent, header)
     return folder / "done"
 
 

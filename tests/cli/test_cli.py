@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import signal
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
+from cswf_core.cli import signals
 from cswf_plugins.datasets.digits import Digits
 from tests.apart import prepared
 from tests.conftest import Outcome, read_json
@@ -158,10 +160,10 @@ def test_one_file_plugins_can_be_used(cswf, tmp_path):
     assert cswf("run", "digits", "projection=axis", *SMALL, *small).status == 0
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_ctrl_c_and_sigterm_end_with_their_status_and_the_record_says_interrupted(
-    apart, tmp_path, number, status
-):
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_signals_end_with_their_status_and_the_record_says_interrupted(apart, tmp_path, number, status):
     run = ("run", "digits", "schedule.steps=100000", "--out", tmp_path / "a", "--device", "cpu")
     with apart(*run) as child:
         wait_until((tmp_path / "a/metrics.jsonl").exists)
@@ -174,6 +176,33 @@ def test_ctrl_c_and_sigterm_end_with_their_status_and_the_record_says_interrupte
     record = read_json(tmp_path / "a/run.json")
     assert record["status"] == "interrupted"
     assert 0 < record["steps_done"] < record["steps_planned"]
+
+
+def test_a_closed_terminal_leaves_a_run_that_goes_on(apart, tmp_path):
+    """The system and a shell both send SIGHUP, and what is printed then meets an error."""
+    ours, theirs = pty.openpty()
+    run = ("run", "digits", "schedule.steps=100000", "--out", tmp_path / "a", "--device", "cpu")
+    with apart(*run, stdout=theirs, stderr=theirs) as child:
+        os.close(theirs)
+        wait_until((tmp_path / "a/metrics.jsonl").exists)
+        os.close(ours)
+        for _ in range(2):
+            child.send_signal(signal.SIGHUP)
+        assert child.wait() == 129
+    record = read_json(tmp_path / "a/run.json")
+    assert record["status"] == "interrupted"
+    saved = read_json(tmp_path / "a/checkpoints/manifest.json")["checkpoints"]
+    assert saved[0]["step"] == record["steps_done"] > 0
+
+
+def test_a_signal_that_is_ignored_stays_so():
+    """As `nohup` ignores SIGHUP."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        signals.install()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_folder_of_one_s_own_stays_when_a_run_cannot_start(cswf, tmp_path, monkeypatch):

@@ -54,6 +54,18 @@ def test_commands_and_options_are_completed(complete):
     assert complete("new", "co") == ["condition", "coordinates"]
 
 
+def test_a_table_of_another_person_is_not_believed(complete, monkeypatch):
+    real = table.read_table(cli)
+    file = table.table_file()
+    file.write_text(json.dumps(real | {"recipes": {"forged": ""}}))
+    assert complete("run", "for") == ["forged"]
+    owner = os.geteuid()
+    monkeypatch.setattr("os.geteuid", lambda: owner + 1)
+    assert complete("run", "for") == []
+    monkeypatch.undo()
+    assert file.stat().st_uid == owner
+
+
 def every_command(group: click.Group):
     """All commands in earnest, and as a shell gets them."""
     plain, completing = click.Context(group), click.Context(group, resilient_parsing=True)

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from cswf_core import load_recipe
+from cswf_core.runs.durable import read_tensors
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from tests.cli.conftest import Stop, facts
@@ -246,3 +248,41 @@ def test_a_sweep_goes_on_inside_a_run(cswf, tmp_path, expected):
     assert facts(first)["resumed"][0]["step"] == 30
     assert facts(first)["samples_sha256"] == expected
     assert "[2/2] seed=1: done before" in printed
+
+
+BROKEN = """
+import attrs
+from cswf_core import hookimpl
+from cswf_core.interfaces import DenseProjection
+from cswf_plugins.projections.uniform import Uniform
+
+class Breaks(DenseProjection):
+    def project(self, x):
+        return super().project(x) * float("nan")
+
+@attrs.frozen
+class Broken(Uniform):
+    def sample(self, space, count, draw):
+        theta = Uniform.sample(self, space, count, draw)
+        late = draw.key.role == "directions" and draw.key.step == 24
+        return Breaks(theta) if late else DenseProjection(theta)
+
+@hookimpl
+def register_projections(register):
+    register("broken", Broken)
+"""
+
+
+def test_a_run_whose_particles_are_no_numbers_fails_and_its_last_good_checkpoint_stays(cswf, tmp_path):
+    (tmp_path / "broken.py").write_text(BROKEN)
+    plugins, run = ("--plugins-dir", tmp_path, "--device", "cpu", "--quiet"), tmp_path / "run"
+    said = cswf.refusal("run", "digits", *SMALL, "projection=broken", *plugins, "--out", run)
+    assert said.startswith("particles are not finite after step 25 of stage 1 'constant': projection 'broken'")
+    assert "(broken.py) projected particles to numbers that are not finite" in said
+    assert facts(run)["steps_done"] == 24
+    for _ in range(2):
+        assert (facts(run)["status"], facts(run)["error"]) == ("failed", said.strip())
+        assert newest(run).name == "step-00000020-stage-0000.safetensors"
+        tensors, _ = read_tensors(newest(run))
+        assert torch.isfinite(tensors["flow/x"]).all()
+        assert cswf.refusal("resume", run, *plugins) == said

@@ -284,7 +284,7 @@ def test_a_model_with_more_than_maps_is_described_sampled_and_checked(cswf, tmp_
         "run", "digits", *recipe, "evaluate.metrics=[]", "--out", tmp_path, "--device", "cpu", "--quiet"
     )
     said = cswf.output("inspect", tmp_path, "--check")
-    assert "format 3)" in said
+    assert "format 4)" in said
     assert "MB in 1 shards and fitted.safetensors" in said
     assert "checked: all 1 shards and fitted.safetensors are as they were written" in said
     assert "checked: plugins draw the directions of the run" in said

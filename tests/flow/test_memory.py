@@ -90,7 +90,15 @@ def test_one_direction_that_does_not_fit_fails_with_one_sentence():
 
 
 def test_other_words_for_a_lack_of_memory_are_understood():
-    words = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED when calling", "can't allocate memory")
+    words = (
+        "CUDA error: out of memory",
+        "CUBLAS_STATUS_ALLOC_FAILED when calling",
+        "can't allocate memory",
+        "DefaultCPUAllocator: not enough memory: you tried to allocate 13194139533312 bytes.",
+        "Storage size calculation overflowed with sizes=[64, 1152921504606846976]",
+        "numel: integer multiplication overflow",
+    )
+    assert memory.is_out_of_memory(ValueError("array is too big; `arr.size * arr.dtype.itemsize` is larger"))
     assert all(memory.is_out_of_memory(RuntimeError(text)) for text in words)
     assert not memory.is_out_of_memory(RuntimeError("memory of an elephant"))
     assert not memory.is_out_of_memory(ValueError("can't allocate memory"))

@@ -85,6 +85,28 @@ def test_the_number_of_steps_costs_nothing_when_a_stage_begins():
     assert next(iter(flow)).step == 1
 
 
+def test_directions_are_not_looked_at_for_steps_that_are_safe_along_any(monkeypatch):
+    def refused(*arguments, **options):
+        raise AssertionError("the largest eigenvalue is estimated")
+
+    monkeypatch.setattr("cswf_core.flow.stability.largest_eigenvalue", refused)
+    for eta in (1e-320, 1e-308, 0.4):
+        flow = single_stage("(28×28) [7] dilation=2", steps=20, step_size=eta)
+        assert safe_step(flow.sampler(flow.stages[0]), Key(0, "gain")).factor == 1
+    flow = single_stage("(28×28) [7]", steps=20)
+    with pytest.raises(AssertionError):
+        safe_step(flow.sampler(flow.stages[0]), Key(0, "gain"))
+
+
+def test_a_step_size_that_is_a_mistake_gets_no_closer_look(monkeypatch):
+    def refused(*arguments):
+        raise AssertionError("a matrix of second moments is made")
+
+    monkeypatch.setattr("cswf_core.flow.stability._second_moments", refused)
+    flow = single_stage("(14×14) [7] dilation=2", steps=20, step_size=1e6)
+    assert safe_step(flow.sampler(flow.stages[0]), Key(0, "gain")).factor == 1
+
+
 def test_a_condition_makes_steps_shorter_and_is_counted():
     data, schedule = random_data(n=30), Constant(steps=20, directions=100)
     flows = [small_flow(data, schedule=schedule, condition=OneHot(joint=rule)) for rule in ("equal", "uniform")]

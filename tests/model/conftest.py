@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from cswf_core.documents import SEAL, seal
 from cswf_core.flow.flow import Flow
 from cswf_core.model.writer import ModelWriter
 from cswf_core.recipe import build_flow, load_recipe
@@ -22,6 +25,13 @@ def saving(folder: Path, recipe: str = "digits", *overrides: str) -> Flow:
     """A flow that leaves its model in a folder; a dozen steps unless said otherwise."""
     loaded = load_recipe(recipe, [*SMALL, *overrides])
     return build_flow(loaded, device="cpu", observers=[ModelWriter(folder, loaded)])
+
+
+def write_header(folder: Path, header: dict[str, Any]) -> None:
+    """Write a header that has been changed, with the checksum that it has now, if its format has one."""
+    plain = {key: value for key, value in header.items() if key != SEAL}
+    sealed = plain if plain.get("format") in (1, 2, 3) else seal(plain)
+    (folder / "model.json").write_text(json.dumps(sealed), encoding="utf-8")
 
 
 @pytest.fixture(scope="session")

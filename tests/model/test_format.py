@@ -14,18 +14,18 @@ from safetensors import safe_open
 import cswf_core.model.format
 from cswf_core.errors import CswfError, RunError
 from cswf_core.model import load_model
-from cswf_core.model.format import FITTED, FORMAT, Header, find_damage, pack_mask, unpack_mask
+from cswf_core.model.format import FITTED, find_damage
+from cswf_core.model.header import FORMAT, Header, pack_mask, unpack_mask
 from cswf_core.model.requests import vectors_by_number
 from cswf_core.runs.durable import fingerprint, read_tensors, write_tensors
 from tests.conftest import read_json
-from tests.model.conftest import saving
+from tests.model.conftest import saving, write_header
 
 SHARD = "tables-00000.safetensors"
 
 
 def edit(folder, **changes) -> None:
-    path = folder / "model.json"
-    path.write_text(json.dumps({**read_json(path), **changes}))
+    write_header(folder, {**read_json(folder / "model.json"), **changes})
 
 
 def test_the_header_says_what_the_model_is(digits_model):
@@ -83,7 +83,7 @@ def test_a_model_is_found_by_its_run_its_folder_and_its_header(digits_model):
         (lambda folder: (folder / "model.json").unlink(), "there is no model.json in it"),
         (lambda folder: (folder / "model.json").write_text("{"), "cannot be read as a model's header"),
         (lambda folder: (folder / "model.json").write_text("[]"), "does not say its format"),
-        (lambda folder: edit(folder, format=7), "has format 7, and this version of cswf reads formats 1 to 3"),
+        (lambda folder: edit(folder, format=7), "has format 7, and this version of cswf reads formats 1 to 4"),
         (lambda folder: edit(folder, data=3), "is damaged"),
         (lambda folder: edit(folder, surprise=3), "is damaged"),
         (lambda folder: edit(folder, complete=False), "is not complete: it has 40 steps"),
@@ -113,7 +113,7 @@ def test_a_shard_outside_of_the_folder_is_not_read(digits_model, copy_of):
     folder = copy_of(digits_model)
     shards = read_json(folder / "model.json")["shards"]
     edit(folder, shards=[{**shards[0], "file": "../elsewhere.safetensors"}])
-    with pytest.raises(RunError, match="is not in the model's folder"):
+    with pytest.raises(RunError, match="must be the name of a file in the same folder"):
         load_model(folder)
 
 
@@ -125,8 +125,29 @@ def test_a_changed_bit_is_found_by_its_checksum(digits_model, copy_of):
     content = bytearray(path.read_bytes())
     content[-100] ^= 1
     path.write_bytes(content)
-    load_model(folder)  # of the right size; reading all of it would take long for a large one
     assert "its checksum differs" in find_damage(folder, shards)[0]
+    with pytest.raises(RunError, match=f"{SHARD} is not what was written: its checksum differs"):
+        load_model(folder)
+
+
+def test_a_header_that_was_changed_is_refused_by_its_own_checksum(digits_model, copy_of):
+    folder = copy_of(digits_model)
+    path = folder / "model.json"
+    path.write_text(path.read_text(encoding="utf-8").replace("seed: 0", "seed: 1"), encoding="utf-8")
+    with pytest.raises(RunError, match="its own checksum differs"):
+        load_model(folder)
+    said = read_json(path)
+    del said["sha256"]
+    path.write_text(json.dumps(said), encoding="utf-8")
+    with pytest.raises(RunError, match="it lacks its own checksum"):
+        load_model(folder)
+
+
+def test_a_header_of_a_format_without_a_checksum_is_read_and_told(digits_model, copy_of, caplog):
+    folder = copy_of(digits_model)
+    edit(folder, format=3)
+    load_model(folder)
+    assert "is of format 3, which has no checksum of its own" in caplog.text
 
 
 def test_what_was_fitted_to_the_data_is_a_file_of_its_own(whitened_model, digits_model):
@@ -154,11 +175,11 @@ def test_what_was_fitted_to_the_data_is_a_file_of_its_own(whitened_model, digits
     [
         (lambda folder: (folder / FITTED).unlink(), f"{FITTED} is missing"),
         (lambda folder: (folder / FITTED).write_bytes(b"short"), "has 5 bytes and should have"),
-        (lambda folder: edit(folder, fitted=None), "is damaged"),
-        (lambda folder: edit(folder, format=1), "is damaged .*has nothing that is fitted"),
+        (lambda folder: edit(folder, fitted=None, format=2, plugins=None), "is damaged"),
+        (lambda folder: edit(folder, format=1, plugins=None), "is damaged: .*was fitted is in format 2"),
         (
-            lambda folder: edit(folder, fitted={"file": "../a", "bytes": 1, "sha256": ""}),
-            "not in the model's folder",
+            lambda folder: edit(folder, fitted={"file": "../a", "bytes": 1, "sha256": "0" * 64}),
+            "name of a file in the same folder",
         ),
     ],
 )
@@ -226,7 +247,7 @@ def test_models_of_formats_1_and_2_are_read_although_they_know_no_plugins(
     del said["plugins"]
     for stage in said["stages"]:
         del stage["fingerprint"]
-    (folder / "model.json").write_text(json.dumps(said), encoding="utf-8")
+    write_header(folder, said)
     old, new = (
         load_model(path).sample(2, device="cpu").x
         for path in (folder, whitened_model if fitted else digits_model)
@@ -238,8 +259,8 @@ def test_models_of_formats_1_and_2_are_read_although_they_know_no_plugins(
     ("change", "complaint"),
     [
         (lambda said: said["stages"][0].update(fingerprint="zz"), "is damaged"),
-        (lambda said: said.update(stages=[]), "plans other stages than those of the model"),
-        (lambda said: said["stages"][0].update(directions=3), "plans other stages than those of the model"),
+        (lambda said: said.update(stages=[]), "is damaged: shards should be in the order of the 0 stages"),
+        (lambda said: said["stages"][0].update(directions=300), "plans other stages than those of the model"),
     ],
 )
 def test_stages_that_do_not_fit_are_one_sentence(digits_model, tmp_path, change, complaint):
@@ -247,7 +268,7 @@ def test_stages_that_do_not_fit_are_one_sentence(digits_model, tmp_path, change,
     shutil.copytree(digits_model, folder)
     said = read_json(folder / "model.json")
     change(said)
-    (folder / "model.json").write_text(json.dumps(said), encoding="utf-8")
+    write_header(folder, said)
     with pytest.raises(RunError, match=complaint):
         load_model(folder).sample(2, device="cpu")
 

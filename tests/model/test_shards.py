@@ -153,11 +153,11 @@ def test_steps_that_are_read_ahead_are_those_that_are_read_one_by_one(tmp_path, 
     saving(tmp_path, "digits").run()
     model = load_model(tmp_path)
     assert len(model.header.shards) == 3
-    ahead = steps_on(torch.device("cpu"), model.folder, model.header.shards)
+    ahead = steps_on(torch.device("cpu"), model.folder, model.header)
     for one, other in zip(model.steps(), ahead, strict=True):
         assert (one.stage, one.number, one.eta) == (other.stage, other.number, other.eta)
         assert torch.equal(one.tables.positions, other.tables.positions)
         assert torch.equal(one.tables.displacements, other.tables.displacements)
     (tmp_path / "tables-00001.safetensors").write_bytes(b"no tables")
     with pytest.raises(RunError, match=r"tables-00001.safetensors cannot be read \("):
-        list(steps_on(torch.device("cpu"), model.folder, model.header.shards))
+        list(steps_on(torch.device("cpu"), model.folder, model.header))

@@ -231,7 +231,7 @@ def test_counts_of_another_version_or_another_flow_are_refused():
     counts = flow.learner.counts
     with pytest.raises(RunError, match="format 7, and this version of cswf reads 1"):
         Counts.of_tensors(counts.tensors(), {**counts.facts(), "format": 7})
-    with pytest.raises(RunError, match="no counts of data"):
+    with pytest.raises(RunError, match="it lacks the tensor"):
         Counts.of_tensors({"a": torch.ones(1)} | dict(list(counts.tensors().items())[:2]), counts.facts())
     differing = "and 32 bins, and this flow has 2 sets of 50 directions in 1 stages, and 64"
     with pytest.raises(RunError, match=differing):

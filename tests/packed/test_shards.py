@@ -104,7 +104,7 @@ def test_a_copy_for_another_process_has_no_pixel_and_maps_the_files_itself(tmp_p
     assert torch.equal(copy.block(990, 1010), images.block(990, 1010))
     assert all(isinstance(shard.pixels, np.memmap) for shard in copy.shards)
     (tmp_path / "images-00001.npy").unlink()
-    with pytest.raises(DataError, match=r"images-00001.npy cannot be read as .npy"):
+    with pytest.raises(DataError, match=r"images-00001.npy does not exist; copy the folder again"):
         pickle.loads(sent)
 
 

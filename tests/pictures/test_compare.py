@@ -150,7 +150,7 @@ def test_a_run_without_such_frames_is_shown_as_it_drew_itself(make, recorded):
 def test_a_damaged_file_is_a_sentence(make, name):
     run = make("a", 101)
     (run.folder / name).write_bytes(b"nonsense")
-    with pytest.raises(RunError, match=f"{name} cannot be read .*; remove its folder to run it again"):
+    with pytest.raises(RunError, match=f"{name} cannot be read .*; remove the run's folder to run it again"):
         comparison.samples([run], 10), comparison.flows([run])
 
 

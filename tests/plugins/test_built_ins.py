@@ -148,7 +148,7 @@ def test_in_float64_nothing_is_rounded_to_float32(tmp_path):
         ("array.npy", "single array, not an .npz"),
         ("cut.npz", "cannot be read"),
         ("nowhere.npz", "does not exist"),
-        (".", "cannot be read"),
+        (".", "is a folder, not a file"),
     ],
 )
 def test_a_file_that_is_no_npz_is_one_sentence(tmp_path, name, complaint):

@@ -122,13 +122,14 @@ def test_a_second_run_in_the_same_folder_hides_the_first(tmp_path):
     assert [point.step for point in points] == [1, 2, 3]
 
 
-def test_a_folder_for_all_runs_has_one_for_each(tmp_path):
-    for run in ("a", "b"):
-        watcher = TensorBoard(folder=tmp_path / "board").watch(tmp_path / "runs" / run)
-        small_flow(observers=(watcher,)).run()
-        watcher.close()
-    assert sorted(path.name for path in (tmp_path / "board").iterdir()) == ["a", "b"]
-    assert not (tmp_path / "runs").exists()
+def test_nothing_is_written_behind_a_link(tmp_path):
+    (tmp_path / "outside").mkdir()
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "tensorboard").symlink_to(tmp_path / "outside")
+    with pytest.raises(RunError, match="tensorboard is a link, and a run writes to its own folder only"):
+        watched(run)
+    assert list((tmp_path / "outside").iterdir()) == []
 
 
 def test_nothing_is_written_before_a_point_is(tmp_path):

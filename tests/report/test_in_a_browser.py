@@ -28,7 +28,7 @@ FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
 )
-NASTY = "</script><script>document.title='broken'</script><b id=injected>"
+NASTY = "</script><script>document.title='broken'</script><img src=x onerror=window.ran=1><b id=injected>"
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +118,7 @@ def test_a_name_full_of_html_stays_a_name(show):
     page = show("nasty.html")
     assert page.title != "broken"
     assert not page.find_elements(By.ID, "injected")
+    assert page.execute_script("return window.ran") is None
     assert NASTY in page.find_element(By.CSS_SELECTOR, ".legend button").text
 
 

@@ -18,6 +18,8 @@ from tests.report.conftest import score, score_pair
 
 VOID = {"img", "input", "meta", "br"}  # elements that have no content
 NASTY = """</script><script>alert(1)</script><img src=x onerror="alert(2)"> & ' " --> \u2028"""
+UNSEEN = "\x1b[2J\r\x07\x9b\u202e\ud800"
+"""What a terminal obeys, what turns the direction of writing, and half a character."""
 
 
 class Outline(HTMLParser):
@@ -99,9 +101,22 @@ def test_nothing_in_a_recipe_or_a_record_becomes_html(make):
     assert not any("onerror" in attributes for _, attributes in page.elements)
     assert all(picture["src"].startswith("data:") for picture in page.all("img"))
     assert "alert" not in page.scripts[-1]
-    assert json.loads(page.scripts[0])["runs"][0]["label"] == NASTY
+    assert json.loads(page.scripts[0])["runs"][0]["label"] == NASTY.replace("\u2028", r"\u2028")
     assert not set("<>&\u2028") & set(page.scripts[0])  # nothing in it can end it early
     assert page.text.count("<script>alert(1)</script>") >= 6
+
+
+def test_what_cannot_be_seen_is_shown_as_an_escape(make, cswf):
+    folder = make(
+        facts={"name": UNSEEN, "status": UNSEEN, "error": UNSEEN, "versions": {UNSEEN: UNSEEN}},
+        scores=[score(UNSEEN, 1.0, protocol=UNSEEN)],
+        notes=(f"javascript:{UNSEEN}",),
+    )
+    cswf.output("report", folder)
+    html = (folder / "report.html").read_text(encoding="utf-8")
+    assert all(c.isprintable() or c == "\n" for c in html)
+    assert Outline(html).text.count(r"\x1b[2J\r\x07\x9b\u202e\ud800") >= 6
+    assert not [link for link in Outline(html).all("a") if link["href"].startswith("javascript:")]
 
 
 def test_a_run_that_has_only_begun_or_failed_gets_a_report_of_what_there_is(make):

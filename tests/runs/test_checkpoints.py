@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import os
 import signal
 import threading
@@ -10,13 +12,25 @@ import threading
 import pytest
 import torch
 
-from cswf_core.errors import OtherFormatError, RunError, Terminated
+from cswf_core.errors import NotFiniteError, OtherFormatError, RunError, Terminated
 from cswf_core.runs import checkpoints, durable
-from cswf_core.runs.checkpoints import CheckpointFolder, Checkpoints, Interval, Stopping
+from cswf_core.runs.checkpoints import (
+    SIGNALS,
+    CheckpointFolder,
+    Checkpoints,
+    Interval,
+    Stopping,
+    accepting_unverified,
+)
 from cswf_core.runs.durable import write_tensors
+from cswf_plugins.schedules.constant import Constant
 from tests.conftest import read_json, small_flow
 
-FACTS = {"position": {}, "habits": {}}
+
+def facts(step: int) -> dict:
+    return {"position": {"total": step}, "habits": {}}
+
+
 STEP = "step-{:08}-stage-0000.safetensors"
 
 
@@ -25,7 +39,9 @@ def folder(tmp_path) -> CheckpointFolder:
     """A folder with the checkpoints of steps 10, 20 and 30, of which two are left."""
     found = CheckpointFolder(tmp_path / "checkpoints")
     for step in (10, 20, 30):
-        found.write((step, 0), {"flow/x": torch.full((3, 4), float(step))}, {**FACTS, "word": f"after {step}"})
+        found.write(
+            (step, 0), {"flow/x": torch.full((3, 4), float(step))}, {**facts(step), "word": f"after {step}"}
+        )
     return found
 
 
@@ -90,14 +106,50 @@ def test_of_a_damaged_one_the_one_before_is_used_and_the_damage_is_said(folder, 
     assert len(lost) == 2
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"checkpoints": [{"file": "../x", "step": 1}]}'])
-def test_without_a_manifest_the_files_are_looked_at(folder, text):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"format": 1, "checkpoints": [{"file": "../x", "step": 1}]}',
+        '{"checkpoints": [{"step": 1}]}',
+    ],
+)
+def test_without_a_good_manifest_checkpoints_are_refused_unless_asked_for(folder, text):
     (folder.path / "manifest.json").write_text(text)
-    step, lost = newest(folder)
+    with pytest.raises(RunError, match=r"nothing says whether the checkpoints .* say --accept-unverified"):
+        newest(folder)
+    with accepting_unverified():
+        step, lost = newest(folder)
     assert step == 30
-    assert "manifest.json cannot be read" in lost[0]
+    assert "taken without having been verified" in lost[0]
+    assert newest(folder) == (30, [])  # now there is a manifest
     truncate(folder.path / STEP.format(30))
     assert newest(folder)[0] == 20
+
+
+def test_a_checkpoint_that_is_listed_with_another_step_is_not_taken(folder):
+    manifest = read_json(folder.path / "manifest.json")
+    manifest["checkpoints"][0]["step"] = 31
+    (folder.path / "manifest.json").write_text(json.dumps(manifest))
+    step, lost = newest(folder)
+    assert step == 20
+    assert "is of step 30, and listed as that of 31" in lost[0]
+
+
+def test_a_kill_before_the_first_manifest_leaves_nothing_that_is_refused(folder, tmp_path, monkeypatch):
+    other = CheckpointFolder(tmp_path / "other")
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "write_tensors", killed)
+        with pytest.raises(KeyboardInterrupt):
+            other.write((1, 0), {"flow/x": torch.zeros(1)}, facts(1))
+    write_tensors(other.path / STEP.format(1), {"flow/x": torch.zeros(1)}, {"format": 1, **facts(1)})
+    assert newest(other) == (None, [])
 
 
 def test_another_format_is_refused_with_both_versions(folder, monkeypatch):
@@ -111,14 +163,15 @@ def test_another_format_is_refused_with_both_versions(folder, monkeypatch):
 def test_a_file_of_tensors_that_is_no_checkpoint_is_not_taken_for_one(folder):
     (folder.path / "manifest.json").unlink()
     write_tensors(folder.path / STEP.format(99), {"x": torch.zeros(1)}, {"format": 1})
-    step, lost = newest(folder)
+    with accepting_unverified():
+        step, lost = newest(folder)
     assert step == 30
-    assert lost[1].endswith("is no checkpoint of ours")
+    assert lost[1].endswith("is no checkpoint of ours: it lacks 'position'")
 
 
 def test_the_end_of_a_stage_does_not_take_the_place_of_its_last_step(folder):
     before = names(folder)
-    folder.write((30, 1), {"flow/x": torch.zeros(1)}, FACTS)
+    folder.write((30, 1), {"flow/x": torch.zeros(1)}, facts(30))
     assert set(before) & set(names(folder)) == {"manifest.json", STEP.format(30)}
     truncate(folder.path / "step-00000030-stage-0001.safetensors")
     assert newest(folder)[0] == 30
@@ -138,7 +191,7 @@ def test_what_a_kill_leaves_of_a_file_is_removed(folder):
 
 
 def test_going_on_from_an_earlier_one_drops_the_later(folder):
-    folder.write((25, 0), {"flow/x": torch.zeros(1)}, FACTS)
+    folder.write((25, 0), {"flow/x": torch.zeros(1)}, facts(25))
     assert names(folder) == ["manifest.json", STEP.format(20), STEP.format(25)]
 
 
@@ -160,7 +213,7 @@ def test_a_full_disk_leaves_the_checkpoints_before(folder, when, monkeypatch):
     }
     monkeypatch.setattr(*patched[when])
     with pytest.raises(RunError, match="No space left on device"):
-        folder.write((40, 0), {"flow/x": torch.zeros(3)}, FACTS)
+        folder.write((40, 0), {"flow/x": torch.zeros(3)}, facts(40))
     monkeypatch.undo()
     assert newest(folder) == (30, [])
     assert all(name[0] != "." for name in names(folder))
@@ -232,13 +285,14 @@ def test_what_is_no_interval_is_refused(text):
 
 @pytest.fixture
 def handlers():
-    """SIGTERM as the commands have it, and SIGINT as Python has; both as before in the end."""
+    """SIGTERM and SIGHUP as the commands have them, and SIGINT as Python has; all as before in the end."""
 
-    def terminate(*_):
-        raise Terminated
+    def terminate(number, _):
+        raise Terminated(number)
 
-    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
-    signal.signal(signal.SIGTERM, terminate)
+    before = [(number, signal.getsignal(number)) for number in SIGNALS]
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, terminate)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     for number, handler in before:
@@ -246,7 +300,8 @@ def handlers():
 
 
 @pytest.mark.parametrize(
-    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
+    ("number", "error"),
+    [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated), (signal.SIGHUP, Terminated)],
 )
 def test_a_flow_is_saved_before_a_signal_ends_it(handlers, tmp_path, number, error):
     watching = Checkpoints(CheckpointFolder(tmp_path / "c"), Interval(seconds=1e9), (), dict)
@@ -259,9 +314,38 @@ def test_a_flow_is_saved_before_a_signal_ends_it(handlers, tmp_path, number, err
             os.kill(os.getpid(), number)
             flow.run()
 
-    with pytest.raises(error):
+    with pytest.raises(error) as ended:
         stopped()
     assert watching.step == flow.position.total == 2
+    assert getattr(ended.value, "exit_status", 130) == 128 + number
+
+
+def test_a_second_sighup_waits_as_the_first_does(handlers):
+    stopping = Stopping()
+
+    def stopped() -> None:
+        with stopping.patient():
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    with pytest.raises(Terminated) as ended:
+        stopped()
+    assert ended.value.exit_status == 129
+
+
+def test_a_checkpoint_of_particles_that_are_none_is_not_written_and_the_one_before_stays(tmp_path):
+    folder = CheckpointFolder(tmp_path / "c")
+    watching = Checkpoints(folder, Interval(steps=2), (), dict)
+    flow = small_flow(schedule=Constant(steps=9, directions=40), observers=(watching,))
+    steps = iter(flow)
+    for _ in range(3):
+        next(steps)
+    flow.particles.x[0, 0] = math.inf
+    flow._finite._looked_at = None  # as on a GPU, where steps are not looked at one by one
+    with pytest.raises(NotFiniteError, match="particles are not finite after step 3"):
+        watching.save(flow)
+    (good,) = folder.newest_first([])
+    assert good.step == 2
 
 
 def test_a_signal_after_the_last_step_ends_the_run_too(handlers):

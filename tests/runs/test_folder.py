@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from cswf_core.errors import RunError
+from cswf_core.runs.durable import replacing, write_durably
 from cswf_core.runs.folder import RunFolder
 
 
@@ -28,6 +31,70 @@ def test_a_folder_with_something_in_it_is_refused_unless_forced(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "run.json"}
     with pytest.raises(RunError, match="has been taken by another run"):
         folder.create(force=False)
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """A folder beside that of a run, with the files that a run has, which are another's."""
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    for name in ("manifest.json", "model.json", "run.json", "samples.png", "tables-00000.safetensors"):
+        (folder / name).write_text("mine")
+    return folder
+
+
+def untouched(folder) -> bool:
+    """Whether all files of a folder say what they said."""
+    return len(list(folder.iterdir())) == 5 and all(path.read_text() == "mine" for path in folder.iterdir())
+
+
+def test_what_lies_behind_a_link_is_neither_removed_nor_written(tmp_path, outside):
+    folder = RunFolder(tmp_path / "run")
+    folder.make()
+    for name in ("checkpoints", "model"):
+        folder.file(name).symlink_to(outside)
+    for name in ("run.json", "samples.png"):
+        folder.file(name).symlink_to(outside / name)
+    with pytest.raises(RunError, match="checkpoints is a link, and a run writes to its own folder only"):
+        folder.refuse_links()
+    folder.write("samples.png", b"new")
+    assert not folder.file("samples.png").is_symlink()
+    folder.create(force=True)
+    folder.refuse_links()
+    assert [path.name for path in folder.path.iterdir()] == ["run.json"]
+    assert untouched(outside)
+
+
+def test_a_log_that_is_a_link_or_a_pipe_is_refused(tmp_path, outside):
+    folder = RunFolder(tmp_path)
+    folder.file("metrics.jsonl").symlink_to(outside / "run.json")
+    with pytest.raises(RunError, match=r"metrics\.jsonl cannot be written: it is a link"):
+        folder.append("metrics.jsonl", "{}\n")
+    folder.clear()
+    os.mkfifo(folder.file("metrics.jsonl"))
+    with pytest.raises(RunError, match=r"metrics\.jsonl cannot be written: "):
+        folder.append("metrics.jsonl", "{}\n")
+    assert untouched(outside)
+
+
+def test_a_temporary_file_is_new_and_nobody_else_s(tmp_path, monkeypatch):
+    monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
+    planted, victim = tmp_path / ".file.00000000.part", tmp_path / "victim"
+    victim.write_text("mine")
+    planted.symlink_to(victim)
+    with pytest.raises(RunError, match="file cannot be written: File exists"):
+        write_durably(tmp_path / "file", "content")
+    assert victim.read_text() == "mine"
+    with replacing(tmp_path / "file") as temporary:
+        assert temporary.stat().st_mode & 0o777 == 0o600
+        temporary.write_text("content")
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~umask()
+
+
+def umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def test_a_file_or_a_place_that_cannot_be_written_is_one_sentence(tmp_path):

@@ -11,7 +11,8 @@ from cswf_core.cli import options
 from cswf_core.cli.terminal import prepare
 from cswf_core.errors import DataError
 from cswf_core.packed import Manifest, PackedImages, find_damage
-from cswf_core.runs.progress import WorkProgress, say
+from cswf_core.runs.printing import say
+from cswf_core.runs.progress import WorkProgress
 
 
 @click.command()
@@ -24,7 +25,7 @@ def check(folder: Path, quiet: bool) -> None:
     with closing(WorkProgress(silent=quiet)) as progress:
         damage = find_damage(folder, manifest, progress.tell)
     if damage:
-        raise DataError("\n".join(damage))
+        raise DataError(*damage)
     PackedImages.open(folder, manifest)
     if not quiet:
         count = sum(1 for _ in manifest.files())

@@ -9,6 +9,7 @@ import click
 
 from cswf_core.cli import options
 from cswf_core.packed import Manifest
+from cswf_core.runs.printing import say, say_json
 
 MOST_NAMES = 12
 """Classes that are listed."""
@@ -21,12 +22,12 @@ def info(folder: Path, as_json: bool) -> None:
     """Say what FOLDER has, which `cswf data pack` has written; only its manifest is read."""
     manifest = Manifest.read(folder)
     if as_json:
-        click.echo(manifest.text().rstrip())
+        say_json(json.loads(manifest.text()))
         return
     rows = _describe(manifest, folder)
     width = max(len(name) for name in rows)
     for name, text in rows.items():
-        click.echo(f"{name:<{width}}  {text}")
+        say(f"{name:<{width}}  {text}")
 
 
 def _describe(manifest: Manifest, folder: Path) -> dict[str, str]:

@@ -12,14 +12,17 @@ import yaml
 
 from cswf_core.cli import options
 from cswf_core.cli.terminal import prepare
-from cswf_core.errors import DataError, RunError
+from cswf_core.errors import DataError, RunError, excerpt
+from cswf_core.files import bytes_of
 from cswf_core.interfaces import Space, StoredImages
+from cswf_core.numbers import whole_number
 from cswf_core.packed import MANIFEST, refuse_if_taken
 from cswf_core.packed import pack as write_shards
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Recipe, known_recipes, load_recipe
 from cswf_core.recipe.build import open_images
-from cswf_core.runs.progress import WorkProgress, say
+from cswf_core.runs.printing import complain, say
+from cswf_core.runs.progress import WorkProgress
 
 FLOW = {"schedule": {"use": "constant", "steps": 1, "directions": 1}}
 """What a recipe needs besides its data; it is not run."""
@@ -38,7 +41,7 @@ FLOW = {"schedule": {"use": "constant", "steps": 1, "directions": 1}}
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=options.WholeNumber(0),
     help="Which images are held out or taken, where that is drawn.  [default: that of the recipe, else 0]",
 )
 @click.option("--force", is_flag=True, help="Replace the shards of an earlier pack in OUT.")
@@ -127,10 +130,12 @@ def _reader(path: Path) -> str:
 
 def _shard_size(text: str) -> Callable[[Space], int]:
     """Return how many images a shard has, by their shape: `10000`, or as many as are `64MB`."""
-    count = int(text) if text.strip().isdecimal() else 0
-    size = options.bytes_of(text)
+    count = whole_number(text) or 0
+    size = bytes_of(text)
     if not size:
-        raise RunError(f"--shard-size takes a number of images, or a size such as 64MB or 1GB; got '{text}'")
+        raise RunError(
+            f"--shard-size takes a number of images, or a size such as 64MB or 1GB; got '{excerpt(text)}'"
+        )
     return lambda space: count or max(1, size // space.dimension)
 
 
@@ -143,4 +148,4 @@ def _say_what_is_not_written(images: StoredImages) -> None:
         beside["dequantise"] = images.dequantise
     if beside:
         keys = ", ".join(f"{key}: {value}" for key, value in beside.items())
-        click.echo(f"not in the shards: {keys}; write it beside `use: packed` in a recipe", err=True)
+        complain(f"not in the shards: {keys}; write it beside `use: packed` in a recipe")

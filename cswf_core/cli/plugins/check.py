@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from cswf_core.cli.plugins.listing import named
 from cswf_core.errors import PluginError
 from cswf_core.plugins import Broken, Registry, Watcher
 from cswf_core.recipe import choose
+from cswf_core.runs.printing import say, say_json
 from cswf_core.testing import check_plugin
 from cswf_core.testing.outcome import Outcome
 
@@ -33,14 +33,14 @@ def check(plugin: str, as_json: bool, plugins_dir: tuple[Path, ...]) -> int:
     def tell(outcome: Outcome) -> None:
         if not as_json:
             remark = f": {outcome.sentence}" if outcome.sentence else ""
-            click.echo(f"{outcome.result:<8}{outcome.claim}{remark}")
+            say(f"{outcome.result:<8}{outcome.claim}{remark}")
 
     outcomes = check_plugin(kind, part, on_result=tell)
     results = [outcome.result for outcome in outcomes]
     if as_json:
-        click.echo(json.dumps([attrs.asdict(outcome) for outcome in outcomes], indent=2, ensure_ascii=False))
+        say_json([attrs.asdict(outcome) for outcome in outcomes])
     else:
-        click.echo(", ".join(f"{results.count(result)} {result}" for result in dict.fromkeys(results)))
+        say(", ".join(f"{results.count(result)} {result}" for result in dict.fromkeys(results)))
     return 1 if "failed" in results else 0
 
 

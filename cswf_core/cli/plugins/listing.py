@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from cswf_core.errors import PluginError, did_you_mean
 from cswf_core.interfaces import Owner
 from cswf_core.plugins import KINDS, Broken, Plugin, Registry, Watcher
 from cswf_core.plugins.plugin import normal
 from cswf_core.recipe import fields
+from cswf_core.runs.printing import say, say_json
+from cswf_core.runs.screen import console, table
 
 Row = dict[str, Any]
 
@@ -30,13 +30,10 @@ def print_all(plugins_dir: Sequence[Path], *, as_json: bool) -> None:
     registry = Registry.discover(plugins_dir)
     rows = [_row(registry, entry) for entry in _entries(registry)]
     if as_json:
-        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        say_json(rows)
         return
-    table = _table("kind", "name", "from", "status", "summary")
-    for row in rows:
-        words = row["error"] or "\n".join(filter(None, (row["summary"], row["note"])))
-        table.add_row(row["kind"] or "?", row["name"], _from(row), row["status"], words)
-    Console().print(table, markup=False)
+    lines = [(row["kind"] or "?", row["name"], _from(row), row["status"], _summary(row)) for row in rows]
+    console().print(table(("kind", "name", "from", "status", "summary"), lines))
 
 
 def print_named(name: str, plugins_dir: Sequence[Path], *, as_json: bool) -> None:
@@ -44,11 +41,11 @@ def print_named(name: str, plugins_dir: Sequence[Path], *, as_json: bool) -> Non
     registry = Registry.discover(plugins_dir)
     rows = [_row(registry, entry) | _details(entry) for entry in named(registry, name)]
     if as_json:
-        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        say_json(rows)
         return
     for number, row in enumerate(rows):
         if number:
-            click.echo()
+            say("")
         _print(row)
 
 
@@ -147,30 +144,28 @@ def _print(row: Row) -> None:
     """Print one plugin for people."""
     facts = {"from": _from(row), "file": row["file"], "sha256": row["sha256"], "status": row["status"]}
     facts |= {"error": row["error"], "note": row["note"], "hooks": ", ".join(row["hooks"])}
-    click.echo(f"{row['kind'] or 'plugin'} {row['name']}")
+    say(f"{row['kind'] or 'plugin'} {row['name']}")
     for heading, value in facts.items():
         if value:
-            click.echo(f"  {heading:<8}{value}")
+            say(f"  {heading:<8}{value}")
     if row["docs"]:
-        click.echo(f"\n{row['docs']}")
+        say("", *row["docs"].split("\n"))
     if row["parameters"]:
-        click.echo("\nparameters")
+        say("", "parameters")
     for each in row["parameters"]:
         default = (
             "required" if each["required"] else f"default {json.dumps(each['default'], ensure_ascii=False)}"
         )
         limits = [f"{bound.replace('_', ' ')} {each[bound]:,}" for bound in fields.BOUNDS if bound in each]
-        click.echo(f"  {each['name']}: {'; '.join((each['type'], *limits, default))}")
+        say(f"  {each['name']}: {'; '.join((each['type'], *limits, default))}")
         if each["help"]:
-            click.echo(click.wrap_text(each["help"], WIDTH, "      ", "      "))
+            say(*click.wrap_text(each["help"], WIDTH, "      ", "      ").split("\n"))
+
+
+def _summary(row: Row) -> list[str]:
+    """Return what is wrong with a plugin; else what it is, and below that what is to be known of its name."""
+    return [row["error"]] if row["error"] else [line for line in (row["summary"], row["note"]) if line]
 
 
 def _from(row: Row) -> str:
     return f"{row['distribution']} {row['version'] or ''}".strip()
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table

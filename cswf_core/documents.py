@@ -1,0 +1,312 @@
+"""Documents: JSON and tensors that the program has written, read back with names, types and ranges checked.
+
+A file on a disk may be damaged, of another version, or a stranger's. `read_json` takes no more than JSON has,
+and no more of it than memory holds; `structured` makes an object of an attrs class of it, or says which value
+does not fit and what would. Types are those of the class, with rules such as `Size` for the range of a number.
+A document that is sealed has a checksum of itself. `require_forms` does for tensors what `structured` does for
+JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import stat
+import sys
+import types
+import typing
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core import numbers
+from cswf_core.errors import CswfError, RunError, did_you_mean
+
+LARGEST = 1 << 26
+"""Bytes of a document at most."""
+
+LONGEST_NUMBER = 400
+"""Digits of a number at most; a float may be written with some 300."""
+
+SEAL = "sha256"
+"""The key of a document's own checksum."""
+
+Made = TypeVar("Made")
+
+
+class MisfitError(ValueError):
+    """A value that does not fit: where it stands, what it should be, and what it is."""
+
+
+@attrs.frozen
+class Rule:
+    """What a value must be beyond its type."""
+
+    words: str
+    """As a sentence goes on: '1 or more'."""
+    holds: Callable[[Any], bool]
+
+
+def is_file_name(text: str) -> bool:
+    """Say whether a text names a file in the same folder, and nothing elsewhere."""
+    plain = text.isprintable() and not set(text) & {"/", "\\"} and text not in ("", ".", "..")
+    return plain and len(text.encode()) < 256
+
+
+Count = Annotated[int, Rule("0 or more", lambda number: number >= 0)]
+Size = Annotated[int, Rule("1 or more", lambda number: number >= 1)]
+Amount = Annotated[float, Rule("0 or more", lambda number: number >= 0)]
+Fraction = Annotated[float, Rule("above 0 and at most 1", lambda number: 0 < number <= 1)]
+Digest = Annotated[str, Rule("a SHA-256 of 64 digits", re.compile("[0-9a-f]{64}").fullmatch)]
+FileName = Annotated[str, Rule("the name of a file in the same folder", is_file_name)]
+
+
+def read_json(path: Path) -> Any:
+    """Return what a JSON file says; raise `OSError`, or `ValueError` with a reason, if that cannot be had."""
+    if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe may take for ever
+        raise ValueError("it is no ordinary file")
+    with path.open("rb") as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise ValueError(f"it has more than {LARGEST:,} bytes")
+    return parse_json(content.decode("utf-8"))
+
+
+def parse_json(text: str) -> Any:
+    """Return what a JSON text says; raise `ValueError` for what JSON has not: NaN, or one key twice."""
+    try:
+        return json.loads(
+            text,
+            parse_constant=_refuse_constant,
+            parse_int=_whole,
+            parse_float=_finite,
+            object_pairs_hook=_unique,
+        )
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def read_document(path: Path, cls: type[Made], error: type[CswfError] = RunError, *, advice: str = "") -> Made:
+    """Return a file as an object of an attrs class; raise `error`, with `advice`, if it is damaged."""
+    try:
+        made: Made = structured(read_json(path), cls)
+    except MisfitError as misfit:
+        raise error(f"{path} is damaged: {misfit}{advice}") from None
+    except (OSError, ValueError) as reason:
+        raise error(f"{path} cannot be read ({short(reason)}){advice}") from None
+    return made
+
+
+def structured(value: Any, type_: Any, place: str = "") -> Any:
+    """Return a value of JSON as a type has it: lists as tuples, objects as attrs classes; raise `MisfitError`.
+
+    `place` is the key path of the value, for the error. Keys that a class does not know are refused, unless it
+    says otherwise: `open_ended = True`.
+    """
+    origin, arguments = typing.get_origin(type_), typing.get_args(type_)
+    if origin is Annotated:
+        return _ruled(structured(value, arguments[0], place), type_, place)
+    if type_ is Any:
+        return value
+    if origin in (Union, types.UnionType):
+        return _member(value, arguments, place)
+    if origin is Literal:
+        if not any(value == choice and type(value) is type(choice) for choice in arguments):
+            raise misfit(place, f"one of {', '.join(map(json.dumps, arguments))}", value)
+        return value
+    if origin in (tuple, list):
+        items = enumerate(_list(value, place))
+        return origin(structured(item, arguments[0], _below(place, str(i))) for i, item in items)
+    if origin is dict:
+        keys, values = arguments
+        pairs = [(structured(key, keys, place), item) for key, item in _object(value, place).items()]
+        return {key: structured(item, values, _below(place, key)) for key, item in pairs}
+    if attrs.has(type_):
+        return _instance(_object(value, place), type_, place)
+    return _single(value, type_, place)
+
+
+def seal(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document with a checksum of all that it says."""
+    return {**document, SEAL: _digest(document)}
+
+
+def unseal(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sealed document without its checksum; raise `MisfitError` if that is missing, or another."""
+    rest = {key: value for key, value in document.items() if key != SEAL}
+    if SEAL not in document:
+        raise MisfitError("it lacks its own checksum")
+    if document[SEAL] != _digest(rest):
+        raise MisfitError("it is not what was written, its own checksum differs")
+    return rest
+
+
+def misfit(place: str, words: str, value: Any) -> MisfitError:
+    """Return the error for a value: where it stands, what it should be, and what it is."""
+    kinds = ((dict, "an object"), (list, "a list"))
+    text = next((words for kind, words in kinds if isinstance(value, kind)), "") or json.dumps(value)
+    return MisfitError(f"{place or 'it'} must be {words}, got {text if len(text) <= 60 else text[:57] + '...'}")
+
+
+@attrs.frozen
+class TensorForm:
+    """What a tensor in a file must be."""
+
+    dtype: torch.dtype | Callable[[Tensor], bool]
+    """Its type, or what says whether it has one of those that are good."""
+    shape: tuple[int | None, ...]
+    """Its size in each dimension; None: any."""
+    optional: bool = False
+    """Whether it may be missing."""
+
+    def fits(self, tensor: Tensor) -> bool:
+        """Say whether a tensor has this form."""
+        right = tensor.dtype == self.dtype if isinstance(self.dtype, torch.dtype) else self.dtype(tensor)
+        sizes = zip(self.shape, tensor.shape, strict=False)
+        return right and len(self.shape) == tensor.ndim and all(want in (None, got) for want, got in sizes)
+
+    def __str__(self) -> str:
+        numbers = str(self.dtype).removeprefix("torch.") if isinstance(self.dtype, torch.dtype) else "floats"
+        return f"{'×'.join('n' if size is None else str(size) for size in self.shape)} of {numbers}"
+
+
+def require_forms(tensors: Mapping[str, Tensor], forms: Mapping[str, TensorForm], whose: str) -> None:
+    """Raise `RunError` if tensors are missing, or are not as they must be; others may be there."""
+    for name, form in forms.items():
+        tensor = tensors.get(name)
+        if tensor is None:
+            if not form.optional:
+                raise RunError(f"{whose} is damaged: it lacks the tensor '{name}'")
+        elif not form.fits(tensor):
+            got = f"{'×'.join(map(str, tensor.shape)) or 'one number'} of {str(tensor.dtype)[6:]}"
+            raise RunError(f"{whose} is damaged: the tensor '{name}' should be {form}, and is {got}")
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _ruled(value: Any, type_: Any, place: str) -> Any:
+    for rule in type_.__metadata__:
+        if isinstance(rule, Rule) and not rule.holds(value):
+            raise misfit(place, rule.words, value)
+    return value
+
+
+def _member(value: Any, types_: Sequence[Any], place: str) -> Any:
+    """Return a value as the first type of a union that it fits; in the end, say why the last does not."""
+    if value is None and type(None) in types_:
+        return None
+    *others, last = (type_ for type_ in types_ if type_ is not type(None))
+    for type_ in others:
+        try:
+            return structured(value, type_, place)
+        except MisfitError:
+            continue
+    return structured(value, last, place)
+
+
+def _instance(value: dict[str, Any], cls: Any, place: str) -> Any:
+    """Return an object as an instance of an attrs class."""
+    fields, hints = _fields(cls)
+    unknown = [key for key in value if key not in hints]
+    if unknown and not getattr(cls, "open_ended", False):
+        name = unknown[0][:60]
+        raise MisfitError(f"{place or 'it'} has an unknown key {json.dumps(name)}{did_you_mean(name, hints)}")
+    for field in fields:
+        if field.name not in value and field.default is attrs.NOTHING:
+            raise MisfitError(f"{place or 'it'} lacks '{field.name}'")
+    known = {key: structured(v, hints[key], _below(place, key)) for key, v in value.items() if key in hints}
+    try:
+        return cls(**known)
+    except MisfitError as error:
+        raise MisfitError(f"{place}: {error}" if place else str(error)) from None
+
+
+@cache
+def _fields(cls: Any) -> tuple[tuple[attrs.Attribute[Any], ...], dict[str, Any]]:
+    """Return the fields of an attrs class, and the type of each."""
+    fields = tuple(field for field in attrs.fields(cls) if field.init)
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return fields, {field.name: hints[field.name] for field in fields}
+
+
+def _single(value: Any, type_: Any, place: str) -> Any:
+    """Return a single value of JSON: a text, a number, a truth value or null."""
+    if type_ is str:
+        return _text(value, place)
+    if type_ is bool or type_ is type(None):
+        if type(value) is not type_:
+            raise misfit(place, "true or false" if type_ is bool else "null", value)
+        return value
+    if type_ is int:
+        if type(value) is not int or abs(value) > numbers.LARGEST:
+            raise misfit(place, "a whole number", value)
+        return value
+    assert type_ is float, f"no value of JSON is a {type_}"
+    if type(value) not in (int, float) or abs(value) > sys.float_info.max:
+        raise misfit(place, "a number", value)
+    return float(value)
+
+
+def _text(value: Any, place: str) -> str:
+    if not isinstance(value, str):
+        raise misfit(place, "a text", value)
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise misfit(place, "a text that UTF-8 can hold", value)
+    return value
+
+
+def _list(value: Any, place: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise misfit(place, "a list", value)
+    return value
+
+
+def _object(value: Any, place: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise misfit(place, "an object", value)
+    return value
+
+
+def _below(place: str, key: str) -> str:
+    return f"{place}.{key}" if place else key
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > LONGEST_NUMBER:
+        raise ValueError(f"a number has {len(digits):,} digits")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits[:40]} is too large a number")
+    return number
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {json.dumps(twice[:60])} is there twice")
+    return document
+
+
+def short(error: Exception) -> str:
+    """Return what an error says, in one line."""
+    return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,300 @@
+"""The header of a saved model, `model.json`: what it is, without running anything, and what files it has.
+
+Every value has a type and a range, and the header a checksum of itself.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.documents import (
+    Amount,
+    Count,
+    Digest,
+    FileName,
+    Fraction,
+    MisfitError,
+    Rule,
+    Size,
+    misfit,
+    read_json,
+    seal,
+    short,
+    structured,
+    unseal,
+)
+from cswf_core.errors import RunError
+
+NAME = "model.json"
+
+FIRST, WITH_FITTED, WITH_PLUGINS, SEALED = 1, 2, 3, 4
+"""Versions of the format: that of a model without, and with a file of what was fitted to the data; with either,
+and with plugins and directions; and the same with a checksum of the header itself."""
+
+FORMAT: Final = 4
+"""The version that is written; to be raised when an older cswf could not read, or would misread, it."""
+
+UNSEALED = (FIRST, WITH_FITTED, WITH_PLUGINS)
+"""Versions whose headers have no checksum of their own."""
+
+MOST_DIMENSIONS = 1 << 28
+"""d at most."""
+
+Kind = Literal["labels", "vectors", "image"]
+"""Kinds of Y."""
+
+log = logging.getLogger("cswf")
+
+
+@attrs.frozen(kw_only=True)
+class DataFacts:
+    """The data that the model learned from."""
+
+    sha256: Digest
+    """Digest of the data; see `Dataset.digest`."""
+    samples: Size
+    """N."""
+    shape: tuple[Size, ...]
+    """C×H×W for images, d for points."""
+    classes: tuple[str, ...]
+    counts: tuple[Count, ...]
+    """How many data of each class the particles flowed to."""
+    bin_width: Amount
+    """Distance between two grey levels; 0 for continuous data."""
+    streamed: bool = False
+    """Whether they were not in memory, so that the digest is that of their bytes."""
+    looked_at: Size | None = None
+    """How many of them, evenly spread, anything was fitted to before the flow; null: all."""
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse a shape that no data have, and counts of other classes."""
+        if len(self.shape) not in (1, 3) or math.prod(self.shape) > MOST_DIMENSIONS:
+            raise misfit("shape", f"that of points or images, up to {MOST_DIMENSIONS:,} numbers", [*self.shape])
+        if self.counts and (len(self.counts) < len(self.classes) or not any(self.counts)):
+            raise MisfitError(f"counts are of {len(self.counts)} classes, and there are {len(self.classes)}")
+
+
+@attrs.frozen(kw_only=True)
+class ConditionFacts:
+    """The condition: Y, which requests may set."""
+
+    length: Count
+    """l, the dimension of Y; 0 where Y is no vector."""
+    asks: tuple[Kind, ...]
+    """Kinds of Y that a particle has: `labels`, `vectors`, `image` (a part of x); empty: unconditional."""
+    strata: tuple[Count, ...] | None
+    """The label of each stratum, where classes flow apart; null: there is one flow for all."""
+    shared: bool
+    """Whether the same part of every image is observed."""
+    mask: Annotated[str, Rule("hexadecimal digits", re.compile("[0-9a-f]+").fullmatch)] | None
+    """If whole pixels are observed, and the same of every image: which coordinates, as hexadecimal bits."""
+    low: tuple[float, ...] = ()
+    """The least of each of the data's vectors' numbers; empty where there are none, or in formats 1 and 2."""
+    high: tuple[float, ...] = ()
+    """The greatest."""
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse ranges of other vectors than Y, and strata without labels."""
+        if len(self.low) != len(self.high) or (self.low and len(self.low) != self.length):
+            raise MisfitError(f"low and high should have {self.length} numbers each")
+        if self.strata is not None and ("labels" not in self.asks or not self.strata):
+            raise MisfitError("strata are there, and no labels for them")
+
+
+@attrs.frozen(kw_only=True)
+class StageFacts:
+    """One stage of the flow."""
+
+    name: str
+    directions: Size
+    """H."""
+    steps: Count
+    """K as planned."""
+    fingerprint: Annotated[str, Rule("hexadecimal digits", re.compile("[0-9a-f/]*").fullmatch)] = ""
+    """Of its first directions; empty in formats 1 and 2. See `flow.fingerprint`."""
+
+
+@attrs.frozen(kw_only=True)
+class TableFacts:
+    """The tables that maps were saved in."""
+
+    knots: Annotated[int, Rule("2 or more", lambda number: number >= 2)]
+    dtype: Literal["float16", "float32", "float64"]
+    directions: Fraction
+    """Share of the directions that have tables."""
+    every: Size
+    """One of so many steps has tables."""
+
+
+@attrs.frozen(kw_only=True)
+class Shard:
+    """One file of tables."""
+
+    file: FileName
+    stage: Count
+    """Number of the stage, from 0."""
+    steps: Size
+    """Steps in it."""
+    bytes: Size
+    sha256: Digest
+
+
+@attrs.frozen(kw_only=True)
+class FittedFile:
+    """The file with what was fitted to the data."""
+
+    file: FileName
+    bytes: Size
+    sha256: Digest
+
+
+@attrs.frozen(kw_only=True)
+class Cost:
+    """What saving cost."""
+
+    bytes: Count
+    """Size of all files but the header."""
+    seconds: Amount
+    """Time to bring tables to the host and to write them."""
+    share: Amount
+    """Of the time of all steps."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Header:
+    """The content of `model.json`."""
+
+    format: Literal[1, 2, 3, 4]
+    cswf: str
+    """Version that wrote it."""
+    name: str
+    """Of the recipe."""
+    complete: bool
+    """Whether all steps are there."""
+    recipe: str
+    """The resolved recipe, as YAML."""
+    data: DataFacts
+    condition: ConditionFacts
+    precision: Literal["float32", "float64"]
+    """Numbers the flow was computed in."""
+    particles: Size
+    """M."""
+    stages: tuple[StageFacts, ...]
+    tables: TableFacts
+    steps: Count
+    """Steps that have tables."""
+    cost: Cost
+    shards: tuple[Shard, ...]
+    fitted: FittedFile | None = None
+    """What was fitted to the data besides the maps; null, or left out, where nothing was."""
+    plugins: tuple[dict[str, str], ...] | None = None
+    """kind, name, distribution, version and SHA-256 of each plugin; in formats 1 and 2 there are none."""
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse parts that do not fit each other."""
+        self._check_shards()
+        facts, classes = self.condition, max(len(self.data.classes), len(self.data.counts))
+        if "labels" in facts.asks and not self.data.counts:
+            raise MisfitError("labels can be asked for, and data.counts has none")
+        if facts.strata is not None and (
+            max(facts.strata) >= classes or len(set(facts.strata)) < len(facts.strata)
+        ):
+            raise MisfitError(f"condition.strata should be different classes, of which there are {classes}")
+        if facts.mask is not None:
+            unpack_mask(facts.mask, math.prod(self.data.shape))
+        if (self.plugins is None) != (self.format < WITH_PLUGINS):
+            raise MisfitError(f"plugins are in formats from {WITH_PLUGINS} on, and only there")
+        if (self.format == FIRST and self.fitted is not None) or (
+            self.format == WITH_FITTED and self.fitted is None
+        ):
+            raise MisfitError(f"a file of what was fitted is in format {WITH_FITTED}, and not in {FIRST}")
+
+    def _check_shards(self) -> None:
+        """Refuse shards that are not those of the stages, in their order."""
+        stages = [shard.stage for shard in self.shards]
+        if stages != sorted(stages) or (stages and stages[-1] >= len(self.stages)):
+            raise MisfitError(f"shards should be in the order of the {len(self.stages)} stages")
+        saved = Counter({shard.stage: 0 for shard in self.shards})
+        for shard in self.shards:
+            saved[shard.stage] += shard.steps
+        for number, steps in saved.items():
+            if steps > self.stages[number].steps:
+                raise MisfitError(f"shards have {steps} steps of stage {number}, more than it has")
+        if saved.total() != self.steps or (self.complete and not self.steps):
+            raise MisfitError(f"the shards have not {self.steps} steps together")
+        names = [entry.file for entry in self.files]
+        if len(set(names)) < len(names) or NAME in names:
+            raise MisfitError("a file is listed twice")
+
+    @property
+    def files(self) -> tuple[FittedFile | Shard, ...]:
+        """All files of the model but the header."""
+        return self.shards if self.fitted is None else (self.fitted, *self.shards)
+
+    def text(self) -> str:
+        """Return the header as JSON, with a checksum of itself where its format has one."""
+        document = attrs.asdict(self)
+        for key in ("fitted", "plugins"):
+            if document[key] is None:
+                del document[key]
+        for key in ("low", "high") if not self.condition.low else ():
+            del document["condition"][key]
+        for key, usual in (("streamed", False), ("looked_at", None)):
+            if document["data"][key] is usual:
+                del document["data"][key]  # earlier versions do not know of them
+        sealed = document if self.format < SEALED else seal(document)
+        return json.dumps(sealed, indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> Header:
+        """Return the header in a file; raise `RunError` if it is damaged, or of another format."""
+        try:
+            document = read_json(path)
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path} cannot be read as a model's header ({short(error)})") from None
+        if not isinstance(document, dict) or "format" not in document:
+            raise RunError(f"{path} is no model's header: it does not say its format")
+        if type(document["format"]) is int and document["format"] > FORMAT:
+            raise RunError(
+                f"{path} has format {document['format']}, and this version of cswf reads formats {FIRST} to "
+                f"{FORMAT}; it was written by cswf {document.get('cswf', 'of an unknown version')}"
+            )
+        try:
+            unsealed = document if document["format"] in UNSEALED else unseal(document)
+            header: Header = structured(unsealed, cls)
+        except MisfitError as misfit:
+            raise RunError(f"{path} is damaged: {misfit}") from None
+        return header
+
+    def tell_if_unsealed(self, path: Path) -> None:
+        """Warn that a header has no checksum of its own, so that nothing says whether it was changed."""
+        if self.format < SEALED:
+            log.warning(
+                "%s is of format %d, which has no checksum of its own: whether it is what was written is not "
+                "known",
+                path,
+                self.format,
+            )
+
+
+def pack_mask(mask: Tensor) -> str:
+    """Return d booleans as hexadecimal bits, the first coordinate first."""
+    bits = "".join("1" if bit else "0" for bit in mask.flatten().tolist())
+    return f"{int(bits, 2):0{-(-len(bits) // 4)}x}"
+
+
+def unpack_mask(text: str, dimension: int) -> Tensor:
+    """Return the d booleans that `pack_mask` has written: d."""
+    if len(text) != -(-dimension // 4) or len(bits := f"{int(text, 16):0{dimension}b}") != dimension:
+        raise MisfitError(f"the mask should have {dimension} coordinates, in {-(-dimension // 4)} digits")
+    return torch.tensor([bit == "1" for bit in bits])

@@ -1,0 +1,31 @@
+"""Numbers as people write them, none larger than what 64 bits hold.
+
+PyTorch, NumPy and files count in 64 bits, and Python's own whole numbers have no end: one of thousands of
+digits would fail far from where it was written, or not be read at all.
+"""
+
+from __future__ import annotations
+
+LARGEST = 2**63 - 1
+"""The largest whole number that is read anywhere."""
+
+_DIGITS = len(str(LARGEST))
+
+
+def whole_number(text: str) -> int | None:
+    """Return the whole number from 0 on that a text of digits means; None for others, or one too large."""
+    written = text.strip()
+    digits = written.lstrip("0")
+    if not written.isdecimal() or len(digits) > _DIGITS:
+        return None
+    number = int(digits or "0")
+    return number if number <= LARGEST else None
+
+
+def bytes_in_words(count: float) -> str:
+    """Return a number of bytes as people write it: 28 TB."""
+    for unit in ("bytes", "kB", "MB", "GB", "TB", "PB", "EB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return "more than 1,000 EB"

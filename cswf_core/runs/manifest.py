@@ -1,0 +1,96 @@
+"""The manifest of a run's checkpoints, and the facts in each of them: what may stand in these files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import attrs
+
+from cswf_core.documents import Amount, Count, Digest, FileName, Size, read_document
+from cswf_core.runs.durable import fingerprint
+
+NAME = "manifest.json"
+
+FORMAT, SHARED = 1, 2
+"""Versions of checkpoints: all particles in one file, and those of several ranks in a file each."""
+
+
+@attrs.frozen(kw_only=True)
+class FileEntry:
+    """A file of a checkpoint: that of the first rank, or of another one."""
+
+    file: FileName
+    bytes: Size
+    sha256: Digest
+
+    @classmethod
+    def of(cls, path: Path) -> FileEntry:
+        """Return the entry of a file that is on the disk."""
+        return cls(file=path.name, bytes=path.stat().st_size, sha256=fingerprint(path))
+
+
+@attrs.frozen(kw_only=True)
+class Entry(FileEntry):
+    """A checkpoint: its file, and those with the particles of other ranks."""
+
+    step: Count
+    """Steps done."""
+    parts: tuple[FileEntry, ...] = ()
+
+    @property
+    def files(self) -> tuple[FileEntry, ...]:
+        """All its files."""
+        return (self, *self.parts)
+
+
+@attrs.frozen(kw_only=True)
+class Manifest:
+    """The checkpoints that are complete, newest first."""
+
+    format: Literal[1] = 1
+    checkpoints: tuple[Entry, ...] = ()
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Return a folder's manifest; raise `RunError` if it has none, or a damaged one."""
+        return read_document(folder / NAME, cls)
+
+    def text(self) -> str:
+        """Return the manifest as JSON."""
+        return json.dumps(attrs.asdict(self, filter=_told), indent=2) + "\n"
+
+
+@attrs.frozen(kw_only=True)
+class CheckpointFacts:
+    """The facts of a checkpoint beside those of the flow: of what run it is."""
+
+    open_ended: ClassVar[bool] = True
+    """Those of the flow are beside them."""
+    recipe: str
+    """As YAML."""
+    data_sha256: Digest
+    device: str
+    """Its type."""
+    versions: dict[str, str]
+    """Of packages that the last digits may depend on."""
+    plugins: tuple[dict[str, str], ...] | None = None
+    """As `Recipe.plugin_facts` has them; null: the version that wrote it kept no such record."""
+    seconds: Amount
+    """Of the run so far."""
+
+
+@attrs.frozen(kw_only=True)
+class FormatFacts:
+    """What a checkpoint says about its own form."""
+
+    open_ended: ClassVar[bool] = True
+    format: int
+    ranks: Size = 1
+    """How many ranks have written it, each a file."""
+
+
+def _told(attribute: attrs.Attribute[Any], value: Any) -> bool:
+    """Say whether a value is written: parts are only where there are any."""
+    return attribute.name != "parts" or bool(value)

@@ -1,0 +1,162 @@
+"""Samples of strangers are scored, or refused in one sentence, as the data of a run are."""
+
+from __future__ import annotations
+
+import os
+
+import attrs
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cswf_core.errors import DataError
+from cswf_core.evaluation.samples import conform, read, read_real
+from cswf_core.evaluation.task import Task
+from cswf_core.interfaces import Conditions, Dataset, Space
+from cswf_core.pictures import compare
+from cswf_core.pictures.frames import Frames
+from cswf_core.plugins import Registry
+from cswf_core.report.read import read_run
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (6, 1, 8, 8), np.uint8)
+
+
+@pytest.fixture(scope="module")
+def registry():
+    return Registry.discover()
+
+
+def saved(path, **arrays):
+    np.savez_compressed(path, **arrays)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arrays", "complaint"),
+    [
+        ({"points": np.full((5, 2), 1e300)}, "'points' must be n×d finite numbers"),
+        ({"points": np.zeros((5, 0))}, "'points' must be n×d finite numbers"),
+        ({"images": np.zeros((5, 1, 0, 8), np.uint8)}, "must be n×C×H×W bytes"),
+        ({"images": IMAGES, "labels": np.array([0, 1, 2, 3, 4, -5])}, "must count from 0 .* got -5"),
+        ({"images": IMAGES, "labels": np.array([0, 1, 2, 3, 4, 10**15])}, "must count from 0 .* got 10000"),
+        ({"images": IMAGES, "arr_1": np.zeros((6, 10**6), np.uint8)}, "must be 6 whole numbers"),
+    ],
+)
+def test_against_a_file_that_a_run_would_refuse_is_one_sentence(tmp_path, registry, arrays, complaint):
+    with pytest.raises(DataError, match=complaint):
+        read_real(str(saved(tmp_path / "a.npz", **arrays)), registry)
+
+
+def test_classes_of_a_file_have_names_as_those_of_a_data_set(tmp_path, registry):
+    path = saved(tmp_path / "a.npz", images=IMAGES, labels=np.arange(6) % 3)
+    (by_path,) = read_real(str(path), registry).references
+    (by_name,) = read_real(f"{{use: npz, path: {path}}}", registry).references
+    assert by_path.samples.classes == by_name.samples.classes == ("0", "1", "2")
+    assert by_path.samples.digest() == by_name.samples.digest()
+
+
+def test_labels_are_left_out_where_the_real_samples_have_no_classes(tmp_path, registry):
+    labelled = read(saved(tmp_path / "a.npz", images=IMAGES, labels=np.full(6, 10**15))).samples
+    (real,) = read_real(str(saved(tmp_path / "b.npz", images=IMAGES)), registry).references
+    assert conform(labelled, real.samples, "these").conditions.labels is None
+
+
+def test_a_bomb_needs_a_limit_that_is_raised(cswf, tmp_path):
+    path = saved(tmp_path / "a.npz", images=np.zeros((2000, 1, 8, 8), np.uint8))
+    score = ("eval", path, "--against", "digits", "--metric", "sliced-wasserstein", "--count", "50")
+    assert "a.npz needs 128 kB of memory, and the limit is 100 kB; --limit 1MB allows it" in cswf.refusal(
+        *score, "--limit", "100kB"
+    )
+    assert "'much' is no size; write 500MB" in cswf(*score, "--limit", "much").err
+    assert "sliced_wasserstein" in cswf.output(*score, "--limit", "1MB")
+    folder = tmp_path / "f"
+    folder.mkdir()
+    for i in range(4):
+        Image.fromarray(IMAGES[i, 0]).save(folder / f"{i}.png")
+    assert read(folder, limit=256).samples.x.shape == (64, 4)
+    with pytest.raises(DataError, match="f needs 256 bytes of memory, and the limit is 255 bytes; --limit 1MB"):
+        read(folder, limit=255)
+
+
+def test_a_pipe_is_not_waited_for(cswf, tmp_path):
+    folder = tmp_path / "f"
+    folder.mkdir()
+    Image.fromarray(IMAGES[0, 0]).save(folder / "a.png")
+    os.mkfifo(folder / "b.png")
+    os.mkfifo(tmp_path / "c.npz")
+    score = ("--metric", "sliced-wasserstein", "--against")
+    assert "b.png is a named pipe, not a file" in cswf.refusal("eval", folder, *score, "digits")
+    assert "b.png is a named pipe, not a file" in cswf.refusal("eval", folder, *score, folder)
+    assert "is neither a folder nor an .npz file" in cswf.refusal("eval", tmp_path / "c.npz", *score, "digits")
+    data = f"data={{use: npz, path: {tmp_path / 'c.npz'}}}"
+    assert "c.npz is a named pipe, not a file" in cswf.refusal("run", "digits", data, "--out", tmp_path / "o")
+
+
+def test_names_that_are_no_text_are_written_down_and_read_again(cswf, tmp_path):
+    folder = os.fsencode(tmp_path / "f")
+    for name in (b"a", b"b\xff"):
+        os.makedirs(os.path.join(folder, name))
+        for i in range(4):
+            with open(os.path.join(folder, name, b"%d\xfe.png" % i), "wb") as file:
+                Image.fromarray(IMAGES[i, 0]).save(file, "PNG")
+    (tmp_path / "r.yaml").write_text(
+        "data: {use: image-folder, path: f, size: 8, channels: 1, held_out: 0}\ncondition: one-hot\n"
+        "particles: {count: 8}\nmodel: {save: true}\nschedule: {use: constant, steps: 2, directions: 100}\n"
+    )
+    out = tmp_path / "o"
+    cswf.output("run", tmp_path / "r.yaml", "--out", out)
+    assert r"b\\xff" in (out / "model" / "model.json").read_text(encoding="utf-8")
+    assert read_run(out).classes == ("a", r"b\xff")
+    assert "3 samples" in cswf.output(
+        "sample", out, "--count", "3", "--label", r"b\xff", "--out", tmp_path / "s"
+    )
+    strange = os.fsdecode(os.fsencode(tmp_path) + b"/g\xff")
+    os.rename(folder, strange)
+    found = cswf.output("eval", strange, "--against", strange, "--metric", "sliced-wasserstein", "--json")
+    assert found.count(r"g\\xff") == 1 + found.count(
+        '"data":'
+    )  # where the samples are from, and each score's data
+    refused = cswf.refusal("run", tmp_path / "r.yaml", "--out", os.fsdecode(os.fsencode(tmp_path) + b"/o\xff"))
+    assert "is no text (UTF-8), and models cannot lie there" in refused
+
+
+def test_samples_that_complete_an_image_beyond_the_data_are_one_sentence():
+    data = Dataset(torch.zeros(2, 5), Space((2,)))
+    task = Task(metrics=(), references=(), data=data)
+    for origin in ([0, 5], [-1, 0], [-(10**15), 0]):
+        samples = attrs.evolve(data.take(slice(2)), conditions=Conditions(origin=torch.tensor(origin)))
+        with pytest.raises(DataError, match="and there are 5 and 0 held out; were they made with other data"):
+            task.originals(samples)
+    samples = attrs.evolve(data.take(slice(2)), conditions=Conditions(origin=torch.tensor([0, 4])))
+    assert task.originals(samples).shape == (2, 2)
+
+
+FRAMES = {"steps": np.arange(2), "images": np.zeros((2, 4, 1, 3, 3), np.uint8)}
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {**FRAMES, "steps": np.array([[0, 1]])},
+        {**FRAMES, "steps": np.array([1, 0])},
+        {**FRAMES, "classes": np.arange(3)},
+        {**FRAMES, "dimension": np.zeros(3)},
+        {**FRAMES, "labels": np.zeros((4, 2), np.int64)},
+        {**FRAMES, "since": np.zeros(4)},
+        {"steps": np.arange(2), "points": np.zeros((2, 4, 3), np.float32)},
+        {"steps": np.arange(2), "points": np.full((2, 4, 2), np.nan, np.float32)},
+        {"steps": np.arange(20_000), "points": np.zeros((20_000, 1, 2), np.float32)},
+    ],
+)
+def test_frames_of_another_make_are_a_problem_of_the_report_and_nothing_worse(tmp_path, arrays):
+    (tmp_path / "run.json").write_text("{}")
+    saved(tmp_path / "frames.npz", **arrays)
+    saved(tmp_path / "samples.npz", pictures=IMAGES)
+    run = read_run(tmp_path)
+    assert (run.frames, run.samples) == (None, None)
+    assert {"frames.npz", "samples.npz"} <= set(run.problems)
+    with pytest.raises((ValueError, KeyError)):
+        Frames.read(tmp_path / "frames.npz")
+    with pytest.raises(Exception, match=r"samples.npz cannot be read .*; remove the run's folder"):
+        compare._samples(tmp_path, 4)
