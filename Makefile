@@ -3,6 +3,7 @@
 # make test   lint, types and tests; `make test-ci` adds packaging, browser, compiler and larger budgets,
 #             `make test-all` the slow ones too
 # make soak   hundreds of short commands under signals, full disks and other faults, for MINUTES=20 with SEED=0
+# make fuzz   a million hostile inputs for all readers, half an hour on two cores; INPUTS=20000 for fewer, SEED=1 for others
 # make docs   the documentation as a site, in site/, with warnings as errors; `make docs-serve` serves it while you write
 # make licences   docs/licences.md anew; `make audit` looks for known vulnerabilities in what the lock has
 # Each makes .venv first if it is not there. PYTHON=python3.12 chooses another interpreter.
@@ -16,7 +17,7 @@ PIP := $(BIN)/python -m pip install --quiet --no-compile --no-deps
 LOCKED := $(PIP) --require-hashes
 LARGE := ^(torch|triton|nvidia|cuda)
 
-.PHONY: demo accuracy soak docs docs-serve test test-ci test-all lint types units-test units-test-ci units-test-all format lock licences audit clean
+.PHONY: demo accuracy soak docs docs-serve test test-ci test-all lint types units-test units-test-ci units-test-all fuzz format lock licences audit clean
 
 demo: $(STAMP)
 	$(BIN)/cswf run digits
@@ -56,6 +57,13 @@ units-test-ci:
 
 units-test-all:
 	HYPOTHESIS_PROFILE=thorough $(UNITS) -m ""
+
+# A target alone: `.venv/bin/python -m tests.fuzz --target model --inputs 3000`; one input again: `--input NUMBER`.
+INPUTS ?= 1000000
+SEED ?= 0
+
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz --inputs $(INPUTS) --seed $(SEED)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import io
 import os
-import signal
 import sys
 
 import click
