@@ -51,9 +51,9 @@ KNOWN = {
 
 HEAD = """# Licences
 
-cswf itself is under the [Apache licence 2.0](../LICENSE). It has no code of other projects in it, and gives none
-of them away: `make` and `pip` fetch the packages below from where their makers publish them. All of these licences
-allow that, and any use of cswf. NVIDIA's packages come with PyTorch, on x86-64 only.
+cswf itself is under the [Apache licence 2.0](../LICENSE). It has no code of other projects in it, and gives
+none of them away: `make` and `pip` fetch the packages below from where their makers publish them. All of these
+licences allow that, and any use of cswf. NVIDIA's packages come with PyTorch, on x86-64 only.
 
 `make licences` writes this page, from the packages' own words and `requirements.lock`.
 
@@ -81,7 +81,7 @@ def licence_of(name: str) -> str:
     except PackageNotFoundError:
         return "unknown"
     classifiers = [c.rpartition(" :: ")[2] for c in facts.get_all("Classifier") or [] if "License ::" in c]
-    words = [facts.get("License-Expression") or "", facts.get("License") or ""]
+    words = [facts[key] for key in ("License-Expression", "License") if key in facts]
     named = [text for text in words if text and text != "UNKNOWN" and len(text) <= LONGEST and "\n" not in text]
     return named[0] if named and named[0] not in SHORT else " or ".join(map(_short, named[:1] or classifiers))
 
