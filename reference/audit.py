@@ -11,18 +11,8 @@ import subprocess
 import sys
 from typing import Any
 
-COMMAND = (
-    *(
-        sys.executable,
-        "-m",
-        "pip_audit",
-        "--requirement",
-        "requirements.lock",
-        "--require-hashes",
-        "--disable-pip",
-    ),
-    *("--format", "json", "--progress-spinner", "off", "--timeout", "15"),
-)
+OPTIONS = "--requirement requirements.lock --require-hashes --disable-pip --format json --progress-spinner off"
+COMMAND = (sys.executable, "-m", "pip_audit", *OPTIONS.split(), "--timeout", "15")
 
 UNREACHED = 3
 """Exit status where nothing could be looked up."""
@@ -39,7 +29,7 @@ def verdict(output: str, complaint: str) -> tuple[int, list[str]]:
         reason = (complaint.strip().splitlines() or ["it says nothing of any package"])[-1][:200]
         return UNREACHED, [f"nothing was audited, as the database could not be reached: {reason}"]
     lines = [
-        f"{package['name']} {package['version']}: {fault['id']}, mended in {', '.join(fault['fix_versions']) or 'none'}"
+        f"{package['name']} {package['version']}: {fault['id']}, mended in {' or '.join(fault['fix_versions'])}"
         for package in known
         for fault in package["vulns"]
     ]

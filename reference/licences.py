@@ -1,7 +1,7 @@
 """The licences of all packages that `make` installs, as a page: `python -m reference.licences` writes it.
 
-They are read from the packages themselves. Those that only other machines or versions of Python need are written
-down here.
+They are read from the packages themselves. Those that only other machines or versions of Python need are
+written down here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LONGEST = 60
 NVIDIA = "NVIDIA's licence for its CUDA libraries"
 
 ELSEWHERE = {
-    "cffi": "MIT",
+    "cffi": "MIT-0",
     "cuda-bindings": NVIDIA,
     "cuda-pathfinder": "Apache-2.0",
     "exceptiongroup": "MIT",
@@ -44,16 +44,16 @@ SHORT = {
 """Names of licences that are written otherwise."""
 
 KNOWN = {
-    *("0BSD", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "MIT", "MIT-CMU", "MPL-2.0"),
-    *("PSF-2.0", "Zlib", NVIDIA),
+    *("0BSD", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "MIT", "MIT-0"),
+    *("MIT-CMU", "MPL-2.0", "PSF-2.0", "Zlib", NVIDIA),
 }
 """Licences that allow what cswf does: to use a package unchanged, and to name it as a dependency."""
 
 HEAD = """# Licences
 
-cswf itself is under the [Apache licence 2.0](../LICENSE). It has no code of other projects in it, and gives none of them
-away: `make` and `pip` fetch the packages below from where their makers publish them. All of these licences allow that, and
-any use of cswf. NVIDIA's packages come with PyTorch, on x86-64 only.
+cswf itself is under the [Apache licence 2.0](../LICENSE). It has no code of other projects in it, and gives
+none of them away: `make` and `pip` fetch the packages below from where their makers publish them. All of these
+licences allow that, and any use of cswf. NVIDIA's packages come with PyTorch, on x86-64 only.
 
 `make licences` writes this page, from the packages' own words and `requirements.lock`.
 
@@ -81,7 +81,7 @@ def licence_of(name: str) -> str:
     except PackageNotFoundError:
         return "unknown"
     classifiers = [c.rpartition(" :: ")[2] for c in facts.get_all("Classifier") or [] if "License ::" in c]
-    words = [facts.get("License-Expression") or "", facts.get("License") or ""]
+    words = [facts[key] for key in ("License-Expression", "License") if key in facts]
     named = [text for text in words if text and text != "UNKNOWN" and len(text) <= LONGEST and "\n" not in text]
     return named[0] if named and named[0] not in SHORT else " or ".join(map(_short, named[:1] or classifiers))
 

@@ -114,6 +114,15 @@ def test_samples_of_a_model_are_left_here_and_replaced_only_by_force(run, cswf):
     assert Path("samples.npz").read_bytes() != before
 
 
+def test_a_picture_is_not_written_through_a_link(run, cswf, tmp_path):
+    Path("mine.txt").write_text("mine")
+    Path("folder").mkdir()
+    Path("folder/3-00000.png").symlink_to(tmp_path / "mine.txt")
+    command = ("sample", run, "--label", "3", "--count", "1", "--out", "folder", "--force", "--quiet")
+    assert cswf.refusal(*command) == "folder/3-00000.png cannot be written: it is a link\n"
+    assert Path("mine.txt").read_text() == "mine"
+
+
 def test_classes_are_asked_for_one_or_so_many_of_each_and_go_to_a_file_a_folder_or_a_picture(run, cswf):
     assert cswf("sample", run, "--label", "3", "--count", "4", "--out", "a.npz", "--quiet").status == 0
     with np.load("a.npz") as found:

@@ -265,6 +265,19 @@ def test_force_removes_nothing_outside_of_its_folder(tmp_path, cswf):
     assert (tmp_path / "recipe.yaml").read_text() == (tmp_path / "samples.npz").read_text() == "mine"
 
 
+def test_force_removes_nothing_behind_a_link(tmp_path, cswf):
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    for folder in (inside, outside):
+        folder.mkdir()
+    (outside / "recipe.yaml").write_text("mine")
+    for name in ("seed=1", "seed=9"):
+        (inside / name).symlink_to(outside)
+    listed = [{"label": "x", "folder": "seed=9", "recipe_sha256": "1"}]
+    (inside / "sweep.json").write_text(json.dumps(listed))
+    assert cswf("sweep", "digits", "seed=1,2", *TINY, "--out", inside, "--quiet", "--force").status == 0
+    assert [path.read_text() for path in outside.iterdir()] == ["mine"]
+
+
 def test_a_damaged_run_is_one_sentence(cswf, out):
     (out / "seed=1/samples.npz").write_text("bad")
     refusal = cswf.refusal("sweep", "digits", "seed=1,2", *TINY, "--out", out, "--quiet")

@@ -126,6 +126,21 @@ def test_files_have_a_purpose():
     assert [name for name in MODULES if name.rpartition(".")[2] in junk] == []
 
 
+DOORS = {"printing.py", "screen.py", "doctor.py", "completion.py"}
+"""Files that print: two of them for all others, one in colours, one a script for a shell."""
+
+
+def test_what_is_printed_goes_through_one_door():
+    calls = {"print", "click.echo", "click.secho", "Console", "sys.stdout.write", "sys.stderr.write"}
+    printing = {
+        path.name
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in calls and path.parts[-2] != "reference"
+    }
+    assert printing <= DOORS
+
+
 VAGUE = {"what", "that", "those", "found", "kept", "shown", "given", "asked"}
 
 
