@@ -90,11 +90,11 @@ def bytes_of(text: str) -> int | None:
     """Return the bytes that a size such as 500MB, 1.5GB, 2GiB or 4096 has; None if it is no size."""
     if len(text) > LONGEST_SIZE:
         return None
-    size = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmgt]?)(i?)b?", text.strip().lower())
+    size = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmg]?)(i?)b?", text.strip().lower())
     if size is None:
         return None
     number, prefix, binary = size.groups()
-    return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix or " "))
+    return int(float(number) * (1024 if binary else 1000) ** " kmg".index(prefix or " "))
 
 
 def size_text(size: int) -> str:
