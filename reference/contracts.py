@@ -24,6 +24,7 @@ SHARED = (
     f"{INTERFACES}.draw:Draw",
     f"{INTERFACES}.draw:Key",
     f"{INTERFACES}.parameter",
+    f"{INTERFACES}.size",
     f"{INTERFACES}.owner",
     f"{INTERFACES}.files",
 )

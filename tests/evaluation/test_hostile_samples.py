@@ -114,9 +114,7 @@ def test_names_that_are_no_text_are_written_down_and_read_again(cswf, tmp_path):
     strange = os.fsdecode(os.fsencode(tmp_path) + b"/g\xff")
     os.rename(folder, strange)
     found = cswf.output("eval", strange, "--against", strange, "--metric", "sliced-wasserstein", "--json")
-    assert found.count(r"g\\xff") == 1 + found.count(
-        '"data":'
-    )  # where the samples are from, and each score's data
+    assert found.count(r"g\\xff") == 1 + found.count('"data":')  # also where samples are from
     refused = cswf.refusal("run", tmp_path / "r.yaml", "--out", os.fsdecode(os.fsencode(tmp_path) + b"/o\xff"))
     assert "is no text (UTF-8), and models cannot lie there" in refused
 
