@@ -290,9 +290,9 @@ class Run:
         """Run the flow to its end, write and score its samples, and return the facts in run.json."""
         directory, flow = self.directory, self.flow
         self.record = record
+        directory.write("recipe.yaml", to_yaml(self.recipe.resolved()))  # without it a run has not begun
         self.closing.callback(refresh_report, directory)
         try:
-            directory.write("recipe.yaml", to_yaml(self.recipe.resolved()))
             record.save("running")
             flow.ranks.release()
             with self.checkpoints.stopping.patient():

@@ -6,13 +6,16 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
+import time
 
 import numpy as np
 import pytest
 import yaml
 
 from cswf_core.cli import signals
+from cswf_core.runs.folder import RunFolder
 from cswf_plugins.datasets.digits import Digits
 from tests.apart import prepared
 from tests.conftest import Outcome, read_json
@@ -193,6 +196,22 @@ def test_a_closed_terminal_leaves_a_run_that_goes_on(apart, tmp_path):
     assert record["status"] == "interrupted"
     saved = read_json(tmp_path / "a/checkpoints/manifest.json")["checkpoints"]
     assert saved[0]["step"] == record["steps_done"] > 0
+
+
+def test_a_signal_at_any_early_moment_leaves_nothing_or_a_run_that_goes_on(apart, tmp_path):
+    statuses = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+    for number, (sent, status) in enumerate([*statuses.items()] * 2):
+        out = tmp_path / f"made/{number}"
+        with apart("run", "digits", *SMALL, "--out", out, "--device", "cpu") as child:
+            time.sleep(0.08 * number)
+            child.send_signal(sent)
+            _, err = child.communicate()
+        assert "Traceback" not in err
+        if child.returncode in (-sent, status):  # below 0: before the command itself has begun
+            assert RunFolder(out).begun if out.exists() else not list(tmp_path.iterdir())
+        else:
+            assert child.returncode == 0
+        shutil.rmtree(out.parent, ignore_errors=True)
 
 
 def test_a_signal_that_is_ignored_stays_so():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import cswf_core
-from cswf_core.errors import OutOfMemoryError
+from cswf_core.errors import NotFiniteError, OutOfMemoryError
 from cswf_core.flow import block_particles, memory
 from cswf_core.flow import data as flow_data
 from cswf_core.flow.flow import Flow
@@ -17,6 +17,7 @@ from cswf_core.interfaces import Conditions, Dataset, Key, Part, Space
 from cswf_core.kernels.blocks import padded
 from cswf_core.kernels.boxes import WIDEST
 from cswf_core.online import Online
+from cswf_core.runs.checkpoints import CheckpointFolder, Checkpoints, Interval
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.colorize import Colorize
@@ -395,3 +396,38 @@ def test_streamed_data_and_particles_lead_to_the_same_bits(kind, streamed, monke
     flow, digest = taken()
     assert (flow.streams, flow.particles.in_blocks) == (streamed != "particles", streamed != "data")
     assert digest == wanted
+
+
+@pytest.mark.parametrize("precision", ["exact", "half"])
+def test_particles_that_are_none_end_a_flow_within_50_steps_and_the_step_is_named(precision):
+    """One coordinate of one particle is enough, also of one whose moves are not measured."""
+    data = random_data(d=16, n=600)
+    parts = Parts(NoCondition(), Uniform(), Histogram(), Constant(steps=300, directions=100, step_size=1.0))
+    settings = Settings(dtype=torch.float32, count=2000, half=precision == "half")
+    flow = Flow(data, parts, settings, device="cuda")
+    steps, done = iter(flow), []
+
+    def broken() -> None:
+        for state in steps:
+            done.append(state.step)
+            if state.step == 70:
+                flow.particles.moving[-1][3, 1999] = torch.nan
+
+    with pytest.raises(NotFiniteError, match=r"particles are not finite after step \d+ of stage 1"):
+        broken()
+    assert 70 <= done[-1] <= 120
+
+
+def test_particles_that_are_none_are_not_written_from_a_gpu(tmp_path):
+    folder = CheckpointFolder(tmp_path / "checkpoints")
+    watching = Checkpoints(folder, Interval(steps=10), (), dict)
+    parts = Parts(NoCondition(), Uniform(), Histogram(), Constant(steps=300, directions=100, step_size=1.0))
+    settings = Settings(dtype=torch.float32, count=2000)
+    flow = Flow(random_data(d=16, n=600), parts, settings, device="cuda", observers=(watching,))
+    steps = iter(flow)
+    for _ in range(23):
+        next(steps)
+    flow.particles.moving[-1][3, 1999] = torch.inf
+    with pytest.raises(NotFiniteError, match="particles are not finite after step"):
+        list(steps)
+    assert next(folder.newest_first([])).step == 20

@@ -128,3 +128,25 @@ def test_names_are_numbered_and_no_two_runs_get_one(tmp_path):
     assert names == ["digits", "digits-2", "digits-3"]
     RunFolder(tmp_path / "runs/digits-2").remove_if_empty()
     assert RunFolder.fresh(tmp_path / "runs", "digits").path.name == "digits-2"
+
+
+def test_a_run_that_has_not_begun_takes_back_what_was_made_for_it_and_nothing_else(tmp_path):
+    (tmp_path / "mine").mkdir()
+    folder = RunFolder(tmp_path / "mine/a/b")
+    folder.create(force=False)
+    folder.write("recipe.yaml", "")
+    folder.withdraw()
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
+    own = RunFolder(tmp_path / "mine")
+    own.create(force=False)
+    own.withdraw()
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
+    folder.create(force=False)
+    folder.write("run.json", "{}")
+    folder.withdraw()
+    assert folder.file("run.json").is_file()
+
+
+def test_a_folder_under_runs_that_nothing_was_written_to_leaves_no_runs(tmp_path):
+    RunFolder.fresh(tmp_path / "runs", "digits").remove_if_empty()
+    assert not (tmp_path / "runs").exists()
