@@ -87,11 +87,11 @@ def bytes_of(text: str) -> int | None:
     """Return the bytes that a size such as 500MB, 1.5GB, 2GiB or 4096 has; None if it is no size."""
     if len(text) > LONGEST_SIZE:
         return None
-    size = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmgt]?)(i?)b?", text.strip().lower())
+    size = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmg]?)(i?)b?", text.strip().lower())
     if size is None:
         return None
     number, prefix, binary = size.groups()
-    return int(min(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix or " "), LARGEST))
+    return int(min(float(number) * (1024 if binary else 1000) ** " kmg".index(prefix or " "), LARGEST))
 
 
 def enough_text(size: int) -> str:

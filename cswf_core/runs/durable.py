@@ -35,8 +35,8 @@ def replacing(path: Path) -> Iterator[Path]:
     The content is on the disk before it gets its name, and the name before this ends. Each writer has a path of
     its own, so that two processes may write the same file: one of them is last, and both are whole. The file is
     there when this begins, new and readable to nobody else, so that nothing is written through a link; one that
-    has the name of `path` is replaced itself, and what lies behind it stays. What a writer of it has left when it
-    was killed is removed.
+    has the name of `path` is replaced itself, and what lies behind it stays. What a writer that
+    was killed has left is removed.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     with contextlib.suppress(OSError):
