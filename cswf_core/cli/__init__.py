@@ -90,10 +90,7 @@ def _called() -> int:
     except Exception as error:
         if isinstance(error, ImportError) and isinstance(error.__cause__, KeyboardInterrupt):
             return _interrupted(error.__cause__)  # a library that was being loaded has wrapped it
-        if failures.is_lack_of_memory(error):
-            failures.tell_lack_of_memory(error)
-        else:
-            failures.tell_unexpected(error)
+        failures.tell_unexpected(error)
         status = 1
     try:
         sys.stdout.flush()

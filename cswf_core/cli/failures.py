@@ -65,12 +65,7 @@ def tell_unexpected(error: Exception) -> None:
     A lack of memory can come anywhere, and its traceback says nothing of its cause: that is one sentence.
     """
     if _is_lack_of_memory(error):
-        show_traceback(error)
-        click.echo(
-            "out of memory: this machine, or a limit of it, has no more for this process; take fewer "
-            "particles, data or samples, or give --memory-limit; `cswf resume` goes on with a run",
-            err=True,
-        )
+        _tell_lack_of_memory(error)
         return
     _print_chain(error)
     sentence = f"unexpected {type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
@@ -80,16 +75,7 @@ def tell_unexpected(error: Exception) -> None:
     complain(f"{sentence}; {advice}")
 
 
-def is_lack_of_memory(error: Exception) -> bool:
-    """Say whether an error means that an allocation did not fit, wherever that was."""
-    if "torch" not in sys.modules:  # `cswf doctor` may find it missing
-        return isinstance(error, MemoryError)
-    from cswf_core.kernels.memory import is_out_of_memory
-
-    return is_out_of_memory(error)
-
-
-def tell_lack_of_memory(error: Exception) -> None:
+def _tell_lack_of_memory(error: Exception) -> None:
     """Print that memory did not suffice, with what PyTorch or NumPy says of it."""
     show_traceback(error)
     reason = excerpt(" ".join(str(error).split()).rpartition("DefaultCPUAllocator: ")[2])
