@@ -32,9 +32,16 @@ class Fault:
 
 
 def fault_along(
-    theta: Directions, particles: Cloud, data: Iterable[Cloud], coordinates: StageCoordinates
+    theta: Directions,
+    particles: Cloud,
+    data: Iterable[Cloud],
+    coordinates: StageCoordinates,
+    limit: float = LARGE,
 ) -> Fault | None:
-    """Return why displacements along directions are not finite; None: numbers are too large, or unknown."""
+    """Return why displacements along directions are not finite; None: numbers are too large, or unknown.
+
+    Up to `limit` the CDF plugin's numbers can be held.
+    """
     if not is_finite(particles.z):
         return None
     fault = _fault_of_directions(theta) or _fault_of_projection(theta, particles, "particles")
@@ -48,7 +55,7 @@ def fault_along(
         if fault is not None:
             return fault
         largest = max(largest, _largest(theta.project(cloud)))
-    return Fault("cdf", "moved particles by amounts that are not finite") if largest < LARGE else None
+    return Fault("cdf", "moved particles by amounts that are not finite") if largest < limit else None
 
 
 def fault_of_update(directions: Iterable[Directions], squares: float, like: Tensor) -> Fault | None:

@@ -121,8 +121,9 @@ class ExactPlan(Plan):
     def _inspect(self, particles: Cloud, target: Target, theta: Directions, squares: Tensor) -> None:
         """Note what is at fault if sums of δ² along some directions are not finite."""
         if self.fault is None and not is_finite(squares):
-            coordinates = self.setup.sampler.coordinates
-            self.fault = fault_along(theta, particles, target.clouds_at_hand(), coordinates)
+            coordinates, tables = self.setup.sampler.coordinates, self.setup.settings.tables
+            limit = LARGE if tables is None else min(LARGE, torch.finfo(tables.dtype).max / 2)  # δ = q − p
+            self.fault = fault_along(theta, particles, target.clouds_at_hand(), coordinates, limit)
 
     def _inspect_update(
         self, update: Tensor, eta: float, squares: float, directions: Iterable[Directions]
