@@ -26,7 +26,8 @@ def verdict(output: str, complaint: str) -> tuple[int, list[str]]:
         packages = []
     known = [package for package in packages if "vulns" in package]
     if not known:
-        reason = (complaint.strip().splitlines() or ["it says nothing of any package"])[-1][:200]
+        skipped = [str(package.get("skip_reason")) for package in packages]
+        reason = next(iter([*skipped, *reversed(complaint.strip().splitlines())]), "it says nothing")[:200]
         return UNREACHED, [f"nothing was audited, as the database could not be reached: {reason}"]
     lines = [
         f"{package['name']} {package['version']}: {fault['id']}, mended in {' or '.join(fault['fix_versions'])}"
