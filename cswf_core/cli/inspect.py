@@ -11,7 +11,7 @@ import torch
 from cswf_core.cli import options
 from cswf_core.errors import RunError
 from cswf_core.model import load_model
-from cswf_core.model.format import find_damage
+from cswf_core.model.format import find_damage, saved_steps
 from cswf_core.model.header import Header
 from cswf_core.model.model import header_file
 from cswf_core.recipe import RecipeError
@@ -40,11 +40,12 @@ def inspect(path: Path, as_json: bool, check: bool, plugins_dir: tuple[Path, ...
         for name, text in rows.items():
             say(f"{name:<{width}}  {text}")
     if check:
-        wrong = find_damage(file.parent, header.files)
-        if wrong:
-            raise RunError(*wrong)
         if header.complete:
             load_model(path, plugins_dir=plugins_dir).flow(torch.device("cpu")).recognise()
+        elif wrong := find_damage(file.parent, header.files):
+            raise RunError(*wrong)
+        for _ in saved_steps(file.parent, header):
+            pass  # what does not fit the header is refused
         if not as_json:
             more = "" if header.fitted is None else f" and {header.fitted.file}"
             say(f"checked: all {len(header.shards)} shards{more} are as they were written")

@@ -392,7 +392,7 @@ def load_model(path: str | Path, *, plugins_dir: PluginFolders = None) -> Model:
     refuse_changed_plugins(recipe, header.plugins, str(file.parent))
     damage = find_damage(file.parent, header.files)
     if damage:
-        raise RunError("\n".join(damage))
+        raise RunError(*damage)
     return Model(file.parent, header, recipe)
 
 

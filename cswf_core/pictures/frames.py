@@ -290,8 +290,8 @@ class FrameRecorder:
     @staticmethod
     def _require(state: Mapping[str, Tensor], total_step: int) -> None:
         """Raise `RunError` if what a checkpoint has are no frames."""
-        shown, T = state.get("shown"), len(state.get("steps", ()))
-        shape = () if shown is None else shown.shape[1:]
+        particles, T = state.get("shown"), len(state.get("steps", ()))
+        shape = () if particles is None else particles.shape[1:]
         numbers = torch.uint8 if len(shape) == 4 else torch.float32
         forms = {name: TensorForm(torch.int64, (T,)) for name in ("steps", "counts")}
         forms["shown"] = TensorForm(numbers, (T, None, *shape[1:]) if len(shape) in (2, 4) else (T, None, 2))

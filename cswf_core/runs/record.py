@@ -34,8 +34,8 @@ class Record:
         record, earlier = cls(folder, facts), folder.facts()
         if earlier is not None:
             record.began_with = earlier.data
-            kept = {"started": earlier.started, "resumed": list(earlier.resumed), "updates": earlier.updates}
-            record.facts |= {key: value for key, value in kept.items() if value}
+            before = {"started": earlier.started, "resumed": list(earlier.resumed), "updates": earlier.updates}
+            record.facts |= {key: value for key, value in before.items() if value}
         return record
 
     def resumed(self, step: int, lost: Sequence[str], seconds: float) -> None:

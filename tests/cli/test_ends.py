@@ -52,7 +52,7 @@ def doing(tmp_path):
 def test_a_lack_of_memory_anywhere_is_one_sentence(cswf, doing):
     ended = cswf(*SMALL, "--quiet", *doing("raise MemoryError"))
     assert ended.status == 1
-    assert ended.err.startswith("out of memory: ")
+    assert ended.err.startswith("this machine's memory does not suffice; ")
     assert len(ended.err.splitlines()) == 1
 
 

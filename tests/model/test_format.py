@@ -194,8 +194,8 @@ def test_a_model_without_what_was_fitted_is_refused(made, said, whitened_model, 
     ("lost", "said"),
     [
         ("W/variances", "of_tensors raised KeyError: 'variances'"),
-        ("gaussian/mean", "is damaged: it lacks 'mean'"),
-        ("gaussian", "is damaged: it lacks 'mean'"),
+        ("gaussian/mean", "is damaged: it lacks the tensor 'mean'"),
+        ("gaussian", "is damaged: it lacks the tensor 'mean'"),
     ],
 )
 def test_a_file_that_lacks_a_part_of_what_was_fitted_is_refused(lost, said, whitened_model, copy_of):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cswf_core.documents import SEAL
 from cswf_core.runs.durable import fingerprint, read_tensors
 
 PASSING = {"seconds", "started", "finished", "resumed", "cost"}
@@ -42,6 +43,8 @@ def _digest(path: Path) -> str:
         return _checkpoint(path) if path.suffix == ".safetensors" else PRESENT
     if path.name == "manifest.json":  # of shards, with the checksum of a model.json, which has times
         return _text([{**shard} for shard in json.loads(path.read_text())["shards"]])
+    if path.name == "model.json":  # its own checksum is also one of times
+        return _text(_lasting({**json.loads(path.read_text(encoding="utf-8")), SEAL: None}))
     if path.name == "request.json":
         return PRESENT
     if path.suffix == ".json":
