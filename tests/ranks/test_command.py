@@ -13,6 +13,7 @@ import pytest
 
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import load_recipe
+from cswf_core.runs.checkpoints import CheckpointFolder
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.devices import follow
 from cswf_core.session.run import launch
@@ -61,7 +62,7 @@ def ended_afterwards(out: Path) -> Iterator[None]:
 
 
 def checkpointed(out: Path) -> bool:
-    return (out / "checkpoints/manifest.json").exists()
+    return bool(CheckpointFolder(out / "checkpoints").listed())
 
 
 def alone(tmp_path: Path) -> str:

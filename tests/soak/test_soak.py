@@ -8,6 +8,7 @@ import os
 import attrs
 import pytest
 
+from cswf_core.runs.checkpoints import CheckpointFolder
 from tests.soak import __main__ as program
 from tests.soak import results
 from tests.soak.__main__ import Soak
@@ -51,9 +52,9 @@ class CutCheckpoint(Fault):
     """A fault that does what none may: it kills a run, and cuts a checkpoint that the manifest lists."""
 
     def during(self, scene, running):
-        manifest = scene.target / "checkpoints/manifest.json"
+        checkpoints = CheckpointFolder(scene.target / "checkpoints")
         while running.lasts(0.005):
-            if manifest.exists():
+            if checkpoints.listed():
                 running.send(9)
 
     def after(self, scene, status):
