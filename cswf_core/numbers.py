@@ -26,6 +26,6 @@ def bytes_in_words(count: float) -> str:
     """Return a number of bytes as people write it: 28 TB."""
     for unit in ("bytes", "kB", "MB", "GB", "TB", "PB", "EB"):
         if count < 1000:
-            return f"{count:.3g} {unit}"
+            return f"{count:.4g} {unit}"
         count /= 1000
     return "more than 1,000 EB"

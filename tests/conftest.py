@@ -68,12 +68,15 @@ class CommandLine:
         self.capsys.readouterr()
         self.monkeypatch.setattr(sys, "argv", ["cswf", *map(str, arguments)])
         handlers = {number: signal.getsignal(number) for number in SIGNALS}
+        environment = dict(os.environ)  # --traceback is told to other processes by a variable
         try:
             with pytest.raises(SystemExit) as ended:
                 cli.main()
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
+            for name in set(os.environ) - set(environment):
+                del os.environ[name]
         captured = self.capsys.readouterr()
         return Outcome(ended.value.code or 0, captured.out, captured.err)
 

@@ -15,10 +15,12 @@ class Size(Written):
     """A number of bytes, above 0."""
 
     bytes: int
+    """How many."""
     text: str = attrs.field(default="", eq=False, repr=False)
     """As it was written."""
 
     form: ClassVar[str] = "a size such as 500MB, 1.5GB or 2GiB"
+    """In words, for errors."""
 
     @classmethod
     def from_text(cls, text: str) -> Size:

@@ -105,7 +105,7 @@ class ConditionFacts:
 
     def __attrs_post_init__(self) -> None:
         """Refuse ranges of other vectors than Y, and strata without labels."""
-        if len(self.low) != len(self.high) or (self.low and len(self.low) != self.length):
+        if len(self.low) != len(self.high) or (self.length and self.low and len(self.low) != self.length):
             raise MisfitError(f"low and high should have {self.length} numbers each")
         if self.strata is not None and ("labels" not in self.asks or not self.strata):
             raise MisfitError("strata are there, and no labels for them")

@@ -141,7 +141,7 @@ class CheckpointFolder:
         """
         make_folder(self.path)
         if not (self.path / NAME).exists():  # a checkpoint without one has lost it
-            self._list(())
+            write_durably(self.path / NAME, Manifest().text())
         target = self.path / f"{stem(place)}.safetensors"
         several = {"format": SHARED, "ranks": len(parts) + 1} if parts else {"format": FORMAT}
         write_tensors(target, tensors, {**several, **facts})

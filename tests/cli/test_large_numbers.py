@@ -73,14 +73,14 @@ def test_a_number_of_many_digits_is_refused_in_a_sentence_without_them(cswf, run
         ),
         (
             ("run", "digits", "particles.count=1099511627776"),
-            "particles in 64 dimensions need 281 TB, and",
+            "particles in 64 dimensions need 281.5 TB, and",
         ),
         (
             ("run", "digits", "particles.offline=1099511627776"),
-            "particles in 64 dimensions need 281 TB, and",
+            "particles in 64 dimensions need 281.5 TB, and",
         ),
-        (("run", "TOY", "data.count=1099511627776"), "1,099,511,627,776 points need 52.8 TB, and this"),
-        (("bench", "--data", "99999999999"), "99,999,999,999 samples of 3×16×16 in 0 classes need 307 TB"),
+        (("run", "TOY", "data.count=1099511627776"), "1,099,511,627,776 points need 52.78 TB, and this"),
+        (("bench", "--data", "99999999999"), "99,999,999,999 samples of 3×16×16 in 0 classes need 307.2 TB"),
     ],
 )
 def test_what_needs_more_memory_than_there_is_says_how_much_before_it_is_allocated(
@@ -97,7 +97,7 @@ def test_what_needs_more_memory_than_there_is_says_how_much_before_it_is_allocat
 
 def test_shards_that_no_disk_holds_are_refused_before_their_folder_is_made(cswf, run, tmp_path):
     said = cswf.refusal("sample", run, "--count", str(2**62), "--out", f"{tmp_path}/shards/")
-    assert "4,611,686,018,427,387,904 samples of 1×8×8 need 295 EB, and the disk of" in said
+    assert "4,611,686,018,427,387,904 samples of 1×8×8 need 295.1 EB, and the disk of" in said
     assert not (tmp_path / "shards").exists()
 
 

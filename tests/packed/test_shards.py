@@ -189,20 +189,20 @@ DAMAGES = {
         f / "manifest.json"
     ).write_text("{}"),
     "manifest.json cannot be read (": lambda f: (f / "manifest.json").write_text('{"format": 1'),
-    "manifest.json is damaged (the file '../images-00000.npy' is not in the folder)": lambda f: change(
+    "splits.0.shards.0.images.file must be the name of a file in the same folder": lambda f: change(
         f / "manifest.json",
         lambda d: d["splits"][0]["shards"][0]["images"].update(file="../images-00000.npy"),
     ),
-    "is damaged (its splits have not 31 samples together)": lambda f: change(
+    "is damaged: its splits have not 31 samples together": lambda f: change(
         f / "manifest.json", lambda d: d.update(samples=31)
     ),
-    "is damaged (the shards of 'train' have not 22 samples together)": lambda f: change(
+    "is damaged: splits.0: the shards of 'train' have not 22 samples together": lambda f: change(
         f / "manifest.json", lambda d: d["splits"][0].update(samples=22)
     ),
     "should have 5×2×4×3 bytes, row by row": lambda f: change(
         f / "manifest.json", lambda d: d.update(shape=[2, 4, 3])
     ),
-    "is damaged (there should be labels where there are classes": lambda f: change(
+    "is damaged: there should be labels where there are classes": lambda f: change(
         f / "manifest.json", lambda d: d.update(classes=[])
     ),
 }

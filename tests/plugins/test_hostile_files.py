@@ -163,7 +163,7 @@ def test_an_archive_of_too_many_members_or_of_two_with_one_name_is_refused(tmp_p
     with refused("it has 1,001 members, and 1,000 is the most"):
         Npz(path=tmp_path / "many.npz").load(draw())
     archive(tmp_path / "long.npz", **{"x" * 60_000 + str(i): b"" for i in range(80)})
-    with refused("its list of members has 4.8.* MB, and an .npz file has few members"):
+    with refused("its list of members has 4.8.* MB; an .npz file has few members"):
         Npz(path=tmp_path / "long.npz").load(draw())
     with zipfile.ZipFile(tmp_path / "two.npz", "w") as file:
         file.writestr("points.npy", header() + bytes(48))

@@ -122,7 +122,7 @@ def test_wishes_that_make_no_sense_are_refused():
     for options_, complaint in (
         ({"held_out": 1.0}, "held_out must be at least 0 and below 1, got 1.0"),
         ({"held_out": -0.1}, "held_out must be at least 0"),
-        ({"size": 0}, "size must be at least 1, got 0"),
+        ({"size": 0}, "size must be at least 1 and at most 8,192, got 0"),
         ({"crop": 0}, "crop must be at least 1, got 0"),
         ({"count": 0}, "count must be at least 1, got 0"),
     ):

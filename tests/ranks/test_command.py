@@ -46,7 +46,7 @@ def ranks_of(out: Path) -> dict[int, int]:
             )
         except (OSError, ValueError):
             continue
-        if str(out).encode() in words and b"LOCAL_RANK" in settings and b"cswf_core" in words:
+        if str(out).encode() in words and b"LOCAL_RANK" in settings and any(b"cswf_core" in w for w in words):
             found[int(settings[b"RANK"])] = int(process.name)
     return found
 
