@@ -18,7 +18,7 @@ import sys
 import types
 import typing
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union
@@ -35,6 +35,11 @@ LARGEST = 1 << 26
 
 LONGEST_NUMBER = 400
 """Digits of a number at most; a float may be written with some 300."""
+
+DEEPEST = 40
+"""How deep lists and objects may be nested."""
+
+TOO_DEEP = f"it is nested deeper than {DEEPEST} levels"
 
 SEAL = "sha256"
 """The key of a document's own checksum."""
@@ -83,7 +88,7 @@ def read_json(path: Path) -> Any:
 def parse_json(text: str) -> Any:
     """Return what a JSON text says; raise `ValueError` for what JSON has not: NaN, or one key twice."""
     try:
-        return json.loads(
+        value = json.loads(
             text,
             parse_constant=_refuse_constant,
             parse_int=_whole,
@@ -91,7 +96,13 @@ def parse_json(text: str) -> Any:
             object_pairs_hook=_unique,
         )
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError(TOO_DEEP) from None
+    level, depth = [value], 0
+    while level := [part for each in level for part in _parts(each)]:
+        depth += 1
+        if depth > DEEPEST:  # what can be read may still be too deep to be written
+            raise ValueError(TOO_DEEP)
+    return value
 
 
 def read_document(path: Path, cls: type[Made], error: type[CswfError] = RunError, *, advice: str = "") -> Made:
@@ -280,6 +291,11 @@ def _object(value: Any, place: str) -> dict[str, Any]:
 
 def _below(place: str, key: str) -> str:
     return f"{place}.{key}" if place else key
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """Return the values in a list or an object."""
+    return value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
 
 
 def _refuse_constant(name: str) -> Any:

@@ -50,6 +50,9 @@ UNSEALED = (FIRST, WITH_FITTED, WITH_PLUGINS)
 MOST_DIMENSIONS = 1 << 28
 """d at most."""
 
+MOST_CONDITIONS = 1 << 20
+"""l at most, as `condition.room` may have."""
+
 Kind = Literal["labels", "vectors", "image"]
 """Kinds of Y."""
 
@@ -88,7 +91,7 @@ class DataFacts:
 class ConditionFacts:
     """The condition: Y, which requests may set."""
 
-    length: Count
+    length: Annotated[int, Rule("0 to 1,048,576", lambda number: 0 <= number <= MOST_CONDITIONS)]
     """l, the dimension of Y; 0 where Y is no vector."""
     asks: tuple[Kind, ...]
     """Kinds of Y that a particle has: `labels`, `vectors`, `image` (a part of x); empty: unconditional."""

@@ -5,11 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
-from cswf_core.documents import Count, Digest, FileName, MisfitError, Rule, Size, read_json, short, structured
+from cswf_core.documents import (
+    Count,
+    Digest,
+    FileName,
+    Fraction,
+    MisfitError,
+    Size,
+    read_json,
+    short,
+    structured,
+)
 from cswf_core.errors import DataError, OtherFormatError, RunError
 from cswf_core.runs.durable import refuse_changed
 
@@ -79,7 +89,7 @@ class Manifest:
     samples: Size
     """Images of all splits."""
     classes: tuple[str, ...]
-    bin_width: Annotated[float, Rule("above 0", lambda width: width > 0)]
+    bin_width: Fraction
     """Distance between two grey levels: a byte v is the pixel v·bin_width − 1."""
     splits: tuple[SplitFacts, ...]
     """The images that the flow sees, then those held out if there are any."""

@@ -80,6 +80,8 @@ def _array(path: Path, file: BinaryIO | gzip.GzipFile, dimensions: int, most: in
     count = math.prod(shape)
     if len(begin) + count > most:
         raise damaged(path, f"it should have {len(begin) + count:,} bytes and has {most:,} at most")
+    if not count:
+        raise damaged(path, f"it has no values: its sizes are {', '.join(map(str, shape))}")
     refuse_large(path, count, default_limit())
     content = file.read(count)
     surplus = len(file.read(BLOCK))
