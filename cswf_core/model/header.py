@@ -53,6 +53,8 @@ MOST_DIMENSIONS = 1 << 28
 MOST_CONDITIONS = 1 << 20
 """l at most, as `condition.room` may have."""
 
+Length = Annotated[int, Rule(f"from 0 to {MOST_CONDITIONS:,}", lambda l: 0 <= l <= MOST_CONDITIONS)]
+
 Kind = Literal["labels", "vectors", "image"]
 """Kinds of Y."""
 
@@ -91,7 +93,7 @@ class DataFacts:
 class ConditionFacts:
     """The condition: Y, which requests may set."""
 
-    length: Annotated[int, Rule("0 to 1,048,576", lambda number: 0 <= number <= MOST_CONDITIONS)]
+    length: Length
     """l, the dimension of Y; 0 where Y is no vector."""
     asks: tuple[Kind, ...]
     """Kinds of Y that a particle has: `labels`, `vectors`, `image` (a part of x); empty: unconditional."""
