@@ -53,7 +53,7 @@ MOST_DIMENSIONS = 1 << 28
 MOST_CONDITIONS = 1 << 20
 """l at most, as `condition.room` may have."""
 
-Length = Annotated[int, Rule(f"from 0 to {MOST_CONDITIONS:,}", lambda l: 0 <= l <= MOST_CONDITIONS)]
+Length = Annotated[int, Rule(f"from 0 to {MOST_CONDITIONS:,}", lambda number: 0 <= number <= MOST_CONDITIONS)]
 
 Kind = Literal["labels", "vectors", "image"]
 """Kinds of Y."""
