@@ -50,6 +50,8 @@ class Fitted:
             own = _part(tensors, GAUSSIAN)
             if GAUSSIAN in there:
                 require_forms(own, _gaussian_forms(space.dimension), str(file))
+                if not own["mean"].shape[1]:
+                    raise MisfitError("its Gaussian has no mean")
             gaussian = Gaussian.of_tensors(own, W, like) if GAUSSIAN in there else None
         except MisfitError as error:
             raise RunError(f"{file} is damaged: {error}") from None

@@ -34,6 +34,7 @@ from cswf_core.documents import (
     unseal,
 )
 from cswf_core.errors import RunError
+from cswf_core.runs.facts import PluginRecord
 
 NAME = "model.json"
 
@@ -202,7 +203,7 @@ class Header:
     shards: tuple[Shard, ...]
     fitted: FittedFile | None = None
     """What was fitted to the data besides the maps; null, or left out, where nothing was."""
-    plugins: tuple[dict[str, str], ...] | None = None
+    plugins: tuple[PluginRecord, ...] | None = None
     """kind, name, distribution, version and SHA-256 of each plugin; in formats 1 and 2 there are none."""
 
     def __attrs_post_init__(self) -> None:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import attrs
 
-from cswf_core.documents import Amount, Count, Digest, Size
+from cswf_core.documents import Amount, Count, Digest, Rule, Size
 
 Status = Literal["running", "done", "interrupted", "failed"]
+
+
+PluginRecord = Annotated[
+    dict[str, str],
+    Rule(
+        "kind, name, distribution, version and sha256 of a plugin",
+        {"kind", "name", "distribution", "version", "sha256"}.issubset,
+    ),
+]
+"""Facts of a plugin in models and checkpoints, as `Recipe.plugin_facts` has them."""
 
 
 @attrs.frozen(kw_only=True)

@@ -10,6 +10,7 @@ import attrs
 
 from cswf_core.documents import Amount, Count, Digest, FileName, Size, read_document
 from cswf_core.runs.durable import fingerprint
+from cswf_core.runs.facts import PluginRecord
 
 NAME = "manifest.json"
 
@@ -75,8 +76,8 @@ class CheckpointFacts:
     """Its type."""
     versions: dict[str, str]
     """Of packages that the last digits may depend on."""
-    plugins: tuple[dict[str, str], ...] | None = None
-    """As `Recipe.plugin_facts` has them; null: the version that wrote it kept no such record."""
+    plugins: tuple[PluginRecord, ...] | None = None
+    """Those that take part; null: the version that wrote it kept no such record."""
     seconds: Amount
     """Of the run so far."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import attrs
 import torch
 
+from cswf_core.checks import check_dataset
 from cswf_core.evaluation.samples import read_archive, read_folder
 from cswf_core.interfaces import Dataset, Key
 from cswf_core.packed import PackedImages, find_damage
@@ -28,7 +29,8 @@ from tests.fuzz.target import Target, fresh
 
 
 def check_data(data: Dataset) -> None:
-    """Raise `Fault` for data that a flow could not use."""
+    """Raise `DataError` as a flow does for such data, and `Fault` for what it could not use all the same."""
+    check_dataset(data)
     if not len(data) or data.x.shape != (data.space.dimension, len(data)):
         raise Fault(f"data that are none: {tuple(data.x.shape)} numbers, {len(data)} samples of {data.space}")
     if not bool(torch.isfinite(data.x).all()):
