@@ -27,6 +27,9 @@ from cswf_core.errors import RunError
 BLOCK = 1 << 20
 """Bytes read at a time."""
 
+SAFETENSORS = f".tmp{'[A-Za-z0-9]' * 6}"
+"""Names of the files that safetensors itself writes to, before they get the name that it was given."""
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -129,7 +132,8 @@ def remove_parts(folder: Path, name: str = "") -> None:
 
     Those that a process is writing stay; so do all on a file system without locks, where nobody can tell.
     """
-    for unfinished in folder.glob(f".{glob.escape(name)}.*.part" if name else ".*.part"):
+    patterns = (f".{glob.escape(name)}.*.part",) if name else (".*.part", SAFETENSORS)
+    for unfinished in (path for pattern in patterns for path in folder.glob(pattern)):
         if _is_abandoned(unfinished):
             unfinished.unlink(missing_ok=True)
 

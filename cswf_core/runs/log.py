@@ -69,7 +69,8 @@ class MetricsLog:
             numbers = zip(names, map(_number, others), strict=True)
             self._unwritten = {"step": int(step), "stage": int(stage), **dict(numbers)}
         rows = self.folder.read_rows("metrics.jsonl")
-        before = [row for row in rows if _is_before(row.get("step"), total_step)]
+        last = total_step if self._unwritten is None else total_step - 1  # it may have been written after that
+        before = [row for row in rows if _is_before(row.get("step"), last)]
         self.folder.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in before))
 
     def _write(self, unwritten: State | Row) -> None:

@@ -84,8 +84,7 @@ def launch(
         record = Record(directory, run.facts())
         if predecessor is not None:
             record.facts["updates"] = predecessor.facts
-            run.checkpoints.recall(Checkpoint(predecessor.facts["steps_done"], {}, {}))
-            run.checkpoints.save(run.flow)
+            run.begin_where(predecessor.facts["steps_done"])
         return run.finish(record, tell)
 
 
@@ -245,6 +244,17 @@ class Run:
                 self.go_back(checkpoint.files)
             return checkpoint.step, facts.seconds
         return None
+
+    def begin_where(self, step: int) -> None:
+        """Save the state that an earlier run has ended with; raise `RunError` if that fails."""
+        self.checkpoints.recall(Checkpoint(step, {}, {}))
+        self.checkpoints.step = None
+        self.checkpoints.save(self.flow)
+        if self.checkpoints.step is None:
+            raise RunError(
+                f"{self.folder.path} cannot be written, and a run that goes on from another cannot be resumed "
+                "without a first checkpoint: make room for it, and call cswf update again"
+            )
 
     def go_back(self, checkpoint: Sequence[Path]) -> None:
         """Have all ranks go on from a checkpoint, which has a file for each of those that wrote it."""

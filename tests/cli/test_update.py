@@ -226,3 +226,11 @@ def test_an_update_without_a_good_checkpoint_is_not_begun_anew_from_nothing(cswf
         path.unlink()
     refusal = cswf.refusal("resume", stopped_update, "--device", "cpu")
     assert "has gone on from another run, and none of its checkpoints is good (there are none)" in refusal
+
+
+def test_an_update_that_cannot_save_where_it_begins_is_refused_and_leaves_no_folder(first, apart, tmp_path):
+    command = ("update", first, "--data", NEW, "--device", "cpu", "--quiet", "--out", tmp_path / "out")
+    ended = apart.completed(*command, largest_file=2_000)
+    assert ended.returncode == 2
+    assert "cannot be resumed without a first checkpoint" in ended.stderr
+    assert not (tmp_path / "out").exists()

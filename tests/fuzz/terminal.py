@@ -30,6 +30,7 @@ WORK = {
     ("measure.py", "measure"),
     ("writer.py", "pack"),
     ("sweep.py", "run"),
+    ("__init__.py", "check_plugin"),
 }
 """Functions that work as long as they are asked to: a command that is inside of one may be stopped."""
 

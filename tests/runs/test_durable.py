@@ -17,6 +17,13 @@ def test_the_next_writer_of_a_file_removes_what_a_killed_one_has_left(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"report[1].html"}
 
 
+def test_what_safetensors_has_left_when_it_was_killed_is_removed_with_the_rest_of_a_folder_s(tmp_path):
+    for name in (".tmpernCEP", ".tmpernCEPx", "tmpernCEP"):
+        (tmp_path / name).write_bytes(b"half")
+    remove_parts(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {".tmpernCEPx", "tmpernCEP"}
+
+
 def test_two_writers_of_one_file_leave_each_other_alone(tmp_path):
     target = tmp_path / "file"
     with replacing(target) as slow:
