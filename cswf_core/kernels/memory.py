@@ -20,6 +20,7 @@ SIGNS = (
     "not enough memory",
     "cuda error: out of memory",
     "status_alloc_failed",
+    "can't start new thread",
 )
 """What errors say that mean a lack of memory but have no class of their own."""
 

@@ -100,6 +100,7 @@ def test_other_words_for_a_lack_of_memory_are_understood():
     )
     assert memory.is_out_of_memory(ValueError("array is too big; `arr.size * arr.dtype.itemsize` is larger"))
     assert all(memory.is_out_of_memory(RuntimeError(text)) for text in words)
+    assert memory.is_out_of_memory(RuntimeError("can't start new thread"))
     assert not memory.is_out_of_memory(RuntimeError("memory of an elephant"))
     assert not memory.is_out_of_memory(ValueError("can't allocate memory"))
 
