@@ -27,7 +27,7 @@ def refuse_other_parts(part: Tensor | None, shape: tuple[int, ...] | None, name:
     there = None if part is None else part.shape
     if there != shape:
         got, wanted = (None if sizes is None else "×".join(map(str, sizes)) for sizes in (there, shape))
-        raise RunError(f"the snapshot's {name} is {got or 'missing'}, and should be {wanted or 'left out'}")
+        raise RunError(f"its {name} is {got or 'missing'}, and should be {wanted or 'left out'}")
 
 
 class Particles:

@@ -218,10 +218,10 @@ class Plan(abc.ABC):
 
     def adopt(self, numerics: Mapping[str, int]) -> None:
         """Decide as a plan of the same stage has before, so that a flow goes on with the same bits."""
-        slab, rows = (numerics.get(name, 0) for name in ("slab", "rows"))
-        if min(slab, rows, *(numerics[name] for name in numerics if name == "most")) < 1:
-            raise RunError(f"no stage was ever begun with these numbers: {dict(numerics)}")
-        self.setup.budget.slab, self.setup.budget.rows = slab, rows
+        for name in ("slab", "rows"):
+            if numerics.get(name, 0) < 1:
+                raise RunError(f"it is damaged: habits.{name} must be 1 or more, got {numerics.get(name)}")
+        self.setup.budget.slab, self.setup.budget.rows = numerics["slab"], numerics["rows"]
         self.setup.sampler.dense = bool(numerics.get("dense", 0))
 
     def draw(self, key: int, clock: Clock, *, check: bool) -> Iterator[Directions]:

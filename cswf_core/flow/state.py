@@ -72,9 +72,9 @@ class Position:
         steps = [stage.steps for stage in stages[: self.stage + 1]]
         most = sum(steps[: self.stage]) + self.step
         if not there or self.step > [*steps, 0][self.stage] or not self.step <= self.total <= most:
-            raise RunError(f"no flow through {len(stages)} stages is {self}")
+            raise RunError(f"it is {self}, where no flow through these {len(stages)} stages can be")
         if (not adaptive and self.total != most) or len(self.distances) != (self.step if adaptive else 0):
-            raise RunError(f"no flow through these stages has come this far: {self}")
+            raise RunError(f"it is {self}, and a flow has taken another number of steps by then")
 
     def __str__(self) -> str:
         return f"at step {self.step} of stage {self.stage}, after {self.total} steps"
@@ -156,7 +156,7 @@ class Snapshot:
         try:
             known: SnapshotFacts = structured(facts, SnapshotFacts)
         except MisfitError as error:
-            raise RunError(f"the checkpoint is damaged: {error}") from None
+            raise RunError(f"it is damaged: {error}") from None
         require_forms(tensors, FORMS, "the checkpoint")
         conditions = Conditions(tensors.get("labels"), tensors.get("vectors"), tensors.get("origin"))
         prints = {int(stage): text for stage, text in known.directions.items()}
@@ -172,24 +172,24 @@ class Snapshot:
         wanted = torch.Size((len(like), len(share)))
         if self.x.shape != wanted or self.x.dtype != like.dtype:
             raise RunError(
-                f"the snapshot has {_words(self.x)}, and this rank's particles are "
+                f"it has particles of {_words(self.x)}, and this rank's are "
                 f"{'×'.join(map(str, wanted))} of {str(like.dtype)[6:]}"
             )
         for part in (self.x, self.z, self.sum):
             if part is not None and (part.ndim != 2 or not bool(torch.isfinite(part).all())):
-                raise RunError("the snapshot has particles that are not finite")
+                raise RunError("its particles are not finite")
         if self.position.step and not self.numerics:
-            raise RunError("the snapshot is of a moment inside a stage, and lacks how the stage was begun")
+            raise RunError("it is of a moment inside a stage, and lacks how the stage was begun")
         for name in ("labels", "vectors", "origin"):
             before, now = getattr(own, name), getattr(self.conditions, name)
             if (before is None) != (now is None):
-                raise RunError(f"the snapshot has {'no' if now is None else 'unexpected'} {name}")
+                raise RunError(f"its particles have {'no' if now is None else 'unexpected'} {name}")
             if before is None:
                 continue
             n = min(before.shape[-1], self.total)
             right = now.dtype == before.dtype and now.shape == (*before.shape[:-1], self.total)
             if not right or (not now.is_floating_point() and not torch.equal(now[..., :n], before[..., :n])):
-                raise RunError(f"the {name} of the snapshot's particles are not those of the flow")
+                raise RunError(f"the {name} of its particles are not those of the flow")
 
     @classmethod
     def joined(cls, parts: Sequence[Snapshot], share: Share) -> Snapshot:

@@ -210,8 +210,6 @@ class Header:
         """Refuse parts that do not fit each other."""
         self._check_shards()
         facts, classes = self.condition, max(len(self.data.classes), len(self.data.counts))
-        if "labels" in facts.asks and not self.data.counts:
-            raise MisfitError("labels can be asked for, and data.counts has none")
         if facts.strata is not None and (
             max(facts.strata) >= classes or len(set(facts.strata)) < len(facts.strata)
         ):
@@ -236,8 +234,10 @@ class Header:
         for number, steps in saved.items():
             if steps > self.stages[number].steps:
                 raise MisfitError(f"shards have {steps} steps of stage {number}, more than it has")
-        if saved.total() != self.steps or (self.complete and not self.steps):
-            raise MisfitError(f"the shards have not {self.steps} steps together")
+        if self.complete and not self.steps:
+            raise MisfitError("it is complete, and has no steps")
+        if saved.total() != self.steps:
+            raise MisfitError(f"the shards do not have {self.steps} steps together")
         names = [entry.file for entry in self.files]
         if len(set(names)) < len(names) or NAME in names:
             raise MisfitError("a file is listed twice")

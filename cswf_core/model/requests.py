@@ -140,6 +140,8 @@ def _warn_outside(header: Header, rows: Tensor) -> None:
 
 def _in_proportion(header: Header, seed: int) -> ByNumber:
     """Return labels whose first n, for every n, have nearly the data's shares: a golden-ratio sequence."""
+    if not any(header.data.counts):
+        raise RunError("the model does not say in which proportions classes come: say which ones you want")
     counts = torch.tensor(header.data.counts, dtype=torch.float64)
     if header.condition.strata is not None:
         able = torch.zeros_like(counts)

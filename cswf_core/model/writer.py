@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cswf_core.documents import TensorForm, require_forms
+from cswf_core.documents import MisfitError, TensorForm, require_forms
 from cswf_core.errors import RunError
 from cswf_core.flow.flow import Flow, State
 from cswf_core.flow.transport import StepTables
@@ -196,7 +196,7 @@ class ModelWriter:
             seconds=round(self._seconds, 3),
             share=round(self._seconds / self._total, 4) if self._total else 0.0,
         )
-        header = Header(
+        header = _header(
             format=FORMAT,
             complete=self._complete,
             steps=sum(shard.steps for shard in shards),
@@ -240,6 +240,14 @@ class ModelWriter:
                 knots=model.knots, dtype=model.dtype, directions=model.directions, every=model.every
             ),
         }
+
+
+def _header(**facts: Any) -> Header:
+    """Return a header; raise `RunError` if nobody could read it again."""
+    try:
+        return Header(**facts)
+    except MisfitError as error:
+        raise RunError(f"no model can be saved of this flow: {error}") from None
 
 
 def _recipe_of(recipe: Recipe) -> dict[str, Any]:

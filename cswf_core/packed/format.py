@@ -5,21 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import attrs
 
-from cswf_core.documents import (
-    Count,
-    Digest,
-    FileName,
-    Fraction,
-    MisfitError,
-    Size,
-    read_json,
-    short,
-    structured,
-)
+from cswf_core.documents import Count, Digest, FileName, MisfitError, Rule, Size, read_json, short, structured
 from cswf_core.errors import DataError, OtherFormatError, RunError
 from cswf_core.runs.durable import refuse_changed
 
@@ -70,7 +60,7 @@ class SplitFacts:
     def __attrs_post_init__(self) -> None:
         """Refuse another number of samples than the shards have."""
         if sum(shard.samples for shard in self.shards) != self.samples:
-            raise MisfitError(f"the shards of '{self.name}' have not {self.samples:,} samples together")
+            raise MisfitError(f"the shards of '{self.name}' do not have {self.samples:,} samples together")
 
 
 @attrs.frozen(kw_only=True)
@@ -89,7 +79,7 @@ class Manifest:
     samples: Size
     """Images of all splits."""
     classes: tuple[str, ...]
-    bin_width: Fraction
+    bin_width: Annotated[float, Rule("above 0 and at most 2", lambda width: 0 < width <= 2)]
     """Distance between two grey levels: a byte v is the pixel v·bin_width − 1."""
     splits: tuple[SplitFacts, ...]
     """The images that the flow sees, then those held out if there are any."""
@@ -101,7 +91,7 @@ class Manifest:
         if len(self.splits) not in (1, 2):
             raise MisfitError(f"there should be one split or two, with images, got {len(self.splits)}")
         if sum(split.samples for split in self.splits) != self.samples:
-            raise MisfitError(f"its splits have not {self.samples:,} samples together")
+            raise MisfitError(f"its splits do not have {self.samples:,} samples together")
         shards = [shard for split in self.splits for shard in split.shards]
         if any((shard.labels is None) is bool(self.classes) for shard in shards):
             raise MisfitError("there should be labels where there are classes, and nowhere else")

@@ -140,7 +140,7 @@ class CheckpointFolder:
         `parts` are the entries of the files that other ranks have written.
         """
         make_folder(self.path)
-        if not (self.path / NAME).exists():  # a checkpoint without one has lost it
+        if not (self.path / NAME).exists() and not self._files():  # one that is missing later has been lost
             write_durably(self.path / NAME, Manifest().text())
         target = self.path / f"{stem(place)}.safetensors"
         several = {"format": SHARED, "ranks": len(parts) + 1} if parts else {"format": FORMAT}
@@ -219,9 +219,7 @@ class CheckpointFolder:
             raise RunError(f"{path} is of step {known.position.total:,}, and listed as that of {entry.step:,}")
         files = tuple(self.path / file.file for file in entry.files)
         if len(files) != form.ranks:
-            raise RunError(
-                f"{path} has particles of one of {form.ranks} ranks, and files of others are missing"
-            )
+            raise RunError(f"{path} is one of {form.ranks} files, and {len(files)} are listed")
         return Checkpoint(entry.step, tensors, facts, files, known.position)
 
     def _entries(self, lost: list[str]) -> Sequence[Entry]:
@@ -238,7 +236,6 @@ class CheckpointFolder:
                     f"back; or remove {self.path} to begin anew; or say {OPTION} to take them as they are"
                 ) from None
         lost.append(f"{self.path / NAME} is no good; checkpoints are taken without having been verified")
-        self._list(entries)  # from here on, they are what they are now
         return entries
 
     def _files(self) -> list[Entry]:

@@ -93,12 +93,6 @@ class RunFolder:
         if self._made:
             self.remove_if_empty()
 
-    def clear_unless_begun(self) -> None:
-        """Take back the first files of a run that was stopped before it could ever go on."""
-        if not self.begun:
-            with contextlib.suppress(RunError):
-                self.clear()
-
     def refuse_if_taken(self, *, force: bool, reading: Path | None = None) -> None:
         """Raise `RunError` if the folder is a file, or has something in it and `force` is not given.
 
@@ -129,6 +123,7 @@ class RunFolder:
             self._claimed = not self.file("run.json").exists()
             self.file("run.json").touch(exist_ok=False)
         except FileExistsError:
+            self._claimed = False
             raise RunError(f"{self.path} has been taken by another run; give another --out") from None
         except OSError as error:
             raise self._unwritable(error) from None
@@ -184,8 +179,10 @@ class RunFolder:
         try:
             if path.stat().st_size == 0:  # a run has claimed the folder, and has not begun
                 return None
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            raise RunError(f"{path} cannot be read: {error.strerror or error}") from None
         return read_document(path, RunFacts, advice="; bring back what was there, or begin anew with --force")
 
     def read_json(self, name: str) -> Any:
@@ -206,6 +203,8 @@ class RunFolder:
     def read_rows(self, name: str) -> list[dict[str, Any]]:
         """Return the rows of a file with an object in each line, up to the first that makes no sense."""
         rows: list[dict[str, Any]] = []
+        if not self.file(name).is_file():  # to open a pipe may take for ever
+            return rows
         try:
             for line in self.file(name).read_text(encoding="utf-8").splitlines():
                 rows.append(structured(parse_json(line), dict[str, Any]))

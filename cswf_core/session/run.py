@@ -80,8 +80,8 @@ def launch(
         closing.enter_context(directory.held())
         directory.create(force=force)
         directory.refuse_links()
-        closing.callback(directory.clear_unless_begun)
         record = Record(directory, run.facts())
+        closing.callback(_clear_unless_begun, directory, record)
         if predecessor is not None:
             record.facts["updates"] = predecessor.facts
             run.begin_where(predecessor.facts["steps_done"])
@@ -131,11 +131,18 @@ def resume(
         return run.finish(record, tell)
 
 
+def _clear_unless_begun(directory: RunFolder, record: Record) -> None:
+    """Take back the first files of a run that was stopped before it could ever go on."""
+    if not record.begun:
+        with suppress(RunError):
+            directory.clear()
+
+
 def require_recipe(directory: RunFolder, recipe: Recipe) -> None:
     """Raise `RunError` with every difference if a folder's run has another recipe."""
     file = directory.file("recipe.yaml")
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8") if file.is_file() else ""
     except (OSError, ValueError):
         raise RunError(f"{file} cannot be read: there is no run here to go on with") from None
     _require_same_recipe(directory, written_recipe(text, str(file)), recipe)
@@ -239,7 +246,10 @@ class Run:
                 continue
             flow = self.flow
             if flow.ranks.alone and len(checkpoint.files) == 1:
-                flow.restore(Snapshot.of(checkpoint.part("flow"), checkpoint.facts))
+                try:
+                    flow.restore(Snapshot.of(checkpoint.part("flow"), checkpoint.facts))
+                except RunError as error:
+                    raise RunError(f"{checkpoint.files[0]}: {error}") from error
             else:
                 self.go_back(checkpoint.files)
             return checkpoint.step, facts.seconds
@@ -420,7 +430,6 @@ def settle(folder: RunFolder) -> None:
     """Do what a kill right after a run's end has left undone: one checkpoint instead of two, and the page."""
     with suppress(RunError), folder.held():  # the run itself may be about to end
         remove_parts(folder.path)
-    with suppress(RunError):
         folder.refuse_links()
         CheckpointFolder(folder.file("checkpoints")).keep_newest()
     if not folder.file("report.html").exists():

@@ -244,9 +244,12 @@ class Sweep:
         """Return the rows of sweep.json, one for each run, in order."""
         rows = []
         for trial in self.trials:
-            facts = self._facts(trial)
+            try:
+                facts, status = self._facts(trial), "planned"
+            except RunError:  # whoever goes on with that run is told why
+                facts, status = None, "damaged"
             row: dict[str, Any] = {"label": trial.label, "folder": trial.folder}
-            row["status"] = "planned" if facts is None else facts.status
+            row["status"] = status if facts is None else facts.status
             row["seconds"] = None if facts is None else facts.seconds
             row["metrics"] = None if facts is None else facts.metrics
             row["samples_sha256"] = None if facts is None else facts.samples_sha256

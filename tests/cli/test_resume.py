@@ -15,11 +15,12 @@ import pytest
 import torch
 
 from cswf_core import load_recipe
+from cswf_core.hookspecs import hookimpl
 from cswf_core.runs.durable import read_tensors
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from tests.cli.conftest import Stop, facts
-from tests.conftest import Outcome
+from tests.conftest import Outcome, read_json
 
 TINY = ("particles.count=40", "schedule.directions=32", "schedule.step_size=8", "data.classes=[0, 1]")
 SMALL = ("schedule.steps=60", "outputs.checkpoint_every=10", "evaluate.metrics=[]", *TINY)
@@ -286,3 +287,16 @@ def test_a_run_whose_particles_are_no_numbers_fails_and_its_last_good_checkpoint
         tensors, _ = read_tensors(newest(run))
         assert torch.isfinite(tensors["flow/x"]).all()
         assert cswf.refusal("resume", run, *plugins) == said
+
+
+def test_a_run_whose_recipe_is_removed_meanwhile_keeps_its_results(tmp_path):
+    class Removing:
+        @hookimpl
+        def after_step(self, state):
+            if state.total_step == 6:
+                (tmp_path / "run/recipe.yaml").unlink()
+
+    recipe = load_recipe("digits", ("schedule.steps=8", "evaluate.metrics=[]", "outputs.frames=0"))
+    launch(recipe, RunFolder(tmp_path / "run"), device="cpu", observers=[Removing()])
+    assert (tmp_path / "run/samples.npz").is_file()
+    assert read_json(tmp_path / "run/run.json")["status"] == "done"

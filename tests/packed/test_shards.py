@@ -193,10 +193,10 @@ DAMAGES = {
         f / "manifest.json",
         lambda d: d["splits"][0]["shards"][0]["images"].update(file="../images-00000.npy"),
     ),
-    "is damaged: its splits have not 31 samples together": lambda f: change(
+    "is damaged: its splits do not have 31 samples together": lambda f: change(
         f / "manifest.json", lambda d: d.update(samples=31)
     ),
-    "is damaged: splits.0: the shards of 'train' have not 22 samples together": lambda f: change(
+    "is damaged: splits.0: the shards of 'train' do not have 22 samples together": lambda f: change(
         f / "manifest.json", lambda d: d["splits"][0].update(samples=22)
     ),
     "should have 5×2×4×3 bytes, row by row": lambda f: change(

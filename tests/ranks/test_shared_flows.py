@@ -171,7 +171,7 @@ def test_a_snapshot_of_other_particles_is_refused():
     flow, other = image_flow(50, count=30), image_flow(50, count=31)
     next(iter(flow))
     snapshot = attrs.evolve(flow.snapshot(), share=Share(0, 10, 31))
-    with pytest.raises(RunError, match="the snapshot has 64×30 of float32, and"):
+    with pytest.raises(RunError, match="it has particles of 64×30 of float32, and"):
         other.restore(snapshot)
 
 
