@@ -286,8 +286,8 @@ class Header:
         """Warn that a header has no checksum of its own, so that nothing says whether it was changed."""
         if self.format < SEALED:
             log.warning(
-                "%s is of format %d, which has no checksum of its own: whether it is what was written is not "
-                "known",
+                "%s is of format %d, which has no checksum of its own: a change in it would not be noticed. A "
+                "run with this version saves one that has",
                 path,
                 self.format,
             )
