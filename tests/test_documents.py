@@ -101,7 +101,7 @@ def test_what_is_missing_is_named():
         ("9" * 5000, "a number has 5,000 digits"),
         ('{"a": 1, "a": 2}', 'the key "a" is there twice'),
         ("[" * 100_000, "nested deeper than 40 levels"),
-        ("[" * 41 + "]" * 41, "nested deeper than 40 levels"),
+        ("[" * 42 + "]" * 42, "nested deeper than 40 levels"),
     ],
 )
 def test_what_json_has_not_is_refused(text, said):

@@ -34,6 +34,7 @@ def test_it_prints_a_table_of_parts_and_the_speedup_and_nothing_of_its_work(cswf
     assert "on a CPU" not in done.out
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_what_is_being_timed(apart):
     master, terminal = pty.openpty()
     try:

@@ -50,6 +50,7 @@ def rows(folder: Path) -> list[dict]:
     return [{key: value for key, value in row.items() if key != "seconds"} for row in found]
 
 
+@pytest.mark.slow
 def test_kills_at_random_moments_change_nothing(killer, tmp_path):
     recipe = ("digits", "schedule.steps=100", "outputs.checkpoint_every=5", "evaluate.metrics=[]", *TINY)
     saving = ("model.save=true", "model.knots=16", "--device", "cpu", "--quiet")

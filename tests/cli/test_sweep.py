@@ -233,6 +233,7 @@ def test_a_sweep_does_not_overwrite_the_recipe_it_reads(cswf, out):
     assert path.read_text() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_a_sweep_that_is_ended_from_outside_can_go_on(cswf, apart, tmp_path, number, status):
     small = ("schedule.step_size=1", "particles.count=20", "schedule.directions=16", "outputs.log_every=1")

@@ -126,6 +126,7 @@ def test_recipes_are_what_the_docs_say_of_them(name, steps, particles, flips, re
     assert recipe.cdf.part.tail == (0.003 if name == "cifar10-model" else 0.01)
 
 
+@pytest.mark.slow
 def test_a_fid_recipe_runs_and_leaves_scores_figures_and_a_report(network, cswf, tmp_path):
     """All of `fid-mnist`, with so few images that a CPU can see them."""
     skip_without("mnist")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+import pytest
 import torch
 from rich.console import Console
 
@@ -44,6 +45,7 @@ def test_mirror_images_are_not_compared_with_also_where_classes_are_balanced(reg
     assert all(bytes(image) in originals for image in balanced.images().numpy())
 
 
+@pytest.mark.slow
 def test_mirror_images_are_beside_the_training_images_whose_features_are_those_of_other_metrics(registry):
     skip_without("mnist")
     overrides = (*FEW, "data.flips=true")

@@ -197,7 +197,7 @@ ALIKE = ("classes apart", "a mask", "turns", "noise", "whitened", "tables")
     ("kind", "stays"),
     [
         ("labels", True),
-        ("labels", False),
+        pytest.param("labels", False, marks=pytest.mark.slow),
         *(pytest.param(kind, True, marks=pytest.mark.slow) for kind in ALIKE),
     ],
 )

@@ -175,6 +175,7 @@ def conditional_means(recipe: str, *overrides: str) -> torch.Tensor:
     return torch.stack([samples.x[0, labels == c].mean() for c in (0, 1)])
 
 
+@pytest.mark.slow
 def test_with_a_large_amplifier_the_joint_flow_has_the_ideal_conditional_means_and_with_0_it_has_not():
     ideal = conditional_means("toy-conditional-ideal")
     torch.testing.assert_close(ideal, torch.tensor([1.0, -1.0]), atol=0.05, rtol=0)

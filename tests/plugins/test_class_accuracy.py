@@ -50,6 +50,7 @@ def test_real_digits_are_recognised_and_permuted_labels_are_not(digits):
     assert metric.compute(compare(digits, noise, bench=bench)).scores["class_accuracy"] < 0.3
 
 
+@pytest.mark.slow
 def test_held_out_images_are_the_ceiling_where_there_are_any(digits):
     seen, unseen = digits.take(torch.arange(500)), digits.take(torch.arange(500, 600))
     wrong = attrs.evolve(unseen, conditions=Conditions(labels=(unseen.conditions.labels + 1) % 10))

@@ -74,6 +74,7 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(cswf, tmp_path, monkeypatc
     assert [path.name for path in tmp_path.rglob("*")] == ["taken", "file"]
 
 
+@pytest.mark.slow
 @pytest.mark.packaging
 def test_every_package_and_the_example_install_pass_their_tests_and_run(cswf, tmp_path):
     assert NAMES.keys() == KINDS.keys()

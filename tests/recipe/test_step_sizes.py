@@ -96,7 +96,7 @@ def has_closed_form(filters: ProjectionSampler, stage: Stage) -> TypeGuard[Close
 @pytest.mark.parametrize(
     ("sizes", "deep", "closed"),
     [
-        (range(1, 60), False, False),
+        pytest.param(range(1, 60), False, False, marks=SLOW),
         pytest.param(range(60, 150), False, False, marks=SLOW),
         pytest.param(range(1, 150), False, True, marks=SLOW),
         pytest.param(range(1, 150), True, True, marks=SLOW),
@@ -232,8 +232,8 @@ def test_the_closed_form_has_the_numbers_of_the_manual(grid, patch, dilation, pr
         ("ablation-amplifier", "(11×11) [5] dilation=2", 0.08),
         ("ablation-amplifier", "(7×7) [7]", 0.02),
         ("mnist-unconditional-released", "(7×7) [3] dilation=2", 0.04),
-        ("mnist-unconditional-released", "(7×7) [5] dilation=2", 0.055),
-        ("mnist-unconditional-released", "(7×7) [7]", 0.05),
+        pytest.param("mnist-unconditional-released", "(7×7) [5] dilation=2", 0.055, marks=SLOW),
+        pytest.param("mnist-unconditional-released", "(7×7) [7]", 0.05, marks=SLOW),
         ("cifar10-unconditional-released", "(8×8) [3] dilation=2", 0.03),
         ("mnist-unconditional", "(7×7) [5]", 0.03),
         ("mnist-unconditional", "(7×7) [3]", 0.03),
