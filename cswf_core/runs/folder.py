@@ -15,7 +15,7 @@ from typing import Any
 from cswf_core.documents import parse_json, read_document, read_json, structured
 from cswf_core.errors import RunError, printable
 from cswf_core.files import is_text
-from cswf_core.runs.durable import encoded, open_plainly, remove_parts, write_durably
+from cswf_core.runs.durable import SAFETENSORS, encoded, open_plainly, remove_parts, write_durably
 from cswf_core.runs.facts import RunFacts
 
 FILES = (
@@ -37,8 +37,8 @@ FILES = (
 """Files that a run writes, beside the figures that metrics.json lists; `--force` removes no others."""
 
 FOLDERS = {
-    "checkpoints": ("manifest.json", "step-*.safetensors", ".*.part"),
-    "model": ("model.json", "fitted.safetensors", "tables-*.safetensors", ".*.part"),
+    "checkpoints": ("manifest.json", "step-*.safetensors", ".*.part", SAFETENSORS),
+    "model": ("model.json", "fitted.safetensors", "tables-*.safetensors", ".*.part", SAFETENSORS),
 }
 """Folders that a run makes, with the names of the files in them."""
 
@@ -140,20 +140,31 @@ class RunFolder:
             raise self._unwritable(error) from None
 
     def clear(self, names: Sequence[str] | None = None) -> None:
-        """Remove files, those that a run leaves if not said otherwise, and nothing else: of a link, itself."""
+        """Remove files, those that a run leaves if not said otherwise, and nothing else: of a link, itself.
+
+        Recipe and record are the last: a kill meanwhile leaves a run that can go on, or be begun again.
+        """
         try:
-            for name in (*self.figures(), *FILES) if names is None else names:
-                self.file(name).unlink(missing_ok=True)
-                remove_parts(self.path, name)
-            for folder, patterns in FOLDERS.items() if names is None else ():
-                if self.file(folder).is_symlink():
-                    self.file(folder).unlink()
-                for path in [path for pattern in patterns for path in self.file(folder).glob(pattern)]:
-                    path.unlink(missing_ok=True)
-                if self.file(folder).is_dir() and not any(self.file(folder).iterdir()):
-                    self.file(folder).rmdir()
+            if names is None:
+                self._remove((*self.figures(), *FILES[2:]))
+                self._remove_folders()
+            self._remove(FILES[:2] if names is None else names)
         except OSError as error:
             raise self._unwritable(error) from None
+
+    def _remove(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.file(name).unlink(missing_ok=True)
+            remove_parts(self.path, name)
+
+    def _remove_folders(self) -> None:
+        for folder, patterns in FOLDERS.items():
+            if self.file(folder).is_symlink():
+                self.file(folder).unlink()
+            for path in [path for pattern in patterns for path in self.file(folder).glob(pattern)]:
+                path.unlink(missing_ok=True)
+            if self.file(folder).is_dir() and not any(self.file(folder).iterdir()):
+                self.file(folder).rmdir()
 
     def figures(self) -> list[str]:
         """Return the names of the pictures that metrics have drawn."""

@@ -30,6 +30,9 @@ ALIVE_S = {1: 5.0, 2: 45.0}
 MAY_DIFFER = "results may differ in the last digits"
 """What a command says that has gone on with less memory, and sums in another order."""
 
+NO_CHECKPOINT = "no checkpoint at step"
+"""What a command says that has done its work without saving all of it: the disk was full."""
+
 INCOMPLETE = "could not be written"
 """What a command says that has done its work, but for a page that a further call writes."""
 
@@ -106,7 +109,7 @@ class Case:
         self._stack = ExitStack()
         self._ruined: set[str] = set()
         self._destroyed = False
-        self._warned = False
+        self._warned = self._unsaved = False
         """Whether a command has said that bits may differ, as where memory was short."""
 
     @property
@@ -198,10 +201,15 @@ class Case:
         except (OSError, ValueError, KeyError) as error:
             self._note("loss", f"the results cannot be read: {error}")
             return
-        ignored = set(self.whole.files) if self._warned else self._ruined
-        for sentence in results.differences(self.whole.files, here, ignored):
+        whole = self.whole.files
+        if self._unsaved:  # the last checkpoint may be an earlier one
+            whole, here = (
+                {n: d for n, d in each.items() if "checkpoints/step-" not in n} for each in (whole, here)
+            )
+        ignored = set(whole) if self._warned else self._ruined
+        for sentence in results.differences(whole, here, ignored):
             self._note("loss", f"{self.target.name}: {sentence}")
-        more = [name for name in here if name not in self.whole.files]
+        more = [name for name in here if name not in whole]
         if more:
             self._note("leftover", f"{', '.join(more)}: there in the end")
         for sentence in results.unusable_checkpoints(self.folder):
@@ -270,6 +278,7 @@ class Case:
         """Note a traceback, a hang, or an exit status that must not be."""
         name = "no fault" if fault is None else fault.name
         self._warned = self._warned or MAY_DIFFER in ended.err
+        self._unsaved = self._unsaved or NO_CHECKPOINT in ended.err
         if ended.hung:
             self._note("hang", f"{ended.arguments[0]} takes over {LIMIT_S[self.work.ranks]:g} s after {name}")
             return
