@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import yaml
 from numpy.typing import NDArray
 
 from cswf_core.arrays import read_archive
+from cswf_core.documents import parse_json, read_json
 from cswf_core.errors import RunError
 from cswf_core.files import read_whole
 from cswf_core.pictures.frames import Frames
@@ -197,7 +197,7 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
 
 
 def _document(path: Path) -> dict[str, Any]:
-    return _checked(json.loads(path.read_bytes()))
+    return _checked(read_json(path))
 
 
 def _checked(value: Any) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def _rows(path: Path) -> list[list[float | None]]:
     rows: list[list[float | None]] = []
     for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line)
+            row = parse_json(line)
             rows.append([_finite(row.get(name)) for name in COLUMNS])
             if rows[-1][0] is None:
                 raise ValueError("no step")
