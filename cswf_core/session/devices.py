@@ -141,13 +141,14 @@ def joined(device: str) -> Iterator[tuple[Ranks, str]]:
     one_thread(device)
     if own.type == "cuda":
         torch.cuda.set_device(own)
-    _end_with_starter()
+    met = _end_with_starter()
     try:
         store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
         again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         store = PrefixStore(f"cswf/{again}", store)  # where ranks that were lost have left addresses
         with _silent():  # Gloo says how many it has met
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+        met.set()
     except (RuntimeError, ValueError) as error:
         raise RunError(f"the ranks could not meet: {' '.join(str(error).split())[:200]}") from None
     ranks = RankGroup()
@@ -249,15 +250,20 @@ def _silent() -> Iterator[None]:
         os.close(nothing)
 
 
-def _end_with_starter() -> None:
-    """End this rank as SIGTERM does when the process that has started it is gone."""
-    starter = os.environ.get(STARTER)
+def _end_with_starter() -> threading.Event:
+    """End this rank as SIGTERM does when the process that has started it is gone.
+
+    Returns what is to be set once the ranks have met: until then, a rank waits where no signal reaches it.
+    """
+    starter, met = os.environ.get(STARTER), threading.Event()
     if starter is None:
-        return
+        return met
 
     def watch() -> None:
         while os.getppid() == int(starter):
             time.sleep(0.5)
+        if not met.is_set():
+            os._exit(1)
         if os.environ.get("RANK") == "0":
             os.kill(os.getpid(), signal.SIGTERM)
         else:
@@ -265,3 +271,4 @@ def _end_with_starter() -> None:
             os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+    return met

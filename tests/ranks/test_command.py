@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +16,11 @@ from cswf_core.ranks import Ranks
 from cswf_core.recipe import load_recipe
 from cswf_core.runs.checkpoints import CheckpointFolder
 from cswf_core.runs.folder import RunFolder
-from cswf_core.session.devices import follow
+from cswf_core.session.devices import STARTER, follow
 from cswf_core.session.run import launch
 from cswf_core.session.update import choose_data, read_predecessor, with_arrival
 from tests.conftest import read_json
-from tests.processes import CSWF, PYTHON, launched, wait_until
+from tests.processes import CSWF, PYTHON, completed, launched, wait_until
 from tests.ranks.forked import on_ranks
 
 SMALL = (
@@ -173,3 +174,19 @@ def test_all_ranks_of_an_update_make_room_for_new_classes(tmp_path, apart):
         assert ended.stdout.count("condition.room becomes 3, and all data are counted") == 1
         digests.append(read_json(tmp_path / str(count) / "run.json")["samples_sha256"])
     assert digests[0] == digests[1]
+
+
+def test_a_rank_ends_if_its_starter_is_gone_before_the_ranks_have_met():
+    meeting = "from cswf_core.session.devices import joined\nwith joined('cpu'): pass"
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    rank = {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(port),
+    }
+    ended = completed(PYTHON, "-c", meeting, env={**os.environ, **rank, STARTER: str(2**22)}, timeout=60)
+    assert ended.returncode == 1
