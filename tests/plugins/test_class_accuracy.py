@@ -107,7 +107,16 @@ def test_nothing_global_is_changed_or_depended_on(digits):
         torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.parametrize("shape", [(1, 4, 4), (3, 5, 9), (2, 28, 20), (3, 32, 32), (1, 70, 64)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (1, 4, 4),
+        (3, 5, 9),
+        (2, 28, 20),
+        pytest.param((3, 32, 32), marks=pytest.mark.slow),
+        pytest.param((1, 70, 64), marks=pytest.mark.slow),
+    ],
+)
 def test_images_of_any_size_can_be_learnt(shape):
     data = stripes(shape)
     told: list[tuple[str, int, int]] = []
