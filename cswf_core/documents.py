@@ -197,8 +197,14 @@ def require_forms(tensors: Mapping[str, Tensor], forms: Mapping[str, TensorForm]
             if not form.optional:
                 raise RunError(f"{whose} is damaged: it lacks the tensor '{name}'")
         elif not form.fits(tensor):
-            got = f"{'×'.join(map(str, tensor.shape)) or 'one number'} of {str(tensor.dtype)[6:]}"
-            raise RunError(f"{whose} is damaged: the tensor '{name}' should be {form}, and is {got}")
+            raise RunError(
+                f"{whose} is damaged: the tensor '{name}' should be {form}, and is {described(tensor)}"
+            )
+
+
+def described(tensor: Tensor) -> str:
+    """Return a tensor's shape and type in words: `3×4 of float32`."""
+    return f"{'×'.join(map(str, tensor.shape)) or 'one number'} of {str(tensor.dtype).removeprefix('torch.')}"
 
 
 def _digest(document: Mapping[str, Any]) -> str:

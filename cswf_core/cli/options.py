@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -102,39 +103,30 @@ limit = click.option(
 )
 
 
-def _accept(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    """Take models and checkpoints of other plugin code for as long as the command runs."""
-    del param
-    if value:
-        from cswf_core.recipe.provenance import accepting_changed_plugins  # needs PyTorch
+def _accepting(option: str, where: str, text: str) -> Decorator:
+    """Return an option that takes what is otherwise refused, for as long as the command runs.
 
-        ctx.with_resource(accepting_changed_plugins())
+    `where` names the context that does it, `module:function`, which is imported only then: it needs PyTorch.
+    """
+
+    def accept(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        del param
+        if value:
+            module, _, function = where.partition(":")
+            ctx.with_resource(getattr(import_module(module), function)())
+
+    return click.option(option, is_flag=True, expose_value=False, callback=accept, help=text)
 
 
-accept_changed_plugins = click.option(
+accept_changed_plugins = _accepting(
     "--accept-changed-plugins",
-    is_flag=True,
-    expose_value=False,
-    callback=_accept,
-    help="Go on although the code of a plugin has changed since.",
+    "cswf_core.recipe.provenance:accepting_changed_plugins",
+    "Go on although the code of a plugin has changed since.",
 )
-
-
-def _accept_unverified(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    """Take checkpoints without a manifest for as long as the command runs."""
-    del param
-    if value:
-        from cswf_core.runs.checkpoints import accepting_unverified  # needs PyTorch
-
-        ctx.with_resource(accepting_unverified())
-
-
-accept_unverified = click.option(
+accept_unverified = _accepting(
     "--accept-unverified",
-    is_flag=True,
-    expose_value=False,
-    callback=_accept_unverified,
-    help="Take checkpoints although their manifest, which has their checksums, is missing or damaged.",
+    "cswf_core.runs.checkpoints:accepting_unverified",
+    "Take checkpoints although their manifest, which has their checksums, is missing or damaged.",
 )
 quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 seed = click.option(

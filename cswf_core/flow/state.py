@@ -11,7 +11,16 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.documents import Amount, Count, MisfitError, Rule, TensorForm, require_forms, structured
+from cswf_core.documents import (
+    Amount,
+    Count,
+    MisfitError,
+    Rule,
+    TensorForm,
+    described,
+    require_forms,
+    structured,
+)
 from cswf_core.errors import RunError
 from cswf_core.flow.transport import StepTables
 from cswf_core.interfaces import Conditions, Stage
@@ -172,7 +181,7 @@ class Snapshot:
         wanted = torch.Size((len(like), len(share)))
         if self.x.shape != wanted or self.x.dtype != like.dtype:
             raise RunError(
-                f"it has particles of {_words(self.x)}, and this rank's are "
+                f"it has particles of {described(self.x)}, and this rank's are "
                 f"{'×'.join(map(str, wanted))} of {str(like.dtype)[6:]}"
             )
         for part in (self.x, self.z, self.sum):
@@ -222,8 +231,3 @@ class Snapshot:
         return attrs.evolve(
             parts[0], x=x, z=columns("z"), sum=columns("sum"), conditions=conditions, share=share
         )
-
-
-def _words(tensor: Tensor) -> str:
-    """Return a tensor's shape and type."""
-    return f"{'×'.join(map(str, tensor.shape))} of {str(tensor.dtype)[6:]}"

@@ -17,8 +17,7 @@ from cswf_core.flow.settings import Parts
 from cswf_core.flow.start import Gaussian
 from cswf_core.interfaces import LinearMap, Space
 from cswf_core.model.format import FITTED
-from cswf_core.model.header import FittedFile
-from cswf_core.runs.durable import fingerprint, read_tensors, write_tensors
+from cswf_core.runs.durable import FileEntry, read_tensors, write_tensors
 
 W_PART, GAUSSIAN = "W", "gaussian"
 """The parts of the file; names of tensors begin with them: `W/variances`, `gaussian/mean`."""
@@ -78,7 +77,7 @@ def _gaussian_forms(d: int) -> dict[str, TensorForm]:
     }
 
 
-def write_fitted(folder: Path, flow: Flow) -> FittedFile | None:
+def write_fitted(folder: Path, flow: Flow) -> FileEntry | None:
     """Write what a flow has fitted to its data, durably; return its entry in the header, None if there is none.
 
     Refuses coordinates that cannot be made again of their tensors, before a run has spent its time.
@@ -98,7 +97,7 @@ def write_fitted(folder: Path, flow: Flow) -> FittedFile | None:
         return None
     path = folder / FITTED
     write_tensors(path, {name: torch.clone(tensor) for name, tensor in tensors.items()}, {"parts": there})
-    return FittedFile(file=path.name, bytes=path.stat().st_size, sha256=fingerprint(path))
+    return FileEntry.of(path)
 
 
 def _part(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:

@@ -19,8 +19,8 @@ from torch import Tensor
 from cswf_core.documents import TensorForm, parse_json, require_forms, short, structured
 from cswf_core.errors import RunError
 from cswf_core.flow.transport import StepTables
-from cswf_core.model.header import FittedFile, Header, Shard
-from cswf_core.runs.durable import fingerprint, read_tensors, refuse_changed, write_tensors
+from cswf_core.model.header import Header, Shard
+from cswf_core.runs.durable import FileEntry, fingerprint, read_tensors, refuse_changed, write_tensors
 
 PATTERN = "tables-*.safetensors"
 SIZE = 32_000_000
@@ -181,7 +181,7 @@ def saved_steps(folder: Path, header: Header) -> Iterator[SavedStep]:
             raise RunError(f"{path} cannot be read ({short(error)})") from None
 
 
-def refuse_missing(folder: Path, files: Iterable[FittedFile | Shard]) -> None:
+def refuse_missing(folder: Path, files: Iterable[FileEntry]) -> None:
     """Raise `RunError` if a file is missing or has another size than it should."""
     for entry in files:
         path = folder / entry.file
@@ -192,13 +192,13 @@ def refuse_missing(folder: Path, files: Iterable[FittedFile | Shard]) -> None:
             raise RunError(f"{path} has {size:,} bytes and should have {entry.bytes:,}: it is damaged")
 
 
-def find_damage(folder: Path, files: Iterable[FittedFile | Shard]) -> list[str]:
+def find_damage(folder: Path, files: Iterable[FileEntry]) -> list[str]:
     """Read all files, some at a time, and return a sentence for each that is not what was written."""
     with ThreadPoolExecutor(READERS, "reading") as readers:
         return [sentence for sentence in readers.map(lambda entry: _damage(folder, entry), files) if sentence]
 
 
-def _damage(folder: Path, entry: FittedFile | Shard) -> str:
+def _damage(folder: Path, entry: FileEntry) -> str:
     try:
         refuse_missing(folder, (entry,))
         refuse_changed(folder / entry.file, entry.sha256)

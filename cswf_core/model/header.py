@@ -21,7 +21,6 @@ from cswf_core.documents import (
     Amount,
     Count,
     Digest,
-    FileName,
     Fraction,
     MisfitError,
     Rule,
@@ -34,6 +33,7 @@ from cswf_core.documents import (
     unseal,
 )
 from cswf_core.errors import RunError
+from cswf_core.runs.durable import FileEntry
 from cswf_core.runs.facts import PluginRecord
 
 NAME = "model.json"
@@ -143,25 +143,13 @@ class TableFacts:
 
 
 @attrs.frozen(kw_only=True)
-class Shard:
+class Shard(FileEntry):
     """One file of tables."""
 
-    file: FileName
     stage: Count
     """Number of the stage, from 0."""
     steps: Size
     """Steps in it."""
-    bytes: Size
-    sha256: Digest
-
-
-@attrs.frozen(kw_only=True)
-class FittedFile:
-    """The file with what was fitted to the data."""
-
-    file: FileName
-    bytes: Size
-    sha256: Digest
 
 
 @attrs.frozen(kw_only=True)
@@ -201,7 +189,7 @@ class Header:
     """Steps that have tables."""
     cost: Cost
     shards: tuple[Shard, ...]
-    fitted: FittedFile | None = None
+    fitted: FileEntry | None = None
     """What was fitted to the data besides the maps; null, or left out, where nothing was."""
     plugins: tuple[PluginRecord, ...] | None = None
     """kind, name, distribution, version and SHA-256 of each plugin; in formats 1 and 2 there are none."""
@@ -243,7 +231,7 @@ class Header:
             raise MisfitError("a file is listed twice")
 
     @property
-    def files(self) -> tuple[FittedFile | Shard, ...]:
+    def files(self) -> tuple[FileEntry, ...]:
         """All files of the model but the header."""
         return self.shards if self.fitted is None else (self.fitted, *self.shards)
 

@@ -20,8 +20,6 @@ import torch
 from torch import Tensor
 
 from cswf_core.documents import (
-    Digest,
-    FileName,
     MisfitError,
     Size,
     read_document,
@@ -39,7 +37,14 @@ from cswf_core.model.sampling import SavedFlow
 from cswf_core.numbers import bytes_in_words
 from cswf_core.online.learner import native
 from cswf_core.recipe import choose_device
-from cswf_core.runs.durable import fingerprint, make_folder, refuse_changed, remove_parts, write_durably
+from cswf_core.runs.durable import (
+    FileEntry,
+    fingerprint,
+    make_folder,
+    refuse_changed,
+    remove_parts,
+    write_durably,
+)
 from cswf_core.runs.samples import archive
 
 SIZE = 8192
@@ -190,13 +195,10 @@ def _wait(folder: Path, total: int, tell: Tell | None) -> None:
 
 
 @attrs.frozen(kw_only=True)
-class SampleShard:
+class SampleShard(FileEntry):
     """The manifest's entry for one shard."""
 
-    file: FileName
     samples: Size
-    bytes: Size
-    sha256: Digest
 
 
 @attrs.frozen(kw_only=True)

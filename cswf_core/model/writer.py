@@ -26,7 +26,6 @@ from cswf_core.model.header import (
     ConditionFacts,
     Cost,
     DataFacts,
-    FittedFile,
     Header,
     Kind,
     Shard,
@@ -36,7 +35,7 @@ from cswf_core.model.header import (
 )
 from cswf_core.recipe import Recipe
 from cswf_core.recipe.render import to_yaml
-from cswf_core.runs.durable import make_folder, refuse_changed, remove_parts, write_durably
+from cswf_core.runs.durable import FileEntry, make_folder, refuse_changed, remove_parts, write_durably
 from cswf_core.runs.record import versions
 
 KEPT = {
@@ -66,7 +65,7 @@ class ModelWriter:
     def _forget(self) -> None:
         self._facts: dict[str, Any] = {}
         """What the header says about the flow; empty until that begins."""
-        self._fitted: FittedFile | None = None
+        self._fitted: FileEntry | None = None
         """What was fitted to the data, as it is on the disk; None: nothing was."""
         self._full: list[Shard] = []
         """Shards that are complete."""

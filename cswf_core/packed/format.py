@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final, Literal
 
 import attrs
 
-from cswf_core.documents import Count, Digest, FileName, MisfitError, Rule, Size, read_json, short, structured
+from cswf_core.documents import Count, MisfitError, Rule, Size, read_json, short, structured
 from cswf_core.errors import DataError, OtherFormatError, RunError
-from cswf_core.runs.durable import refuse_changed
+from cswf_core.runs.durable import FileEntry, refuse_changed
 
 MANIFEST = "manifest.json"
 """The file that is written last: a folder without it is not whole."""
@@ -27,24 +27,15 @@ Tell = Callable[[str, int, int], None]
 
 
 @attrs.frozen(kw_only=True)
-class FileFacts:
-    """One file of the folder."""
-
-    file: FileName
-    bytes: Count
-    sha256: Digest
-
-
-@attrs.frozen(kw_only=True)
 class ShardFacts:
     """Some images one after the other (n×C×H×W bytes), and their labels if there are classes."""
 
     samples: Count
-    images: FileFacts
-    labels: FileFacts | None
+    images: FileEntry
+    labels: FileEntry | None
 
     @property
-    def files(self) -> tuple[FileFacts, ...]:
+    def files(self) -> tuple[FileEntry, ...]:
         """The shard's files."""
         return (self.images,) if self.labels is None else (self.images, self.labels)
 
@@ -96,7 +87,7 @@ class Manifest:
         if any((shard.labels is None) is bool(self.classes) for shard in shards):
             raise MisfitError("there should be labels where there are classes, and nowhere else")
 
-    def files(self) -> Iterator[FileFacts]:
+    def files(self) -> Iterator[FileEntry]:
         """Yield all files but the manifest."""
         return (file for split in self.splits for shard in split.shards for file in shard.files)
 

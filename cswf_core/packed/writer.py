@@ -15,8 +15,8 @@ import torch
 
 from cswf_core.errors import RunError
 from cswf_core.interfaces import StoredImages
-from cswf_core.packed.format import FORMAT, MANIFEST, FileFacts, Manifest, ShardFacts, SplitFacts, Tell
-from cswf_core.runs.durable import make_folder, remove_parts, replacing, write_durably
+from cswf_core.packed.format import FORMAT, MANIFEST, Manifest, ShardFacts, SplitFacts, Tell
+from cswf_core.runs.durable import FileEntry, make_folder, remove_parts, replacing, write_durably
 from cswf_core.runs.folder import RunFolder
 
 BLOCK_BYTES = 16_000_000
@@ -113,8 +113,8 @@ class _Hashed:
         self._bytes += len(content)
         return self._file.write(content)
 
-    def facts(self, name: str) -> FileFacts:
-        return FileFacts(file=name, bytes=self._bytes, sha256=self._sha.hexdigest())
+    def facts(self, name: str) -> FileEntry:
+        return FileEntry(file=name, bytes=self._bytes, sha256=self._sha.hexdigest())
 
 
 def _shards(
@@ -130,7 +130,7 @@ def _shards(
         )
 
 
-def _write_images(path: Path, images: StoredImages, first: int, stop: int, progress: _Progress) -> FileFacts:
+def _write_images(path: Path, images: StoredImages, first: int, stop: int, progress: _Progress) -> FileEntry:
     """Write images first … stop − 1 as an array of stop − first × C×H×W bytes."""
     header = {"descr": "|u1", "fortran_order": False, "shape": (stop - first, *images.space.shape)}
     size = max(1, min(BLOCK_IMAGES, BLOCK_BYTES // images.space.dimension))
@@ -146,7 +146,7 @@ def _write_images(path: Path, images: StoredImages, first: int, stop: int, progr
     return file.facts(path.name)
 
 
-def _write_labels(path: Path, images: StoredImages, first: int, stop: int) -> FileFacts | None:
+def _write_labels(path: Path, images: StoredImages, first: int, stop: int) -> FileEntry | None:
     """Write labels as the smallest whole numbers that can count the classes."""
     if images.labels is None:
         return None

@@ -32,6 +32,7 @@ from cswf_core.hookspecs import hookimpl
 from cswf_core.interfaces import Written
 from cswf_core.numbers import LARGEST, whole_number
 from cswf_core.runs.durable import (
+    FileEntry,
     make_folder,
     read_tensors,
     refuse_changed,
@@ -39,7 +40,7 @@ from cswf_core.runs.durable import (
     write_durably,
     write_tensors,
 )
-from cswf_core.runs.manifest import FORMAT, NAME, SHARED, Entry, FileEntry, FormatFacts, Manifest
+from cswf_core.runs.manifest import FORMAT, NAME, SHARED, Entry, FormatFacts, Manifest
 
 if TYPE_CHECKING:
     from cswf_core.flow.flow import Flow

@@ -17,11 +17,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+import attrs
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from cswf_core.documents import parse_json
+from cswf_core.documents import Digest, FileName, Size, parse_json
 from cswf_core.errors import RunError
 
 BLOCK = 1 << 20
@@ -172,6 +173,20 @@ def fingerprint(path: Path) -> str:
         while block := file.read(BLOCK):
             sha.update(block)
     return sha.hexdigest()
+
+
+@attrs.frozen(kw_only=True)
+class FileEntry:
+    """A file as a header or a manifest beside it lists it."""
+
+    file: FileName
+    bytes: Size
+    sha256: Digest
+
+    @classmethod
+    def of(cls, path: Path) -> FileEntry:
+        """Return the entry of a file that is on the disk."""
+        return cls(file=path.name, bytes=path.stat().st_size, sha256=fingerprint(path))
 
 
 def refuse_changed(path: Path, sha256: str, size: int | None = None) -> None:

@@ -8,28 +8,14 @@ from typing import Any, ClassVar, Literal
 
 import attrs
 
-from cswf_core.documents import Amount, Count, Digest, FileName, Size, read_document
-from cswf_core.runs.durable import fingerprint
+from cswf_core.documents import Amount, Count, Digest, Size, read_document
+from cswf_core.runs.durable import FileEntry
 from cswf_core.runs.facts import PluginRecord
 
 NAME = "manifest.json"
 
 FORMAT, SHARED = 1, 2
 """Versions of checkpoints: all particles in one file, and those of several ranks in a file each."""
-
-
-@attrs.frozen(kw_only=True)
-class FileEntry:
-    """A file of a checkpoint: that of the first rank, or of another one."""
-
-    file: FileName
-    bytes: Size
-    sha256: Digest
-
-    @classmethod
-    def of(cls, path: Path) -> FileEntry:
-        """Return the entry of a file that is on the disk."""
-        return cls(file=path.name, bytes=path.stat().st_size, sha256=fingerprint(path))
 
 
 @attrs.frozen(kw_only=True)
