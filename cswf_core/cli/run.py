@@ -98,7 +98,6 @@ def _lead(
         else:
             run_recipe(loaded, folder, device=device, force=force or resume, quiet=quiet, ranks=ranks)
     finally:
-        if out is None:
-            folder.remove_if_empty()
+        folder.withdraw()
     if not quiet:
         point_to_results(folder)

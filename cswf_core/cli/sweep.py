@@ -63,7 +63,7 @@ def sweep(
     finally:
         if is_new and not runs.is_begun():
             folder.clear(("sweep.json",))
-            folder.remove_if_empty()
+            folder.withdraw()
     runs.draw()
     if not quiet:
         _show(runs.rows())

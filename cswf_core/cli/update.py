@@ -112,8 +112,7 @@ def _lead(
             _introduce_update(recipe, earlier, run, saves=saves)
         _with_room(work, recipe, earlier, ranks, tell=not quiet)
     finally:
-        if out is None:
-            folder.remove_if_empty()
+        folder.withdraw()
     if not quiet:
         point_to_results(folder)
 

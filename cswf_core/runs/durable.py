@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,42 +29,28 @@ from cswf_core.errors import RunError
 BLOCK = 1 << 20
 """Bytes read at a time."""
 
-SAFETENSORS = f".tmp{'[A-Za-z0-9]' * 6}"
-"""Names of the files that safetensors itself writes to, before they get the name that it was given."""
-
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path beside `path`; what is written there takes its place at the end, or is removed on an error.
+    """Yield a path to write to; the file there takes the place of `path` at the end, or is removed on an error.
 
-    The content is on the disk before it gets its name, and the name before this ends. Each writer has a path of
-    its own, so that two processes may write the same file: one of them is last, and both are whole. The file is
-    there when this begins, new and readable to nobody else, so that nothing is written through a link; one that
-    has the name of `path` is replaced itself, and what lies behind it stays. What a writer that
-    was killed has left is removed.
+    The content is on the disk before it gets its name, and the name before this ends. Each writer has a folder
+    of its own beside `path`, which nobody else can write to, so that nothing is written through a link, and two
+    processes may write the same file: one of them is last, and both are whole. If `path` is a link, the link is
+    replaced, and what lies behind it stays. What a writer that was killed has left is removed.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     with contextlib.suppress(OSError):
         remove_parts(path.parent, path.name)
-    with _removed_on_error(path, temporary), _claimed(temporary):
-        yield temporary
-        temporary.chmod(0o666 & ~_umask())  # safetensors gives permissions of its own
-        _sync(temporary)
-        temporary.replace(path)
-        _sync(path.parent)
-
-
-@contextmanager
-def _removed_on_error(path: Path, temporary: Path) -> Iterator[None]:
-    """Remove a file that gets no name; say of an `OSError` that `path` cannot be written."""
     try:
-        yield
-    except BaseException as error:  # a full disk; or Ctrl-C, at any moment
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise RunError(f"{path} cannot be written: {error.strerror or error}") from None
-        raise
+        with _own_folder(path) as folder:
+            temporary = folder / path.name
+            yield temporary
+            temporary.chmod(0o666 & ~_umask())  # safetensors gives permissions of its own
+            _sync(temporary)
+            temporary.replace(path)
+            _sync(path.parent)
+    except OSError as error:  # a full disk, for one
+        raise RunError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def write_durably(path: Path, content: str | bytes) -> None:
@@ -133,37 +120,44 @@ def remove_parts(folder: Path, name: str = "") -> None:
 
     Those that a process is writing stay; so do all on a file system without locks, where nobody can tell.
     """
-    patterns = (f".{glob.escape(name)}.*.part",) if name else (".*.part", SAFETENSORS)
-    for unfinished in (path for pattern in patterns for path in folder.glob(pattern)):
-        if _is_abandoned(unfinished):
-            unfinished.unlink(missing_ok=True)
+    for unfinished in folder.glob(f".{glob.escape(name)}.*.part" if name else ".*.part"):
+        with contextlib.suppress(OSError), _locked(unfinished, fcntl.LOCK_NB):
+            _remove(unfinished)
 
 
 @contextmanager
-def _claimed(path: Path) -> Iterator[None]:
-    """Make a file, and hold its lock as long as it is written; a process that is killed holds none."""
-    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+def _own_folder(path: Path) -> Iterator[Path]:
+    """Make a folder beside `path` and hold its lock until it is removed; a killed process holds none."""
+    with contextlib.ExitStack() as closing:
+        while True:
+            folder = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+            folder.mkdir(0o700)
+            closing.callback(_remove, folder)
+            with contextlib.suppress(OSError):  # a file system without locks
+                closing.enter_context(_locked(folder))
+            if folder.is_dir():  # another process may have taken it for abandoned before it was locked
+                break
+        yield folder
+
+
+@contextmanager
+def _locked(path: Path, flags: int = 0) -> Iterator[None]:
+    """Hold the lock of a folder or file; with `fcntl.LOCK_NB`, raise `OSError` if another process has it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
         yield
     finally:
         os.close(descriptor)
 
 
-def _is_abandoned(path: Path) -> bool:
-    """Say whether nobody holds the lock of an unfinished file."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
+def _remove(unfinished: Path) -> None:
+    """Remove a folder of unfinished files; or such a file, as earlier versions have left them."""
+    with contextlib.suppress(OSError):
+        if unfinished.is_dir():
+            shutil.rmtree(unfinished, ignore_errors=True)
+        else:
+            unfinished.unlink(missing_ok=True)
 
 
 def fingerprint(path: Path) -> str:

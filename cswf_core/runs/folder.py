@@ -15,7 +15,7 @@ from typing import Any
 from cswf_core.documents import parse_json, read_document, read_json, structured
 from cswf_core.errors import RunError, printable
 from cswf_core.files import is_text
-from cswf_core.runs.durable import SAFETENSORS, encoded, open_plainly, remove_parts, write_durably
+from cswf_core.runs.durable import encoded, open_plainly, remove_parts, write_durably
 from cswf_core.runs.facts import RunFacts
 
 FILES = (
@@ -37,8 +37,8 @@ FILES = (
 """Files that a run writes, beside the figures that metrics.json lists; `--force` removes no others."""
 
 FOLDERS = {
-    "checkpoints": ("manifest.json", "step-*.safetensors", ".*.part", SAFETENSORS),
-    "model": ("model.json", "fitted.safetensors", "tables-*.safetensors", ".*.part", SAFETENSORS),
+    "checkpoints": ("manifest.json", "step-*.safetensors"),
+    "model": ("model.json", "fitted.safetensors", "tables-*.safetensors"),
 }
 """Folders that a run makes, with the names of the files in them."""
 
@@ -54,7 +54,7 @@ class RunFolder:
         self._made: list[Path] = []
         """Folders that were made for it, each before those inside it."""
         self._claimed = False
-        """Whether run.json was made, and has nothing in it yet."""
+        """Whether run.json was made here, so that all files of a run are of this one."""
 
     @classmethod
     def fresh(cls, parent: Path, name: str) -> RunFolder:
@@ -78,20 +78,20 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"{path} cannot be made: {error.strerror or error}") from None
 
-    def remove_if_empty(self) -> None:
-        """Take back a folder that nothing was written to, and those above it that were made for it."""
-        with contextlib.suppress(OSError):
-            for path in reversed(self._made or [self.path]):
-                path.rmdir()
+    def keep(self) -> None:
+        """Have what was made for a run stay, whatever comes: it has begun."""
+        self._claimed, self._made = False, []
 
     def withdraw(self) -> None:
-        """Take back what was made for a run that has not begun: folders, and files with nothing in them."""
-        claim = self.file("run.json")
+        """Take back what was made for a run that has not begun: its files, and folders with nothing else in."""
         with contextlib.suppress(OSError, RunError):
-            if self._claimed and self.only_touched and claim.stat().st_size == 0:
-                self.clear(("run.json", "recipe.yaml"))
-        if self._made:
-            self.remove_if_empty()
+            if self._claimed:
+                with self.held():
+                    self.clear()
+        with contextlib.suppress(OSError):
+            for path in reversed(self._made):
+                path.rmdir()
+        self._claimed, self._made = False, []
 
     def refuse_if_taken(self, *, force: bool, reading: Path | None = None) -> None:
         """Raise `RunError` if the folder is a file, or has something in it and `force` is not given.
@@ -163,6 +163,7 @@ class RunFolder:
                 self.file(folder).unlink()
             for path in [path for pattern in patterns for path in self.file(folder).glob(pattern)]:
                 path.unlink(missing_ok=True)
+            remove_parts(self.file(folder))
             if self.file(folder).is_dir() and not any(self.file(folder).iterdir()):
                 self.file(folder).rmdir()
 

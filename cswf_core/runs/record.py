@@ -26,8 +26,6 @@ class Record:
         self.facts = {"format": 1, "status": "running", **facts, "started": _now(), "versions": versions()}
         self.began_with: DataRecord | None = None
         """The data, as the record of a run that goes on has them; None: it does not say."""
-        self.begun = False
-        """Whether the file was written beside a recipe, so that the run can go on after a stop."""
         self._began = time.perf_counter()
 
     @classmethod
@@ -57,7 +55,6 @@ class Record:
         if status != "running":
             self.facts["finished"] = _now()
         self.folder.write_json("run.json", self.facts)
-        self.begun = self.begun or self.folder.file("recipe.yaml").is_file()
 
 
 @cache

@@ -69,19 +69,16 @@ def launch(
     """
     directory.refuse_if_taken(force=force, reading=recipe.path)
     with ExitStack() as closing:
-        closing.callback(directory.withdraw)  # in the end, if nothing was written
+        closing.callback(directory.withdraw)  # in the end, if the run has not begun
         counts = None if predecessor is None else predecessor.counts
         run = Run(recipe, directory, device, observers, closing, counts, ranks)
         if predecessor is not None:
             run.go_back(predecessor.checkpoint)
-        if not directory.path.exists():
-            closing.callback(directory.remove_if_empty)
         directory.make()
         closing.enter_context(directory.held())
         directory.create(force=force)
         directory.refuse_links()
         record = Record(directory, run.facts())
-        closing.callback(_clear_unless_begun, directory, record)
         if predecessor is not None:
             record.facts["updates"] = predecessor.facts
             run.begin_where(predecessor.facts["steps_done"])
@@ -129,13 +126,6 @@ def resume(
             announce(step, lost)
         record.resumed(step, lost, seconds)
         return run.finish(record, tell)
-
-
-def _clear_unless_begun(directory: RunFolder, record: Record) -> None:
-    """Take back the first files of a run that was stopped before it could ever go on."""
-    if not record.begun:
-        with suppress(RunError):
-            directory.clear()
 
 
 def require_recipe(directory: RunFolder, recipe: Recipe) -> None:
@@ -310,10 +300,11 @@ class Run:
         """Run the flow to its end, write and score its samples, and return the facts in run.json."""
         directory, flow = self.directory, self.flow
         self.record = record
-        directory.write("recipe.yaml", to_yaml(self.recipe.resolved()))  # without it a run has not begun
+        directory.write("recipe.yaml", to_yaml(self.recipe.resolved()))
         self.closing.callback(refresh_report, directory)
         try:
             record.save("running")
+            directory.keep()  # with recipe and record, the run can go on after a stop
             flow.ranks.release()
             with self.checkpoints.stopping.patient():
                 generated = flow.run()

@@ -204,7 +204,8 @@ class Sweep:
                     directory.path.unlink()
                 elif directory.path.is_dir():
                     directory.clear()
-                    directory.remove_if_empty()
+                    with suppress(OSError):  # something else is in it
+                        directory.path.rmdir()
             self.directory.clear(FILES)
         self.directory.make()
         self.save()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+
 import pytest
+import torch
 
 from cswf_core.errors import RunError
-from cswf_core.runs.durable import remove_parts, replacing, write_durably
+from cswf_core.runs import durable
+from cswf_core.runs.durable import read_tensors, remove_parts, replacing, write_durably, write_tensors
 
 
 def test_the_next_writer_of_a_file_removes_what_a_killed_one_has_left(tmp_path):
@@ -17,11 +21,30 @@ def test_the_next_writer_of_a_file_removes_what_a_killed_one_has_left(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"report[1].html"}
 
 
-def test_what_safetensors_has_left_when_it_was_killed_is_removed_with_the_rest_of_a_folder_s(tmp_path):
-    for name in (".tmpernCEP", ".tmpernCEPx", "tmpernCEP"):
-        (tmp_path / name).write_bytes(b"half")
-    remove_parts(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {".tmpernCEPx", "tmpernCEP"}
+def test_what_safetensors_has_left_when_it_was_killed_goes_with_the_rest(tmp_path):
+    left = tmp_path / ".tensors.0a1b2c3d.part"
+    left.mkdir()
+    (left / ".tmpernCEP").write_bytes(b"half")
+    write_durably(tmp_path / "tensors", "whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["tensors"]
+
+
+@pytest.mark.parametrize("when", ["written", "unlocked"])
+def test_a_writer_of_tensors_is_not_taken_for_a_killed_one(tmp_path, monkeypatch, when):
+    """Neither after safetensors has put a file of its own in the place of ours, nor before we hold the lock."""
+    module, name = {"written": (durable, "_sync"), "unlocked": (fcntl, "flock")}[when]
+    original, calls = getattr(module, name), []
+
+    def meanwhile(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            remove_parts(tmp_path)  # as another process does
+        return original(*arguments)
+
+    monkeypatch.setattr(module, name, meanwhile)
+    write_tensors(tmp_path / "tensors", {"x": torch.ones(2)})
+    assert torch.equal(read_tensors(tmp_path / "tensors")[0]["x"], torch.ones(2))
+    assert [path.name for path in tmp_path.iterdir()] == ["tensors"]
 
 
 def test_two_writers_of_one_file_leave_each_other_alone(tmp_path):

@@ -77,16 +77,17 @@ def test_a_log_that_is_a_link_or_a_pipe_is_refused(tmp_path, outside):
     assert untouched(outside)
 
 
-def test_a_temporary_file_is_new_and_nobody_else_s(tmp_path, monkeypatch):
+def test_a_temporary_file_is_in_a_folder_that_is_new_and_nobody_else_s(tmp_path, monkeypatch):
     monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
     planted, victim = tmp_path / ".file.00000000.part", tmp_path / "victim"
-    victim.write_text("mine")
+    victim.mkdir()
     planted.symlink_to(victim)
     with pytest.raises(RunError, match="file cannot be written: File exists"):
         write_durably(tmp_path / "file", "content")
-    assert victim.read_text() == "mine"
+    assert not list(victim.iterdir())
+    planted.unlink()
     with replacing(tmp_path / "file") as temporary:
-        assert temporary.stat().st_mode & 0o777 == 0o600
+        assert temporary.parent.stat().st_mode & 0o777 == 0o700
         temporary.write_text("content")
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~umask()
 
@@ -126,7 +127,7 @@ def test_a_write_that_breaks_off_leaves_the_old_file_and_no_other(tmp_path, monk
 def test_names_are_numbered_and_no_two_runs_get_one(tmp_path):
     names = [RunFolder.fresh(tmp_path / "runs", "digits").path.name for _ in range(3)]
     assert names == ["digits", "digits-2", "digits-3"]
-    RunFolder(tmp_path / "runs/digits-2").remove_if_empty()
+    (tmp_path / "runs/digits-2").rmdir()
     assert RunFolder.fresh(tmp_path / "runs", "digits").path.name == "digits-2"
 
 
@@ -142,11 +143,15 @@ def test_a_run_that_has_not_begun_takes_back_what_was_made_for_it_and_nothing_el
     own.withdraw()
     assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
     folder.create(force=False)
-    folder.write("run.json", "{}")
+    folder.file("notes.txt").write_text("mine")
+    folder.withdraw()
+    assert [path.name for path in folder.path.iterdir()] == ["notes.txt"]
+    folder.create(force=True)
+    folder.keep()
     folder.withdraw()
     assert folder.file("run.json").is_file()
 
 
 def test_a_folder_under_runs_that_nothing_was_written_to_leaves_no_runs(tmp_path):
-    RunFolder.fresh(tmp_path / "runs", "digits").remove_if_empty()
+    RunFolder.fresh(tmp_path / "runs", "digits").withdraw()
     assert not (tmp_path / "runs").exists()
