@@ -10,7 +10,7 @@ import click
 
 from cswf_core.cli import failures, signals
 from cswf_core.cli.lazy import LazyGroup
-from cswf_core.errors import CswfError, Terminated
+from cswf_core.errors import CswfError, Terminated, excerpt
 from cswf_core.runs.printing import complain
 
 COMMANDS = {
@@ -73,25 +73,11 @@ def _called() -> int:
     try:
         status: int | None = cli.main(standalone_mode=False)
         sys.stdout.flush()
-    except CswfError as error:
-        failures.tell(error)
-        status = error.exit_status
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         status = _interrupted(error if isinstance(error, KeyboardInterrupt) else error.__context__)
-    except click.ClickException as error:
-        failures.tell_misuse(error)
-        status = error.exit_code
-    except OSError as error:  # a closed pipe, or a full disk behind a redirection
-        _discard_output()
-        if not isinstance(error, BrokenPipeError):
-            failures.show_traceback(error)
-            complain(f"cannot read or write: {error}")
-        status = 1
     except Exception as error:
-        if isinstance(error, ImportError) and isinstance(error.__cause__, KeyboardInterrupt):
-            return _interrupted(error.__cause__)  # a library that was being loaded has wrapped it
-        failures.tell_unexpected(error)
-        status = 1
+        interruption = signals.arrived()
+        status = _failed(error) if interruption is None else _interrupted(interruption, error)
     try:
         sys.stdout.flush()
     except OSError:  # also an error's own sentence may come with a full disk
@@ -99,10 +85,31 @@ def _called() -> int:
     return status or 0
 
 
-def _interrupted(ended: BaseException | None) -> int:
-    """Say that a signal has ended the command, and return the status."""
-    complain("interrupted")
-    return _status(ended)
+def _failed(error: Exception) -> int:
+    """Print what went wrong, and return the status."""
+    if isinstance(error, CswfError):
+        failures.tell(error)
+        return error.exit_status
+    if isinstance(error, click.ClickException):
+        failures.tell_misuse(error)
+        return error.exit_code
+    if isinstance(error, OSError):  # a closed pipe, or a full disk behind a redirection
+        _discard_output()
+        if not isinstance(error, BrokenPipeError):
+            failures.show_traceback(error)
+            complain(f"cannot read or write: {error}")
+        return 1
+    failures.tell_unexpected(error)
+    return 1
+
+
+def _interrupted(signal: BaseException | None, error: Exception | None = None) -> int:
+    """Say that a signal has ended the command, and what error a library made of it; return the status."""
+    if error is not None:
+        failures.show_traceback(error)
+    reason = "" if error is None else f" ({type(error).__name__}: {excerpt(' '.join(str(error).split()))})"
+    complain(f"interrupted{reason}")
+    return _status(signal)
 
 
 def _discard_output() -> None:

@@ -1,4 +1,4 @@
-"""Signals that end a command as Ctrl-C does: SIGTERM, and SIGHUP of a terminal that is closed."""
+"""Signals that end a command: Ctrl-C, and as it SIGTERM, and SIGHUP of a terminal that is closed."""
 
 from __future__ import annotations
 
@@ -10,18 +10,30 @@ from cswf_core.errors import Terminated
 OUTPUTS = (1, 2)
 """Descriptors of what a command prints to."""
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a command."""
+
+_raised: list[KeyboardInterrupt] = []
+"""What signals have raised."""
+
 
 def install() -> None:
     """Have signals end the command; one that is ignored, as `nohup` has it, stays so. Quick: called first."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    _raised.clear()
+    for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
 
 
 def ignore() -> None:
     """Let no signal disturb the end of the process: its work is done, and its status known."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
+
+
+def arrived() -> KeyboardInterrupt | None:
+    """Return what the last signal has raised, if there was one: a library may have made another error of it."""
+    return _raised[-1] if _raised else None
 
 
 def leave_lost_terminal() -> None:
@@ -41,4 +53,5 @@ def _end(number: int, *_: object) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if number == signal.SIGHUP:
         leave_lost_terminal()
-    raise Terminated(number)
+    _raised.append(KeyboardInterrupt() if number == signal.SIGINT else Terminated(number))
+    raise _raised[-1]

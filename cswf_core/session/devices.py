@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -117,18 +117,27 @@ def start(count: int) -> int:
     try:
         elastic_launch(config, sys.executable)("-c", COMMAND, *sys.argv[1:])
     except ChildFailedError as error:
-        codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
-        own = codes.get(0, 1)
-        if own < 0:
-            log = logging.getLogger("cswf")
-            name = signal.Signals(-own).name
-            log.error("rank 0 was ended by %s, and the others with it; `cswf resume` goes on with a run", name)
-        return own if own > 0 else 1
+        return status_of({rank: failure.exitcode for rank, failure in error.failures.items()})
     except SignalException as error:
         return 128 + int(error.sigval)
     except (RuntimeError, OSError) as error:
         raise RunError(f"ranks could not be started: {' '.join(str(error).split())[:200]}") from None
     return 0
+
+
+def status_of(codes: Mapping[int, int]) -> int:
+    """Return the exit status of ranks that have ended with these; say so if a signal is the cause.
+
+    When a rank has failed, PyTorch ends those that go on with SIGTERM: what they end with is not the cause.
+    """
+    ended = (-signal.SIGTERM, 128 + signal.SIGTERM)
+    rank = min((rank for rank, code in codes.items() if code not in ended), default=0)
+    code = codes.get(rank, 1)
+    if code < 0:
+        name = signal.Signals(-code).name
+        sentence = "rank %s was ended by %s, and the others with it; `cswf resume` goes on with a run"
+        logging.getLogger("cswf").error(sentence, rank, name)
+    return code if code > 0 else 1
 
 
 @contextmanager

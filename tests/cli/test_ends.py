@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from signal import SIGINT, SIGTERM
+
 import pytest
 
 from cswf_core import load_recipe
-from cswf_core.errors import Terminated
+from cswf_core.errors import RunError
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from tests.conftest import Outcome
@@ -76,12 +81,30 @@ def test_output_that_cannot_be_written_leaves_the_status_of_an_error(apart, doin
     assert "Traceback" not in ended.stderr
 
 
-def test_a_signal_while_a_library_is_loaded_is_an_interruption(cswf, monkeypatch):
+@pytest.mark.parametrize(
+    ("number", "error", "status"),
+    [
+        (SIGTERM, ImportError("initialization failed"), 143),
+        (SIGINT, RunError("tables-00000.safetensors cannot be read (no shape)"), 130),
+    ],
+)
+def test_a_signal_of_which_a_library_makes_another_error_is_an_interruption(
+    cswf, monkeypatch, number, error, status
+):
     def load(**_: object) -> None:
-        raise ImportError("initialization failed") from Terminated()
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(60)
+        except KeyboardInterrupt:
+            raise error from None
 
     monkeypatch.setattr("cswf_core.cli.cli.main", load)
-    assert cswf("recipes") == Outcome(143, "", "interrupted\n")
+    before = signal.signal(number, signal.default_int_handler)  # a job in the background ignores SIGINT
+    try:
+        ended = cswf("recipes")
+    finally:
+        signal.signal(number, before)
+    assert ended == Outcome(status, "", f"interrupted ({type(error).__name__}: {error})\n")
 
 
 @pytest.mark.parametrize("file", ["recipe.yaml", "run.json"])

@@ -16,7 +16,7 @@ from cswf_core.ranks import Ranks
 from cswf_core.recipe import load_recipe
 from cswf_core.runs.checkpoints import CheckpointFolder
 from cswf_core.runs.folder import RunFolder
-from cswf_core.session.devices import STARTER, follow
+from cswf_core.session.devices import STARTER, follow, status_of
 from cswf_core.session.run import launch
 from cswf_core.session.update import choose_data, read_predecessor, with_arrival
 from tests.conftest import read_json
@@ -91,6 +91,24 @@ def test_a_lost_rank_ends_all_with_one_sentence_and_one_process_goes_on_to_the_s
     assert (record["status"], record["ranks"]) == ("failed", 2)
     cswf.output("resume", out, "--device", "cpu")
     assert read_json(out / "run.json")["samples_sha256"] == alone(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("codes", "status", "said"),
+    [
+        ({0: 1, 1: -9}, 1, ""),  # rank 0 has seen it, and said so
+        ({0: 143, 1: -9}, 1, "rank 1 was ended by SIGKILL"),  # PyTorch has seen it first
+        ({0: -11, 1: -15}, 1, "rank 0 was ended by SIGSEGV"),
+        ({0: 2, 1: 143}, 2, ""),
+        ({0: 143, 1: 2}, 2, ""),
+        ({0: 143, 1: 143}, 143, ""),
+    ],
+)
+def test_the_status_is_that_of_the_rank_which_failed_and_not_of_those_ended_with_it(
+    codes, status, said, caplog
+):
+    assert status_of(codes) == status
+    assert [record.getMessage().startswith(said) for record in caplog.records] == [True] * bool(said)
 
 
 @pytest.mark.slow

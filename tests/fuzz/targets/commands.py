@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import re
 from pathlib import Path
@@ -80,6 +81,7 @@ class CommandTarget(Target):
         (self.made / "empty").mkdir()
         for page in self.made.rglob("report.html"):
             page.unlink()
+        importlib.import_module("sklearn.datasets")  # to load it takes longer than a command may
         self.commands = _commands(cli.cli, ())
         self.before = self._state(self.made)
 
