@@ -10,7 +10,7 @@ import click
 
 from cswf_core.cli import failures, signals
 from cswf_core.cli.lazy import LazyGroup
-from cswf_core.errors import CswfError, Terminated, excerpt
+from cswf_core.errors import CswfError, Terminated
 from cswf_core.runs.printing import complain
 
 COMMANDS = {
@@ -76,7 +76,7 @@ def _called() -> int:
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         status = _interrupted(error if isinstance(error, KeyboardInterrupt) else error.__context__)
     except Exception as error:
-        interruption = signals.arrived()
+        interruption = signals.just_raised()
         status = _failed(error) if interruption is None else _interrupted(interruption, error)
     try:
         sys.stdout.flush()
@@ -104,11 +104,12 @@ def _failed(error: Exception) -> int:
 
 
 def _interrupted(signal: BaseException | None, error: Exception | None = None) -> int:
-    """Say that a signal has ended the command, and what error a library made of it; return the status."""
+    """Say that a signal has ended the command, after the error that has come of it; return the status."""
     if error is not None:
         failures.show_traceback(error)
-    reason = "" if error is None else f" ({type(error).__name__}: {excerpt(' '.join(str(error).split()))})"
-    complain(f"interrupted{reason}")
+        named = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        complain(*(str(error).split("\n") if isinstance(error, CswfError) else [named]))
+    complain("interrupted")
     return _status(signal)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 from cswf_core.errors import Terminated
 
@@ -13,8 +14,11 @@ OUTPUTS = (1, 2)
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command."""
 
-_raised: list[KeyboardInterrupt] = []
-"""What signals have raised."""
+RECENT_S = 10.0
+"""Seconds in which an error that follows a signal is taken for its consequence."""
+
+_raised: list[tuple[float, KeyboardInterrupt]] = []
+"""What signals have raised, and when."""
 
 
 def install() -> None:
@@ -31,9 +35,10 @@ def ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def arrived() -> KeyboardInterrupt | None:
-    """Return what the last signal has raised, if there was one: a library may have made another error of it."""
-    return _raised[-1] if _raised else None
+def just_raised() -> KeyboardInterrupt | None:
+    """Return what a signal has raised just now, if one has: a library may have made another error of it."""
+    when, interruption = _raised[-1] if _raised else (0.0, None)
+    return interruption if time.monotonic() - when < RECENT_S else None
 
 
 def leave_lost_terminal() -> None:
@@ -49,9 +54,10 @@ def leave_lost_terminal() -> None:
 
 def _end(number: int, *_: object) -> None:
     """End as Ctrl-C does; a shell and the system may both send SIGHUP, and one is enough."""
-    if signal.getsignal(signal.SIGHUP) is _end:
+    if number != signal.SIGINT and signal.getsignal(signal.SIGHUP) is _end:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if number == signal.SIGHUP:
         leave_lost_terminal()
-    _raised.append(KeyboardInterrupt() if number == signal.SIGINT else Terminated(number))
-    raise _raised[-1]
+    interruption = KeyboardInterrupt() if number == signal.SIGINT else Terminated(number)
+    _raised.append((time.monotonic(), interruption))
+    raise interruption

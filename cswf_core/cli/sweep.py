@@ -47,10 +47,10 @@ def sweep(
     """
     trials = plan(recipe, overrides, plugins_dir=plugins_dir)
     choose_device(device)
-    is_new = out is None or not out.exists()
     prepare(quiet=quiet)
     folder = results_folder(f"{folder_name(trials[0].recipe)}-sweep", out, force=force)
     runs = Sweep(trials, folder)
+    is_new = not folder.file("sweep.json").exists()
     try:
         runs.prepare(force=force)
         if not quiet:

@@ -97,10 +97,10 @@ def _lead(
     quiet: bool,
 ) -> None:
     """Run the recipe of an update; `saves` says whether the earlier run has saved a model."""
-    folder = _folder(run, out)
     prepare(quiet=quiet)
     for sentence in earlier.lost:
         complain(f"lost: {sentence}")
+    folder = _folder(run, out)
 
     def work(recipe: Recipe, earlier: Predecessor) -> None:
         begin = partial(launch, recipe, folder, device=device, force=force, predecessor=earlier, ranks=ranks)

@@ -154,8 +154,6 @@ def _open_folder(folder: Path, facts: Mapping[str, Any], worker: Worker, *, forc
         raise RunError(
             f"--force would remove shards that other processes are writing to {folder}: empty it beforehand"
         )
-    if worker.size == 1:
-        remove_parts(folder)
     if force:
         for path in (folder / REQUEST, folder / MANIFEST, *folder.glob(PATTERN)):
             path.unlink(missing_ok=True)
@@ -163,6 +161,8 @@ def _open_folder(folder: Path, facts: Mapping[str, Any], worker: Worker, *, forc
     known = _read(folder / REQUEST)
     if known is None and others:
         raise RunError(f"{folder} is not empty, and has no shards; give another --out")
+    if worker.size == 1:
+        remove_parts(folder)
     if known is None:
         write_durably(folder / REQUEST, json.dumps(facts, indent=2) + "\n")
         return

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import glob
 import hashlib
 import json
 import os
+import re
 import secrets
-import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +28,15 @@ from cswf_core.errors import RunError
 BLOCK = 1 << 20
 """Bytes read at a time."""
 
+PART = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.part", re.DOTALL)
+"""Name of the folder beside a file in which it is written."""
+
+CONTENT, LOCK = "content", "lock"
+"""Files there: what is written, and what its writer holds locked. Of a folder, other machines see no locks."""
+
+SAFETENSORS = f".tmp{'[A-Za-z0-9]' * 6}"
+"""Names of the files that safetensors itself writes to, before they get the name that it was given."""
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -43,7 +51,7 @@ def replacing(path: Path) -> Iterator[Path]:
         remove_parts(path.parent, path.name)
     try:
         with _own_folder(path) as folder:
-            temporary = folder / path.name
+            temporary = folder / CONTENT
             yield temporary
             temporary.chmod(0o666 & ~_umask())  # safetensors gives permissions of its own
             _sync(temporary)
@@ -120,44 +128,54 @@ def remove_parts(folder: Path, name: str = "") -> None:
 
     Those that a process is writing stay; so do all on a file system without locks, where nobody can tell.
     """
-    for unfinished in folder.glob(f".{glob.escape(name)}.*.part" if name else ".*.part"):
-        with contextlib.suppress(OSError), _locked(unfinished, fcntl.LOCK_NB):
-            _remove(unfinished)
+    for place in folder.glob(".*.part"):
+        found = PART.fullmatch(place.name)
+        if found is not None and found["name"] == (name or found["name"]) and not place.is_symlink():
+            with contextlib.suppress(OSError), _locked(place / LOCK, os.O_RDWR, fcntl.LOCK_NB):
+                _remove(place)
+            with contextlib.suppress(OSError):
+                place.rmdir()  # a kill may come before there is a lock
 
 
 @contextmanager
 def _own_folder(path: Path) -> Iterator[Path]:
-    """Make a folder beside `path` and hold its lock until it is removed; a killed process holds none."""
+    """Make a folder beside `path`, hold the lock in it, and remove it; a killed process holds no lock."""
     with contextlib.ExitStack() as closing:
         while True:
             folder = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-            folder.mkdir(0o700)
             closing.callback(_remove, folder)
-            with contextlib.suppress(OSError):  # a file system without locks
-                closing.enter_context(_locked(folder))
-            if folder.is_dir():  # another process may have taken it for abandoned before it was locked
+            folder.mkdir(0o700)
+            with contextlib.suppress(FileNotFoundError):
+                closing.enter_context(_locked(folder / LOCK, os.O_RDWR | os.O_CREAT))
+            if (folder / LOCK).exists():  # another process may have taken it for abandoned before it was locked
                 break
         yield folder
 
 
 @contextmanager
-def _locked(path: Path, flags: int = 0) -> Iterator[None]:
-    """Hold the lock of a folder or file; with `fcntl.LOCK_NB`, raise `OSError` if another process has it."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+def _locked(path: Path, flags: int, patience: int = 0) -> Iterator[None]:
+    """Hold the lock of a file, if its file system has locks.
+
+    With `fcntl.LOCK_NB`, raise `OSError` if it has none, or if another process holds it.
+    """
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | patience)
+        except OSError:
+            if patience:
+                raise
         yield
     finally:
         os.close(descriptor)
 
 
-def _remove(unfinished: Path) -> None:
-    """Remove a folder of unfinished files; or such a file, as earlier versions have left them."""
+def _remove(folder: Path) -> None:
+    """Remove the folder of an unfinished file, and nothing in it that is not of its writer."""
     with contextlib.suppress(OSError):
-        if unfinished.is_dir():
-            shutil.rmtree(unfinished, ignore_errors=True)
-        else:
-            unfinished.unlink(missing_ok=True)
+        for path in (folder / CONTENT, *folder.glob(SAFETENSORS), folder / LOCK):
+            path.unlink(missing_ok=True)
+        folder.rmdir()
 
 
 def fingerprint(path: Path) -> str:

@@ -54,7 +54,7 @@ class RunFolder:
         self._made: list[Path] = []
         """Folders that were made for it, each before those inside it."""
         self._claimed = False
-        """Whether run.json was made here, so that all files of a run are of this one."""
+        """Whether an empty run.json was made here, which keeps other runs out until there is a record."""
 
     @classmethod
     def fresh(cls, parent: Path, name: str) -> RunFolder:
@@ -76,20 +76,19 @@ class RunFolder:
                     number += 1
                     path = parent / f"{name}-{number}"
         except OSError as error:
+            made.withdraw()
             raise RunError(f"{path} cannot be made: {error.strerror or error}") from None
 
-    def keep(self) -> None:
-        """Have what was made for a run stay, whatever comes: it has begun."""
-        self._claimed, self._made = False, []
-
     def withdraw(self) -> None:
-        """Take back what was made for a run that has not begun: its files, and folders with nothing else in."""
+        """Take back what was made for a run that has not begun: its files, and folders with nothing else in.
+
+        It has begun when run.json has its record. A folder that was claimed is still to be `held`.
+        """
         with contextlib.suppress(OSError, RunError):
-            if self._claimed:
-                with self.held():
-                    self.clear()
-        with contextlib.suppress(OSError):
-            for path in reversed(self._made):
+            if self._claimed and self.file("run.json").lstat().st_size == 0:
+                self.clear()
+        for path in reversed(self._made):
+            with contextlib.suppress(OSError):
                 path.rmdir()
         self._claimed, self._made = False, []
 
@@ -120,7 +119,7 @@ class RunFolder:
         if force:
             self.clear()
         try:
-            self._claimed = not self.file("run.json").exists()
+            self._claimed = True  # before it is so: a signal may come in between
             self.file("run.json").touch(exist_ok=False)
         except FileExistsError:
             self._claimed = False

@@ -126,15 +126,15 @@ def start(count: int) -> int:
 
 
 def status_of(codes: Mapping[int, int]) -> int:
-    """Return the exit status of ranks that have ended with these; say so if a signal is the cause.
+    """Return the exit status of ranks that have ended with these, the first to fail first; tell a signal.
 
-    When a rank has failed, PyTorch ends those that go on with SIGTERM: what they end with is not the cause.
+    When a rank has failed, PyTorch ends the others with SIGTERM. Rank 0 says itself why it has failed.
     """
-    ended = (-signal.SIGTERM, 128 + signal.SIGTERM)
-    rank = min((rank for rank, code in codes.items() if code not in ended), default=0)
-    code = codes.get(rank, 1)
+    first = next(iter(codes.items()), (0, 1))
+    ended = (None, -signal.SIGTERM, 128 + signal.SIGTERM)
+    rank, code = first if codes.get(0) in ended else (0, codes[0])
     if code < 0:
-        name = signal.Signals(-code).name
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         sentence = "rank %s was ended by %s, and the others with it; `cswf resume` goes on with a run"
         logging.getLogger("cswf").error(sentence, rank, name)
     return code if code > 0 else 1

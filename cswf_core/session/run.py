@@ -69,13 +69,14 @@ def launch(
     """
     directory.refuse_if_taken(force=force, reading=recipe.path)
     with ExitStack() as closing:
-        closing.callback(directory.withdraw)  # in the end, if the run has not begun
         counts = None if predecessor is None else predecessor.counts
         run = Run(recipe, directory, device, observers, closing, counts, ranks)
         if predecessor is not None:
             run.go_back(predecessor.checkpoint)
         directory.make()
         closing.enter_context(directory.held())
+        closing.callback(directory.withdraw)  # as long as nobody else can begin a run here
+        directory.refuse_if_taken(force=force)  # to load data may take long
         directory.create(force=force)
         directory.refuse_links()
         record = Record(directory, run.facts())
@@ -300,11 +301,10 @@ class Run:
         """Run the flow to its end, write and score its samples, and return the facts in run.json."""
         directory, flow = self.directory, self.flow
         self.record = record
-        directory.write("recipe.yaml", to_yaml(self.recipe.resolved()))
+        directory.write("recipe.yaml", to_yaml(self.recipe.resolved()))  # before the record, which needs it
         self.closing.callback(refresh_report, directory)
         try:
             record.save("running")
-            directory.keep()  # with recipe and record, the run can go on after a stop
             flow.ranks.release()
             with self.checkpoints.stopping.patient():
                 generated = flow.run()

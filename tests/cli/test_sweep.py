@@ -18,6 +18,7 @@ from cswf_core.session.run import launch
 from cswf_core.session.sweep import Sweep, plan, split
 from tests.conftest import read_json
 from tests.processes import wait_until
+from tests.runs.unfinished import leave_unfinished
 
 OUTPUTS = "outputs={snapshots: [0, 2], frames: 0}"
 TINY = ("schedule.steps=2", "schedule.directions=16", "particles.count=20", OUTPUTS)
@@ -255,6 +256,16 @@ def test_a_sweep_that_is_ended_from_outside_can_go_on(cswf, apart, tmp_path, num
         assert [row["status"] for row in rows(tmp_path)] == ["done", "done"]
 
 
+def test_a_sweep_that_is_refused_leaves_an_earlier_one_as_it_was(cswf, out, monkeypatch):
+    (out.parent / "runs").mkdir()
+    earlier = out.rename(out.parent / "runs/digits-sweep")
+    (earlier / "seed=5").touch()
+    before = rows(earlier)
+    monkeypatch.chdir(out.parent)
+    assert "seed=5 is a file" in cswf.refusal("sweep", "digits", "seed=5,6", *TINY, "--quiet", "--force")
+    assert rows(earlier) == before
+
+
 def test_force_removes_nothing_outside_of_its_folder(tmp_path, cswf):
     inside = tmp_path / "inside"
     inside.mkdir()
@@ -292,7 +303,7 @@ def test_run_and_show_say_that_there_are_variants(tmp_path, cswf, recipe):
 
 def test_a_run_that_was_killed_right_after_its_end_gets_its_page_from_the_next_sweep(cswf, out):
     (out / "seed=1/report.html").unlink()
-    (out / "seed=1/.report.html.0a1b2c3d.part").touch()
+    leave_unfinished(out / "seed=1/report.html")
     cswf.output("sweep", "digits", "seed=1,2", *TINY, "--out", out, "--device", "cpu", "--quiet")
     assert (out / "seed=1/report.html").exists()
     assert not list(out.rglob("*.part"))

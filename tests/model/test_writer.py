@@ -14,6 +14,7 @@ from cswf_core.model.header import Header
 from cswf_core.model.writer import ModelWriter
 from cswf_core.recipe import build_flow, load_recipe
 from tests.model.conftest import SMALL, WHITENED, saving
+from tests.runs.unfinished import leave_unfinished
 
 GRIDS = "schedule={use: pyramid, entries: ['(2×2) [2]', '(8×8) [8]'], steps: 6, directions: 40}"
 LOCAL = "projection={use: locally-connected, patch: 8}"
@@ -63,7 +64,7 @@ def test_a_killed_and_resumed_run_leaves_the_same_shards(kept, lost, whole, tmp_
     until(flow, min(kept + lost, STEPS))
     del flow, writer  # killed
     flow, writer = begun(tmp_path)
-    (tmp_path / ".tables-00009.safetensors.part").write_bytes(b"half of a shard")
+    leave_unfinished(tmp_path / "tables-00009.safetensors")
     writer.recall(remembered, kept)
     flow.restore(snapshot)
     flow.run()

@@ -14,6 +14,7 @@ from cswf_core.errors import CswfError, DataError, RunError
 from cswf_core.interfaces import BIN, Conditions, Dataset, Space
 from cswf_core.packed import LoadedImages, Manifest, PackedImages, find_damage, pack
 from tests.conftest import read_json
+from tests.runs.unfinished import leave_unfinished
 
 
 def some_images(count=23, held_out=7, classes=3, seed=0, bin_width=BIN):
@@ -142,7 +143,7 @@ def test_an_interrupted_pack_leaves_no_manifest_and_can_be_called_again(tmp_path
         DataError, match=r"has no manifest.json: it was not packed, or packing was interrupted; call"
     ):
         PackedImages.open(tmp_path)
-    (tmp_path / ".images-00002.npy.1234.part").write_bytes(b"left by a kill")
+    leave_unfinished(tmp_path / "images-00002.npy")
     packed(tmp_path)
     assert find_damage(tmp_path, Manifest.read(tmp_path)) == []
     assert not list(tmp_path.glob(".*"))

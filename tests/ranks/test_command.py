@@ -96,12 +96,14 @@ def test_a_lost_rank_ends_all_with_one_sentence_and_one_process_goes_on_to_the_s
 @pytest.mark.parametrize(
     ("codes", "status", "said"),
     [
-        ({0: 1, 1: -9}, 1, ""),  # rank 0 has seen it, and said so
-        ({0: 143, 1: -9}, 1, "rank 1 was ended by SIGKILL"),  # PyTorch has seen it first
+        ({1: -9, 0: 1}, 1, ""),  # rank 0 has seen it, and said so
+        ({1: -9, 0: 143}, 1, "rank 1 was ended by SIGKILL"),  # PyTorch has seen it first
         ({0: -11, 1: -15}, 1, "rank 0 was ended by SIGSEGV"),
+        ({0: -35, 1: -15}, 1, "rank 0 was ended by signal 35"),
+        ({1: -15}, 1, "rank 1 was ended by SIGTERM"),
         ({0: 2, 1: 143}, 2, ""),
-        ({0: 143, 1: 2}, 2, ""),
-        ({0: 143, 1: 143}, 143, ""),
+        ({1: 2, 0: 143}, 2, ""),
+        ({0: 143, 1: -9}, 143, ""),  # SIGTERM to rank 0 alone
     ],
 )
 def test_the_status_is_that_of_the_rank_which_failed_and_not_of_those_ended_with_it(

@@ -25,6 +25,7 @@ from cswf_core.runs.checkpoints import (
 from cswf_core.runs.durable import write_tensors
 from cswf_plugins.schedules.constant import Constant
 from tests.conftest import read_json, small_flow
+from tests.runs.unfinished import leave_unfinished
 
 
 def facts(step: int) -> dict:
@@ -185,7 +186,7 @@ def test_files_have_the_rights_that_new_files_have(folder):
 
 
 def test_what_a_kill_leaves_of_a_file_is_removed(folder):
-    (folder.path / ".step-00000040-stage-0000.safetensors.part").write_bytes(b"half")
+    leave_unfinished(folder.path / "step-00000040-stage-0000.safetensors")
     folder.tidy()
     assert newest(folder) == (30, [])
     assert all(name[0] != "." for name in names(folder))

@@ -10,23 +10,30 @@ import torch
 from cswf_core.errors import RunError
 from cswf_core.runs import durable
 from cswf_core.runs.durable import read_tensors, remove_parts, replacing, write_durably, write_tensors
+from tests.runs.unfinished import leave_unfinished
 
 
 def test_the_next_writer_of_a_file_removes_what_a_killed_one_has_left(tmp_path):
-    (tmp_path / ".report[1].html.0a1b2c3d.part").write_text("half")
-    (tmp_path / ".other.html.0a1b2c3d.part").write_text("half")
+    for name in ("report[1].html", "other.html"):
+        leave_unfinished(tmp_path / name)
     write_durably(tmp_path / "report[1].html", "whole")
-    assert {path.name for path in tmp_path.iterdir()} == {"report[1].html", ".other.html.0a1b2c3d.part"}
+    assert [path.name.rpartition(".html")[0] for path in tmp_path.glob(".*")] == [".other"]
     remove_parts(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"report[1].html"}
 
 
-def test_what_safetensors_has_left_when_it_was_killed_goes_with_the_rest(tmp_path):
-    left = tmp_path / ".tensors.0a1b2c3d.part"
-    left.mkdir()
-    (left / ".tmpernCEP").write_bytes(b"half")
-    write_durably(tmp_path / "tensors", "whole")
-    assert [path.name for path in tmp_path.iterdir()] == ["tensors"]
+def test_nothing_is_removed_that_no_writer_of_ours_has_left(tmp_path):
+    for name in (".film.mkv.part", ".file.my.part", ".file.0a1b2c3d.part"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "thesis.tex").touch()
+    (tmp_path / ".file.0a1b2c3d.part/lock").touch()
+    (tmp_path / ".paper.0a1b2c3d.part").touch()
+    (tmp_path / ".link.0a1b2c3d.part").symlink_to(tmp_path / ".film.mkv.part")
+    (tmp_path / ".film.mkv.part/lock").touch()
+    before = {path for path in tmp_path.rglob("*") if path != tmp_path / ".file.0a1b2c3d.part/lock"}
+    write_durably(tmp_path / "file", "content")
+    remove_parts(tmp_path)
+    assert {*tmp_path.rglob("*")} >= before
 
 
 @pytest.mark.parametrize("when", ["written", "unlocked"])

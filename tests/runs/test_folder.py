@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -147,7 +148,7 @@ def test_a_run_that_has_not_begun_takes_back_what_was_made_for_it_and_nothing_el
     folder.withdraw()
     assert [path.name for path in folder.path.iterdir()] == ["notes.txt"]
     folder.create(force=True)
-    folder.keep()
+    folder.write("run.json", "{}")
     folder.withdraw()
     assert folder.file("run.json").is_file()
 
@@ -155,3 +156,21 @@ def test_a_run_that_has_not_begun_takes_back_what_was_made_for_it_and_nothing_el
 def test_a_folder_under_runs_that_nothing_was_written_to_leaves_no_runs(tmp_path):
     RunFolder.fresh(tmp_path / "runs", "digits").withdraw()
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_in_a_folder_that_cannot_be_made_leaves_neither(tmp_path, monkeypatch):
+    mkdir = Path.mkdir
+
+    def full(path: Path, *arguments: object, **options: object) -> None:
+        if path.name == "deep":
+            raise OSError(28, "No space left on device")
+        mkdir(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    folder = RunFolder(tmp_path / "a/b/deep")
+    with pytest.raises(RunError, match="No space left"):
+        folder.make()
+    folder.withdraw()
+    with pytest.raises(RunError, match="No space left"):
+        RunFolder.fresh(tmp_path / "runs", "deep")
+    assert not list(tmp_path.iterdir())

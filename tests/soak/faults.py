@@ -267,7 +267,9 @@ class Damage(Fault):
 def _is_settled(path: Path, target: Path) -> bool:
     """Say whether a file is one of a run that is done, which nobody looks after any more, or unfinished."""
     above = [folder for folder in path.parents if folder.is_relative_to(target)]
-    return path.suffix == ".part" or any(RunFolder(folder).done for folder in (path, *above))
+    return any(part.endswith(".part") for part in path.parts) or any(
+        RunFolder(folder).done for folder in (path, *above)
+    )
 
 
 @attrs.define
