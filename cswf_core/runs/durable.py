@@ -129,8 +129,8 @@ def remove_parts(folder: Path, name: str = "") -> None:
     Those that a process is writing stay; so do all on a file system without locks, where nobody can tell.
     """
     for place in folder.glob(".*.part"):
-        found = PART.fullmatch(place.name)
-        if found is not None and found["name"] == (name or found["name"]) and not place.is_symlink():
+        match = PART.fullmatch(place.name)
+        if match is not None and match["name"] == (name or match["name"]) and not place.is_symlink():
             with contextlib.suppress(OSError), _locked(place / LOCK, os.O_RDWR, fcntl.LOCK_NB):
                 _remove(place)
             with contextlib.suppress(OSError):
