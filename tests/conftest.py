@@ -68,6 +68,7 @@ class CommandLine:
         self.capsys.readouterr()
         self.monkeypatch.setattr(sys, "argv", ["cswf", *map(str, arguments)])
         handlers = {number: signal.getsignal(number) for number in SIGNALS}
+        hook = sys.unraisablehook
         environment = dict(os.environ)  # --traceback is told to other processes by a variable
         try:
             with pytest.raises(SystemExit) as ended:
@@ -75,6 +76,7 @@ class CommandLine:
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
+            sys.unraisablehook = hook
             for name in set(os.environ) - set(environment):
                 del os.environ[name]
         captured = self.capsys.readouterr()

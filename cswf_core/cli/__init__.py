@@ -10,7 +10,7 @@ import click
 
 from cswf_core.cli import failures, signals
 from cswf_core.cli.lazy import LazyGroup
-from cswf_core.errors import CswfError, Terminated
+from cswf_core.errors import CswfError
 from cswf_core.runs.printing import complain
 
 COMMANDS = {
@@ -56,13 +56,8 @@ def main() -> None:
         status = _called()
         signals.ignore()
     except KeyboardInterrupt as error:  # a second one, or one between two lines above
-        status = _status(error)
+        status = signals.status_of(error)
     sys.exit(status)
-
-
-def _status(ended: BaseException | None) -> int:
-    """Return the exit status of a command that a signal has ended."""
-    return ended.exit_status if isinstance(ended, Terminated) else 130
 
 
 def _called() -> int:
@@ -110,7 +105,7 @@ def _interrupted(signal: BaseException | None, error: Exception | None = None) -
         named = f"{type(error).__name__}: {' '.join(str(error).split())}"
         complain(*(str(error).split("\n") if isinstance(error, CswfError) else [named]))
     complain("interrupted")
-    return _status(signal)
+    return signals.status_of(signal)
 
 
 def _discard_output() -> None:

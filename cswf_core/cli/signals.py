@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import threading
 import time
+from collections.abc import Callable
+from functools import partial
 
 from cswf_core.errors import Terminated
 
@@ -13,6 +17,9 @@ OUTPUTS = (1, 2)
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command."""
+
+PAUSE_S = 0.02
+"""Seconds after which a signal is sent again that had no effect."""
 
 RECENT_S = 10.0
 """Seconds in which an error that follows a signal is taken for its consequence."""
@@ -27,12 +34,18 @@ def install() -> None:
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
+    sys.unraisablehook = partial(_tell_unless_signal, sys.unraisablehook)
 
 
 def ignore() -> None:
     """Let no signal disturb the end of the process: its work is done, and its status known."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
+
+
+def status_of(interruption: BaseException | None) -> int:
+    """Return the exit status of a command that a signal has ended, by what that has raised."""
+    return interruption.exit_status if isinstance(interruption, Terminated) else 128 + signal.SIGINT
 
 
 def just_raised() -> KeyboardInterrupt | None:
@@ -50,6 +63,21 @@ def leave_lost_terminal() -> None:
             nothing = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nothing, output)
             os.close(nothing)
+
+
+def _tell_unless_signal(
+    tell: Callable[[sys.UnraisableHookArgs], object], unraisable: sys.UnraisableHookArgs
+) -> None:
+    """Send a signal again that has come while Python deletes an object, of which no error gets out."""
+    if not isinstance(unraisable.exc_value, KeyboardInterrupt):
+        tell(unraisable)
+        return
+    number = status_of(unraisable.exc_value) - 128
+    if number == signal.SIGHUP:
+        signal.signal(number, _end)
+    again = threading.Timer(PAUSE_S, os.kill, (os.getpid(), number))  # when the object is gone
+    again.daemon = True
+    again.start()
 
 
 def _end(number: int, *_: object) -> None:

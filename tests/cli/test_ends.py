@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from signal import SIGINT, SIGTERM
+from signal import SIGHUP, SIGINT, SIGTERM
 
 import pytest
 
@@ -105,6 +105,26 @@ def test_a_signal_of_which_a_library_makes_another_error_is_an_interruption(
     finally:
         signal.signal(number, before)
     assert ended == Outcome(status, "", f"{said}\ninterrupted\n")
+
+
+@pytest.mark.parametrize(("number", "status"), [(SIGTERM, 143), (SIGHUP, 129), (SIGINT, 130)])
+def test_a_signal_while_an_object_is_deleted_is_not_lost(cswf, monkeypatch, number, status):
+    class Deleted:
+        def __del__(self):
+            os.kill(os.getpid(), number)
+            time.sleep(60)
+
+    def work(**_: object) -> None:
+        Deleted()
+        time.sleep(60)
+
+    monkeypatch.setattr("cswf_core.cli.cli.main", work)
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        ended = cswf("recipes")
+    finally:
+        signal.signal(number, before)
+    assert ended == Outcome(status, "", "interrupted\n")
 
 
 @pytest.mark.parametrize("file", ["recipe.yaml", "run.json"])
