@@ -105,6 +105,10 @@ def _interrupted(signal: BaseException | None, error: Exception | None = None) -
         named = f"{type(error).__name__}: {' '.join(str(error).split())}"
         complain(*(str(error).split("\n") if isinstance(error, CswfError) else [named]))
     complain("interrupted")
+    if isinstance(error, ImportError):  # Python may crash while it ends with a library that is loaded by half
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(signals.status_of(signal))
     return signals.status_of(signal)
 
 

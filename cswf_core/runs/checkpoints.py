@@ -165,10 +165,15 @@ class CheckpointFolder:
         entries = self.listed()
         if len(entries) > 1:
             self._list(entries[:1])
+        elif entries:
+            self._remove_all_but(entries)  # a kill may have come between the manifest and this
 
     def _list(self, entries: Sequence[Entry]) -> None:
         """Write the manifest, and remove the files that it does not list."""
         write_durably(self.path / NAME, Manifest(checkpoints=tuple(entries)).text())
+        self._remove_all_but(entries)
+
+    def _remove_all_but(self, entries: Sequence[Entry]) -> None:
         listed = {file.file for entry in entries for file in entry.files}
         for path in self.path.glob("step-*.safetensors"):
             if path.name not in listed:

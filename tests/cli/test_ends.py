@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from signal import SIGHUP, SIGINT, SIGTERM
 
@@ -99,6 +100,7 @@ def test_a_signal_of_which_a_library_makes_another_error_is_an_interruption(
             raise error from None
 
     monkeypatch.setattr("cswf_core.cli.cli.main", load)
+    monkeypatch.setattr("os._exit", sys.exit)
     before = signal.signal(number, signal.default_int_handler)  # a job in the background ignores SIGINT
     try:
         ended = cswf("recipes")

@@ -67,7 +67,9 @@ def test_of_a_run_that_is_done_the_newest_is_enough(folder):
     folder.keep_newest()
     assert names(folder) == ["manifest.json", STEP.format(30)]
     assert newest(folder) == (30, [])
+    (folder.path / STEP.format(20)).touch()  # as a kill leaves it right after the manifest is written
     folder.keep_newest()
+    assert names(folder) == ["manifest.json", STEP.format(30)]
     empty = CheckpointFolder(folder.path / "nowhere")
     empty.keep_newest()
     assert newest(empty) == (None, [])

@@ -286,13 +286,14 @@ class Case:
             self._note("traceback", f"{ended.arguments[0]} after {name}: {_last(ended.err)}")
         if "lost: " in ended.err and not self._destroyed:
             self._note("loss", f"{ended.arguments[0]} after {name}: {_line(ended.err, 'lost: ')}")
+        told = ended.status in (1, 2)
         if ended.unhandled:
             self.ledger.unhandled += 1
-        elif ended.status not in allowed and not (fault is None and ended.status in (1, 2)):
+        elif ended.status not in allowed and not (told and (fault is None or self._destroyed)):
             self._note(
                 "status", f"{ended.arguments[0]} ends with {ended.status} after {name}: {_last(ended.err)}"
             )
-        elif ended.status in (1, 2) and not ended.err.strip():
+        elif told and not ended.err.strip():
             self._note("status", f"{ended.arguments[0]} ends with {ended.status} after {name} and says nothing")
 
     def _await_end_of_processes(self, running: Running) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import attrs
 
+from cswf_core.errors import RunError
 from cswf_core.runs.folder import RunFolder
 
 PLUGINS = Path(__file__).parent / "plugins"
@@ -118,7 +119,10 @@ class Run(Work):
 
     def goes_on(self, folder: Path) -> bool:
         """Say whether a run has been begun."""
-        return RunFolder(self.target(folder)).begun
+        try:
+            return RunFolder(self.target(folder)).begun
+        except RunError:  # its record is damaged, and resuming will say so
+            return True
 
 
 @attrs.frozen
