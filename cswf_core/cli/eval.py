@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,7 +11,7 @@ import click
 
 from cswf_core.cli import options
 from cswf_core.cli.terminal import prepare, show_protocols, show_scores
-from cswf_core.errors import DataError
+from cswf_core.errors import DataError, RunError
 from cswf_core.evaluation.evaluate import Evaluation, evaluate
 from cswf_core.evaluation.samples import Generated, conform, read, read_real
 from cswf_core.evaluation.task import Task
@@ -24,6 +24,9 @@ from cswf_core.runs.printing import say, say_json
 from cswf_core.runs.progress import WorkProgress
 from cswf_core.runs.screen import console
 from cswf_core.session.run import refresh_report, write_scores
+
+PATIENCE_S = 10.0
+"""Seconds to wait for another command that is about to write scores into the same folder."""
 
 
 @click.command()
@@ -140,7 +143,10 @@ def _task(
 
 def _save(evaluation: Evaluation, folder: RunFolder, *, quiet: bool) -> None:
     """Write the scores into the run's folder, and say which do not replace those of more samples."""
-    document = write_scores(folder, evaluation)
+    with ExitStack() as held:
+        with suppress(RunError):  # a run that scores itself may hold it for long
+            held.enter_context(folder.held(PATIENCE_S))
+        document = write_scores(folder, evaluation)
     refresh_report(folder)
     if quiet:
         return

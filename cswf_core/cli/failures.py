@@ -17,6 +17,9 @@ from cswf_core.runs.printing import complain
 VARIABLE = "CSWF_TRACEBACK"
 """Environment variable that, with any value but 0, does what --traceback does."""
 
+UNLOADABLE = ("failed to map segment", "Cannot allocate memory")
+"""What the system says of a library for which memory does not suffice."""
+
 PAUSE_S = 1.0
 """How long a rank that has failed waits for the first to say why."""
 
@@ -85,6 +88,8 @@ def _tell_lack_of_memory(error: Exception) -> None:
 
 def _is_lack_of_memory(error: Exception) -> bool:
     """Say whether an error means that an allocation did not fit; PyTorch is asked only if it is loaded."""
+    if isinstance(error, ImportError) and any(sign in str(error) for sign in UNLOADABLE):
+        return True
     if "torch" not in sys.modules:
         return isinstance(error, MemoryError)
     from cswf_core.kernels.memory import is_out_of_memory

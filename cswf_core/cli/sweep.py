@@ -50,21 +50,18 @@ def sweep(
     prepare(quiet=quiet)
     folder = results_folder(f"{folder_name(trials[0].recipe)}-sweep", out, force=force)
     runs = Sweep(trials, folder)
-    is_new = not folder.file("sweep.json").exists()
     try:
-        runs.prepare(force=force)
-        if not quiet:
-            introduce(trials[0].recipe)
-        runs.run(partial(_run, device=device, quiet=quiet), (lambda _: None) if quiet else say)
+        with runs.claimed(force=force):
+            if not quiet:
+                introduce(trials[0].recipe)
+            runs.run(partial(_run, device=device, quiet=quiet), (lambda _: None) if quiet else say)
+            runs.draw()
     except KeyboardInterrupt:
         if runs.is_begun():
             complain(f"{folder.path} has the runs done until then; --out {folder.path} goes on")
         raise
     finally:
-        if is_new and not runs.is_begun():
-            folder.clear(("sweep.json",))
-            folder.withdraw()
-    runs.draw()
+        folder.withdraw()
     if not quiet:
         _show(runs.rows())
         say(f"see {folder.file('sweep.png')}")

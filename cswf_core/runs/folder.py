@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -230,19 +231,21 @@ class RunFolder:
                 raise RunError(f"{path} is a link, and a run writes to its own folder only; remove the link")
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep the folder from other processes; it is free again when this ends, or the process does."""
+    def held(self, patience_s: float = 0.0) -> Iterator[None]:
+        """Keep the folder from other processes; it is free again when this ends, or the process does.
+
+        Raises `RunError` if another process has it, and does not leave it in some seconds.
+        """
         try:
             descriptor = os.open(self.path, os.O_RDONLY)
         except OSError as error:
             raise self._unwritable(error) from None
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunError(f"{self.path} is in use: another process is running there") from None
-            except OSError:
-                pass  # a file system without locks
+            deadline = time.monotonic() + patience_s
+            while not _locks(descriptor):
+                if time.monotonic() >= deadline:
+                    raise RunError(f"{self.path} is in use: another process is running there")
+                time.sleep(0.05)
             yield
         finally:
             os.close(descriptor)
@@ -267,3 +270,14 @@ class RunFolder:
     def write_json(self, name: str, value: Any) -> None:
         """Write a value as indented JSON."""
         self.write(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def _locks(descriptor: int) -> bool:
+    """Say whether this process holds the lock of a folder from now on, or there are no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # a file system without locks
+    return True

@@ -7,8 +7,8 @@ import itertools
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,10 @@ from cswf_core.runs.facts import RunFacts
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import settle
 
-FILES = ("sweep.json", "sweep.png", "flow.png")
+RECORD = "sweep.json"
+"""The file that lists a sweep's runs."""
+
+FILES = (RECORD, "sweep.png", "flow.png")
 """Files of a sweep, beside the folders of its runs."""
 
 MOST_RUNS = 256
@@ -182,12 +185,29 @@ class Sweep:
     trials: Sequence[Trial]
     directory: RunFolder
 
-    def prepare(self, *, force: bool) -> None:
-        """Claim the folder, free or with the same sweep in it; with `force`, remove an earlier sweep first."""
+    @contextmanager
+    def claimed(self, *, force: bool) -> Iterator[None]:
+        """Keep the folder from other sweeps; it is free, or has this sweep, or `force` removes an earlier one.
+
+        What was made is taken back in the end if no run has begun.
+        """
         self.directory.refuse_if_taken(force=True)
+        self.directory.make()
+        with self.directory.held():
+            is_new = not self.directory.file(RECORD).exists()
+            try:
+                self._prepare(force=force)
+                yield
+            finally:
+                if is_new and not self.is_begun():
+                    self.directory.clear((RECORD,))
+                self.directory.withdraw()
+
+    def _prepare(self, *, force: bool) -> None:
+        """Refuse a folder with something else in it, remove an earlier sweep if wanted, write the record."""
         earlier = self._earlier()
         again = {trial.identity for trial in self.trials} >= set(earlier)
-        free = not self.directory.path.is_dir() or not any(self.directory.path.iterdir())
+        free = not any(self.directory.path.iterdir())
         if not force and not (again if earlier else free):
             raise RunError(
                 f"{self.directory.path} is not empty and has no sweep with these values to go on with; "
@@ -198,17 +218,24 @@ class Sweep:
                 known = force or trial.identity in earlier
                 self.run_directory(trial.folder).refuse_if_taken(force=known, reading=trial.recipe.path)
         if force:
-            for folder in sorted({identity[1] for identity in earlier} | {t.folder for t in self.trials}):
-                directory = self.run_directory(folder)
-                if directory.path.is_symlink():  # what lies behind it is no run of this sweep
-                    directory.path.unlink()
-                elif directory.path.is_dir():
-                    directory.clear()
-                    with suppress(OSError):  # something else is in it
-                        directory.path.rmdir()
-            self.directory.clear(FILES)
-        self.directory.make()
+            folders = sorted({identity[1] for identity in earlier} | {t.folder for t in self.trials})
+            self._clear([self.run_directory(folder) for folder in folders])
         self.save()
+
+    def _clear(self, runs: Sequence[RunFolder]) -> None:
+        """Remove an earlier sweep and its runs; raise `RunError`, and remove nothing, if one is going on."""
+        linked = [run for run in runs if run.path.is_symlink()]
+        own = [run for run in runs if run.path.is_dir() and run not in linked]
+        with ExitStack() as held:
+            for run in own:
+                held.enter_context(run.held())
+            for run in linked:  # what lies behind is no run of this sweep
+                run.path.unlink()
+            for run in own:
+                run.clear()
+                with suppress(OSError):  # something else is in it
+                    run.path.rmdir()
+            self.directory.clear(FILES)
 
     def run(self, launch: Callable[[Recipe, RunFolder], object], tell: Callable[[str], object]) -> None:
         """Launch trials that are not done; `tell` is handed a line before each. An error names its trial."""
@@ -259,7 +286,7 @@ class Sweep:
 
     def save(self) -> None:
         """Write sweep.json."""
-        self.directory.write_json("sweep.json", self.rows())
+        self.directory.write_json(RECORD, self.rows())
 
     def run_directory(self, folder: str) -> RunFolder:
         """Return the folder of one run."""
@@ -295,7 +322,7 @@ class Sweep:
 
     def _earlier(self) -> list[tuple[str, str, str]]:
         """Return the identities of the trials that the folder's sweep.json lists; none if it is no sweep's."""
-        rows = self.directory.read_json("sweep.json")
+        rows = self.directory.read_json(RECORD)
         try:
             trials = [(str(row["label"]), str(row["folder"]), str(row["recipe_sha256"])) for row in rows]
         except (TypeError, KeyError):

@@ -62,6 +62,17 @@ def test_a_lack_of_memory_anywhere_is_one_sentence(cswf, doing):
     assert len(ended.err.splitlines()) == 1
 
 
+def test_a_library_for_which_memory_does_not_suffice_is_one_sentence(cswf, monkeypatch):
+    def load(**_: object) -> None:
+        raise ImportError("_contourpy.so: failed to map segment from shared object")
+
+    monkeypatch.setattr("cswf_core.cli.cli.main", load)
+    ended = cswf("recipes")
+    assert ended.status == 1
+    assert ended.err.startswith("this machine's memory does not suffice (_contourpy.so: failed to map segment")
+    assert len(ended.err.splitlines()) == 1
+
+
 def test_results_that_somebody_removes_while_a_run_ends_are_told(cswf, doing):
     ended = cswf(*SMALL, *doing("(self.folder / 'metrics.json').unlink()", "after_evaluation"))
     assert ended.status == 2

@@ -46,9 +46,9 @@ def finished(tmp_path_factory) -> Path:
     """A sweep over two seeds that is done."""
     folder = tmp_path_factory.mktemp("sweeps") / "finished"
     sweep = Sweep(plan("digits", ["seed=1,2", *TINY]), RunFolder(folder))
-    sweep.prepare(force=False)
-    sweep.run(partial(launch, device="cpu"), lambda _: None)
-    sweep.draw()
+    with sweep.claimed(force=False):
+        sweep.run(partial(launch, device="cpu"), lambda _: None)
+        sweep.draw()
     return folder
 
 
@@ -264,6 +264,18 @@ def test_a_sweep_that_is_refused_leaves_an_earlier_one_as_it_was(cswf, out, monk
     monkeypatch.chdir(out.parent)
     assert "seed=5 is a file" in cswf.refusal("sweep", "digits", "seed=5,6", *TINY, "--quiet", "--force")
     assert rows(earlier) == before
+
+
+@pytest.mark.parametrize("busy", [".", "seed=2"])
+@pytest.mark.parametrize("options", [(), ("--force",)])
+def test_a_sweep_or_a_run_of_it_that_is_going_on_is_left_alone(cswf, out, busy, options):
+    shutil.rmtree(out / "seed=2/checkpoints")
+    (out / "seed=2/samples.npz").unlink()  # it is not done
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with RunFolder(out / busy).held():
+        refusal = cswf.refusal("sweep", "digits", "seed=1,2", *TINY, "--out", out, "--quiet", *options)
+    assert "is in use: another process is running there" in refusal
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
 def test_force_removes_nothing_outside_of_its_folder(tmp_path, cswf):

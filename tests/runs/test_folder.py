@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -174,3 +176,13 @@ def test_a_folder_in_a_folder_that_cannot_be_made_leaves_neither(tmp_path, monke
     with pytest.raises(RunError, match="No space left"):
         RunFolder.fresh(tmp_path / "runs", "deep")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_left_soon_is_waited_for(tmp_path):
+    with ExitStack() as other:
+        other.enter_context(RunFolder(tmp_path).held())
+        with pytest.raises(RunError, match="is in use"), RunFolder(tmp_path).held():
+            pass
+        threading.Timer(0.2, other.pop_all().close).start()
+        with RunFolder(tmp_path).held(patience_s=30):
+            pass
