@@ -202,9 +202,9 @@ class Case:
             self._note("loss", f"the results cannot be read: {error}")
             return
         whole = self.whole.files
-        if self._unsaved:  # the last checkpoint may be an earlier one
+        if self._unsaved:  # the last checkpoint may be an earlier one, or there is none
             whole, here = (
-                {n: d for n, d in each.items() if "checkpoints/step-" not in n} for each in (whole, here)
+                {n: d for n, d in each.items() if "checkpoints" not in Path(n).parts} for each in (whole, here)
             )
         ignored = set(whole) if self._warned else self._ruined
         for sentence in results.differences(whole, here, ignored):
