@@ -164,7 +164,7 @@ class Case:
     def _inspect(self, ended: Ended, fault: Fault, *, stale: bool) -> None:
         """Look at what a disturbed command has left; `stale`: an earlier one was killed while it ran."""
         killed = -signal.SIGKILL in fault.allowed
-        if not killed and not fault.destroys and fault.name != "read-only" and not self._rivals:
+        if not killed and not self._destroyed and fault.name != "read-only" and not self._rivals:
             for name in results.unfinished(self.folder):
                 self._note("leftover", f"{name} after status {ended.status}")
         if not (isinstance(fault, Signals) and not killed):
