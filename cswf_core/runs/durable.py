@@ -172,6 +172,14 @@ def _locked(path: Path, flags: int, patience: int = 0) -> Iterator[None]:
 
 def _remove(folder: Path) -> None:
     """Remove the folder of an unfinished file, and nothing in it that is not of its writer."""
+    try:
+        _remove_files(folder)
+    except KeyboardInterrupt:  # a second signal; the first may be why this is removed
+        _remove_files(folder)
+        raise
+
+
+def _remove_files(folder: Path) -> None:
     with contextlib.suppress(OSError):
         for path in (folder / CONTENT, *folder.glob(SAFETENSORS), folder / LOCK):
             path.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+from pathlib import Path
 
 import pytest
 import torch
@@ -63,6 +64,22 @@ def test_two_writers_of_one_file_leave_each_other_alone(tmp_path):
         assert target.read_text() == "quick"
     assert target.read_text() == "slow"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_second_signal_leaves_nothing_either(tmp_path, monkeypatch):
+    unlink, calls = Path.unlink, []
+
+    def interrupted(path: Path, **options: bool) -> None:
+        calls.append(path)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        unlink(path, **options)
+
+    monkeypatch.setattr(Path, "unlink", interrupted)
+    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "file") as temporary:
+        temporary.touch()
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_that_cannot_be_written_is_told_and_leaves_nothing(tmp_path):
