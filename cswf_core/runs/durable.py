@@ -174,7 +174,7 @@ def _remove(folder: Path) -> None:
     """Remove the folder of an unfinished file, and nothing in it that is not of its writer."""
     try:
         _remove_files(folder)
-    except KeyboardInterrupt:  # a second signal; the first may be why this is removed
+    except (KeyboardInterrupt, MemoryError):  # a second one; the first may be why this is removed
         _remove_files(folder)
         raise
 
