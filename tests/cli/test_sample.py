@@ -86,7 +86,11 @@ def test_samples_by_class_are_not_compared_since_particles_may_have_other_classe
 
 @pytest.mark.parametrize(
     ("count", "cdf", "directions", "wider"),
-    [(100, "sorted", 128, True), (30, "histogram", 256, False), (1, "sorted", 128, None)],
+    [
+        pytest.param(100, "sorted", 128, True, marks=pytest.mark.slow),
+        (30, "histogram", 256, False),
+        (1, "sorted", 128, None),
+    ],
 )
 def test_particles_that_spread_unlike_those_they_are_carried_beside_are_told(
     count, cdf, directions, wider, tmp_path, caplog

@@ -36,7 +36,9 @@ class LikeCleanFids(nn.Module):
         return self.layers((x - 128) / 128)
 
 
-@pytest.mark.parametrize(("mode", "count"), [("legacy_tensorflow", 3), ("clean", 2)])
+@pytest.mark.parametrize(
+    ("mode", "count"), [pytest.param("legacy_tensorflow", 3, marks=pytest.mark.slow), ("clean", 2)]
+)
 def test_features_are_those_of_clean_fid_s_own_code(mode, count, network, photographs, tmp_path):
     fid = pytest.importorskip("cleanfid.fid")
     wrapped = pytest.importorskip("cleanfid.inception_torchscript").InceptionV3W

@@ -29,7 +29,13 @@ EXPERIMENTS = [
 ]
 """The paper's."""
 
-LONG = ("mnist-unconditional-paper", "mnist-class-released", "cifar10-unconditional-released")
+LONG = (
+    "mnist-unconditional-paper",
+    "mnist-class-released",
+    "cifar10-unconditional-released",
+    "fashion-mnist-class",
+    "fid-mnist",
+)
 """Of these, other kinds show nearly all; they are run by `make test-all`."""
 
 LAUNCHED = (
