@@ -56,6 +56,7 @@ def main() -> None:
         status = _called()
         signals.ignore()
     except KeyboardInterrupt as error:  # a second one, or one between two lines above
+        signals.ignore()
         status = signals.status_of(error)
     sys.exit(status)
 

@@ -33,6 +33,9 @@ MAY_DIFFER = "results may differ in the last digits"
 NO_CHECKPOINT = "no checkpoint at step"
 """What a command says that has done its work without saving all of it: the disk was full."""
 
+PYTHON_BEGINS = "Fatal Python error: init_import_site"
+"""What Python itself says of a signal that comes while it begins, before any program can handle it."""
+
 INCOMPLETE = "could not be written"
 """What a command says that has done its work, but for a page that a further call writes."""
 
@@ -145,7 +148,7 @@ class Case:
         """Call a command under a fault; return whether it came to its end all the same."""
         self.ledger.befell(fault.name)
         fault.before(self)
-        stale = self._says_running()
+        stale, half = self._says_running(), self._is_half_made()
         ended = self._call(arguments, fault)
         before = set(results.unusable_checkpoints(self.folder)) if self.folder.exists() else set()
         for sentence in before if not (self._destroyed or fault.destroys) else ():
@@ -153,7 +156,7 @@ class Case:
         fault.after(self, ended.status)
         self._destroyed = self._destroyed or fault.destroys
         self._ruined |= fault.ruined
-        self._inspect(ended, fault, stale=stale)
+        self._inspect(ended, fault, stale=stale, half=half)
         return ended.status == 0 and INCOMPLETE not in ended.err
 
     def _says_running(self) -> bool:
@@ -161,8 +164,16 @@ class Case:
         record = RunFolder(self.target).read_json("run.json") if self.target.is_dir() else None
         return isinstance(record, dict) and record.get("status") == "running"
 
-    def _inspect(self, ended: Ended, fault: Fault, *, stale: bool) -> None:
-        """Look at what a disturbed command has left; `stale`: an earlier one was killed while it ran."""
+    def _is_half_made(self) -> bool:
+        """Say whether there is a folder for a run, and no run that can go on."""
+        makes = self.work.command in ("run", "update")
+        return makes and self.target.is_dir() and not self.work.goes_on(self.folder)
+
+    def _inspect(self, ended: Ended, fault: Fault, *, stale: bool, half: bool) -> None:
+        """Look at what a disturbed command has left.
+
+        An earlier one may have been killed while it ran (`stale`), or have left a folder that is `half` made.
+        """
         killed = -signal.SIGKILL in fault.allowed
         if not killed and not self._destroyed and fault.name != "read-only" and not self._rivals:
             for name in results.unfinished(self.folder):
@@ -171,11 +182,7 @@ class Case:
             return
         if self._says_running() and not stale and ended.status != 0 and len(fault.numbers) == 1:
             self._note("leftover", f"run.json says running after {fault.name}, status {ended.status}")
-        if (
-            self.target.is_dir()
-            and self.work.command in ("run", "update")
-            and not self.work.goes_on(self.folder)
-        ):
+        if self._is_half_made() and not half:
             names = sorted(path.name for path in self.target.iterdir())
             self._note("leftover", f"a half-made folder with {names} after {fault.name}, status {ended.status}")
 
@@ -281,6 +288,9 @@ class Case:
         self._unsaved = self._unsaved or NO_CHECKPOINT in ended.err
         if ended.hung:
             self._note("hang", f"{ended.arguments[0]} takes over {LIMIT_S[self.work.ranks]:g} s after {name}")
+            return
+        if PYTHON_BEGINS in ended.err:  # a signal to all has met a rank before its handler was there
+            self.ledger.unhandled += 1
             return
         if "Traceback" in ended.err or "unexpected" in ended.err:
             self._note("traceback", f"{ended.arguments[0]} after {name}: {_last(ended.err)}")
