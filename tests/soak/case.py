@@ -209,9 +209,10 @@ class Case:
             self._note("loss", f"the results cannot be read: {error}")
             return
         whole = self.whole.files
-        if self._unsaved:  # the last checkpoint may be an earlier one, or there is none
+        if self._unsaved:  # the last checkpoint may be an earlier one; none are in a folder that was ruined
             whole, here = (
-                {n: d for n, d in each.items() if "checkpoints" not in Path(n).parts} for each in (whole, here)
+                {n: d for n, d in each.items() if "checkpoints/step-" not in n and not self._is_ruined(n)}
+                for each in (whole, here)
             )
         ignored = set(whole) if self._warned else self._ruined
         for sentence in results.differences(whole, here, ignored):
@@ -223,6 +224,10 @@ class Case:
             self._note("loss", sentence)
         for name in results.unfinished(self.folder):
             self._note("leftover", f"{name} in the end")
+
+    def _is_ruined(self, name: str) -> bool:
+        """Say whether a file, or a folder that it is in, was damaged."""
+        return any(str(path) in self._ruined for path in (Path(name), *Path(name).parents))
 
     def _call(self, arguments: Arguments, fault: Fault | None = None) -> Ended:
         """Call a command, under a fault or under none, and note what must not be."""
@@ -289,10 +294,8 @@ class Case:
         if ended.hung:
             self._note("hang", f"{ended.arguments[0]} takes over {LIMIT_S[self.work.ranks]:g} s after {name}")
             return
-        if PYTHON_BEGINS in ended.err:  # a signal to all has met a rank before its handler was there
-            self.ledger.unhandled += 1
-            return
-        if "Traceback" in ended.err or "unexpected" in ended.err:
+        ours = ended.err.count("Traceback") > ended.err.count(PYTHON_BEGINS)
+        if ours or "unexpected" in ended.err:
             self._note("traceback", f"{ended.arguments[0]} after {name}: {_last(ended.err)}")
         if "lost: " in ended.err and not self._destroyed:
             self._note("loss", f"{ended.arguments[0]} after {name}: {_line(ended.err, 'lost: ')}")
