@@ -12,7 +12,18 @@ import attrs
 import torch
 
 from cswf_core.checks.adapter import Adapter, calling
-from cswf_core.interfaces import Comparison, Dataset, Figure, Metric, Observer, Owner, Result, Workbench
+from cswf_core.interfaces import (
+    Comparison,
+    Dataset,
+    Figure,
+    Meaning,
+    Metric,
+    Observer,
+    Owner,
+    Result,
+    Spread,
+    Workbench,
+)
 
 
 class CheckedMetric(Adapter):
@@ -42,6 +53,17 @@ class CheckedMetric(Adapter):
             if not fine or not all(row.dtype == torch.uint8 and row.ndim == 4 for row in figure.rows):
                 expected = "figures with rows of n×C×H×W bytes, named like-this"
                 raise self._fault("compute", expected, repr(name))
+        known = {*result.scores, *result.details}
+        for kind, given, cls in (("spreads", result.spreads, Spread), ("meanings", result.meanings, Meaning)):
+            if not isinstance(given, Mapping) or not all(isinstance(value, cls) for value in given.values()):
+                raise self._fault("compute", f"{kind} as a mapping from names to {cls.__name__}", repr(given))
+            if not known >= set(given):
+                raise self._fault("compute", f"{kind} of its own scores", repr(sorted(set(given) - known)))
+        for name, spread in result.spreads.items():
+            if not math.isfinite(spread.error) or not isinstance(spread.method, str):
+                raise self._fault(
+                    "compute", "a finite standard error and its method", f"{spread!r} for '{name}'"
+                )
         return attrs.evolve(result, scores=self._numbers(result.scores), details=self._numbers(result.details))
 
     def _numbers(self, scores: object) -> dict[str, float]:

@@ -38,6 +38,7 @@ class Task:
     data: Dataset | None = attrs.field(default=None, repr=False)
     """Data whose images the samples complete."""
     seed: int = 0
+    """Of the evaluation's own choices; the same for all runs, unless somebody wants others."""
     samples: int = 50_000
     """Generated samples to score, at most."""
     weights: Path | None = None
@@ -55,14 +56,14 @@ class Task:
         training, mirrored = in_memory(data, section.samples)
         available = len(data.genuine())
         return cls(
-            metrics=with_copying(recipe.metrics, data, recipe.registry),
+            metrics=with_copying(recipe.metrics, data, recipe.registry) if section.copying else recipe.metrics,
             references=_own_references(recipe, training, splits, data),
             training=training,
             of_training=available if available > len(training) else None,
             mirrored=mirrored,
             held_out=training.held_out,
             data=data,
-            seed=recipe.seed,
+            seed=section.seed,
             samples=section.samples,
             weights=section.weights,
             download=section.download,
@@ -84,8 +85,9 @@ class Task:
             for reference in each.references
         )
         chosen = tuple(metrics) or recipe.metrics or _default_metrics(recipe.registry, data)
-        metrics = with_copying(chosen, data, recipe.registry)
-        return attrs.evolve(task, metrics=metrics, references=others or own)
+        if recipe.evaluation.copying:
+            chosen = with_copying(chosen, data, recipe.registry)
+        return attrs.evolve(task, metrics=chosen, references=others or own)
 
     @classmethod
     def of_images(cls, real: Sequence[RealSamples], metrics: Sequence[Choice], registry: Registry) -> Task:
@@ -146,7 +148,7 @@ def _own_references(
     recipe: Recipe, data: Dataset, splits: Sequence[str], everything: Dataset
 ) -> tuple[Reference, ...]:
     """Return splits of a recipe's data, which have no mirror images here; they may be some of `everything`."""
-    target = balanced(data, recipe.condition.checked, recipe.seed)
+    target = balanced(data, recipe.condition.checked, recipe.evaluation.seed)
     return references(recipe.data.name, target, splits, everything)
 
 

@@ -6,7 +6,7 @@ from cswf_core.interfaces.coordinates import Coordinates, LinearMap
 from cswf_core.interfaces.dataset import BIN, Conditions, Dataset, DatasetSource
 from cswf_core.interfaces.draw import Draw, Key
 from cswf_core.interfaces.files import NeededFiles
-from cswf_core.interfaces.metric import Comparison, Figure, Metric, Result, Workbench
+from cswf_core.interfaces.metric import Comparison, Figure, Meaning, Metric, Result, Spread, Workbench
 from cswf_core.interfaces.observation import Masked, Observation
 from cswf_core.interfaces.observer import Observer
 from cswf_core.interfaces.owner import Owner
@@ -41,6 +41,7 @@ __all__ = [
     "Key",
     "LinearMap",
     "Masked",
+    "Meaning",
     "Metric",
     "NeededFiles",
     "NonlinearProjection",
@@ -57,6 +58,7 @@ __all__ = [
     "Schedule",
     "Size",
     "Space",
+    "Spread",
     "Stage",
     "StoredImages",
     "StoredPixels",

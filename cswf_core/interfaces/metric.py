@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -123,6 +124,72 @@ class Figure:
     """Each of bytes, columns×C×H×W."""
     top: Sequence[str] = ()
     """A text above each column."""
+    captions: Sequence[Sequence[str]] = ()
+    """For each row a text under each of its images, such as a distance; empty: there are none."""
+    left: Sequence[str] = ()
+    """A text before each row, such as its class; empty: there are none."""
+    lead: str = ""
+    """A sentence that says what the figure shows, for the page."""
+
+
+Aspect = Literal["quality", "coverage", "copying", "condition", "other"]
+"""What a score is about, by which pages group scores."""
+
+
+@attrs.frozen
+class Meaning:
+    """What a score says, for tables and pages."""
+
+    sentence: str = ""
+    """In a plain sentence, shown where somebody asks what the number means."""
+    aspect: Aspect = "other"
+    share: bool = False
+    """Whether it is a share of samples, shown in percent."""
+    expected: float | None = None
+    """What it would be for real images that the flow never saw; None: there is nothing to expect."""
+    of_samples: bool = True
+    """Whether it is a property of the generated samples; of others no run is the best."""
+
+
+@attrs.frozen(eq=False)
+class Spread:
+    """How sure a score is: its standard error, in two parts.
+
+    `own` is the standard error that comes from the generated samples alone. `replicates` (J) are J values, and
+    their standard deviation times `scale` is a standard error. The j-th of two evaluations with one seed is of
+    the same real samples, so that the difference of two scores is surer than each: they are `paired`.
+    """
+
+    method: str
+    """How it was estimated, in words that can stand behind "±" in print."""
+    own: float = 0.0
+    replicates: Tensor | None = attrs.field(default=None, repr=False)
+    scale: float = 1.0
+
+    @property
+    def error(self) -> float:
+        """The standard error of the score."""
+        return math.hypot(self.own, self._of(self.replicates))
+
+    def error_of_difference(self, other: Spread) -> float:
+        """Return the standard error of the difference of this score and another's, against one reference."""
+        if not self.paired(other):
+            return math.hypot(self.error, other.error)
+        assert self.replicates is not None
+        assert other.replicates is not None
+        return math.hypot(self.own, other.own, self._of(self.replicates - other.replicates))
+
+    def paired(self, other: Spread) -> bool:
+        """Say whether both have replicates of the same real samples, one for one."""
+        ours, theirs = self.replicates, other.replicates
+        return (
+            ours is not None
+            and theirs is not None
+            and (ours.shape, self.scale, self.method) == (theirs.shape, other.scale, other.method)
+        )
+
+    def _of(self, values: Tensor | None) -> float:
+        return 0.0 if values is None or len(values) < 2 else self.scale * float(values.double().std())
 
 
 @attrs.frozen(eq=False)
@@ -141,6 +208,12 @@ class Result:
     """Pictures by name."""
     samples: int | None = None
     """How many generated samples went into them, if not all."""
+    counts: Mapping[str, int] = attrs.field(factory=dict, kw_only=True)
+    """How many samples went into single scores or details, where these are others than `samples`."""
+    spreads: Mapping[str, Spread] = attrs.field(factory=dict, kw_only=True)
+    """How sure single scores or details are, by name; those that are not here have no uncertainty."""
+    meanings: Mapping[str, Meaning] = attrs.field(factory=dict, kw_only=True)
+    """What single scores or details say, by name."""
 
 
 class Metric(Contract):

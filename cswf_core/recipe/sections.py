@@ -146,6 +146,17 @@ class EvaluateSection:
         "TF32 and is float32 elsewhere",
         default=FEATURE_PRECISION,
     )
+    seed: int = parameter(
+        "seed of the evaluation's own choices: random subsets, directions, classifiers. It is not that of the "
+        "flow, so that runs with other seeds are measured alike",
+        default=0,
+        at_least=0,
+        at_most=2**63 - 1,
+    )
+    copying: bool = parameter(
+        "look for copies of training images, whichever metrics are listed; of data other than images never",
+        default=True,
+    )
 
 
 @attrs.frozen(kw_only=True)
