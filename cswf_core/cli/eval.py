@@ -142,18 +142,15 @@ def _task(
 
 
 def _save(evaluation: Evaluation, folder: RunFolder, *, quiet: bool) -> None:
-    """Write the scores into the run's folder, and say which do not replace those of more samples."""
+    """Write the scores into the run's folder, and say what becomes of those that are there."""
     with ExitStack() as held:
         with suppress(RunError):  # a run that scores itself may hold it for long
             held.enter_context(folder.held(PATIENCE_S))
-        document = write_scores(folder, evaluation)
+        told = write_scores(folder, evaluation)
     refresh_report(folder)
     if quiet:
         return
-    counts = {score["name"]: score["samples"] for score in document["scores"]}
-    smaller = [s["name"] for s in evaluation.document["scores"] if counts[s["name"]] > s["samples"]]
-    if smaller:
-        say(f"metrics.json keeps its scores of more samples: {', '.join(smaller)}")
+    say(*told)
     say(f"see {folder.file('report.html')}")
 
 

@@ -143,6 +143,7 @@ class Meaning:
     sentence: str = ""
     """In a plain sentence, shown where somebody asks what the number means."""
     aspect: Aspect = "other"
+    """What it is about, by which pages group scores."""
     share: bool = False
     """Whether it is a share of samples, shown in percent."""
     expected: float | None = None
@@ -163,8 +164,11 @@ class Spread:
     method: str
     """How it was estimated, in words that can stand behind "±" in print."""
     own: float = 0.0
+    """The standard error from the generated samples alone."""
     replicates: Tensor | None = attrs.field(default=None, repr=False)
+    """J values, the j-th always of the same real samples."""
     scale: float = 1.0
+    """By which their standard deviation becomes a standard error."""
 
     @property
     def error(self) -> float:

@@ -19,8 +19,9 @@ import yaml
 from cswf_core.errors import CswfError, RunError, printable
 from cswf_core.recipe.render import flattened
 from cswf_core.report import images, words
-from cswf_core.report.read import COLUMNS, Evaluation, Run, Score, mapping, read_run, read_runs
+from cswf_core.report.read import COLUMNS, Run, read_run, read_runs
 from cswf_core.runs.folder import RunFolder
+from cswf_core.scores.document import Score, mapping
 
 GENERATOR = "cswf report"
 """What a page says about its origin; a file with it may be replaced by another page."""
@@ -307,7 +308,7 @@ def _metrics(run: Run) -> Section:
         "notes": evaluation.notes,
         "head": ["score", "training data", "held out"] if len(splits) > 1 else ["score", "value"],
         "rows": rows,
-        "evaluation": _computed(evaluation),
+        "evaluation": _computed(run),
         "rivals": _rivals([run]),
     }
     return Section("metrics", "Metrics", "metrics", content, problems)
@@ -317,7 +318,7 @@ def _metrics_compared(runs: Sequence[Run]) -> Section:
     """Return a row for each score and a column for each run, the best one marked where that can be told."""
     problems = [f"{run.label}: {text}" for run in runs for text in _problems(run, *COMPARED)]
     keys = dict.fromkeys((score.row, score.held_out) for run in runs for score in run.evaluation.scores)
-    computed = [(run.label, _computed(run.evaluation)) for run in runs]
+    computed = [(run.label, _computed(run)) for run in runs]
     content = {
         "runs": runs,
         "rows": [_compared_row(name, held_out, runs) for name, held_out in keys],
@@ -342,17 +343,17 @@ def _compared_row(name: str, held_out: bool, runs: Sequence[Run]) -> dict[str, A
     return {"name": name, "held_out": held_out, "better": better, "cells": cells}
 
 
-def _computed(evaluation: Evaluation) -> dict[str, Any]:
+def _computed(run: Run) -> dict[str, Any]:
     """Return how scores were computed: something on each, then what they have in common."""
     protocols = []
-    for score in evaluation.scores:
+    for score in run.evaluation.scores:
         facts = [f"{key} = {value}" for key, value in score.parameters.items()]
         facts += [f"against {score.against}"] if score.against else []
         facts += [f"{score.samples:,} samples"] if score.samples is not None else []
         facts += [words.seconds(score.seconds)] if score.seconds is not None else []
         if facts or score.protocol:
             protocols.append((score.name, score.protocol, ", ".join(facts)))
-    return {"protocols": protocols, "facts": evaluation.facts}
+    return {"protocols": protocols, "facts": run.evaluation_facts}
 
 
 def _rivals(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from cswf_core.errors import RunError
 from cswf_core.files import read_whole
 from cswf_core.pictures.frames import Frames
 from cswf_core.pictures.read import read_picture
+from cswf_core.scores.document import Score, ScoreDocument, mapping, read_scores
 
 MOST_ROWS = 3000
 """Logged steps that curves are drawn from; of a longer log, evenly spaced ones and the ends of stages."""
@@ -34,9 +35,6 @@ MOST_PICTURE = 10**8
 
 COLUMNS = ("step", "stage", "sliced_distance", "displacement", "seconds")
 
-TEST = "_test"
-"""How the names of scores against a test split end."""
-
 T = TypeVar("T")
 
 
@@ -48,60 +46,6 @@ class Samples:
     labels: NDArray[np.int64] | None
     count: int
     """How many samples the run has made."""
-
-
-@attrs.frozen
-class Score:
-    """A number that says something about a run's samples."""
-
-    name: str
-    value: float
-    better: str = ""
-    """`lower`, `higher`, or nothing."""
-    data: str = ""
-    """Name of the data set that it compares with, where that is known."""
-    split: str = ""
-    """The split of it: `train`, `test`, or nothing."""
-    count: int | None = None
-    """How many real samples it is against."""
-    digest: str = ""
-    """Their SHA-256."""
-    samples: int | None = None
-    protocol: str = ""
-    parameters: dict[str, Any] = attrs.field(factory=dict)
-    seconds: float | None = None
-
-    @property
-    def held_out(self) -> bool:
-        """Whether it is against held-out samples."""
-        return self.split == "test"
-
-    @property
-    def row(self) -> str:
-        """The name that it shares with the same score against the training samples."""
-        return self.name.removesuffix(TEST) if self.held_out else self.name
-
-    @property
-    def against(self) -> str:
-        """What it compares with, in words."""
-        real = "" if self.count is None else f"({self.count:,})"
-        return " ".join(filter(None, (self.data, self.split, real)))
-
-
-@attrs.frozen
-class Evaluation:
-    """All scores of a run, with what a reader has to know about them."""
-
-    scores: tuple[Score, ...] = ()
-    notes: tuple[str, ...] = ()
-    figures: tuple[str, ...] = ()
-    """Files of the run's folder that belong to the scores."""
-    facts: dict[str, str] = attrs.field(factory=dict)
-    """What was evaluated, on which device, with which weights and versions: name → words."""
-
-    def find(self, row: str, *, held_out: bool = False) -> Score | None:
-        """Return the score of a row against training or held-out samples; None if there is none."""
-        return next((s for s in self.scores if (s.row, s.held_out) == (row, held_out)), None)
 
 
 @attrs.define(eq=False)
@@ -121,7 +65,9 @@ class Run:
     """A list of COLUMNS per logged step."""
     samples: Samples | None = None
     frames: Frames | None = None
-    evaluation: Evaluation = Evaluation()
+    evaluation: ScoreDocument = ScoreDocument()
+    evaluation_facts: dict[str, str] = attrs.field(factory=dict)
+    """What was evaluated, on which device, with which weights and versions: name → words."""
     problems: dict[str, str] = attrs.field(factory=dict)
     """File → a sentence on what is wrong with it."""
 
@@ -179,7 +125,8 @@ def read_run(folder: Path) -> Run:
     run.rows = run._read("metrics.jsonl", _rows) or []
     run.samples = run._read("samples.npz", _samples)
     run.frames = run._read("frames.npz", Frames.read)
-    run.evaluation = run._read("metrics.json", _evaluation) or _bare_scores(run.facts.get("metrics"))
+    run.evaluation = run._read("metrics.json", read_scores) or _bare_scores(run.facts.get("metrics"))
+    run.evaluation_facts = run._read("metrics.json", lambda path: _evaluation_facts(_document(path))) or {}
     run.label = run.name
     return run
 
@@ -259,45 +206,10 @@ def _png(path: Path) -> tuple[bytes, tuple[int, int]]:
     return content, read_picture(path, "RGB").size
 
 
-def _bare_scores(metrics: Any) -> Evaluation:
+def _bare_scores(metrics: Any) -> ScoreDocument:
     """Return the scores of run.json, a mapping from name to number: all that runs of long ago have."""
     scores = [Score(str(name), float(value)) for name, value in mapping(metrics).items() if _is_number(value)]
-    return Evaluation(tuple(scores))
-
-
-def _evaluation(path: Path) -> Evaluation:
-    """Return what metrics.json says; raise ValueError if it is not made like one."""
-    content = _document(path)
-    entries = content.get("scores")
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ValueError("it has no list of scores")
-    return Evaluation(
-        scores=tuple(_score(entry) for entry in entries),
-        notes=_texts(content.get("notes")),
-        figures=tuple(name for name in _texts(content.get("figures")) if _is_plain(name)),
-        facts=_evaluation_facts(content),
-    )
-
-
-def _score(entry: dict[str, Any]) -> Score:
-    name, value = entry.get("name"), entry.get("value")
-    if not isinstance(name, str) or not isinstance(value, (int, float)):
-        raise ValueError("a score has no name or no value")
-    against = mapping(entry.get("against"))
-    count, samples, seconds = against.get("count"), entry.get("samples"), entry.get("seconds")
-    return Score(
-        name=name,
-        value=float(value),
-        better=entry["better"] if entry.get("better") in ("lower", "higher") else "",
-        data=str(against.get("data") or ""),
-        split=str(against.get("split") or ""),
-        count=count if isinstance(count, int) else None,
-        digest=str(against.get("sha256") or ""),
-        samples=samples if isinstance(samples, int) else None,
-        protocol=str(entry.get("protocol") or ""),
-        parameters=mapping(entry.get("parameters")),
-        seconds=float(seconds) if isinstance(seconds, (int, float)) else None,
-    )
+    return ScoreDocument(tuple(scores))
 
 
 def _evaluation_facts(content: dict[str, Any]) -> dict[str, str]:
@@ -319,17 +231,3 @@ def _evaluation_facts(content: dict[str, Any]) -> dict[str, str]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def mapping(value: Any) -> dict[str, Any]:
-    """Return a value that is a mapping, and an empty one instead of anything else."""
-    return value if isinstance(value, dict) else {}
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(str(item) for item in value) if isinstance(value, list) else ()
-
-
-def _is_plain(name: str) -> bool:
-    """Say whether a name is that of a picture in the folder itself, and not a way out of it."""
-    return name.endswith(".png") and not set(name) & set("/\\") and not name.startswith(".")

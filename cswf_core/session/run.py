@@ -15,7 +15,7 @@ import torch
 from cswf_core.checks import CheckedObserver
 from cswf_core.documents import MisfitError, structured
 from cswf_core.errors import CswfError, RunError
-from cswf_core.evaluation.evaluate import Evaluation, evaluate, merge_documents
+from cswf_core.evaluation.evaluate import Evaluation, evaluate
 from cswf_core.evaluation.task import Task
 from cswf_core.flow.state import Snapshot
 from cswf_core.interfaces import Dataset
@@ -38,6 +38,7 @@ from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.log import MetricsLog
 from cswf_core.runs.manifest import CheckpointFacts
 from cswf_core.runs.record import Record, describe_device, versions
+from cswf_core.scores.document import joined
 from cswf_core.session.devices import SharedWork, agree
 from cswf_core.session.update import COUNTS, Predecessor
 
@@ -406,15 +407,15 @@ class Run:
         }
 
 
-def write_scores(directory: RunFolder, evaluated: Evaluation) -> dict[str, Any]:
-    """Add scores to those in metrics.json, draw their figures, and return the file's content."""
+def write_scores(directory: RunFolder, evaluated: Evaluation) -> list[str]:
+    """Add scores to those in metrics.json and draw their figures; return what is to be told of other scores."""
     while evaluated.figures:
         name, figure = evaluated.figures.popitem()
         rows = [[pictures.tile(image) for image in row] for row in figure.rows]
         directory.write(f"{name}.png", pictures.png(pictures.table(rows, top=list(figure.top))))
-    document = merge_documents(directory.read_json("metrics.json"), evaluated.document)
+    document, told = joined(directory.read_json("metrics.json"), evaluated.document)
     directory.write_json("metrics.json", document)
-    return document
+    return told
 
 
 def settle(folder: RunFolder) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cswf_core.evaluation.evaluate import merge_documents
 from cswf_core.evaluation.samples import conform, read_archive, read_folder
 from cswf_core.recipe import load_recipe
 from cswf_core.runs.folder import RunFolder
@@ -177,20 +176,6 @@ def test_folders_in_a_folder_are_classes(cswf, run, tmp_path):
     real = attrs.evolve(read_archive(run / "samples.npz"), classes=found.classes)
     unknown = conform(read_folder(tmp_path / "sorted"), real, "these")
     assert unknown.conditions.labels is None
-
-
-def test_documents_merge_and_a_damaged_one_is_left_out():
-    def document(value: float, count: int, note: str) -> dict:
-        score = {"name": "fid", "value": value, "samples": count, "notes": [note]}
-        return {"scores": [score], "notes": [note], "figures": [f"{note}.png"]}
-
-    many, few = document(1.0, 50, "many"), document(2.0, 5, "few")
-    assert merge_documents(many, few)["scores"][0]["value"] == 1.0
-    assert merge_documents(many, few)["notes"] == ["many"]
-    assert merge_documents(few, many)["scores"][0]["value"] == 1.0
-    assert merge_documents(few, many)["figures"] == ["few.png", "many.png"]
-    for damaged in (None, [], {"scores": 3}, {"scores": [{}]}):
-        assert merge_documents(damaged, few) == few
 
 
 def test_scores_against_other_data_have_names_of_their_own(cswf, run, folder):
