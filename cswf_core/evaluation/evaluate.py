@@ -22,6 +22,10 @@ from cswf_core.recipe import Choice
 from cswf_core.runs.record import command_line, commit, describe_device, versions
 from cswf_core.scores.document import FORMAT, notes_of
 
+MOST_REAL = 120
+MOST_OF_A_CLASS = 12
+"""Real images that are written to be seen beside samples: in all, and of a class."""
+
 
 @attrs.define(eq=False)
 class Evaluation:
@@ -33,6 +37,8 @@ class Evaluation:
     """Figures by name that are not drawn yet."""
     spreads: dict[str, Spread] = attrs.field(factory=dict, repr=False)
     """How sure scores are, by name; two evaluations may be paired by them."""
+    real: Dataset | None = attrs.field(default=None, repr=False)
+    """Some real images of the first reference, to be seen beside the samples; None: there are none to write."""
 
     @property
     def scores(self) -> dict[str, float]:
@@ -72,7 +78,7 @@ def evaluate(
         "all_sha256": bench.sha256(everything),
     }
     document = {"format": FORMAT, "generated": about, "scores": [], "figures": [], "leads": {}}
-    evaluation = Evaluation(document | _circumstances(task, device))
+    evaluation = Evaluation(document | _circumstances(task, device), real=_some_real(task))
     _describe(evaluation, bench)
     if keep is not None:
         keep(evaluation)
@@ -95,6 +101,20 @@ def evaluate(
         if keep is not None:
             keep(evaluation)
     return evaluation
+
+
+def _some_real(task: Task) -> Dataset | None:
+    """Return a few real images, as many of each class; None for points and where nothing is compared with."""
+    real = next((reference.samples for reference in task.references), task.training)
+    if real is None or not real.space.is_image or not task.metrics:
+        return None
+    labels, order = real.conditions.labels, Key(task.seed, "shown").open().host.permutation(len(real))
+    chosen = torch.from_numpy(order)
+    if labels is not None and real.classes:
+        each = max(1, min(MOST_OF_A_CLASS, MOST_REAL // len(real.classes)))
+        groups = [chosen[labels.cpu()[chosen] == c][:each] for c in range(len(real.classes))]
+        chosen = torch.cat(groups)
+    return real.take(chosen[:MOST_REAL])
 
 
 def _circumstances(task: Task, device: torch.device) -> dict[str, Any]:

@@ -40,6 +40,7 @@ class Record:
         if earlier is not None:
             record.began_with = earlier.data
             before = {"started": earlier.started, "resumed": list(earlier.resumed), "updates": earlier.updates}
+            before["command"] = earlier.command
             record.facts |= {key: value for key, value in before.items() if value}
         return record
 

@@ -14,7 +14,7 @@ import torch
 
 from cswf_core.checks import CheckedObserver
 from cswf_core.documents import MisfitError, structured
-from cswf_core.errors import CswfError, RunError
+from cswf_core.errors import CswfError, PluginError, RunError
 from cswf_core.evaluation.evaluate import Evaluation, evaluate
 from cswf_core.evaluation.task import Task
 from cswf_core.flow.state import Snapshot
@@ -28,6 +28,7 @@ from cswf_core.pictures.frames import FrameRecorder
 from cswf_core.pictures.samples import completions_picture, samples_picture
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, RecipeError, build_flow, load_recipe
+from cswf_core.recipe.citations import citations
 from cswf_core.recipe.provenance import built_ins_changed, refuse_changed_plugins
 from cswf_core.recipe.render import flattened, from_yaml, to_yaml
 from cswf_core.report import write_report
@@ -37,7 +38,7 @@ from cswf_core.runs.durable import remove_parts, write_tensors
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.log import MetricsLog
 from cswf_core.runs.manifest import CheckpointFacts
-from cswf_core.runs.record import Record, describe_device, versions
+from cswf_core.runs.record import Record, command_line, commit, describe_device, versions
 from cswf_core.scores.document import joined
 from cswf_core.session.devices import SharedWork, agree
 from cswf_core.session.update import COUNTS, Predecessor
@@ -355,6 +356,10 @@ class Run:
                 for path, choice in recipe.choices().items()
             },
             "distributions": recipe.registry.distributions,
+            "command": command_line(),
+            "commit": commit(),
+            "citations": _citations(recipe),
+            "licence": recipe.data.part.licence,
         }
 
     def _checkpoint_facts(self) -> dict[str, Any]:
@@ -413,9 +418,21 @@ def write_scores(directory: RunFolder, evaluated: Evaluation) -> list[str]:
         name, figure = evaluated.figures.popitem()
         rows = [[pictures.tile(image) for image in row] for row in figure.rows]
         directory.write(f"{name}.png", pictures.png(pictures.table(rows, top=list(figure.top))))
+    if evaluated.real is not None:
+        directory.write("real.npz", samples.archive(evaluated.real, None))
+        evaluated.real = None
     document, told = joined(directory.read_json("metrics.json"), evaluated.document)
     directory.write_json("metrics.json", document)
     return told
+
+
+def _citations(recipe: Recipe) -> list[str]:
+    """Return the BibTeX entries of what a recipe rests on; warn if a plugin has one that is wrong."""
+    try:
+        return [str(work) for work in citations(recipe)]
+    except PluginError as error:
+        log.warning("the run's page has no BibTeX: %s", error)
+        return []
 
 
 def settle(folder: RunFolder) -> None:
