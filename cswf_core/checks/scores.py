@@ -53,7 +53,8 @@ class CheckedMetric(Adapter):
             if not fine or not all(row.dtype == torch.uint8 and row.ndim == 4 for row in figure.rows):
                 expected = "figures with rows of n×C×H×W bytes, named like-this"
                 raise self._fault("compute", expected, repr(name))
-        known = {*result.scores, *result.details}
+        scores, details = self._numbers(result.scores), self._numbers(result.details)
+        known = {*scores, *details}
         for kind, given, cls in (("spreads", result.spreads, Spread), ("meanings", result.meanings, Meaning)):
             if not isinstance(given, Mapping) or not all(isinstance(value, cls) for value in given.values()):
                 raise self._fault("compute", f"{kind} as a mapping from names to {cls.__name__}", repr(given))
@@ -64,7 +65,7 @@ class CheckedMetric(Adapter):
                 raise self._fault(
                     "compute", "a finite standard error and its method", f"{spread!r} for '{name}'"
                 )
-        return attrs.evolve(result, scores=self._numbers(result.scores), details=self._numbers(result.details))
+        return attrs.evolve(result, scores=scores, details=details)
 
     def _numbers(self, scores: object) -> dict[str, float]:
         if not isinstance(scores, Mapping) or not all(isinstance(name, str) for name in scores):

@@ -6,11 +6,12 @@ import datetime
 import itertools
 import json
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import attrs
 import torch
+from torch import Tensor
 
 from cswf_core.errors import OutOfMemoryError
 from cswf_core.evaluation.samples import Reference
@@ -39,6 +40,8 @@ class Evaluation:
     """How sure scores are, by name; two evaluations may be paired by them."""
     real: Dataset | None = attrs.field(default=None, repr=False)
     """Some real images of the first reference, to be seen beside the samples; None: there are none to write."""
+    features: Mapping[str, Tensor] = attrs.field(factory=dict, repr=False)
+    """Features that metrics have computed, by name: n×D."""
 
     @property
     def scores(self) -> dict[str, float]:
@@ -57,17 +60,20 @@ def evaluate(
     device: torch.device,
     dtype: torch.dtype = torch.float32,
     ending: str = "",
+    notes: Sequence[str] = (),
+    bench: Workbench | None = None,
     tell: Tell | None = None,
     keep: Keep | None = None,
     share_out: ShareOut | None = None,
 ) -> Evaluation:
     """Compute all metrics of a task.
 
-    `source` is where the samples come from, and `ending` is put behind the names of scores and figures. `keep`
+    `source` is where the samples come from, `notes` say what their scores may depend on, and `ending` is put
+    behind the names of scores and figures. `bench` is that of another evaluation with the same task. `keep`
     gets the scores so far, at first and after every metric, so that they are not lost if a later one fails.
     `share_out` has several devices compute features.
     """
-    bench = attrs.evolve(task.bench(tell), share_out=share_out)
+    bench = attrs.evolve(task.bench(tell) if bench is None else bench, share_out=share_out)
     everything = generated
     generated = generated.take(task.subset(generated)) if len(generated) > task.samples else generated
     about = {
@@ -76,9 +82,12 @@ def evaluate(
         "available": len(everything),
         "sha256": bench.sha256(generated),
         "all_sha256": bench.sha256(everything),
+        "notes": list(dict.fromkeys([*notes, *(note for each in task.references for note in each.notes)])),
     }
     document = {"format": FORMAT, "generated": about, "scores": [], "figures": [], "leads": {}}
-    evaluation = Evaluation(document | _circumstances(task, device), real=_some_real(task))
+    evaluation = Evaluation(
+        document | _circumstances(task, device), real=_some_real(task), features=bench.features
+    )
     _describe(evaluation, bench)
     if keep is not None:
         keep(evaluation)
@@ -132,7 +141,8 @@ def _describe(evaluation: Evaluation, bench: Workbench) -> None:
     """Add to the document, and to the scores that do not say so yet, what they depend on, and the time."""
     document = evaluation.document
     finished = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    document |= {"notes": notes_of(document["scores"]), **bench.used, "finished": finished}
+    notes = [*document["generated"]["notes"], *notes_of(document["scores"])]
+    document |= {"notes": notes, **bench.used, "finished": finished}
     shared = {key: document[key] for key in ("settings", "device", "versions", "command", "commit")}
     for score in document["scores"]:
         if "finished" not in score:

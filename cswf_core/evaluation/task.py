@@ -71,8 +71,13 @@ class Task:
         )
 
     @classmethod
-    def of_run(cls, recipe: Recipe, real: Sequence[RealSamples], metrics: Sequence[Choice]) -> Task:
-        """Return the task for a run's samples: its recipe's data and metrics, where none are given."""
+    def of_run(
+        cls, recipe: Recipe, real: Sequence[RealSamples], metrics: Sequence[Choice], *, copying: bool = True
+    ) -> Task:
+        """Return the task for a run's samples: its recipe's data and metrics, where none are given.
+
+        Without `copying`, copies are looked for only if a metric does.
+        """
         data = load_everything(recipe)
         task = cls.of_recipe(recipe, data)
         assert task.training is not None
@@ -85,22 +90,48 @@ class Task:
             for reference in each.references
         )
         chosen = tuple(metrics) or recipe.metrics or _default_metrics(recipe.registry, data)
-        if recipe.evaluation.copying:
+        if copying and recipe.evaluation.copying:
             chosen = with_copying(chosen, data, recipe.registry)
         return attrs.evolve(task, metrics=chosen, references=others or own)
 
     @classmethod
-    def of_images(cls, real: Sequence[RealSamples], metrics: Sequence[Choice], registry: Registry) -> Task:
+    def of_images(
+        cls,
+        real: Sequence[RealSamples],
+        metrics: Sequence[Choice],
+        registry: Registry,
+        *,
+        copying: bool = True,
+    ) -> Task:
         """Return the task for images of any program; copies are looked for in the first real samples."""
         first = real[0]
         data = first.references[0].samples
         chosen = tuple(metrics) or _default_metrics(registry, data)
         return cls(
-            metrics=with_copying(chosen, data, registry),
+            metrics=with_copying(chosen, data, registry) if copying else chosen,
             references=tuple(reference.like(data) for each in real for reference in each.references),
             training=first.training,
             mirrored=first.mirrored,
             held_out=first.held_out,
+        )
+
+    def adjusted(
+        self,
+        *,
+        count: int | None,
+        weights: Path | None,
+        download: bool,
+        precision: FeaturePrecision | None,
+        seed: int | None,
+    ) -> Task:
+        """Return the task with what somebody has asked for in place of what the recipe says; None: as it is."""
+        return attrs.evolve(
+            self,
+            samples=self.samples if count is None else count,
+            weights=self.weights if weights is None else weights,
+            download=self.download and download,
+            precision=self.precision if precision is None else precision,
+            seed=self.seed if seed is None else seed,
         )
 
     def bench(self, tell: Tell | None = None) -> Workbench:

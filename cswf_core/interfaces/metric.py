@@ -53,6 +53,8 @@ class Workbench:
     """What features of images are to be computed in."""
     used: dict[str, Any] = attrs.field(factory=dict)
     """Facts about files that scores depend on, for the record: `used["weights"] = {…}`."""
+    features: dict[str, Tensor] = attrs.field(factory=dict, repr=False)
+    """Features of whole sets by name, n×D, for whoever wants to keep them; metrics add what they compute."""
     tell: Tell = attrs.field(default=_silence, repr=False)
     """Where a metric says how far it is."""
     share_out: ShareOut | None = attrs.field(default=None, repr=False)

@@ -17,7 +17,8 @@ PAPER = r"""@inproceedings{du2023nonparametric,
   author = {Du, Chao and Li, Tianbo and Pang, Tianyu and Yan, Shuicheng and Lin, Min},
   title = {Nonparametric Generative Modeling with Conditional Sliced-{Wasserstein} Flows},
   booktitle = {International Conference on Machine Learning},
-  year = {2023}
+  year = {2023},
+  doi = {10.48550/arXiv.2305.02164}
 }"""
 """The paper of the method."""
 

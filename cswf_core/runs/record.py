@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from cswf_core.errors import printable
 from cswf_core.runs.facts import DataRecord, Status
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.packages import PACKAGES
@@ -80,7 +81,7 @@ def command_line() -> str:
     program, *arguments = sys.argv or [""]
     name = Path(program).name
     called = ["cswf"] if name in ("cswf", "__main__.py") else ["python", name]
-    return shlex.join([*called, *arguments])
+    return printable(shlex.join([*called, *arguments]))
 
 
 @cache

@@ -232,7 +232,7 @@ def joined(earlier: Any, later: dict[str, Any]) -> tuple[dict[str, Any], list[st
         **{key: earlier[key] for key in ("weights",) if key in earlier},
         **later,
         "scores": list(scores.values()),
-        "notes": notes_of(scores.values()),
+        "notes": [*_texts(later["generated"].get("notes")), *notes_of(scores.values())],
         "figures": list(dict.fromkeys([*figures, *later["figures"]])),
         "leads": {**mapping(earlier.get("leads")), **later.get("leads", {})},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import numpy as np
 import torch
 
 from cswf_core.checks import CheckedObserver
@@ -50,6 +52,10 @@ RECORDED = ("name", "distribution", "version", "sha256")
 
 LABELS = ("name", "description")
 """Keys of a recipe that a run's results do not depend on."""
+
+
+FEATURES = "features-"
+"""How the names of files with features begin."""
 
 
 def launch(
@@ -424,6 +430,14 @@ def write_scores(directory: RunFolder, evaluated: Evaluation) -> list[str]:
     document, told = joined(directory.read_json("metrics.json"), evaluated.document)
     directory.write_json("metrics.json", document)
     return told
+
+
+def write_features(directory: RunFolder, evaluated: Evaluation) -> None:
+    """Write all features that an evaluation has computed, one file for each set and network."""
+    for name, rows in evaluated.features.items():
+        buffer = io.BytesIO()
+        np.save(buffer, rows.cpu().numpy(), allow_pickle=False)
+        directory.write(f"{FEATURES}{name}.npy", buffer.getvalue())
 
 
 def _citations(recipe: Recipe) -> list[str]:

@@ -28,9 +28,10 @@ def _root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def data_folder(_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep what tests compute out of the person's own cache."""
+def data_folder(_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep what tests compute out of the person's own cache, and what they write out of the current folder."""
     monkeypatch.setenv("CSWF_DATA", str(_root))
+    monkeypatch.chdir(tmp_path)
     return _root
 
 
