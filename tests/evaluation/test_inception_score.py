@@ -150,6 +150,16 @@ def test_a_file_without_the_classifier_is_not_enough_and_the_sentence_names_the_
     assert missing.advice.endswith(f"downloads {weights.WHOLE.name} (96 MB), or put it into {alone}")
 
 
+def test_beside_a_file_without_the_classifier_the_whole_one_is_downloaded(alone, tmp_path, monkeypatch):
+    """The address is a file here: the same code, no internet."""
+    helper = pytest.importorskip("cleanfid.downloads_helper")
+    (alone / weights.FEATURES.name).write_bytes(b"the network without its classifier")
+    put(tmp_path / "offered.pt", WholeNetwork(), monkeypatch)
+    monkeypatch.setattr(helper, "inception_url", (tmp_path / "offered.pt").as_uri())
+    InceptionScore().check(pictures(2), Workbench(download=True))
+    assert InceptionScore().needed_files().path == alone / weights.WHOLE.name
+
+
 def test_a_network_without_one_matrix_is_told(alone, monkeypatch):
     module = WholeNetwork()
     module.layers.append(nn.Linear(4, 5))
