@@ -55,11 +55,11 @@ class CheckedMetric(Adapter):
                 raise self._fault("compute", expected, repr(name))
         scores, details = self._numbers(result.scores), self._numbers(result.details)
         known = {*scores, *details}
-        for kind, given, cls in (("spreads", result.spreads, Spread), ("meanings", result.meanings, Meaning)):
-            if not isinstance(given, Mapping) or not all(isinstance(value, cls) for value in given.values()):
-                raise self._fault("compute", f"{kind} as a mapping from names to {cls.__name__}", repr(given))
-            if not known >= set(given):
-                raise self._fault("compute", f"{kind} of its own scores", repr(sorted(set(given) - known)))
+        for kind, facts, cls in (("spreads", result.spreads, Spread), ("meanings", result.meanings, Meaning)):
+            if not isinstance(facts, Mapping) or not all(isinstance(value, cls) for value in facts.values()):
+                raise self._fault("compute", f"{kind} as a mapping from names to {cls.__name__}", repr(facts))
+            if not known >= set(facts):
+                raise self._fault("compute", f"{kind} of its own scores", repr(sorted(set(facts) - known)))
         for name, spread in result.spreads.items():
             if not math.isfinite(spread.error) or not isinstance(spread.method, str):
                 raise self._fault(

@@ -229,7 +229,7 @@ def joined(earlier: Any, later: dict[str, Any]) -> tuple[dict[str, Any], list[st
     if kept:
         told.append(f"metrics.json keeps its scores of more samples: {', '.join(kept)}")
     document = {
-        **{key: earlier[key] for key in ("weights",) if key in earlier},
+        **{key: earlier[key] for key in ("weights", "classifier", "dinov2") if key in earlier},
         **later,
         "scores": list(scores.values()),
         "notes": [*_texts(later["generated"].get("notes")), *notes_of(scores.values())],
