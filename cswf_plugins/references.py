@@ -98,6 +98,13 @@ BINKOWSKI_2018 = r"""@inproceedings{binkowski2018demystifying,
   year = {2018}
 }"""
 
+CHONG_2020 = r"""@inproceedings{chong2020effectively,
+  author = {Chong, Min Jin and Forsyth, David},
+  title = {Effectively Unbiased {FID} and Inception Score and Where to Find Them},
+  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  year = {2020}
+}"""
+
 KYNKAANNIEMI_2019 = r"""@inproceedings{kynkaanniemi2019improved,
   author = {Kynk{\"a}{\"a}nniemi, Tuomas and Karras, Tero and Laine, Samuli and Lehtinen, Jaakko and
             Aila, Timo},

@@ -437,7 +437,8 @@ def write_features(directory: RunFolder, evaluated: Evaluation) -> None:
     for name, rows in evaluated.features.items():
         buffer = io.BytesIO()
         np.save(buffer, rows.cpu().numpy(), allow_pickle=False)
-        directory.write(f"{FEATURES}{name}.npy", buffer.getvalue())
+        plain = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
+        directory.write(f"{FEATURES}{plain}.npy", buffer.getvalue())
 
 
 def _citations(recipe: Recipe) -> list[str]:

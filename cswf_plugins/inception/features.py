@@ -48,20 +48,32 @@ def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
         path = cache_file(comparison, samples, mode, FEATURES)
         return kept_features(path, through_the_network, len(samples), WIDTH, device)
 
-    return bench.keep(("features", samples, mode, computed_in(comparison)), compute)
+    rows = bench.keep(("features", samples, mode, computed_in(comparison)), compute)
+    if samples is comparison.generated or samples is comparison.real:  # not some of them
+        name = "generated" if samples is comparison.generated else bench.names.get(samples, "real")
+        bench.features[f"{name}-inception-{mode}"] = rows
+    return rows
 
 
 def some_features(comparison: Comparison, samples: Dataset, mode: Mode, index: Tensor) -> Tensor:
     """Return the features of the samples that `index` (m) names: m×2,048; if none are known, only theirs."""
-    bench = comparison.bench
-    path = cache_file(comparison, samples, mode, FEATURES)
-    key = ("features", samples, mode, computed_in(comparison))
-    known = bench.has(key) or (path is not None and path.is_file())
-    if known or len(index) == len(samples):
+    if len(index) == len(samples) or _are_known(comparison, samples, mode):
         rows = features(comparison, samples, mode)
         return rows[index.to(rows.device)]
     part = samples.take(index)
     return features(comparison, part, mode)
+
+
+def known_features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor | None:
+    """Return a set's features, n×2,048, if they were computed before, and None if not."""
+    return features(comparison, samples, mode) if _are_known(comparison, samples, mode) else None
+
+
+def _are_known(comparison: Comparison, samples: Dataset, mode: Mode) -> bool:
+    if comparison.bench.has(("features", samples, mode, computed_in(comparison))):
+        return True
+    path = cache_file(comparison, samples, mode, FEATURES)
+    return path is not None and path.is_file()
 
 
 def feature_moments(comparison: Comparison, samples: Dataset, mode: Mode) -> Moments:
