@@ -92,18 +92,22 @@ class Score:
     @property
     def basis(self) -> tuple[Any, ...]:
         """All that two scores must share to be compared, but for the samples themselves."""
+        return (self.row, *self.traits.values())
+
+    @property
+    def traits(self) -> dict[str, str]:
+        """What a score depends on beside the samples themselves, in words: name of a trait → its value."""
         settings = mapping(self.circumstances.get("settings"))
-        chosen = (settings.get("seed"), settings.get("precision"))
-        return (
-            self.row,
-            self.metric,
-            str(self.parameters),
-            self.data,
-            self.split,
-            self.digest,
-            self.samples,
-            *chosen,
-        )
+        return {
+            "metrics": self.metric,
+            "parameters": str(self.parameters),
+            "data": self.data,
+            "splits": self.split,
+            "real samples": self.digest,
+            "numbers of samples": "unknown" if self.samples is None else f"{self.samples:,}",
+            "seeds of evaluation": str(settings.get("seed", "unknown")),
+            "precision": str(settings.get("precision", "unknown")),
+        }
 
 
 @attrs.frozen

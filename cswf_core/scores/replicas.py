@@ -65,12 +65,13 @@ class Summary:
 
     @property
     def spread_method(self) -> str:
-        """What it is, in words."""
+        """What it is, in words; nothing where there is no spread."""
         if self.deviation is not None:
             return f"standard deviation over {len(self.scores)} seeds"
-        return (
-            f"standard error of one run's score: {self.first.error_method}" if self.first.error_method else ""
-        )
+        if self.first.error is None:
+            return ""
+        method = f": {self.first.error_method}" if self.first.error_method else ""
+        return f"standard error of one run's score{method}"
 
     @property
     def estimate(self) -> Estimate:
