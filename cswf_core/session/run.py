@@ -411,7 +411,8 @@ def write_scores(directory: RunFolder, evaluated: Evaluation) -> dict[str, Any]:
     while evaluated.figures:
         name, figure = evaluated.figures.popitem()
         rows = [[pictures.tile(image) for image in row] for row in figure.rows]
-        directory.write(f"{name}.png", pictures.png(pictures.table(rows, top=list(figure.top))))
+        drawn = pictures.table(rows, figure.left, figure.top, figure.captions)
+        directory.write(f"{name}.png", pictures.png(drawn))
     document = merge_documents(directory.read_json("metrics.json"), evaluated.document)
     directory.write_json("metrics.json", document)
     return document
