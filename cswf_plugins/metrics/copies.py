@@ -212,8 +212,8 @@ def sentences(
         ours, theirs = copies.mirrored_copies
         each.append(
             f"copying: {ours:,} of {n:,} samples, and {theirs:,} of {m:,} {control}, are nearer to a mirror "
-            f"image of the {called}, relative to the nearest {nearest}, in {where}, than any of the latter is to "
-            f"one of the {called}"
+            f"image of the {called}, relative to the nearest {nearest}, in {where}, than any of the latter is "
+            f"to one of the {called}"
         )
     if "near" in broken:
         each.append(

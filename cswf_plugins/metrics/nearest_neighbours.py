@@ -140,8 +140,8 @@ class NearestNeighbours(InceptionMetric):
         protocol = (
             f"nearest of {searched} to {len(choice.samples):,}{some} samples and to {len(choice.control):,} "
             f"{control}; relative distance: to the nearest over the mean to the nearest {choice.k}; copies: "
-            f"relatively nearer than any of the latter; near_copies: than all but their nearest {NEAR:.0%}; "
-            "nearer: by the distance itself than any of the latter; closer: chance to be nearer than one of them"
+            f"relatively nearer than any of these; near_copies: than all but their nearest {NEAR:.0%}; "
+            "nearer: by the distance itself than any of these; closer: chance to be nearer than one of them"
         )
         if choice.folds > 1:
             protocol += (
@@ -227,7 +227,7 @@ def _numbers(space: Neighbours, called: str, control: str, choice: Choice) -> li
         number(
             "nearer",
             space.nearer / n,
-            f"Share of samples whose distance to the nearest of the {called}, in {space.where}, is smaller than "
+            f"Share of samples whose distance to the nearest of the {called}, in {space.where}, is below "
             f"that of any of {m:,} {control}. Blurred samples are near to many.",
             share=True,
             expected=1 / (m + 1),
