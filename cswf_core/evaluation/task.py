@@ -22,7 +22,7 @@ COPYING = "nearest-neighbours"
 """The metric that is computed beside all others of images: a method without a network could copy its data."""
 
 PRODUCTS = 200_000_000_000
-"""Multiplications that it may spend on a CPU where nobody has asked for it: some ten seconds."""
+"""Multiplications that it may spend on a CPU where nobody has asked for it: seconds, not minutes."""
 
 
 @attrs.frozen(eq=False, kw_only=True)
