@@ -27,7 +27,7 @@ from cswf_core.runs.printing import say, say_json
 from cswf_core.runs.progress import WorkProgress
 from cswf_core.runs.screen import console
 from cswf_core.scores.document import mapping
-from cswf_core.scores.tables import FORMATS, document_table
+from cswf_core.scores.tables import FORMATS, Format, document_table
 from cswf_core.session.run import refresh_report, write_features, write_scores
 
 PATIENCE_S = 10.0
@@ -87,7 +87,7 @@ def eval(
     no_copy_check: bool,
     out: Path | None,
     save_features: bool,
-    form: str | None,
+    form: Format | None,
     device: str,
     quiet: bool,
     as_json: bool,
@@ -193,12 +193,12 @@ def _save(
     return told
 
 
-def _print(evaluation: Evaluation, form: str | None, *, quiet: bool) -> None:
+def _print(evaluation: Evaluation, form: Format | None, *, quiet: bool) -> None:
     """Print the scores in a form that was asked for; if none was, as a table, and nothing if `quiet`."""
     document = evaluation.document
     if form == "json":
         say_json(document)
-    elif form not in (None, "table"):
+    elif form is not None and form != "table":
         say(*document_table(document, form).split("\n"))
     elif form == "table" or not quiet:
         screen = console()

@@ -99,6 +99,7 @@ def evaluate(
                 real=reference.samples,
                 draw=Key(task.seed, f"metric {name}").open(device, dtype),
                 training=task.training,
+                training_called=task.training_called,
                 mirrored=task.mirrored,
                 held_out=task.held_out,
                 originals=task.originals(generated),

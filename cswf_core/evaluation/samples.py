@@ -36,6 +36,9 @@ FILES = {"batched": "samples.npz", "offline": "samples-offline.npz"}
 SCORED = 50_000
 """Real samples that are enough to compare with, where memory does not hold all."""
 
+TRAINING_CALLED = "training images"
+"""What a data set's own images are called; those of a folder may never have trained anything."""
+
 ARRAYS = ("images", "arr_0", "points", "labels", "arr_1", "origin")
 """Arrays of .npz files that are read."""
 
@@ -102,6 +105,8 @@ class RealSamples:
 
     references: tuple[Reference, ...]
     training: Dataset | None = None
+    training_called: str = TRAINING_CALLED
+    """What `training` are called in sentences."""
     mirrored: Dataset | None = None
     held_out: Dataset | None = None
 
@@ -121,7 +126,8 @@ def read_real(text: str, registry: Registry, limit: int | None = None) -> RealSa
             source = read(path, limit=limit)
             samples = _real(path, source.samples)
             name = printable(path.resolve().name)
-            return RealSamples((Reference(name, "", samples, notes=source.notes),), training=samples)
+            called = f"images of {name}" if samples.space.is_image else f"points of {name}"
+            return RealSamples((Reference(name, "", samples, notes=source.notes),), samples, called)
         if "/" in text or text.lower().endswith(".npz"):
             hint = "--against takes a data set, a folder of pictures or an .npz file"
             raise DataError(f"{path} does not exist; {hint}")
@@ -132,7 +138,7 @@ def read_real(text: str, registry: Registry, limit: int | None = None) -> RealSa
     splits = (split,) if split else SPLITS if data.held_out is not None else SPLITS[:1]
     training, mirrored = in_memory(data, SCORED)
     real = references(owner.name, training, splits, data)
-    return RealSamples(real, training, mirrored, training.held_out)
+    return RealSamples(real, training, mirrored=mirrored, held_out=training.held_out)
 
 
 def read_all_real(texts: Sequence[str], registry: Registry, limit: int | None = None) -> list[RealSamples]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.evaluation.samples import SPLITS, RealSamples, Reference, in_memory, references
+from cswf_core.evaluation.samples import SPLITS, TRAINING_CALLED, RealSamples, Reference, in_memory, references
 from cswf_core.flow.particles import balanced
 from cswf_core.interfaces import Dataset, Key, Workbench
 from cswf_core.interfaces.metric import FEATURE_PRECISION, FeaturePrecision, Tell
@@ -21,6 +21,9 @@ from cswf_core.recipe.build import load_everything
 COPYING = "nearest-neighbours"
 """The metric that is computed beside all others of images: a method without a network could copy its data."""
 
+PRODUCTS = 200_000_000_000
+"""Multiplications that it may spend on a CPU where nobody has asked for it: seconds, not minutes."""
+
 
 @attrs.frozen(eq=False, kw_only=True)
 class Task:
@@ -30,6 +33,8 @@ class Task:
     references: tuple[Reference, ...]
     training: Dataset | None = attrs.field(default=None, repr=False)
     """Data that may have been copied."""
+    training_called: str = TRAINING_CALLED
+    """What these are called in sentences."""
     of_training: int | None = None
     """How many such data there are, if `training` are only some of them; None: they are all."""
     mirrored: Dataset | None = attrs.field(default=None, repr=False)
@@ -111,6 +116,7 @@ class Task:
             metrics=with_copying(chosen, data, registry) if copying else chosen,
             references=tuple(reference.like(data) for each in real for reference in each.references),
             training=first.training,
+            training_called=first.training_called,
             mirrored=first.mirrored,
             held_out=first.held_out,
         )
@@ -193,4 +199,5 @@ def with_copying(metrics: Sequence[Choice], data: Dataset, registry: Registry) -
     there = any(metric.plugin.owner.name == COPYING for metric in metrics)
     if not metrics or there or not data.space.is_image or len(data) < 2:
         return tuple(metrics)
-    return (*metrics, choose(registry, "metric", f"{{use: {COPYING}, spaces: [pixels]}}", "evaluation"))
+    text = f"{{use: {COPYING}, spaces: [pixels], products: {PRODUCTS}}}"
+    return (*metrics, choose(registry, "metric", text, "evaluation"))

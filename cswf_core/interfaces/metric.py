@@ -96,6 +96,8 @@ class Comparison:
     """Randomness, and the device to work on."""
     training: Dataset | None = None
     """What the flow has seen, or might have copied; None where that is not known."""
+    training_called: str = "training images"
+    """What these are called in sentences; images that no flow has seen are not called so."""
     mirrored: Dataset | None = None
     """Mirror images that it has seen beside these; None where there were none."""
     held_out: Dataset | None = None

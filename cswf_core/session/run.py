@@ -423,7 +423,8 @@ def write_scores(directory: RunFolder, evaluated: Evaluation) -> list[str]:
     while evaluated.figures:
         name, figure = evaluated.figures.popitem()
         rows = [[pictures.tile(image) for image in row] for row in figure.rows]
-        directory.write(f"{name}.png", pictures.png(pictures.table(rows, top=list(figure.top))))
+        drawn = pictures.table(rows, figure.left, figure.top, figure.captions)
+        directory.write(f"{name}.png", pictures.png(drawn))
     if evaluated.real is not None:
         directory.write("real.npz", samples.archive(evaluated.real, None))
         evaluated.real = None

@@ -113,7 +113,7 @@ def test_a_swept_key_gives_a_complete_run_for_each_value(cswf, tmp_path):
         assert resolved["condition"]["amplifier"] == amplifier
         assert (out / f"amplifier={amplifier}/samples.npz").exists()
     assert any(line.startswith("stage 1/1 constant  step 2/2") for line in lines)
-    assert ["run", "seconds", "sliced_wasserstein", "copied_l2"] in [line.split() for line in lines]
+    assert ["run", "seconds", "sliced_wasserstein", "copies_l2"] in [line.split() for line in lines]
     assert lines[-1] == f"see {out / 'sweep.png'}"
     assert "\x1b" not in done.out
     assert Image.open(out / "sweep.png").width > len(swept) * 2 * 40

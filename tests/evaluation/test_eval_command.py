@@ -53,7 +53,7 @@ def test_a_run_a_folder_and_a_file_of_the_same_images_have_the_same_scores(cswf,
         document = json.loads(printed)
         found.append({score["name"]: score["value"] for score in document["scores"]})
         assert document["generated"]["count"] == 20
-    assert set(found[0]) >= {"sliced_wasserstein_8bit", "copied_l2", "smallest_l2"}
+    assert set(found[0]) >= {"sliced_wasserstein_8bit", "copies_l2", "smallest_l2"}
     assert found[0] == found[1] == found[2]
 
 
@@ -62,7 +62,7 @@ def test_scores_of_a_run_go_to_its_metrics_json_with_what_decides_them(cswf, run
     cswf.output("eval", run, "--metric", "{use: sliced-wasserstein, called: again}", "--device", "cpu")
     document = read_json(run / "metrics.json")
     names = [score["name"] for score in document["scores"]]
-    assert {"again_8bit", "sliced_wasserstein", "copied_l2"} <= set(names)  # earlier ones stay
+    assert {"again_8bit", "sliced_wasserstein", "copies_l2"} <= set(names)  # earlier ones stay
     score = document["scores"][names.index("again_8bit")]
     assert score["against"]["data"] == "digits"
     assert score["against"]["count"] == 1797
@@ -79,7 +79,7 @@ def test_fewer_samples_are_said_and_do_not_replace_scores_of_more(cswf, run):
     before = read_json(run / "metrics.json")["scores"]
     printed = cswf.output("eval", run, *SLICED, "--count", "5")
     assert " 5\n" in printed
-    assert "metrics.json keeps its scores of more samples: copied_l2, near_l2" in printed
+    assert "metrics.json keeps its scores of more samples: copies_l2, near_copies_l2" in printed
     after = {score["name"]: score for score in read_json(run / "metrics.json")["scores"]}
     assert all(after[score["name"]]["samples"] == 20 for score in before)
 

@@ -61,8 +61,8 @@ def test_mirror_images_are_beside_the_training_images_whose_features_are_those_o
     for each in (some, against):
         scores = evaluate(each.mirrored, each, source="", device=CPU).document["scores"]
         values = {score["name"]: score["value"] for score in scores}
-        assert values["copied_mirrored_l2"] > 0.8  # some digits are as near to another, as it is
-        assert values["copied_l2"] + values["copied_mirrored_l2"] == 1
+        assert values["copies_mirrored_l2"] > 0.8  # some digits are as near to another, as it is
+        assert values["copies_l2"] + values["copies_mirrored_l2"] == 1
     plain = task("mnist-unconditional", *FEW)
     assert plain.training is plain.references[0].samples
     assert plain.mirrored is None
