@@ -115,11 +115,8 @@ def test_samples_that_are_not_those_that_were_scored_are_told(cswf, tmp_path):
 
 
 def test_scores_of_points_know_their_samples(cswf, tmp_path):
-    recipe = (
-        "data={use: toy-2d, target: [{mean: [0, 0]}]}",
-        "condition=none",
-        "evaluate.metrics=[sliced-wasserstein]",
-    )
+    toy = "data={use: toy-2d, target: [{mean: [0, 0]}]}"
+    recipe = (toy, "condition=none", "evaluate.metrics=[sliced-wasserstein]")
     run = tmp_path / "run"
     assert cswf("run", "digits", *recipe, *TINY, "--device", "cpu", "--quiet", "--out", run).status == 0
     assert cswf("table", run).err == ""
