@@ -2,7 +2,7 @@
 
 What it is: SW₂ = √(mean over θ of W₂²(θ·p, θ·q)) with θ uniform on the sphere, in the units of x; or with θ
 from another projection plugin, for a distance that looks at patches.
-Cost: one step's projections and sorts.
+Cost: one step's projections, and twice its sorts: once more for how sure the distance is.
 When not to use it: to compare across data sets, or as a stand-in for what people see. Along uniform directions
 it hardly notices fine detail in images; `along: {use: locally-connected, patch: 3}` does.
 """
@@ -29,6 +29,7 @@ from cswf_core.interfaces import (
     parameter,
 )
 from cswf_core.kernels.sorting import squared_w2
+from cswf_plugins.metrics.inception import choices
 from cswf_plugins.references import BONNEEL_2015
 
 BATCH = 512
@@ -43,7 +44,10 @@ MEANING = Meaning(
 )
 
 
-OVER_DIRECTIONS = "over the random directions only"
+PARTS = 10
+FEWEST = 5
+"""Parts that both sets are cut into, to see how much the distance varies, and samples in each at least."""
+METHOD = "standard deviation over 10 disjoint tenths of both sets, over √10, and the error of the directions"
 
 
 @attrs.frozen(kw_only=True)
@@ -63,38 +67,63 @@ class SlicedWasserstein(Metric):
         x, target = comparison.alike()
         sampler = None if self.along is None else _knowing(self.along, real.space, x, target, draw)
         together = 1 if sampler is None else sampler.together(real.space)
-        squares = []
+        squares, in_parts = [], []
+        parts = _parts(comparison)
         size = -(-BATCH // together) * together
         for first in range(0, self.directions, size):
             theta = _directions(sampler, real.space, min(size, self.directions - first), draw)
             p, q = theta.project(x), theta.project(target)
-            rows = max(1, VALUES // (p.shape[1] + q.shape[1]))
-            parts = zip(torch.split(p, rows), torch.split(q, rows), strict=True)
-            each = torch.cat([squared_w2(*part) for part in parts])
-            squares.append((each if theta.weights is None else each * theta.weights).double())
+            weights = 1 if theta.weights is None else theta.weights
+            squares.append((_squared_w2(p, q) * weights).double())
+            in_parts.append([float((_squared_w2(p[:, i], q[:, j]) * weights).double().sum()) for i, j in parts])
         along = "uniform directions" if self.along is None else "directions of its own sampler"
         protocol = f"SW₂ in the units of x along {self.directions:,} {along}"
         name = self.called
         if generated.bin_width:
             # Another number than that of the particles themselves, which may lie outside of [−1, 1).
             protocol, name = f"{protocol}, of samples rounded to 8 bits", f"{name}_8bit"
-        distance, spread = _root_mean(torch.cat(squares))
-        if spread is not None and self.along is not None:  # directions that depend on the samples pair nothing
-            spread = Spread(spread.method, own=spread.error)
+        distance, spread = _root_mean(
+            torch.cat(squares), torch.tensor(in_parts, dtype=torch.float64).sum(dim=0)
+        )
         spreads = {} if spread is None else {name: spread}
         return Result({name: distance}, protocol, spreads=spreads, meanings={name: MEANING})
 
 
-def _root_mean(squares: Tensor) -> tuple[float, Spread | None]:
-    """Return the root of the mean of squared distances (H), and how sure it is: √ divides by twice the root.
+def _squared_w2(p: Tensor, q: Tensor) -> Tensor:
+    """Return W₂² between the rows of p (H×M) and q (H×N), some rows at a time: H."""
+    rows = max(1, VALUES // (p.shape[1] + q.shape[1]))
+    pairs = zip(torch.split(p, rows), torch.split(q, rows), strict=True)
+    return torch.cat([squared_w2(*pair) for pair in pairs])
 
-    Two evaluations with one seed have the same directions, and are compared direction by direction.
+
+def _parts(comparison: Comparison) -> list[tuple[Tensor, Tensor]]:
+    """Return disjoint parts of generated and of real samples, by their numbers; none if there are too few.
+
+    Those of real samples are the same for all evaluations with one seed.
+    """
+    counts = len(comparison.generated), len(comparison.real)
+    if min(counts) < PARTS * FEWEST:
+        return []
+    device, orders = comparison.draw.device, []
+    for kind, count in zip(("generated", "real"), counts, strict=True):
+        order = torch.from_numpy(choices(comparison, f"{kind} parts").permutation(count)).to(device)
+        orders.append(order[: count // PARTS * PARTS].view(PARTS, -1))
+    return list(zip(*orders, strict=True))
+
+
+def _root_mean(squares: Tensor, in_parts: Tensor) -> tuple[float, Spread | None]:
+    """Return the root of the mean of squared distances (H), and how sure it is.
+
+    `in_parts` are the sums over directions within each part. The distances within parts vary more than that of
+    the whole, by the root of their number, whether or not both sets are of one distribution. The error of the
+    random directions comes on top: √ divides it by twice the root.
     """
     distance = math.sqrt(float(squares.mean()))
-    if len(squares) < 2 or distance == 0:
+    if not len(in_parts) or len(squares) < 2 or distance == 0:
         return distance, None
-    replicates = (squares / (2 * distance)).cpu()
-    return distance, Spread(OVER_DIRECTIONS, replicates=replicates, scale=1 / math.sqrt(len(squares)))
+    own = float(squares.std()) / math.sqrt(len(squares)) / (2 * distance)
+    replicates = (in_parts / len(squares)).sqrt()
+    return distance, Spread(METHOD, own, replicates, 1 / math.sqrt(PARTS))
 
 
 def _knowing(
