@@ -21,6 +21,7 @@ from cswf_core.recipe import Recipe, choose, choose_device, load_recipe
 from cswf_core.runs.printing import say, say_json
 from cswf_core.runs.progress import WorkProgress
 from cswf_core.runs.screen import console, table, words
+from cswf_core.scores.replicas import groups
 
 METRICS = ("fid", "kid", "precision-recall")
 """What images are compared by where no metric is named; they share their features."""
@@ -87,10 +88,13 @@ def compare(
             tell=progress.tell,
         )
     names = _names(first, second)
+    seeds = _are_seeds(both, registry)
     if as_json:
-        say_json(_document(comparing, names))
+        say_json({**_document(comparing, names), "seeds_of_one_recipe": seeds})
     elif not quiet:
         _show(comparing, names)
+        if seeds:
+            say("note: both runs are of one recipe and differ in their seed only: the difference is chance")
 
 
 def _task(
@@ -111,6 +115,14 @@ def _task(
     return attrs.evolve(
         task, metrics=tuple(chosen) or tuple(choose(registry, "metric", name) for name in usual)
     )
+
+
+def _are_seeds(both: tuple[Generated, ...], registry: Registry) -> bool:
+    """Say whether both sets are runs of one recipe that differ in their seed only."""
+    if any(generated.run is None for generated in both):
+        return False
+    recipes = [_recipe(generated, registry).resolved() for generated in both]
+    return len(groups(recipes)) == 1
 
 
 def _recipe(generated: Generated, registry: Registry) -> Recipe:

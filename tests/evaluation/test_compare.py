@@ -112,6 +112,14 @@ def test_the_command_prints_both_scores_and_a_verdict(cswf, two_sets):
     assert cswf.output("compare", *two_sets, "--against", "digits", *SLICED, "--quiet") == ""
 
 
+def test_runs_that_differ_in_their_seed_only_are_told(cswf, tmp_path):
+    small = ("particles.count=60", "schedule.steps=2", "outputs.snapshots=[]", "--quiet")
+    for seed in (0, 1):
+        cswf.output("run", "digits", f"seed={seed}", *small, "--out", tmp_path / f"run{seed}")
+    printed = cswf.output("compare", tmp_path / "run0", tmp_path / "run1", *SLICED)
+    assert "note: both runs are of one recipe and differ in their seed only" in printed
+
+
 def test_what_is_no_run_needs_something_to_be_compared_with(cswf, two_sets):
     refusal = cswf.refusal("compare", *two_sets)
     assert "is no run; say what to compare both with: --against" in refusal
