@@ -7,6 +7,8 @@ are resized on the device where the network is.
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -15,6 +17,9 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces.metric import FeaturePrecision, Tell
 from cswf_core.kernels.resizing import pinned_bilinear, resizing
+from cswf_plugins.inception.architecture import SIDE, WIDTH
+from cswf_plugins.inception.folding import folded
+from cswf_plugins.inception.plain import PlainNetwork
 from cswf_plugins.inception.weights import WHOLE, Weights
 
 Mode = Literal["legacy_tensorflow", "clean"]
@@ -29,10 +34,11 @@ Numbers = Literal["float32", "TF32"]
 jit: Any = torch.jit
 """PyTorch does not say the types of these."""
 
-SIDE = 299
-"""Pixels of the images that the network takes."""
-WIDTH = 2048
-"""D, the number of features."""
+Engine = Literal["script", "plain", "halves"]
+"""How the network is computed: by the file's own program, by PyTorch's convolutions, or by our own kernels."""
+Compute = Callable[[Tensor], Tensor]
+"""Images as the network takes them (n×3×299×299) → their features (n×2,048)."""
+
 BATCH = {"cuda": 512, "cpu": 32}
 """Images of a batch, by the type of device."""
 
@@ -40,19 +46,17 @@ BATCH = {"cuda": 512, "cpu": 32}
 class Network:
     """The features of images, 2,048 each."""
 
-    def __init__(self, weights: Weights, device: torch.device, precision: FeaturePrecision = "float32") -> None:
+    def __init__(
+        self,
+        weights: Weights,
+        device: torch.device,
+        precision: FeaturePrecision = "float32",
+        engine: Engine | None = None,
+    ) -> None:
         self.device = device
         self.numbers = numbers(precision, device)
         self.batch = BATCH[device.type]
-        try:
-            # Bytes in memory that have been checked, not a path, where another file may be by now.
-            module: Any = jit.load(io.BytesIO(weights.read()), map_location=device).eval()
-        except (OSError, RuntimeError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise DataError(f"{weights.path} cannot be loaded ({reason})") from None
-        self._module = module.layers if weights.kind == WHOLE else module
-        if self.numbers == "TF32":  # tensor cores take channels last
-            self._module = self._module.to(memory_format=torch.channels_last)
+        self._compute = _computing(engine or chosen_engine(device), weights, device, self.numbers)
 
     @torch.no_grad()
     def features(self, images: Tensor, mode: Mode, title: str, tell: Tell, *, part: bool = False) -> Tensor:
@@ -67,7 +71,7 @@ class Network:
         repeatable = torch.backends.cudnn.flags(
             enabled=True, benchmark=False, deterministic=True, allow_tf32=fast
         )
-        with repeatable, jit.optimized_execution(False):
+        with repeatable:
             for first in range(0, len(images), self.batch):
                 batch = images[first : first + self.batch]
                 count = len(batch)
@@ -75,11 +79,52 @@ class Network:
                 if short:
                     batch = torch.cat([batch, batch[:1].expand(short, -1, -1, -1)])
                 ready = prepare(batch.to(self.device), mode)
-                if fast:
-                    ready = ready.contiguous(memory_format=torch.channels_last)
-                features[first : first + count] = self._module(ready).reshape(len(batch), WIDTH)[:count]
+                features[first : first + count] = self._compute(ready)[:count]
                 tell(title, first + count, len(images))
         return features
+
+
+def chosen_engine(device: torch.device) -> Engine:
+    """Return the fastest way to compute the network on a device."""
+    return "script" if device.type == "cuda" else "plain"
+
+
+def _computing(engine: Engine, weights: Weights, device: torch.device, computed_in: Numbers) -> Compute:
+    """Return the network on a device."""
+    module = _loaded(weights, device if engine == "script" else torch.device("cpu"))
+    if engine == "script":
+        last = computed_in == "TF32"  # tensor cores take channels last
+        return partial(_scripted, module.to(memory_format=torch.channels_last) if last else module, last)
+    try:
+        convolutions = folded(module.state_dict())
+    except KeyError as error:
+        raise DataError(f"{weights.path} has no layer {error}") from None
+    if engine == "plain":
+        return PlainNetwork(convolutions, device)
+    # Triton is imported only where it is needed.
+    from cswf_plugins.inception.halves import HalvesNetwork
+
+    return HalvesNetwork(convolutions, device, products=2 if computed_in == "TF32" else 3)
+
+
+def _loaded(weights: Weights, device: torch.device) -> Any:
+    """Return the program in the network's file."""
+    try:
+        # Bytes in memory that have been checked, not a path, where another file may be by now.
+        module: Any = jit.load(io.BytesIO(weights.read()), map_location=device).eval()
+    except (OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{weights.path} cannot be loaded ({reason})") from None
+    return module.layers if weights.kind == WHOLE else module
+
+
+def _scripted(module: Any, last: bool, images: Tensor) -> Tensor:
+    """Return what the file's own program gives."""
+    if last:
+        images = images.contiguous(memory_format=torch.channels_last)
+    with jit.optimized_execution(False):
+        features: Tensor = module(images).reshape(len(images), WIDTH)
+    return features
 
 
 def part_features(

@@ -84,9 +84,9 @@ def test_fast_is_float32_on_a_cpu_bit_for_bit_and_in_the_cache(network):
 @pytest.mark.slow
 def test_channels_last_give_the_same_features_up_to_rounding(network, monkeypatch):
     """The way of TF32, on a CPU, which has no such numbers; with grey images, too."""
-    exact = Network(network, CPU)
+    exact = Network(network, CPU, engine="script")
     monkeypatch.setattr("cswf_plugins.inception.network.numbers", lambda *_: "TF32")
-    fast = Network(network, CPU, "fast")
+    fast = Network(network, CPU, "fast", engine="script")
     exact.batch = fast.batch = 2  # the last one is filled up
     for images in (pictures(3), pictures(1)[:, :1]):
         expected, computed = (each.features(images, MODE, "", quiet) for each in (exact, fast))
