@@ -64,15 +64,15 @@ class HalvesNetwork:
 
     def run(self, i: int, images: Tensor, target: Halves, source: Halves | None) -> None:
         """Compute the i-th step of the plan; the first one has the images for its source."""
-        step, given = self.plan.steps[i], self._filters[i]
+        step, weights = self.plan.steps[i], self._filters[i]
         if source is None:
-            assert given is not None
-            enter(images, given, target)
+            assert weights is not None
+            enter(images, weights, target)
         elif step.kind == "convolution":
-            assert given is not None
-            convolve(source, given, target, step.stride, step.padding, step.linear, self.tiles[i])
+            assert weights is not None
+            convolve(source, weights, target, step.stride, step.padding, step.linear, self.tiles[i])
         else:
-            bias = None if given is None else given.bias
+            bias = None if weights is None else weights.bias
             pool(source, target, step.stride, step.padding[0], bias)
 
     def _part(self, buffers: dict[str, Halves], part: Part, images: Tensor) -> Halves:

@@ -230,28 +230,28 @@ def _pool(
 
 
 def convolve(
-    x: Halves, given: Filters, y: Halves, stride: int, padding: tuple[int, int], linear: int, tile: Tile
+    x: Halves, weights: Filters, y: Halves, stride: int, padding: tuple[int, int], linear: int, tile: Tile
 ) -> None:
     """Write a convolution of x (n×H×W×C) plus bias to y, rectified but for the first `linear` channels."""
     n, height, width, inputs = x.high.shape
     _, out_height, out_width, outputs = y.high.shape
-    assert inputs == given.inputs
-    assert x.low is None or given.low is not None
-    rows, columns = given.kernel
+    assert inputs == weights.inputs
+    assert x.low is None or weights.low is not None
+    rows, columns = weights.kernel
     pixels = n * out_height * out_width
     grid = (triton.cdiv(pixels, tile.pixels) * triton.cdiv(outputs, tile.channels),)
     _convolve[grid](
-        x.high, _other(x), given.high, given.high if given.low is None else given.low,
-        given.factor, given.bias, y.high, _other(y),
+        x.high, _other(x), weights.high, weights.high if weights.low is None else weights.low,
+        weights.factor, weights.bias, y.high, _other(y),
         pixels, out_height, out_width, height, width, x.high.stride(2), y.high.stride(2), inputs, outputs,
         rows * columns, columns, stride, *padding, linear,
-        x.low is not None, given.low is not None, inputs % tile.depth == 0,
+        x.low is not None, weights.low is not None, inputs % tile.depth == 0,
         tile.pixels, tile.channels, tile.depth,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 
 
-def enter(images: Tensor, given: Filters, y: Halves) -> None:
+def enter(images: Tensor, weights: Filters, y: Halves) -> None:
     """Write the first convolution of images (n×3×H×W in float32) to y, rectified; grey ones may be expanded."""
     _, out_height, out_width, outputs = y.high.shape
     width = images.shape[3]
@@ -259,14 +259,15 @@ def enter(images: Tensor, given: Filters, y: Halves) -> None:
     assert y.high.is_contiguous()
     pixels = len(images) * out_height * out_width
     _enter[(triton.cdiv(pixels, ENTERING),)](
-        images, given.high, given.high if given.low is None else given.low, given.factor, given.bias,
+        images, weights.high, weights.high if weights.low is None else weights.low,
+        weights.factor, weights.bias,
         y.high, _other(y), pixels, out_height, out_width, width, images.stride(0), images.stride(1),
-        y.low is not None, given.low is not None, ENTERING, outputs, num_warps=4,
+        y.low is not None, weights.low is not None, ENTERING, outputs, num_warps=4,
     )  # fmt: skip
 
 
 def pool(x: Halves, y: Halves, stride: int, padding: int, bias: Tensor | None) -> None:
-    """Write the largest of each 3×3 pixels of x (n×H×W×C) to y; given a bias, their mean plus it, rectified."""
+    """Write the largest of each 3×3 pixels of x (n×H×W×C) to y; with a bias, their mean plus it, rectified."""
     _, height, width, channels = x.high.shape
     n, out_height, out_width, _ = y.high.shape
     pixels = n * out_height * out_width
