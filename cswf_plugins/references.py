@@ -98,6 +98,13 @@ BINKOWSKI_2018 = r"""@inproceedings{binkowski2018demystifying,
   year = {2018}
 }"""
 
+CHONG_2020 = r"""@inproceedings{chong2020effectively,
+  author = {Chong, Min Jin and Forsyth, David},
+  title = {Effectively Unbiased {FID} and Inception Score and Where to Find Them},
+  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  year = {2020}
+}"""
+
 KYNKAANNIEMI_2019 = r"""@inproceedings{kynkaanniemi2019improved,
   author = {Kynk{\"a}{\"a}nniemi, Tuomas and Karras, Tero and Laine, Samuli and Lehtinen, Jaakko and
             Aila, Timo},
@@ -122,3 +129,30 @@ BONNEEL_2015 = r"""@article{bonneel2015sliced,
   pages = {22--45},
   year = {2015}
 }"""
+
+SALIMANS_2016 = r"""@inproceedings{salimans2016improved,
+  author = {Salimans, Tim and Goodfellow, Ian and Zaremba, Wojciech and Cheung, Vicki and Radford, Alec and
+            Chen, Xi},
+  title = {Improved Techniques for Training {GANs}},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year = {2016}
+}"""
+
+OQUAB_2023 = r"""@misc{oquab2023dinov2,
+  author = {Oquab, Maxime and Darcet, Timoth{\'e}e and Moutakanni, Th{\'e}o and others},
+  title = {{DINOv2}: Learning Robust Visual Features without Supervision},
+  howpublished = {arXiv:2304.07193},
+  year = {2023}
+}"""
+"""The vision transformer whose features are used."""
+
+STEIN_2023 = r"""@inproceedings{stein2023exposing,
+  author = {Stein, George and Cresswell, Jesse C. and Hosseinzadeh, Rasa and Sui, Yi and Ross, Brendan Leigh and
+            Villecroze, Valentin and Liu, Zhaoyan and Caterini, Anthony L. and Taylor, J. Eric T. and
+            Loaiza-Ganem, Gabriel},
+  title = {Exposing Flaws of Generative Model Evaluation Metrics and Their Unfair Treatment of Diffusion
+           Models},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year = {2023}
+}"""
+"""Fréchet distances of DINOv2's features, and how images are prepared for them."""

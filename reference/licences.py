@@ -34,6 +34,7 @@ ELSEWHERE = {
 SHORT = {
     "Apache Software License": "Apache-2.0",
     "Apache 2.0": "Apache-2.0",
+    "Apache License 2.0": "Apache-2.0",
     "BSD License": "BSD",
     "BSD 3-Clause License": "BSD-3-Clause",
     "3-Clause BSD License": "BSD-3-Clause",

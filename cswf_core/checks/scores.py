@@ -53,18 +53,19 @@ class CheckedMetric(Adapter):
             if not fine or not all(row.dtype == torch.uint8 and row.ndim == 4 for row in figure.rows):
                 expected = "figures with rows of n×C×H×W bytes, named like-this"
                 raise self._fault("compute", expected, repr(name))
-        known = {*result.scores, *result.details}
-        for kind, given, cls in (("spreads", result.spreads, Spread), ("meanings", result.meanings, Meaning)):
-            if not isinstance(given, Mapping) or not all(isinstance(value, cls) for value in given.values()):
-                raise self._fault("compute", f"{kind} as a mapping from names to {cls.__name__}", repr(given))
-            if not known >= set(given):
-                raise self._fault("compute", f"{kind} of its own scores", repr(sorted(set(given) - known)))
+        scores, details = self._numbers(result.scores), self._numbers(result.details)
+        known = {*scores, *details}
+        for kind, facts, cls in (("spreads", result.spreads, Spread), ("meanings", result.meanings, Meaning)):
+            if not isinstance(facts, Mapping) or not all(isinstance(value, cls) for value in facts.values()):
+                raise self._fault("compute", f"{kind} as a mapping from names to {cls.__name__}", repr(facts))
+            if not known >= set(facts):
+                raise self._fault("compute", f"{kind} of its own scores", repr(sorted(set(facts) - known)))
         for name, spread in result.spreads.items():
             if not math.isfinite(spread.error) or not isinstance(spread.method, str):
                 raise self._fault(
                     "compute", "a finite standard error and its method", f"{spread!r} for '{name}'"
                 )
-        return attrs.evolve(result, scores=self._numbers(result.scores), details=self._numbers(result.details))
+        return attrs.evolve(result, scores=scores, details=details)
 
     def _numbers(self, scores: object) -> dict[str, float]:
         if not isinstance(scores, Mapping) or not all(isinstance(name, str) for name in scores):

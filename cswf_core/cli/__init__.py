@@ -22,6 +22,8 @@ COMMANDS = {
     "inspect": "Say what a saved model is, and what it cost.",
     "sweep": "Run a recipe with several values of a key, and compare the results.",
     "eval": "Score a run, or a folder or file of images that any program made.",
+    "compare": "Score two sets of samples alike, and say which is better beyond noise.",
+    "table": "Print scores of runs as a table to paste: Markdown, LaTeX, CSV.",
     "report": "Write a run's page anew, or one page that compares several runs.",
     "bench": "Time a step, part by part, beside a naive PyTorch step.",
     "data": "Pack images into shards that are mapped into memory; check them.",

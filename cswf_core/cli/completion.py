@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from cswf_core.cli.table import read_table
+from cswf_core.cli.completion_table import read_table
 
 NO_SPACE = """
 # A key of a recipe and its value are written together, and so are the parts of a path.

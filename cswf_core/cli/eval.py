@@ -2,50 +2,45 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any, get_args
 
 import attrs
 import click
 
 from cswf_core.cli import options
 from cswf_core.cli.terminal import prepare, show_protocols, show_scores
-from cswf_core.errors import DataError, RunError
+from cswf_core.errors import DataError, RunError, printable
 from cswf_core.evaluation.evaluate import Evaluation, evaluate
-from cswf_core.evaluation.samples import Generated, conform, read, read_real
+from cswf_core.evaluation.samples import Generated, conform, read, read_all_real
 from cswf_core.evaluation.task import Task
-from cswf_core.interfaces.metric import FEATURE_PRECISION, FeaturePrecision
+from cswf_core.interfaces import Dataset
+from cswf_core.interfaces.metric import FeaturePrecision
 from cswf_core.kernels.memory import memory_limited
+from cswf_core.pictures import grid as pictures
+from cswf_core.pictures.samples import samples_picture
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose, choose_device, load_recipe
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import say, say_json
 from cswf_core.runs.progress import WorkProgress
 from cswf_core.runs.screen import console
-from cswf_core.session.run import refresh_report, write_scores
+from cswf_core.scores.document import mapping
+from cswf_core.scores.tables import FORMATS, Format, document_table
+from cswf_core.session.run import refresh_report, write_features, write_scores
 
 PATIENCE_S = 10.0
 """Seconds to wait for another command that is about to write scores into the same folder."""
 
+COLUMNS = 10
+"""Samples in a row of the picture that is drawn of a folder's or a file's."""
+
 
 @click.command()
 @click.argument("path", metavar="RUN|FOLDER|FILE.npz", type=click.Path(path_type=Path))
-@click.option(
-    "--against",
-    multiple=True,
-    metavar="DATA[:SPLIT]",
-    help="Real samples: a data set (both its splits, or :train or :test), a folder of pictures, an .npz file; "
-    "may be given several times.  [default: the data of the run]",
-)
-@click.option(
-    "--metric",
-    "metrics",
-    multiple=True,
-    metavar="NAME",
-    help="A metric, as in a recipe: fid, or '{use: fid, mode: clean}'; may be given several times.  "
-    "[default: those of the run's recipe, else fid]",
-)
+@options.against
+@options.metrics("those of the run's recipe, else fid")
 @click.option(
     "--samples",
     "kind",
@@ -54,15 +49,24 @@ PATIENCE_S = 10.0
     show_default=True,
     help="Which samples of a run: its particles, or those carried along or sampled from its saved model.",
 )
-@click.option("--count", type=options.WholeNumber(1), help="Score so many at most.  [default: 50,000]")
+@options.count
 @options.limit
-@click.option("--weights", type=click.Path(path_type=Path), help="The feature network's file.")
-@click.option("--no-download", is_flag=True, help="Never fetch the feature network from the internet.")
+@options.weights
+@options.no_download
+@options.precision
+@options.evaluation_seed
 @click.option(
-    "--precision",
-    type=click.Choice(get_args(FeaturePrecision)),
-    help="Of the feature network; fast is TF32 on CUDA, and float32 elsewhere.  "
-    f"[default: that of the run's recipe, else {FEATURE_PRECISION}]",
+    "--no-copy-check", is_flag=True, help="Do not look for copies, unless a metric is named that does."
+)
+@options.out(
+    "Folder for scores, figures and page.  [default: the run's own; for a folder or file NAME, runs/NAME-eval]"
+)
+@click.option("--save-features", is_flag=True, help="Also write the features of all images, as .npy files.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="Print the scores as a table for a terminal, as CSV, Markdown, LaTeX or JSON.  [default: table]",
 )
 @options.device
 @options.memory_limit
@@ -79,6 +83,11 @@ def eval(
     weights: Path | None,
     no_download: bool,
     precision: FeaturePrecision | None,
+    seed: int | None,
+    no_copy_check: bool,
+    out: Path | None,
+    save_features: bool,
+    form: Format | None,
     device: str,
     quiet: bool,
     as_json: bool,
@@ -86,27 +95,22 @@ def eval(
 ) -> None:
     """Score samples: those of a RUN, a FOLDER of pictures, or a FILE.npz of images.
 
-    Scores of a run are written to its metrics.json and into its report.html. A folder's pictures must be of one
-    size; folders in it are classes.
+    Scores of a run are written to its metrics.json and into its report.html; those of others, or with --out,
+    into a folder of their own. A folder's pictures must be of one size; folders in it are classes.
     """
     chosen_device = choose_device(device)
     prepare(quiet=quiet)
     generated = read(path, kind, plugins_dir, limit)
+    folder = _folder(generated, out)
     facts = None if generated.run is None else RunFolder(generated.run).facts()
     with memory_limited(None if facts is None else facts.memory_limit):
-        task = _task(generated, against, metrics, plugins_dir, limit)
-    task = attrs.evolve(
-        task,
-        samples=task.samples if count is None else count,
-        weights=task.weights if weights is None else weights,
-        download=task.download and not no_download,
-        precision=task.precision if precision is None else precision,
-    )
-    samples = generated.samples
+        task = _task(generated, against, metrics, plugins_dir, limit, copying=not no_copy_check)
+    task = task.adjusted(count=count, weights=weights, download=not no_download, precision=precision, seed=seed)
+    samples, notes = generated.samples, list(generated.notes)
     if task.data is not None:  # a run's labels count its own classes
         samples = attrs.evolve(samples, classes=task.data.classes)
     real = task.references[0].samples if task.data is None else task.data
-    samples = conform(samples, real, str(path))
+    samples = conform(samples, real, str(path), notes)
     task.check(samples)
     with closing(WorkProgress(silent=quiet)) as progress:
         evaluation = evaluate(
@@ -115,11 +119,39 @@ def eval(
             source=generated.source,
             device=chosen_device,
             ending="_offline" if kind == "offline" else "",
+            notes=notes,
             tell=progress.tell,
         )
-    _print(evaluation.document, quiet=quiet, as_json=as_json)
-    if generated.run is not None:
-        _save(evaluation, RunFolder(generated.run), quiet=quiet or as_json)
+    _print(evaluation, "json" if as_json else form, quiet=quiet)
+    told = _save(evaluation, folder, samples, real, features=save_features)
+    if not quiet and not as_json and form is None:
+        say(*told, f"see {folder.file('report.html')}")
+
+
+def _folder(generated: Generated, out: Path | None) -> RunFolder:
+    """Return the folder for the results; raise `RunError` if something else lies there."""
+    if out is None and generated.run is not None:
+        return RunFolder(generated.run)
+    if out is None:
+        name = printable(generated.path.resolve().name.removesuffix(".npz"))
+        usual = RunFolder(Path("runs") / f"{name}-eval")
+        others = (RunFolder(Path("runs") / f"{name}-eval-{number}") for number in itertools.count(2))
+        folders = itertools.chain([usual], others)
+        return next(each for each in folders if not each.path.exists() or _is_of(each, generated))
+    folder = RunFolder(out)
+    if out.exists() and not out.is_dir():
+        raise RunError(f"{out} is a file; --out names a folder")
+    own = generated.run is not None and out.resolve() == generated.run.resolve()
+    if not own and out.is_dir() and any(out.iterdir()) and not _is_of(folder, generated):
+        raise RunError(f"{out} has other files in it, or scores of other samples; give another --out")
+    return folder
+
+
+def _is_of(folder: RunFolder, generated: Generated) -> bool:
+    """Say whether a folder has been made by this command, of samples from the same place."""
+    document = mapping(folder.read_json("metrics.json"))
+    same = mapping(document.get("generated")).get("source") == generated.source
+    return same and not folder.file("run.json").exists()
 
 
 def _task(
@@ -128,6 +160,8 @@ def _task(
     metrics: tuple[str, ...],
     plugins_dir: tuple[Path, ...],
     limit: int | None,
+    *,
+    copying: bool,
 ) -> Task:
     registry = Registry.discover(plugins_dir)
     chosen = [choose(registry, "metric", text, "--metric") for text in metrics]
@@ -135,33 +169,38 @@ def _task(
         raise DataError(
             f"{generated.path} is not a run's folder; say what to compare with: --against cifar10, say"
         )
-    real = [read_real(text, registry, limit) for text in against]
+    real = read_all_real(against, registry, limit)
     if generated.run is None:
-        return Task.of_images(real, chosen, registry)
-    return Task.of_run(load_recipe(generated.run / "recipe.yaml", registry=registry), real, chosen)
+        return Task.of_images(real, chosen, registry, copying=copying)
+    recipe = load_recipe(generated.run / "recipe.yaml", registry=registry)
+    return Task.of_run(recipe, real, chosen, copying=copying)
 
 
-def _save(evaluation: Evaluation, folder: RunFolder, *, quiet: bool) -> None:
-    """Write the scores into the run's folder, and say which do not replace those of more samples."""
+def _save(
+    evaluation: Evaluation, folder: RunFolder, samples: Dataset, real: Dataset, *, features: bool
+) -> list[str]:
+    """Write scores, figures and page into a folder; return what becomes of scores that are there."""
+    folder.make()
     with ExitStack() as held:
         with suppress(RunError):  # a run that scores itself may hold it for long
             held.enter_context(folder.held(PATIENCE_S))
-        document = write_scores(folder, evaluation)
+        if not folder.file("run.json").exists():
+            folder.write("samples.png", pictures.png(samples_picture(samples, real, COLUMNS)))
+        if features:
+            write_features(folder, evaluation)
+        told = write_scores(folder, evaluation)
     refresh_report(folder)
-    if quiet:
-        return
-    counts = {score["name"]: score["samples"] for score in document["scores"]}
-    smaller = [s["name"] for s in evaluation.document["scores"] if counts[s["name"]] > s["samples"]]
-    if smaller:
-        say(f"metrics.json keeps its scores of more samples: {', '.join(smaller)}")
-    say(f"see {folder.file('report.html')}")
+    return told
 
 
-def _print(document: dict[str, Any], *, quiet: bool, as_json: bool) -> None:
-    if as_json:
+def _print(evaluation: Evaluation, form: Format | None, *, quiet: bool) -> None:
+    """Print the scores in a form that was asked for; if none was, as a table, and nothing if `quiet`."""
+    document = evaluation.document
+    if form == "json":
         say_json(document)
-        return
-    screen = console()
-    show_scores(document, screen)
-    if not quiet:
+    elif form is not None and form != "table":
+        say(*document_table(document, form).split("\n"))
+    elif form == "table" or not quiet:
+        screen = console()
+        show_scores(document, screen)
         show_protocols(document, screen)

@@ -132,6 +132,44 @@ quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 seed = click.option(
     "--seed", type=WholeNumber(0), default=0, show_default=True, help="Another one, other samples."
 )
+evaluation_seed = click.option(
+    "--seed",
+    type=WholeNumber(0),
+    help="Of the evaluation's own choices: subsets, directions, classifiers.  "
+    "[default: evaluate.seed of the run's recipe, else 0]",
+)
+against = click.option(
+    "--against",
+    multiple=True,
+    metavar="DATA[:SPLIT]",
+    help="Real samples: a data set (both its splits, or :train or :test), a folder of pictures, an .npz file; "
+    "may be given several times.  [default: the data of the run]",
+)
+count = click.option("--count", type=WholeNumber(1), help="Score so many at most.  [default: 50,000]")
+weights = click.option("--weights", type=click.Path(path_type=Path), help="The feature network's file.")
+no_download = click.option(
+    "--no-download", is_flag=True, help="Never fetch the feature network from the internet."
+)
+precision = click.option(
+    "--precision",
+    type=click.Choice(["float32", "fast"]),
+    help="Of the feature network; fast is TF32 on CUDA, and float32 elsewhere.  "
+    "[default: that of the run's recipe, else float32]",
+)
+
+
+def metrics(default: str) -> Decorator:
+    """Return the option `--metric`; `default` says what holds without it."""
+    return click.option(
+        "--metric",
+        "metrics",
+        multiple=True,
+        metavar="NAME",
+        help="A metric, as in a recipe: fid, or '{use: fid, mode: clean}'; may be given several times.  "
+        f"[default: {default}]",
+    )
+
+
 replace = click.option("--force", is_flag=True, help="Replace files that are there.")
 
 

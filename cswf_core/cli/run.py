@@ -9,6 +9,7 @@ import click
 
 from cswf_core.cli import options
 from cswf_core.cli.ranks import on_ranks
+from cswf_core.cli.sweep import run_trials
 from cswf_core.cli.terminal import (
     folder_name,
     introduce,
@@ -23,7 +24,8 @@ from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, choose_device, load_recipe
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import say
-from cswf_core.session.devices import follow
+from cswf_core.session.devices import follow, is_rank
+from cswf_core.session.sweep import plan_seeds
 
 
 @click.command()
@@ -38,6 +40,12 @@ from cswf_core.session.devices import follow
 @click.option(
     "--resume", is_flag=True, help="Go on with the same recipe's run in --out, if it has one; else begin."
 )
+@click.option(
+    "--seeds",
+    type=options.WholeNumber(1),
+    help="Run it with so many seeds, the recipe's own and those that follow, in runs/NAME-seeds or --out; "
+    "if that has some of these runs already, the others are run.",
+)
 @options.accept_changed_plugins
 @options.accept_unverified
 @options.plugins_dir
@@ -50,12 +58,18 @@ def run(
     quiet: bool,
     force: bool,
     resume: bool,
+    seeds: int | None,
     plugins_dir: tuple[Path, ...],
 ) -> int | None:
     """Run RECIPE, a name of `cswf recipes` or a path, and leave its samples in a folder.
 
     KEY=VALUE changes a value of the recipe: schedule.steps=50, outputs.snapshots.0=1.
     """
+    if seeds is not None:
+        _refuse_with_seeds(devices, resume=resume)
+        trials = plan_seeds(recipe, overrides, seeds, plugins_dir=plugins_dir)
+        run_trials(trials, "seeds", out, device=device, quiet=quiet, force=force)
+        return None
     loaded = load_recipe(recipe, overrides, plugins_dir=plugins_dir)
     choose_device(device)
     if resume and (out is None or force):
@@ -71,6 +85,14 @@ def run(
         lead=partial(_lead, recipe, loaded, out, quiet=quiet, force=force, resume=resume),
         follow=partial(follow, loaded),
     )
+
+
+def _refuse_with_seeds(devices: str | None, *, resume: bool) -> None:
+    """Raise `RunError` for options that runs with several seeds do not have."""
+    if resume:
+        raise RunError("--seeds goes on by itself with what --out lacks: leave out --resume")
+    if devices is not None or is_rank():
+        raise RunError("--seeds runs on one device, one seed after the other: leave out --devices and torchrun")
 
 
 def _lead(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from cswf_core.recipe import Recipe, choose_device
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import complain, say
 from cswf_core.runs.screen import console, table
-from cswf_core.session.sweep import Sweep, plan
+from cswf_core.scores.groups import Group
+from cswf_core.scores.quantities import quantity
+from cswf_core.session.sweep import Sweep, Trial, plan
 
 
 @click.command()
@@ -46,9 +49,16 @@ def sweep(
     Without one, the variants that the recipe itself lists are run. KEY=VALUE holds for all runs.
     """
     trials = plan(recipe, overrides, plugins_dir=plugins_dir)
+    run_trials(trials, "sweep", out, device=device, quiet=quiet, force=force)
+
+
+def run_trials(
+    trials: Sequence[Trial], kind: str, out: Path | None, *, device: str, quiet: bool, force: bool
+) -> None:
+    """Run trials that are not done yet, in `out` or in runs/NAME-KIND, and compare their results."""
     choose_device(device)
     prepare(quiet=quiet)
-    folder = results_folder(f"{folder_name(trials[0].recipe)}-sweep", out, force=force)
+    folder = results_folder(f"{folder_name(trials[0].recipe)}-{kind}", out, force=force)
     runs = Sweep(trials, folder)
     try:
         with runs.claimed(force=force):
@@ -56,6 +66,7 @@ def sweep(
                 introduce(trials[0].recipe)
             runs.run(partial(_run, device=device, quiet=quiet), (lambda _: None) if quiet else say)
             runs.draw()
+            groups = runs.summarise()
     except KeyboardInterrupt:
         if runs.is_begun():
             complain(f"{folder.path} has the runs done until then; --out {folder.path} goes on")
@@ -63,7 +74,7 @@ def sweep(
     finally:
         folder.withdraw()
     if not quiet:
-        _show(runs.rows())
+        _show(runs.rows(), groups)
         say(f"see {folder.file('sweep.png')}")
 
 
@@ -75,15 +86,25 @@ def _run(recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool) -> None
         run_recipe(recipe, folder, device=device, force=True, quiet=quiet)
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
-    """Print label, seconds and metrics of all runs as a table, a line for each where there is no terminal."""
+def _show(rows: Sequence[Mapping[str, Any]], groups: Sequence[Group]) -> None:
+    """Print label, seconds and metrics of all runs, then means over seeds; lines break on terminals only."""
     scores = [row["metrics"] or {} for row in rows]
     metrics = list(dict.fromkeys(name for each in scores for name in each))
     lines = []
     for row, own in zip(rows, scores, strict=True):
         numbers = ["" if own.get(name) is None else f"{own[name]:.4g}" for name in metrics]
         lines.append([row["label"], f"{row['seconds'] or 0:.1f}", *numbers])
+    lines += [_mean(group, metrics) for group in groups if len(group.runs) > 1]
     screen = console()
     if not screen.is_terminal:
         screen.width = 1000
     screen.print(table(["run", "seconds", *metrics], lines, others="right"))
+
+
+def _mean(group: Group, metrics: Sequence[str]) -> list[str]:
+    """Return the line of a group of seeds: mean ± standard deviation of each metric."""
+    numbers = []
+    for name in metrics:
+        summary = group.summaries.get(name)
+        numbers.append("" if summary is None else str(quantity(summary.mean, summary.deviation)))
+    return [f"{group.label}: mean ± deviation of {len(group.runs)} seeds", "", *numbers]

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from cswf_core.cli.table import Table, read_table
+from cswf_core.cli.completion_table import Table, read_table
 from cswf_core.errors import printable
 
 

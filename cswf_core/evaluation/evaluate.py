@@ -6,20 +6,26 @@ import datetime
 import itertools
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import attrs
 import torch
+from torch import Tensor
 
 from cswf_core.errors import OutOfMemoryError
 from cswf_core.evaluation.samples import Reference
 from cswf_core.evaluation.task import Task
-from cswf_core.interfaces import Comparison, Dataset, Figure, Key, Workbench
+from cswf_core.interfaces import Comparison, Dataset, Figure, Key, Meaning, Spread, Workbench
 from cswf_core.interfaces.metric import ShareOut, Tell
 from cswf_core.kernels.memory import is_out_of_memory
 from cswf_core.recipe import Choice
-from cswf_core.runs.record import describe_device, versions
+from cswf_core.runs.record import command_line, commit, describe_device, versions
+from cswf_core.scores.document import FORMAT, notes_of
+
+MOST_REAL = 120
+MOST_OF_A_CLASS = 12
+"""Real images that are written to be seen beside samples: in all, and of a class."""
 
 
 @attrs.define(eq=False)
@@ -30,6 +36,12 @@ class Evaluation:
     """The content of metrics.json."""
     figures: dict[str, Figure] = attrs.field(factory=dict, repr=False)
     """Figures by name that are not drawn yet."""
+    spreads: dict[str, Spread] = attrs.field(factory=dict, repr=False)
+    """How sure scores are, by name; two evaluations may be paired by them."""
+    real: Dataset | None = attrs.field(default=None, repr=False)
+    """Some real images of the first reference, to be seen beside the samples; None: there are none to write."""
+    features: Mapping[str, Tensor] = attrs.field(factory=dict, repr=False)
+    """Features that metrics have computed, by name: n×D."""
 
     @property
     def scores(self) -> dict[str, float]:
@@ -48,27 +60,35 @@ def evaluate(
     device: torch.device,
     dtype: torch.dtype = torch.float32,
     ending: str = "",
+    notes: Sequence[str] = (),
+    bench: Workbench | None = None,
     tell: Tell | None = None,
     keep: Keep | None = None,
     share_out: ShareOut | None = None,
 ) -> Evaluation:
     """Compute all metrics of a task.
 
-    `source` is where the samples come from, and `ending` is put behind the names of scores and figures. `keep`
+    `source` is where the samples come from, `notes` say what their scores may depend on, and `ending` is put
+    behind the names of scores and figures. `bench` is that of another evaluation with the same task. `keep`
     gets the scores so far, at first and after every metric, so that they are not lost if a later one fails.
     `share_out` has several devices compute features.
     """
-    bench = attrs.evolve(task.bench(tell), share_out=share_out)
-    available = len(generated)
-    generated = generated.take(task.subset(generated)) if available > task.samples else generated
+    bench = attrs.evolve(task.bench(tell) if bench is None else bench, share_out=share_out)
+    everything = generated
+    generated = generated.take(task.subset(generated)) if len(generated) > task.samples else generated
     about = {
         "source": source,
         "count": len(generated),
-        "available": available,
+        "available": len(everything),
         "sha256": bench.sha256(generated),
+        "all_sha256": bench.sha256(everything),
+        "notes": list(dict.fromkeys([*notes, *(note for each in task.references for note in each.notes)])),
     }
-    evaluation = Evaluation({"format": 1, "generated": about, "scores": [], "figures": []})
-    _describe(evaluation, bench, device)
+    document = {"format": FORMAT, "generated": about, "scores": [], "figures": [], "leads": {}}
+    evaluation = Evaluation(
+        document | _circumstances(task, device), real=_some_real(task), features=bench.features
+    )
+    _describe(evaluation, bench)
     if keep is not None:
         keep(evaluation)
     for metric in task.metrics:
@@ -79,6 +99,7 @@ def evaluate(
                 real=reference.samples,
                 draw=Key(task.seed, f"metric {name}").open(device, dtype),
                 training=task.training,
+                training_called=task.training_called,
                 mirrored=task.mirrored,
                 held_out=task.held_out,
                 originals=task.originals(generated),
@@ -86,50 +107,47 @@ def evaluate(
             )
             against = None if metric.part.once else reference
             _compute(metric, comparison, against, ending, evaluation, task.of_training)
-        _describe(evaluation, bench, device)
+        _describe(evaluation, bench)
         if keep is not None:
             keep(evaluation)
     return evaluation
 
 
-def _describe(evaluation: Evaluation, bench: Workbench, device: torch.device) -> None:
-    """Add to the document what the scores so far depend on."""
-    evaluation.document |= {
-        "notes": _notes(evaluation.document["scores"]),
-        **bench.used,
+def _some_real(task: Task) -> Dataset | None:
+    """Return a few real images, as many of each class; None for points and where nothing is compared with."""
+    real = next((reference.samples for reference in task.references), task.training)
+    if real is None or not real.space.is_image or not task.metrics:
+        return None
+    labels, order = real.conditions.labels, Key(task.seed, "shown").open().host.permutation(len(real))
+    chosen = torch.from_numpy(order)
+    if labels is not None and real.classes:
+        each = max(1, min(MOST_OF_A_CLASS, MOST_REAL // len(real.classes)))
+        groups = [chosen[labels.cpu()[chosen] == c][:each] for c in range(len(real.classes))]
+        chosen = torch.cat(groups)
+    return real.take(chosen[:MOST_REAL])
+
+
+def _circumstances(task: Task, device: torch.device) -> dict[str, Any]:
+    """Return what all scores of an evaluation share: how, where and with what they are computed."""
+    return {
+        "settings": {"seed": task.seed, "precision": task.precision, "samples": task.samples},
         "device": describe_device(device),
         "versions": versions(),
-        "finished": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "command": command_line(),
+        "commit": commit(),
     }
 
 
-def merge_documents(earlier: Any, later: dict[str, Any]) -> dict[str, Any]:
-    """Return the document after another evaluation: of two scores of one name, that of more samples stays.
-
-    An earlier document that is damaged is left out.
-    """
-    try:
-        scores = {score["name"]: _with_row(score) for score in earlier["scores"]}
-        for score in later["scores"]:
-            if score["samples"] >= scores.get(score["name"], score)["samples"]:
-                scores[score["name"]] = score
-        figures = list(dict.fromkeys([*earlier["figures"], *later["figures"]]))
-        notes = _notes(scores.values())
-        weights = {key: earlier[key] for key in ("weights",) if key in earlier}
-    except (TypeError, KeyError, AttributeError):
-        return later
-    return {**weights, **later, "scores": list(scores.values()), "notes": notes, "figures": figures}
-
-
-def _with_row(score: dict[str, Any]) -> dict[str, Any]:
-    """Return a score with its row, which earlier files do not have."""
-    is_test = (score.get("against") or {}).get("split") == "test"
-    return {"row": score["name"].removesuffix("_test") if is_test else score["name"], **score}
-
-
-def _notes(scores: Iterable[dict[str, Any]]) -> list[str]:
-    """Return the notes of all scores, each once."""
-    return list(dict.fromkeys(note for score in scores for note in score["notes"]))
+def _describe(evaluation: Evaluation, bench: Workbench) -> None:
+    """Add to the document, and to the scores that do not say so yet, what they depend on, and the time."""
+    document = evaluation.document
+    finished = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    notes = [*document["generated"]["notes"], *notes_of(document["scores"])]
+    document |= {"notes": notes, **bench.used, "finished": finished}
+    shared = {key: document[key] for key in ("settings", "device", "versions", "command", "commit")}
+    for score in document["scores"]:
+        if "finished" not in score:
+            score |= {**shared, "finished": finished, "weights": bench.used.get("weights")}
 
 
 def _compute(
@@ -162,26 +180,37 @@ def _compute(
     among = comparison.training if reference is None else reference.samples
     notes = [*_too_few(metric, count, names[: len(result.scores)]), *_some(among, some, names), *result.notes]
     for name, row, (plain, value) in zip(names, rows, values.items(), strict=True):
+        spread, meaning = result.spreads.get(plain), result.meanings.get(plain, Meaning())
         entry = {
             "name": name,
             "row": row,
             "value": value,
             "detail": plain not in result.scores,
-            "better": metric.part.better,
+            "better": metric.part.better if meaning.of_samples else "",
             "metric": owner.name,
             "parameters": metric.plain(),
             "against": None if reference is None else _described(reference, comparison.bench),
-            "samples": count,
+            "samples": result.counts.get(plain, count),
+            "source": evaluation.document["generated"]["source"],
             "samples_sha256": evaluation.document["generated"]["sha256"],
+            "all_samples_sha256": evaluation.document["generated"]["all_sha256"],
+            "error": spread.error if spread is not None else None,
+            "error_method": spread.method if spread is not None else "",
+            "meaning": attrs.asdict(meaning),
             "protocol": result.protocol,
             "notes": notes,
             "seconds": seconds,
         }
         scores.append(entry)
+        if spread is not None:
+            evaluation.spreads[name] = spread
     figures = {f"{name}{ending.replace('_', '-')}": figure for name, figure in result.figures.items()}
     evaluation.figures |= figures
     files = [*evaluation.document["figures"], *(f"{name}.png" for name in figures)]
     evaluation.document["figures"] = list(dict.fromkeys(files))
+    evaluation.document["leads"] |= {
+        f"{name}.png": figure.lead for name, figure in figures.items() if figure.lead
+    }
 
 
 def _too_few(metric: Choice, count: int, names: Sequence[str]) -> list[str]:

@@ -22,7 +22,7 @@ from cswf_core.checks.data import check_loaded
 from cswf_core.errors import DataError, RunError, printable
 from cswf_core.files import enough_text, refuse_large
 from cswf_core.interfaces import BIN, Conditions, Dataset, Owner, Space
-from cswf_core.pictures.read import find_pictures, read_picture
+from cswf_core.pictures.read import find_pictures, picture_notes, read_picture
 from cswf_core.plugins import PluginFolders, Registry, as_options
 from cswf_core.recipe import choose
 from cswf_core.recipe.build import load_chosen
@@ -35,6 +35,9 @@ FILES = {"batched": "samples.npz", "offline": "samples-offline.npz"}
 
 SCORED = 50_000
 """Real samples that are enough to compare with, where memory does not hold all."""
+
+TRAINING_CALLED = "training images"
+"""What a data set's own images are called; those of a folder may never have trained anything."""
 
 ARRAYS = ("images", "arr_0", "points", "labels", "arr_1", "origin")
 """Arrays of .npz files that are read."""
@@ -52,6 +55,8 @@ class Generated:
     samples: Dataset = attrs.field(repr=False)
     run: Path | None = None
     """The folder of the run they are from."""
+    notes: tuple[str, ...] = ()
+    """Sentences on the files that a score may depend on."""
 
 
 @attrs.frozen(eq=False)
@@ -67,6 +72,8 @@ class Reference:
     """Whether these are other data than those of the run that is scored."""
     of: int | None = None
     """How many there are, if these are only some of them; None: these are all."""
+    notes: tuple[str, ...] = ()
+    """Sentences on the files, and on what was done to them, that a score may depend on."""
 
     @property
     def name(self) -> str:
@@ -87,7 +94,9 @@ class Reference:
         """Return the real samples with the channels and classes of others that they stand beside."""
         if self.samples.space == data.space:
             return self
-        return attrs.evolve(self, samples=conform(self.samples, data, self.name))
+        notes = list(self.notes)
+        samples = conform(self.samples, data, self.name, notes)
+        return attrs.evolve(self, samples=samples, notes=tuple(notes))
 
 
 @attrs.frozen(eq=False)
@@ -96,6 +105,8 @@ class RealSamples:
 
     references: tuple[Reference, ...]
     training: Dataset | None = None
+    training_called: str = TRAINING_CALLED
+    """What `training` are called in sentences."""
     mirrored: Dataset | None = None
     held_out: Dataset | None = None
 
@@ -112,9 +123,11 @@ def read_real(text: str, registry: Registry, limit: int | None = None) -> RealSa
     path = Path(text).expanduser()
     if not written and text.split(":")[0] not in registry.names("dataset"):
         if path.exists():
-            samples = _real(path, read(path, limit=limit).samples)
+            source = read(path, limit=limit)
+            samples = _real(path, source.samples)
             name = printable(path.resolve().name)
-            return RealSamples((Reference(name, "", samples),), training=samples)
+            called = f"images of {name}" if samples.space.is_image else f"points of {name}"
+            return RealSamples((Reference(name, "", samples, notes=source.notes),), samples, called)
         if "/" in text or text.lower().endswith(".npz"):
             hint = "--against takes a data set, a folder of pictures or an .npz file"
             raise DataError(f"{path} does not exist; {hint}")
@@ -125,7 +138,23 @@ def read_real(text: str, registry: Registry, limit: int | None = None) -> RealSa
     splits = (split,) if split else SPLITS if data.held_out is not None else SPLITS[:1]
     training, mirrored = in_memory(data, SCORED)
     real = references(owner.name, training, splits, data)
-    return RealSamples(real, training, mirrored, training.held_out)
+    return RealSamples(real, training, mirrored=mirrored, held_out=training.held_out)
+
+
+def read_all_real(texts: Sequence[str], registry: Registry, limit: int | None = None) -> list[RealSamples]:
+    """Return what several `--against` name; two folders or files of one name are told apart by their paths."""
+    real = [read_real(text, registry, limit) for text in texts]
+    names = [reference.name for each in real for reference in each.references]
+    return [
+        attrs.evolve(each, references=tuple(_apart(reference, text, names) for reference in each.references))
+        for each, text in zip(real, texts, strict=True)
+    ]
+
+
+def _apart(reference: Reference, text: str, names: Sequence[str]) -> Reference:
+    if names.count(reference.name) == 1:
+        return reference
+    return attrs.evolve(reference, data=printable(str(Path(text).expanduser())))
 
 
 def _real(path: Path, samples: Dataset) -> Dataset:
@@ -197,7 +226,9 @@ def read(
     if path.is_dir() and is_run(path):
         return _read_run(path, kind, plugins_dir, limit)
     if path.is_dir():
-        return Generated(path, printable(str(path)), read_folder(path, limit))
+        files, _, _ = find_pictures(path)
+        notes = tuple(picture_notes(path, files))
+        return Generated(path, printable(str(path)), read_folder(path, limit), notes=notes)
     if path.is_file() and path.suffix.lower() == ".npz":
         return Generated(path, printable(str(path)), read_archive(path, limit))
     reason = "is neither a folder nor an .npz file" if path.exists() else "does not exist"
@@ -311,23 +342,25 @@ def _dataset(pixels: NDArray[np.uint8], labels: Tensor | None, classes: tuple[st
     return Dataset(x, Space(pixels.shape[1:]), Conditions(labels=labels), classes, bin_width=BIN)
 
 
-def conform(samples: Dataset, real: Dataset, name: str) -> Dataset:
+def conform(samples: Dataset, real: Dataset, name: str, notes: list[str] | None = None) -> Dataset:
     """Return samples with the channels, classes and conditions of the real ones they are compared with.
 
     Grey pictures are repeated where the real ones have colours, and colour ones made grey where all their
     channels are the same; names of classes become the real ones' numbers; numbers behind a point's own
-    coordinates become its condition. `name` is the samples' in sentences about a mismatch.
+    coordinates become its condition. `name` is the samples' in sentences about a mismatch. A sentence for each
+    change that a score may depend on is added to `notes`.
     """
+    notes = [] if notes is None else notes
     if real.space.is_image != samples.space.is_image:
         kinds = ("images", "points") if samples.space.is_image else ("points", "images")
         raise DataError(f"{name} are {kinds[0]}, and what they are compared with are {kinds[1]}")
     if not real.space.is_image:
         return _points_like(samples, real, name)
-    samples = _channels_like(samples, real.space.shape[0])
+    samples = _channels_like(samples, real.space.shape[0], name, notes)
     if samples.space != real.space:
         ours, theirs = ("×".join(map(str, space.shape)) for space in (samples.space, real.space))
         raise DataError(f"{name} are images of {ours}, and what they are compared with are of {theirs}")
-    return _classes_like(samples, real, name)
+    return _classes_like(samples, real, name, notes)
 
 
 def _points_like(samples: Dataset, real: Dataset, name: str) -> Dataset:
@@ -340,26 +373,32 @@ def _points_like(samples: Dataset, real: Dataset, name: str) -> Dataset:
     return attrs.evolve(samples, x=samples.x[:d], space=real.space, conditions=conditions, classes=real.classes)
 
 
-def _channels_like(samples: Dataset, channels: int) -> Dataset:
+def _channels_like(samples: Dataset, channels: int, name: str, notes: list[str]) -> Dataset:
     ours, *grid = samples.space.shape
     planes = samples.x.view(ours, -1, len(samples))
     if ours == 1 and channels == 3:
         planes = planes.expand(3, -1, -1)
+        notes.append(
+            f"{name} are grey, and are repeated to three channels: what they are compared with has colours"
+        )
     elif ours == 3 and channels == 1 and bool((planes == planes[:1]).all()):
         planes = planes[:1]
+        notes.append(f"{name} are in colour with all channels the same, and are taken as grey")
     else:
         return samples
     x = planes.reshape(-1, len(samples))
     return attrs.evolve(samples, x=x, space=Space((channels, *grid)))
 
 
-def _classes_like(samples: Dataset, real: Dataset, name: str) -> Dataset:
+def _classes_like(samples: Dataset, real: Dataset, name: str, notes: list[str]) -> Dataset:
     labels = samples.conditions.labels
     if labels is None or not real.classes:  # numbers of classes mean nothing where there are none
         conditions = attrs.evolve(samples.conditions, labels=None)
         return attrs.evolve(samples, classes=real.classes, conditions=conditions)
     if samples.classes:  # names of folders
         numbers = _numbers(samples.classes, real.classes)
+        if numbers is None:
+            notes.append(_unknown_classes(samples.classes, real.classes, name))
         labels = None if numbers is None else torch.tensor(numbers)[labels]  # None: no classes of these data
     if labels is not None and len(labels):
         least, most = int(labels.min()), int(labels.max())
@@ -368,6 +407,15 @@ def _classes_like(samples: Dataset, real: Dataset, name: str) -> Dataset:
             raise DataError(f"{name} have the label {beyond}, and there are {len(real.classes)} classes")
     conditions = attrs.evolve(samples.conditions, labels=labels)
     return attrs.evolve(samples, classes=real.classes, conditions=conditions)
+
+
+def _unknown_classes(names: Sequence[str], classes: Sequence[str], name: str) -> str:
+    """Return a sentence on folders whose names are not those of the classes."""
+    strange = next((each for each in names if each not in classes), names[0])
+    return (
+        f"{name} have no classes: the folder '{strange}' is none of those of the real samples "
+        f"({', '.join(classes[:5])}{', …' if len(classes) > 5 else ''})"
+    )
 
 
 def _numbers(names: Sequence[str], classes: Sequence[str]) -> list[int] | None:

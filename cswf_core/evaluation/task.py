@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.evaluation.samples import SPLITS, RealSamples, Reference, in_memory, references
+from cswf_core.evaluation.samples import SPLITS, TRAINING_CALLED, RealSamples, Reference, in_memory, references
 from cswf_core.flow.particles import balanced
 from cswf_core.interfaces import Dataset, Key, Workbench
 from cswf_core.interfaces.metric import FEATURE_PRECISION, FeaturePrecision, Tell
@@ -21,6 +21,9 @@ from cswf_core.recipe.build import load_everything
 COPYING = "nearest-neighbours"
 """The metric that is computed beside all others of images: a method without a network could copy its data."""
 
+PRODUCTS = 200_000_000_000
+"""Multiplications that it may spend on a CPU where nobody has asked for it: seconds, not minutes."""
+
 
 @attrs.frozen(eq=False, kw_only=True)
 class Task:
@@ -30,6 +33,8 @@ class Task:
     references: tuple[Reference, ...]
     training: Dataset | None = attrs.field(default=None, repr=False)
     """Data that may have been copied."""
+    training_called: str = TRAINING_CALLED
+    """What these are called in sentences."""
     of_training: int | None = None
     """How many such data there are, if `training` are only some of them; None: they are all."""
     mirrored: Dataset | None = attrs.field(default=None, repr=False)
@@ -71,8 +76,13 @@ class Task:
         )
 
     @classmethod
-    def of_run(cls, recipe: Recipe, real: Sequence[RealSamples], metrics: Sequence[Choice]) -> Task:
-        """Return the task for a run's samples: its recipe's data and metrics, where none are given."""
+    def of_run(
+        cls, recipe: Recipe, real: Sequence[RealSamples], metrics: Sequence[Choice], *, copying: bool = True
+    ) -> Task:
+        """Return the task for a run's samples: its recipe's data and metrics, where none are given.
+
+        Without `copying`, copies are looked for only if a metric does.
+        """
         data = load_everything(recipe)
         task = cls.of_recipe(recipe, data)
         assert task.training is not None
@@ -85,22 +95,49 @@ class Task:
             for reference in each.references
         )
         chosen = tuple(metrics) or recipe.metrics or _default_metrics(recipe.registry, data)
-        if recipe.evaluation.copying:
+        if copying and recipe.evaluation.copying:
             chosen = with_copying(chosen, data, recipe.registry)
         return attrs.evolve(task, metrics=chosen, references=others or own)
 
     @classmethod
-    def of_images(cls, real: Sequence[RealSamples], metrics: Sequence[Choice], registry: Registry) -> Task:
+    def of_images(
+        cls,
+        real: Sequence[RealSamples],
+        metrics: Sequence[Choice],
+        registry: Registry,
+        *,
+        copying: bool = True,
+    ) -> Task:
         """Return the task for images of any program; copies are looked for in the first real samples."""
         first = real[0]
         data = first.references[0].samples
         chosen = tuple(metrics) or _default_metrics(registry, data)
         return cls(
-            metrics=with_copying(chosen, data, registry),
+            metrics=with_copying(chosen, data, registry) if copying else chosen,
             references=tuple(reference.like(data) for each in real for reference in each.references),
             training=first.training,
+            training_called=first.training_called,
             mirrored=first.mirrored,
             held_out=first.held_out,
+        )
+
+    def adjusted(
+        self,
+        *,
+        count: int | None,
+        weights: Path | None,
+        download: bool,
+        precision: FeaturePrecision | None,
+        seed: int | None,
+    ) -> Task:
+        """Return the task with what somebody has asked for in place of what the recipe says; None: as it is."""
+        return attrs.evolve(
+            self,
+            samples=self.samples if count is None else count,
+            weights=self.weights if weights is None else weights,
+            download=self.download and download,
+            precision=self.precision if precision is None else precision,
+            seed=self.seed if seed is None else seed,
         )
 
     def bench(self, tell: Tell | None = None) -> Workbench:
@@ -162,4 +199,5 @@ def with_copying(metrics: Sequence[Choice], data: Dataset, registry: Registry) -
     there = any(metric.plugin.owner.name == COPYING for metric in metrics)
     if not metrics or there or not data.space.is_image or len(data) < 2:
         return tuple(metrics)
-    return (*metrics, choose(registry, "metric", f"{{use: {COPYING}, spaces: [pixels]}}", "evaluation"))
+    text = f"{{use: {COPYING}, spaces: [pixels], products: {PRODUCTS}}}"
+    return (*metrics, choose(registry, "metric", text, "evaluation"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import hashlib
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import attrs
 import torch
@@ -253,6 +254,8 @@ class DatasetSource(Contract):
     """Whether `start` is overridden: then it says where particles begin."""
     opens: bool = False
     """Whether `open` is overridden: then images can be read a block at a time, without `load`."""
+    licence: ClassVar[str] = ""
+    """The terms under which the data may be used, in a sentence that a run's page shows."""
 
     @abc.abstractmethod
     def load(self, draw: Draw) -> Dataset:

@@ -53,6 +53,8 @@ class Workbench:
     """What features of images are to be computed in."""
     used: dict[str, Any] = attrs.field(factory=dict)
     """Facts about files that scores depend on, for the record: `used["weights"] = {…}`."""
+    features: dict[str, Tensor] = attrs.field(factory=dict, repr=False)
+    """Features of whole sets by name, n×D, for whoever wants to keep them; metrics add what they compute."""
     tell: Tell = attrs.field(default=_silence, repr=False)
     """Where a metric says how far it is."""
     share_out: ShareOut | None = attrs.field(default=None, repr=False)
@@ -94,6 +96,8 @@ class Comparison:
     """Randomness, and the device to work on."""
     training: Dataset | None = None
     """What the flow has seen, or might have copied; None where that is not known."""
+    training_called: str = "training images"
+    """What these are called in sentences; images that no flow has seen are not called so."""
     mirrored: Dataset | None = None
     """Mirror images that it has seen beside these; None where there were none."""
     held_out: Dataset | None = None
@@ -143,6 +147,7 @@ class Meaning:
     sentence: str = ""
     """In a plain sentence, shown where somebody asks what the number means."""
     aspect: Aspect = "other"
+    """What it is about, by which pages group scores."""
     share: bool = False
     """Whether it is a share of samples, shown in percent."""
     expected: float | None = None
@@ -163,8 +168,11 @@ class Spread:
     method: str
     """How it was estimated, in words that can stand behind "±" in print."""
     own: float = 0.0
+    """The standard error from the generated samples alone."""
     replicates: Tensor | None = attrs.field(default=None, repr=False)
+    """J values, the j-th always of the same real samples."""
     scale: float = 1.0
+    """By which their standard deviation becomes a standard error."""
 
     @property
     def error(self) -> float:

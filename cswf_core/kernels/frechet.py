@@ -39,19 +39,88 @@ def moments(features: Tensor) -> Moments:
     return Moments(mean, scatter / (count - 1), count)
 
 
-def frechet_distance(p: Moments, q: Moments) -> float:
+def frechet_distance(p: Moments, q: Moments, root: Tensor | None = None) -> float:
     """Return |μ_p − μ_q|² + tr(Σ_p + Σ_q − 2 (Σ_p Σ_q)^½).
 
     With Σ_p = A Aᵀ, Σ_p Σ_q has the eigenvalues of the symmetric Aᵀ Σ_q A besides 0, so the trace of its root
-    is the sum of their roots; nothing complex arises, also where a covariance is singular. A has a column for
-    each eigenvalue of Σ_p above rounding: few, where there are few samples. Rounding may leave eigenvalues of
-    the product just below 0, which count as 0.
+    is the sum of their roots; nothing complex arises, also where a covariance is singular. Rounding may leave
+    eigenvalues of the product just below 0, which count as 0. `root` is A, where it is known (`root_of`).
     """
-    values, vectors = torch.linalg.eigh(p.covariance)
-    some = values > values[-1] * len(values) * torch.finfo(values.dtype).eps
-    A = vectors[:, some] * values[some].sqrt()
+    A = root_of(p) if root is None else root
+    return _distance(p, q, torch.linalg.eigvalsh(_product(A, q)))
+
+
+def root_of(p: Moments) -> Tensor:
+    """Return A with Σ_p = A Aᵀ: D×r, a column for each eigenvalue of Σ_p above rounding.
+
+    These are few where there are few samples.
+    """
+    values, vectors = _range(*torch.linalg.eigh(p.covariance))
+    return vectors * values.sqrt()
+
+
+@attrs.frozen(eq=False)
+class Frechet:
+    """The distance between two Gaussians, and what each feature vector of either set does to it.
+
+    The *influence* of a vector is n times the change of the distance when its weight grows by 1/n, to first
+    order: the standard deviation of the influences over √n is the distance's standard error, the limit of a
+    bootstrap without its repetitions. Moving the covariance of p costs I − T, where T is the optimal map from p
+    to q, and likewise for q with the map back. Both maps are kept as roots, T = B Bᵀ on the range of the
+    covariance, so a singular covariance needs no care.
+    """
+
+    p: Moments
+    q: Moments
+    distance: float
+    forth: Tensor
+    """D×r, the root of the map from p to q."""
+    back: Tensor
+    """D×r', the root of the map from q to p."""
+
+    @classmethod
+    def between(cls, p: Moments, q: Moments) -> Frechet:
+        """Return the distance of p and q with both maps."""
+        values, vectors = _range(*torch.linalg.eigh(p.covariance))
+        A = vectors * values.sqrt()
+        eigenvalues, axes = torch.linalg.eigh(_product(A, q))
+        distance = _distance(p, q, eigenvalues)
+        eigenvalues, axes = _range(eigenvalues, axes)
+        forth = (vectors / values.sqrt()) @ axes * eigenvalues.pow(1 / 4)
+        return cls(p, q, distance, forth, A @ axes * eigenvalues.pow(-1 / 4))
+
+    def influences_of_p(self, features: Tensor) -> Tensor:
+        """Return the influence of each vector that p is of (n×D): n, in float64, with mean 0."""
+        return _influences(features, self.p, self.q, self.forth)
+
+    def influences_of_q(self, features: Tensor) -> Tensor:
+        """Return the influence of each vector that q is of (m×D): m, in float64, with mean 0."""
+        return _influences(features, self.q, self.p, self.back)
+
+
+def _influences(features: Tensor, own: Moments, other: Moments, root: Tensor) -> Tensor:
+    away, influences = 2 * (own.mean - other.mean), []
+    for first in range(0, len(features), ROWS):
+        centred = features[first : first + ROWS].double() - own.mean
+        squares = centred.square().sum(dim=1) - (centred @ root).square().sum(dim=1)
+        influences.append(squares + centred @ away)
+    each = torch.cat(influences)
+    return each - each.mean()
+
+
+def _range(values: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the eigenvalues above rounding, of rising ones (D), and their vectors (D×D): r and D×r."""
+    some = values > values[-1:].clamp_min(0) * len(values) * torch.finfo(values.dtype).eps
+    return values[some], vectors[:, some]
+
+
+def _product(A: Tensor, q: Moments) -> Tensor:
+    """Return Aᵀ Σ_q A, symmetric to the bit: r×r."""
     product = A.T @ q.covariance @ A
-    eigenvalues = torch.linalg.eigvalsh((product + product.T) / 2)
+    return (product + product.T) / 2
+
+
+def _distance(p: Moments, q: Moments, eigenvalues: Tensor) -> float:
     between = (p.mean - q.mean).square().sum()
     traces = p.covariance.trace() + q.covariance.trace()
     return float(between + traces - 2 * eigenvalues.clamp_min(0).sqrt().sum())

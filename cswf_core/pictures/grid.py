@@ -17,6 +17,8 @@ Bytes = NDArray[np.uint8]
 GAP = 2
 HEADER = 16
 """Pixels between images, and above columns that have a text."""
+CAPTION = 14
+"""Pixels under images that have a text there."""
 
 SMALLEST_TILE = 40
 """Pixels that an image's longer side has at least; smaller images are enlarged by a whole factor."""
@@ -50,25 +52,33 @@ def tile(image: Tensor) -> Image.Image:
 
 
 def table(
-    rows: Sequence[Sequence[Image.Image]], left: Sequence[str] = (), top: Sequence[str] = ()
+    rows: Sequence[Sequence[Image.Image]],
+    left: Sequence[str] = (),
+    top: Sequence[str] = (),
+    captions: Sequence[Sequence[str]] = (),
 ) -> Image.Image:
-    """Lay pictures of one size out in rows, with texts to the left of rows and above columns."""
+    """Lay pictures of one size out in rows, with texts before rows, above columns and under pictures."""
     width, height = next((picture.size for row in rows for picture in row), (1, 1))
     letters = font(max(11, height // 3)) if left else font(11)
     margin = math.ceil(max((letters.getlength(text) for text in left), default=-8)) + 8
     header = HEADER if top else 0
     columns = max((len(row) for row in rows), default=1)
-    size = (margin + columns * (width + GAP) + GAP, header + len(rows) * (height + GAP) + GAP)
+    step = height + GAP + (CAPTION if captions else 0)
+    size = (margin + columns * (width + GAP) + GAP, header + len(rows) * step + GAP)
     canvas = Image.new("RGB", size, BACKGROUND)
     pen = ImageDraw.Draw(canvas)
     for c, text in enumerate(top):
         pen.text((margin + GAP + c * (width + GAP) + width // 2, header // 2), text, INK, font(11), anchor="mm")
     for r, row in enumerate(rows):
-        y = header + GAP + r * (height + GAP)
+        y = header + GAP + r * step
         if r < len(left):
             pen.text((margin // 2, y + height // 2), left[r], INK, letters, anchor="mm")
         for c, picture in enumerate(row):
-            canvas.paste(picture, (margin + GAP + c * (width + GAP), y))
+            x = margin + GAP + c * (width + GAP)
+            canvas.paste(picture, (x, y))
+            if r < len(captions) and c < len(captions[r]):
+                under = (x + width // 2, y + height + CAPTION // 2)
+                pen.text(under, captions[r][c], INK, font(10), anchor="mm")
     return canvas
 
 

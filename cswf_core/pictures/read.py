@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -36,6 +37,9 @@ MOST_PIXELS = 89_478_485
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 """Endings of the files that are taken for pictures, in small letters."""
+
+UNREAD = (".tif", ".tiff", ".gif", ".avif", ".heic", ".jp2", ".ppm", ".pgm", ".jxl", ".tga")
+"""Endings of pictures that are not read; a folder with some of them is told."""
 
 KINDS = ", ".join(ending[1:] for ending in ENDINGS)
 
@@ -98,6 +102,32 @@ def find_pictures(folder: Path) -> tuple[list[Path], NDArray[np.int64], tuple[st
     groups = [*within.values()] or [beside]
     labels = np.repeat(np.arange(len(groups)), [len(files) for files in groups]).astype(np.int64)
     return [file for files in groups for file in files], labels, _class_names(folder, within)
+
+
+def picture_notes(folder: Path, files: Sequence[Path]) -> list[str]:
+    """Return a sentence for each thing about a folder's pictures (`files`) that a score may depend on."""
+    notes = []
+    folders = dict.fromkeys(file.parent for file in files)
+    unread = [path for parent in folders for path in files_in(parent, UNREAD)]
+    if unread:
+        kinds = ", ".join(sorted({path.suffix.lower()[1:] for path in unread}))
+        such = f"{len(unread):,} pictures such as {printable(unread[0].name)}"
+        notes.append(f"{folder}: {such} are left out: {kinds} is not read, only {KINDS}")
+    clear = [file for file in files if has_alpha(file)]
+    if clear:
+        such = f"{len(clear):,} of {len(files):,} pictures, such as {printable(clear[0].name)}"
+        notes.append(
+            f"{folder}: {such}, have an alpha channel, which is left out: what is transparent counts with the "
+            "colour that is stored below it"
+        )
+    return notes
+
+
+def has_alpha(path: Path) -> bool:
+    """Say whether a picture says, in its head, that some of it may be transparent."""
+    with open_file(path) as file, suppress(Exception), Image.open(file, formats=FORMATS) as opened:
+        return "A" in opened.getbands() or "transparency" in opened.info
+    return False  # what cannot be read is told by whoever reads it
 
 
 def _class_names(folder: Path, names: Iterable[str]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -17,7 +17,8 @@ PAPER = r"""@inproceedings{du2023nonparametric,
   author = {Du, Chao and Li, Tianbo and Pang, Tianyu and Yan, Shuicheng and Lin, Min},
   title = {Nonparametric Generative Modeling with Conditional Sliced-{Wasserstein} Flows},
   booktitle = {International Conference on Machine Learning},
-  year = {2023}
+  year = {2023},
+  doi = {10.48550/arXiv.2305.02164}
 }"""
 """The paper of the method."""
 
@@ -98,11 +99,14 @@ class Citation:
         return f"% {', '.join(self.used_by).replace('@', ' at ')}\n{self.reference}"
 
 
-def citations(recipe: Recipe) -> list[Citation]:
-    """Return all works that a recipe and its variants rest on: each once, under a key of its own."""
+def citations(*recipes: Recipe, metrics: Sequence[str] = ()) -> list[Citation]:
+    """Return all works that recipes and their variants rest on: each once, under a key of its own.
+
+    `metrics` are names of more metrics, by which the runs were scored afterwards.
+    """
     used: dict[tuple[str, str], Citation] = {}
     keys: set[str] = set()
-    for reference, user in _references(recipe):
+    for reference, user in (each for recipe in recipes for each in _references(recipe, metrics)):
         known = used.get(reference.work)
         if known is None:
             reference = attrs.evolve(reference, key=_fresh(reference.key, keys))
@@ -113,7 +117,7 @@ def citations(recipe: Recipe) -> list[Citation]:
     return list(used.values())
 
 
-def _references(recipe: Recipe) -> Iterator[tuple[Reference, str]]:
+def _references(recipe: Recipe, metrics: Sequence[str]) -> Iterator[tuple[Reference, str]]:
     """Yield references, each with what it is cited for: the method, this program, then plugin by plugin."""
     yield Reference.parse(PAPER), "the method"
     yield Reference.parse(PROGRAM % version("cswf")), "the program"
@@ -121,6 +125,9 @@ def _references(recipe: Recipe) -> Iterator[tuple[Reference, str]]:
         for choice in each.choices().values():
             for reference in references_of(choice.plugin):
                 yield reference, f"{choice.plugin.owner.kind} {choice.name}"
+    for name in metrics:
+        for reference in references_of(recipe.registry.find("metric", name)):
+            yield reference, f"metric {name}"
 
 
 def references_of(plugin: Plugin) -> list[Reference]:

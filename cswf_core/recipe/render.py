@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cswf_core.recipe.nodes import Location, Problem, RecipeError, parse, resolve, value_of
@@ -43,6 +43,21 @@ def flattened(value: Any, path: str = "") -> dict[str, str]:
     for key, item in items:
         values |= flattened(item, f"{path}.{key}" if path else str(key))
     return values
+
+
+def short_paths(keys: Sequence[str]) -> list[str]:
+    """Return key paths by their last part, or as many as tell them apart; 'use' and numbers say too little."""
+    paths = [key.split(".") for key in keys]
+
+    def shortest(path: list[str]) -> str:
+        for size in range(1, len(path)):
+            end = path[-size:]
+            alike = sum(other[-size:] == end for other in paths)
+            if alike == 1 and end[0] != "use" and not end[0].isdigit():
+                return ".".join(end)
+        return ".".join(path)
+
+    return [shortest(path) for path in paths]
 
 
 def with_origins(recipe: Recipe) -> str:

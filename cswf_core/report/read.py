@@ -18,13 +18,17 @@ from cswf_core.errors import RunError
 from cswf_core.files import read_whole
 from cswf_core.pictures.frames import Frames
 from cswf_core.pictures.read import read_picture
+from cswf_core.report.meanings import understood
+from cswf_core.scores.document import Score, ScoreDocument, mapping, read_scores
 
 MOST_ROWS = 3000
 """Logged steps that curves are drawn from; of a longer log, evenly spaced ones and the ends of stages."""
 
-MOST_SHOWN = 100
-MOST_OF_A_CLASS = 12
-"""Samples that are kept to be shown: without classes, and of each class."""
+FEW_SAMPLES = 120
+"""Images that are enough for an overview: samples in a comparison of runs, and real images."""
+
+SAMPLE_BYTES = 4_000_000
+"""Bytes of all samples that a page of one run holds, where nobody has said how many they are to be."""
 
 COLOURS = 8
 """Colours that runs are told apart by; the ninth has the first one's again."""
@@ -32,76 +36,22 @@ COLOURS = 8
 MOST_PICTURE = 10**8
 """Bytes of a picture that is put into a page, at most."""
 
-COLUMNS = ("step", "stage", "sliced_distance", "displacement", "seconds")
+OF_A_RUN = ("run.json", "recipe.yaml")
+"""Files by one of which the folder of a run is known."""
 
-TEST = "_test"
-"""How the names of scores against a test split end."""
+COLUMNS = ("step", "stage", "sliced_distance", "displacement", "seconds")
 
 T = TypeVar("T")
 
 
 @attrs.frozen(eq=False)
 class Samples:
-    """Some of the images in samples.npz (n×C×H×W bytes), with their labels (n) if they have any."""
+    """Some of the images in a file (n×C×H×W bytes), with their labels (n) if they have any."""
 
     images: NDArray[np.uint8]
     labels: NDArray[np.int64] | None
     count: int
-    """How many samples the run has made."""
-
-
-@attrs.frozen
-class Score:
-    """A number that says something about a run's samples."""
-
-    name: str
-    value: float
-    better: str = ""
-    """`lower`, `higher`, or nothing."""
-    data: str = ""
-    """Name of the data set that it compares with, where that is known."""
-    split: str = ""
-    """The split of it: `train`, `test`, or nothing."""
-    count: int | None = None
-    """How many real samples it is against."""
-    digest: str = ""
-    """Their SHA-256."""
-    samples: int | None = None
-    protocol: str = ""
-    parameters: dict[str, Any] = attrs.field(factory=dict)
-    seconds: float | None = None
-
-    @property
-    def held_out(self) -> bool:
-        """Whether it is against held-out samples."""
-        return self.split == "test"
-
-    @property
-    def row(self) -> str:
-        """The name that it shares with the same score against the training samples."""
-        return self.name.removesuffix(TEST) if self.held_out else self.name
-
-    @property
-    def against(self) -> str:
-        """What it compares with, in words."""
-        real = "" if self.count is None else f"({self.count:,})"
-        return " ".join(filter(None, (self.data, self.split, real)))
-
-
-@attrs.frozen
-class Evaluation:
-    """All scores of a run, with what a reader has to know about them."""
-
-    scores: tuple[Score, ...] = ()
-    notes: tuple[str, ...] = ()
-    figures: tuple[str, ...] = ()
-    """Files of the run's folder that belong to the scores."""
-    facts: dict[str, str] = attrs.field(factory=dict)
-    """What was evaluated, on which device, with which weights and versions: name → words."""
-
-    def find(self, row: str, *, held_out: bool = False) -> Score | None:
-        """Return the score of a row against training or held-out samples; None if there is none."""
-        return next((s for s in self.scores if (s.row, s.held_out) == (row, held_out)), None)
+    """How many images the file has."""
 
 
 @attrs.define(eq=False)
@@ -120,15 +70,27 @@ class Run:
     rows: list[list[float | None]] = attrs.field(factory=list)
     """A list of COLUMNS per logged step."""
     samples: Samples | None = None
+    real: Samples | None = None
+    """Some real images, to be seen beside the samples."""
     frames: Frames | None = None
-    evaluation: Evaluation = Evaluation()
+    evaluation: ScoreDocument = ScoreDocument()
+    evaluation_facts: dict[str, str] = attrs.field(factory=dict)
+    """What was evaluated, on which device, with which weights and versions: name → words."""
+    source: str = ""
+    """Where the samples of an evaluation came from."""
     problems: dict[str, str] = attrs.field(factory=dict)
     """File → a sentence on what is wrong with it."""
 
     @property
+    def is_run(self) -> bool:
+        """Whether the folder is that of a run, and not of an evaluation of any program's images."""
+        return any((self.path / name).is_file() for name in OF_A_RUN)
+
+    @property
     def name(self) -> str:
-        """The recipe's name, or the folder's if nothing says it."""
-        return str(self.facts.get("name") or self.recipe.get("name") or self.path.resolve().name)
+        """The recipe's name, or what was evaluated, or the folder's name if nothing says it."""
+        source = "" if self.is_run else self.source
+        return str(self.facts.get("name") or self.recipe.get("name") or source or self.path.resolve().name)
 
     @property
     def status(self) -> str:
@@ -168,25 +130,32 @@ class Run:
             return None
 
 
-def read_run(folder: Path) -> Run:
-    """Read a run's folder; raises `RunError` if it is none."""
-    if not folder.is_dir() or not any((folder / name).is_file() for name in ("run.json", "recipe.yaml")):
-        raise RunError(f"{folder} is not the folder of a run: it has neither run.json nor recipe.yaml")
+def read_run(folder: Path, samples: int | None = None) -> Run:
+    """Read the folder of a run or an evaluation, with so many samples; raises `RunError` if it is none."""
+    if not folder.is_dir() or not any((folder / name).is_file() for name in (*OF_A_RUN, "metrics.json")):
+        raise RunError(
+            f"{folder} is not the folder of a run or an evaluation: it has none of run.json, recipe.yaml and "
+            "metrics.json"
+        )
     run = Run(folder)
     run.facts = run._read("run.json", _document) or {}
     run.recipe_text = run._read("recipe.yaml", lambda path: path.read_text(encoding="utf-8")) or ""
     run.recipe = run._read("recipe.yaml", lambda path: _checked(yaml.safe_load(path.read_bytes()))) or {}
     run.rows = run._read("metrics.jsonl", _rows) or []
-    run.samples = run._read("samples.npz", _samples)
+    run.samples = run._read("samples.npz", lambda path: _samples(path, samples))
+    run.real = run._read("real.npz", lambda path: _samples(path, FEW_SAMPLES))
     run.frames = run._read("frames.npz", Frames.read)
-    run.evaluation = run._read("metrics.json", _evaluation) or _bare_scores(run.facts.get("metrics"))
+    scores = run._read("metrics.json", read_scores) or _bare_scores(run.facts.get("metrics"))
+    run.evaluation = understood(scores)
+    run.evaluation_facts = run._read("metrics.json", lambda path: _evaluation_facts(_document(path))) or {}
+    run.source = run._read("metrics.json", lambda path: _source(_document(path))) or ""
     run.label = run.name
     return run
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
     """Read several runs and give each a label of its own: name, else folder, else path."""
-    runs = [read_run(folder) for folder in folders]
+    runs = [read_run(folder, FEW_SAMPLES) for folder in folders]
     paths = [str(run.path) for run in runs]
     choices = [run.name for run in runs], [run.path.resolve().name for run in runs], paths
     numbered = [f"{path} ({i})" for i, path in enumerate(paths, 1)]
@@ -236,8 +205,11 @@ def _finite(value: Any) -> float | None:
     return value if isinstance(value, int) else float(f"{value:.6g}")
 
 
-def _samples(path: Path) -> Samples | None:
-    """Return some of a run's images; None if it has made points."""
+def _samples(path: Path, most: int | None) -> Samples | None:
+    """Return so many of a file's images, of all classes alike; None if it has points.
+
+    Without a number, as many as SAMPLE_BYTES hold.
+    """
     names = ("images", "points", "labels")
     images, points, labels = map(read_archive(path, names).get, names)
     if images is None:
@@ -246,12 +218,23 @@ def _samples(path: Path) -> Samples | None:
         return None
     if images.ndim != 4 or images.dtype != np.uint8 or not images.size:
         raise ValueError("its images are not n×C×H×W bytes")
+    room = max(1, SAMPLE_BYTES // images[0].size) if most is None else most
     if labels is None:
-        return Samples(images[:MOST_SHOWN].copy(), None, len(images))
+        return Samples(images[:room].copy(), None, len(images))
     if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
         raise ValueError("it has not a label for each sample")
-    chosen = np.concatenate([np.flatnonzero(labels == c)[:MOST_OF_A_CLASS] for c in np.unique(labels)])
-    return Samples(images[chosen], labels[chosen], len(images))
+    chosen = _of_each_class(labels, room)
+    return Samples(images[chosen], labels[chosen].astype(np.int64), len(images))
+
+
+def _of_each_class(labels: NDArray[Any], room: int) -> NDArray[np.int64]:
+    """Return the numbers of so many samples: the first of every class, then the second, and so on."""
+    order = np.argsort(labels, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(labels[order]) != 0])
+    lengths = np.diff(np.r_[starts, len(order)])
+    rank = np.arange(len(order)) - np.repeat(starts, lengths)
+    first = np.lexsort((order, rank))[:room]
+    return np.sort(order[first])
 
 
 def _png(path: Path) -> tuple[bytes, tuple[int, int]]:
@@ -259,45 +242,15 @@ def _png(path: Path) -> tuple[bytes, tuple[int, int]]:
     return content, read_picture(path, "RGB").size
 
 
-def _bare_scores(metrics: Any) -> Evaluation:
+def _bare_scores(metrics: Any) -> ScoreDocument:
     """Return the scores of run.json, a mapping from name to number: all that runs of long ago have."""
     scores = [Score(str(name), float(value)) for name, value in mapping(metrics).items() if _is_number(value)]
-    return Evaluation(tuple(scores))
+    return ScoreDocument(tuple(scores))
 
 
-def _evaluation(path: Path) -> Evaluation:
-    """Return what metrics.json says; raise ValueError if it is not made like one."""
-    content = _document(path)
-    entries = content.get("scores")
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ValueError("it has no list of scores")
-    return Evaluation(
-        scores=tuple(_score(entry) for entry in entries),
-        notes=_texts(content.get("notes")),
-        figures=tuple(name for name in _texts(content.get("figures")) if _is_plain(name)),
-        facts=_evaluation_facts(content),
-    )
-
-
-def _score(entry: dict[str, Any]) -> Score:
-    name, value = entry.get("name"), entry.get("value")
-    if not isinstance(name, str) or not isinstance(value, (int, float)):
-        raise ValueError("a score has no name or no value")
-    against = mapping(entry.get("against"))
-    count, samples, seconds = against.get("count"), entry.get("samples"), entry.get("seconds")
-    return Score(
-        name=name,
-        value=float(value),
-        better=entry["better"] if entry.get("better") in ("lower", "higher") else "",
-        data=str(against.get("data") or ""),
-        split=str(against.get("split") or ""),
-        count=count if isinstance(count, int) else None,
-        digest=str(against.get("sha256") or ""),
-        samples=samples if isinstance(samples, int) else None,
-        protocol=str(entry.get("protocol") or ""),
-        parameters=mapping(entry.get("parameters")),
-        seconds=float(seconds) if isinstance(seconds, (int, float)) else None,
-    )
+def _source(content: dict[str, Any]) -> str:
+    """Return where the evaluated samples came from: a file, a folder."""
+    return str(mapping(content.get("generated")).get("source") or "")
 
 
 def _evaluation_facts(content: dict[str, Any]) -> dict[str, str]:
@@ -319,17 +272,3 @@ def _evaluation_facts(content: dict[str, Any]) -> dict[str, str]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def mapping(value: Any) -> dict[str, Any]:
-    """Return a value that is a mapping, and an empty one instead of anything else."""
-    return value if isinstance(value, dict) else {}
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(str(item) for item in value) if isinstance(value, list) else ()
-
-
-def _is_plain(name: str) -> bool:
-    """Say whether a name is that of a picture in the folder itself, and not a way out of it."""
-    return name.endswith(".png") and not set(name) & set("/\\") and not name.startswith(".")

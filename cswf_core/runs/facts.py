@@ -50,6 +50,8 @@ class RunFacts:
     open_ended: ClassVar[bool] = True
     status: Status = "running"
     started: str | None = None
+    command: str | None = None
+    """The command that began it."""
     resumed: tuple[dict[str, Any], ...] = ()
     """Where it has gone on after a stop."""
     updates: dict[str, Any] | None = None

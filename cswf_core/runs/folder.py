@@ -25,6 +25,7 @@ FILES = (
     "metrics.jsonl",
     "samples.png",
     "samples.npz",
+    "real.npz",
     "flow.png",
     "frames.npz",
     "flow.gif",

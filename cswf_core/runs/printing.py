@@ -29,11 +29,16 @@ def complain(*lines: str) -> None:
 
 
 def say_json(value: Any) -> None:
-    """Print a value as JSON, with the unprintable characters of its texts as JSON's own escapes."""
+    """Print a value as JSON."""
+    say(*json_text(value).split("\n"))
+
+
+def json_text(value: Any) -> str:
+    """Return a value as indented JSON, with the unprintable characters of its texts as JSON's own escapes."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    if not text.isprintable():
-        text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
-    say(*text.split("\n"))
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def start_log(level: int) -> None:

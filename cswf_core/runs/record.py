@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import datetime
+import json
 import platform
+import shlex
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution, version
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from cswf_core.errors import printable
 from cswf_core.runs.facts import DataRecord, Status
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.packages import PACKAGES
@@ -35,6 +41,7 @@ class Record:
         if earlier is not None:
             record.began_with = earlier.data
             before = {"started": earlier.started, "resumed": list(earlier.resumed), "updates": earlier.updates}
+            before["command"] = earlier.command
             record.facts |= {key: value for key, value in before.items() if value}
         return record
 
@@ -67,6 +74,36 @@ def versions() -> dict[str, str]:
     if torch.version.cuda:
         versions["cuda"] = torch.version.cuda
     return versions
+
+
+def command_line() -> str:
+    """Return the command that this program was started with, as it could be typed again."""
+    program, *arguments = sys.argv or [""]
+    name = Path(program).name
+    called = ["cswf"] if name in ("cswf", "__main__.py") else ["python", name]
+    return printable(shlex.join([*called, *arguments]))
+
+
+@cache
+def commit() -> str:
+    """Return the commit of this program's own source, `…-dirty` if files differ from it; nothing if unknown.
+
+    pip writes down the commit of what it installs from a repository; else the source may lie in a checkout.
+    """
+    with suppress(PackageNotFoundError, ValueError, TypeError, KeyError):
+        origin = json.loads(distribution("cswf").read_text("direct_url.json") or "{}")
+        if "vcs_info" in origin:
+            return str(origin["vcs_info"]["commit_id"])
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists() or not (root / "cswf_core").is_dir():  # a checkout of something else
+        return ""
+    ask = ["git", "-C", str(root), "-c", "core.fsmonitor=false", "describe", "--always", "--dirty"]
+    with suppress(OSError, subprocess.SubprocessError):
+        told = subprocess.run(
+            [*ask, "--abbrev=40", "--exclude", "*"], capture_output=True, text=True, timeout=10, check=True
+        )
+        return told.stdout.strip()
+    return ""
 
 
 def describe_device(device: torch.device) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -10,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import numpy as np
 import torch
 
 from cswf_core.checks import CheckedObserver
 from cswf_core.documents import MisfitError, structured
-from cswf_core.errors import CswfError, RunError
-from cswf_core.evaluation.evaluate import Evaluation, evaluate, merge_documents
+from cswf_core.errors import CswfError, PluginError, RunError
+from cswf_core.evaluation.evaluate import Evaluation, evaluate
 from cswf_core.evaluation.task import Task
 from cswf_core.flow.state import Snapshot
 from cswf_core.interfaces import Dataset
@@ -28,6 +30,7 @@ from cswf_core.pictures.frames import FrameRecorder
 from cswf_core.pictures.samples import completions_picture, samples_picture
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, RecipeError, build_flow, load_recipe
+from cswf_core.recipe.citations import citations
 from cswf_core.recipe.provenance import built_ins_changed, refuse_changed_plugins
 from cswf_core.recipe.render import flattened, from_yaml, to_yaml
 from cswf_core.report import write_report
@@ -37,7 +40,8 @@ from cswf_core.runs.durable import remove_parts, write_tensors
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.log import MetricsLog
 from cswf_core.runs.manifest import CheckpointFacts
-from cswf_core.runs.record import Record, describe_device, versions
+from cswf_core.runs.record import Record, command_line, commit, describe_device, versions
+from cswf_core.scores.document import joined
 from cswf_core.session.devices import SharedWork, agree
 from cswf_core.session.update import COUNTS, Predecessor
 
@@ -48,6 +52,10 @@ RECORDED = ("name", "distribution", "version", "sha256")
 
 LABELS = ("name", "description")
 """Keys of a recipe that a run's results do not depend on."""
+
+
+FEATURES = "features-"
+"""How the names of files with features begin."""
 
 
 def launch(
@@ -354,6 +362,10 @@ class Run:
                 for path, choice in recipe.choices().items()
             },
             "distributions": recipe.registry.distributions,
+            "command": command_line(),
+            "commit": commit(),
+            "citations": _citations(recipe),
+            "licence": recipe.data.part.licence,
         }
 
     def _checkpoint_facts(self) -> dict[str, Any]:
@@ -406,15 +418,37 @@ class Run:
         }
 
 
-def write_scores(directory: RunFolder, evaluated: Evaluation) -> dict[str, Any]:
-    """Add scores to those in metrics.json, draw their figures, and return the file's content."""
+def write_scores(directory: RunFolder, evaluated: Evaluation) -> list[str]:
+    """Add scores to those in metrics.json and draw their figures; return what is to be told of other scores."""
     while evaluated.figures:
         name, figure = evaluated.figures.popitem()
         rows = [[pictures.tile(image) for image in row] for row in figure.rows]
-        directory.write(f"{name}.png", pictures.png(pictures.table(rows, top=list(figure.top))))
-    document = merge_documents(directory.read_json("metrics.json"), evaluated.document)
+        drawn = pictures.table(rows, figure.left, figure.top, figure.captions)
+        directory.write(f"{name}.png", pictures.png(drawn))
+    if evaluated.real is not None:
+        directory.write("real.npz", samples.archive(evaluated.real, None))
+        evaluated.real = None
+    document, told = joined(directory.read_json("metrics.json"), evaluated.document)
     directory.write_json("metrics.json", document)
-    return document
+    return told
+
+
+def write_features(directory: RunFolder, evaluated: Evaluation) -> None:
+    """Write all features that an evaluation has computed, one file for each set and network."""
+    for name, rows in evaluated.features.items():
+        buffer = io.BytesIO()
+        np.save(buffer, rows.cpu().numpy(), allow_pickle=False)
+        plain = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
+        directory.write(f"{FEATURES}{plain}.npy", buffer.getvalue())
+
+
+def _citations(recipe: Recipe) -> list[str]:
+    """Return the BibTeX entries of what a recipe rests on; warn if a plugin has one that is wrong."""
+    try:
+        return [str(work) for work in citations(recipe)]
+    except PluginError as error:
+        log.warning("the run's page has no BibTeX: %s", error)
+        return []
 
 
 def settle(folder: RunFolder) -> None:

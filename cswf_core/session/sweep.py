@@ -20,15 +20,21 @@ from cswf_core.pictures import grid as pictures
 from cswf_core.plugins import PluginFolders, Registry
 from cswf_core.recipe import Location, Problem, Recipe, RecipeError, known_recipes, load_recipe
 from cswf_core.recipe.provenance import refuse_changed_plugins
-from cswf_core.recipe.render import to_yaml
+from cswf_core.recipe.render import short_paths, to_yaml
 from cswf_core.runs.facts import RunFacts
 from cswf_core.runs.folder import RunFolder
+from cswf_core.scores.document import read_scores
+from cswf_core.scores.groups import Group, grouped
+from cswf_core.scores.scored import ScoredRun
 from cswf_core.session.run import settle
 
 RECORD = "sweep.json"
 """The file that lists a sweep's runs."""
 
-FILES = (RECORD, "sweep.png", "flow.png")
+SUMMARY = "summary.json"
+"""The file that has the scores of runs that differ in their seed only, taken together."""
+
+FILES = (RECORD, SUMMARY, "sweep.png", "flow.png")
 """Files of a sweep, beside the folders of its runs."""
 
 MOST_RUNS = 256
@@ -79,7 +85,31 @@ def plan(name: str, overrides: Sequence[str], *, plugins_dir: PluginFolders = No
                 f"'{name}' has no variants to run; give key=a,b,c{_recipes_with_variants(name, registry)}"
             )
         return _trials(list(variants.items()))
-    keys = _short([overrides[i].partition("=")[0] for i in swept])
+    return _combined(name, overrides, choices, swept, registry)
+
+
+def plan_seeds(
+    name: str, overrides: Sequence[str], count: int, *, plugins_dir: PluginFolders = None
+) -> list[Trial]:
+    """Return `count` runs of a recipe, with its own seed and those that follow; one is enough.
+
+    They are those of a sweep over these seeds, in the same folders.
+    """
+    if count > MOST_RUNS:
+        raise RunError(f"{count:,} seeds are more than {MOST_RUNS}, the most runs a sweep may have")
+    registry = Registry.discover(plugins_dir)
+    first = load_recipe(name, overrides, registry=registry).seed
+    others = [text for text in overrides if text.partition("=")[0] != "seed"]
+    texts = [*others, f"seed={first}"]
+    choices = [*([text] for text in others), [f"seed={first + number}" for number in range(count)]]
+    return _combined(name, texts, choices, [len(others)], registry)
+
+
+def _combined(
+    name: str, overrides: Sequence[str], choices: list[list[str]], swept: Sequence[int], registry: Registry
+) -> list[Trial]:
+    """Return a run for every combination of choices, named after those overrides that are swept."""
+    keys = short_paths([overrides[i].partition("=")[0] for i in swept])
     loaded: list[tuple[str, Recipe]] = []
     problems: list[Problem] = []
     for texts in _combinations(choices):
@@ -129,21 +159,6 @@ def _combinations(choices: list[list[str]]) -> list[tuple[str, ...]]:
     if math.prod(map(len, choices)) > MOST_RUNS:
         raise RunError(f"these values have more than {MOST_RUNS} combinations, the most a sweep may have")
     return list(itertools.product(*choices))
-
-
-def _short(keys: list[str]) -> list[str]:
-    """Return key paths by their last part, or as many as tell them apart; 'use' and numbers say too little."""
-    paths = [key.split(".") for key in keys]
-
-    def shortest(path: list[str]) -> str:
-        for size in range(1, len(path)):
-            end = path[-size:]
-            alike = sum(other[-size:] == end for other in paths)
-            if alike == 1 and end[0] != "use" and not end[0].isdigit():
-                return ".".join(end)
-        return ".".join(path)
-
-    return [shortest(path) for path in paths]
 
 
 def _recipes_with_variants(name: str, registry: Registry) -> str:
@@ -267,6 +282,21 @@ class Sweep:
         flows = compare.flows(runs)
         if flows is not None:
             self.directory.write("flow.png", pictures.png(flows))
+
+    def summarise(self) -> list[Group]:
+        """Write summary.json and return its groups: finished runs that differ in their seed only, together."""
+        runs = []
+        for trial in self.trials:
+            with suppress(OSError, ValueError):  # a run without scores, or with damaged ones, has no part in it
+                document = read_scores(self.run_directory(trial.folder).file("metrics.json"))
+                if self.is_done(trial):
+                    path = self.run_directory(trial.folder).path
+                    runs.append(ScoredRun(path, document, trial.recipe.resolved(), trial.label))
+        groups = grouped(runs)
+        folders = [[run.path.name for run in group.runs] for group in groups]
+        plain = [group.plain() | {"folders": names} for group, names in zip(groups, folders, strict=True)]
+        self.directory.write_json(SUMMARY, plain)
+        return groups
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of sweep.json, one for each run, in order."""

@@ -36,6 +36,7 @@ class CelebA(FolderSource):
 
     NAME = "celeba"
     references = (LIU_2015,)
+    licence = "CelebA is for research that is not commercial; its photographs are not its authors'."
 
     root: Path | None = parameter(ROOT_HELP, default=None)
     split: Split = parameter(SPLIT_HELP, default="train")

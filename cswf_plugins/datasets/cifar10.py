@@ -36,6 +36,7 @@ class Cifar10(PublishedImages):
 
     NAME = "cifar10"
     references = (KRIZHEVSKY_2009,)
+    licence = "CIFAR-10 names no licence; its authors ask to cite the report that describes it."
     FOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py")
     FILES: ClassVar[dict[Split, tuple[str, ...]]] = {
         "train": tuple(f"data_batch_{i}" for i in range(1, 6)),

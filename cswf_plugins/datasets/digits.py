@@ -29,6 +29,7 @@ class Digits(DatasetSource):
     """Small handwritten digits that need no download."""
 
     references = (ALPAYDIN_1998,)
+    licence = "The digits are those of the UCI Machine Learning Repository, under CC BY 4.0."
 
     classes: tuple[int, ...] = parameter(
         "which digits to take; all of them if left out", default=(), validator=_digits_only

@@ -19,6 +19,7 @@ class FashionMnist(IdxImages):
 
     NAME = "fashion-mnist"
     references = (XIAO_2017,)
+    licence = "Fashion-MNIST is by Zalando SE, under the MIT licence."
     FOLDERS = ("fashion-mnist", "FashionMNIST/raw")
     TORCHVISION = ("FashionMNIST", "FashionMNIST/raw")
     CLASSES = (

@@ -19,6 +19,7 @@ class Mnist(IdxImages):
 
     NAME = "mnist"
     references = (LECUN_1998,)
+    licence = "Yann LeCun and Corinna Cortes hold the copyright of MNIST; it is available under CC BY-SA 3.0."
     FOLDERS = ("mnist", "MNIST/raw")
     TORCHVISION = ("MNIST", "MNIST/raw")
     CLASSES = tuple(str(digit) for digit in range(10))

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from cswf_core.arrays import read_archive, read_array
-from cswf_core.errors import CswfError, DataError
+from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset
 from cswf_core.kernels.frechet import Moments, moments
-from cswf_plugins.cache import write_cached
-from cswf_plugins.datasets.images import data_root
 from cswf_plugins.inception import weights
 from cswf_plugins.inception.architecture import WIDTH
 from cswf_plugins.inception.network import BATCH, Mode, Network, Numbers, numbers, part_features
+from cswf_plugins.statistics import FEATURES, MOMENTS, kept_features, kept_moments, statistics_file
 
 VERSION = 1
 """To be raised when the same images and weights give other features."""
@@ -36,19 +31,17 @@ def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
     def compute() -> Tensor:
         if not samples.space.is_image:
             raise DataError(f"features are of images; these are samples in {samples.space} dimensions")
-        path = cache_file(comparison, samples, mode, ".features.npy")
-        stored = None if path is None else _stored(path, len(samples))
-        if stored is not None:
-            _note_weights(comparison)
-            return stored.to(comparison.draw.device)
+        _note_weights(comparison)
         title = f"features of {bench.names.get(samples, 'generated')}"
-        computed = _completed(comparison, samples, mode, title)
-        if path is not None:
-            rows = computed.cpu().numpy()
-            write_cached(path, lambda file: np.save(file, rows, allow_pickle=False))
-        return computed
+        path = cache_file(comparison, samples, mode, FEATURES)
+        through_the_network = partial(_completed, comparison, samples, mode, title)
+        return kept_features(path, through_the_network, len(samples), WIDTH, comparison.draw.device)
 
-    return bench.keep(("features", samples, mode, computed_in(comparison)), compute)
+    rows = bench.keep(("features", samples, mode, computed_in(comparison)), compute)
+    if samples is comparison.generated or samples is comparison.real:  # not some of them
+        name = "generated" if samples is comparison.generated else bench.names.get(samples, "real")
+        bench.features[f"{name}-inception-{mode}"] = rows
+    return rows
 
 
 def some_features(comparison: Comparison, samples: Dataset, mode: Mode, index: Tensor) -> Tensor:
@@ -57,10 +50,7 @@ def some_features(comparison: Comparison, samples: Dataset, mode: Mode, index: T
     If those of the others are not known, they are not computed either.
     """
     bench = comparison.bench
-    path = cache_file(comparison, samples, mode, ".features.npy")
-    key = ("features", samples, mode, computed_in(comparison))
-    known = bench.has(key) or (path is not None and path.is_file())
-    if known or len(index) == len(samples):
+    if len(index) == len(samples) or _are_known(comparison, samples, mode):
         rows = features(comparison, samples, mode)
         return rows[index.to(rows.device)]
     parts = _parts(comparison, samples, mode)
@@ -116,20 +106,29 @@ def _note_weights(comparison: Comparison) -> weights.Weights:
     return file
 
 
+def known_features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor | None:
+    """Return a set's features, n×2,048, if they were computed before, and None if not."""
+    return features(comparison, samples, mode) if _are_known(comparison, samples, mode) else None
+
+
+def _are_known(comparison: Comparison, samples: Dataset, mode: Mode) -> bool:
+    if comparison.bench.has(("features", samples, mode, computed_in(comparison))):
+        return True
+    path = cache_file(comparison, samples, mode, FEATURES)
+    return path is not None and path.is_file()
+
+
 def feature_moments(comparison: Comparison, samples: Dataset, mode: Mode) -> Moments:
     """Return mean and covariance of a set's features; for named real images, from the cache if it has them."""
 
     def compute() -> Moments:
-        path = cache_file(comparison, samples, mode, ".npz")
-        stored = None if path is None else _stored_moments(path)
-        if stored is not None:
-            return stored.to(comparison.draw.device)
-        computed = moments(features(comparison, samples, mode))
-        if path is not None:
-            mu, sigma = computed.mean.cpu().numpy(), computed.covariance.cpu().numpy()
-            key = json.dumps(_key(comparison, samples, mode))
-            write_cached(path, lambda file: np.savez(file, mu=mu, sigma=sigma, count=computed.count, key=key))
-        return computed
+        return kept_moments(
+            cache_file(comparison, samples, mode, MOMENTS),
+            lambda: moments(features(comparison, samples, mode)),
+            lambda: _key(comparison, samples, mode),
+            WIDTH,
+            comparison.draw.device,
+        )
 
     return comparison.bench.keep(("moments", samples, mode, computed_in(comparison)), compute)
 
@@ -159,28 +158,5 @@ def cache_file(comparison: Comparison, samples: Dataset, mode: Mode, ending: str
     if samples not in comparison.bench.names:
         return None
     key = _key(comparison, samples, mode)
-    name = "".join(c if c.isalnum() or c in "-_." else "-" for c in key["data"])
-    shape = "x".join(map(str, key["shape"]))
     computed = f"{mode}-{key['convolutions'].lower()}" if "convolutions" in key else mode
-    sums = f"{key['weights'][:8]}-{key['images'][:12]}-v{VERSION}"
-    return data_root() / "statistics" / f"{name}-{key['count']}-{shape}-{computed}-{sums}{ending}"
-
-
-def _stored(path: Path, count: int) -> Tensor | None:
-    with contextlib.suppress(CswfError):  # what cannot be read is made again
-        rows = read_array(path)
-        if rows.shape == (count, WIDTH) and rows.dtype == np.float32:
-            return torch.from_numpy(rows)
-    return None
-
-
-def _stored_moments(path: Path) -> Moments | None:
-    with contextlib.suppress(CswfError, KeyError):  # what cannot be read is made again
-        arrays = read_archive(path, ("mu", "sigma", "count"))
-        mean, covariance, count = arrays["mu"], arrays["sigma"], arrays["count"]
-        shapes = (mean.shape, covariance.shape, count.shape)
-        numbers = mean.dtype.kind == covariance.dtype.kind == "f" and count.dtype.kind in "iu"
-        if shapes == ((WIDTH,), (WIDTH, WIDTH), ()) and numbers:
-            mu, sigma = (torch.from_numpy(array.astype(np.float64)) for array in (mean, covariance))
-            return Moments(mu, sigma, int(count))
-    return None
+    return statistics_file(key, computed, ending)

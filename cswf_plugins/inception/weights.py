@@ -55,52 +55,60 @@ class Weights:
         return content
 
 
-def find(bench: Workbench) -> Weights:
-    """Return the network's file: the one named, else one that is there, else a downloaded one."""
-    return bench.keep("inception weights", lambda: _find(bench))
+def find(bench: Workbench, *, classifier: bool = False) -> Weights:
+    """Return the network's file: the one named, else one that is there, else a downloaded one.
+
+    With `classifier` it is the file that has one: that without is passed over, and refused if it is named.
+    """
+    return bench.keep(("inception weights", classifier), lambda: _find(bench, classifier))
 
 
-def _find(bench: Workbench) -> Weights:
+def _find(bench: Workbench, classifier: bool) -> Weights:
     if bench.weights is not None:
-        return _named(bench.weights.expanduser())
-    for path in _places():
+        return _named(bench.weights.expanduser(), classifier)
+    for path in _places(classifier):
         kind = _kind(path)
         if kind is not None:
             return Weights(path, kind)
         log.warning("%s is not the file of that name (its SHA-256 differs) and is passed over", path)
     if not bench.download:
-        raise _missing("and evaluate.download is false")
-    return Weights(_fetched(data_root() / FOLDER), WHOLE)
+        raise _missing("and evaluate.download is false", classifier)
+    return Weights(_fetched(data_root() / FOLDER, classifier), WHOLE)
 
 
-def needed_files() -> NeededFiles:
+def needed_files(*, classifier: bool = False) -> NeededFiles:
     """Return the network's file, the first whose checksum is right, or what is wrong with those there are."""
-    folder, name = data_root() / FOLDER, "feature network"
+    folder, name = data_root() / FOLDER, "network with classifier" if classifier else "feature network"
     faults = []
-    for path in _places():
+    for path in _places(classifier):
         try:
             if _kind(path) is not None:
                 return NeededFiles(name=name, folder=folder, path=path, verified=True)
             faults.append(f"{path} is not the file of that name, as its SHA-256 differs")
         except DataError as error:
             faults.append(str(error))
-    first = "remove it, and the next evaluation" if faults else "the first evaluation"
-    advice = f"{first} downloads {WHOLE.name} (96 MB), or put that or {FEATURES.name} into {folder}"
+    purpose = " that needs it" if classifier else ""
+    first = f"remove it, and the next evaluation{purpose}" if faults else f"the first evaluation{purpose}"
+    files = "it" if classifier else f"that or {FEATURES.name}"
+    advice = f"{first} downloads {WHOLE.name} (96 MB), or put {files} into {folder}"
     return NeededFiles(name=name, folder=folder, fault="; ".join(faults), advice=advice)
 
 
-def _places() -> list[Path]:
+def _places(classifier: bool) -> list[Path]:
     """Return the files that may be the network's, in the order in which they are tried."""
     folder = data_root() / FOLDER
     # The second is where clean-fid itself puts its download.
-    places = (folder / WHOLE.name, Path(tempfile.gettempdir(), WHOLE.name), folder / FEATURES.name)
+    whole = [folder / WHOLE.name, Path(tempfile.gettempdir(), WHOLE.name)]
+    places = whole if classifier else [*whole, folder / FEATURES.name]
     return [path for path in places if path.is_file()]
 
 
-def _named(path: Path) -> Weights:
+def _named(path: Path, classifier: bool) -> Weights:
     if not path.is_file():
         raise DataError(f"evaluate.weights: {path} is not a file")
     kind = _kind(path)
+    if classifier and kind == FEATURES:
+        raise DataError(f"evaluate.weights: {path} has no classifier; {WHOLE.name} has one")
     if kind is None:
         raise DataError(
             f"evaluate.weights: {path} is neither {WHOLE.name} nor {FEATURES.name}: its SHA-256 is another"
@@ -117,7 +125,7 @@ def _kind(path: Path) -> Published | None:
     return next((kind for kind in (WHOLE, FEATURES) if kind.sha256 == sha256), None)
 
 
-def _fetched(folder: Path) -> Path:
+def _fetched(folder: Path, classifier: bool) -> Path:
     """Download clean-fid's file from where clean-fid has it, and say so."""
     target = folder / WHOLE.name
     # Not a warning: --quiet would hide that, and nothing is downloaded without saying so.
@@ -132,13 +140,18 @@ def _fetched(folder: Path) -> Path:
                 raise DataError("what arrived is not the published file")
     except Exception as error:  # urllib, ssl and sockets each raise their own
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise _missing(f"and could not be downloaded ({reason})") from None
+        raise _missing(f"and could not be downloaded ({reason})", classifier) from None
     return target
 
 
-def _missing(reason: str) -> DataError:
+def _missing(reason: str, classifier: bool) -> DataError:
     folder = data_root() / FOLDER
+    network = "the feature network with its classifier" if classifier else "the feature network"
+    files = WHOLE.name if classifier else f"{WHOLE.name} or {FEATURES.name}"
+    without = ""
+    if classifier and (folder / FEATURES.name).is_file():
+        without = f" ({FEATURES.name}, which is there, has none)"
     return DataError(
-        f"the feature network is not in {folder} {reason}; put {WHOLE.name} or {FEATURES.name} there, "
+        f"{network} is not in {folder} {reason}; put {files} there{without}, "
         f"or name the file with evaluate.weights (--weights)"
     )

@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Comparison, Dataset, Draw, Metric, Result, Workbench, parameter
+from cswf_core.interfaces import Comparison, Dataset, Draw, Meaning, Metric, Result, Workbench, parameter
 from cswf_plugins.metrics.inception import labels_of
+from cswf_plugins.metrics.spreads import share_spread
 
 SMALLEST_SIDE = 4
 LONGEST_SIDE = 32
@@ -39,6 +40,20 @@ PASSES = 30
 BATCH = 1000
 """Images that are classified at once."""
 
+MEANINGS = {
+    "class_accuracy": Meaning(
+        "Share of generated images that a classifier takes for the class that was asked for.",
+        aspect="condition",
+        share=True,
+    ),
+    "class_accuracy_real": Meaning(
+        "How often the same classifier is right about real images that it has not seen, the ceiling.",
+        aspect="condition",
+        share=True,
+        of_samples=False,
+    ),
+}
+
 
 @attrs.frozen(eq=False)
 class Trained:
@@ -47,6 +62,8 @@ class Trained:
     network: Classifier
     accuracy: float
     """The share of real images it has not seen that it gets right."""
+    unseen: int
+    """How many such images there are."""
     words: str
     """The training of the network, in words for the protocol."""
 
@@ -93,7 +110,17 @@ class ClassAccuracy(Metric):
                 f"class_accuracy: the classifier is right about only {trained.accuracy:.0%} of real images, "
                 "so that it says little about generated ones; more steps may help"
             )
-        return Result({"class_accuracy": score, "class_accuracy_real": trained.accuracy}, protocol, notes)
+        return Result(
+            {"class_accuracy": score, "class_accuracy_real": trained.accuracy},
+            protocol,
+            notes,
+            counts={"class_accuracy_real": trained.unseen},
+            spreads={
+                "class_accuracy": share_spread(score, len(generated)),
+                "class_accuracy_real": share_spread(trained.accuracy, trained.unseen),
+            },
+            meanings=MEANINGS,
+        )
 
     def _trained(self, comparison: Comparison, training: Dataset) -> Trained:
         bench, held_out = comparison.bench, comparison.held_out
@@ -121,7 +148,7 @@ class ClassAccuracy(Metric):
             f"trained on {len(images):,} real images in {steps:,} steps of {batch}, its accuracy on "
             f"{len(unseen):,} {which}"
         )
-        return Trained(network, network.accuracy(unseen, right), words)
+        return Trained(network, network.accuracy(unseen, right), len(unseen), words)
 
 
 @attrs.frozen

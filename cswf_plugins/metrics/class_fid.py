@@ -12,12 +12,21 @@ from collections.abc import Sequence
 
 import attrs
 import torch
+from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Comparison, Dataset, Result, Workbench
-from cswf_core.kernels.frechet import frechet_distance, moments
+from cswf_core.interfaces import Comparison, Dataset, Meaning, Result, Spread, Workbench
+from cswf_core.kernels.frechet import Frechet, moments
 from cswf_plugins.metrics.inception import InceptionMetric, labels_of
+from cswf_plugins.metrics.spreads import frechet_spread, mean_of_spreads
 from cswf_plugins.references import HEUSEL_2017, PARMAR_2022
+
+MEANING = Meaning(
+    "FID of each class by itself, on average; it also sees good images that are of another class than "
+    "was asked for.",
+    aspect="quality",
+)
+OF_A_CLASS = Meaning("FID of the images of this class alone.", aspect="quality")
 
 
 @attrs.frozen(kw_only=True)
@@ -39,22 +48,40 @@ class ClassFid(InceptionMetric):
         labelled = labels_of(comparison.real, "class-fid", "the real samples")
         p, q = self.features(comparison)
         name, scores = self.named("class_fid"), {}
+        spreads: dict[str, Spread] = {}
         present = torch.unique(wanted).tolist()
         for done, c in enumerate(present):
             called, theirs = _same_class(c, comparison.generated.classes, comparison.real.classes)
             chosen = ((p, wanted == c), (q, labelled == theirs))
             parts = [rows[which.to(rows.device)] for rows, which in chosen]
-            if min(map(len, parts)) < 2:
-                counts = f"there are {len(parts[0])} generated and {len(parts[1])} real"
-                raise DataError(f"metric 'class-fid' needs two images of each class; of '{called}' {counts}")
-            scores[f"{name}.{called}"] = frechet_distance(*map(moments, parts))
+            detail = f"{name}.{called}"
+            scores[detail], spread = _scored(called, *parts)
+            if spread is not None:
+                spreads[detail] = spread
             comparison.bench.tell("FID by class", done + 1, len(present))
         protocol = (
             f"Fréchet distance for each of {len(present)} classes by itself, {len(p):,} generated and "
             f"{len(q):,} real images in all, {self.resized}"
         )
         mean = sum(scores.values()) / len(scores)
-        return Result({name: mean}, self.stated(protocol, comparison), details=scores)
+        if len(spreads) == len(scores):
+            spreads[name] = mean_of_spreads(list(spreads.values()))
+        return Result(
+            {name: mean},
+            self.stated(protocol, comparison),
+            details=scores,
+            spreads=spreads,
+            meanings={name: MEANING, **dict.fromkeys(scores, OF_A_CLASS)},
+        )
+
+
+def _scored(called: str, generated: Tensor, real: Tensor) -> tuple[float, Spread | None]:
+    """Return the FID of a class from its features (n×D, m×D), and how sure it is."""
+    if min(len(generated), len(real)) < 2:
+        counts = f"there are {len(generated)} generated and {len(real)} real"
+        raise DataError(f"metric 'class-fid' needs two images of each class; of '{called}' {counts}")
+    frechet = Frechet.between(moments(generated), moments(real))
+    return frechet.distance, frechet_spread(frechet, generated, real)
 
 
 def _same_class(number: int, ours: Sequence[str], theirs: Sequence[str]) -> tuple[str, int]:

@@ -11,12 +11,19 @@ from __future__ import annotations
 
 import attrs
 
-from cswf_core.interfaces import Comparison, Dataset, Result, Workbench
-from cswf_core.kernels.frechet import frechet_distance
-from cswf_plugins.inception.features import feature_moments
+from cswf_core.interfaces import Comparison, Dataset, Meaning, Result, Workbench
+from cswf_core.kernels.frechet import Frechet
+from cswf_plugins.inception.features import feature_moments, features
 from cswf_plugins.metrics.completions import check_completions, scored_completions
 from cswf_plugins.metrics.inception import InceptionMetric
+from cswf_plugins.metrics.spreads import TOGETHER, image_spread
 from cswf_plugins.references import HEUSEL_2017, PARMAR_2022
+
+MEANING = Meaning(
+    "Distance between the Inception features of completions and of the images they complete, both taken as "
+    "Gaussians; 0 is the best.",
+    aspect="quality",
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -42,5 +49,15 @@ class CompletionFid(InceptionMetric):
             feature_moments(comparison, samples, self.mode) for samples in (scored.completed, scored.images)
         )
         protocol = f"Fréchet distance of {scored.words} to those images, {self.resized}, in float64"
-        scores = {self.named("completion_fid"): frechet_distance(p, q)}
-        return Result(scores, self.stated(protocol, comparison), samples=len(scored.completed))
+        frechet = Frechet.between(p, q)
+        # An image and its completions come together, and so do their influences.
+        influences = scored.by_image(
+            frechet.influences_of_p(features(comparison, scored.completed, self.mode))
+        ) + frechet.influences_of_q(features(comparison, scored.images, self.mode))
+        return Result(
+            {self.named("completion_fid"): frechet.distance},
+            self.stated(protocol, comparison),
+            samples=len(scored.completed),
+            spreads=self.spreads({"completion_fid": image_spread(influences, TOGETHER)}),
+            meanings=self.meanings({"completion_fid": MEANING}),
+        )

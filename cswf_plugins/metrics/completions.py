@@ -30,6 +30,17 @@ class Completions:
         plural = "image" if len(self.images) == 1 else "images"
         return f"{len(self.completed):,} completions of {len(self.images):,} {kind} {plural}"
 
+    def by_image(self, values: Tensor) -> Tensor:
+        """Return a number for each image (k) from values of completions (n), with the mean of the values.
+
+        An image's number is the mean and what its completions add to it. Completions of one image are alike,
+        so their mean is as sure as these numbers say, and not as n independent values would be.
+        """
+        mean, count = values.mean(), len(self.images)
+        added = torch.zeros(count, dtype=values.dtype, device=values.device)
+        added.index_add_(0, self.which.to(values.device), values - mean)
+        return mean + added * count / len(values)
+
     def largest(self, values: Tensor) -> Tensor:
         """Return the largest of the values (n, one for each completion) that each image has: k."""
         lowest = torch.full((len(self.images),), -torch.inf, dtype=values.dtype, device=values.device)

@@ -3,19 +3,33 @@
 What it is: every real image's features get a ball that reaches to its k-th nearest real neighbour. Density
 counts in how many balls a generated image lies, over k (real images get 1 on average); coverage is the share of
 balls with a generated image in them.
-Cost: the features (see `fid`) and a product of n×2,048×n.
+Cost: the features (see `fid`) and a product of n×2,048×n; how sure it is takes a tenth more.
 When not to use it: with sets of different sizes; of the larger, a random part as large as the smaller is taken.
 """
 
 from __future__ import annotations
 
 import attrs
+from torch import Tensor
 
-from cswf_core.interfaces import Comparison, Result, parameter
+from cswf_core.interfaces import Comparison, Meaning, Result, parameter
 from cswf_core.kernels.neighbours import nearest_other, within_any
 from cswf_plugins.metrics.inception import InceptionMetric
-from cswf_plugins.metrics.precision_recall import equal_parts
+from cswf_plugins.metrics.precision_recall import equal_parts, spreads_over_parts
 from cswf_plugins.references import NAEEM_2020, PARMAR_2022
+
+MEANINGS = {
+    "density": Meaning(
+        "How closely generated images lie where real ones are: 1 on average for real images themselves.",
+        aspect="quality",
+        expected=1.0,
+    ),
+    "coverage": Meaning(
+        "Share of real images that have a generated one as near as their nearest neighbours among real ones.",
+        aspect="coverage",
+        share=True,
+    ),
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -32,13 +46,23 @@ class DensityCoverage(InceptionMetric):
     def compute(self, comparison: Comparison) -> Result:
         """Return `density` and `coverage`."""
         p, q = equal_parts(self, comparison, self.k)
-        counts, held = within_any(p, q, nearest_other(q, self.k)[:, -1])
-        scores = {
-            self.named("density"): float(counts.double().mean()) / self.k,
-            self.named("coverage"): float(held.double().mean()),
-        }
+        scores = self.score(p, q)
         protocol = (
             f"balls to the {self.k} nearest neighbours among Inception features of {len(q):,} real images, "
             f"{self.resized}; {len(p):,} generated"
         )
-        return Result(scores, self.stated(protocol, comparison), samples=len(p))
+        return Result(
+            {self.named(name): value for name, value in scores.items()},
+            self.stated(protocol, comparison),
+            samples=len(p),
+            spreads=self.spreads(spreads_over_parts(self.score, comparison, p, q, self.k)),
+            meanings=self.meanings(MEANINGS),
+        )
+
+    def score(self, p: Tensor, q: Tensor) -> dict[str, float]:
+        """Return density and coverage of features of generated and of real images, n×D each."""
+        counts, held = within_any(p, q, nearest_other(q, self.k)[:, -1])
+        return {
+            "density": float(counts.double().mean()) / self.k,
+            "coverage": float(held.double().mean()),
+        }

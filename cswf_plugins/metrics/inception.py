@@ -6,10 +6,20 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import attrs
+import numpy as np
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Comparison, Dataset, Metric, NeededFiles, Workbench, parameter
+from cswf_core.interfaces import (
+    Comparison,
+    Dataset,
+    Meaning,
+    Metric,
+    NeededFiles,
+    Spread,
+    Workbench,
+    parameter,
+)
 from cswf_plugins.inception import weights
 from cswf_plugins.inception.features import computed_in, features
 from cswf_plugins.inception.network import MODE_HELP, Mode
@@ -61,6 +71,14 @@ class InceptionMetric(Metric):
         p, q = (features(comparison, samples, self.mode) for samples in (comparison.generated, comparison.real))
         return p, q
 
+    def spreads(self, spreads: Mapping[str, Spread | None]) -> dict[str, Spread]:
+        """Return how sure scores are by the names that they have in this mode, without those that have none."""
+        return {self.named(score): spread for score, spread in spreads.items() if spread is not None}
+
+    def meanings(self, meanings: Mapping[str, Meaning]) -> dict[str, Meaning]:
+        """Return what scores say by the names that they have in this mode."""
+        return {self.named(score): meaning for score, meaning in meanings.items()}
+
     def check_count(self, samples: Dataset, kind: str) -> None:
         """Raise where there are too few samples for a covariance."""
         if len(samples) < 2:
@@ -74,3 +92,12 @@ def labels_of(samples: Dataset, metric: str, name: str) -> Tensor:
     if samples.conditions.labels is None:
         raise DataError(f"metric '{metric}' needs labels, and {name} have none")
     return samples.conditions.labels.cpu()
+
+
+def choices(comparison: Comparison, kind: str) -> np.random.Generator:
+    """Return a stream for choices among images of a kind that no other choices change.
+
+    So two evaluations with one seed choose the same real images, however many were generated.
+    """
+    key = comparison.draw.key
+    return attrs.evolve(key, role=f"{key.role}/{kind}").open().host

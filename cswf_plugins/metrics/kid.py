@@ -8,13 +8,24 @@ When not to use it: to compare with numbers of another subset size.
 
 from __future__ import annotations
 
+import math
+
 import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.interfaces import Comparison, Result, parameter
-from cswf_plugins.metrics.inception import InceptionMetric
+from cswf_core.interfaces import Comparison, Meaning, Result, Spread, parameter
+from cswf_plugins.metrics.inception import InceptionMetric, choices
+from cswf_plugins.metrics.spreads import standard_error
 from cswf_plugins.references import BINKOWSKI_2018, PARMAR_2022
+
+LEAST = 4
+"""Images of a subset that an error can be told from: each half of it has another one beside the one at hand."""
+MEANING = Meaning(
+    "Distance between the Inception features of generated and real images by a kernel; 0 on average where both "
+    "have one distribution, whatever their number.",
+    aspect="quality",
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -34,22 +45,131 @@ class Kid(InceptionMetric):
         self.check_count(comparison.real, "real")
         p, q = self.features(comparison)
         size = min(len(p), len(q), self.subset_size)
-        host = comparison.draw.host
-        total = 0.0
+        streams = [choices(comparison, kind) for kind in ("generated", "real")]
+        values, influences = [], [Influences.of(len(rows), rows.device) for rows in (p, q)]
         for _ in range(self.subsets):
-            chosen = [torch.from_numpy(host.permutation(len(rows))[:size]).to(rows.device) for rows in (p, q)]
-            total += kernel_distance(p[chosen[0]].double(), q[chosen[1]].double())
+            chosen = [
+                torch.from_numpy(stream.permutation(len(rows))[:size]).to(rows.device)
+                for stream, rows in zip(streams, (p, q), strict=True)
+            ]
+            kernels = Kernels.of(p[chosen[0]].double(), q[chosen[1]].double())
+            values.append(kernels.distance)
+            if size >= LEAST:
+                for each, which, halves in zip(influences, chosen, kernels.influences(), strict=True):
+                    each.add(which, halves)
         protocol = (
             f"kernel distance, cubic kernel, mean over {self.subsets} subsets of {size:,} Inception features "
             f"of each set, images {self.resized}"
         )
-        return Result({self.named("kid"): total / self.subsets}, self.stated(protocol, comparison))
+        spread = _spread(torch.tensor(values, dtype=torch.float64), influences[0], influences[1], size)
+        return Result(
+            {self.named("kid"): sum(values) / self.subsets},
+            self.stated(protocol, comparison),
+            spreads=self.spreads({"kid": spread}),
+            meanings=self.meanings({"kid": MEANING}),
+        )
+
+
+@attrs.frozen(eq=False)
+class Kernels:
+    """The kernel's values within two subsets of m features each, and between them: m×m."""
+
+    of_p: Tensor
+    of_q: Tensor
+    between: Tensor
+
+    @classmethod
+    def of(cls, p: Tensor, q: Tensor) -> Kernels:
+        """Return those of features, m×D each; a feature vector and itself count as 0."""
+        of_p, of_q = (_cubic(rows, rows).fill_diagonal_(0) for rows in (p, q))
+        return cls(of_p, of_q, _cubic(p, q))
+
+    @property
+    def distance(self) -> float:
+        """The unbiased squared discrepancy."""
+        size = len(self.of_p)
+        apart = (self.of_p.sum() + self.of_q.sum()) / (size * (size - 1))
+        return float(apart - 2 * self.between.mean())
+
+    def influences(self) -> tuple[Tensor, Tensor]:
+        """Return what each feature vector of p, and of q, does to the distance: m×2 each.
+
+        It is twice the mean kernel with its own set less that with the other. Each half of the subset, the even
+        ones and the odd ones, gives an estimate of it, and the errors of the two are independent.
+        """
+        return _halves(self.of_p, self.between), _halves(self.of_q, self.between.T)
+
+
+@attrs.define(eq=False)
+class Influences:
+    """What each feature vector of a set does to the distance, on average over the subsets that it is in."""
+
+    sums: Tensor
+    """n, over subsets; within each they have mean 0."""
+    times: Tensor
+    """n, the number of subsets that each is in."""
+    variances: list[float] = attrs.field(factory=list)
+    """For each subset, the variance of the estimates."""
+    agreements: list[float] = attrs.field(factory=list)
+    """For each subset, the covariance of the two estimates of each: the variance without their errors."""
+
+    @classmethod
+    def of(cls, count: int, device: torch.device) -> Influences:
+        """Return those of `count` vectors before any subset."""
+        sums, times = torch.zeros(2, count, dtype=torch.float64, device=device)
+        return cls(sums, times)
+
+    def add(self, which: Tensor, halves: Tensor) -> None:
+        """Take a subset's m vectors into account: their numbers, and two estimates of each (m×2)."""
+        halves = halves - halves.mean(dim=0)
+        self.sums.index_add_(0, which, halves.mean(dim=1))
+        self.times.index_add_(0, which, torch.ones_like(halves[:, 0]))
+        self.variances.append(float(halves.mean(dim=1).var()))
+        self.agreements.append(float((halves[:, 0] * halves[:, 1]).sum()) / (len(which) - 1))
+
+    def values(self, size: int) -> Tensor:
+        """Return the influence of each vector that was in a subset, on the CPU, with the variance that is due.
+
+        The estimates vary also by their errors, which are of subsets of `size`. In the distance of whole sets
+        the error is that of n vectors, and counts half, as a pair of vectors belongs to both of them.
+        """
+        seen = self.times > 0
+        each = (self.sums[seen] / self.times[seen]).cpu()
+        variance, agreement = (sum(many) / len(many) for many in (self.variances, self.agreements))
+        agreement = min(max(agreement, 0.0), variance)
+        wanted = agreement + (variance - agreement) * size / (2 * len(self.times))
+        each = each - each.mean()
+        deviation = float(each.std())
+        return each * math.sqrt(wanted) / deviation if deviation > 0 else each
 
 
 def kernel_distance(p: Tensor, q: Tensor) -> float:
     """Return the unbiased squared discrepancy of two sets of features, m×D each."""
-    size, width = p.shape
-    within = (p @ p.T / width + 1) ** 3 + (q @ q.T / width + 1) ** 3
-    between = (p @ q.T / width + 1) ** 3
-    apart = (within.sum() - within.trace()) / (size * (size - 1))
-    return float(apart - 2 * between.mean())
+    return Kernels.of(p, q).distance
+
+
+def _spread(values: Tensor, p: Influences, q: Influences, size: int) -> Spread | None:
+    """Return how sure the mean of subsets' distances is: by the two sets, and by the choice of subsets."""
+    if size < LEAST or len(values) < 2:
+        return None
+    generated, real = p.values(size), q.values(size)
+    own = math.hypot(float(generated.std()) / math.sqrt(len(p.sums)), standard_error(values))
+    method = f"jackknife over generated and real images, and the error of {len(values)} random subsets"
+    spread = Spread(method, own, real, 1 / math.sqrt(len(q.sums)))
+    return spread if math.isfinite(spread.error) else None
+
+
+def _cubic(a: Tensor, b: Tensor) -> Tensor:
+    """Return the kernel between features (m×D and l×D): m×l."""
+    return (a @ b.T / a.shape[1] + 1) ** 3
+
+
+def _halves(within: Tensor, between: Tensor) -> Tensor:
+    """Return the two estimates of rows' influences, from even and from odd columns: m×2."""
+    size, estimates = len(within), []
+    for half in (0, 1):
+        columns = slice(half, None, 2)
+        is_in = (torch.arange(size, device=within.device) % 2 == half).double()
+        others = within[:, columns].shape[1] - is_in  # the vector itself is none of them
+        estimates.append(2 * (within[:, columns].sum(dim=1) / others - between[:, columns].mean(dim=1)))
+    return torch.stack(estimates, dim=1)

@@ -1,17 +1,17 @@
 """Metric `nearest-neighbours`: how near samples are to the training images, and whether some are copies.
 
-What it is: the distance from each sample to the nearest training image, beside the same for held-out images,
-which cannot be copies: in pixels (L2, in [−1, 1]) and in Inception features. Where nothing is held out,
-training images and their nearest others stand in. Figures show samples and neighbours: any, and the nearest.
-Where the data have mirror images, copies of these are counted apart: held-out images that are like one of them
-(12 of CIFAR-10's nearly are) would hide copies.
+What it is: for each sample the distance to the nearest training image over the mean distance to the nearest 50,
+its relative distance, beside the same for held-out images, which cannot be copies: in pixels (L2, in [−1, 1])
+and in Inception features. Where nothing is held out, halves of the training images stand in for each other.
+Figures show samples and neighbours: of all classes, and those with the smallest relative distances. Copies of
+mirror images are counted apart: held-out images that are like one of them (12 of CIFAR-10's nearly are) would
+hide copies.
 Cost: a product of n×d×N; for features, those of `fid`.
-When not to use it: as a measure of quality. Blurred images are near to many.
+When not to use it: as a measure of quality.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import attrs
@@ -19,141 +19,27 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import BIN, Comparison, Dataset, Figure, Result, Workbench, parameter
-from cswf_core.kernels.neighbours import nearest
+from cswf_core.interfaces import (
+    BIN,
+    Comparison,
+    Dataset,
+    Meaning,
+    Result,
+    Spread,
+    Workbench,
+    parameter,
+)
+from cswf_plugins.inception.architecture import WIDTH
 from cswf_plugins.inception.features import some_features
+from cswf_plugins.metrics.copies import NEAR, allowed_chance, sentences, standard_error
 from cswf_plugins.metrics.inception import InceptionMetric
+from cswf_plugins.metrics.neighbour_figures import neighbour_figures
+from cswf_plugins.metrics.neighbour_search import Choice, Neighbours, choose_images, search
 
 Where = Literal["pixels", "features"]
 
-NEAR = 0.01
-"""Share of held-out images, the nearest to training images; a sample as near as these may be a copy."""
-FLAGGED = 0.05
-"""Share of such samples that is too many, beyond chance."""
-CHANCE = 1e-3
-"""How rarely samples that are as far as held-out images are should be called copies."""
-ROWS = 10
-NEIGHBOURS = 5
-"""Rows of a figure, and training images in each."""
-
-
-def chance(ours: int, theirs: int, n: int, m: int) -> float:
-    """Return the probability that so many of the nearest are ours, or more, if n and m are drawn alike.
-
-    The nearest ours + theirs of all n + m are ours with probability n / (n + m) each.
-    """
-    both, share = ours + theirs, n / (n + m)
-    ways = (
-        math.lgamma(both + 1) - math.lgamma(k + 1) - math.lgamma(both - k + 1) for k in range(ours, both + 1)
-    )
-    return sum(
-        math.exp(way + k * math.log(share) + (both - k) * math.log1p(-share))
-        for k, way in enumerate(ways, start=ours)
-    )
-
-
-@attrs.frozen
-class Distances:
-    """Distances of samples and of real images to their nearest training images, in one space."""
-
-    where: Where
-    plain: tuple[Tensor, Tensor]
-    """Of samples (n) and of real images (m), to training images as they are."""
-    mirrored: tuple[Tensor, Tensor]
-    """The same to mirror images that were added to the data; infinite where none were."""
-    neighbours: Tensor
-    """n×NEIGHBOURS or fewer: the training images nearest to each sample, mirrored or not."""
-
-    @property
-    def samples(self) -> Tensor:
-        """Of samples to training images, mirrored or not: n."""
-        return torch.minimum(self.plain[0], self.mirrored[0])
-
-    @property
-    def real(self) -> Tensor:
-        """The same of real images: m."""
-        return torch.minimum(self.plain[1], self.mirrored[1])
-
-    @property
-    def copied(self) -> int:
-        """How many samples are nearer to a training image than any of the real images is.
-
-        Real images that are in the training data themselves do not count; samples that are, always do.
-        """
-        return int(self._within(self.plain[0]).sum())
-
-    @property
-    def copied_mirrored(self) -> tuple[int, int]:
-        """How many samples, and how many real images, are as near as that to a mirror image only."""
-        ours, theirs = (
-            int((self._within(mirrored) & ~self._within(plain)).sum())
-            for plain, mirrored in zip(self.plain, self.mirrored, strict=True)
-        )
-        return ours, theirs
-
-    def _within(self, distances: Tensor) -> Tensor:
-        apart = self.plain[1][self.plain[1] > 0]
-        limit = float(apart.min()) if len(apart) else 0.0
-        return (distances < limit) | (distances == 0)
-
-    @property
-    def near(self) -> float:
-        """Share of samples as near as the nearest hundredth of the real images, which have 0.01."""
-        return float((self.samples <= torch.quantile(self.real, NEAR)).double().mean())
-
-    @property
-    def closer(self) -> float:
-        """Chance that a sample is nearer than a real image; one half for samples that are as far as those."""
-        ordered = self.real.sort().values
-        below, up_to = (torch.searchsorted(ordered, self.samples, right=right) for right in (False, True))
-        return float((len(ordered) - (below + up_to) / 2).double().mean() / len(ordered))
-
-    def warnings(self, control: str) -> list[str]:
-        """Return a sentence for each sign of copying that cannot be chance: too many samples too near."""
-        n, m = len(self.samples), len(self.real)
-        spread = (FLAGGED * (1 - FLAGGED) / n) ** 0.5
-        sentences = []
-        if chance(self.copied, 0, n, m) < CHANCE:
-            sentences.append(
-                f"copying: {self.copied:,} of {n:,} samples are nearer to a training image, in {self.where}, "
-                f"than any of {m:,} {control} images is"
-            )
-        ours, theirs = self.copied_mirrored
-        if chance(ours, theirs, n, m) < CHANCE:
-            sentences.append(
-                f"copying: {ours:,} of {n:,} samples, and {theirs:,} of {m:,} {control} images, are nearer to "
-                f"the mirror image of a training image, in {self.where}, than any of the latter is to a "
-                "training image itself"
-            )
-        if self.near > FLAGGED + 3 * spread:
-            sentences.append(
-                f"copying: {self.near:.1%} of the samples are as near to a training image, in {self.where}, as "
-                f"{NEAR:.0%} of {control} images are"
-            )
-        return sentences
-
-    @property
-    def ending(self) -> str:
-        """The end of the names of scores in this space."""
-        return "l2" if self.where == "pixels" else "features"
-
-    def details(self) -> dict[str, float]:
-        """Return the numbers by name, but for the copies."""
-        return {
-            f"near_{self.ending}": self.near,
-            f"closer_{self.ending}": self.closer,
-            f"nearest_{self.ending}": float(self.samples.median()),
-            f"nearest_{self.ending}_of_real": float(self.real.median()),
-            f"smallest_{self.ending}": float(self.samples.min()),
-        }
-
-    def mirrored_details(self) -> dict[str, float]:
-        """Return the copies of mirror images, by name."""
-        ours, theirs = self.copied_mirrored
-        return {
-            f"copied_mirrored_{self.ending}": ours / len(self.samples),
-            f"copied_mirrored_{self.ending}_of_real": theirs / len(self.real),
-        }
+FEWEST = 20
+"""Samples, and control images, that are looked at however little may be spent."""
 
 
 @attrs.frozen(kw_only=True)
@@ -169,6 +55,18 @@ class NearestNeighbours(InceptionMetric):
     samples: int = parameter(
         "how many samples and held-out images are looked at, at most", default=10_000, at_least=1
     )
+    neighbours: int = parameter(
+        "k: a sample is a copy if it is much nearer to one training image than to its k nearest on average; "
+        "at most half of the images searched",
+        default=50,
+        at_least=2,
+    )
+    products: int | None = parameter(
+        "multiplications that a CPU may spend on distances; with more to do, fewer samples and held-out images "
+        "are looked at; null: as many as it takes",
+        default=None,
+        at_least=1,
+    )
 
     def check(self, data: Dataset, bench: Workbench) -> None:
         """Look for the network's file if features are wanted."""
@@ -178,82 +76,84 @@ class NearestNeighbours(InceptionMetric):
             raise DataError("metric 'nearest-neighbours' compares images, and these are points")
 
     def compute(self, comparison: Comparison) -> Result:
-        """Return `copied`, `near`, `closer`, `nearest`, `nearest_…_of_real` and `smallest`, for every space."""
-        training, mirrored = comparison.training, comparison.mirrored
+        """Return `copies` for every space, and as details other shares and distances."""
+        training, mirrored, called = comparison.training, comparison.mirrored, comparison.training_called
         if training is None or len(training) < 2:
-            raise DataError("metric 'nearest-neighbours' needs the training images, and there are none")
-        queries = _some(len(comparison.generated), self.samples, comparison)
-        held_out = comparison.held_out
-        control, real = ("other training", training) if held_out is None else ("held-out", held_out)
-        controls = _some(len(real), self.samples, comparison)
-        scores: dict[str, float] = {}
-        details: dict[str, float] = {}
-        notes: list[str] = []
-        spaces: list[Distances] = []
-        for where in dict.fromkeys(self.spaces):
-            comparison.bench.tell(f"nearest training images, in {where}", len(spaces), len(self.spaces))
-            distances = self._distances(comparison, where, queries, controls)
-            spaces.append(distances)
-            scores[f"copied_{distances.ending}"] = distances.copied / len(queries)
-            details |= distances.details()
-            details |= {} if mirrored is None else distances.mirrored_details()
-            notes += distances.warnings(control)
+            raise DataError("metric 'nearest-neighbours' needs two training images or more, to compare with")
+        choice = choose_images(comparison, self.neighbours, *self._most(comparison))
+        control = f"other {called}" if comparison.held_out is None else "held-out images"
+        spaces = self._search(comparison, choice)
+        allowed = allowed_chance([space.copies for space in spaces])
+        notes = [
+            note
+            for number, space in enumerate(spaces)
+            for note in sentences(space.copies, allowed, space.where, choice.k, called, control, number == 0)
+        ]
         images = comparison.bench.images
         known = images(training) if mirrored is None else torch.cat([images(training), images(mirrored)])
-        closest = spaces[0].samples.argsort()
-        figures = {
-            name: _figure(images(comparison.generated)[queries], known, spaces, rows[:ROWS].cpu())
-            for name, rows in (("nearest-neighbours", torch.arange(len(queries))), ("nearest-of-all", closest))
-        }
-        protocol = (
-            f"nearest of {len(known):,} training images to {len(queries):,} samples and to "
-            f"{len(controls):,} {control} images; copied: nearer than any of the latter; near: as near as "
-            f"their nearest {NEAR:.0%}; closer: chance to be nearer than one of them"
+        pictures = images(comparison.generated)[choice.samples]
+        numbers = [number for space in spaces for number in _numbers(space, called, control, choice)]
+        return Result(
+            {number.name: number.value for number in numbers if number.is_score},
+            self._protocol(comparison, choice, len(known), control),
+            notes,
+            neighbour_figures(comparison.generated, pictures, known, spaces, choice, called),
+            samples=len(choice.samples),
+            details={number.name: number.value for number in numbers if not number.is_score},
+            counts={number.name: number.count for number in numbers if not number.meaning.of_samples},
+            spreads={number.name: number.spread for number in numbers if number.spread is not None},
+            meanings={number.name: number.meaning for number in numbers},
         )
-        if mirrored is not None:
+
+    def _search(self, comparison: Comparison, choice: Choice) -> list[Neighbours]:
+        """Return the neighbours in each space."""
+        spaces: list[Neighbours] = []
+        each = tuple(dict.fromkeys(self.spaces))
+        for where in each:
+            task = f"nearest {comparison.training_called}, in {where}"
+            comparison.bench.tell(task, len(spaces), len(each))
+
+            def to_rows(samples: Dataset, index: Tensor | None, where: Where = where) -> Tensor:
+                return self._rows(comparison, samples, where, index)
+
+            spaces.append(search(comparison, choice, where, to_rows))
+        return spaces
+
+    def _most(self, comparison: Comparison) -> tuple[int, int]:
+        """Return how many samples and how many control images are looked at, at most."""
+        assert comparison.training is not None
+        if self.products is None or comparison.draw.device.type != "cpu":
+            return self.samples, self.samples
+        mirrored = 0 if comparison.mirrored is None else len(comparison.mirrored)
+        widths = {"pixels": comparison.training.space.dimension, "features": WIDTH}
+        each = (len(comparison.training) + mirrored) * sum(widths[where] for where in set(self.spaces))
+        rows = max(2 * FEWEST, self.products // each)
+        real = comparison.training if comparison.held_out is None else comparison.held_out
+        samples, control = (min(self.samples, len(images)) for images in (comparison.generated, real))
+        ours = min(samples, max(rows // 2, rows - control))
+        return ours, min(control, rows - ours)
+
+    def _protocol(self, comparison: Comparison, choice: Choice, known: int, control: str) -> str:
+        called, generated = comparison.training_called, comparison.generated
+        searched = f"{known:,} {called}"
+        some = "" if len(choice.samples) == len(generated) else f" of {len(generated):,}"
+        protocol = (
+            f"nearest of {searched} to {len(choice.samples):,}{some} samples and to {len(choice.control):,} "
+            f"{control}; relative distance: to the nearest over the mean to the nearest {choice.k}; copies: "
+            f"relatively nearer than any of these; near_copies: than all but their nearest {NEAR:.0%}; "
+            "nearer: by the distance itself than any of these; closer: chance to be nearer than one of them"
+        )
+        if choice.folds > 1:
             protocol += (
-                f"; {len(mirrored):,} of the training images are mirror images, copies of which count as "
-                "copied_mirrored"
+                f"; for relative distances two halves of the {called}, cut at random, stand in for each other: "
+                "one is searched, and the other is compared with"
             )
-        if "features" in self.spaces:
-            protocol = self.stated(protocol, comparison)
-        return Result(scores, protocol, notes, figures, samples=len(queries), details=details)
-
-    def _distances(self, comparison: Comparison, where: Where, queries: Tensor, controls: Tensor) -> Distances:
-        assert comparison.training is not None
-        points = self._rows(comparison, comparison.training, where, None)
-        ours = self._rows(comparison, comparison.generated, where, queries)
-        if comparison.held_out is not None:
-            theirs = self._rows(comparison, comparison.held_out, where, controls)
-            real, _ = nearest(theirs, points, 1)
-        else:  # each is its own nearest; the second is the nearest other, also if that is a twin
-            theirs = points[controls.to(points.device)]
-            real, _ = nearest(theirs, points, 2)
-        samples, index = nearest(ours, points, min(NEIGHBOURS, len(points)))
-        plain = samples[:, 0].contiguous(), real[:, -1].contiguous()
-        if comparison.mirrored is None:
-            infinite = torch.full_like(plain[0], math.inf), torch.full_like(plain[1], math.inf)
-            return Distances(where, plain, infinite, index)
-        mirrored = self._rows(comparison, comparison.mirrored, where, None)
-        turned, turned_index = nearest(ours, mirrored, min(NEIGHBOURS, len(mirrored)))
-        order = torch.cat([samples, turned], dim=1).argsort(dim=1, stable=True)[:, :NEIGHBOURS]
-        neighbours = torch.cat([index, turned_index + len(points)], dim=1).gather(1, order)
-        to_mirrored = self._to_mirror_images(comparison, theirs, mirrored, controls)
-        return Distances(where, plain, (turned[:, 0].contiguous(), to_mirrored), neighbours)
-
-    def _to_mirror_images(
-        self, comparison: Comparison, theirs: Tensor, mirrored: Tensor, controls: Tensor
-    ) -> Tensor:
-        """Return the distances of real images (m×D) to mirror images; an image's own is no other: m."""
-        distances, index = nearest(theirs, mirrored, min(2, len(mirrored)))
-        if comparison.held_out is not None:
-            return distances[:, 0].contiguous()
-        assert comparison.training is not None
-        assert comparison.mirrored is not None
-        images = comparison.bench.images
-        own = images(comparison.training)[controls].flip(-1)
-        same = (images(comparison.mirrored)[index[:, 0].cpu()] == own).flatten(1).all(dim=1)
-        return torch.where(same.to(distances.device), distances[:, -1], distances[:, 0])
+        if comparison.mirrored is not None:
+            protocol += (
+                f"; {len(comparison.mirrored):,} of the {called} are mirror images, copies of which count as "
+                "copies_mirrored"
+            )
+        return self.stated(protocol, comparison) if "features" in self.spaces else protocol
 
     def _rows(self, comparison: Comparison, samples: Dataset, where: Where, index: Tensor | None) -> Tensor:
         """Return some samples, or all, as points of a space: n×D on the evaluation's device."""
@@ -266,20 +166,122 @@ class NearestNeighbours(InceptionMetric):
         return chosen.to(device).reshape(len(chosen), -1).float() * BIN - 1
 
 
-def _some(count: int, most: int, comparison: Comparison) -> Tensor:
-    """Return the indices of at most `most` of `count` samples, at random where there are more."""
-    chosen = torch.from_numpy(comparison.draw.host.permutation(count)[:most])
-    return torch.arange(count) if count <= most else chosen
+@attrs.frozen
+class _Number:
+    """A score or detail with all that is told of it."""
+
+    name: str
+    value: float
+    meaning: Meaning
+    count: int
+    """How many samples, or control images, it is of."""
+    is_score: bool = False
+
+    @property
+    def spread(self) -> Spread | None:
+        """The standard error of a share that is counted."""
+        if not self.name.startswith(("copies_", "near_copies_", "nearer_")):
+            return None
+        kind = "samples" if self.meaning.of_samples else "images"
+        return Spread(f"binomial, {self.count:,} {kind}", own=standard_error(self.value, self.count))
 
 
-def _figure(samples: Tensor, training: Tensor, spaces: list[Distances], rows: Tensor) -> Figure:
-    """Return rows of a sample and its nearest training images, in each space."""
-    nearest_of = [distances.neighbours.cpu() for distances in spaces]
-    images = [
-        torch.cat([samples[r, None], *(training[index[r]] for index in nearest_of)]) for r in rows.tolist()
+def _numbers(space: Neighbours, called: str, control: str, choice: Choice) -> list[_Number]:
+    """Return all numbers of a space, with their meanings."""
+    ending = "l2" if space.where == "pixels" else "features"
+    copies, n, m = space.copies, len(choice.samples), len(choice.control)
+
+    def number(
+        start: str,
+        value: float,
+        sentence: str,
+        *,
+        share: bool = False,
+        expected: float | None = None,
+        of_real: bool = False,
+        is_score: bool = False,
+    ) -> _Number:
+        meaning = Meaning(sentence, "copying", share=share, expected=expected, of_samples=not of_real)
+        name = f"{start}_{ending}_of_real" if of_real else f"{start}_{ending}"
+        return _Number(name, value, meaning, m if of_real else n, is_score)
+
+    relative = f"relative to its {choice.k} nearest, in {space.where},"
+    numbers = [
+        number(
+            "copies",
+            copies.copies / n,
+            f"Share of samples that are nearer to one of the {called}, {relative} than any of {m:,} {control} "
+            "is.",
+            share=True,
+            expected=copies.copies_expected,
+            is_score=True,
+        ),
+        number(
+            "near_copies",
+            copies.near / n,
+            f"Share of samples that are nearer to one of the {called}, {relative} than all but the nearest "
+            f"{NEAR:.0%} of {control}.",
+            share=True,
+            expected=copies.near_expected,
+        ),
+        number(
+            "nearer",
+            space.nearer / n,
+            f"Share of samples whose distance to the nearest of the {called}, in {space.where}, is below "
+            f"that of any of {m:,} {control}. Blurred samples are near to many.",
+            share=True,
+            expected=1 / (m + 1),
+        ),
+        number(
+            "closer",
+            space.closer,
+            f"Chance that a sample is nearer to the {called}, in {space.where}, than one of the {control} is.",
+            share=True,
+            expected=0.5,
+        ),
+        number(
+            "nearest",
+            _median(space.samples),
+            f"Median distance of samples to the nearest of the {called}, in {space.where}.",
+            expected=_median(space.real),
+        ),
+        number(
+            "nearest",
+            _median(space.real),
+            f"Median distance of {control} to the nearest of the {called}, in {space.where}.",
+            of_real=True,
+        ),
+        number(
+            "smallest",
+            float(space.samples.min()),
+            f"Smallest distance of a sample to one of the {called}, in {space.where}; 0 for a copy.",
+        ),
+        number(
+            "smallest_ratio",
+            float(copies.ratios.min()),
+            f"Smallest distance of a sample to one of the {called} over the mean to its {choice.k} nearest, in "
+            f"{space.where}; near 0 for a copy.",
+        ),
     ]
-    top = ["sample"]
-    for distances, index in zip(spaces, nearest_of, strict=True):
-        width = index.shape[1]
-        top += [f"by {distances.where}" if c == width // 2 else "" for c in range(width)]
-    return Figure(images, top)
+    if copies.folds[0].mirrored is None:
+        return numbers
+    ours, theirs = copies.mirrored_copies
+    sentence = f"are as near as copies to the mirror image of one of the {called} only, {relative[:-1]}."
+    return [
+        *numbers,
+        number(
+            "copies_mirrored", ours / n, f"Share of samples that {sentence}", share=True, expected=theirs / m
+        ),
+        number(
+            "copies_mirrored",
+            theirs / m,
+            f"Share of {control} that {sentence}",
+            share=True,
+            of_real=True,
+        ),
+    ]
+
+
+def _median(values: Tensor) -> float:
+    """Return the median, which is the mean of the middle two of an even number."""
+    return float(values.double().quantile(0.5))

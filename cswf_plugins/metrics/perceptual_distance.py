@@ -13,10 +13,27 @@ from __future__ import annotations
 import attrs
 import torch
 
-from cswf_core.interfaces import Comparison, Dataset, Result, Workbench
+from cswf_core.interfaces import Comparison, Dataset, Meaning, Result, Workbench
 from cswf_plugins.inception.features import features
 from cswf_plugins.metrics.completions import check_completions, scored_completions
 from cswf_plugins.metrics.inception import InceptionMetric
+from cswf_plugins.metrics.spreads import image_spread
+
+MEANINGS = {
+    "perceptual_distance": Meaning(
+        "Distance between the Inception features of a completion and of its original; 0 is perfect.",
+        aspect="condition",
+    ),
+    "perceptual_distance_best": Meaning(
+        "The same of the nearest completion of each image; it falls with the number of completions.",
+        aspect="condition",
+    ),
+    "perceptual_distance_unrelated": Meaning(
+        "The same from one original to another, a scale to read the others by.",
+        aspect="condition",
+        of_samples=False,
+    ),
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -37,9 +54,9 @@ class PerceptualDistance(InceptionMetric):
         scored = scored_completions(comparison, "perceptual-distance")
         p, q = (features(comparison, samples, self.mode) for samples in (scored.completed, scored.images))
         distances = torch.linalg.vector_norm(p - q[scored.which.to(q.device)], dim=1).double()
-        scores = {
-            "perceptual_distance": float(distances.mean()),
-            "perceptual_distance_best": float(-scored.largest(-distances).mean()),
+        each = {
+            "perceptual_distance": scored.by_image(distances),
+            "perceptual_distance_best": -scored.largest(-distances),
         }
         protocol = (
             "Euclidean distance between Inception pool features of a completion and of its original, "
@@ -48,7 +65,12 @@ class PerceptualDistance(InceptionMetric):
         )
         if len(q) > 1:
             between = torch.linalg.vector_norm(q - q.roll(1, dims=0), dim=1).double()
-            scores["perceptual_distance_unrelated"] = float(between.mean())
+            each["perceptual_distance_unrelated"] = between
             protocol += ", perceptual_distance_unrelated that from one original to another"
-        scores = {self.named(name): value for name, value in scores.items()}
-        return Result(scores, self.stated(protocol, comparison), samples=len(scored.completed))
+        return Result(
+            {self.named(name): float(numbers.mean()) for name, numbers in each.items()},
+            self.stated(protocol, comparison),
+            samples=len(scored.completed),
+            spreads=self.spreads({name: image_spread(numbers) for name, numbers in each.items()}),
+            meanings=self.meanings({name: MEANINGS[name] for name in each}),
+        )

@@ -2,22 +2,47 @@
 
 What it is: every real image's features get a ball that reaches to its k-th nearest real neighbour. Precision is
 the share of generated images in any of these balls; recall is the same the other way round.
-Cost: the features (see `fid`) and a product of n×2,048×n.
+Cost: the features (see `fid`) and a product of n×2,048×n; how sure it is takes a tenth more.
 When not to use it: with sets of different sizes, or of other sizes than those of the numbers to compare with;
 of the larger set, a random part as large as the smaller is taken.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import attrs
 import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Comparison, Result, parameter
+from cswf_core.interfaces import Comparison, Meaning, Result, Spread, parameter
 from cswf_core.kernels.neighbours import nearest_other, within_any
-from cswf_plugins.metrics.inception import InceptionMetric
+from cswf_plugins.metrics.inception import InceptionMetric, choices
 from cswf_plugins.references import KYNKAANNIEMI_2019, PARMAR_2022
+
+PARTS = 10
+"""Parts that both sets are cut into, to see how much a score varies."""
+FEWEST = 5
+"""Parts below which that says too little."""
+AMPLE = 10
+"""A part has more than so many times k images: else balls to the k-th neighbour are no small ones."""
+MEANINGS = {
+    "precision": Meaning(
+        "Share of generated images that lie as near to a real one as its nearest neighbours among real ones.",
+        aspect="quality",
+        share=True,
+    ),
+    "recall": Meaning(
+        "Share of real images that lie as near to a generated one as its nearest neighbours among these.",
+        aspect="coverage",
+        share=True,
+    ),
+}
+
+Scoring = Callable[[Tensor, Tensor], dict[str, float]]
+"""(features of generated images, of as many real ones: n×D each) → scores by name."""
 
 
 def equal_parts(metric: InceptionMetric, comparison: Comparison, k: int) -> tuple[Tensor, Tensor]:
@@ -29,11 +54,39 @@ def equal_parts(metric: InceptionMetric, comparison: Comparison, k: int) -> tupl
             f"metric '{metric.NAME}' looks at {k} neighbours and needs more images than that, got {size}"
         )
 
-    def part(rows: Tensor) -> Tensor:
-        chosen = comparison.draw.host.permutation(len(rows))[:size]
+    def part(rows: Tensor, kind: str) -> Tensor:
+        chosen = choices(comparison, kind).permutation(len(rows))[:size]
         return rows if len(rows) == size else rows[torch.from_numpy(chosen).to(rows.device)]
 
-    return part(whole[0]), part(whole[1])
+    return part(whole[0], "generated"), part(whole[1], "real")
+
+
+def spreads_over_parts(
+    score: Scoring, comparison: Comparison, p: Tensor, q: Tensor, k: int
+) -> dict[str, Spread | None]:
+    """Return how sure scores of n generated and n real images are, from disjoint parts of both (p and q: n×D).
+
+    The scores within each part vary more than those of the whole, by the root of the number of parts. The parts
+    of real images are the same for all evaluations of as many images with one seed. Few images give none.
+    """
+    parts = min(PARTS, len(p) // (AMPLE * k + 1))
+    if parts < FEWEST:
+        return {}
+    orders = []
+    for kind in ("generated", "real"):
+        order = torch.from_numpy(choices(comparison, f"{kind} parts").permutation(len(p)))
+        orders.append(order[: len(p) // parts * parts].view(parts, -1).to(p.device))
+    each = [score(p[ours], q[theirs]) for ours, theirs in zip(*orders, strict=True)]
+    kind = "tenths" if parts == PARTS else "parts"
+    method = f"standard deviation over {parts} disjoint {kind} of both sets, over √{parts}"
+    return {
+        name: Spread(
+            method,
+            replicates=torch.tensor([scores[name] for scores in each], dtype=torch.float64),
+            scale=1 / math.sqrt(parts),
+        )
+        for name in each[0]
+    }
 
 
 @attrs.frozen(kw_only=True)
@@ -50,14 +103,24 @@ class PrecisionRecall(InceptionMetric):
     def compute(self, comparison: Comparison) -> Result:
         """Return `precision` and `recall`."""
         p, q = equal_parts(self, comparison, self.k)
-        inside, _ = within_any(p, q, nearest_other(q, self.k)[:, -1])
-        reached, _ = within_any(q, p, nearest_other(p, self.k)[:, -1])
-        scores = {
-            self.named("precision"): float((inside > 0).double().mean()),
-            self.named("recall"): float((reached > 0).double().mean()),
-        }
+        scores = self.score(p, q)
         protocol = (
             f"balls to the {self.k} nearest neighbours among Inception features of {len(p):,} generated and "
             f"{len(q):,} real images, {self.resized}"
         )
-        return Result(scores, self.stated(protocol, comparison), samples=len(p))
+        return Result(
+            {self.named(name): value for name, value in scores.items()},
+            self.stated(protocol, comparison),
+            samples=len(p),
+            spreads=self.spreads(spreads_over_parts(self.score, comparison, p, q, self.k)),
+            meanings=self.meanings(MEANINGS),
+        )
+
+    def score(self, p: Tensor, q: Tensor) -> dict[str, float]:
+        """Return precision and recall of features of generated and of real images, n×D each."""
+        inside, _ = within_any(p, q, nearest_other(q, self.k)[:, -1])
+        reached, _ = within_any(q, p, nearest_other(p, self.k)[:, -1])
+        return {
+            "precision": float((inside > 0).double().mean()),
+            "recall": float((reached > 0).double().mean()),
+        }

@@ -15,13 +15,25 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.interfaces import Comparison, Dataset, Metric, Result, Workbench
+from cswf_core.interfaces import Comparison, Dataset, Meaning, Metric, Result, Workbench
 from cswf_plugins.metrics.completions import check_completions, scored_completions
+from cswf_plugins.metrics.spreads import image_spread
 
 PERFECT = 100.0
 """Decibels of a completion without a fault."""
 BATCH = 4096
 """Images that are compared at once."""
+
+MEANINGS = {
+    "psnr": Meaning(
+        "How near completions come to their originals, pixel by pixel, in decibels; 100 is perfect.",
+        aspect="condition",
+    ),
+    "psnr_best": Meaning(
+        "The same of the best completion of each image; it grows with the number of completions.",
+        aspect="condition",
+    ),
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -43,12 +55,20 @@ class Psnr(Metric):
         completed, images = bench.images(scored.completed), bench.images(scored.images)
         tiles = [slice(first, first + BATCH) for first in range(0, len(completed), BATCH)]
         values = torch.cat([decibels(completed[tile], images[scored.which[tile]]) for tile in tiles])
-        scores = {"psnr": float(values.mean()), "psnr_best": float(scored.largest(values).mean())}
+        each = {"psnr": scored.by_image(values), "psnr_best": scored.largest(values)}
+        scores = {name: float(numbers.mean()) for name, numbers in each.items()}
+        spreads = {name: image_spread(numbers) for name, numbers in each.items()}
         protocol = (
             f"peak signal-to-noise ratio over whole 8-bit images, mean over {scored.words}; "
             f"psnr_best is the mean of each image's best"
         )
-        return Result(scores, protocol, samples=len(scored.completed))
+        return Result(
+            scores,
+            protocol,
+            samples=len(scored.completed),
+            spreads={name: spread for name, spread in spreads.items() if spread is not None},
+            meanings=MEANINGS,
+        )
 
 
 def decibels(p: Tensor, q: Tensor) -> Tensor:

@@ -19,20 +19,28 @@ from cswf_core.interfaces import (
     Comparison,
     DenseProjection,
     Draw,
+    Meaning,
     Metric,
     Projection,
     ProjectionSampler,
     Result,
     Space,
+    Spread,
     parameter,
 )
-from cswf_core.kernels.sorting import at_positions
+from cswf_core.kernels.sorting import squared_w2
 from cswf_plugins.references import BONNEEL_2015
 
 BATCH = 512
 
 VALUES = 1 << 22
 """Quantiles that are compared at a time: they take several times the memory of the values."""
+
+MEANING = Meaning(
+    "Root mean square distance between the distributions of generated and real samples, seen along random "
+    "directions; 0 where they are the same.",
+    aspect="quality",
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -52,22 +60,33 @@ class SlicedWasserstein(Metric):
         x, target = comparison.alike()
         sampler = None if self.along is None else _knowing(self.along, real.space, x, target, draw)
         together = 1 if sampler is None else sampler.together(real.space)
-        squares = 0.0
+        squares = []
         size = -(-BATCH // together) * together
         for first in range(0, self.directions, size):
             theta = _directions(sampler, real.space, min(size, self.directions - first), draw)
             p, q = theta.project(x), theta.project(target)
-            rows = max(1, VALUES // max(p.shape[1], q.shape[1]))
+            rows = max(1, VALUES // (p.shape[1] + q.shape[1]))
             parts = zip(torch.split(p, rows), torch.split(q, rows), strict=True)
-            each = torch.cat([_squared_w2(*part) for part in parts])
-            squares += float((each if theta.weights is None else each * theta.weights).sum())
+            each = torch.cat([squared_w2(*part) for part in parts])
+            squares.append((each if theta.weights is None else each * theta.weights).double())
         along = "uniform directions" if self.along is None else "directions of its own sampler"
         protocol = f"SW₂ in the units of x along {self.directions:,} {along}"
-        if not generated.bin_width:
-            return Result({self.called: math.sqrt(squares / self.directions)}, protocol)
-        # Another number than that of the particles themselves, which may lie outside of [−1, 1).
-        protocol += ", of samples rounded to 8 bits"
-        return Result({f"{self.called}_8bit": math.sqrt(squares / self.directions)}, protocol)
+        name = self.called
+        if generated.bin_width:
+            # Another number than that of the particles themselves, which may lie outside of [−1, 1).
+            protocol, name = f"{protocol}, of samples rounded to 8 bits", f"{name}_8bit"
+        distance, spread = _root_mean(torch.cat(squares))
+        spreads = {} if spread is None else {name: spread}
+        return Result({name: distance}, protocol, spreads=spreads, meanings={name: MEANING})
+
+
+def _root_mean(squares: Tensor) -> tuple[float, Spread | None]:
+    """Return the root of the mean of squared distances (H), and how sure it is: √ divides by twice the root."""
+    distance = math.sqrt(float(squares.mean()))
+    if len(squares) < 2 or distance == 0:
+        return distance, None
+    own = float(squares.std()) / math.sqrt(len(squares)) / (2 * distance)
+    return distance, Spread("standard error of the random directions only", own)
 
 
 def _knowing(
@@ -82,16 +101,3 @@ def _directions(sampler: ProjectionSampler | None, space: Space, count: int, dra
     """Return `count` directions, or nonlinear slices."""
     sampled = draw.sphere(count, space.dimension) if sampler is None else sampler.sample(space, count, draw)
     return sampled if isinstance(sampled, Projection) else DenseProjection(sampled)
-
-
-def _squared_w2(p: Tensor, q: Tensor) -> Tensor:
-    """Return W₂² between the rows of p (H×M) and q (H×N), from quantiles at max(M, N) levels: H."""
-    count = max(p.shape[1], q.shape[1])
-    levels = (torch.arange(count, dtype=p.dtype, device=p.device) + 0.5) / count
-
-    def quantiles(values: Tensor) -> Tensor:
-        n = values.shape[1]
-        position = (levels * n - 0.5).expand(values.shape[0], count)
-        return at_positions(values.sort(dim=1).values, position)
-
-    return (quantiles(p) - quantiles(q)).square().mean(dim=1)

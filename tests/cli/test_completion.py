@@ -11,7 +11,7 @@ import click
 import pytest
 from click.shell_completion import get_completion_class
 
-from cswf_core.cli import cli, table
+from cswf_core.cli import cli, completion_table
 from tests.plugins.test_registry import GOOD
 from tests.processes import PYTHON, completed
 from tests.project.sources import ROOT
@@ -25,7 +25,7 @@ def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(folder))
-        table.read_table(cli)
+        completion_table.read_table(cli)
     return folder
 
 
@@ -55,8 +55,8 @@ def test_commands_and_options_are_completed(complete):
 
 
 def test_a_table_of_another_person_is_not_believed(complete, monkeypatch):
-    real = table.read_table(cli)
-    file = table.table_file()
+    real = completion_table.read_table(cli)
+    file = completion_table.table_file()
     file.write_text(json.dumps(real | {"recipes": {"forged": ""}}))
     assert complete("run", "for") == ["forged"]
     owner = os.geteuid()
@@ -147,16 +147,16 @@ def test_plugins_of_a_folder_are_completed_once_it_is_named(complete, tmp_path):
 
 def test_the_table_is_made_again_when_a_file_has_changed_and_only_then(home, monkeypatch):
     monkeypatch.setenv("HOME", str(home))
-    file = table.table_file()
+    file = completion_table.table_file()
     content = json.loads(file.read_text())
     assert str(ROOT / "recipes/digits.yaml") in content["files"]
     file.write_text(json.dumps({**content, "recipes": {"old": ""}}))
-    assert table.read_table(cli)["recipes"] == {"old": ""}
+    assert completion_table.read_table(cli)["recipes"] == {"old": ""}
     times = {**content["files"], str(ROOT / "recipes/digits.yaml"): 1}
     file.write_text(json.dumps({**content, "recipes": {"old": ""}, "files": times}))
-    assert "digits" in table.read_table(cli)["recipes"]
+    assert "digits" in completion_table.read_table(cli)["recipes"]
     file.write_text("{")
-    assert "digits" in table.read_table(cli)["recipes"]
+    assert "digits" in completion_table.read_table(cli)["recipes"]
 
 
 def test_a_home_that_cannot_be_written_still_completes(complete, monkeypatch, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import statistics
 from functools import partial
 from pathlib import Path
 
@@ -112,7 +113,7 @@ def test_a_swept_key_gives_a_complete_run_for_each_value(cswf, tmp_path):
         assert resolved["condition"]["amplifier"] == amplifier
         assert (out / f"amplifier={amplifier}/samples.npz").exists()
     assert any(line.startswith("stage 1/1 constant  step 2/2") for line in lines)
-    assert ["run", "seconds", "sliced_wasserstein", "copied_l2"] in [line.split() for line in lines]
+    assert ["run", "seconds", "sliced_wasserstein", "copies_l2"] in [line.split() for line in lines]
     assert lines[-1] == f"see {out / 'sweep.png'}"
     assert "\x1b" not in done.out
     assert Image.open(out / "sweep.png").width > len(swept) * 2 * 40
@@ -169,7 +170,7 @@ def test_quiet_prints_nothing_and_folders_are_numbered(cswf, tmp_path, monkeypat
     assert cswf("sweep", "digits", "seed=1,3", *TINY, "--quiet", "--force").status == 0
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"digits-sweep", "digits-sweep-2"}
     files = {path.name for path in (tmp_path / "runs/digits-sweep").iterdir()}
-    assert files == {"sweep.json", "sweep.png", "flow.png", "seed=1", "seed=3"}
+    assert files == {"sweep.json", "summary.json", "sweep.png", "flow.png", "seed=1", "seed=3"}
 
 
 def test_an_interrupted_sweep_goes_on_with_more_values_and_keeps_what_was_done(cswf, out):
@@ -319,3 +320,56 @@ def test_a_run_that_was_killed_right_after_its_end_gets_its_page_from_the_next_s
     cswf.output("sweep", "digits", "seed=1,2", *TINY, "--out", out, "--device", "cpu", "--quiet")
     assert (out / "seed=1/report.html").exists()
     assert not list(out.rglob("*.part"))
+
+
+def test_runs_that_differ_in_seed_only_are_shown_and_written_as_mean_and_deviation(cswf, tmp_path):
+    swept = ("sweep", "digits", "condition.amplifier=0,10", "seed=1,2", *TINY, "--out", tmp_path / "out")
+    lines = cswf.output(*swept, "--device", "cpu").splitlines()
+    scores = [
+        read_json(tmp_path / "out" / row["folder"] / "metrics.json")["scores"] for row in rows(tmp_path / "out")
+    ]
+    values = [each[0]["value"] for each in scores]
+    groups = read_json(tmp_path / "out/summary.json")
+    assert [group["label"] for group in groups] == ["amplifier=0.0", "amplifier=10.0"]
+    assert groups[1]["folders"] == ["amplifier=10-seed=1", "amplifier=10-seed=2"]
+    for group, own in zip(groups, (values[:2], values[2:]), strict=True):
+        summary = group["scores"]["sliced_wasserstein"]
+        assert summary["mean"] == statistics.fmean(own)
+        assert summary["deviation"] == statistics.stdev(own)
+        assert (summary["n"], summary["seeds"]) == (2, [1, 2])
+        assert summary["method"] == "standard deviation over 2 seeds"
+        shown = f"{group['label']}: mean ± deviation of 2 seeds"
+        assert sum(line.startswith(shown) and " ± " in line.removeprefix(shown) for line in lines) == 1
+
+
+def test_several_seeds_of_a_run_are_a_sweep_over_seeds_that_goes_on(cswf, finished, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = ("run", "digits", "seed=1", *TINY, "--device", "cpu", "--seeds")
+    assert "[1/1] seed=1" in cswf.output(*command, "1").splitlines()
+    out = tmp_path / "runs/digits-seeds"
+    assert read_json(out / "summary.json")[0]["scores"]["sliced_wasserstein"]["deviation"] is None
+    printed = cswf.output(*command, "2", "--out", out).splitlines()
+    assert [line for line in printed if line.startswith("[")] == ["[1/2] seed=1: done before", "[2/2] seed=2"]
+    keys = ("label", "folder", "samples_sha256", "recipe_sha256")
+    assert [[row[key] for key in keys] for row in rows(out)] == [
+        [row[key] for key in keys] for row in rows(finished)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--resume", "--out", "x"), "--seeds goes on by itself with what --out lacks: leave out --resume"),
+        (("--devices", "2"), "--seeds runs on one device, one seed after the other: leave out --devices"),
+        (("schedule.steps=0",), "command line:1:16: schedule.steps must be at least 1"),
+    ],
+)
+def test_what_does_not_go_with_several_seeds_is_one_sentence(cswf, tmp_path, monkeypatch, options, complaint):
+    monkeypatch.chdir(tmp_path)
+    assert complaint in cswf.refusal("run", "digits", "--seeds", "2", *options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_more_seeds_than_a_sweep_may_have_runs_and_a_recipe_with_variants_are_refused(cswf, recipe):
+    assert "257 seeds are more than 256" in cswf.refusal("run", "digits", "--seeds", "257")
+    assert "has variants of its own" in cswf.refusal("run", recipe, "--seeds", "2")

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Comparison, Dataset, Key, Workbench
+from cswf_core.interfaces import Comparison, Conditions, Dataset, Key, Space, Workbench
+from cswf_core.kernels.frechet import moments
 from cswf_plugins.datasets.cifar10 import Cifar10
 from cswf_plugins.datasets.images import data_root
 from cswf_plugins.inception import weights
@@ -28,9 +29,10 @@ def _root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def data_folder(_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep what tests compute out of the person's own cache."""
+def data_folder(_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep what tests compute out of the person's own cache, and what they write out of the current folder."""
     monkeypatch.setenv("CSWF_DATA", str(_root))
+    monkeypatch.chdir(tmp_path)
     return _root
 
 
@@ -58,3 +60,26 @@ def photographs() -> Dataset:
 def compare(generated: Dataset, real: Dataset, **more: object) -> Comparison:
     """A comparison on the CPU."""
     return Comparison(generated, real, Key(0, "metric").open(), **more)
+
+
+def with_features(samples: dict[Dataset, torch.Tensor]) -> Workbench:
+    """A bench that has the features of these sets already: the arithmetic behind them is what is tested."""
+    bench = Workbench()
+    for dataset, rows in samples.items():
+        bench.keep(("features", dataset, "legacy_tensorflow", "float32"), lambda rows=rows: rows)
+        bench.keep(("moments", dataset, "legacy_tensorflow", "float32"), lambda rows=rows: moments(rows))
+    return bench
+
+
+def images(n: int, seed: int, labels: torch.Tensor | None = None, classes: tuple[str, ...] = ()) -> Dataset:
+    x = torch.rand(12, n, generator=torch.Generator().manual_seed(seed)) * 1.9 - 1
+    return Dataset(x, Space((3, 2, 2)), Conditions(labels=labels), classes)
+
+
+def joined(images: Dataset, others: Dataset, which: slice) -> Dataset:
+    """The images and some of the others."""
+    return attrs.evolve(images, x=torch.cat([images.x, others.x[:, which]], dim=1))
+
+
+def cloud(n: int, seed: int, shift: float = 0.0) -> torch.Tensor:
+    return torch.randn(n, 5, generator=torch.Generator().manual_seed(seed)) + shift

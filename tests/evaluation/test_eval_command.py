@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cswf_core.evaluation.evaluate import merge_documents
 from cswf_core.evaluation.samples import conform, read_archive, read_folder
 from cswf_core.recipe import load_recipe
 from cswf_core.runs.folder import RunFolder
@@ -54,7 +53,7 @@ def test_a_run_a_folder_and_a_file_of_the_same_images_have_the_same_scores(cswf,
         document = json.loads(printed)
         found.append({score["name"]: score["value"] for score in document["scores"]})
         assert document["generated"]["count"] == 20
-    assert set(found[0]) >= {"sliced_wasserstein_8bit", "copied_l2", "smallest_l2"}
+    assert set(found[0]) >= {"sliced_wasserstein_8bit", "copies_l2", "smallest_l2"}
     assert found[0] == found[1] == found[2]
 
 
@@ -63,7 +62,7 @@ def test_scores_of_a_run_go_to_its_metrics_json_with_what_decides_them(cswf, run
     cswf.output("eval", run, "--metric", "{use: sliced-wasserstein, called: again}", "--device", "cpu")
     document = read_json(run / "metrics.json")
     names = [score["name"] for score in document["scores"]]
-    assert {"again_8bit", "sliced_wasserstein", "copied_l2"} <= set(names)  # earlier ones stay
+    assert {"again_8bit", "sliced_wasserstein", "copies_l2"} <= set(names)  # earlier ones stay
     score = document["scores"][names.index("again_8bit")]
     assert score["against"]["data"] == "digits"
     assert score["against"]["count"] == 1797
@@ -80,7 +79,7 @@ def test_fewer_samples_are_said_and_do_not_replace_scores_of_more(cswf, run):
     before = read_json(run / "metrics.json")["scores"]
     printed = cswf.output("eval", run, *SLICED, "--count", "5")
     assert " 5\n" in printed
-    assert "metrics.json keeps its scores of more samples: copied_l2, near_l2" in printed
+    assert "metrics.json keeps its scores of more samples: copies_l2, near_copies_l2" in printed
     after = {score["name"]: score for score in read_json(run / "metrics.json")["scores"]}
     assert all(after[score["name"]]["samples"] == 20 for score in before)
 
@@ -177,20 +176,6 @@ def test_folders_in_a_folder_are_classes(cswf, run, tmp_path):
     real = attrs.evolve(read_archive(run / "samples.npz"), classes=found.classes)
     unknown = conform(read_folder(tmp_path / "sorted"), real, "these")
     assert unknown.conditions.labels is None
-
-
-def test_documents_merge_and_a_damaged_one_is_left_out():
-    def document(value: float, count: int, note: str) -> dict:
-        score = {"name": "fid", "value": value, "samples": count, "notes": [note]}
-        return {"scores": [score], "notes": [note], "figures": [f"{note}.png"]}
-
-    many, few = document(1.0, 50, "many"), document(2.0, 5, "few")
-    assert merge_documents(many, few)["scores"][0]["value"] == 1.0
-    assert merge_documents(many, few)["notes"] == ["many"]
-    assert merge_documents(few, many)["scores"][0]["value"] == 1.0
-    assert merge_documents(few, many)["figures"] == ["few.png", "many.png"]
-    for damaged in (None, [], {"scores": 3}, {"scores": [{}]}):
-        assert merge_documents(damaged, few) == few
 
 
 def test_scores_against_other_data_have_names_of_their_own(cswf, run, folder):

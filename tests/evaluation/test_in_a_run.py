@@ -71,7 +71,7 @@ def test_two_metrics_of_one_name_are_both_kept(cswf, tmp_path):
     twice = "evaluate.metrics=[sliced-wasserstein, {use: sliced-wasserstein, directions: 5}]"
     assert cswf("run", "digits", *SMALL, twice, "--out", tmp_path / "a", "--quiet").status == 0
     scores = read_json(tmp_path / "a/run.json")["metrics"]
-    assert list(scores) == ["sliced_wasserstein", "sliced_wasserstein_2", "copied_l2"]
+    assert list(scores) == ["sliced_wasserstein", "sliced_wasserstein_2", "copies_l2"]
     assert len(set(scores.values())) == 3
 
 
@@ -136,7 +136,7 @@ def test_a_fid_recipe_runs_and_leaves_scores_figures_and_a_report(network, cswf,
     document = read_json(tmp_path / "run/metrics.json")
     found = {score["name"]: score for score in document["scores"]}
     assert {"fid", "kid", "precision", "recall", "density", "coverage"} <= set(found)
-    assert {"copied_l2", "copied_features", "sliced_wasserstein"} <= set(found)
+    assert {"copies_l2", "copies_features", "sliced_wasserstein"} <= set(found)
     assert found["fid"]["value"] > 1
     expected = {"data": "mnist", "split": "train", "count": 5}
     assert found["fid"]["against"] == {**found["fid"]["against"], **expected}

@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 
 from cswf_core.cli.terminal import show_scores
-from cswf_core.evaluation.evaluate import evaluate, merge_documents
+from cswf_core.evaluation.evaluate import evaluate
 from cswf_core.evaluation.samples import SPLITS, conform, read, read_real, references
 from cswf_core.evaluation.task import Task, with_copying
 from cswf_core.interfaces import Conditions
@@ -61,8 +61,8 @@ def test_mirror_images_are_beside_the_training_images_whose_features_are_those_o
     for each in (some, against):
         scores = evaluate(each.mirrored, each, source="", device=CPU).document["scores"]
         values = {score["name"]: score["value"] for score in scores}
-        assert values["copied_mirrored_l2"] > 0.8  # some digits are as near to another, as it is
-        assert values["copied_l2"] + values["copied_mirrored_l2"] == 1
+        assert values["copies_mirrored_l2"] > 0.8  # some digits are as near to another, as it is
+        assert values["copies_l2"] + values["copies_mirrored_l2"] == 1
     plain = task("mnist-unconditional", *FEW)
     assert plain.training is plain.references[0].samples
     assert plain.mirrored is None
@@ -112,19 +112,6 @@ def test_copying_is_looked_for_beside_any_metric_of_images_and_never_twice(regis
     assert [metric.name for metric in with_copying((sliced,), data, registry)] == names
     assert with_copying((sliced, copying), data, registry) == (sliced, copying)
     assert with_copying((), data, registry) == ()
-
-
-def test_documents_merge_with_the_network_s_file_and_rows_of_earlier_scores():
-    def score(name, against):
-        return {"name": name, "against": against, "samples": 1, "notes": []}
-
-    scores = [score("fid_test", {"data": "digits", "split": "test"}), score("taste_test", None)]
-    earlier = {"scores": scores, "figures": [], "notes": [], "weights": {"sha256": "a"}}
-    later = {"scores": [], "figures": [], "notes": []}
-    merged = merge_documents(earlier, later)
-    assert merged["weights"] == {"sha256": "a"}
-    assert [score["row"] for score in merged["scores"]] == ["fid", "taste_test"]
-    assert merge_documents(earlier, {**later, "weights": {"sha256": "b"}})["weights"] == {"sha256": "b"}
 
 
 def test_a_split_is_a_column_and_no_row(registry, capsys):

@@ -34,6 +34,24 @@ def test_a_grid_has_a_row_for_each_class():
         assert (row == c * 50 + 20).any()
 
 
+def test_a_table_has_texts_before_rows_and_under_pictures():
+    tiles = [[pictures.tile(torch.full((1, 40, 40), 255, dtype=torch.uint8))] * 2] * 2
+    plain, told = (
+        np.asarray(pictures.table(tiles, captions=captions).convert("L"))
+        for captions in ((), [["", "0.5"], ["", ""]])
+    )
+    assert told.shape[0] == plain.shape[0] + 2 * pictures.CAPTION
+    under_first, under_second = told[42 : 42 + pictures.CAPTION, :42], told[42 : 42 + pictures.CAPTION, 42:]
+    assert (under_first == 255).all()
+    assert (under_second < 100).any()
+    assert (told[42 + pictures.CAPTION :] == 255).all()  # an empty text draws nothing
+    named = np.asarray(pictures.table(tiles, left=["", "cat"], captions=[["1"], ["2"]]).convert("L"))
+    margin = named.shape[1] - plain.shape[1]
+    second_row = pictures.GAP + 42 + pictures.CAPTION
+    assert (named[:second_row, :margin] == 255).all()
+    assert (named[second_row : second_row + 40, :margin] < 100).any()
+
+
 def test_a_grid_of_many_classes_stays_small_and_skips_empty_ones():
     labels = torch.arange(0, 20_000, 10)
     images = torch.zeros(2000, 1, 40, 40, dtype=torch.uint8)

@@ -41,6 +41,8 @@ def test_real_digits_are_recognised_and_permuted_labels_are_not(digits):
     result = metric.compute(compare(digits, real, bench=bench))
     assert result.scores["class_accuracy"] > 0.95
     assert result.scores["class_accuracy_real"] > 0.95
+    assert set(result.spreads) == set(result.meanings) == set(result.scores)
+    assert f"accuracy on {result.counts['class_accuracy_real']:,} " in result.protocol
     assert "1,618 real images in 100 steps of 256, its accuracy on 179 that were kept apart" in result.protocol
     assert result.notes == []
     wrong = attrs.evolve(real, conditions=Conditions(labels=(real.conditions.labels + 1) % 10))

@@ -169,6 +169,7 @@ CALLS = [
     *(["show", f"{name}.yaml"] for name in ("tagged", "plugins", "import")),
     *(["report", f"run-{name}"] for name in RUNS),
     *(["eval", "--metric", "sliced-wasserstein", f"run-{name}"] for name in ("recipe", "record", "arrays")),
+    *(["table", "--format", "latex", f"run-{name}"] for name in RUNS),
     *(["inspect", "--check", f"run-{name}"] for name in ("header", "shards", "safetensors")),
     *(["sample", "--count", "2", "--force", f"run-{name}"] for name in ("header", "shards", "safetensors")),
     *(["resume", "--device", "cpu", f"run-{name}"] for name in ("recipe", "record", "checkpoint", "facts")),

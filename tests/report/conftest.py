@@ -28,6 +28,49 @@ def score_pair(name: str, train: float, test: float, **facts: Any) -> list[dict[
     return [score(*pair, against={"split": split}, **facts) for split, pair in splits.items()]
 
 
+def meaning(aspect: str, sentence: str = "", **more: Any) -> dict[str, Any]:
+    """What a score says, as an evaluation writes it."""
+    return {
+        "aspect": aspect,
+        "sentence": sentence,
+        "share": False,
+        "expected": None,
+        "of_samples": True,
+        **more,
+    }
+
+
+def full_scores(fid: float = 36.9, error: float = 0.21) -> list[dict[str, Any]]:
+    """Scores as today's metrics write them: with errors, meanings, classes and copies."""
+    about = {
+        "samples": 50_000,
+        "settings": {"seed": 0, "precision": "float32"},
+        "parameters": {"mode": "clean"},
+    }
+    real = {"data": "cifar10", "count": 50_000, "sha256": "cd" * 32}
+    quality = meaning("quality", "Distance of features; 0 is equal.")
+    sure = {"error": error, "error_method": "jackknife of 20 parts", "protocol": "By the book of FID."}
+    copying = {"metric": "nearest-neighbours", "parameters": {"spaces": ["pixels"]}, "samples": 1000}
+    share = meaning("copying", "Share of samples that are nearer than real ones.", share=True, expected=0.01)
+    classes = {"zero": 40.0, "one": 20.0, "two": 10.0}
+    return [
+        score("fid", fid, meaning=quality, against={**real, "split": "train"}, **about, **sure),
+        score("fid_test", fid + 2, meaning=quality, against={**real, "split": "test"}, **about, **sure)
+        | {"metric": "fid"},
+        score("recall", 0.5, "higher", meaning=meaning("coverage", share=True)),
+        score("class_accuracy_real", 0.97, "", meaning=meaning("condition", share=True, of_samples=False)),
+        *(
+            score(f"class_fid.{name}", value, detail=True, meaning=meaning("condition"))
+            for name, value in classes.items()
+        ),
+        score("near_l2", 0.159, "", meaning=share, error=0.012, protocol="By the book of copies.") | copying,
+        score(
+            "nearest_l2", 1.5, "", meaning=meaning("copying", expected=1.9), protocol="By the book of copies."
+        )
+        | copying,
+    ]
+
+
 def make_run(
     folder: Path,
     *,
@@ -76,6 +119,7 @@ def make_run(
     labels = np.repeat(np.arange(3), 20)
     images = rng.integers(0, 256, (60, *shape), dtype=np.uint8)
     np.savez(folder / "samples.npz", images=images, labels=labels)
+    np.savez(folder / "real.npz", images=images[::4], labels=labels[::4])
     chosen = np.repeat(np.arange(3), 5)
     moving = rng.integers(0, 256, (6, 15, *shape), dtype=np.uint8)
     frames = Frames((0, 1, 4, 9, 20, steps), images=moving, labels=chosen, classes=("zero", "one", "two"))

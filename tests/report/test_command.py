@@ -33,11 +33,29 @@ def test_what_is_not_a_report_is_replaced_by_force_only(cswf, make, tmp_path):
 def test_a_folder_that_is_no_run_is_a_sentence(cswf, tmp_path, make):
     good = make()
     for wrong in (tmp_path, tmp_path / "nowhere"):
-        said = f"{wrong} is not the folder of a run: it has neither run.json nor recipe.yaml\n"
-        assert cswf.refusal("report", good, wrong) == said
+        files = "it has none of run.json, recipe.yaml and metrics.json"
+        assert (
+            cswf.refusal("report", good, wrong)
+            == f"{wrong} is not the folder of a run or an evaluation: {files}\n"
+        )
 
 
 def test_a_page_cannot_be_a_folder_or_lie_in_none(cswf, tmp_path, make):
     folder = make()
     assert "is a folder" in cswf("report", folder, "--out", tmp_path).err
     assert cswf("report", folder, "--out", tmp_path / "no/where.html").status == 2
+
+
+def test_the_number_of_samples_in_a_page_can_be_chosen_for_one_run(cswf, make):
+    folder = make()
+    cswf.output("report", folder, "--samples", 9)
+    assert "9 of 60 samples are in this page; all are in samples.npz." in (folder / "report.html").read_text()
+    assert "--samples is for the page of one run" in cswf.refusal("report", folder, folder, "--samples", 9)
+
+
+def test_a_page_refers_to_the_samples_only_where_it_lies_beside_them(cswf, make, tmp_path):
+    folder = make()
+    cswf.output("report", folder)
+    cswf.output("report", folder, "--out", tmp_path / "elsewhere.html")
+    assert 'href="samples.npz"' in (folder / "report.html").read_text()
+    assert 'href="samples.npz"' not in (tmp_path / "elsewhere.html").read_text()

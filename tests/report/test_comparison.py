@@ -5,36 +5,111 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
 from cswf_core.report import compare
-from tests.report.conftest import score
+from tests.report.conftest import meaning, score
 from tests.report.test_report import NASTY, Outline
 
 
 def rows(page: str, section: str) -> list[list[str]]:
     """The cells of a section's first table, as plain text."""
-    found = re.search(rf'<section id="{section}">.*?</table>', page, re.DOTALL)[0]
+    table = re.search(rf'<section id="{section}">.*?</table>', page, re.DOTALL)[0]
     cells = (
-        re.findall(r"<t[hd].*?</t[hd]>", row, re.DOTALL) for row in re.findall(r"(?s)<tr>(.*?)</tr>", found)
+        re.findall(r"<t[hd].*?</t[hd]>", row, re.DOTALL) for row in re.findall(r"(?s)<tr>(.*?)</tr>", table)
     )
     return [[" ".join(re.sub("<[^>]+>", "", cell).split()) for cell in row] for row in cells]
 
 
-def test_the_best_score_is_marked_where_the_score_says_what_is_better_and_a_dash_where_it_lacks(make):
-    a = make("a", scores=[score("fid", 9.0), score("recall", 0.3, "higher"), score("size", 3.0, "")])
-    b = make("b", scores=[score("fid", 7.0), score("recall", 0.2, "higher"), score("kid", 4.0, "")])
-    assert rows(compare([a, b]), "metrics") == [
-        ["score", "a", "b"],
-        ["FID ↓", "9.000", "best 7.000"],
-        ["recall ↑", "best 0.3000", "0.2000"],
-        ["size", "3.000", "–"],
-        ["KID", "–", "4.000"],
+def sure(name: str, value: float, better: str = "lower", error: float = 0.1, **facts) -> dict:
+    """A score with a standard error."""
+    return score(name, value, better, error=error, **facts)
+
+
+def seeds(make, name: str, values: list[float], **recipe) -> list:
+    """Runs that differ in their seed only, each with its FID."""
+    return [
+        make(f"{name}-{seed}", seed=seed, scores=[score("fid", value)], recipe={"name": name, **recipe})
+        for seed, value in enumerate(values)
     ]
 
 
-def test_scores_on_different_data_are_not_ranked(make):
-    a = make("a", scores=[score("fid", 9.0)], recipe={"data": {"use": "mnist"}})
-    b = make("b", scores=[score("fid", 7.0)], recipe={"data": {"use": "cifar10"}})
-    assert "best" not in "".join(rows(compare([a, b]), "metrics")[1])
+def test_the_best_score_is_marked_where_it_is_better_beyond_noise_and_a_dash_where_it_lacks(make):
+    a = make("a", scores=[sure("fid", 9.0), sure("recall", 0.3, "higher", 0.01), sure("size", 3.0, "")])
+    other = {"cdf": "sorted"}
+    b = make(
+        "b", recipe=other, scores=[sure("fid", 7.0), sure("recall", 0.2, "higher", 0.01), sure("kid", 4.0, "")]
+    )
+    assert rows(compare([a, b]), "metrics") == [
+        ["score", "a", "b"],
+        ["FID ↓", "9.00 ± 0.10", "best 7.00 ± 0.10"],
+        ["KID", "–", "4.00 ± 0.10"],
+        ["recall ↑", "best 0.300 ± 0.010", "0.200 ± 0.010"],
+        ["size", "3.00 ± 0.10", "–"],
+    ]
+
+
+def test_noise_is_not_crowned_and_a_sentence_says_so(make):
+    a = make("a", scores=[sure("fid", 0.01561, error=0.0002)])
+    b = make("b", scores=[sure("fid", 0.01572, error=0.0002)], recipe={"cdf": "sorted"})
+    page = compare([a, b])
+    assert "best" not in "".join(rows(page, "metrics")[1])
+    assert "Differences within the noise are not ranked: FID." in page
+
+
+def test_of_scores_without_uncertainty_none_is_the_best(make):
+    page = compare(
+        [make("a", scores=[score("fid", 9.0)]), make("b", scores=[score("fid", 7.0)], recipe={"cdf": "sorted"})]
+    )
+    assert "best" not in "".join(rows(page, "metrics")[1])
+    assert "Not ranked, as no uncertainty is known: FID." in page
+
+
+def test_a_score_that_is_no_property_of_the_samples_is_not_ranked_nor_talked_about(make):
+    about = {"meaning": meaning("condition", of_samples=False)}
+    a = make("a", scores=[sure("class_accuracy_real", 0.9, "higher", 0.001, **about)])
+    b = make("b", scores=[sure("class_accuracy_real", 0.8, "higher", 0.001, **about)], recipe={"cdf": "sorted"})
+    page = compare([a, b])
+    assert "best" not in "".join(rows(page, "metrics")[1])
+    assert "anked" not in Outline(page).text
+
+
+def test_seeds_of_one_recipe_are_one_column_with_their_mean_and_deviation(make):
+    page = compare([*seeds(make, "first", [9.0, 9.2, 9.4]), *seeds(make, "second", [7.0, 7.1], cdf="sorted")])
+    assert rows(page, "metrics") == [
+        ["score", "first 3 seeds: 0, 1 and 2", "second 2 seeds: 0 and 1"],
+        ["FID ↓", "9.20 ± 0.20", "best 7.050 ± 0.071"],
+    ]
+    assert "mean ± standard deviation over seeds" in page
+
+
+def test_two_seeds_of_one_recipe_have_no_winner(make):
+    page = compare(seeds(make, "digits", [0.01561, 0.01572]))
+    assert rows(page, "metrics")[1] == ["FID ↓", "0.015665 ± 0.000078"]
+
+
+def test_a_seed_that_lacks_a_score_is_told(make):
+    first, second, third = seeds(make, "digits", [1.0, 2.0, 3.0])
+    (third / "metrics.json").unlink()
+    page = compare([first, second, third])
+    assert "(2 of 3 seeds)" in rows(page, "metrics")[1][1]
+
+
+def test_scores_that_do_not_fit_together_are_told_beside_their_run(make):
+    mixed = [sure("fid", 9.0, settings={"seed": 0}), sure("kid", 7.0, settings={"seed": 1})]
+    page = compare([make("a", scores=mixed), make("b")])
+    assert (
+        "these scores were computed with different seeds of evaluation (0: fid; 1: kid)" in Outline(page).text
+    )
+
+
+@pytest.mark.parametrize("known", [{}, {"error": 0.001}])
+def test_scores_on_different_data_are_not_ranked(make, known):
+    a = make("a", scores=[score("fid", 9.0, **known)], recipe={"data": {"use": "mnist"}})
+    b = make("b", scores=[score("fid", 7.0, **known)], recipe={"data": {"use": "cifar10"}})
+    page = compare([a, b])
+    assert "best" not in "".join(rows(page, "metrics")[1])
+    assert "Not ranked, as they were not computed alike: FID." in page
 
 
 def test_only_the_keys_that_differ_are_listed(make):
@@ -59,9 +134,22 @@ def test_runs_are_told_apart_by_name_else_by_folder_else_by_path(make):
 
 def test_a_comparison_has_the_frames_and_samples_of_all_runs(make):
     page = Outline(compare([make("a"), make("b", seed=1), make("c", seed=2)]))
-    assert page.sections == ["runs", "metrics", "samples", "flow", "curves", "recipe"]
+    assert page.sections == ["runs", "metrics", "samples", "neighbours", "flow", "curves", "recipe", "versions"]
     assert sum("film" in (attributes.get("class") or "") for attributes in page.all("div")) == 3
     assert len(page.all("input")) == 1
+
+
+def test_a_comparison_has_the_neighbours_of_all_runs_and_the_versions_that_differ(make):
+    a, b = make("a"), make("b", seed=1, facts={"versions": {"python": "3.11", "torch": "2.99"}})
+    html = compare([a, b])
+    page = Outline(html)
+    assert [f["alt"] for f in page.all("img") if "nearest" in f["alt"]] == [
+        "nearest-neighbours of a",
+        "nearest-neighbours of b",
+    ]
+    assert rows(html, "versions") == [["key", "a", "b"], ["torch", "2.10", "2.99"]]
+    assert "The same in all runs" in page.text
+    assert "All versions and digests are the same." in compare([a, a])
 
 
 def test_a_damaged_or_failed_run_among_others_is_told_and_the_rest_shown(make):

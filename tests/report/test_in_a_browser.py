@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cswf_core.report import compare, single
-from tests.report.conftest import make_run, score_pair
+from tests.report.conftest import full_scores, make_run
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 from selenium.webdriver import ActionChains, Keys  # noqa: E402
@@ -35,10 +35,13 @@ NASTY = "</script><script>document.title='broken'</script><img src=x onerror=win
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with run.html, comparison.html and nasty.html."""
     folder = tmp_path_factory.mktemp("pages")
-    scores = score_pair("fid", 57.9, 61.0, protocol="By the book.")
     cifar = {"data": {"use": "cifar10"}}
-    one = make_run(folder / "one", scores=scores, recipe={"name": "first", **cifar}, notes=("Few samples.",))
-    other = make_run(folder / "other", scores=scores, recipe={"name": "second", **cifar}, seed=1, steps=60)
+    facts = {"command": "cswf run first", "citations": ["@misc{one}"], "licence": "Free to use."}
+    first = {"recipe": {"name": "first", **cifar}, "facts": facts, "notes": ("Few samples.",)}
+    one = make_run(folder / "one", scores=full_scores(), **first)
+    other = make_run(
+        folder / "other", scores=full_scores(57.9), recipe={"name": "second", **cifar}, seed=1, steps=60
+    )
     nasty = make_run(folder / "nasty", recipe={"name": NASTY, "description": NASTY})
     (folder / "run.html").write_text(single(one), encoding="utf-8")
     (folder / "comparison.html").write_text(compare([one, other]), encoding="utf-8")
@@ -270,12 +273,17 @@ def test_light_and_dark_are_two_looks_and_all_text_can_be_read_in_both(show, nam
     assert grounds[1] < 100
 
 
-def test_the_recipe_can_be_copied(show):
+def test_recipe_command_and_bibtex_can_be_copied(show):
     page = show("run.html")
-    button = page.find_element(By.CSS_SELECTOR, ".copy")
-    button.click()
-    assert eventually(lambda: button.text in ("Copied", "Selected"))
-    assert page.find_element(By.ID, "recipe-text").text.startswith("name: first\n")
+    for name, beginning in (
+        ("recipe", "name: first\n"),
+        ("bibtex", "@misc{one}"),
+        ("command", "cswf run first"),
+    ):
+        button = page.find_element(By.CSS_SELECTOR, f"[data-copies={name}-text]")
+        button.click()
+        assert eventually(lambda: button.text in ("Copied", "Selected"))  # noqa: B023
+        assert page.find_element(By.ID, f"{name}-text").text.startswith(beginning)
 
 
 def test_without_scripts_pictures_and_tables_are_visible(show, browser):
@@ -287,5 +295,95 @@ def test_without_scripts_pictures_and_tables_are_visible(show, browser):
         assert all(frame.size["height"] > 10 for frame in frames)
         assert not page.find_element(By.CSS_SELECTOR, ".controls").is_displayed()
         assert page.find_element(By.CSS_SELECTOR, ".scores").is_displayed()
+        assert [s.is_displayed() for s in page.find_elements(By.CSS_SELECTOR, ".sheet")] == [True, False, False]
+        assert not page.find_element(By.CSS_SELECTOR, ".turn").is_displayed()
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_the_result_is_in_sight_above_the_samples_before_anybody_scrolls(show):
+    page = show("run.html", width=1280, height=900)
+    box = "return document.querySelector(arguments[0]).getBoundingClientRect().toJSON()"
+    result, samples = (page.execute_script(box, name) for name in ("#result", "#samples"))
+    assert 0 < result["top"] < result["bottom"] < 900
+    assert result["bottom"] < samples["top"]
+    assert "36.90 ± 0.21" in page.find_element(By.ID, "result").text
+
+
+def visible_sheet(page) -> tuple[str, str]:
+    """The caption of the sheet in sight, and what the pager says."""
+    captions, said = page.execute_script(
+        "return [[...document.querySelectorAll('.sheet')].filter((s) => s.getClientRects().length)"
+        ".map((s) => s.innerText.trim()), document.querySelector('.turn output').textContent]"
+    )
+    (caption,) = captions
+    return caption, said
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_pager_turns_over_by_click_and_by_key_and_stays_within_its_sheets(show, width):
+    page = show("run.html", width=width, mobile=width == 390)
+    back, on = page.find_elements(By.CSS_SELECTOR, ".turn button")
+    assert visible_sheet(page) == ("zero: 1 to 20", "1 of 3")
+    on.click()
+    assert visible_sheet(page) == ("one: 1 to 20", "2 of 3")
+    on.click()
+    on.click()
+    assert visible_sheet(page) == ("two: 1 to 20", "3 of 3")
+    on.send_keys(Keys.ARROW_LEFT)
+    assert visible_sheet(page) == ("one: 1 to 20", "2 of 3")
+    pager = page.find_element(By.CSS_SELECTOR, ".pager")
+    for key, number in ((Keys.HOME, 1), (Keys.ARROW_LEFT, 1), (Keys.END, 3)):
+        pager.send_keys(key)
+        assert visible_sheet(page)[1] == f"{number} of 3"
+    back.click()
+    assert visible_sheet(page)[1] == "2 of 3"
+
+
+@pytest.mark.parametrize("name", ["run.html", "comparison.html"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_what_a_score_says_is_shown_on_hover_and_at_a_touch(show, name, width):
+    page = show(name, width=width, mobile=width == 390)
+    summary = page.find_element(By.CSS_SELECTOR, "#metrics .why summary")
+    sentence = page.find_element(By.CSS_SELECTOR, "#metrics .why p")
+    assert summary.get_attribute("title") == "Distance of features; 0 is equal."
+    assert not sentence.is_displayed()
+    page.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", summary)
+    summary.click()
+    assert sentence.is_displayed()
+    assert page.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("name", ["run.html", "comparison.html"])
+def test_an_anchor_brings_its_figure_into_sight(show, name):
+    page = show(name, width=1280)
+    for link in page.find_elements(By.CSS_SELECTOR, "nav a, a.anchor"):
+        target = link.get_attribute("href").partition("#")[2]
+        page.execute_script("arguments[0].click()", link)
+        top = page.execute_script(
+            "return document.getElementById(arguments[0]).getBoundingClientRect().top", target
+        )
+        assert -1 <= top <= 900, target
+
+
+def test_what_the_page_lets_save_is_the_file(show, pages):
+    page = show("run.html")
+    link = page.find_element(By.CSS_SELECTOR, '[download="metrics.json"]')
+    content = page.execute_script("return atob(arguments[0].href.split(',')[1])", link)
+    assert content == (pages / "one/metrics.json").read_text()
+    assert (
+        page.find_element(By.CSS_SELECTOR, '[download="samples.npz"]')
+        .get_attribute("href")
+        .endswith("samples.npz")
+    )
+
+
+def test_on_a_phone_every_number_of_a_comparison_stands_beside_its_run_without_scrolling_sideways(show):
+    page = show("comparison.html", width=390, height=844, mobile=True)
+    cells = page.find_elements(By.CSS_SELECTOR, ".stacked td")
+    assert len(cells) > 10
+    sides = "return [...document.querySelectorAll('.stacked td')].filter((d) => d.getClientRects().length).map("
+    rights = page.execute_script(sides + "(d) => d.getBoundingClientRect().right)")
+    assert max(rights) <= 390
+    label = "return getComputedStyle(document.querySelector('#metrics .stacked td'), '::before').content"
+    assert page.execute_script(label) == '"first"'

@@ -82,7 +82,7 @@ class Chart {
     this.back = element("button", { type: "button", class: "reset", hidden: "" }, "Reset zoom");
     this.back.addEventListener("click", () => charts.reset());
     const plot = element("div", { class: "plot" }, this.svg, this.back, this.tip);
-    this.figure = element("figure", { class: "chart", "data-quantity": quantity.name }, top, plot);
+    this.figure = element("figure", { class: "chart", id: `curve-${quantity.name}`, "data-quantity": quantity.name }, top, plot);
     this.listen();
   }
 

@@ -1,0 +1,172 @@
+"""`cswf compare`: score two sets of samples alike, and say which is better beyond noise."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import attrs
+import click
+
+from cswf_core.cli import options
+from cswf_core.cli.terminal import prepare
+from cswf_core.errors import DataError, printable
+from cswf_core.evaluation.compare import Comparing
+from cswf_core.evaluation.compare import compare as compare_samples
+from cswf_core.evaluation.samples import Generated, conform, read, read_all_real
+from cswf_core.evaluation.task import Task
+from cswf_core.interfaces.metric import FeaturePrecision
+from cswf_core.plugins import Registry
+from cswf_core.recipe import Recipe, choose, choose_device, load_recipe
+from cswf_core.runs.printing import say, say_json
+from cswf_core.runs.progress import WorkProgress
+from cswf_core.runs.screen import console, table, words
+
+METRICS = ("fid", "kid", "precision-recall")
+"""What images are compared by where no metric is named; they share their features."""
+
+
+@click.command()
+@click.argument("first", metavar="A", type=click.Path(path_type=Path))
+@click.argument("second", metavar="B", type=click.Path(path_type=Path))
+@options.against
+@options.metrics("fid, kid and precision-recall for images, else sliced-wasserstein")
+@options.count
+@options.limit
+@options.weights
+@options.no_download
+@options.precision
+@options.evaluation_seed
+@options.device
+@options.memory_limit
+@options.quiet
+@options.json
+@options.plugins_dir
+def compare(
+    first: Path,
+    second: Path,
+    against: tuple[str, ...],
+    metrics: tuple[str, ...],
+    count: int | None,
+    limit: int | None,
+    weights: Path | None,
+    no_download: bool,
+    precision: FeaturePrecision | None,
+    seed: int | None,
+    device: str,
+    quiet: bool,
+    as_json: bool,
+    plugins_dir: tuple[Path, ...],
+) -> None:
+    """Score A and B alike and say which is better, with intervals.
+
+    A and B are runs, folders of pictures or .npz files: as many samples of each, the same real samples, the
+    same random choices. Of two runs, the real samples are their data, which must be the same.
+    """
+    chosen_device = choose_device(device)
+    prepare(quiet=quiet)
+    both = tuple(read(path, plugins_dir=plugins_dir, limit=limit) for path in (first, second))
+    registry = Registry.discover(plugins_dir)
+    task = _task(both, against, metrics, registry, limit)
+    task = task.adjusted(count=count, weights=weights, download=not no_download, precision=precision, seed=seed)
+    real = task.references[0].samples
+    samples, notes = [], []
+    for generated in both:
+        said = list(generated.notes)
+        samples.append(conform(generated.samples, real, str(generated.path), said))
+        notes.append(tuple(said))
+        task.check(samples[-1])
+    with closing(WorkProgress(silent=quiet)) as progress:
+        comparing = compare_samples(
+            samples[0],
+            samples[1],
+            task,
+            sources=(printable(str(first)), printable(str(second))),
+            notes=(notes[0], notes[1]),
+            device=chosen_device,
+            tell=progress.tell,
+        )
+    names = _names(first, second)
+    if as_json:
+        say_json(_document(comparing, names))
+    elif not quiet:
+        _show(comparing, names)
+
+
+def _task(
+    both: tuple[Generated, ...],
+    against: tuple[str, ...],
+    metrics: tuple[str, ...],
+    registry: Registry,
+    limit: int | None,
+) -> Task:
+    """Return the task for both sets: against what is named, else against the data that two runs share."""
+    chosen = [choose(registry, "metric", text, "--metric") for text in metrics]
+    if against:
+        task = Task.of_images(read_all_real(against, registry, limit), chosen, registry)
+    else:
+        task = _of_runs([_recipe(generated, registry) for generated in both])
+    image = task.references[0].samples.space.is_image
+    usual = METRICS if image else ("sliced-wasserstein",)
+    return attrs.evolve(
+        task, metrics=tuple(chosen) or tuple(choose(registry, "metric", name) for name in usual)
+    )
+
+
+def _recipe(generated: Generated, registry: Registry) -> Recipe:
+    if generated.run is None:
+        raise DataError(f"{generated.path} is no run; say what to compare both with: --against cifar10, say")
+    return load_recipe(generated.run / "recipe.yaml", registry=registry)
+
+
+def _of_runs(recipes: list[Recipe]) -> Task:
+    """Return the task of the first run; raise `DataError` if the other flowed to other data."""
+    data = [(recipe.data.plain(), recipe.condition.plain()) for recipe in recipes]
+    if data[0] != data[1]:
+        raise DataError("the two runs have other data or conditions; say what to compare both with: --against")
+    return Task.of_run(recipes[0], (), ())
+
+
+def _names(first: Path, second: Path) -> tuple[str, str]:
+    """Return what the sets are called: their folders' names, or their paths where these are the same."""
+    short = printable(first.resolve().name), printable(second.resolve().name)
+    return short if short[0] != short[1] else (printable(str(first)), printable(str(second)))
+
+
+def _show(comparing: Comparing, names: tuple[str, str]) -> None:
+    """Print both scores, the difference and the verdict of each."""
+    screen = console()
+    lines = []
+    for score in comparing.scores:
+        interval = score.difference.interval
+        apart = f"{score.difference.value:+.3g}" + ("" if interval is None else f" ± {interval:.2g}")
+        count = f"{score.first.samples:,}"
+        lines.append([score.first.name, f"{score.first.value:.4g}", f"{score.second.value:.4g}", apart, count])
+    screen.print(table(["score", *names, "difference", "samples of each"], lines, others="right"))
+    for score in comparing.scores:
+        screen.print(words(score.verdict(names), "bold"), soft_wrap=True)
+    for note in dict.fromkeys(note for each in comparing.evaluations for note in each.document["notes"]):
+        say(f"note: {note}")
+    screen.print(words(comparing.method, "dim"), soft_wrap=True)
+
+
+def _document(comparing: Comparing, names: tuple[str, str]) -> dict[str, object]:
+    """Return everything as JSON has it."""
+    return {
+        "names": list(names),
+        "method": comparing.method,
+        "scores": [
+            {
+                "name": score.first.name,
+                "better": score.first.better,
+                "values": [score.first.value, score.second.value],
+                "errors": [score.first.error, score.second.error],
+                "difference": score.difference.value,
+                "interval": score.difference.interval,
+                "paired": score.paired,
+                "verdict": score.verdict(names),
+            }
+            for score in comparing.scores
+        ],
+        "evaluations": [evaluation.document for evaluation in comparing.evaluations],
+    }

@@ -1,0 +1,1 @@
+"""Scores as they are written down: the document `metrics.json`, seeds taken together, tables, differences."""

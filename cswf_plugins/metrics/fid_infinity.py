@@ -1,0 +1,140 @@
+"""Metric `fid-infinity`: what FID would be of infinitely many generated images.
+
+What it is: FID falls with the number n of generated images, nearly as a line in 1/n. So it is computed of
+several random parts of them, of sizes from a tenth to all, and the line through these is followed to 1/n = 0.
+The parts are drawn independently, as in the paper, and not one within the next. The real images are always
+all, and their number has the influence on the score that it has on `fid`.
+Cost: the features (see `fid`); then for each part its moments and eigenvalues, seconds on a CPU core.
+When not to use it: with few samples, less than twice as many as features (4,096): below, FID is no line in 1/n,
+and a note says so. Fewer samples than features are refused.
+"""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Comparison, Meaning, Result, Spread, parameter
+from cswf_core.kernels.frechet import Frechet, Moments, frechet_distance, moments, root_of
+from cswf_plugins.inception.features import feature_moments, features, known_features
+from cswf_plugins.metrics.inception import InceptionMetric, choices
+from cswf_plugins.metrics.spreads import frechet_spread
+from cswf_plugins.references import CHONG_2020, PARMAR_2022
+
+SMALLEST_SHARE = 10
+"""The smallest part has one in so many of the generated images."""
+STRAIGHT = 2
+"""Images for each feature from which on FID is nearly a line in 1/n."""
+GOOD_FIT = 0.95
+"""Share of the variance of the FIDs that the line explains (R²) below which a note is given."""
+MEANING = Meaning(
+    "FID as it would be of infinitely many generated images, so that scores of different numbers compare; "
+    "0 is the best.",
+    aspect="quality",
+)
+AT = Meaning("FID of a random part of the generated images, a point of the line.", aspect="quality")
+
+
+@attrs.frozen
+class Line:
+    """A line through points (x, y) by least squares."""
+
+    intercept: float
+    error: float
+    """The intercept's standard error, from the points' distances to the line."""
+    explained: float
+    """R², the share of the variance of y that it explains."""
+
+    @classmethod
+    def through(cls, x: Tensor, y: Tensor) -> Line:
+        """Return the line through at least three points: n and n."""
+        centred, mean = x - x.mean(), y.mean()
+        squares = float(centred.square().sum())
+        slope = float((centred * (y - mean)).sum()) / squares
+        residuals = y - mean - slope * centred
+        left, total = float(residuals.square().sum()), float((y - mean).square().sum())
+        variance = left / (len(x) - 2) * (1 / len(x) + float(x.mean()) ** 2 / squares)
+        return cls(float(mean - slope * x.mean()), math.sqrt(variance), 1 - left / total if total else 1.0)
+
+
+@attrs.frozen(kw_only=True)
+class FidInfinity(InceptionMetric):
+    """Fréchet Inception distance, followed to infinitely many samples."""
+
+    NAME = "fid-infinity"
+    references = (CHONG_2020, PARMAR_2022)
+    better = "lower"
+
+    points: int = parameter("numbers of samples at which FID is computed", default=15, at_least=3)
+
+    def compute(self, comparison: Comparison) -> Result:
+        """Return `fid_infinity`, or `fid_infinity_clean`, and `fid_at.5000`, … as details."""
+        generated, real = comparison.generated, comparison.real
+        self.check_count(real, "real")
+        p = features(comparison, generated, self.mode)
+        counts, q = self._counts(*p.shape), feature_moments(comparison, real, self.mode)
+        distances = self._distances(comparison, p, q, counts)
+        line = Line.through(1 / torch.tensor(counts, dtype=torch.float64), torch.tensor(distances).double())
+        spread = frechet_spread(Frechet.between(moments(p), q), p, known_features(comparison, real, self.mode))
+        at = self.named("fid_at")
+        details = {f"{at}.{count}": value for count, value in zip(counts, distances, strict=True)}
+        protocol = (
+            f"FID of {len(counts)} random parts of {counts[0]:,} to {counts[-1]:,} generated images against "
+            f"{len(real):,} real ones, {self.resized}; the intercept of the line through them in 1/n"
+        )
+        name = self.named("fid_infinity")
+        return Result(
+            {name: line.intercept},
+            self.stated(protocol, comparison),
+            _notes(name, line, counts, p.shape[1]),
+            details=details,
+            spreads=self.spreads({"fid_infinity": _spread(line, spread)}),
+            meanings={name: MEANING, **dict.fromkeys(details, AT)},
+        )
+
+    def _counts(self, available: int, width: int) -> list[int]:
+        """Return how many images the parts have, evenly spaced, the last all of them; each number once."""
+        if available < max(width, self.points):
+            raise DataError(
+                f"metric '{self.NAME}' needs at least as many generated images as there are features, "
+                f"{max(width, self.points):,}, and there are {available:,}; 'fid' takes fewer"
+            )
+        least = max(available // SMALLEST_SHARE, min(available // 2, STRAIGHT * width), 2)
+        spaced = torch.linspace(least, available, self.points, dtype=torch.float64).round().long()
+        return sorted(set(spaced.tolist()))
+
+    def _distances(self, comparison: Comparison, p: Tensor, q: Moments, counts: list[int]) -> list[float]:
+        """Return the FIDs of random parts of features (n×D) against the real ones' moments."""
+        stream, root, distances = choices(comparison, "generated"), root_of(q), []
+        for done, count in enumerate(counts):
+            chosen = torch.from_numpy(stream.permutation(len(p))[:count]).to(p.device)
+            distances.append(frechet_distance(q, moments(p[chosen]), root))
+            comparison.bench.tell("FID of parts", done + 1, len(counts))
+        return distances
+
+
+def _spread(line: Line, whole: Spread | None) -> Spread | None:
+    """Return how sure the intercept is: by the line's own error, and as FID of all images is."""
+    if whole is None or not math.isfinite(line.error):
+        return None
+    method = f"error of the intercept, with the {whole.method}"
+    return attrs.evolve(whole, method=method, own=math.hypot(whole.own, line.error))
+
+
+def _notes(name: str, line: Line, counts: list[int], width: int) -> list[str]:
+    notes = []
+    if counts[0] < STRAIGHT * width:
+        notes.append(
+            f"{name}: the smallest part has {counts[0]:,} images, and below {STRAIGHT * width:,}, "
+            f"{STRAIGHT} for each feature, FID is no line in 1/n; more samples make it surer"
+        )
+    if line.explained < GOOD_FIT:
+        notes.append(
+            f"{name}: the line through {len(counts)} points explains only {line.explained:.0%} of their "
+            "variance; see the points, fid_at"
+        )
+    return notes

@@ -1,0 +1,109 @@
+"""Metric `inception-score`: how sure a classifier is of each generated image, and how many classes it sees.
+
+What it is: p(y|x) are the probabilities of 1,008 classes that the 2015 Inception network gives for an image x,
+and p(y) is their mean over images. IS = exp(mean of KL(p(y|x) ‖ p(y))), between 1 and the number of
+classes. The images are cut into `splits` parts in random order, and the score is the mean of the parts'.
+Probabilities are the softmax of logits without the classifier's bias, as in the original code and StyleGAN's.
+Cost: the features of the generated images (see `fid`), which it shares; the rest is nothing.
+When not to use it: to compare with real images, which it does not look at; a set with one good image of each
+class has the highest score there is. On images unlike those of ImageNet, such as digits, it says little. It
+grows with the number of images in a part, so compare only equal numbers: 50,000 in 10 parts are customary.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.errors import DataError
+from cswf_core.interfaces import Comparison, Dataset, Meaning, NeededFiles, Result, Spread, Workbench, parameter
+from cswf_plugins.inception import weights
+from cswf_plugins.inception.classifier import class_directions
+from cswf_plugins.inception.features import features
+from cswf_plugins.metrics.inception import InceptionMetric
+from cswf_plugins.references import PARMAR_2022, SALIMANS_2016
+
+MEANING = Meaning(
+    sentence="How sure a classifier of photographs is of each image, and how many classes it sees among all.",
+    aspect="quality",
+)
+
+
+@attrs.frozen(kw_only=True)
+class InceptionScore(InceptionMetric):
+    """Inception score."""
+
+    NAME = "inception-score"
+    references = (SALIMANS_2016, PARMAR_2022)
+    better = "higher"
+    customary = 50_000
+    once = True
+
+    splits: int = parameter(
+        "into how many parts the images are cut, whose scores are averaged", default=10, at_least=1
+    )
+
+    def check(self, data: Dataset, bench: Workbench) -> None:
+        """Look for images, and for the network's file with the classifier, which not every such file has."""
+        if data.space.is_image:
+            weights.find(bench, classifier=True)
+        super().check(data, bench)
+
+    def needed_files(self) -> NeededFiles | None:
+        """Return the network's file with the classifier, with its checksum compared."""
+        return weights.needed_files(classifier=True)
+
+    def compute(self, comparison: Comparison) -> Result:
+        """Return `inception_score`, or `inception_score_clean`; the parts' deviation is a detail."""
+        generated = comparison.generated
+        count = len(generated)
+        if count < 2 * self.splits:
+            raise DataError(
+                f"metric 'inception-score' needs two images for each of {self.splits} parts (splits), "
+                f"and there are {count}"
+            )
+        classes = class_directions(comparison)
+        rows = features(comparison, generated, self.mode)
+        order = torch.from_numpy(comparison.draw.host.permutation(count)).to(rows.device)
+        ends = [part * count // self.splits for part in range(self.splits + 1)]
+        parts = [order[first:end] for first, end in itertools.pairwise(ends)]
+        values = [score_of_logits(rows[part].double() @ classes.T) for part in parts]
+        scores = torch.tensor(values, dtype=torch.float64)
+        name, deviation = self.named("inception_score"), self.named("inception_score_std")
+        protocol = (
+            f"Inception score of {count:,} generated images in random order, mean over {self.splits} parts; "
+            f"softmax over {len(classes):,} classes of logits without bias, in float64, {self.resized}"
+        )
+        return Result(
+            {name: float(scores.mean())},
+            self.stated(protocol, comparison),
+            details={deviation: float(scores.std(correction=0))},
+            spreads=_spread(scores, name, deviation),
+            meanings={name: MEANING},
+        )
+
+
+def score_of_logits(logits: Tensor) -> float:
+    """Return exp(mean KL(p(y|x) ‖ p(y))) of some images, with p the softmax of logits: n×classes."""
+    log_p = logits.log_softmax(dim=1)
+    p = log_p.exp()
+    # Of a class that has underflowed to 0 in every image, 0·log 0 counts as 0.
+    log_mean = p.mean(dim=0).clamp_min(torch.finfo(p.dtype).tiny).log()
+    return math.exp(float((p * (log_p - log_mean)).sum(dim=1).mean()))
+
+
+def _spread(scores: Tensor, name: str, deviation: str) -> Mapping[str, Spread]:
+    """Return the standard error of the mean of the parts' scores (float64); there is none of one part."""
+    parts = len(scores)
+    if parts == 1:
+        return {}
+    method = (
+        f"standard deviation over {parts} parts, divided by √{parts}; papers print the deviation itself, "
+        f"which is {deviation}"
+    )
+    return {name: Spread(method=method, own=float(scores.std()) / math.sqrt(parts))}

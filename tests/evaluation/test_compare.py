@@ -1,0 +1,126 @@
+"""Two sets under one protocol: `cswf compare`, its intervals and its verdicts."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from cswf_core.evaluation.compare import compare
+from cswf_core.evaluation.samples import Reference
+from cswf_core.evaluation.task import Task
+from cswf_core.interfaces import Dataset, Space, Spread
+from cswf_core.plugins import Registry
+from cswf_core.recipe import choose
+from cswf_core.scores.differences import Difference
+
+SLICED = ("--metric", "sliced-wasserstein")
+
+
+def points(count: int, shift: float, seed: int) -> Dataset:
+    draw = torch.Generator().manual_seed(seed)
+    return Dataset(torch.randn(2, count, generator=draw) + shift, Space((2,)))
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    metric = choose(Registry.discover(), "metric", "sliced-wasserstein")
+    return Task(metrics=(metric,), references=(Reference("normal", "", points(400, 0.0, 0)),))
+
+
+def compared(task: Task, first: Dataset, second: Dataset):
+    nothing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    cpu = torch.device("cpu")
+    return compare(first, second, task, sources=("a", "b"), notes=nothing, device=cpu)
+
+
+def test_of_the_larger_set_as_many_are_scored_as_the_smaller_has(task):
+    comparing = compared(task, points(300, 0.0, 1), points(200, 0.0, 2))
+    (score,) = comparing.scores
+    assert (score.first.samples, score.second.samples) == (200, 200)
+
+
+def test_the_farther_set_is_worse_and_the_sentence_says_by_how_much(task):
+    comparing = compared(task, points(300, 2.0, 1), points(300, 0.5, 2))
+    (score,) = comparing.scores
+    assert score.difference.value < 0
+    if score.difference.interval is not None:
+        assert score.verdict(("A", "B")).startswith("B is better by ")
+        assert score.verdict(("A", "B")).endswith(" sliced_wasserstein")
+
+
+def test_a_set_against_itself_differs_by_nothing(task):
+    same = points(300, 1.0, 1)
+    (score,) = compared(task, same, same).scores
+    assert score.difference.value == 0
+    assert score.difference.is_noise
+
+
+def test_what_real_samples_add_to_both_scores_cancels_out():
+    shared, draw = torch.randn(5000), torch.Generator().manual_seed(1)
+    own = torch.randn(5000, generator=draw) * 0.1
+    spreads = [Spread("m", 0.3, replicates, 1 / math.sqrt(5000)) for replicates in (shared, shared + own)]
+    alone = Spread("m", 0.3, None)
+    assert spreads[0].paired(spreads[1])
+    assert spreads[0].error_of_difference(spreads[1]) == pytest.approx(
+        math.hypot(0.3, 0.3, 0.1 / math.sqrt(5000)), rel=0.01
+    )
+    assert not spreads[0].paired(alone)
+    assert spreads[0].error_of_difference(alone) == pytest.approx(math.hypot(spreads[0].error, 0.3))
+
+
+@pytest.mark.parametrize(
+    ("apart", "error", "better", "words"),
+    [
+        (-1.3, 0.1, "lower", "B is better by 1.3 ± 0.196 fid"),
+        (1.3, 0.1, "lower", "A is better by 1.3 ± 0.196 fid"),
+        (1.3, 0.1, "higher", "B is better by 1.3 ± 0.196 fid"),
+        (0.1, 0.1, "lower", "fid: no difference beyond noise (+0.1 ± 0.196)"),
+        (1.3, 0.1, "", "B has 1.3 ± 0.196 fid more"),
+        (1.3, None, "lower", "fid: the second has 1.3 more, and nobody knows how sure that is"),
+    ],
+)
+def test_verdicts(task, apart, error, better, words):
+    import attrs
+
+    (score,) = compared(task, points(20, 0.0, 1), points(20, 0.0, 2)).scores
+    first = attrs.evolve(score.first, name="fid", better=better)
+    assert attrs.evolve(score, first=first, difference=Difference(apart, error)).verdict(("A", "B")) == words
+
+
+@pytest.fixture
+def two_sets(tmp_path):
+    rng = np.random.default_rng(0)
+    for name, scale in (("near", 40), ("far", 120)):
+        images = (128 + scale * rng.standard_normal((60, 1, 8, 8))).clip(0, 255).astype(np.uint8)
+        np.savez(tmp_path / f"{name}.npz", images=images)
+    return tmp_path / "near.npz", tmp_path / "far.npz"
+
+
+def test_the_command_prints_both_scores_and_a_verdict(cswf, two_sets):
+    printed = cswf.output("compare", *two_sets, "--against", "digits", *SLICED)
+    assert "near.npz" in printed
+    assert "difference" in printed
+    assert "± is the 95% interval of the difference" in printed
+    document = json.loads(cswf.output("compare", *two_sets, "--against", "digits", *SLICED, "--json"))
+    (score,) = document["scores"]
+    assert score["values"][1] - score["values"][0] == pytest.approx(score["difference"])
+    assert [each["generated"]["source"] for each in document["evaluations"]] == [str(path) for path in two_sets]
+    assert cswf.output("compare", *two_sets, "--against", "digits", *SLICED, "--quiet") == ""
+
+
+def test_what_is_no_run_needs_something_to_be_compared_with(cswf, two_sets):
+    refusal = cswf.refusal("compare", *two_sets)
+    assert "is no run; say what to compare both with: --against" in refusal
+
+
+def test_runs_of_other_data_are_not_compared_without_a_reference(cswf, digits_run, tmp_path):
+    small = ("particles.count=20", "schedule.steps=2", "outputs.snapshots=[]", "--quiet")
+    cswf.output("run", "digits", "condition=none", *small, "--out", tmp_path / "other")
+    refusal = cswf.refusal("compare", digits_run, tmp_path / "other", *SLICED)
+    assert "the two runs have other data or conditions" in refusal
+    printed = cswf.output("compare", digits_run, digits_run, *SLICED)
+    assert "no difference beyond noise" in printed or "nobody knows" in printed

@@ -1,0 +1,366 @@
+"""Copies are told, and real images, blurred ones and chance are not taken for them."""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from cswf_core.errors import DataError
+from cswf_core.evaluation.evaluate import evaluate
+from cswf_core.evaluation.samples import read_real
+from cswf_core.evaluation.task import PRODUCTS, Task, with_copying
+from cswf_core.interfaces import BIN, Dataset, Key, Result, Space, Workbench
+from cswf_core.recipe import choose
+from cswf_plugins.datasets.cifar10 import Cifar10
+from cswf_plugins.metrics.chances import chance_before, chance_of_at_least
+from cswf_plugins.metrics.copies import Copies, Fold, allowed_chance, relative_distances
+from cswf_plugins.metrics.fid import Fid
+from cswf_plugins.metrics.nearest_neighbours import NearestNeighbours
+from cswf_plugins.metrics.neighbour_search import SHOWN
+from tests.conftest import skip_without
+from tests.evaluation.conftest import cloud, compare, images, joined, with_features
+
+PIXELS = NearestNeighbours(spaces=("pixels",))
+
+
+@pytest.fixture(scope="module")
+def crowd() -> tuple[Dataset, ...]:
+    """Training images, held-out ones, 180 others, and these with 40 copies of training images."""
+    training, held_out, fresh = images(400, 0), images(200, 1), images(180, 2)
+    return training, held_out, fresh, joined(fresh, training, slice(40))
+
+
+def of_bytes(pixels: torch.Tensor) -> Dataset:
+    """Images (n×C×H×W bytes) as samples."""
+    x = pixels.flatten(1).T.float() * BIN - 1
+    return Dataset(x, Space(tuple(pixels.shape[1:])), bin_width=BIN)
+
+
+@pytest.fixture(scope="module")
+def photos() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Photographs of CIFAR-10 as bytes: 800 training images, 600 held-out ones, and 300 more of these."""
+    skip_without("cifar10")
+    data = Cifar10(count=800, dequantise="none", download=False).load(Key(3, "data").open())
+    assert data.held_out is not None
+    others = data.held_out.take(torch.arange(900)).images()
+    return data.images(), others[:600], others[600:]
+
+
+def blurred(pixels: torch.Tensor, width: float) -> torch.Tensor:
+    """Photographs blurred by a Gaussian of so many pixels: n×3×H×W bytes."""
+    line = torch.exp(-torch.arange(-4.0, 5.0).square() / (2 * width**2))
+    kernel = (line[:, None] * line / line.sum() ** 2).expand(3, 1, 9, 9)
+    padded = functional.pad(pixels.float(), (4, 4, 4, 4), mode="reflect")
+    return functional.conv2d(padded, kernel, groups=3).round().to(torch.uint8)
+
+
+def photo_result(generated: torch.Tensor, photos: tuple[torch.Tensor, ...], held: bool) -> Result:
+    training, held_out = of_bytes(photos[0]), of_bytes(photos[1]) if held else None
+    return PIXELS.compute(compare(of_bytes(generated), training, training=training, held_out=held_out))
+
+
+@pytest.mark.slow
+def test_copies_have_fid_0_and_are_flagged_and_held_out_images_are_not(network, photographs):
+    """On 5 real photographs, and 15 held-out ones, through the whole of the network."""
+    training = photographs.take(torch.arange(5))
+    held_out = photographs.held_out.take(torch.arange(15))
+    bench = Workbench()
+    for generated, copied in ((training.take(torch.arange(5)), True), (held_out, False)):
+        comparison = compare(generated, training, training=training, held_out=held_out, bench=bench)
+        measured = NearestNeighbours().compute(comparison)
+        if copied:  # a FID takes seconds
+            assert Fid().compute(comparison).scores["fid"] < 1e-3
+        for end in ("l2", "features"):
+            assert (measured.scores[f"copies_{end}"] == 1.0) == copied
+            assert (measured.details[f"smallest_{end}"] == 0.0) == copied
+        assert bool(measured.notes) == copied
+        assert all(note.startswith("copying: ") for note in measured.notes)
+        if not copied:
+            assert measured.details["closer_l2"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("width", [0.0, 1.0])
+def test_real_images_are_no_copies_nor_are_blurred_ones(width, held, photos):
+    generated = blurred(photos[2], width) if width else photos[2]
+    measured = photo_result(generated, photos, held)
+    assert not measured.notes
+    assert measured.scores["copies_l2"] < 0.02
+    assert measured.details["near_copies_l2"] < 0.05
+    assert (measured.details["closer_l2"] > 0.6) == (width >= 1)  # they are near, but to no one image
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("width", [0.0, 0.5])
+def test_copies_among_photographs_are_told_also_if_they_are_blurred(width, held, photos):
+    copies = blurred(photos[0][:20], width) if width else photos[0][:20]
+    measured = photo_result(torch.cat([photos[2][:280], copies]), photos, held)
+    assert 20 / 300 <= measured.scores["copies_l2"] < 24 / 300
+    assert measured.notes[0].startswith("copying: 2")
+    assert ("byte for byte" in measured.notes[0]) == (width == 0)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_one_copy_is_counted_and_an_identical_one_is_told(held, photos):
+    measured = photo_result(torch.cat([photos[2][:299], photos[0][:1]]), photos, held)
+    assert 1 / 300 <= measured.scores["copies_l2"] < 5 / 300
+    assert measured.details["smallest_ratio_l2"] == 0
+    control = "600 held-out images" if held else "800 other training images"
+    assert measured.notes == [
+        f"identical: 1 of 300 samples is among the training images, byte for byte; of {control}, none is"
+    ]
+    noisy = photos[0][:1] ^ 3  # the last two bits of each byte
+    measured = photo_result(torch.cat([photos[2][:299], noisy]), photos, held)
+    assert measured.scores["copies_l2"] >= 1 / 300
+    assert 0 < measured.details["smallest_ratio_l2"] < 0.1
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_two_copies_in_a_hundred_are_told(held):
+    """Too few to move any average."""
+    training, held_out = images(2000, 0), images(1000, 1) if held else None
+    mixed = joined(images(980, 2), attrs.evolve(training, x=training.x + GREY), slice(20))
+    measured = PIXELS.compute(compare(mixed, training, training=training, held_out=held_out))
+    assert measured.details["near_copies_l2"] < 0.05
+    assert len(measured.notes) == 1
+    assert measured.notes[0].startswith("copying: 2")
+    assert "of 1,000 samples are nearer to one of the training images, relative to" in measured.notes[0]
+
+
+def test_many_samples_that_are_somewhat_near_are_told():
+    """None nearer than the nearest control image: they are too many."""
+    control = torch.linspace(0.2, 1, 1000)
+    middle = torch.linspace(0.201, 0.206, 60)
+    fold = Fold(torch.cat([middle, torch.linspace(0.3, 1, 440)]), control)
+    copies = Copies([fold])
+    assert copies.copies == 0
+    assert copies.near == 60
+    assert copies.broken(allowed_chance([copies])) == {"near"}
+    fewer = Copies([attrs.evolve(fold, samples=torch.cat([middle[:20], torch.linspace(0.3, 1, 480)]))])
+    assert fewer.broken(allowed_chance([fewer])) == set()  # beyond chance, but less than one in twenty
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_duplicate_in_the_data_does_not_hide_copies(held, crowd):
+    training, held_out, _, mixed = crowd
+    held_out = joined(held_out, training, slice(5, 6)) if held else None
+    training = joined(training, training, slice(3))
+    measured = PIXELS.compute(compare(mixed, training, training=training, held_out=held_out))
+    assert measured.scores["copies_l2"] >= 40 / 220
+    assert measured.notes[0].startswith("copying: 40 of 220 samples are among the training images")
+
+
+def test_identical_images_are_no_sign_where_the_control_has_as_many(crowd):
+    training, held_out, fresh, _ = crowd
+    held_out, generated = (joined(each, training, slice(20)) for each in (held_out, fresh))
+    measured = PIXELS.compute(compare(generated, training, training=training, held_out=held_out))
+    assert measured.notes == [
+        "identical: 20 of 200 samples are among the training images, byte for byte; "
+        "of 220 held-out images, 20 are"
+    ]
+
+
+def turned(images: Dataset, shift: float = 0.0) -> Dataset:
+    """The mirror images, a little brighter or not."""
+    x = images.x.view(3, 2, 2, -1).flip(2).reshape(images.x.shape)
+    return attrs.evolve(images, x=x + shift)
+
+
+GREY = 2 / 128
+"""Two grey levels: far below the distance of different images, and above 0."""
+
+
+def test_held_out_images_that_are_nearly_mirror_images_do_not_hide_copies(crowd):
+    """CIFAR-10 has such: with mirror images among the data, the smallest distance of a real image is near 0."""
+    training, held_out, fresh, mixed = crowd
+    near, mirror_images = turned(training, GREY), turned(training)
+    real = joined(held_out, near, slice(300, 312))
+
+    def measured(generated: Dataset, mirrored: Dataset | None = mirror_images) -> Result:
+        seen = {"training": training, "mirrored": mirrored, "held_out": real}
+        return PIXELS.compute(compare(generated, training, **seen))
+
+    clean, copied, mirrored = map(measured, (joined(fresh, near, slice(200, 210)), mixed, turned(mixed)))
+    assert clean.details["copies_mirrored_l2_of_real"] == pytest.approx(12 / 212, abs=2 / 212)
+    assert clean.details["copies_mirrored_l2"] == pytest.approx(10 / 190, abs=2 / 190)
+    assert not clean.notes  # as many as held-out images have
+    assert copied.scores["copies_l2"] >= 40 / 220
+    assert copied.notes[0].startswith("copying: 4")
+    assert copied.details["copies_mirrored_l2"] < 5 / 220
+    assert mirrored.scores["copies_l2"] < 5 / 220
+    assert mirrored.details["copies_mirrored_l2"] >= 40 / 220
+    assert (
+        "are nearer to a mirror image of the training images, relative to the nearest 50" in mirrored.notes[0]
+    )
+    assert mirrored.details["smallest_l2"] == 0
+    row = mirrored.figures["nearest-of-all"].rows[0]
+    assert torch.equal(row[0], row[1])  # the mirror image itself is shown
+    far = [(image.float() - row[0].float()).norm() for image in row]
+    assert len(row) == 1 + SHOWN
+    assert far == sorted(far)
+    data = joined(training, mirror_images, slice(None))
+    every = (data.images().float() - row[0].float()).flatten(1).norm(dim=1).sort().values
+    assert torch.equal(torch.stack(far[1:]), every[:SHOWN])
+    plain = measured(mixed, None)
+    assert plain.scores["copies_l2"] == copied.scores["copies_l2"]
+    assert "copies_mirrored_l2" not in plain.details
+
+
+def test_an_image_s_own_mirror_image_is_no_other_where_nothing_is_held_out(crowd):
+    training, _, fresh, _ = crowd
+    symmetric = (training.x + turned(training).x) / 2
+    data = attrs.evolve(training, x=torch.where(torch.arange(400) < 120, symmetric, training.x))
+    seen = {"training": data, "mirrored": turned(data)}
+    measured = PIXELS.compute(compare(joined(fresh, data, slice(40)), data, **seen))
+    assert measured.details["copies_mirrored_l2_of_real"] < 0.02
+    assert measured.details["copies_mirrored_l2"] < 5 / 220  # copies of symmetric images are counted once
+    assert measured.scores["copies_l2"] >= 40 / 220
+    assert measured.details["nearest_l2_of_real"] > 0.3
+    crowded = PIXELS.compute(compare(joined(fresh, turned(data), slice(200, 240)), data, **seen))
+    assert "a mirror image of the training images" in crowded.notes[0]
+
+
+def test_mirror_images_are_counted_apart_by_features_too():
+    training, held_out, generated = images(50, 0), images(40, 1), images(30, 2)
+    mirrored, rows = turned(training), cloud(50, 2)
+    some = {training: cloud(50, 0), mirrored: rows, held_out: cloud(40, 1), generated: rows[15:45] + 1e-4}
+    sets = {"training": training, "mirrored": mirrored, "held_out": held_out}
+    comparison = compare(generated, held_out, **sets, bench=with_features(some))
+    measured = NearestNeighbours(spaces=("features",)).compute(comparison)
+    assert measured.details["copies_mirrored_features"] > 0.9
+    assert measured.scores["copies_features"] < 0.1
+    assert "copies_mirrored_l2" not in measured.details
+
+
+def test_mirror_images_alone_are_no_training_images():
+    data = images(1, 0)
+    with pytest.raises(DataError, match="needs two training images or more"):
+        PIXELS.compute(compare(images(5, 1), data, training=data, mirrored=images(2, 0)))
+
+
+def test_two_training_images_are_enough_to_compute():
+    data = images(2, 0)
+    for held_out in (images(3, 2), None):
+        mirrored = {"mirrored": turned(data), "held_out": held_out}
+        measured = PIXELS.compute(compare(images(5, 1), data, training=data, **mirrored))
+        assert not measured.notes
+
+
+def test_the_chance_that_samples_come_first_is_that_of_drawing_without_putting_back():
+    hypergeom = pytest.importorskip("scipy.stats").hypergeom
+    for ours, drawn, n, m in ((0, 5, 10, 20), (3, 5, 10, 20), (7, 7, 100, 100), (40, 90, 300, 5000)):
+        assert chance_of_at_least(ours, drawn, n, m) == pytest.approx(hypergeom.sf(ours - 1, n + m, n, drawn))
+    assert chance_of_at_least(3, 5, 4, 2) == 1  # there are only two others
+    orders = np.random.default_rng(0).random((20_000, 30)).argsort(axis=1)
+    ranks = orders[:, :20].copy()  # where 20 samples come among 30, and then 10 real ones
+    third = np.sort(orders[:, 20:], axis=1)[:, 2]
+    share = ((ranks < third[:, None]).sum(axis=1) >= 9).mean()
+    assert chance_before(9, 3, 20, 10) == pytest.approx(share, abs=4 * math.sqrt(share / 20_000))
+
+
+def test_a_relative_distance_is_0_for_the_same_image_and_1_where_all_are_as_far():
+    distances = torch.tensor([[0.0, 0.0, 0.0], [0.0, 1.0, 2.0], [3.0, 3.0, 3.0], [1.0, 2.0, 3.0]])
+    assert relative_distances(distances).tolist() == [0, 0, 1, 0.5]
+    assert relative_distances(torch.full((2, 1), math.inf)).tolist() == [1, 1]
+
+
+def test_where_nothing_is_held_out_halves_of_the_training_images_stand_in():
+    training, fresh = images(300, 0), images(100, 1)
+    measured = PIXELS.compute(compare(fresh, training, training=training))
+    assert not measured.notes
+    assert measured.details["closer_l2"] == pytest.approx(0.5, abs=0.1)
+    others = torch.cdist(training.images().flatten(1).double(), training.images().flatten(1).double()) * BIN
+    nearest_other = others.fill_diagonal_(math.inf).amin(dim=1)
+    assert measured.details["nearest_l2_of_real"] == pytest.approx(float(nearest_other.quantile(0.5)), rel=1e-5)
+    assert "other training images" in measured.protocol
+    assert "two halves of the training images" in measured.protocol
+
+
+def test_the_median_of_an_even_number_is_the_mean_of_the_middle_two():
+    training, fresh = images(30, 0), images(4, 1)
+    measured = PIXELS.compute(compare(fresh, training, training=training, held_out=images(9, 2)))
+    far = (
+        torch.cdist(fresh.images().flatten(1).double(), training.images().flatten(1).double()).amin(dim=1) * BIN
+    )
+    assert measured.details["nearest_l2"] == pytest.approx(float(np.median(far.numpy())), rel=1e-5)
+
+
+def test_every_score_says_what_it_means_and_shares_how_sure_they_are(crowd):
+    training, held_out, _, mixed = crowd
+    seen = {"training": training, "mirrored": turned(training), "held_out": held_out}
+    measured = PIXELS.compute(compare(mixed, training, **seen))
+    values = {**measured.scores, **measured.details}
+    assert set(measured.meanings) == set(values)
+    assert all(meaning.sentence.endswith(".") for meaning in measured.meanings.values())
+    assert {meaning.aspect for meaning in measured.meanings.values()} == {"copying"}
+    of_real = {name for name, meaning in measured.meanings.items() if not meaning.of_samples}
+    assert of_real == {"nearest_l2_of_real", "copies_mirrored_l2_of_real"}
+    assert measured.counts == dict.fromkeys(of_real, 200)
+    share = measured.scores["copies_l2"]
+    assert measured.spreads["copies_l2"].error == pytest.approx(math.sqrt(share * (1 - share) / 220))
+    assert measured.meanings["copies_l2"].expected == 1 / 201
+    assert measured.meanings["near_copies_l2"].expected == 2 / 201
+
+
+def test_the_figures_show_samples_before_their_neighbours():
+    training, fresh = images(50, 0), images(7, 1)
+    generated = joined(fresh, training, slice(9, 10))
+    measured = PIXELS.compute(compare(generated, training, training=training))
+    figure = measured.figures["nearest-of-all"]
+    assert len(figure.rows) == 8
+    assert figure.rows[0].shape == (1 + SHOWN, 3, 2, 2)
+    assert torch.equal(figure.rows[0][0], training.images()[9])  # the copy is the nearest of all
+    assert torch.equal(figure.rows[0][1], training.images()[9])
+    assert figure.captions[0][:2] == ["0.00", "0"]
+    assert [len(row) for row in figure.captions] == [1 + SHOWN] * 8
+    assert figure.lead.startswith("The samples with the smallest relative distances")
+    uncurated = measured.figures["nearest-neighbours"]
+    assert torch.equal(uncurated.rows[2][0], generated.images()[2])
+    assert not uncurated.left
+
+
+@pytest.mark.parametrize(("classes", "rows"), [(2, 10), (3, 9), (10, 10), (40, 10)])
+def test_the_figure_has_samples_of_all_classes_or_of_ten(classes, rows):
+    names = tuple(f"class {number}" for number in range(classes))
+    generated = images(200, 1, torch.arange(200) * classes // 200, names)
+    training = images(50, 0)
+    figure = PIXELS.compute(compare(generated, training, training=training)).figures["nearest-neighbours"]
+    assert len(figure.rows) == len(figure.left) == rows
+    assert len(set(figure.left)) == min(classes, 10)
+    of_class = dict(
+        zip(map(bytes, generated.images().numpy()), generated.conditions.labels.tolist(), strict=True)
+    )
+    assert [names[of_class[bytes(row[0].numpy())]] for row in figure.rows] == list(figure.left)
+
+
+def test_a_cpu_spends_no_more_products_than_it_may(crowd):
+    training, held_out, _, mixed = crowd
+    few = attrs.evolve(PIXELS, products=400 * 12 * 100)
+    measured = few.compute(compare(mixed, training, training=training, held_out=held_out))
+    assert measured.samples == 50
+    assert "to 50 of 220 samples and to 50 held-out images" in measured.protocol
+    fewer = few.compute(compare(mixed.take(torch.arange(30)), training, training=training, held_out=held_out))
+    assert "to 30 samples and to 70 held-out images" in fewer.protocol
+    least = attrs.evolve(PIXELS, products=1)
+    assert least.compute(compare(mixed, training, training=training, held_out=held_out)).samples == 20
+
+
+def test_an_evaluation_bounds_the_search_for_copies_that_nobody_asked_for(registry):
+    sliced = choose(registry, "metric", "sliced-wasserstein")
+    assert with_copying((sliced,), images(9, 0), registry)[-1].part.products == PRODUCTS
+
+
+def test_images_of_a_folder_or_file_are_not_called_training_images(tmp_path, registry, crowd):
+    np.savez(tmp_path / "mine.npz", images=crowd[0].images().numpy())
+    real = read_real(str(tmp_path / "mine.npz"), registry)
+    task = Task.of_images([real], [choose(registry, "metric", "sliced-wasserstein")], registry)
+    document = evaluate(crowd[3], task, source="", device=torch.device("cpu")).document
+    (score,) = (score for score in document["scores"] if score["name"] == "copies_l2")
+    assert "of 400 images of mine.npz to 220 samples and to 400 other images of mine.npz" in score["protocol"]
+    assert "copying: 40 of 220 samples are among the images of mine.npz, byte for byte" in score["notes"][0]
+    assert "training" not in score["protocol"] + "".join(score["notes"])

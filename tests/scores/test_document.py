@@ -1,0 +1,91 @@
+"""The document of scores: what an evaluation adds, what it replaces, and what is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cswf_core.scores.document import joined, of_json
+
+
+def entry(name: str = "fid", value: float = 1.0, *, samples: int = 50, **more: Any) -> dict[str, Any]:
+    shared = {"row": name, "notes": [], "source": "samples.npz", "all_samples_sha256": "a" * 64}
+    settings = {"seed": 0, "precision": "float32", "samples": 50_000}
+    return {"name": name, "value": value, "samples": samples, **shared, "settings": settings, **more}
+
+
+def document(*scores: dict[str, Any], digest: str = "a" * 64, **more: Any) -> dict[str, Any]:
+    generated = {"source": "samples.npz", "all_sha256": digest}
+    return {"format": 2, "generated": generated, "scores": list(scores), "notes": [], "figures": [], **more}
+
+
+def test_of_two_scores_of_one_name_that_of_more_samples_stays_and_it_is_told():
+    many, few = document(entry(value=1.0)), document(entry(value=2.0, samples=5))
+    both, told = joined(many, few)
+    assert [score["value"] for score in both["scores"]] == [1.0]
+    assert told == ["metrics.json keeps its scores of more samples: fid"]
+    both, told = joined(few, many)
+    assert [score["value"] for score in both["scores"]] == [1.0]
+    assert told == ["fid takes the place of an earlier one: of 50 samples, was 5"]
+
+
+def test_scores_of_samples_that_are_gone_are_left_out_with_their_figures():
+    earlier = document(entry("fid"), entry("kid_offline", source="samples-offline.npz"))
+    earlier["figures"] = ["nearest-neighbours.png", "nearest-neighbours-offline.png"]
+    both, told = joined(earlier, document(entry("kid"), digest="b" * 64))
+    assert [score["name"] for score in both["scores"]] == ["kid_offline", "kid"]
+    assert both["figures"] == ["nearest-neighbours-offline.png"]
+    assert told[0] == "samples.npz has other samples now, so that their earlier scores are left out: fid"
+
+
+def test_a_score_by_other_settings_tells_what_it_replaces():
+    settings = {"seed": 1, "precision": "fast", "samples": 50_000}
+    _, told = joined(document(entry()), document(entry(settings=settings)))
+    assert told == ["fid takes the place of an earlier one: seed 1, was 0; precision fast, was float32"]
+
+
+def test_scores_of_one_document_by_different_settings_are_told():
+    settings = {"seed": 0, "precision": "fast", "samples": 50_000}
+    _, told = joined(document(entry("fid")), document(entry("kid", settings=settings)))
+    assert told == ["these scores were computed with different precision (float32: fid; fast: kid)"]
+
+
+def test_scores_against_other_real_samples_of_one_name_keep_apart():
+    one, other = ({"data": "real", "split": "", "sha256": digit * 64} for digit in "12")
+    first, second = (
+        document(entry("fid_real", 1.0, against=one)),
+        document(entry("fid_real", 2.0, against=other)),
+    )
+    both, told = joined(first, second)
+    assert {score["name"]: score["value"] for score in both["scores"]} == {"fid_real": 1.0, "fid_real_2": 2.0}
+    assert told == ["fid_real is there already, against other real samples; this one is named fid_real_2"]
+    again, told = joined(both, document(entry("fid_real", 3.0, against=other)))
+    assert {score["name"]: score["value"] for score in again["scores"]} == {"fid_real": 1.0, "fid_real_2": 3.0}
+
+
+@pytest.mark.parametrize("damaged", [None, [], {"scores": 3}, {"scores": [{}]}, {"scores": [{"name": "fid"}]}])
+def test_a_damaged_document_is_left_out(damaged):
+    few = document(entry())
+    assert joined(damaged, few) == (few, [])
+
+
+def test_documents_of_the_first_format_are_read_with_what_all_scores_shared():
+    against = {"data": "digits", "split": "test"}
+    scores = [
+        {"name": "fid_test", "value": 1.0, "against": against, "samples": 9, "notes": []},
+        {"name": "taste_test", "value": 2.0, "against": None, "samples": 9, "notes": []},
+    ]
+    generated = {"source": "samples.npz", "count": 9, "available": 9, "sha256": "a" * 64}
+    earlier = {"format": 1, "generated": generated, "scores": scores, "figures": [], "notes": []}
+    earlier |= {"device": {"name": "H200"}, "weights": {"sha256": "c"}}
+    fid, taste = of_json(earlier).scores
+    assert (fid.row, fid.held_out, taste.row) == ("fid", True, "taste_test")
+    assert fid.circumstances["device"] == {"name": "H200"}
+    assert fid.all_samples_digest == "a" * 64
+    both, _ = joined(earlier, document(entry("kid")))
+    assert both["weights"] == {"sha256": "c"}
+    assert [score["row"] for score in both["scores"]] == ["fid", "taste_test", "kid"]
+    gone, told = joined(earlier, document(entry("kid"), digest="b" * 64))
+    assert [score["name"] for score in gone["scores"]] == ["kid"]
+    assert "fid_test, taste_test" in told[0]
