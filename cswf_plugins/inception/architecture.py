@@ -4,7 +4,7 @@ The network is a stem, one layer after the other, and then eleven blocks. A bloc
 layers from the block's input, and its output is that of all towers side by side. Layers are called as in the
 network's file. A `Plan` says what is computed from what and where its numbers go, and nothing of how:
 
-* Convolutions of 1×1 with which a block's towers begin may be joined into one. What they give lies in the
+* Convolutions of 1×1 with which a block's towers begin are joined into one. What they give lies in the
   block's own buffer, before its output, and the other layers read a part of that buffer: nothing is copied.
 * Averages are taken after the 1×1 convolution that follows them in the network. Both are linear, so that the
   order does not matter, and there are fewer channels to average. Bias and ReLU come after both.
@@ -150,12 +150,12 @@ class Plan:
         return [[name for name, at in last.items() if at == i] for i in range(len(self.steps))]
 
 
-def plan(shapes: Mapping[str, Shape], *, joined: bool, side: int = SIDE) -> Plan:
+def plan(shapes: Mapping[str, Shape], *, side: int = SIDE) -> Plan:
     """Return the network's steps; `shapes` are those of all weights, by name.
 
     Images of another `side` have features, too, but no meaning; they are for tests.
     """
-    builder = _Builder(shapes, joined, side)
+    builder = _Builder(shapes, side)
     part = Part("images", 0, 3)
     for i, layer in enumerate(STEM):
         part = builder.layer("", layer, part, None, layer.name or f"pool{i}")
@@ -167,9 +167,8 @@ def plan(shapes: Mapping[str, Shape], *, joined: bool, side: int = SIDE) -> Plan
 class _Builder:
     """The steps and buffers so far."""
 
-    def __init__(self, shapes: Mapping[str, Shape], joined: bool, side: int) -> None:
+    def __init__(self, shapes: Mapping[str, Shape], side: int) -> None:
         self.shapes = shapes
-        self.joined = joined
         self.steps: list[Step] = []
         self.rooms = {"images": Room(3, side, side)}
 
@@ -190,8 +189,8 @@ class _Builder:
         widths = [self._width(prefix, tower[-1], source) for tower in towers]
         before = self._before(prefix, towers)
         halving = next((tower[-1] for tower in towers if tower[-1].stride == 2), None)
-        beside = self.joined and halving is None  # else the output has another size, or nothing is joined
-        first = sum(self.shapes[prefix + each][0] for each in before) if beside else 0
+        # What halves has an output of another size, and those before it lie elsewhere.
+        first = sum(self.shapes[prefix + each][0] for each in before) if halving is None else 0
         self._room(name, first + sum(widths), source, halving or AVERAGE, (3, 3))
         starts = accumulate(widths, initial=first)
         places = [Part(name, start, width) for start, width in zip(starts, widths, strict=False)]
@@ -226,22 +225,13 @@ class _Builder:
         names = [*before, *alone]
         counts = [self.shapes[prefix + name][0] for name in names]
         starts = list(accumulate(counts, initial=0))
-        if self.joined:
-            own = Part(output.buffer, 0, starts[-1])
-            if output.first != sum(counts[: len(before)]):  # the output has another size
-                own = self._room(f"{prefix}entries", starts[-1], source, AVERAGE, (1, 1))
-            parts = [Part(own.buffer, start, count) for start, count in zip(starts, counts, strict=False)]
-            linear = sum(count for name, count in zip(names, counts, strict=True) if name in averaged)
-            joined = tuple(prefix + name for name in names)
-            self.steps.append(Step("convolution", source, own, joined, (1, 1), linear=linear))
-        else:
-            parts = []
-            for name, count in zip(names, counts, strict=True):
-                layer = Layer("convolution", name)
-                part = output if name in alone else self._room(prefix + name, count, source, layer, (1, 1))
-                linear = count if name in averaged else 0
-                self.steps.append(Step("convolution", source, part, (prefix + name,), (1, 1), linear=linear))
-                parts.append(part)
+        own = Part(output.buffer, 0, starts[-1])
+        if output.first != sum(counts[: len(before)]):  # the output has another size
+            own = self._room(f"{prefix}entries", starts[-1], source, AVERAGE, (1, 1))
+        parts = [Part(own.buffer, start, count) for start, count in zip(starts, counts, strict=False)]
+        linear = sum(count for name, count in zip(names, counts, strict=True) if name in averaged)
+        joined = tuple(prefix + name for name in names)
+        self.steps.append(Step("convolution", source, own, joined, (1, 1), linear=linear))
         return {(Layer("convolution", name),): part for name, part in zip(names, parts, strict=True)}
 
     def _pointwise(self, prefix: str, layer: Layer) -> bool:

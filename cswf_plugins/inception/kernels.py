@@ -4,8 +4,7 @@ A number is the sum of two of float16, `high`, the nearest one, and `low`, the n
 of the 24 of float32. A product of two such numbers is three products of float16, whose sum is in float32:
 high·low + low·high + high·high. Tensor cores cut sums off instead of rounding them, and a long sum would come
 out too small; so they add up the terms of a tile's depth, and such sums are added by rounding. Where `low` is
-left out, numbers have 11 bits, as in TF32: two products are left where the inputs are so, and one where the
-weights are, too.
+left out, numbers have 11 bits, and one product is left.
 
 Numbers lie with channels last: n×H×W×C. No kernel mixes pixels but for those of a convolution, and terms are
 added in one order: an image's numbers are the same to the bit whatever stands beside it.
@@ -33,8 +32,8 @@ class Tile:
     pixels: int
     channels: int
     depth: int
-    warps: int = 8
-    stages: int = 3
+    warps: int
+    stages: int
 
 
 @attrs.frozen(eq=False)
@@ -115,12 +114,12 @@ def _convolve(
     x_high, x_low, w_high, w_low, factor, bias, y_high, y_low,
     pixels, out_height, out_width, height, width, x_stride, y_stride, inputs, outputs,
     taps, columns, stride, above, left, linear,
-    PAIRS: tl.constexpr, EXACT: tl.constexpr, EVEN: tl.constexpr,
+    PAIRS: tl.constexpr, EVEN: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """A tile of outputs: BM pixels × BN channels. The first `linear` channels are not rectified.
 
-    PAIRS says whether inputs and outputs have lower halves, and EXACT whether weights have.
+    PAIRS says whether numbers have lower halves, and EVEN whether the depth BK divides the inputs.
     """
     across = tl.cdiv(outputs, BN)
     m = (tl.program_id(0) // across) * BM + tl.arange(0, BM)
@@ -145,10 +144,9 @@ def _convolve(
         w_at = (tap * inputs + c)[:, None] * outputs + o[None, :]
         a = tl.load(x_high + x_at, mask=inside, other=0.0)
         b = tl.load(w_high + w_at, mask=there, other=0.0)
-        if EXACT:
+        if PAIRS:
             part = tl.dot(a, tl.load(w_low + w_at, mask=there, other=0.0))
-            if PAIRS:
-                part = tl.dot(tl.load(x_low + x_at, mask=inside, other=0.0), b, part)
+            part = tl.dot(tl.load(x_low + x_at, mask=inside, other=0.0), b, part)
             total += tl.dot(a, b, part)
         else:
             total = tl.dot(a, b, total)
@@ -160,11 +158,11 @@ def _convolve(
     _store(value, y_high, y_low, m[:, None] * y_stride + o[None, :], mask, PAIRS)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("pixels",))
 def _enter(
     images, w_high, w_low, factor, bias, y_high, y_low,
     pixels, out_height, out_width, width, image_stride, channel_stride,
-    PAIRS: tl.constexpr, EXACT: tl.constexpr, BM: tl.constexpr, OUTPUTS: tl.constexpr,
+    PAIRS: tl.constexpr, BM: tl.constexpr, OUTPUTS: tl.constexpr,
 ):  # fmt: skip
     """The first convolution, 3×3 of 3 channels at every second pixel: its 27 terms at once, from float32."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -182,7 +180,6 @@ def _enter(
     total = tl.zeros((BM, OUTPUTS), tl.float32)
     if PAIRS:
         total = tl.dot((value - a.to(tl.float32)).to(tl.float16), b, total)
-    if EXACT:
         total = tl.dot(a, tl.load(w_low + w_at, mask=there, other=0.0), total)
     total = tl.dot(a, b, total)
     total = total * tl.load(factor + o)[None, :] + tl.load(bias + o)[None, :]
@@ -190,7 +187,7 @@ def _enter(
     _store(tl.maximum(total, 0.0), y_high, y_low, m[:, None] * OUTPUTS + o[None, :], mask, PAIRS)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("pixels",))
 def _pool(
     x_high, x_low, bias, y_high, y_low,
     pixels, out_height, out_width, height, width, x_stride, y_stride, channels, stride, padding,
@@ -236,17 +233,17 @@ def convolve(
     n, height, width, inputs = x.high.shape
     _, out_height, out_width, outputs = y.high.shape
     assert inputs == weights.inputs
-    assert x.low is None or weights.low is not None
+    pairs = weights.low is not None
+    assert pairs == (x.low is not None) == (y.low is not None)
     rows, columns = weights.kernel
     pixels = n * out_height * out_width
     grid = (triton.cdiv(pixels, tile.pixels) * triton.cdiv(outputs, tile.channels),)
     _convolve[grid](
-        x.high, _other(x), weights.high, weights.high if weights.low is None else weights.low,
+        x.high, _other(x), weights.high, _other(weights),
         weights.factor, weights.bias, y.high, _other(y),
         pixels, out_height, out_width, height, width, x.high.stride(2), y.high.stride(2), inputs, outputs,
         rows * columns, columns, stride, *padding, linear,
-        x.low is not None, weights.low is not None, inputs % tile.depth == 0,
-        tile.pixels, tile.channels, tile.depth,
+        pairs, inputs % tile.depth == 0, tile.pixels, tile.channels, tile.depth,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 
@@ -259,10 +256,9 @@ def enter(images: Tensor, weights: Filters, y: Halves) -> None:
     assert y.high.is_contiguous()
     pixels = len(images) * out_height * out_width
     _enter[(triton.cdiv(pixels, ENTERING),)](
-        images, weights.high, weights.high if weights.low is None else weights.low,
-        weights.factor, weights.bias,
+        images, weights.high, _other(weights), weights.factor, weights.bias,
         y.high, _other(y), pixels, out_height, out_width, width, images.stride(0), images.stride(1),
-        y.low is not None, weights.low is not None, ENTERING, outputs, num_warps=4,
+        y.low is not None, ENTERING, outputs, num_warps=4,
     )  # fmt: skip
 
 
@@ -280,6 +276,6 @@ def pool(x: Halves, y: Halves, stride: int, padding: int, bias: Tensor | None) -
     )  # fmt: skip
 
 
-def _other(halves: Halves) -> Tensor:
+def _other(halves: Halves | Filters) -> Tensor:
     """Return the lower halves; where there are none, something to point at."""
     return halves.high if halves.low is None else halves.low

@@ -13,26 +13,18 @@ from cswf_plugins.inception.folding import Convolution, joined
 
 
 class PlainNetwork:
-    """The network in float32; channels are last in memory, or first."""
+    """The network in float32, with channels last in memory."""
 
     def __init__(
-        self,
-        convolutions: Mapping[str, Convolution],
-        device: torch.device,
-        *,
-        last: bool = True,
-        join: bool = True,
-        side: int = SIDE,
+        self, convolutions: Mapping[str, Convolution], device: torch.device, *, side: int = SIDE
     ) -> None:
-        self.order = torch.channels_last if last else torch.contiguous_format
-        shapes = {name: each.shape for name, each in convolutions.items()}
-        self.plan = plan(shapes, joined=join, side=side)
+        self.plan = plan({name: each.shape for name, each in convolutions.items()}, side=side)
         self._unused = self.plan.last_uses()
         self._layers = [self._layer(convolutions, step, device) for step in self.plan.steps]
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return the features of images (n×3×299×299, as `prepare` makes them): n×2,048."""
-        buffers = {"images": images.contiguous(memory_format=self.order)}
+        buffers = {"images": images.contiguous(memory_format=torch.channels_last)}
         for step, layer, unused in zip(self.plan.steps, self._layers, self._unused, strict=True):
             self._put(buffers, step.target, self._computed(step, layer, self._part(buffers, step.source)))
             for name in unused:
@@ -45,7 +37,9 @@ class PlainNetwork:
         if not step.names:
             return None
         layer = joined(convolutions, step.names, step.linear)
-        return Convolution(layer.weight.to(device).contiguous(memory_format=self.order), layer.bias.to(device))
+        return Convolution(
+            layer.weight.to(device).contiguous(memory_format=torch.channels_last), layer.bias.to(device)
+        )
 
     def _computed(self, step: Step, layer: Convolution | None, x: Tensor) -> Tensor:
         """Return a step's outputs: n×C×H×W."""
@@ -69,5 +63,5 @@ class PlainNetwork:
             return
         if part.buffer not in buffers:
             shape = (len(values), room.channels, room.height, room.width)
-            buffers[part.buffer] = values.new_empty(shape).contiguous(memory_format=self.order)
+            buffers[part.buffer] = values.new_empty(shape).contiguous(memory_format=torch.channels_last)
         self._part(buffers, part).copy_(values)

@@ -18,7 +18,6 @@ from cswf_plugins.inception import features as store
 from cswf_plugins.inception import weights
 from cswf_plugins.inception.folding import folded
 from cswf_plugins.inception.network import Network, prepare
-from cswf_plugins.inception.plain import PlainNetwork
 from tests.evaluation.conftest import compare
 
 
@@ -81,20 +80,6 @@ def test_folded_layers_give_the_features_and_the_fid_of_the_file_s_own_program(
             frechet_distance(moments(rows[:half]), moments(rows[half:])) for rows in (script, plain)
         )
         assert abs(folded_fid - scripted) < 1e-4 * scripted
-
-
-def test_joined_layers_give_what_each_gives_by_itself(network):
-    """On images of 75×75, the smallest that have an output; with channels last in memory, and first."""
-    convolutions = folded(torch.jit.load(str(network.path)).state_dict())
-    images = torch.randn(1, 3, 75, 75, generator=torch.Generator().manual_seed(0))
-    ways = [(True, True), (True, False), (False, True)]
-    together, apart, first = (
-        PlainNetwork(convolutions, torch.device("cpu"), last=last, join=join, side=75)(images)
-        for last, join in ways
-    )
-    assert float(together.std()) > 0.01
-    torch.testing.assert_close(together, apart, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(together, first, atol=1e-5, rtol=1e-5)
 
 
 def test_a_file_with_other_layers_is_refused(network):
