@@ -22,6 +22,7 @@ from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import complain, say, start_log
 from cswf_core.runs.progress import BarProgress, LineProgress, WorkProgress
 from cswf_core.runs.screen import console, table, words
+from cswf_core.scores.quantities import quantity
 from cswf_core.session.run import launch, require_recipe, resume, settle
 
 
@@ -93,7 +94,10 @@ def show_run(work: Callable[..., dict[str, Any]], folder: RunFolder, *, quiet: b
 
 
 def show_scores(document: Mapping[str, Any], screen: Console) -> None:
-    """Print the scores of metrics.json: those against real samples, a column for each set; then the others."""
+    """Print the scores of metrics.json: those against real samples, a column for each set; then the others.
+
+    ± is a score's standard error.
+    """
     compared = [score for score in document["scores"] if score["against"]]
     others = [score for score in document["scores"] if not score["against"]]
     for scores in filter(None, (compared, others)):
@@ -101,7 +105,7 @@ def show_scores(document: Mapping[str, Any], screen: Console) -> None:
         headings = ["score", *(f"against {column}" if column else "value" for column in columns), "samples"]
         rows: dict[tuple[str, int], dict[str, str]] = {}  # a row is a name without its split, and a number
         for score in scores:
-            rows.setdefault((score["row"], score["samples"]), {})[_against(score)] = f"{score['value']:.4g}"
+            rows.setdefault((score["row"], score["samples"]), {})[_against(score)] = _value(score)
         lines = [
             [name, *(values.get(column, "") for column in columns), f"{count:,}"]
             for (name, count), values in rows.items()
@@ -109,6 +113,12 @@ def show_scores(document: Mapping[str, Any], screen: Console) -> None:
         screen.print(table(headings, lines, others="right"))
     for note in document["notes"]:
         screen.print(words(f"note: {note}", "bold"), soft_wrap=True)
+
+
+def _value(score: Mapping[str, Any]) -> str:
+    """Return a score with its standard error, where it has one, and in percent if it is a share."""
+    share = bool((score.get("meaning") or {}).get("share"))
+    return f"{quantity(score['value'], score.get('error'), share=share)}{' %' if share else ''}"
 
 
 def show_protocols(document: Mapping[str, Any], screen: Console) -> None:

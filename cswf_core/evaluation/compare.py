@@ -30,17 +30,14 @@ class Compared:
         name, better = self.first.name, self.first.better
         apart, interval = self.difference.value, self.difference.interval
         if interval is None:
-            return f"{name}: {_by(apart)}, and nobody knows how sure that is"
+            more = "more" if apart > 0 else "less"
+            return f"{name}: {names[1]} has {_number(abs(apart))} {more}, of unknown uncertainty"
         by = f"{_number(abs(apart))} ± {_number(interval)} {name}"
         if self.difference.is_noise:
             return f"{name}: no difference beyond noise ({apart:+.3g} ± {_number(interval)})"
         if not better:
             return f"{names[apart > 0]} has {by} more"
         return f"{names[(apart < 0) == (better == 'lower')]} is better by {by}"
-
-
-def _by(apart: float) -> str:
-    return f"the second has {_number(abs(apart))} {'more' if apart > 0 else 'less'}"
 
 
 def _number(value: float) -> str:

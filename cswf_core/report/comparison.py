@@ -14,6 +14,7 @@ from cswf_core.report.published import Ours, charts
 from cswf_core.report.read import Run
 from cswf_core.report.scores import FIRST, TITLES, notes, protocols
 from cswf_core.report.section import Section, problems_of
+from cswf_core.scores.captions import in_words as score_in_words
 from cswf_core.scores.differences import best
 from cswf_core.scores.document import ASPECTS
 from cswf_core.scores.replicas import Summary, common_label, groups, summaries
@@ -168,7 +169,7 @@ def _unranked(rows: Sequence[Row]) -> list[str]:
 
 
 def _named(row: Row) -> str:
-    return f"{words.score(row.name)}{' held out' if row.held_out else ''}"
+    return f"{score_in_words(row.name)}{' held out' if row.held_out else ''}"
 
 
 def _ours(listed: Sequence[Column]) -> list[Ours]:

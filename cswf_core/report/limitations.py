@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from cswf_core.report import words
 from cswf_core.report.read import Run
 from cswf_core.report.section import Section
+from cswf_core.scores.captions import in_words as score_in_words
 from cswf_core.scores.document import Score
 
 CUSTOMARY = 50_000
@@ -41,13 +42,13 @@ def _uncertain(run: Run, scores: Sequence[Score]) -> list[str]:
         known = any(score.error is not None for score in scores)
         spread = "; the ± beside a score is of its samples, and not of other seeds" if known else ""
         sentences.append(f"These are the scores of one run: another seed gives others{spread}.")
-    bare = [words.score(score.name) for score in scores if score.error is None]
+    bare = [score_in_words(score.name) for score in scores if score.error is None]
     if bare:
         sentences.append(f"No uncertainty was computed of {words.listed(bare)}.")
     few = [score for score in _frechet(scores) if score.samples is not None and score.samples < CUSTOMARY]
     for score in few[:1]:
         sentences.append(
-            f"{words.score(score.name)} is of {score.samples:,} samples, and published numbers are of "
+            f"{score_in_words(score.name)} is of {score.samples:,} samples, and published numbers are of "
             f"{CUSTOMARY:,}: it falls with the number of samples, so that they do not compare."
         )
     return sentences
@@ -60,14 +61,14 @@ def _frechet(scores: Sequence[Score]) -> list[Score]:
 def _reference(scores: Sequence[Score]) -> list[str]:
     """Return sentences on what the samples were compared with, and by what."""
     sentences = []
-    on_training = [words.score(score.name) for score in scores if score.split == "train"]
+    on_training = [score_in_words(score.name) for score in scores if score.split == "train"]
     if on_training:
         rest = "" if any(score.held_out for score in scores) else "; no score is against held-out samples"
         sentences.append(
             f"The reference of {words.listed(on_training)} is the training set, which copies of it would match "
             f"perfectly{rest}."
         )
-    seen = dict.fromkeys(words.score(score.row) for score in scores if score.metric in OF_FEATURES)
+    seen = dict.fromkeys(score_in_words(score.row) for score in scores if score.metric in OF_FEATURES)
     if seen:
         verb = "sees" if len(seen) == 1 else "see"
         sentences.append(

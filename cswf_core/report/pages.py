@@ -20,6 +20,7 @@ from cswf_core.report.limitations import limitations
 from cswf_core.report.read import Run, read_run, read_runs
 from cswf_core.report.section import Section
 from cswf_core.runs.folder import RunFolder
+from cswf_core.scores.captions import in_words as score_in_words
 
 GENERATOR = "cswf report"
 """What a page says about its origin; a file with it may be replaced by another page."""
@@ -143,7 +144,7 @@ def _templates() -> jinja2.Environment:
         finalize=_visible,
     )
     environment.filters |= {
-        "score": words.score,
+        "score": score_in_words,
         "size": words.size,
         "facts": facts,
         "ending": ending,

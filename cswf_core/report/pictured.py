@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cswf_core.report import images, words
+from cswf_core.report import images
 from cswf_core.report.embedding import safe_name
 from cswf_core.report.read import Run
 from cswf_core.report.scores import ClassChart, class_charts
 from cswf_core.report.section import Section, problems
+from cswf_core.scores.captions import in_words as score_in_words
 
 OFFLINE = "Particles of which F_p was not made: carried along by the run, or drawn later from its saved model."
 
@@ -125,4 +126,4 @@ def flow(run: Run) -> Section:
 
 def score_of_classes(chart: ClassChart) -> str:
     """Return what a chart of classes shows, in words."""
-    return f"{words.score(chart.name)}{' held out' if chart.held_out else ''}"
+    return f"{score_in_words(chart.name)}{' held out' if chart.held_out else ''}"

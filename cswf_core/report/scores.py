@@ -10,6 +10,7 @@ from cswf_core.report import words
 from cswf_core.report.published import Ours, charts
 from cswf_core.report.read import Run
 from cswf_core.report.section import Section, problems
+from cswf_core.scores.captions import in_words as score_in_words
 from cswf_core.scores.document import ASPECTS, Score, ScoreDocument, mapping, mismatches
 from cswf_core.scores.replicas import Summary
 
@@ -121,7 +122,7 @@ def _copying(scores: Sequence[Score], headline: Score) -> str:
     if score is None:
         return ""
     expected = "" if score.expected is None else f" ({_expected(score)} expected)"
-    return f"{words.score(score.name)} {in_words(score)}{expected}"
+    return f"{score_in_words(score.name)} {in_words(score)}{expected}"
 
 
 def _expected(score: Score) -> str:
@@ -226,7 +227,7 @@ def _protocol(scores: Sequence[Score]) -> Protocol:
     errors = [f"± is the standard error: {score.error_method}" for score in scores if score.error_method]
     facts = [parameters, *errors, *map(_against, scores)]
     return Protocol(
-        names=list(dict.fromkeys(words.score(score.row.partition(".")[0]) for score in scores)),
+        names=list(dict.fromkeys(score_in_words(score.row.partition(".")[0]) for score in scores)),
         sentences=list(dict.fromkeys(score.protocol for score in scores if score.protocol)),
         facts=list(dict.fromkeys(filter(None, facts))),
     )

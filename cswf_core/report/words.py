@@ -6,9 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-SHORT = {"fid": "FID", "kid": "KID", "wasserstein": "Wasserstein"}
-"""Parts of scores' names that are written otherwise."""
-
 
 def number(value: float) -> str:
     """Return a number with four digits."""
@@ -65,8 +62,3 @@ def seconds(value: Any) -> str:
 def count(value: Any) -> str:
     """Return a whole number with its thousands apart; other values as they are, None as nothing."""
     return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def score(name: str) -> str:
-    """Return a score's name in words."""
-    return " ".join(SHORT.get(part, part) for part in name.split("_"))

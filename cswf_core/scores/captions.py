@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cswf_core.scores.document import Score, mapping
 
-ACRONYMS = {"fid": "FID", "kid": "KID", "psnr": "PSNR", "wasserstein": "Wasserstein", "l2": "L2"}
+ACRONYMS = {"fid": "FID", "kid": "KID", "fd": "FD", "dinov2": "DINOv2", "psnr": "PSNR", "l2": "L2"} | {
+    "wasserstein": "Wasserstein",
+    "inception": "Inception",
+}
 """Parts of scores' names that are written otherwise."""
 
 DIGITS_OF_COMMIT = 12
@@ -35,13 +38,11 @@ def _protocol(scores: Sequence[Score]) -> str:
     names = listed(in_words(score.row) for score in scores)
     counts = [f"{score.samples:,}" for score in scores if score.samples is not None]
     references = [score.against for score in scores if score.data]
-    modes = [score.parameters["mode"] for score in scores if score.parameters.get("mode")]
     of = f"{listed(counts)} samples" if counts else ""
     against = f"against {listed(references)}" if references else ""
     parts = [
         scores[0].protocol,
         " ".join(filter(None, (of, against))),
-        f"mode {listed(modes)}" if modes else "",
     ]
     return f"{names[:1].upper()}{names[1:]}: {'; '.join(filter(None, parts)) or 'nothing says how'}."
 

@@ -221,17 +221,17 @@ def joined(earlier: Any, later: dict[str, Any]) -> tuple[dict[str, Any], list[st
             name for name in figures if _is_offline(name) != _is_offline(later["generated"]["source"])
         )
     scores = {entry["name"]: entry for entry in entries}
-    kept: list[str] = []
+    larger: list[str] = []
     for entry in later["scores"]:
         entry = _apart(entry, scores, told)
         present = scores.get(entry["name"])
         if present is not None and entry["samples"] < (present.get("samples") or 0):
-            kept.append(entry["name"])
+            larger.append(entry["name"])
             continue
         told += [] if present is None else _differences(present, entry)
         scores[entry["name"]] = entry
-    if kept:
-        told.append(f"metrics.json keeps its scores of more samples: {', '.join(kept)}")
+    if larger:
+        told.append(f"metrics.json keeps its scores of more samples: {', '.join(larger)}")
     document = {
         **{key: earlier[key] for key in ("weights", "classifier", "dinov2") if key in earlier},
         **later,

@@ -7,7 +7,6 @@ its relative distance near 1. Samples are held against a *control*, real images 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -221,11 +220,6 @@ def sentences(
             f"the nearest {nearest}, in {where}, as {copies.near_expected:.1%} of {control} are"
         )
     return each
-
-
-def standard_error(share: float, count: int) -> float:
-    """Return the standard error of a share of so many samples."""
-    return math.sqrt(share * (1 - share) / count)
 
 
 def _are(count: int) -> str:

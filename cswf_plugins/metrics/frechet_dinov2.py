@@ -18,10 +18,11 @@ import attrs
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Meaning, Metric, NeededFiles, Result, Workbench, parameter
-from cswf_core.kernels.frechet import frechet_distance
+from cswf_core.kernels.frechet import Frechet
 from cswf_plugins.dinov2 import weights
-from cswf_plugins.dinov2.features import feature_moments
+from cswf_plugins.dinov2.features import feature_moments, features
 from cswf_plugins.dinov2.network import SIDE, read
+from cswf_plugins.metrics.spreads import frechet_spread
 from cswf_plugins.references import OQUAB_2023, STEIN_2023
 
 ENDINGS: Mapping[int, str] = {384: "_vits14", 768: "_vitb14", 1024: ""}
@@ -72,4 +73,11 @@ class FrechetDinov2(Metric):
             f"{file.sha256[:12]}…) of {len(generated):,} generated and {len(real):,} real images, "
             f"resized to {SIDE} by Pillow's bicubic filter, in float64 by eigenvalues"
         )
-        return Result({name: frechet_distance(p, q)}, protocol, meanings={name: MEANING})
+        frechet = Frechet.between(p, q)
+        spread = frechet_spread(frechet, features(comparison, generated, file), None)
+        return Result(
+            {name: frechet.distance},
+            protocol,
+            spreads={} if spread is None else {name: spread},
+            meanings={name: MEANING},
+        )

@@ -31,10 +31,11 @@ from cswf_core.interfaces import (
 )
 from cswf_plugins.inception.architecture import WIDTH
 from cswf_plugins.inception.features import some_features
-from cswf_plugins.metrics.copies import NEAR, allowed_chance, sentences, standard_error
+from cswf_plugins.metrics.copies import NEAR, allowed_chance, sentences
 from cswf_plugins.metrics.inception import InceptionMetric
 from cswf_plugins.metrics.neighbour_figures import neighbour_figures
 from cswf_plugins.metrics.neighbour_search import Choice, Neighbours, choose_images, search
+from cswf_plugins.metrics.spreads import share_spread
 
 Where = Literal["pixels", "features"]
 
@@ -183,7 +184,7 @@ class _Number:
         if not self.name.startswith(("copies_", "near_copies_", "nearer_")):
             return None
         kind = "samples" if self.meaning.of_samples else "images"
-        return Spread(f"binomial, {self.count:,} {kind}", own=standard_error(self.value, self.count))
+        return attrs.evolve(share_spread(self.value, self.count), method=f"binomial, {self.count:,} {kind}")
 
 
 def _numbers(space: Neighbours, called: str, control: str, choice: Choice) -> list[_Number]:

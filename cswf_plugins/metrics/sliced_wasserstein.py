@@ -43,6 +43,9 @@ MEANING = Meaning(
 )
 
 
+OVER_DIRECTIONS = "over the random directions only"
+
+
 @attrs.frozen(kw_only=True)
 class SlicedWasserstein(Metric):
     """SW₂ between generated and real samples."""
@@ -76,17 +79,22 @@ class SlicedWasserstein(Metric):
             # Another number than that of the particles themselves, which may lie outside of [−1, 1).
             protocol, name = f"{protocol}, of samples rounded to 8 bits", f"{name}_8bit"
         distance, spread = _root_mean(torch.cat(squares))
+        if spread is not None and self.along is not None:  # directions that depend on the samples pair nothing
+            spread = Spread(spread.method, own=spread.error)
         spreads = {} if spread is None else {name: spread}
         return Result({name: distance}, protocol, spreads=spreads, meanings={name: MEANING})
 
 
 def _root_mean(squares: Tensor) -> tuple[float, Spread | None]:
-    """Return the root of the mean of squared distances (H), and how sure it is: √ divides by twice the root."""
+    """Return the root of the mean of squared distances (H), and how sure it is: √ divides by twice the root.
+
+    Two evaluations with one seed have the same directions, and are compared direction by direction.
+    """
     distance = math.sqrt(float(squares.mean()))
     if len(squares) < 2 or distance == 0:
         return distance, None
-    own = float(squares.std()) / math.sqrt(len(squares)) / (2 * distance)
-    return distance, Spread("standard error of the random directions only", own)
+    replicates = (squares / (2 * distance)).cpu()
+    return distance, Spread(OVER_DIRECTIONS, replicates=replicates, scale=1 / math.sqrt(len(squares)))
 
 
 def _knowing(

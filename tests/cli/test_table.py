@@ -36,7 +36,7 @@ def test_a_sweep_over_seeds_is_one_row_without_a_warning(cswf, seeds):
     done = cswf("table", seeds)
     assert (done.status, done.err) == (0, "")
     head, row, *caption = done.out.splitlines()
-    assert head.split() == ["sliced", "Wasserstein", "↓", "copied", "L2"]
+    assert head.split() == ["sliced", "Wasserstein", "↓", "copies", "L2", "(%)"]
     assert row.split()[::2][:2] == ["digits", "±"]
     assert "± is the standard deviation over 2 seeds." in caption
     assert "Seeds 0, 1." in caption

@@ -80,7 +80,7 @@ def test_quiet_prints_nothing_but_errors(cswf, pictures):
 def test_scores_are_printed_in_the_form_that_is_asked_for(cswf, pictures):
     rows = list(csv.DictReader(io.StringIO(cswf.output("eval", pictures, *SLICED, "--format", "csv"))))
     assert "sliced_wasserstein_8bit" in {row["score"] for row in rows}
-    assert "| sliced_wasserstein_8bit" in cswf.output("eval", pictures, *SLICED, "--format", "markdown")
+    assert r"| sliced\_wasserstein\_8bit" in cswf.output("eval", pictures, *SLICED, "--format", "markdown")
     assert r"\toprule" in cswf.output("eval", pictures, *SLICED, "--format", "latex")
     assert json.loads(cswf.output("eval", pictures, *SLICED, "--format", "json"))["format"] == 2
 

@@ -64,7 +64,7 @@ def test_citations_and_the_licence_of_the_data_stand_on_the_page(make):
 def test_limitations_are_those_of_this_run(make):
     text = limits(single(make("a", scores=full_scores())))
     assert "one run: another seed gives others; the ± beside a score is of its samples" in text
-    assert "No uncertainty was computed of recall and nearest l2." in text
+    assert "No uncertainty was computed of recall and nearest L2." in text
     assert "The reference of FID is the training set" in text
     assert "no score is against held-out" not in text
     assert "published numbers are of" not in text

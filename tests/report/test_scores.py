@@ -55,7 +55,7 @@ def test_the_result_stands_under_the_title_with_all_that_it_depends_on(make):
         "38.90 ± 0.21",
     ):
         assert fact in text, fact
-    assert "near l2 15.9 ± 1.2 % (1 % expected)" in text
+    assert "near L2 15.9 ± 1.2 % (1 % expected)" in text
 
 
 def test_the_result_is_fid_else_the_first_of_quality_and_never_of_real_images(make):
@@ -80,8 +80,8 @@ def test_scores_are_grouped_with_percents_and_what_is_expected_beside_copies(mak
         "scores-condition": [["score", "value"], ["class accuracy real", "97 %"]],
         "scores-copying": [
             ["score", "value", "expected of real images"],
-            ["near l2 Share of samples that are nearer than real ones.", "15.9 ± 1.2 %", "1 %"],
-            ["nearest l2", "1.500", "1.900"],
+            ["near L2 Share of samples that are nearer than real ones.", "15.9 ± 1.2 %", "1 %"],
+            ["nearest L2", "1.500", "1.900"],
         ],
     }
 
@@ -92,7 +92,7 @@ def test_scores_of_earlier_versions_are_grouped_by_their_names(make):
     assert [row[0] for rows in listed.values() for row in rows[1:]] == [
         "FID ↓",
         "recall ↓",
-        "closer l2",
+        "closer L2",
         "mine ↓",
     ]
     assert list(listed) == ["scores-quality", "scores-coverage", "scores-copying", "scores-other"]

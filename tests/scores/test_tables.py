@@ -19,7 +19,7 @@ MARKDOWN = """\
 | amplifier=1 | **1.10 ± 0.10** | 52.0 ± 2.0 |
 | amplifier=2 | 5.10 ± 0.10 | 53.0 ± 2.0 |
 
-FID: distance of features; 500 samples against digits train (1,000); mode clean. \
+FID: distance of features; 500 samples against digits train (1,000). \
 Recall: balls around features; 500 samples against digits train (1,000). \
 ± is the standard deviation over 3 seeds. Seeds 0, 1, 2. \
 Computed on H200, by cswf 1.2, PyTorch 2.10, commit 0123456789ab. \
@@ -27,7 +27,7 @@ Bold: better than all others by more than noise (95% intervals)."""
 
 LATEX = r"""\begin{table}
   \centering
-  \caption{FID: distance of features; 500 samples against digits train (1,000); mode clean.
+  \caption{FID: distance of features; 500 samples against digits train (1,000).
     Recall: balls around features; 500 samples against digits train (1,000).
     $\pm$ is the standard deviation over 3 seeds.
     Seeds 0, 1, 2.
