@@ -153,7 +153,7 @@ no_download = click.option(
 precision = click.option(
     "--precision",
     type=click.Choice(["float32", "fast"]),
-    help="Of the feature network; fast is TF32 on CUDA, and float32 elsewhere.  "
+    help="Of the feature network; fast is float16 on CUDA, and float32 elsewhere.  "
     "[default: that of the run's recipe, else float32]",
 )
 

@@ -151,7 +151,8 @@ class Dataset:
             raise DataError(f"samples in {self.space} dimensions are not images")
         images = torch.empty(len(self), self.space.dimension, dtype=torch.uint8)
         for first, block in zip(range(0, len(self), READ), self.blocks(), strict=True):
-            images[first : first + READ] = ((block + 1) / BIN).floor().clamp(0, 255).T
+            levels = ((block + 1) / BIN).floor_().clamp_(0, 255).to(torch.uint8)
+            images[first : first + READ] = levels.T  # bytes are transposed in half the time of numbers
         return images.view(len(self), *self.space.shape)
 
     def points(self) -> Tensor:

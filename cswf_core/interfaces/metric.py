@@ -22,7 +22,7 @@ Tell = Callable[[str, int, int], None]
 """Hears of progress: (the task at hand, how much of it is done, how much there is)."""
 
 FeaturePrecision = Literal["float32", "fast"]
-"""What features of images are computed in; `fast` is TF32 on CUDA, and float32 elsewhere."""
+"""What features of images are computed in; `fast` is float16 on CUDA, and float32 elsewhere."""
 FEATURE_PRECISION: FeaturePrecision = "float32"
 """The one that holds where nobody has chosen: in recipes, in `cswf eval` and here."""
 

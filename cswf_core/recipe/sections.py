@@ -143,7 +143,7 @@ class EvaluateSection:
     download: bool = parameter("fetch the feature network if it is not there, and say so", default=True)
     precision: FeaturePrecision = parameter(
         "numbers that the feature network computes in: float32, or 'fast', which on CUDA has convolutions in "
-        "TF32 and is float32 elsewhere",
+        "float16, to compare settings and not to publish, and is float32 elsewhere",
         default=FEATURE_PRECISION,
     )
     seed: int = parameter(

@@ -11,7 +11,7 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison
 from cswf_plugins.inception import weights
-from cswf_plugins.inception.network import WIDTH
+from cswf_plugins.inception.architecture import WIDTH
 
 jit: Any = torch.jit
 """PyTorch does not say the types of these."""

@@ -6,13 +6,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset
 from cswf_core.kernels.frechet import Moments, moments
 from cswf_plugins.inception import weights
-from cswf_plugins.inception.network import BATCH, WIDTH, Mode, Network, Numbers, numbers, part_features
+from cswf_plugins.inception.architecture import WIDTH
+from cswf_plugins.inception.network import BATCH, Mode, Network, Numbers, numbers, part_features
 from cswf_plugins.statistics import FEATURES, MOMENTS, kept_features, kept_moments, statistics_file
 
 VERSION = 1
@@ -29,24 +31,11 @@ def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
     def compute() -> Tensor:
         if not samples.space.is_image:
             raise DataError(f"features are of images; these are samples in {samples.space} dimensions")
-        file = weights.find(bench)
-        bench.used["weights"] = {"file": file.kind.name, "sha256": file.kind.sha256}
+        _note_weights(comparison)
         title = f"features of {bench.names.get(samples, 'generated')}"
-        device = comparison.draw.device
-
-        def through_the_network() -> Tensor:
-            images = bench.images(samples)
-            if bench.share_out is not None and len(images) > BATCH[device.type]:
-                work = partial(part_features, file, bench.precision, mode, title)
-                return bench.share_out(work, images, BATCH[device.type], bench.tell).to(device)
-            network = bench.keep(
-                ("inception", file.path, computed_in(comparison)),
-                lambda: Network(file, device, bench.precision),
-            )
-            return network.features(images, mode, title, bench.tell)
-
         path = cache_file(comparison, samples, mode, FEATURES)
-        return kept_features(path, through_the_network, len(samples), WIDTH, device)
+        through_the_network = partial(_completed, comparison, samples, mode, title)
+        return kept_features(path, through_the_network, len(samples), WIDTH, comparison.draw.device)
 
     rows = bench.keep(("features", samples, mode, computed_in(comparison)), compute)
     if samples is comparison.generated or samples is comparison.real:  # not some of them
@@ -56,12 +45,65 @@ def features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor:
 
 
 def some_features(comparison: Comparison, samples: Dataset, mode: Mode, index: Tensor) -> Tensor:
-    """Return the features of the samples that `index` (m) names: m×2,048; if none are known, only theirs."""
+    """Return the features of the samples that `index` (m, on the CPU) names: m×2,048.
+
+    If those of the others are not known, they are not computed either.
+    """
+    bench = comparison.bench
     if len(index) == len(samples) or _are_known(comparison, samples, mode):
         rows = features(comparison, samples, mode)
         return rows[index.to(rows.device)]
-    part = samples.take(index)
-    return features(comparison, part, mode)
+    parts = _parts(comparison, samples, mode)
+    for known_index, rows in parts:
+        if torch.equal(known_index, index):
+            return rows
+    title = f"features of some of {bench.names.get(samples, 'generated')}"
+    rows = _computed(comparison, bench.images(samples)[index], mode, title)
+    parts.append((index, rows))
+    return rows
+
+
+def _parts(comparison: Comparison, samples: Dataset, mode: Mode) -> list[tuple[Tensor, Tensor]]:
+    """Return the features of parts of a set that are known: (indices, m; features, m×2,048) for each."""
+    return comparison.bench.keep(("some features", samples, mode, computed_in(comparison)), list)
+
+
+def _completed(comparison: Comparison, samples: Dataset, mode: Mode, title: str) -> Tensor:
+    """Return the features of a set, n×2,048, of which those of some parts may be known already."""
+    images = comparison.bench.images(samples)
+    parts = _parts(comparison, samples, mode)
+    if not parts:
+        return _computed(comparison, images, mode, title)
+    first = parts[0][1]
+    features = first.new_empty(len(samples), first.shape[1])
+    missing = torch.ones(len(samples), dtype=torch.bool)
+    for index, rows in parts:
+        features[index.to(features.device)] = rows
+        missing[index] = False
+    parts.clear()
+    if bool(missing.any()):
+        features[missing.to(features.device)] = _computed(comparison, images[missing], mode, title)
+    return features
+
+
+def _computed(comparison: Comparison, images: Tensor, mode: Mode, title: str) -> Tensor:
+    """Return the features of images (n×C×H×W bytes) by the network, on all devices there are: n×2,048."""
+    bench, device = comparison.bench, comparison.draw.device
+    file = _note_weights(comparison)
+    if bench.share_out is not None and len(images) > BATCH[device.type]:
+        work = partial(part_features, file, bench.precision, mode, title)
+        return bench.share_out(work, images, BATCH[device.type], bench.tell).to(device)
+    network = bench.keep(
+        ("inception", file.path, computed_in(comparison)), lambda: Network(file, device, bench.precision)
+    )
+    return network.features(images, mode, title, bench.tell)
+
+
+def _note_weights(comparison: Comparison) -> weights.Weights:
+    """Return the network's file, and write down that scores depend on it."""
+    file = weights.find(comparison.bench)
+    comparison.bench.used["weights"] = {"file": file.kind.name, "sha256": file.kind.sha256}
+    return file
 
 
 def known_features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tensor | None:

@@ -7,6 +7,9 @@ are resized on the device where the network is.
 from __future__ import annotations
 
 import io
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import torch
@@ -14,7 +17,12 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces.metric import FeaturePrecision, Tell
+from cswf_core.kernels.gpu import usable
+from cswf_core.kernels.memory import is_out_of_memory
 from cswf_core.kernels.resizing import pinned_bilinear, resizing
+from cswf_plugins.inception.architecture import SIDE, WIDTH
+from cswf_plugins.inception.folding import folded
+from cswf_plugins.inception.plain import PlainNetwork
 from cswf_plugins.inception.weights import WHOLE, Weights
 
 Mode = Literal["legacy_tensorflow", "clean"]
@@ -23,16 +31,22 @@ MODE_HELP = (
     "'clean' by Pillow's bicubic filter"
 )
 
-Numbers = Literal["float32", "TF32"]
-"""What convolutions are computed in; all else is float32."""
+log = logging.getLogger(__name__)
+
+Numbers = Literal["float32", "float16"]
+"""What convolutions are as exact as; sums and all else are float32."""
+PRODUCTS: Mapping[Numbers, Literal[1, 3]] = {"float32": 3, "float16": 1}
+"""How many products of float16 our own kernels take for one."""
 
 jit: Any = torch.jit
+cuda: Any = torch.cuda
 """PyTorch does not say the types of these."""
 
-SIDE = 299
-"""Pixels of the images that the network takes."""
-WIDTH = 2048
-"""D, the number of features."""
+Engine = Literal["script", "plain", "halves"]
+"""How the network is computed: by the file's own program, by PyTorch's convolutions, or by our own kernels."""
+Compute = Callable[[Tensor], Tensor]
+"""Images as the network takes them (n×3×299×299) → their features (n×2,048)."""
+
 BATCH = {"cuda": 512, "cpu": 32}
 """Images of a batch, by the type of device."""
 
@@ -40,46 +54,127 @@ BATCH = {"cuda": 512, "cpu": 32}
 class Network:
     """The features of images, 2,048 each."""
 
-    def __init__(self, weights: Weights, device: torch.device, precision: FeaturePrecision = "float32") -> None:
+    def __init__(
+        self,
+        weights: Weights,
+        device: torch.device,
+        precision: FeaturePrecision = "float32",
+        engine: Engine | None = None,
+    ) -> None:
         self.device = device
         self.numbers = numbers(precision, device)
         self.batch = BATCH[device.type]
-        try:
-            # Bytes in memory that have been checked, not a path, where another file may be by now.
-            module: Any = jit.load(io.BytesIO(weights.read()), map_location=device).eval()
-        except (OSError, RuntimeError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise DataError(f"{weights.path} cannot be loaded ({reason})") from None
-        self._module = module.layers if weights.kind == WHOLE else module
-        if self.numbers == "TF32":  # tensor cores take channels last
-            self._module = self._module.to(memory_format=torch.channels_last)
+        self._compute = _computing(engine or chosen_engine(device, self.numbers), weights, device, self.numbers)
 
     @torch.no_grad()
     def features(self, images: Tensor, mode: Mode, title: str, tell: Tell, *, part: bool = False) -> Tensor:
-        """Return the features of images (n×C×H×W bytes; C = 1 is repeated) on the device: n×2,048.
+        """Return the features of images (n×C×H×W bytes on the CPU; C = 1 is repeated) on the device: n×2,048.
 
-        In float32, an image gives the same features in whichever batch of a large set it comes: batches have
-        one size, the last is filled up, and convolutions are not chosen by trial. A set of less than a batch is
-        filled up if it is a part of a larger one.
+        An image gives the same features in whichever batch of a large set it comes: batches have one size, the
+        last is filled up, and convolutions are not chosen by trial. A set of less than a batch is filled up if
+        it is a part of a larger one.
         """
-        fast = self.numbers == "TF32"
         features = torch.empty(len(images), WIDTH, device=self.device)
         repeatable = torch.backends.cudnn.flags(
-            enabled=True, benchmark=False, deterministic=True, allow_tf32=fast
+            enabled=True, benchmark=False, deterministic=True, allow_tf32=False
         )
-        with repeatable, jit.optimized_execution(False):
-            for first in range(0, len(images), self.batch):
-                batch = images[first : first + self.batch]
-                count = len(batch)
-                short = self.batch - count if first or part else 0
-                if short:
-                    batch = torch.cat([batch, batch[:1].expand(short, -1, -1, -1)])
-                ready = prepare(batch.to(self.device), mode)
-                if fast:
-                    ready = ready.contiguous(memory_format=torch.channels_last)
-                features[first : first + count] = self._module(ready).reshape(len(batch), WIDTH)[:count]
+        batches = self._prepared if self.device.type == "cpu" else self._prepared_beside
+        with repeatable:
+            for first, ready in batches(images, mode, part):
+                count = min(self.batch, len(images) - first)
+                features[first : first + count] = self._compute(ready)[:count]
                 tell(title, first + count, len(images))
         return features
+
+    def _batches(self, images: Tensor, part: bool) -> Iterator[tuple[int, Tensor]]:
+        """Yield the first index of each batch, and its images."""
+        for first in range(0, len(images), self.batch):
+            batch = images[first : first + self.batch]
+            short = self.batch - len(batch) if first or part else 0
+            yield first, torch.cat([batch, batch[:1].expand(short, -1, -1, -1)]) if short else batch
+
+    def _prepared(self, images: Tensor, mode: Mode, part: bool) -> Iterator[tuple[int, Tensor]]:
+        """Yield batches as the network takes them."""
+        for first, batch in self._batches(images, part):
+            yield first, prepare(batch.to(self.device), mode)
+
+    def _prepared_beside(self, images: Tensor, mode: Mode, part: bool) -> Iterator[tuple[int, Tensor]]:
+        """Yield the same on CUDA, where a batch is copied and resized while the network works on that before.
+
+        There are two at a time: the host waits for the network to be done with the last but one.
+        """
+        network, beside = cuda.current_stream(self.device), cuda.Stream(self.device)
+        before = None
+        for first, batch in self._batches(images, part):
+            with cuda.stream(beside):
+                ready = prepare(batch.pin_memory().to(self.device, non_blocking=True), mode)
+            network.wait_stream(beside)
+            ready.record_stream(network)  # its memory is free again when the network is done with it
+            yield first, ready
+            now = network.record_event()
+            if before is not None:
+                before.synchronize()
+            before = now
+
+
+def chosen_engine(device: torch.device, computed_in: Numbers) -> Engine:
+    """Return the fastest way to compute the network on a device."""
+    if device.type == "cuda":
+        return "halves" if has_kernels(device, computed_in) else "script"
+    return "plain"
+
+
+@lru_cache
+def has_kernels(device: torch.device, computed_in: Numbers) -> bool:
+    """Say whether our own kernels run on a device; where they should and do not, a warning says why."""
+    if not usable(device):
+        return False
+    try:
+        # Triton is imported only where it is needed.
+        from cswf_plugins.inception.halves import try_out
+
+        try_out(device, PRODUCTS[computed_in])
+    except Exception as error:  # too little shared memory, no C compiler: Triton's errors have no one class
+        if is_out_of_memory(error):
+            raise
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        log.warning("the feature network is computed in float32 by PyTorch, more slowly: %s", reason)
+        return False
+    return True
+
+
+def _computing(engine: Engine, weights: Weights, device: torch.device, computed_in: Numbers) -> Compute:
+    """Return the network on a device."""
+    module = _loaded(weights, device if engine == "script" else torch.device("cpu"))
+    if engine == "script":
+        return partial(_scripted, module)
+    try:
+        convolutions = folded(module.state_dict())
+    except KeyError as error:
+        raise DataError(f"{weights.path} has no layer {error}") from None
+    if engine == "plain":
+        return PlainNetwork(convolutions, device)
+    from cswf_plugins.inception.halves import HalvesNetwork
+
+    return HalvesNetwork(convolutions, device, products=PRODUCTS[computed_in])
+
+
+def _loaded(weights: Weights, device: torch.device) -> Any:
+    """Return the program in the network's file."""
+    try:
+        # Bytes in memory that have been checked, not a path, where another file may be by now.
+        module: Any = jit.load(io.BytesIO(weights.read()), map_location=device).eval()
+    except (OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{weights.path} cannot be loaded ({reason})") from None
+    return module.layers if weights.kind == WHOLE else module
+
+
+def _scripted(module: Any, images: Tensor) -> Tensor:
+    """Return what the file's own program gives."""
+    with jit.optimized_execution(False):
+        features: Tensor = module(images).reshape(len(images), WIDTH)
+    return features
 
 
 def part_features(
@@ -97,10 +192,9 @@ def part_features(
 
 
 def numbers(precision: FeaturePrecision, device: torch.device) -> Numbers:
-    """Return what convolutions are computed in: TF32 if `fast` is asked for and the device has it."""
-    if precision == "fast" and device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0):
-        return "TF32"
-    return "float32"
+    """Return what convolutions are computed in: float16 if `fast` is asked for and our kernels run there."""
+    fast = precision == "fast" and device.type == "cuda" and has_kernels(device, "float16")
+    return "float16" if fast else "float32"
 
 
 def prepare(images: Tensor, mode: Mode) -> Tensor:
@@ -111,8 +205,8 @@ def prepare(images: Tensor, mode: Mode) -> Tensor:
     rows, columns = (_matrix(size, mode, images.device) for size in (height, width))
     resized = rows @ (images.float() @ columns.T)
     if mode == "clean":
-        resized = resized.clamp(0, 255)
-    return ((resized - 128) / 128).expand(-1, 3, -1, -1)
+        resized.clamp_(0, 255)
+    return resized.sub_(128).div_(128).expand(-1, 3, -1, -1)
 
 
 def _matrix(size: int, mode: Mode, device: torch.device) -> Tensor:

@@ -29,8 +29,8 @@ from cswf_core.interfaces import (
     Workbench,
     parameter,
 )
+from cswf_plugins.inception.architecture import WIDTH
 from cswf_plugins.inception.features import some_features
-from cswf_plugins.inception.network import WIDTH
 from cswf_plugins.metrics.copies import NEAR, allowed_chance, sentences
 from cswf_plugins.metrics.inception import InceptionMetric
 from cswf_plugins.metrics.neighbour_figures import neighbour_figures

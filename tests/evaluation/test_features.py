@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Workbench
+from cswf_core.kernels.frechet import frechet_distance, moments
 from cswf_plugins.inception import features as store
 from cswf_plugins.inception import weights
+from cswf_plugins.inception.folding import folded
 from cswf_plugins.inception.network import Network, prepare
 from tests.evaluation.conftest import compare
 
@@ -56,6 +58,35 @@ def test_features_are_those_of_clean_fid_s_own_code(mode, count, network, photog
     ours.batch = 2  # the last one is filled up
     found = ours.features(images, mode, "", lambda *_: None)
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("count", "mode"), [(1, "legacy_tensorflow"), pytest.param(24, "clean", marks=pytest.mark.slow)]
+)
+def test_folded_layers_give_the_features_and_the_fid_of_the_file_s_own_program(
+    count, mode, network, photographs
+):
+    images = photographs.images()[:count]
+    cpu = torch.device("cpu")
+    script, plain = (
+        Network(network, cpu, engine=engine).features(images, mode, "", lambda *_: None)
+        for engine in ("script", "plain")
+    )
+    norm = torch.linalg.vector_norm
+    assert float((norm(plain - script, dim=1) / norm(script, dim=1)).max()) < 1e-5
+    if count > 1:
+        half = count // 2
+        scripted, folded_fid = (
+            frechet_distance(moments(rows[:half]), moments(rows[half:])) for rows in (script, plain)
+        )
+        assert abs(folded_fid - scripted) < 1e-4 * scripted
+
+
+def test_a_file_with_other_layers_is_refused(network):
+    arrays = torch.jit.load(str(network.path)).state_dict()
+    assert len(folded(arrays)) == 94
+    with pytest.raises(KeyError, match="mixed_10"):
+        folded({name: array for name, array in arrays.items() if "mixed_10" not in name})
 
 
 @pytest.mark.parametrize("size", [(8, 8), (32, 32), (28, 40), (310, 305)])

@@ -15,6 +15,8 @@ from triton.compiler import ASTSource
 from cswf_core.kernels.blocks import TILE
 from cswf_core.kernels.boxes import LOW
 from cswf_core.kernels.gpu import boxes, histogram, maps, philox, products
+from cswf_plugins.inception import halves
+from cswf_plugins.inception import kernels as network
 
 HALF, REAL, WHOLE, LONG = "*fp16", "*fp32", "*i32", "*i64"
 TRANSPORT = {
@@ -93,6 +95,35 @@ def kernels(shared_memory: int):
         sizes = {"side": "i32", "n": "i32", "half_width": "i32"}
         tiles = {"PLACED": flag, "TM": maps.ROWS, "TN": maps.COLUMNS, "BK": maps.DEPTH}
         yield maps._follow, {**following, **sizes}, tiles, 3
+    yield from feature_network_kernels(shared_memory)
+
+
+def feature_network_kernels(shared_memory: int):
+    """Yield the kernels of the feature network, with one product for two numbers and with three."""
+    reads = {"x_high": HALF, "x_low": HALF}
+    weights = {"w_high": HALF, "w_low": HALF, "factor": REAL, "bias": REAL}
+    writes = {"y_high": HALF, "y_low": HALF}
+    image = ("pixels", "out_height", "out_width", "height", "width", "x_stride", "y_stride")
+    sizes = dict.fromkeys(image, "i32")
+    places = dict.fromkeys(("taps", "columns", "stride", "above", "left", "linear"), "i32")
+    counts = dict.fromkeys(("inputs", "outputs"), "i32")
+    for several in (1, 3):
+        pairs = {"PAIRS": several == 3}
+        for inputs, outputs in halves.FORMS:
+            size = halves.chosen_tile(inputs, outputs, several, shared_memory)
+            tiles = {"BM": size.pixels, "BN": size.channels, "BK": size.depth, "EVEN": inputs % size.depth == 0}
+            types = {**reads, **weights, **writes, **sizes, **counts, **places}
+            yield network._convolve, types, {**pairs, **tiles}, size.stages, size.warps
+    for several in (1, 3):
+        pairs = {"PAIRS": several == 3}
+        strides = {"image_stride": "i32", "channel_stride": "i32"}
+        constants = {**pairs, "BM": network.ENTERING, "OUTPUTS": 32}
+        yield network._enter, {"images": REAL, **weights, **writes, **sizes, **strides}, constants
+    for average, several in itertools.product((False, True), (1, 3)):
+        pooled = dict(zip(("BM", "BN"), network.POOLED, strict=True))
+        types = {**reads, "bias": REAL if average else HALF, **writes, **sizes, **places}
+        more = {"channels": "i32", "padding": "i32"}
+        yield network._pool, {**types, **more}, {"AVERAGE": average, "PAIRS": several == 3, **pooled}
 
 
 def packing_kernels():
@@ -136,6 +167,18 @@ def simplest_and_fullest(shared_memory: int):
         yield from (first, *others[-1:])
 
 
+def known_multiples(kernel, types) -> dict[tuple[int], list[list[object]]]:
+    """Return which arguments of the feature network's convolutions Triton sees to be multiples of 16.
+
+    Only then are rows copied whole, some steps ahead, and shared memory is taken for them.
+    """
+    if kernel is not network._convolve:
+        return {}
+    even = ("x_stride", "y_stride", "inputs", "outputs")
+    pointers = [name for name, kind in types.items() if kind.startswith("*")]
+    return {(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in (*even, *pointers)}
+
+
 def main() -> None:
     """Compile for a compute capability, `every` form or the `outer` ones, and print a line for each."""
     target = GPUTarget("cuda", int(sys.argv[1]), 32)
@@ -144,8 +187,12 @@ def main() -> None:
         signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
         options = histogram.OPTIONS if kernel is histogram._transport else {"num_warps": 4}
         if stages:
-            options = {**options, "num_stages": stages[0]}
-        compiled = triton.compile(ASTSource(kernel, signature, constants), target=target, options=options)
+            options = {**options, **dict(zip(("num_stages", "num_warps"), stages, strict=False))}
+        compiled = triton.compile(
+            ASTSource(kernel, signature, constants, known_multiples(kernel, types)),
+            target=target,
+            options=options,
+        )
         print(kernel.__name__, constants, compiled.metadata.shared, flush=True)
         if compiled.metadata.shared > SHARED[sys.argv[1]]:
             sys.exit(f"{kernel.__name__} takes more shared memory than a multiprocessor has")
