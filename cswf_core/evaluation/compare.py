@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import attrs
 import torch
 
@@ -57,7 +59,8 @@ class Comparing:
         paired = any(score.paired for score in self.scores)
         how = "; where both sets share the real samples' part of it, that part cancels out" if paired else ""
         return (
-            f"± is the {CONFIDENCE:.0%} interval of the difference, from both scores' standard errors{how}. "
+            f"± is the {CONFIDENCE:.0%} interval of the difference, for all scores here together, from the "
+            f"standard errors of both{how}. "
             "It says nothing on other seeds of a flow: for these, compare several runs (cswf table)"
         )
 
@@ -100,5 +103,7 @@ def _compared(first: Evaluation, second: Evaluation) -> list[Compared]:
         ours, its = first.spreads.get(score.name), second.spreads.get(score.name)
         error = None if ours is None or its is None else its.error_of_difference(ours)
         paired = ours is not None and its is not None and its.paired(ours)
-        compared.append(Compared(score, other, Difference(other.value - score.value, error), paired))
-    return compared
+        freedom = math.inf if ours is None or its is None else min(ours.freedom, its.freedom)
+        compared.append(Compared(score, other, Difference(other.value - score.value, error, freedom), paired))
+    among = len(compared)
+    return [attrs.evolve(each, difference=attrs.evolve(each.difference, among=among)) for each in compared]

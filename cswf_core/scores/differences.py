@@ -11,15 +11,17 @@ CONFIDENCE = 0.95
 """Of intervals: that of the true difference lies within, if errors are what they are said to be."""
 
 
-def half_width(error: float, freedom: float = math.inf) -> float:
+def half_width(error: float, freedom: float = math.inf, among: int = 1) -> float:
     """Return half of the interval of CONFIDENCE around a number with a standard error.
+
+    Of several such numbers, `among`, all lie within theirs with that confidence (Bonferroni).
 
     `freedom` are the degrees of freedom that the error itself was estimated with (Student's t): few seeds make
     a wide interval.
     """
     from scipy.special import ndtri, stdtrit  # only now: it takes a while to import
 
-    level = (1 + CONFIDENCE) / 2
+    level = 1 - (1 - CONFIDENCE) / 2 / among
     quantile = ndtri(level) if math.isinf(freedom) else stdtrit(max(freedom, 1.0), level)
     return error * float(quantile)
 
@@ -32,11 +34,14 @@ class Difference:
     error: float | None
     """Its standard error; None: not known."""
     freedom: float = math.inf
+    """Degrees of freedom of that error."""
+    among: int = 1
+    """How many differences are looked at together: with more of them, chance makes one of them large."""
 
     @property
     def interval(self) -> float | None:
         """Half of the interval around it; None where its error is not known."""
-        return None if self.error is None else half_width(self.error, self.freedom)
+        return None if self.error is None else half_width(self.error, self.freedom, self.among)
 
     @property
     def is_noise(self) -> bool:
@@ -73,7 +78,8 @@ def best(estimates: Sequence[Estimate | None], better: str) -> int | None:
         return None
     sign = 1 if better == "lower" else -1
     first, *others = sorted(there, key=lambda i: sign * _of(estimates, i).value)
-    clear = all(not _of(estimates, first).minus(_of(estimates, other)).is_noise for other in others)
+    differences = [_of(estimates, first).minus(_of(estimates, other)) for other in others]
+    clear = all(not attrs.evolve(each, among=len(others)).is_noise for each in differences)
     return first if clear else None
 
 
