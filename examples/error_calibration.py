@@ -4,8 +4,8 @@
     python examples/error_calibration.py --data '{use: fashion-mnist, dequantise: none}' --sizes 500
 
 Training images are cut into disjoint parts, each of which is scored against the held-out images. A row has a
-score's mean, the error that its metric says it has, on average, and the standard deviation over parts. All parts
-share the held-out images, so for FID and KID the error is that of the generated part alone.
+score's mean, the error that its metric says it has, on average, and the standard deviation over parts. All
+parts share the held-out images, so for FID and KID the error is that of the generated part alone.
 """
 
 from __future__ import annotations
