@@ -59,13 +59,18 @@ class Group:
 
 @attrs.frozen
 class ClassChart:
-    """A score of each class by itself, as bars."""
+    """A score of each class by itself, or of each number of samples (`fid_at.5000`), as bars."""
 
     name: str
     held_out: bool
     better: str
     bars: dict[str, tuple[str, float]]
     """Class → the number in words, and the length of its bar in percent."""
+
+    @property
+    def by(self) -> str:
+        """What the bars are told apart by."""
+        return "number of samples" if self.name.endswith("_at") else "class"
 
 
 @attrs.frozen
