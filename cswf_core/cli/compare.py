@@ -15,9 +15,13 @@ from cswf_core.evaluation.compare import Comparing
 from cswf_core.evaluation.compare import compare as compare_samples
 from cswf_core.evaluation.samples import Generated, conform, read, read_all_real
 from cswf_core.evaluation.task import Task
+from cswf_core.interfaces import Dataset
 from cswf_core.interfaces.metric import FeaturePrecision
+from cswf_core.kernels.memory import memory_limited
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Recipe, choose, choose_device, load_recipe
+from cswf_core.recipe.build import load_everything
+from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import say, say_json
 from cswf_core.runs.progress import WorkProgress
 from cswf_core.runs.screen import console, table, words
@@ -68,13 +72,17 @@ def compare(
     prepare(quiet=quiet)
     both = tuple(read(path, plugins_dir=plugins_dir, limit=limit) for path in (first, second))
     registry = Registry.discover(plugins_dir)
-    task = _task(both, against, metrics, registry, limit)
+    facts = [RunFolder(each.run).facts() for each in both if each.run is not None]
+    limits = [each.memory_limit for each in facts if each is not None and each.memory_limit is not None]
+    with memory_limited(min(limits, default=None)):
+        task = _task(both, against, metrics, registry, limit)
     task = task.adjusted(count=count, weights=weights, download=not no_download, precision=precision, seed=seed)
-    real = task.references[0].samples
+    real = task.references[0].samples if task.data is None else task.data
     samples, notes = [], []
     for generated in both:
         said = list(generated.notes)
-        samples.append(conform(generated.samples, real, str(generated.path), said))
+        own = _with_own_classes(generated, task, registry)
+        samples.append(conform(own, real, str(generated.path), said))
         notes.append(tuple(said))
         task.check(samples[-1])
     with closing(WorkProgress(silent=quiet)) as progress:
@@ -115,6 +123,15 @@ def _task(
     return attrs.evolve(
         task, metrics=tuple(chosen) or tuple(choose(registry, "metric", name) for name in usual)
     )
+
+
+def _with_own_classes(generated: Generated, task: Task, registry: Registry) -> Dataset:
+    """Return samples whose classes have names: a run's labels count the classes of its own data."""
+    samples = generated.samples
+    if generated.run is None or samples.conditions.labels is None:
+        return samples
+    data = load_everything(_recipe(generated, registry)) if task.data is None else task.data
+    return attrs.evolve(samples, classes=data.classes)
 
 
 def _are_seeds(both: tuple[Generated, ...], registry: Registry) -> bool:

@@ -23,7 +23,7 @@ from cswf_core.pictures.samples import samples_picture
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose, choose_device, load_recipe
 from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.printing import say, say_json
+from cswf_core.runs.printing import complain, say, say_json
 from cswf_core.runs.progress import WorkProgress
 from cswf_core.runs.screen import console
 from cswf_core.scores.document import mapping
@@ -101,7 +101,8 @@ def eval(
     chosen_device = choose_device(device)
     prepare(quiet=quiet)
     generated = read(path, kind, plugins_dir, limit)
-    folder = _folder(generated, out)
+    folder, source = _folder(generated, out)
+    folder.make()  # a place that cannot be written to is told before anything is computed
     facts = None if generated.run is None else RunFolder(generated.run).facts()
     with memory_limited(None if facts is None else facts.memory_limit):
         task = _task(generated, against, metrics, plugins_dir, limit, copying=not no_copy_check)
@@ -116,7 +117,7 @@ def eval(
         evaluation = evaluate(
             samples,
             task,
-            source=generated.source,
+            source=source,
             device=chosen_device,
             ending="_offline" if kind == "offline" else "",
             notes=notes,
@@ -124,33 +125,41 @@ def eval(
         )
     _print(evaluation, "json" if as_json else form, quiet=quiet)
     told = _save(evaluation, folder, samples, real, features=save_features)
-    if not quiet and not as_json and form is None:
+    if quiet:
+        return
+    if as_json or form is not None:  # what is printed may be read by a program
+        complain(*told)
+    else:
         say(*told, f"see {folder.file('report.html')}")
 
 
-def _folder(generated: Generated, out: Path | None) -> RunFolder:
-    """Return the folder for the results; raise `RunError` if something else lies there."""
-    if out is None and generated.run is not None:
-        return RunFolder(generated.run)
+def _folder(generated: Generated, out: Path | None) -> tuple[RunFolder, str]:
+    """Return the folder for the results, and what the samples are called there; refuse one of something else.
+
+    A run's samples are called by their file in its own folder, and elsewhere by their whole path.
+    """
+    run = generated.run
+    if run is not None and (out is None or out.resolve() == run.resolve()):
+        return RunFolder(run), generated.source
+    source = generated.source if run is None else printable(str(run / generated.source))
     if out is None:
         name = printable(generated.path.resolve().name.removesuffix(".npz"))
         usual = RunFolder(Path("runs") / f"{name}-eval")
         others = (RunFolder(Path("runs") / f"{name}-eval-{number}") for number in itertools.count(2))
         folders = itertools.chain([usual], others)
-        return next(each for each in folders if not each.path.exists() or _is_of(each, generated))
+        return next(each for each in folders if not each.path.exists() or _is_of(each, source)), source
     folder = RunFolder(out)
     if out.exists() and not out.is_dir():
         raise RunError(f"{out} is a file; --out names a folder")
-    own = generated.run is not None and out.resolve() == generated.run.resolve()
-    if not own and out.is_dir() and any(out.iterdir()) and not _is_of(folder, generated):
+    if out.is_dir() and any(out.iterdir()) and not _is_of(folder, source):
         raise RunError(f"{out} has other files in it, or scores of other samples; give another --out")
-    return folder
+    return folder, source
 
 
-def _is_of(folder: RunFolder, generated: Generated) -> bool:
+def _is_of(folder: RunFolder, source: str) -> bool:
     """Say whether a folder has been made by this command, of samples from the same place."""
     document = mapping(folder.read_json("metrics.json"))
-    same = mapping(document.get("generated")).get("source") == generated.source
+    same = mapping(document.get("generated")).get("source") == source
     return same and not folder.file("run.json").exists()
 
 
@@ -186,10 +195,11 @@ def _save(
             held.enter_context(folder.held(PATIENCE_S))
         if not folder.file("run.json").exists():
             folder.write("samples.png", pictures.png(samples_picture(samples, real, COLUMNS)))
-        if features:
-            write_features(folder, evaluation)
+        files = write_features(folder, evaluation) if features else []
         told = write_scores(folder, evaluation)
     refresh_report(folder)
+    if features:
+        told = [*told, f"features: {', '.join(files) or 'no metric has computed any'}"]
     return told
 
 

@@ -43,8 +43,8 @@ from cswf_core.session.sweep import plan_seeds
 @click.option(
     "--seeds",
     type=options.WholeNumber(1),
-    help="Run it with so many seeds, the recipe's own and those that follow, in runs/NAME-seeds or --out; "
-    "if that has some of these runs already, the others are run.",
+    help="Run it with so many seeds, the recipe's own and those that follow, in a new runs/NAME-seeds, or in "
+    "--out; if that has some of these runs already, the others are run.",
 )
 @options.accept_changed_plugins
 @options.accept_unverified

@@ -102,6 +102,8 @@ def _compared(first: Evaluation, second: Evaluation) -> list[Compared]:
             continue
         ours, its = first.spreads.get(score.name), second.spreads.get(score.name)
         error = None if ours is None or its is None else its.error_of_difference(ours)
+        if error == 0 and other.value != score.value:  # parts that agree by chance make no number certain
+            error = None
         paired = ours is not None and its is not None and its.paired(ours)
         freedom = math.inf if ours is None or its is None else min(ours.freedom, its.freedom)
         compared.append(Compared(score, other, Difference(other.value - score.value, error, freedom), paired))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -147,7 +148,7 @@ def _describe(evaluation: Evaluation, bench: Workbench) -> None:
     shared = {key: document[key] for key in ("settings", "device", "versions", "command", "commit")}
     for score in document["scores"]:
         if "finished" not in score:
-            score |= {**shared, "finished": finished, "weights": bench.used.get("weights")}
+            score |= {**shared, "finished": finished, "weights": bench.used.get(score.pop("network"))}
 
 
 def _compute(
@@ -179,6 +180,9 @@ def _compute(
     some = of_training if reference is None else reference.of
     among = comparison.training if reference is None else reference.samples
     notes = [*_too_few(metric, count, names[: len(result.scores)]), *_some(among, some, names), *result.notes]
+    training = None
+    if reference is None and comparison.training is not None:  # all that such a score is compared with
+        training = {"count": len(comparison.training), "sha256": comparison.bench.sha256(comparison.training)}
     for name, row, (plain, value) in zip(names, rows, values.items(), strict=True):
         spread, meaning = result.spreads.get(plain), result.meanings.get(plain, Meaning())
         entry = {
@@ -190,12 +194,15 @@ def _compute(
             "metric": owner.name,
             "parameters": metric.plain(),
             "against": None if reference is None else _described(reference, comparison.bench),
+            "training": training,
+            "network": metric.part.network,
             "samples": result.counts.get(plain, count),
             "source": evaluation.document["generated"]["source"],
             "samples_sha256": evaluation.document["generated"]["sha256"],
             "all_samples_sha256": evaluation.document["generated"]["all_sha256"],
             "error": spread.error if spread is not None else None,
             "error_method": spread.method if spread is not None else "",
+            "error_freedom": None if spread is None or math.isinf(spread.freedom) else spread.freedom,
             "meaning": attrs.asdict(meaning),
             "protocol": result.protocol,
             "notes": notes,

@@ -73,10 +73,11 @@ class Workbench:
         return key in self._cache
 
     def sha256(self, samples: Dataset) -> str:
-        """Return a set's digest: of its images as bytes, or of its points."""
+        """Return a set's digest: of its images as bytes, or of its points in float32, as they are scored."""
         is_image = samples.space.is_image
         return self.keep(
-            ("sha256", samples), lambda: digest_of(self.images(samples) if is_image else samples.points())
+            ("sha256", samples),
+            lambda: digest_of(self.images(samples) if is_image else samples.points().float()),
         )
 
     def images(self, samples: Dataset) -> Tensor:
@@ -243,6 +244,11 @@ class Metric(Contract):
     """How many generated samples published numbers are computed from; with fewer, the output says so."""
     once: ClassVar[bool] = False
     """Whether the scores are the same whichever split is compared with, and so are computed once."""
+
+    @property
+    def network(self) -> str:
+        """The feature network that the scores depend on, by its name in `Workbench.used`; nothing: on none."""
+        return ""
 
     def check(self, data: Dataset, bench: Workbench) -> None:
         """Raise `DataError` where samples like `data` cannot be scored; asked before the flow, not after it."""

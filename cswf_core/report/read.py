@@ -18,8 +18,8 @@ from cswf_core.errors import RunError
 from cswf_core.files import read_whole
 from cswf_core.pictures.frames import Frames
 from cswf_core.pictures.read import read_picture
-from cswf_core.report.meanings import understood
 from cswf_core.scores.document import Score, ScoreDocument, mapping, read_scores
+from cswf_core.scores.meanings import understood
 
 MOST_ROWS = 3000
 """Logged steps that curves are drawn from; of a longer log, evenly spaced ones and the ends of stages."""

@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 
 from cswf_core.documents import read_json
+from cswf_core.errors import RunError
 
 FORMAT = 2
 """Of the document; the first had circumstances for all scores together."""
@@ -27,6 +28,10 @@ CIRCUMSTANCES = ("settings", "device", "versions", "finished", "command", "commi
 
 ASPECTS = ("quality", "coverage", "condition", "copying", "other")
 """What scores are about, in the order that pages have."""
+
+
+class UnknownFormatError(ValueError):
+    """A document of a later version."""
 
 
 @attrs.frozen
@@ -48,6 +53,8 @@ class Score:
     """How many real samples it is against."""
     digest: str = ""
     """Their SHA-256."""
+    training_digest: str = ""
+    """SHA-256 of the training samples, of scores that are against no one set in particular."""
     samples: int | None = None
     protocol: str = ""
     notes: tuple[str, ...] = ()
@@ -55,6 +62,8 @@ class Score:
     error: float | None = None
     """Its standard error; None where none could be computed."""
     error_method: str = ""
+    error_freedom: float = math.inf
+    """Degrees of freedom of the error; few where it was estimated from few parts."""
     sentence: str = ""
     """What it says, in plain words."""
     aspect: str = "other"
@@ -98,16 +107,25 @@ class Score:
     def traits(self) -> dict[str, str]:
         """What a score depends on beside the samples themselves, in words: name of a trait → its value."""
         settings = mapping(self.circumstances.get("settings"))
+        weights = str(mapping(self.circumstances.get("weights")).get("sha256") or "none")
         return {
             "metrics": self.metric,
             "parameters": str(self.parameters),
             "data": self.data,
             "splits": self.split,
-            "real samples": self.digest,
+            "real samples": self.digest or self.training_digest,
             "numbers of samples": "unknown" if self.samples is None else f"{self.samples:,}",
             "seeds of evaluation": str(settings.get("seed", "unknown")),
-            "precision": str(settings.get("precision", "unknown")),
+            "precision": self.precision,
+            "weights": weights[:12],
         }
+
+    @property
+    def precision(self) -> str:
+        """The precision that was asked for and, where its protocol says so, the numbers it came to."""
+        asked = str(mapping(self.circumstances.get("settings")).get("precision", "unknown"))
+        numbers = self.protocol.rpartition("features in ")[2] if "features in " in self.protocol else ""
+        return f"{asked} ({numbers})" if numbers else asked
 
 
 @attrs.frozen
@@ -151,6 +169,8 @@ def _completed(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = content["scores"]
     if content.get("format") == FORMAT:
         return entries
+    if content.get("format") not in (None, 1):
+        raise UnknownFormatError(f"it is of format {content['format']!r}, which this version does not know")
     generated = mapping(content.get("generated"))
     whole = generated.get("count") == generated.get("available")
     shared: dict[str, Any] = {key: content[key] for key in CIRCUMSTANCES if key in content}
@@ -181,12 +201,14 @@ def _score(entry: dict[str, Any]) -> Score:
         split=str(against.get("split") or ""),
         count=_whole(against.get("count")),
         digest=str(against.get("sha256") or ""),
+        training_digest=str(mapping(entry.get("training")).get("sha256") or ""),
         samples=_whole(entry.get("samples")),
         protocol=str(entry.get("protocol") or ""),
         notes=_texts(entry.get("notes")),
         seconds=_number(entry.get("seconds")),
         error=error if error is not None and error >= 0 else None,
         error_method=str(entry.get("error_method") or ""),
+        error_freedom=_number(entry.get("error_freedom")) or math.inf,
         sentence=str(meaning.get("sentence") or ""),
         aspect=meaning["aspect"] if meaning.get("aspect") in ASPECTS else "other",
         share=meaning.get("share") is True,
@@ -204,14 +226,17 @@ def joined(earlier: Any, later: dict[str, Any]) -> tuple[dict[str, Any], list[st
 
     Scores of samples that are no longer there are left out. Of two scores of one name, that of more samples
     stays, and of as many the later one; against other real samples, both stay. An earlier document that is
-    damaged is left out.
+    damaged is left out, which is told too; one of a later version raises `RunError`.
     """
+    if earlier is None:
+        return later, []
     try:
         of_json(earlier)
         entries = _completed(earlier)
-        notes_of(entries)
+    except UnknownFormatError as error:
+        raise RunError(f"metrics.json cannot be added to: {error}; give another --out") from None
     except (TypeError, KeyError, ValueError, AttributeError):
-        return later, []
+        return later, ["the earlier metrics.json was damaged, and is begun anew"]
     told: list[str] = []
     before = len(entries)
     entries = _of_these_samples(entries, later, told)
@@ -222,14 +247,17 @@ def joined(earlier: Any, later: dict[str, Any]) -> tuple[dict[str, Any], list[st
         )
     scores = {entry["name"]: entry for entry in entries}
     larger: list[str] = []
+    renamed: list[str] = []
     for entry in later["scores"]:
-        entry = _apart(entry, scores, told)
+        entry = _apart(entry, scores, renamed)
         present = scores.get(entry["name"])
-        if present is not None and entry["samples"] < (present.get("samples") or 0):
+        if present is not None and entry["samples"] < (_whole(present.get("samples")) or 0):
             larger.append(entry["name"])
             continue
         told += [] if present is None else _differences(present, entry)
         scores[entry["name"]] = entry
+    if renamed:
+        told.append(f"scores of these names are there already, against other real samples: {_few(renamed)}")
     if larger:
         told.append(f"metrics.json keeps its scores of more samples: {', '.join(larger)}")
     document = {
@@ -264,7 +292,7 @@ def _is_offline(name: str) -> bool:
     return "-offline" in name
 
 
-def _apart(entry: dict[str, Any], scores: Mapping[str, Any], told: list[str]) -> dict[str, Any]:
+def _apart(entry: dict[str, Any], scores: Mapping[str, Any], renamed: list[str]) -> dict[str, Any]:
     """Return a score under a name of its own, if one against other real samples of the same name is there."""
 
     def is_taken(name: str) -> bool:
@@ -274,11 +302,9 @@ def _apart(entry: dict[str, Any], scores: Mapping[str, Any], told: list[str]) ->
     if _reference(entry) is None or not is_taken(entry["name"]):
         return entry
     number = next(n for n in itertools.count(2) if not is_taken(f"{row}_{n}{ending}"))
-    renamed = {**entry, "row": f"{row}_{number}", "name": f"{row}_{number}{ending}"}
-    told.append(
-        f"{entry['name']} is there already, against other real samples; this one is named {renamed['name']}"
-    )
-    return renamed
+    name = f"{row}_{number}{ending}"
+    renamed.append(f"{entry['name']} (now {name})")
+    return {**entry, "row": f"{row}_{number}", "name": name}
 
 
 def _reference(entry: Mapping[str, Any]) -> str | None:
@@ -332,7 +358,7 @@ _TRAITS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 def notes_of(entries: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the notes of all scores, each once."""
-    return list(dict.fromkeys(note for entry in entries for note in entry["notes"]))
+    return list(dict.fromkeys(note for entry in entries for note in _texts(entry.get("notes"))))
 
 
 def _few(names: Sequence[str], most: int = 6) -> str:

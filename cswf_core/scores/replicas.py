@@ -75,11 +75,14 @@ class Summary:
 
     @property
     def estimate(self) -> Estimate:
-        """The mean with its standard error, to be compared with others."""
+        """The mean with its standard error, to be compared with others.
+
+        An error of 0 is none: seeds that agree by chance, as few samples may, do not make a number certain.
+        """
         if self.deviation is None:
-            return Estimate(self.mean, self.first.error)
+            return Estimate(self.mean, self.first.error or None, self.first.error_freedom)
         count = len(self.scores)
-        return Estimate(self.mean, self.deviation / math.sqrt(count), count - 1)
+        return Estimate(self.mean, self.deviation / math.sqrt(count) or None, count - 1)
 
     @property
     def basis(self) -> tuple[Any, ...] | None:

@@ -17,6 +17,7 @@ from cswf_core.recipe.nodes import RecipeError
 from cswf_core.recipe.render import from_yaml
 from cswf_core.runs.folder import RunFolder
 from cswf_core.scores.document import FORMAT, ScoreDocument, mapping, of_json
+from cswf_core.scores.meanings import understood
 
 SCORES = "metrics.json"
 SWEEP = "sweep.json"
@@ -117,7 +118,7 @@ def _scored(folder: Path, told: list[str]) -> ScoredRun:
             f"{path} is of the first format, and does not say by which settings its scores were computed"
         )
     told += _other_samples(folder, document)
-    return ScoredRun(folder, document, _recipe(folder))
+    return ScoredRun(folder, understood(document), _recipe(folder))
 
 
 def _recipe(folder: Path) -> dict[str, Any]:

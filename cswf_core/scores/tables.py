@@ -117,7 +117,7 @@ class ScoreTable:
         """Return which group has the best score beyond noise; None: none has, or they cannot be compared."""
         columns = [group.summaries.get(name) for group in self.groups]
         bases = {summary.basis for summary in columns if summary is not None}
-        if len(bases) != 1 or None in bases:
+        if len(bases) != 1 or None in bases or not self.firsts[name].first.of_samples:
             return None
         estimates = [None if summary is None else summary.estimate for summary in columns]
         return best(estimates, self.firsts[name].first.better)

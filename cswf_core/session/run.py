@@ -433,13 +433,20 @@ def write_scores(directory: RunFolder, evaluated: Evaluation) -> list[str]:
     return told
 
 
-def write_features(directory: RunFolder, evaluated: Evaluation) -> None:
-    """Write all features that an evaluation has computed, one file for each set and network."""
+def write_features(directory: RunFolder, evaluated: Evaluation) -> list[str]:
+    """Write all features that an evaluation has looked at, a file for each set and network; return the files.
+
+    Of real images whose mean and covariance were kept from before, there may be none.
+    """
+    files: list[str] = []
     for name, rows in evaluated.features.items():
         buffer = io.BytesIO()
         np.save(buffer, rows.cpu().numpy(), allow_pickle=False)
         plain = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
-        directory.write(f"{FEATURES}{plain}.npy", buffer.getvalue())
+        number = sum(file.removesuffix(".npy").rstrip("-0123456789") == f"{FEATURES}{plain}" for file in files)
+        files.append(f"{FEATURES}{plain}{f'-{number + 1}' if number else ''}.npy")
+        directory.write(files[-1], buffer.getvalue())
+    return files
 
 
 def _citations(recipe: Recipe) -> list[str]:

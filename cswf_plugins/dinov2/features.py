@@ -40,7 +40,18 @@ def features(comparison: Comparison, samples: Dataset, weights: Weights) -> Tens
         path = _cache_file(comparison, samples, weights, FEATURES)
         return kept_features(path, through_the_network, len(samples), None, device)
 
-    return bench.keep((NETWORK, "features", samples, weights), compute)
+    rows = bench.keep((NETWORK, "features", samples, weights), compute)
+    if samples is comparison.generated or samples is comparison.real:
+        name = "generated" if samples is comparison.generated else bench.names.get(samples, "real")
+        bench.features[f"{name}-{NETWORK}"] = rows
+    return rows
+
+
+def known_features(comparison: Comparison, samples: Dataset, weights: Weights) -> Tensor | None:
+    """Return a set's features, n×D, if they were computed before, and None if not."""
+    path = _cache_file(comparison, samples, weights, FEATURES)
+    known = comparison.bench.has((NETWORK, "features", samples, weights))
+    return features(comparison, samples, weights) if known or (path is not None and path.is_file()) else None
 
 
 def feature_moments(comparison: Comparison, samples: Dataset, weights: Weights) -> Moments:

@@ -98,10 +98,10 @@ class FidInfinity(InceptionMetric):
 
     def _counts(self, available: int, width: int) -> list[int]:
         """Return how many images the parts have, evenly spaced, the last all of them; each number once."""
-        if available < max(width, self.points):
+        if available < 2 * self.points:
             raise DataError(
-                f"metric '{self.NAME}' needs at least as many generated images as there are features, "
-                f"{max(width, self.points):,}, and there are {available:,}; 'fid' takes fewer"
+                f"metric '{self.NAME}' needs at least two generated images for each of its points, "
+                f"{2 * self.points:,}, and there are {available:,}; 'fid' takes fewer"
             )
         least = max(available // SMALLEST_SHARE, min(available // 2, STRAIGHT * width), 2)
         spaced = torch.linspace(least, available, self.points, dtype=torch.float64).round().long()
@@ -110,6 +110,7 @@ class FidInfinity(InceptionMetric):
     def _distances(self, comparison: Comparison, p: Tensor, q: Moments, counts: list[int]) -> list[float]:
         """Return the FIDs of random parts of features (n×D) against the real ones' moments."""
         stream, root, distances = choices(comparison, "generated"), root_of(q), []
+        p = p[p.double().sum(dim=1).argsort()]  # so that the parts do not depend on the order of the images
         for done, count in enumerate(counts):
             chosen = torch.from_numpy(stream.permutation(len(p))[:count]).to(p.device)
             distances.append(frechet_distance(q, moments(p[chosen]), root))
@@ -130,7 +131,7 @@ def _notes(name: str, line: Line, counts: list[int], width: int) -> list[str]:
     if counts[0] < STRAIGHT * width:
         notes.append(
             f"{name}: the smallest part has {counts[0]:,} images, and below {STRAIGHT * width:,}, "
-            f"{STRAIGHT} for each feature, FID is no line in 1/n; more samples make it surer"
+            f"{STRAIGHT} for each feature, FID is no line in 1/n: not to be published, nor compared"
         )
     if line.explained < GOOD_FIT:
         notes.append(

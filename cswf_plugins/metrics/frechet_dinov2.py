@@ -20,7 +20,7 @@ from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset, Meaning, Metric, NeededFiles, Result, Workbench, parameter
 from cswf_core.kernels.frechet import Frechet
 from cswf_plugins.dinov2 import weights
-from cswf_plugins.dinov2.features import feature_moments, features
+from cswf_plugins.dinov2.features import feature_moments, features, known_features
 from cswf_plugins.dinov2.network import SIDE, read
 from cswf_plugins.metrics.spreads import frechet_spread
 from cswf_plugins.references import OQUAB_2023, STEIN_2023
@@ -44,6 +44,11 @@ class FrechetDinov2(Metric):
     weights: Path | None = parameter(
         f"the network's file; {weights.FOLDER}/{weights.NAME} under the data's root if left out", default=None
     )
+
+    @property
+    def network(self) -> str:
+        """DINOv2."""
+        return "dinov2"
 
     def check(self, data: Dataset, bench: Workbench) -> None:
         """Look for images, and for a file with such a network in it."""
@@ -74,7 +79,8 @@ class FrechetDinov2(Metric):
             f"resized to {SIDE} by Pillow's bicubic filter, in float64 by eigenvalues"
         )
         frechet = Frechet.between(p, q)
-        spread = frechet_spread(frechet, features(comparison, generated, file), None)
+        rows = features(comparison, generated, file)
+        spread = frechet_spread(frechet, rows, known_features(comparison, real, file))
         return Result(
             {name: frechet.distance},
             protocol,

@@ -41,6 +41,11 @@ class InceptionMetric(Metric):
 
     mode: Mode = parameter(MODE_HELP, default="legacy_tensorflow")
 
+    @property
+    def network(self) -> str:
+        """The Inception network."""
+        return "weights"
+
     def check(self, data: Dataset, bench: Workbench) -> None:
         """Raise where features cannot be had: for points, or without the network's file."""
         if not data.space.is_image:

@@ -69,6 +69,11 @@ class NearestNeighbours(InceptionMetric):
         at_least=1,
     )
 
+    @property
+    def network(self) -> str:
+        """The Inception network, where distances are taken in its features."""
+        return "weights" if "features" in self.spaces else ""
+
     def check(self, data: Dataset, bench: Workbench) -> None:
         """Look for the network's file if features are wanted."""
         if "features" in self.spaces:

@@ -74,7 +74,7 @@ def test_the_mistakes_of_a_recipe_are_lines_of_their_own(cswf, recipe):
 def test_a_sweep_has_a_line_for_each_run_whatever_its_label(cswf, recipe, tmp_path):
     out = tmp_path / "sweep"
     printed = harmless(cswf.output("sweep", recipe, *TINY, "--device", "cpu", "--out", out))
-    assert len(re.findall(r"^\\x1b\]0;mine.*:boom:.* [0-9.]+", printed, re.MULTILINE)) == 1
+    assert len(re.findall(r"^\\x1b\]0;mine.*:boom:.* [0-9.]+", printed, re.MULTILINE)) == 2  # it, and the mean
     assert {path.parent.parent for path in out.rglob("run.json")} == {out}
 
 

@@ -51,10 +51,10 @@ def test_the_points_are_details_from_a_tenth_to_all():
     assert set(result.meanings) == {*result.scores, *result.details}
 
 
-def test_few_samples_are_told_and_fewer_than_features_refused():
+def test_few_samples_are_told_and_too_few_refused():
     told = FidInfinity().compute(against_the_truth(REAL, 40)).notes
     assert "the smallest part has 20 images, and below 32" in told[0]
-    with pytest.raises(DataError, match="at least as many generated images as there are features, 16, and"):
+    with pytest.raises(DataError, match="at least two generated images for each of its points, "):
         FidInfinity().compute(against_the_truth(REAL, 15))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cswf_core.errors import RunError
 from cswf_core.scores.document import joined, of_json
 
 
@@ -59,7 +60,8 @@ def test_scores_against_other_real_samples_of_one_name_keep_apart():
     )
     both, told = joined(first, second)
     assert {score["name"]: score["value"] for score in both["scores"]} == {"fid_real": 1.0, "fid_real_2": 2.0}
-    assert told == ["fid_real is there already, against other real samples; this one is named fid_real_2"]
+    there = "scores of these names are there already, against other real samples: fid_real (now fid_real_2)"
+    assert told == [there]
     again, told = joined(both, document(entry("fid_real", 3.0, against=other)))
     assert {score["name"]: score["value"] for score in again["scores"]} == {"fid_real": 1.0, "fid_real_2": 3.0}
 
@@ -67,7 +69,21 @@ def test_scores_against_other_real_samples_of_one_name_keep_apart():
 @pytest.mark.parametrize("damaged", [None, [], {"scores": 3}, {"scores": [{}]}, {"scores": [{"name": "fid"}]}])
 def test_a_damaged_document_is_left_out(damaged):
     few = document(entry())
-    assert joined(damaged, few) == (few, [])
+    told = [] if damaged is None else ["the earlier metrics.json was damaged, and is begun anew"]
+    assert joined(damaged, few) == (few, told)
+
+
+def test_a_document_of_a_later_version_is_not_written_over():
+    with pytest.raises(
+        RunError, match="of format 3, which this version does not know; give another --out"
+    ):
+        joined({**document(entry()), "format": 3}, document(entry()))
+
+
+def test_numbers_that_are_none_do_not_stop_a_later_evaluation():
+    both, _ = joined(document({**entry(), "samples": "5", "notes": "abc"}), document(entry(value=2.0)))
+    assert [score["value"] for score in both["scores"]] == [2.0]
+    assert both["notes"] == []
 
 
 def test_documents_of_the_first_format_are_read_with_what_all_scores_shared():

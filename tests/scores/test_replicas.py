@@ -38,6 +38,19 @@ def test_a_single_run_has_the_standard_error_of_its_score():
     assert summary.spread_method == "standard error of one run's score: by guess"
 
 
+def test_seeds_that_agree_by_chance_make_no_number_certain():
+    two = [
+        summaries([ScoreDocument((Score("accuracy", value),)) for _ in range(2)])["accuracy"]
+        for value in (0.9, 0.901)
+    ]
+    assert best([summary.estimate for summary in two], "higher") is None
+
+
+def test_an_error_from_few_parts_makes_a_wider_interval():
+    few = summaries([ScoreDocument((Score("recall", 0.5, error=0.01, error_freedom=9),))])["recall"]
+    assert few.estimate == Estimate(0.5, 0.01, 9)
+
+
 def test_intervals_are_students():
     assert half_width(2.0) == pytest.approx(2 * 1.959964)
     assert half_width(1.0, 2) == pytest.approx(stats.t.ppf(0.975, 2))

@@ -11,7 +11,7 @@ from typing import Any
 from cswf_core.documents import SEAL
 from cswf_core.runs.durable import fingerprint, read_tensors
 
-PASSING = {"seconds", "started", "finished", "resumed", "cost"}
+PASSING = {"seconds", "started", "finished", "resumed", "cost", "command"}
 """Keys of JSON files whose values differ from one run to the next, or say that a run was disturbed."""
 
 TIMES = {"metrics/unwritten", "model/seconds", "model/total"}

@@ -53,4 +53,5 @@ def _with_meaning(score: Score) -> Score:
         return score
     of_samples = score.of_samples and not score.row.endswith(OF_REAL_IMAGES)
     better = score.better if of_samples else ""
-    return attrs.evolve(score, aspect=guess.aspect, share=guess.share, of_samples=of_samples, better=better)
+    share = score.share or guess.share
+    return attrs.evolve(score, aspect=guess.aspect, share=share, of_samples=of_samples, better=better)
