@@ -124,3 +124,17 @@ def _distance(p: Moments, q: Moments, eigenvalues: Tensor) -> float:
     between = (p.mean - q.mean).square().sum()
     traces = p.covariance.trace() + q.covariance.trace()
     return float(between + traces - 2 * eigenvalues.clamp_min(0).sqrt().sum())
+
+
+def distance_of_few(features: Tensor, q: Moments) -> float:
+    """Return the Fréchet distance of n feature vectors (n×D) to moments, quickly where n is less than D.
+
+    With X the centred vectors over √(n − 1), Σ_p Σ_q = Xᵀ X Σ_q has the eigenvalues of X Σ_q Xᵀ (n×n) and 0.
+    """
+    rows = features.double()
+    mean = rows.mean(dim=0)
+    X = (rows - mean) / (len(rows) - 1) ** 0.5
+    eigenvalues = torch.linalg.eigvalsh(X @ q.covariance @ X.T)
+    between = (mean - q.mean).square().sum()
+    traces = X.square().sum() + q.covariance.trace()
+    return float(between + traces - 2 * eigenvalues.clamp_min(0).sqrt().sum())

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Meaning, Result, Spread, parameter
-from cswf_core.kernels.frechet import Frechet, Moments, frechet_distance, moments, root_of
+from cswf_core.kernels.frechet import Frechet, Moments, distance_of_few, frechet_distance, moments, root_of
 from cswf_plugins.inception.features import feature_moments, features, known_features
 from cswf_plugins.metrics.inception import InceptionMetric, choices
 from cswf_plugins.metrics.spreads import frechet_spread
@@ -109,11 +109,14 @@ class FidInfinity(InceptionMetric):
 
     def _distances(self, comparison: Comparison, p: Tensor, q: Moments, counts: list[int]) -> list[float]:
         """Return the FIDs of random parts of features (n×D) against the real ones' moments."""
-        stream, root, distances = choices(comparison, "generated"), root_of(q), []
+        stream, distances = choices(comparison, "generated"), []
+        root = root_of(q) if counts[-1] > p.shape[1] else None
         p = p[p.double().sum(dim=1).argsort()]  # so that the parts do not depend on the order of the images
         for done, count in enumerate(counts):
             chosen = torch.from_numpy(stream.permutation(len(p))[:count]).to(p.device)
-            distances.append(frechet_distance(q, moments(p[chosen]), root))
+            few = count <= p.shape[1]
+            some = p[chosen]
+            distances.append(distance_of_few(some, q) if few else frechet_distance(q, moments(some), root))
             comparison.bench.tell("FID of parts", done + 1, len(counts))
         return distances
 

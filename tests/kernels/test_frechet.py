@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cswf_core.kernels.frechet import Frechet, Moments, frechet_distance, moments, root_of
+from cswf_core.kernels.frechet import Frechet, Moments, distance_of_few, frechet_distance, moments, root_of
 
 
 def rows(n: int, width: int, seed: int) -> torch.Tensor:
@@ -114,3 +114,9 @@ def test_vectors_that_are_all_the_same_have_no_influence():
     frechet = Frechet.between(moments(p), moments(q))
     assert frechet.influences_of_p(p).abs().max() < 1e-12
     assert torch.isfinite(frechet.influences_of_q(q)).all()
+
+
+def test_the_distance_of_few_vectors_is_that_of_their_moments():
+    draw = torch.Generator().manual_seed(3)
+    few, many = torch.randn(7, 20, generator=draw), torch.randn(90, 20, generator=draw) * 2
+    assert distance_of_few(few, moments(many)) == pytest.approx(frechet_distance(moments(few), moments(many)))

@@ -47,6 +47,9 @@ PARAMETERS = {
 """Parameters with which a plugin is checked, small or needed; beyond the first, in `make test-all`."""
 
 NETWORK = {
+    "fid-infinity",
+    "inception-score",
+    "frechet-dinov2",
     "fid",
     "kid",
     "precision-recall",

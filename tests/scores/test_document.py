@@ -74,9 +74,7 @@ def test_a_damaged_document_is_left_out(damaged):
 
 
 def test_a_document_of_a_later_version_is_not_written_over():
-    with pytest.raises(
-        RunError, match="of format 3, which this version does not know; give another --out"
-    ):
+    with pytest.raises(RunError, match="of format 3, which this version does not know; give another --out"):
         joined({**document(entry()), "format": 3}, document(entry()))
 
 
