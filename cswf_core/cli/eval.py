@@ -102,7 +102,8 @@ def eval(
     prepare(quiet=quiet)
     generated = read(path, kind, plugins_dir, limit)
     folder, source = _folder(generated, out)
-    folder.make()  # a place that cannot be written to is told before anything is computed
+    if not folder.path.is_dir():
+        folder.make()  # a place that cannot be written to is told before anything is computed
     facts = None if generated.run is None else RunFolder(generated.run).facts()
     with memory_limited(None if facts is None else facts.memory_limit):
         task = _task(generated, against, metrics, plugins_dir, limit, copying=not no_copy_check)
@@ -189,7 +190,6 @@ def _save(
     evaluation: Evaluation, folder: RunFolder, samples: Dataset, real: Dataset, *, features: bool
 ) -> list[str]:
     """Write scores, figures and page into a folder; return what becomes of scores that are there."""
-    folder.make()
     with ExitStack() as held:
         with suppress(RunError):  # a run that scores itself may hold it for long
             held.enter_context(folder.held(PATIENCE_S))

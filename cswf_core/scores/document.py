@@ -123,9 +123,9 @@ class Score:
     @property
     def precision(self) -> str:
         """The precision that was asked for and, where its protocol says so, the numbers it came to."""
-        asked = str(mapping(self.circumstances.get("settings")).get("precision", "unknown"))
+        requested = str(mapping(self.circumstances.get("settings")).get("precision", "unknown"))
         numbers = self.protocol.rpartition("features in ")[2] if "features in " in self.protocol else ""
-        return f"{asked} ({numbers})" if numbers else asked
+        return f"{requested} ({numbers})" if numbers else requested
 
 
 @attrs.frozen

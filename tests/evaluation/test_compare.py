@@ -125,10 +125,11 @@ def test_what_is_no_run_needs_something_to_be_compared_with(cswf, two_sets):
     assert "is no run; say what to compare both with: --against" in refusal
 
 
-def test_runs_of_other_data_are_not_compared_without_a_reference(cswf, digits_run, tmp_path):
-    small = ("particles.count=20", "schedule.steps=2", "outputs.snapshots=[]", "--quiet")
-    cswf.output("run", "digits", "condition=none", *small, "--out", tmp_path / "other")
-    refusal = cswf.refusal("compare", digits_run, tmp_path / "other", *SLICED)
+def test_runs_of_other_data_are_not_compared_without_a_reference(cswf, tmp_path):
+    small = ("particles.count=60", "schedule.steps=2", "outputs.snapshots=[]", "--quiet")
+    for name, condition in (("one", "one-hot"), ("other", "none")):
+        cswf.output("run", "digits", f"condition={condition}", *small, "--out", tmp_path / name)
+    refusal = cswf.refusal("compare", tmp_path / "one", tmp_path / "other", *SLICED)
     assert "the two runs have other data or conditions" in refusal
-    printed = cswf.output("compare", digits_run, digits_run, *SLICED)
+    printed = cswf.output("compare", tmp_path / "one", tmp_path / "one", *SLICED)
     assert "no difference beyond noise" in printed or "unknown uncertainty" in printed

@@ -134,6 +134,7 @@ def test_a_class_that_was_never_in_the_data_is_possible_where_there_is_room(tmp_
         model.sample(4, labels=5, device="cpu")
 
 
+@pytest.mark.slow
 def test_classes_that_flow_apart_each_have_their_own_maps(tmp_path):
     saving(tmp_path, "digits", "condition=separate", "schedule.steps=30").run()
     model = load_model(tmp_path)

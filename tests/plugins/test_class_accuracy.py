@@ -62,6 +62,7 @@ def test_held_out_images_are_the_ceiling_where_there_are_any(digits):
     assert "right about only" in result.notes[0]
 
 
+@pytest.mark.slow
 def test_the_same_draw_gives_the_same_network_and_another_gives_another(digits):
     some, metric = digits.take(torch.arange(400)), ClassAccuracy(steps=8, batch=50)
 
