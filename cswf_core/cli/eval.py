@@ -104,6 +104,7 @@ def eval(
     folder, source = _folder(generated, out)
     if not folder.path.is_dir():
         folder.make()  # a place that cannot be written to is told before anything is computed
+        click.get_current_context().call_on_close(folder.withdraw)  # if nothing comes to be in it
     facts = None if generated.run is None else RunFolder(generated.run).facts()
     with memory_limited(None if facts is None else facts.memory_limit):
         task = _task(generated, against, metrics, plugins_dir, limit, copying=not no_copy_check)
@@ -129,7 +130,8 @@ def eval(
     if quiet:
         return
     if as_json or form is not None:  # what is printed may be read by a program
-        complain(*told)
+        for sentence in told:
+            complain(sentence)
     else:
         say(*told, f"see {folder.file('report.html')}")
 

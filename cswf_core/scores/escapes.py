@@ -28,6 +28,7 @@ LATEX = {
     "↓": r"$\downarrow$",
     "↑": r"$\uparrow$",
     "∞": r"$\infty$",
+    "√": r"$\surd$",
     "µ": r"$\mu$",
     "°": r"$^\circ$",
     "–": "--",

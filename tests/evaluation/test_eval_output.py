@@ -72,6 +72,18 @@ def test_a_folder_with_other_files_is_not_written_to(cswf, pictures, tmp_path):
     assert "has other files in it, or scores of other samples; give another --out" in refusal
 
 
+def test_a_refused_evaluation_leaves_no_folder(cswf, pictures, tmp_path):
+    cswf.refusal("eval", pictures, "--metric", "sliced-wasserstein")
+    assert not (tmp_path / "runs").exists()
+    cswf.refusal("eval", pictures, "--against", "digits", "--metric", "slicd", "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_table_in_latex_has_every_sign_that_methods_are_described_with(cswf, pictures):
+    printed = cswf.output("eval", pictures, *SLICED, "--format", "latex")
+    assert "U+" not in printed
+
+
 def test_quiet_prints_nothing_but_errors(cswf, pictures):
     done = cswf("eval", pictures, *SLICED, "--quiet")
     assert (done.status, done.out, done.err) == (0, "", "")
