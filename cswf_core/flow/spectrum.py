@@ -66,9 +66,11 @@ def blind_share(sampler: DirectionSampler, key: Key, way: Tensor) -> float:
     gradient = moments(rest)
     step, size = gradient, gradient.square().sum(dim=0)
     tiny = torch.finfo(way.dtype).tiny
+    lost = size * torch.finfo(way.dtype).eps ** 1.5  # below it are rounding errors, along which steps diverge
     for _ in range(ROUNDS):
         image = moments(step)
         length = size / (step * image).sum(dim=0).clamp_min(tiny)
+        length = torch.where(size > lost, length, 0)
         rest = rest - length * step
         if float(rest.square().sum()) <= SEEN * whole:
             break

@@ -9,6 +9,7 @@ import attrs
 import pytest
 import torch
 
+from cswf_core.flow import spectrum
 from cswf_core.flow.spectrum import spread
 from cswf_core.interfaces import Conditions, Dataset, DenseProjection, Key, Owner, ProjectionSampler, Space
 from cswf_plugins.conditions.none import NoCondition
@@ -102,6 +103,12 @@ def share(warnings: list[str]) -> float:
 def test_directions_that_do_not_see_mean_brightness_are_told_with_the_share_of_the_way_to_it(caplog):
     # Particles are 0.1 N(0, I), data 0.5 + 0.1 N(0, I): of |way|² = 64 (0.25 + 0.02) brightness is 64·0.25.
     assert share(told(caplog, Differences())) == pytest.approx(0.25 / 0.27, abs=0.02)
+
+
+def test_the_share_does_not_depend_on_how_long_rounding_errors_are_followed(caplog, monkeypatch):
+    once = share(told(caplog, Differences()))
+    monkeypatch.setattr(spectrum, "ROUNDS", 100)
+    assert share(told(caplog, Differences())) == once
 
 
 def test_directions_that_see_half_of_the_pixels_are_told_that_half_is_missing(caplog):
