@@ -1,4 +1,4 @@
-"""Settings of a process's memory: freed memory is reused, and more than the machine has is refused at once.
+"""Settings of a process's memory: freed memory is reused.
 
 Every step of a flow on a CPU allocates and frees the same few megabytes. By default glibc returns them to the
 system each time, and the next step causes a page fault for every page it touches: up to 2,300 in a step of the
@@ -11,8 +11,6 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import sys
-from contextlib import suppress
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 """The numbers of these settings in glibc's <malloc.h>."""
@@ -22,25 +20,6 @@ MOST_FREE = 2**28
 
 LARGEST = 2**26
 """Size in bytes above which glibc maps an allocation on its own, and unmaps it when it is freed."""
-
-TIMES = 2
-"""Memory that a process may reserve, in multiples of what the machine has: some of it is never touched."""
-
-
-def refuse_impossible_memory() -> None:
-    """Have Linux refuse memory that the machine could never provide, so that asking for it is an error.
-
-    Else such an allocation may succeed, and the process is killed without a word once it is filled.
-    """
-    if sys.platform != "linux":
-        return
-    import resource
-
-    most = TIMES * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if soft == resource.RLIM_INFINITY:  # what somebody has set stays
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
 def keep_freed_memory() -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from cswf_core.cli import options
-from cswf_core.cli.allocator import keep_freed_memory, refuse_impossible_memory
+from cswf_core.cli.allocator import keep_freed_memory
 from cswf_core.cli.signals import leave_lost_terminal
 from cswf_core.errors import LostRankError, RunError
 from cswf_core.ranks import Ranks
@@ -27,10 +27,9 @@ from cswf_core.session.run import launch, require_recipe, resume, settle
 
 
 def prepare(*, quiet: bool) -> None:
-    """Prepare the process: warnings on the terminal, memory reused and bounded."""
+    """Prepare the process: warnings on the terminal, memory reused."""
     start_log(logging.ERROR if quiet else logging.WARNING)
     keep_freed_memory()
-    refuse_impossible_memory()
 
 
 def introduce(recipe: Recipe) -> None:
