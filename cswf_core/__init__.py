@@ -5,10 +5,12 @@ Importing this package is quick; PyTorch is loaded when a name below is first us
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = (
+    False  # `typing` takes longer to import than all else that `cswf` does before it handles signals
+)
 if TYPE_CHECKING:
+    from typing import Any
+
     from cswf_core.errors import CswfError
     from cswf_core.flow.flow import Flow
     from cswf_core.flow.settings import Settings
@@ -32,6 +34,8 @@ __all__ = ["CswfError", "Dataset", "Flow", "Settings", "hookimpl", "load_model",
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
+        from importlib import import_module
+
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'cswf_core' has no attribute {name!r}")
 

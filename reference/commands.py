@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from cswf_core.cli import cli
+from cswf_core.cli.program import cli
 from reference.markdown import code, heading, prose, required, section, table
 
 Found = tuple[str, click.Command]

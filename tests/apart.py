@@ -169,6 +169,8 @@ def _ordered(connection: socket.socket) -> None:
     sys.argv = ["cswf", *order["arguments"]]
     if order["largest_file"] is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest_file"],) * 2)
+    for number in (signal.SIGINT, signal.SIGHUP):  # ignored where tests run in the background or under `nohup`
+        signal.signal(number, signal.SIG_DFL)  # until the command handles it, as before Python has started
     os.write(ending, f"{os.getpid()}\n".encode())  # from here on a signal meets the command
     for handle in handles:
         os.close(handle)

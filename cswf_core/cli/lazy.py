@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from cswf_core.cli import signals
 from cswf_core.cli.failures import traceback_option
 from cswf_core.cli.words import declared
 
@@ -37,7 +37,7 @@ class LazyGroup(click.Group):
         light = declared(ctx, f"{self.package}.{cmd_name}") if ctx.resilient_parsing else None
         if light is not None:
             return light
-        command: click.Command = getattr(importlib.import_module(f"{self.package}.{cmd_name}"), cmd_name)
+        command: click.Command = getattr(signals.imported(f"{self.package}.{cmd_name}"), cmd_name)
         if traceback_option not in command.params:
             command.params.append(traceback_option)
         return command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from types import ModuleType
 
 from cswf_core.errors import Terminated
 
@@ -52,6 +54,18 @@ def just_raised() -> KeyboardInterrupt | None:
     """Return what a signal has raised just now, if one has: a library may have made another error of it."""
     when, interruption = _raised[-1] if _raised else (0.0, None)
     return interruption if time.monotonic() - when < RECENT_S else None
+
+
+def imported(name: str) -> ModuleType:
+    """Import a module; raise again what a signal has raised meanwhile, if the module's own imports discard it.
+
+    PyTorch imports NumPy as it is loaded itself, and goes on after any exception, also after Ctrl-C.
+    """
+    before = len(_raised)
+    module = importlib.import_module(name)
+    if len(_raised) > before:
+        raise _raised[-1][1]
+    return module
 
 
 def leave_lost_terminal() -> None:

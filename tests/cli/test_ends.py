@@ -11,10 +11,12 @@ from signal import SIGHUP, SIGINT, SIGTERM
 import pytest
 
 from cswf_core import load_recipe
+from cswf_core.cli import signals
 from cswf_core.errors import RunError
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from tests.conftest import Outcome
+from tests.processes import PYTHON, completed
 
 TINY = ("particles.count=20", "schedule.steps=2", "schedule.directions=16", "outputs.frames=0")
 SMALL = ("run", "digits", *TINY, "evaluate.metrics=[]", "--device", "cpu")
@@ -66,7 +68,7 @@ def test_a_library_for_which_memory_does_not_suffice_is_one_sentence(cswf, monke
     def load(**_: object) -> None:
         raise ImportError("_contourpy.so: failed to map segment from shared object")
 
-    monkeypatch.setattr("cswf_core.cli.cli.main", load)
+    monkeypatch.setattr("cswf_core.cli.program.cli.main", load)
     ended = cswf("recipes")
     assert ended.status == 1
     assert ended.err.startswith("this machine's memory does not suffice (_contourpy.so: failed to map segment")
@@ -110,7 +112,7 @@ def test_a_signal_of_which_a_library_makes_another_error_is_an_interruption(
         except KeyboardInterrupt:
             raise error from None
 
-    monkeypatch.setattr("cswf_core.cli.cli.main", load)
+    monkeypatch.setattr("cswf_core.cli.program.cli.main", load)
     monkeypatch.setattr("os._exit", sys.exit)
     before = signal.signal(number, signal.default_int_handler)  # a job in the background ignores SIGINT
     try:
@@ -131,13 +133,74 @@ def test_a_signal_while_an_object_is_deleted_is_not_lost(cswf, monkeypatch, numb
         Deleted()
         time.sleep(60)
 
-    monkeypatch.setattr("cswf_core.cli.cli.main", work)
+    monkeypatch.setattr("cswf_core.cli.program.cli.main", work)
     before = signal.signal(number, signal.default_int_handler)
     try:
         ended = cswf("recipes")
     finally:
         signal.signal(number, before)
     assert ended == Outcome(status, "", "interrupted\n")
+
+
+@pytest.mark.parametrize(
+    "module", ["cswf_core.cli.signals", "cswf_core.cli.program", "click", "cswf_core.cli.cite"]
+)
+def test_ctrl_c_while_modules_load_ends_without_a_traceback(module):
+    code = (
+        "import os, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}:\n"
+        "            sys.meta_path.remove(self)\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "sys.argv = ['cswf', 'cite', 'digits']\n"
+        "from cswf_core.cli import main\n"
+        "main()\n"
+    )
+    ended = completed(PYTHON, "-c", code)
+    assert ended.returncode == 130
+    assert ended.stdout == ""
+    assert ended.stderr.strip() in ("", "interrupted")
+
+
+def test_warnings_of_libraries_are_printed_only_on_request():
+    code = (
+        "import os, warnings\n"
+        "from cswf_core.cli import main, program\n"
+        "def warn(**_):\n"
+        "    print(os.environ.get('TORCH_CPP_LOG_LEVEL'))\n"
+        "    warnings.warn('noise')\n"
+        "program.cli.main = warn\n"
+        "main()\n"
+    )
+    hidden = ("PYTHONWARNINGS", "TORCH_CPP_LOG_LEVEL")
+    usual = {name: value for name, value in os.environ.items() if name not in hidden}
+    ended = completed(PYTHON, "-c", code, env=usual)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ERROR\n", "")
+    ended = completed(PYTHON, "-c", code, env={**usual, "PYTHONWARNINGS": "default"})
+    assert (ended.returncode, ended.stdout) == (0, "None\n")
+    assert "UserWarning: noise" in ended.stderr
+
+
+def test_a_signal_that_an_import_discards_is_not_lost(cswf, monkeypatch, tmp_path):
+    (tmp_path / "discarding.py").write_text(
+        "import os, signal, time\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n"
+        "    pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("cswf_core.cli.program.cli.main", lambda **_: signals.imported("discarding"))
+    before = signal.signal(SIGINT, signal.default_int_handler)
+    try:
+        ended = cswf("recipes")
+    finally:
+        signal.signal(SIGINT, before)
+        sys.modules.pop("discarding", None)
+    assert ended == Outcome(130, "", "interrupted\n")
 
 
 @pytest.mark.parametrize("file", ["recipe.yaml", "run.json"])

@@ -35,7 +35,8 @@ def test_the_wheel_carries_recipes_templates_and_both_packages(tmp_path):
     for source in (*SOURCES, *(ROOT / "cswf_core/scaffold/templates").rglob("*.template")):
         assert str(source.relative_to(ROOT)) in names
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
-    code = "import cswf_core, cswf_core.cli as c; print(cswf_core.__file__); c.cli.main(['recipes', '--json'])"
+    code = "import cswf_core; from cswf_core.cli.program import cli; print(cswf_core.__file__); "
+    code += "cli.main(['recipes', '--json'])"
     done = completed(PYTHON, "-c", code, cwd=tmp_path, env={"PYTHONPATH": "site"})
     first, _, listing = done.stdout.partition("\n")
     assert first == str(tmp_path / "site/cswf_core/__init__.py"), done.stderr

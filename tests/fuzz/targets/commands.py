@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from cswf_core import cli
+from cswf_core.cli.program import cli
 from cswf_core.plugins import Registry
 from cswf_core.recipe.render import to_yaml
 from tests.fuzz import seeds, terminal, values
@@ -82,7 +82,7 @@ class CommandTarget(Target):
         for page in self.made.rglob("report.html"):
             page.unlink()
         importlib.import_module("sklearn.datasets")  # to load it takes longer than a command may
-        self.commands = _commands(cli.cli, ())
+        self.commands = _commands(cli, ())
         self.before = self._state(self.made)
 
     def make(self, rng: random.Random) -> tuple[str, ...]:
