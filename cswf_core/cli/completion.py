@@ -1,30 +1,18 @@
-"""`cswf completion`: print the script that lets a shell complete commands, recipes and their keys."""
+"""`cswf completion`: print the script that lets a shell complete commands, recipes and plugins."""
 
 from __future__ import annotations
 
 import click
 from click.shell_completion import get_completion_class
 
-from cswf_core.cli.completion_table import read_table
-
-NO_SPACE = """
-# A key of a recipe and its value are written together, and so are the parts of a path.
-%(function)s_together() {
-    %(function)s "$@"
-    if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[=./] ]]; then
-        compopt -o nospace
-    fi
-}
-complete -o nosort -F %(function)s_together cswf
-"""
-"""What Bash's script has behind that of click."""
+from cswf_core.cli.completion_table import write_table
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that completes commands, options, recipes, KEY=VALUE and folders of runs.
+    """Print the script that completes commands, options, recipes, plugins and files.
 
     \b
     bash: cswf completion bash > ~/.local/share/bash-completion/completions/cswf
@@ -37,6 +25,5 @@ def completion(ctx: click.Context, shell: str) -> None:
     assert isinstance(root, click.Group)
     script = get_completion_class(shell)
     assert script is not None
-    made = script(root, {}, "cswf", "_CSWF_COMPLETE")
-    read_table(root)  # so that the first TAB need not make it
-    click.echo(made.source() + (NO_SPACE % {"function": made.func_name} if shell == "bash" else ""), nl=False)
+    write_table(root)  # so that the first TAB need not make it
+    click.echo(script(root, {}, "cswf", "_CSWF_COMPLETE").source(), nl=False)

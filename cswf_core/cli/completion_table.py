@@ -1,17 +1,16 @@
 """A table of all that a shell can complete, kept in a file: completing imports neither PyTorch nor plugins.
 
-It is made from the commands, recipes and plugins themselves, which takes seconds, and made again as soon as one
-of the files has changed that it was made of, or other plugins are installed.
+It is made from the commands, recipes and plugins themselves, which takes seconds, and made again by `cswf
+completion`, and when other packages are installed or a one-file plugin has changed.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -22,50 +21,45 @@ import click
 from cswf_core.errors import RunError
 
 if TYPE_CHECKING:
-    from cswf_core.plugins import Registry
     from cswf_core.recipe.merge import Source
 
-FORMAT = 1
+FORMAT = 3
 
 OURS = Path(__file__).parents[1]
 """The folder of `cswf_core`."""
 
 Table = dict[str, Any]
-"""`commands`, `recipes`, `keys` of recipes and `kinds` of plugins, each by name; `signature` and `files`."""
-
-FOLDERS = ("run", "runs", "RUN|MODEL")
-"""Arguments that take the folder of a run, by name or by the word that the help has for them."""
+"""`commands`, `recipes` and `kinds` of plugins, each by name; and `signature`."""
 
 
 def read_table(root: click.Group, plugins_dir: Sequence[Path] = ()) -> Table:
-    """Return the table from its file, or a new one; one with nothing in it if it cannot be made."""
-    place = table_file(plugins_dir)
-    with suppress(OSError, ValueError), place.open(encoding="utf-8") as file:
-        table: Table = json.load(file) if _is_ours(file.fileno()) else {"signature": None}
-        if table["signature"] == _signature() and table["files"] == _times(table["files"]):
+    """Return the table from its file, or a new one."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        table: Table = json.loads(table_file(plugins_dir).read_text(encoding="utf-8"))
+        if table["signature"] == _signature(plugins_dir):
             return table
+    return write_table(root, plugins_dir)
+
+
+def write_table(root: click.Group, plugins_dir: Sequence[Path] = ()) -> Table:
+    """Return a new table and keep it in its file; one with nothing in it if it cannot be made."""
     try:
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
             table = make_table(root, plugins_dir)
     except Exception:  # whatever is wrong, a person who presses TAB did not ask; the commands themselves tell
-        return {"commands": {}, "recipes": {}, "keys": {}, "kinds": {}}
+        return {"commands": {}, "recipes": {}, "kinds": {}}
     from cswf_core.runs.durable import make_folder, write_durably
 
+    place = table_file(plugins_dir)
     with suppress(RunError):
         make_folder(place.parent)
         write_durably(place, json.dumps(table))
     return table
 
 
-def _is_ours(descriptor: int) -> bool:
-    """Say whether an open file belongs to the person who runs this: another's table is not believed."""
-    return os.fstat(descriptor).st_uid == os.geteuid()
-
-
 def make_table(root: click.Group, plugins_dir: Sequence[Path] = ()) -> Table:
     """Return the table of everything as it is now."""
     from cswf_core.plugins import KINDS, Registry
-    from cswf_core.plugins.folders import folders_of
     from cswf_core.recipe import known_recipes
 
     registry = Registry.discover(plugins_dir)
@@ -74,16 +68,10 @@ def make_table(root: click.Group, plugins_dir: Sequence[Path] = ()) -> Table:
     kinds: dict[str, dict[str, str]] = {}
     for kind in KINDS:
         kinds[kind] = {name: summaries[kind, name.rpartition(":")[2]] for name in registry.names(kind)}
-    files = {str(source.path) for source in sources.values()} | _modules()
-    files |= {str(Path(file).parent) for file in files}  # whose time changes when a file is added
-    for folder in folders_of(plugins_dir, os.environ):
-        files |= {str(folder.absolute()), *map(str, folder.absolute().glob("*.py"))}
     return {
-        "signature": _signature(),
-        "files": _times(files),
+        "signature": _signature(plugins_dir),
         "commands": dict(_commands(root)),
         "recipes": {name: _description(source) for name, source in sources.items()},
-        "keys": dict(_keys(registry, kinds)),
         "kinds": kinds,
     }
 
@@ -97,34 +85,14 @@ def table_file(plugins_dir: Sequence[Path] = ()) -> Path:
     )
 
 
-def _signature() -> list[Any]:
+def _signature(plugins_dir: Sequence[Path]) -> list[Any]:
     """Return what says which plugins there are, without importing any."""
     points = entry_points(group="cswf")
     offers = sorted({f"{p.dist.name} {p.dist.version} {p.value}" if p.dist else p.value for p in points})
-    return [FORMAT, offers, os.environ.get("CSWF_LOAD_PLUGINS"), os.environ.get("CSWF_PLUGINS_DIR")]
-
-
-def _times(files: Mapping[str, int] | set[str]) -> dict[str, int]:
-    """Return when files were changed; 0 for one that is gone."""
-    times = {}
-    for file in sorted(files):
-        try:
-            times[file] = os.stat(file).st_mtime_ns
-        except OSError:
-            times[file] = 0
-    return times
-
-
-def _modules() -> set[str]:
-    """Return the files of this program and of all plugins, broken ones too, as they are imported by now."""
-    tops = {"cswf_core", *(point.module.partition(".")[0] for point in entry_points(group="cswf"))}
-    loaded = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
-    files = {file for name, file in loaded.items() if file and name.partition(".")[0] in tops}
-    for top in tops:
-        with suppress(Exception):  # a package that cannot even be looked for
-            spec = importlib.util.find_spec(top)
-            files |= {spec.origin} if spec is not None and spec.origin else set()
-    return files
+    environment = [os.environ.get(name) for name in ("CSWF_LOAD_PLUGINS", "CSWF_PLUGINS_DIR")]
+    folders = [*plugins_dir, *map(Path, filter(None, (environment[1] or "").split(os.pathsep)))]
+    files = sorted(file for folder in folders for file in folder.expanduser().glob("*.py"))
+    return [FORMAT, offers, *environment, [[str(file), file.stat().st_mtime_ns] for file in files]]
 
 
 def _description(source: Source) -> str:
@@ -159,7 +127,7 @@ def _parameter(param: click.Parameter) -> dict[str, Any]:
 
 
 def _completes(param: click.Parameter) -> list[str]:
-    """Return what a parameter takes: `recipe`, `override`, `run`, `file`, `dataset` and so on, or values."""
+    """Return what a parameter takes: `recipe`, `file`, `dataset` and so on, or values."""
     from cswf_core.plugins import KINDS
 
     name, metavar = str(param.name), param.metavar or ""
@@ -173,50 +141,12 @@ def _completes(param: click.Parameter) -> list[str]:
             return ["dataset", "file"]
         if metavar.startswith("auto|"):
             return [f"={word}" for word in metavar.split("|") if word.isalpha()]
-    elif name in FOLDERS or metavar in FOLDERS:
-        return ["run"]
-    elif name in ("recipe", "overrides", "words", "source"):
-        takes = {"overrides": ["override"], "words": ["recipe", "override"], "source": ["dataset", "recipe"]}
-        return takes.get(name, ["recipe"])
+    elif name in ("recipe", "words"):
+        return ["recipe"]
+    elif name == "source":
+        return ["dataset", "recipe"]
     elif name == "plugin":
         return list(KINDS)
     elif name == "kind":
         return [f"={kind}" for kind in KINDS]
     return ["file"] if isinstance(param.type, click.Path) else []
-
-
-def _keys(registry: Registry, kinds: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, Any]]:
-    """Yield every key path of recipes with its help and with the values that can be listed."""
-    from cswf_core.recipe.fields import options
-    from cswf_core.recipe.sections import (
-        CHOICES,
-        SECTIONS,
-        EvaluateSection,
-        HeadSection,
-        OnlineSection,
-        ReuseSection,
-    )
-
-    sections = [("", HeadSection), *((f"{key}.", cls) for key, cls in SECTIONS.items())]
-    sections += [("evaluate.", EvaluateSection), ("online.", OnlineSection), ("projection.", ReuseSection)]
-    keys: dict[str, dict[str, Any]] = {"evaluate.metrics": {"help": "a list of metrics", "values": {}}}
-    for key, kind in CHOICES.items():
-        keys[key] = {"help": f"the name of a {kind}", "values": kinds[kind]}
-        sections += [(f"{key}.", registry.find(kind, name).factory) for name in kinds[kind]]
-    for prefix, cls in sections:
-        for name, option in options(cls).items():
-            entry = keys.setdefault(f"{prefix}{name}", {"help": option.help, "values": {}})
-            entry["values"] = {**entry["values"], **_values(option.schema(), kinds)}
-    yield from sorted(keys.items())
-
-
-def _values(schema: Mapping[str, Any], kinds: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return the values that a JSON Schema lists, each with its help."""
-    if "$ref" in schema:
-        return dict(kinds[schema["$ref"].rpartition("/")[2]])
-    if schema.get("type") == "boolean":
-        return {"true": "", "false": ""}
-    listed = {str(value): "" for value in schema.get("enum", ()) if value is not None}
-    for other in schema.get("anyOf", ()):
-        listed |= _values(other, kinds)
-    return listed

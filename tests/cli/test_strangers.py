@@ -9,10 +9,8 @@ import re
 
 import numpy as np
 import pytest
-from click.shell_completion import get_completion_class
 from PIL import Image
 
-from cswf_core.cli import cli
 from cswf_core.errors import DataError, RunError, printable
 from cswf_core.runs.printing import complain, say, say_json, start_log
 from cswf_core.runs.progress import WorkProgress
@@ -151,15 +149,6 @@ def test_a_traceback_is_shown(cswf, tmp_path):
     done = cswf("check", tmp_path / HOSTILE.replace("/", ""), "--traceback")
     assert all(c.isprintable() or c == "\n" for c in done.err)
     assert "Traceback" in done.err
-
-
-def test_what_a_shell_completes_is_a_line(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a\nplain,forged\x1b[2J.yaml").touch()
-    shell = get_completion_class("zsh")(cli, {}, "cswf", "_CSWF_COMPLETE")
-    words = shell.get_completions(["check"], "a")
-    assert [word.value for word in words if "forged" in word.value] == [r"a\nplain,forged\x1b[2J.yaml"]
 
 
 def test_a_log_has_a_line_for_each_warning(capsys):
