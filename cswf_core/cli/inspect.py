@@ -49,7 +49,7 @@ def inspect(path: Path, as_json: bool, check: bool, plugins_dir: tuple[Path, ...
         if not as_json:
             more = "" if header.fitted is None else f" and {header.fitted.file}"
             say(f"checked: all {len(header.shards)} shards{more} are as they were written")
-            if header.complete and header.plugins is not None:
+            if header.complete:
                 say("checked: plugins draw the directions of the run")
 
 

@@ -42,7 +42,7 @@ class Gaussian:
     W: LinearMap | None = None
     """These coordinates."""
     samples: int = 0
-    """N, how many data it was fitted to; 0: not known, as in models of earlier versions."""
+    """N, how many data it was fitted to."""
 
     @classmethod
     def of_data(
@@ -110,8 +110,7 @@ class Gaussian:
     def of_tensors(cls, tensors: Mapping[str, Tensor], W: LinearMap | None, like: Tensor) -> Gaussian:
         """Return the Gaussian whose tensors a saved model has, on the device and in the numbers of `like`."""
         mean, root = tensors["mean"].to(like), tensors.get("root")
-        samples = int(tensors["samples"]) if "samples" in tensors else 0
-        return cls(mean, None if root is None else root.to(like), W, samples)
+        return cls(mean, None if root is None else root.to(like), W, int(tensors["samples"]))
 
 
 class Regression:

@@ -73,7 +73,7 @@ def _gaussian_forms(d: int) -> dict[str, TensorForm]:
     return {
         "mean": TensorForm(torch.is_floating_point, (d, None)),
         "root": TensorForm(torch.is_floating_point, (d, d), optional=True),
-        "samples": TensorForm(torch.int64, (), optional=True),
+        "samples": TensorForm(torch.int64, ()),
     }
 
 

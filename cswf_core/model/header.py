@@ -6,7 +6,6 @@ Every value has a type and a range, and the header a checksum of itself.
 from __future__ import annotations
 
 import json
-import logging
 import math
 import re
 from collections import Counter
@@ -38,15 +37,8 @@ from cswf_core.runs.facts import PluginRecord
 
 NAME = "model.json"
 
-FIRST, WITH_FITTED, WITH_PLUGINS, SEALED = 1, 2, 3, 4
-"""Versions of the format: that of a model without, and with a file of what was fitted to the data; with either,
-and with plugins and directions; and the same with a checksum of the header itself."""
-
 FORMAT: Final = 4
-"""The version that is written; to be raised when an older cswf could not read, or would misread, it."""
-
-UNSEALED = (FIRST, WITH_FITTED, WITH_PLUGINS)
-"""Versions whose headers have no checksum of their own."""
+"""To be raised when an older cswf could not read, or would misread, what is written."""
 
 MOST_DIMENSIONS = 1 << 28
 """d at most."""
@@ -58,8 +50,6 @@ Length = Annotated[int, Rule(f"from 0 to {MOST_CONDITIONS:,}", lambda number: 0 
 
 Kind = Literal["labels", "vectors", "image"]
 """Kinds of Y."""
-
-log = logging.getLogger("cswf")
 
 
 @attrs.frozen(kw_only=True)
@@ -105,7 +95,7 @@ class ConditionFacts:
     mask: Annotated[str, Rule("hexadecimal digits", re.compile("[0-9a-f]+").fullmatch)] | None
     """If whole pixels are observed, and the same of every image: which coordinates, as hexadecimal bits."""
     low: tuple[float, ...] = ()
-    """The least of each of the data's vectors' numbers; empty where there are none, or in formats 1 and 2."""
+    """The least of each of the data's vectors' numbers; empty where there are none."""
     high: tuple[float, ...] = ()
     """The greatest."""
 
@@ -126,8 +116,8 @@ class StageFacts:
     """H."""
     steps: Count
     """K as planned."""
-    fingerprint: Annotated[str, Rule("hexadecimal digits", re.compile("[0-9a-f/]*").fullmatch)] = ""
-    """Of its first directions; empty in formats 1 and 2. See `flow.fingerprint`."""
+    fingerprint: Annotated[str, Rule("hexadecimal digits", re.compile("[0-9a-f/]*").fullmatch)]
+    """Of its first directions; empty where these follow the particles. See `flow.fingerprint`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -168,7 +158,7 @@ class Cost:
 class Header:
     """The content of `model.json`."""
 
-    format: Literal[1, 2, 3, 4]
+    format: Literal[4]
     cswf: str
     """Version that wrote it."""
     name: str
@@ -190,9 +180,9 @@ class Header:
     cost: Cost
     shards: tuple[Shard, ...]
     fitted: FileEntry | None = None
-    """What was fitted to the data besides the maps; null, or left out, where nothing was."""
-    plugins: tuple[PluginRecord, ...] | None = None
-    """kind, name, distribution, version and SHA-256 of each plugin; in formats 1 and 2 there are none."""
+    """What was fitted to the data besides the maps; null where nothing was."""
+    plugins: tuple[PluginRecord, ...]
+    """kind, name, distribution, version and SHA-256 of each plugin."""
 
     def __attrs_post_init__(self) -> None:
         """Refuse parts that do not fit each other."""
@@ -204,12 +194,6 @@ class Header:
             raise MisfitError(f"condition.strata should be different classes, of which there are {classes}")
         if facts.mask is not None:
             unpack_mask(facts.mask, math.prod(self.data.shape))
-        if (self.plugins is None) != (self.format < WITH_PLUGINS):
-            raise MisfitError(f"plugins are in formats from {WITH_PLUGINS} on, and only there")
-        if (self.format == FIRST and self.fitted is not None) or (
-            self.format == WITH_FITTED and self.fitted is None
-        ):
-            raise MisfitError(f"a file of what was fitted is in format {WITH_FITTED}, and not in {FIRST}")
 
     def _check_shards(self) -> None:
         """Refuse shards that are not those of the stages, in their order."""
@@ -236,18 +220,8 @@ class Header:
         return self.shards if self.fitted is None else (self.fitted, *self.shards)
 
     def text(self) -> str:
-        """Return the header as JSON, with a checksum of itself where its format has one."""
-        document = attrs.asdict(self)
-        for key in ("fitted", "plugins"):
-            if document[key] is None:
-                del document[key]
-        for key in ("low", "high") if not self.condition.low else ():
-            del document["condition"][key]
-        for key, usual in (("streamed", False), ("looked_at", None)):
-            if document["data"][key] is usual:
-                del document["data"][key]  # earlier versions do not know of them
-        sealed = document if self.format < SEALED else seal(document)
-        return json.dumps(sealed, indent=2, ensure_ascii=False) + "\n"
+        """Return the header as JSON, with a checksum of itself."""
+        return json.dumps(seal(attrs.asdict(self)), indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> Header:
@@ -258,27 +232,19 @@ class Header:
             raise RunError(f"{path} cannot be read as a model's header ({short(error)})") from None
         if not isinstance(document, dict) or "format" not in document:
             raise RunError(f"{path} is no model's header: it does not say its format")
-        if type(document["format"]) is int and document["format"] > FORMAT:
+        version = document["format"]
+        if type(version) is int and version != FORMAT:
+            later = f"it was written by cswf {document.get('cswf', 'of an unknown version')}"
+            earlier = "it was written by an earlier version of cswf; run the recipe again"
             raise RunError(
-                f"{path} has format {document['format']}, and this version of cswf reads formats {FIRST} to "
-                f"{FORMAT}; it was written by cswf {document.get('cswf', 'of an unknown version')}"
+                f"{path} has format {version}, and this version of cswf reads format {FORMAT}: "
+                f"{later if version > FORMAT else earlier}"
             )
         try:
-            unsealed = document if document["format"] in UNSEALED else unseal(document)
-            header: Header = structured(unsealed, cls)
+            header: Header = structured(unseal(document), cls)
         except MisfitError as misfit:
             raise RunError(f"{path} is damaged: {misfit}") from None
         return header
-
-    def tell_if_unsealed(self, path: Path) -> None:
-        """Warn that a header has no checksum of its own, so that nothing says whether it was changed."""
-        if self.format < SEALED:
-            log.warning(
-                "%s is of format %d, which has no checksum of its own: a change in it would not be noticed. A "
-                "run with this version saves one that has",
-                path,
-                self.format,
-            )
 
 
 def pack_mask(mask: Tensor) -> str:

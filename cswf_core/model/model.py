@@ -386,7 +386,6 @@ def load_model(path: str | Path, *, plugins_dir: PluginFolders = None) -> Model:
         resume = f"`cswf resume {run}{as_options(plugins_dir)}`"
         hint = f": {resume} goes on with its run" if (run / "run.json").is_file() else ""
         raise RunError(f"{file.parent} is not complete: it has {header.steps:,} steps{hint}")
-    header.tell_if_unsealed(file)
     refuse_missing(file.parent, header.files)
     recipe = recipe_of(header, file, plugins_dir)
     refuse_changed_plugins(recipe, header.plugins, str(file.parent))
@@ -407,7 +406,7 @@ def recipe_of(header: Header, file: Path, plugins_dir: PluginFolders = None) -> 
         return load_recipe(needed, plugins_dir=plugins_dir)
     except RecipeError as error:
         reasons = "; ".join(problem.message for problem in error.problems)
-        others = [facts for facts in header.plugins or () if facts.get("distribution") != BUILTIN]
+        others = [facts for facts in header.plugins if facts.get("distribution") != BUILTIN]
         origins = sorted({f"{facts['distribution']} {facts['version']}".strip() for facts in others})
         hint = f"; it was made with plugins of {', '.join(origins)}: install these, or give --plugins-dir"
         raise RunError(

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from cswf_core.errors import RunError, did_you_mean, excerpt
+from cswf_core.errors import RunError, excerpt, nearest
 from cswf_core.interfaces import Key
 from cswf_core.model.header import Header
 from cswf_core.numbers import whole_number
@@ -30,11 +30,6 @@ log = logging.getLogger("cswf")
 
 ByNumber: TypeAlias = Callable[[Tensor], Tensor]
 """The numbers of some samples, from 0 → what is asked for them: so that no more of it need be in memory."""
-
-
-def labels_for(header: Header, count: int, labels: Labels | None, seed: int) -> Tensor:
-    """Return the class of each of `count` samples, as numbers; see `labels_by_number`."""
-    return labels_by_number(header, count, labels, seed)(torch.arange(count))
 
 
 def labels_by_number(header: Header, count: int, labels: Labels | None, seed: int) -> ByNumber:
@@ -86,7 +81,7 @@ def class_number(header: Header, label: Label) -> int:
         number = digits  # perhaps one beyond those of the data, if there is room for it
     else:
         label = excerpt(label) if isinstance(label, str) else label
-        raise RunError(f"there is no class {label!r}{_names(classes) or did_you_mean(str(label), classes)}")
+        raise RunError(f"there is no class {label!r}{nearest(str(label), classes) or _names(classes)}")
     room = max(len(classes), condition.length)
     if condition.strata is not None and number not in condition.strata:
         able = [classes[c] for c in condition.strata]

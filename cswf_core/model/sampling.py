@@ -122,7 +122,7 @@ class SavedFlow:
         """`length` is l; `sets` of directions were used in turn, if any; `strata` has the label of each.
 
         `like` has the device and the numbers, and is the data (d×N) where a sampler looks at these. Directions
-        have to be those of the stages' `fingerprints`; empty: it is not known which they were.
+        have to be those of the stages' `fingerprints`; an empty one is not compared.
         """
         self.space = space
         self.parts = parts

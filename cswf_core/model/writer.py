@@ -43,7 +43,7 @@ KEPT = {
     "tail": TensorForm(torch.int64, (1,)),
     "tail_sha256": TensorForm(torch.uint8, (32,)),
     "seconds": TensorForm(torch.float64, (1,)),
-    "total": TensorForm(torch.float64, (1,), optional=True),
+    "total": TensorForm(torch.float64, (1,)),
 }
 """What a checkpoint has of a model: SHA-256 of its shards, and how many steps of the open one, with theirs."""
 
@@ -157,7 +157,7 @@ class ModelWriter:
             self._open = steps
         self._full = shards
         self._seconds = float(state["seconds"]) if state else 0.0
-        self._total = float(state["total"]) if "total" in state else 0.0
+        self._total = float(state["total"]) if state else 0.0
         self._remove_after(len(shards) + (1 if count else 0))
 
     def _remove_after(self, count: int) -> None:
@@ -220,7 +220,7 @@ class ModelWriter:
         self._facts = {
             "cswf": versions().get("cswf", "unknown"),
             "name": self.recipe.name,
-            "recipe": to_yaml(_recipe_of(self.recipe)),
+            "recipe": to_yaml(self.recipe.resolved()),
             "data": _data_facts(flow, self.data_digest),
             "condition": _condition_facts(flow),
             "precision": str(flow.settings.dtype).removeprefix("torch."),
@@ -247,16 +247,6 @@ def _header(**facts: Any) -> Header:
         return Header(**facts)
     except MisfitError as error:
         raise RunError(f"no model can be saved of this flow: {error}") from None
-
-
-def _recipe_of(recipe: Recipe) -> dict[str, Any]:
-    """Return the resolved recipe, but for keys that format 1 did not have, where they say what was so then."""
-    whole = recipe.resolved()
-    if whole["coordinates"] == {"use": "plain"}:
-        del whole["coordinates"]
-    if recipe.particles.start == "noise":
-        del whole["particles"]["start"]
-    return whole
 
 
 def _not_finite(tables: StepTables) -> RunError:

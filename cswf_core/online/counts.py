@@ -9,7 +9,7 @@ No sample is looked at twice, and none is needed afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import attrs
 import torch
@@ -27,8 +27,8 @@ from cswf_core.kernels.memory import require_memory, total_memory
 from cswf_core.kernels.tally import Tally
 from cswf_core.online.fixed_point import FixedDirections, FixedPoint, Samples
 
-FORMAT, STRETCHED = 1, 2
-"""Versions of what `tensors` and `facts` say: of directions up to length 1, and up to 2^D."""
+FORMAT: Final = 2
+"""Version of what `tensors` and `facts` say."""
 
 SHARE = 16
 """Counts of all stages, or data that are being counted, may take one part in so many of the memory."""
@@ -57,7 +57,7 @@ class _Pieces:
 class CountFacts:
     """The facts in a file of counts."""
 
-    format: Literal[1, 2]
+    format: Literal[2]
     samples: Count
     pieces: Count
     sets: Size
@@ -152,25 +152,20 @@ class Counts:
 
     def facts(self) -> dict[str, Any]:
         """Return the rest of what is to be kept: a few numbers."""
-        lattice = attrs.asdict(self.fixed_point)
-        if not self.fixed_point.theta:
-            del lattice["theta"]  # format 1 does not know of it
         return {
-            "format": STRETCHED if "theta" in lattice else FORMAT,
+            "format": FORMAT,
             "samples": self.samples,
             "pieces": self.pieces,
             "sets": self.sets,
-            "lattice": lattice,
+            "lattice": attrs.asdict(self.fixed_point),
         }
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Counts:
         """Return counts that were kept; raise `RunError` if they are none, or of another version."""
         version = facts.get("format") if isinstance(facts, dict) else None
-        if version not in (FORMAT, STRETCHED):
-            raise RunError(
-                f"counts are of format {version}, and this version of cswf reads {FORMAT} and {STRETCHED}"
-            )
+        if version != FORMAT:
+            raise RunError(f"counts are of format {version}, and this version of cswf reads format {FORMAT}")
         try:
             known: CountFacts = structured(facts, CountFacts)
         except MisfitError as error:

@@ -1,7 +1,7 @@
 """Pictures of several runs: their samples side by side, their flows one below the other.
 
-They are drawn from `samples.npz` and `frames.npz` in the runs' folders; a run that has not what is needed, such
-as one of an earlier version, is shown by its own samples.png and flow.png.
+They are drawn from `samples.npz` and `frames.npz` in the runs' folders; a run without frames is shown by its
+own samples.png and flow.png.
 """
 
 from __future__ import annotations
@@ -150,9 +150,7 @@ def _strip(run: Run) -> Strip | None:
     """Return a run's flow, from its frames or as it has drawn it; None if it has neither."""
     frames, own = _frames(run.folder), run.folder / "flow.png"
     chosen = None if frames is None else frames.at(run.snapshots)
-    # Earlier versions had other frames; only a run that was stopped may lack snapshots, those after its end.
-    due = {step for step in run.snapshots if frames is not None and step <= frames.steps[-1]}
-    if chosen is None or set(chosen.steps) != due:
+    if chosen is None:
         return Strip(run.label, [[_own(own)]]) if own.is_file() else None
     if chosen.images is None:
         return Strip(run.label, [[chosen.strip()]])

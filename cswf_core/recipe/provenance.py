@@ -40,22 +40,10 @@ def accepting_changed_plugins() -> Iterator[None]:
         _accepted.reset(token)
 
 
-def refuse_changed_plugins(recipe: Recipe, recorded: Sequence[Facts] | None, result: str) -> None:
-    """Raise `RunError` if plugins of others are not those that a result was made with.
-
-    `recorded` is None where the result, named in the error, comes from a version that kept no such record.
-    """
+def refuse_changed_plugins(recipe: Recipe, recorded: Sequence[Facts], result: str) -> None:
+    """Raise `RunError` if plugins of others are not those that a result, named in the error, was made with."""
     kinds = (*KINDS, "dataset") if recipe.data.checked.starts else KINDS  # it says where particles begin
     mine = [facts for facts in recipe.plugin_facts() if facts["kind"] in kinds and not _built_in(facts)]
-    if recorded is None:
-        if mine:
-            names = ", ".join(map(_named, mine))
-            log.warning(
-                "%s does not say which code it was made with: whether %s is the same is not known",
-                result,
-                names,
-            )
-        return
     changes = [change for facts in mine if (change := _change(facts, recorded))]
     if not changes:
         return

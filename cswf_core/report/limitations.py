@@ -95,6 +95,4 @@ def _copies(run: Run) -> list[str]:
 
 def _spaces(score: Score) -> Sequence[str]:
     spaces = score.parameters.get("spaces")
-    if isinstance(spaces, list):
-        return [str(space) for space in spaces]
-    return ["pixels"] if "_l2" in score.row else ["features"] if "_features" in score.row else []
+    return [str(space) for space in spaces] if isinstance(spaces, list) else []

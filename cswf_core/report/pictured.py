@@ -14,14 +14,6 @@ from cswf_core.scores.captions import in_words as score_in_words
 
 OFFLINE = "Particles of which F_p was not made: carried along by the run, or drawn later from its saved model."
 
-LEADS = {
-    "nearest-neighbours": "Samples beside the training images nearest to them: a copy would look the same.",
-    "nearest-of-all": "The samples that are nearest to training images, of all that were looked at.",
-}
-"""What the figures of earlier runs show, by the beginning of their names."""
-
-NEIGHBOURS = "nearest-neighbours.png"
-
 
 def chart_beside(run: Run, gallery: images.Gallery | None) -> ClassChart | None:
     """Return the score of classes that is drawn beside their samples; None if there is no such score."""
@@ -81,25 +73,21 @@ def completions(run: Run) -> Section:
 def figures(run: Run) -> list[dict[str, Any]]:
     """Return the figures of a run's metrics, each with an anchor, a title and a sentence."""
     listed = []
-    for file in dict.fromkeys((NEIGHBOURS, *run.evaluation.figures)):
+    for file in run.evaluation.figures:
         name = file.removesuffix(".png")
         picture = images.drawing(run, file, f"{name} of {run.label}")
         if picture is not None:
             title = name.replace("-", " ").capitalize()
-            lead = run.evaluation.leads.get(file) or _usual_lead(name)
+            lead = run.evaluation.leads.get(file, "")
             anchor = f"figure-{safe_name(name)}"
             listed.append({"anchor": anchor, "title": title, "lead": lead, "image": picture})
     return listed
 
 
-def _usual_lead(name: str) -> str:
-    return next((lead for beginning, lead in LEADS.items() if name.startswith(beginning)), "")
-
-
 def neighbours(run: Run) -> Section:
     """Return the figures of a run's metrics: its samples beside the training images nearest to them."""
     listed = figures(run)
-    told = problems(run, *dict.fromkeys((NEIGHBOURS, *run.evaluation.figures)))
+    told = problems(run, *run.evaluation.figures)
     return Section("neighbours", "Nearest neighbours", "samples.figures", listed, told)
 
 

@@ -18,8 +18,7 @@ from cswf_core.errors import RunError
 from cswf_core.files import read_whole
 from cswf_core.pictures.frames import Frames
 from cswf_core.pictures.read import read_picture
-from cswf_core.scores.document import Score, ScoreDocument, mapping, read_scores
-from cswf_core.scores.meanings import understood
+from cswf_core.scores.document import ScoreDocument, mapping, read_scores
 
 MOST_ROWS = 3000
 """Logged steps that curves are drawn from; of a longer log, evenly spaced ones and the ends of stages."""
@@ -145,8 +144,7 @@ def read_run(folder: Path, samples: int | None = None) -> Run:
     run.samples = run._read("samples.npz", lambda path: _samples(path, samples))
     run.real = run._read("real.npz", lambda path: _samples(path, FEW_SAMPLES))
     run.frames = run._read("frames.npz", Frames.read)
-    scores = run._read("metrics.json", read_scores) or _bare_scores(run.facts.get("metrics"))
-    run.evaluation = understood(scores)
+    run.evaluation = run._read("metrics.json", read_scores) or ScoreDocument()
     run.evaluation_facts = run._read("metrics.json", lambda path: _evaluation_facts(_document(path))) or {}
     run.source = run._read("metrics.json", lambda path: _source(_document(path))) or ""
     run.label = run.name
@@ -240,12 +238,6 @@ def _of_each_class(labels: NDArray[Any], room: int) -> NDArray[np.int64]:
 def _png(path: Path) -> tuple[bytes, tuple[int, int]]:
     content = read_whole(path, MOST_PICTURE)
     return content, read_picture(path, "RGB").size
-
-
-def _bare_scores(metrics: Any) -> ScoreDocument:
-    """Return the scores of run.json, a mapping from name to number: all that runs of long ago have."""
-    scores = [Score(str(name), float(value)) for name, value in mapping(metrics).items() if _is_number(value)]
-    return ScoreDocument(tuple(scores))
 
 
 def _source(content: dict[str, Any]) -> str:

@@ -40,7 +40,7 @@ from cswf_core.runs.durable import (
     write_durably,
     write_tensors,
 )
-from cswf_core.runs.manifest import FORMAT, NAME, SHARED, Entry, FormatFacts, Manifest
+from cswf_core.runs.manifest import FORMAT, NAME, Entry, FormatFacts, Manifest
 
 if TYPE_CHECKING:
     from cswf_core.flow.flow import Flow
@@ -144,8 +144,7 @@ class CheckpointFolder:
         if not (self.path / NAME).exists() and not self._files():  # one that is missing later has been lost
             write_durably(self.path / NAME, Manifest().text())
         target = self.path / f"{stem(place)}.safetensors"
-        several = {"format": SHARED, "ranks": len(parts) + 1} if parts else {"format": FORMAT}
-        write_tensors(target, tensors, {**several, **facts})
+        write_tensors(target, tensors, {"format": FORMAT, "ranks": len(parts) + 1, **facts})
         entry = Entry(**attrs.asdict(FileEntry.of(target)), step=place[0], parts=tuple(parts))
         earlier = [e for e in self.listed() if e.file < target.name]
         self._list([entry, *earlier[: COUNT - 1]])
@@ -212,14 +211,14 @@ class CheckpointFolder:
         tensors, facts = read_tensors(path)
         try:
             form: FormatFacts = structured(facts, FormatFacts)
-            if form.format in (FORMAT, SHARED):
+            if form.format == FORMAT:
                 known: SnapshotFacts = structured(facts, SnapshotFacts)
         except MisfitError as error:
             raise RunError(f"{path} is no checkpoint of ours: {error}") from None
-        if form.format not in (FORMAT, SHARED):
+        if form.format != FORMAT:
             raise OtherFormatError(
-                f"{path} has format {form.format}, and this version of cswf reads formats {FORMAT} and "
-                f"{SHARED}: go on with the version that wrote it, or begin anew with --force"
+                f"{path} has format {form.format}, and this version of cswf reads format {FORMAT}: "
+                "resume with the version that wrote it, or start again with --force"
             )
         if entry.step != known.position.total:
             raise RunError(f"{path} is of step {known.position.total:,}, and listed as that of {entry.step:,}")
@@ -282,7 +281,7 @@ def _save_part(flow: Flow, folder: str, name: str) -> list[dict[str, Any]]:
         snapshot = flow.snapshot().own()
         try:
             make_folder(path.parent)
-            write_tensors(path, snapshot.tensors(), {"format": SHARED, **snapshot.facts()})
+            write_tensors(path, snapshot.tensors(), {"format": FORMAT, **snapshot.facts()})
             entry = attrs.asdict(FileEntry.of(path))
         except (RunError, OSError) as error:
             entry = {"error": str(error)}

@@ -14,8 +14,8 @@ from cswf_core.runs.facts import PluginRecord
 
 NAME = "manifest.json"
 
-FORMAT, SHARED = 1, 2
-"""Versions of checkpoints: all particles in one file, and those of several ranks in a file each."""
+FORMAT = 2
+"""The version of checkpoints."""
 
 
 @attrs.frozen(kw_only=True)
@@ -62,8 +62,8 @@ class CheckpointFacts:
     """Its type."""
     versions: dict[str, str]
     """Of packages that the last digits may depend on."""
-    plugins: tuple[PluginRecord, ...] | None = None
-    """Those that take part; null: the version that wrote it kept no such record."""
+    plugins: tuple[PluginRecord, ...]
+    """Those that take part."""
     seconds: Amount
     """Of the run so far."""
 

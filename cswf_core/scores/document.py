@@ -18,13 +18,16 @@ from cswf_core.documents import read_json
 from cswf_core.errors import RunError
 
 FORMAT = 2
-"""Of the document; the first had circumstances for all scores together."""
+"""Of the document."""
 
 TEST = "_test"
 """How the names of scores against a test split end."""
 
 CIRCUMSTANCES = ("settings", "device", "versions", "finished", "command", "commit", "weights")
 """Keys of a score that say how, where and when it was computed."""
+
+COPYING = "copying: "
+"""How notes begin that warn of copies of training images among the samples."""
 
 ASPECTS = ("quality", "coverage", "condition", "copying", "other")
 """What scores are about, in the order that pages have."""
@@ -75,10 +78,10 @@ class Score:
     """Whether it is a property of the generated samples."""
     source: str = ""
     """The file of the samples, or where they came from."""
-    samples_digest: str = ""
-    """SHA-256 of the samples that were scored."""
     all_samples_digest: str = ""
     """SHA-256 of all samples of the source, which are more where only some were scored."""
+    copying: bool = False
+    """Whether the samples include copies, beyond chance: such a score is never the best of several."""
     circumstances: dict[str, Any] = attrs.field(factory=dict)
     """Settings, device, versions, time, command and commit: the keys of CIRCUMSTANCES."""
 
@@ -156,32 +159,25 @@ def of_json(content: Any) -> ScoreDocument:
     entries = content.get("scores")
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ValueError("it has no list of scores")
+    version = content.get("format")
+    if version in (None, 1):
+        raise ValueError("it was written by an earlier version of cswf; score again with `cswf eval RUN`")
+    if version != FORMAT:
+        raise UnknownFormatError(f"it is of format {version!r}, which this version does not know")
+    scores = [_score(entry) for entry in entries]
+    copied = {
+        (score.source, score.all_samples_digest)
+        for score in scores
+        if any(note.startswith(COPYING) for note in score.notes)
+    }
     return ScoreDocument(
-        scores=tuple(_score(entry) for entry in _completed(content)),
+        scores=tuple(
+            attrs.evolve(score, copying=(score.source, score.all_samples_digest) in copied) for score in scores
+        ),
         notes=_texts(content.get("notes")),
         figures=tuple(name for name in _texts(content.get("figures")) if _is_picture(name)),
         leads={name: str(text) for name, text in mapping(content.get("leads")).items()},
     )
-
-
-def _completed(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the entries of scores; those of the first format get the circumstances that all shared."""
-    entries: list[dict[str, Any]] = content["scores"]
-    if content.get("format") == FORMAT:
-        return entries
-    if content.get("format") not in (None, 1):
-        raise UnknownFormatError(f"it is of format {content['format']!r}, which this version does not know")
-    generated = mapping(content.get("generated"))
-    whole = generated.get("count") == generated.get("available")
-    shared: dict[str, Any] = {key: content[key] for key in CIRCUMSTANCES if key in content}
-    shared["source"] = str(generated.get("source") or "")
-    shared["all_samples_sha256"] = generated.get("sha256") if whole else None
-    return [{**shared, **entry, "row": entry.get("row") or _row(entry)} for entry in entries]
-
-
-def _row(entry: Mapping[str, Any]) -> str:
-    name = str(entry.get("name"))
-    return name.removesuffix(TEST) if mapping(entry.get("against")).get("split") == "test" else name
 
 
 def _score(entry: dict[str, Any]) -> Score:
@@ -215,7 +211,6 @@ def _score(entry: dict[str, Any]) -> Score:
         expected=_number(meaning.get("expected")),
         of_samples=meaning.get("of_samples") is not False,
         source=str(entry.get("source") or ""),
-        samples_digest=str(entry.get("samples_sha256") or ""),
         all_samples_digest=str(entry.get("all_samples_sha256") or ""),
         circumstances={key: entry[key] for key in CIRCUMSTANCES if entry.get(key)},
     )
@@ -226,20 +221,19 @@ def joined(earlier: Any, later: dict[str, Any]) -> tuple[dict[str, Any], list[st
 
     Scores of samples that are no longer there are left out. Of two scores of one name, that of more samples
     stays, and of as many the later one; against other real samples, both stay. An earlier document that is
-    damaged is left out, which is told too; one of a later version raises `RunError`.
+    damaged, or of an earlier version, is replaced, with a warning; one of a later version raises `RunError`.
     """
     if earlier is None:
         return later, []
     try:
         of_json(earlier)
-        entries = _completed(earlier)
     except UnknownFormatError as error:
         raise RunError(f"metrics.json cannot be added to: {error}; give another --out") from None
-    except (TypeError, KeyError, ValueError, AttributeError):
-        return later, ["the earlier metrics.json was damaged, and is begun anew"]
+    except ValueError:
+        return later, ["the earlier metrics.json cannot be read, and is replaced"]
     told: list[str] = []
-    before = len(entries)
-    entries = _of_these_samples(entries, later, told)
+    before = len(earlier["scores"])
+    entries = _of_these_samples(earlier["scores"], later, told)
     figures = _texts(earlier.get("figures"))
     if len(entries) < before:
         figures = tuple(

@@ -16,8 +16,7 @@ from cswf_core.interfaces.dataset import digest_of
 from cswf_core.recipe.nodes import RecipeError
 from cswf_core.recipe.render import from_yaml
 from cswf_core.runs.folder import RunFolder
-from cswf_core.scores.document import FORMAT, ScoreDocument, mapping, of_json
-from cswf_core.scores.meanings import understood
+from cswf_core.scores.document import ScoreDocument, mapping, read_scores
 
 SCORES = "metrics.json"
 SWEEP = "sweep.json"
@@ -104,8 +103,7 @@ def _scored(folder: Path, told: list[str]) -> ScoredRun:
         advice = f"`cswf eval {folder}` computes some" if facts is not None else "it is no run's folder"
         raise RunError(f"{folder} has no scores ({SCORES}): {advice}")
     try:
-        content = read_json(path)
-        document = of_json(content)
+        document = read_scores(path)
     except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read: {short(error)}") from None
     if not document.scores:
@@ -113,18 +111,15 @@ def _scored(folder: Path, told: list[str]) -> ScoredRun:
     for score in document.scores:
         if max(abs(score.value), score.error or 0.0) > LARGEST:
             raise RunError(f"{path}: {score.name} is {score.value:.3g}, which is no score")
-    if mapping(content).get("format") != FORMAT:
-        told.append(
-            f"{path} is of the first format, and does not say by which settings its scores were computed"
-        )
     told += _other_samples(folder, document)
-    return ScoredRun(folder, understood(document), _recipe(folder))
+    return ScoredRun(folder, document, _recipe(folder))
 
 
 def _recipe(folder: Path) -> dict[str, Any]:
     """Return a run's recipe.yaml; an empty one if it has none that can be read."""
+    file = folder / "recipe.yaml"
     try:
-        return mapping(from_yaml((folder / "recipe.yaml").read_text(encoding="utf-8")))
+        return mapping(from_yaml(file.read_text(encoding="utf-8"))) if file.is_file() else {}
     except (OSError, ValueError, RecipeError):
         return {}
 

@@ -298,7 +298,7 @@ class Run:
             for package, version in facts.versions.items()
             if now["versions"].get(package) != version
         ]
-        if built_ins_changed(self.recipe, facts.plugins or ()):
+        if built_ins_changed(self.recipe, facts.plugins):
             differences.append("the files of built-in plugins have changed")
         if facts.device != now["device"]:
             differences.append(f"device {now['device']}, was {facts.device}")

@@ -325,18 +325,17 @@ class Sweep:
     def is_done(self, trial: Trial) -> bool:
         """Say whether this very recipe has been run to its end before."""
         directory = self.run_directory(trial.folder)
+        recipe = directory.file("recipe.yaml")
         with suppress(OSError, ValueError):
-            if directory.done and directory.file("recipe.yaml").read_text(encoding="utf-8") == trial.text:
+            if directory.done and recipe.is_file() and recipe.read_text(encoding="utf-8") == trial.text:
                 refuse_changed_plugins(trial.recipe, self._plugins(trial), str(directory.path))
                 return True
         return False
 
-    def _plugins(self, trial: Trial) -> list[dict[str, str]] | None:
-        """Return the facts of the plugins that a run was made with; None if it does not say."""
+    def _plugins(self, trial: Trial) -> list[dict[str, str]]:
+        """Return the facts of the plugins that a run was made with."""
         record, chosen = self._facts(trial), trial.recipe.choices()
         recorded = {} if record is None else record.plugins
-        if not recorded or not all("sha256" in facts for facts in recorded.values()):
-            return None
         return [
             {**facts, "kind": chosen[path].plugin.owner.kind}
             for path, facts in recorded.items()

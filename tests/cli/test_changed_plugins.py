@@ -8,17 +8,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
 from cswf_core import load_recipe
 from cswf_core.errors import RunError
-from cswf_core.model import load_model
 from cswf_core.plugins import BUILTIN
 from cswf_core.recipe.provenance import _change, built_ins_changed, refuse_changed_plugins
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from tests.cli.conftest import Stop, facts
-from tests.model.conftest import write_header
 
 PLUGIN = '''
 """Uniform directions, turned."""
@@ -165,24 +162,6 @@ def test_the_record_of_a_run_has_the_digest_of_each_plugin_and_fingerprints_of_i
     assert list(record["directions"]) == ["0"]
     assert record["directions"]["0"] == header["stages"][0]["fingerprint"]
     assert facts(originals / "halted")["directions"] == record["directions"]
-
-
-def older(folder: Path) -> Path:
-    """A model as an earlier version wrote it, without plugins and fingerprints."""
-    path = folder / "done/model/model.json"
-    header = json.loads(path.read_text())
-    del header["plugins"]
-    header["format"] = 1
-    for stage in header["stages"]:
-        del stage["fingerprint"]
-    write_header(path.parent, header)
-    return folder / "done"
-
-
-def test_a_model_without_a_record_warns_that_the_code_is_not_known(folder, caplog):
-    model = load_model(older(folder), plugins_dir=folder / "plugins")
-    assert "does not say which code it was made with: whether projection 'turned'" in caplog.text
-    assert torch.isfinite(model.sample(2, device="cpu").x).all()
 
 
 def test_a_plugin_that_took_no_part_then_is_refused(folder):

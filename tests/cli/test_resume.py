@@ -189,7 +189,7 @@ def test_other_data_are_refused(cswf, tmp_path, every):
 def test_checkpoints_of_another_version_are_refused_and_stay(cswf, halted, monkeypatch):
     before = {path: path.read_bytes() for path in (halted / "checkpoints").iterdir()}
     monkeypatch.setattr("cswf_core.runs.checkpoints.FORMAT", 3)
-    assert "has format 1, and this version of cswf reads formats 3 and 2" in cswf.refusal("resume", halted)
+    assert "has format 2, and this version of cswf reads format 3" in cswf.refusal("resume", halted)
     assert {path: path.read_bytes() for path in (halted / "checkpoints").iterdir()} == before
 
 

@@ -28,10 +28,9 @@ def saving(folder: Path, recipe: str = "digits", *overrides: str) -> Flow:
 
 
 def write_header(folder: Path, header: dict[str, Any]) -> None:
-    """Write a header that has been changed, with the checksum that it has now, if its format has one."""
+    """Write a header that has been changed, with the checksum that it has now."""
     plain = {key: value for key, value in header.items() if key != SEAL}
-    sealed = plain if plain.get("format") in (1, 2, 3) else seal(plain)
-    (folder / "model.json").write_text(json.dumps(sealed), encoding="utf-8")
+    (folder / "model.json").write_text(json.dumps(seal(plain)), encoding="utf-8")
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from cswf_core.flow.transport import Place
 from cswf_core.interfaces import Coordinates, Key, Rows
 from cswf_core.kernels.tables import Lookup
 from cswf_core.model import load_model
-from cswf_core.model.requests import class_number, labels_for
+from cswf_core.model.requests import class_number, labels_by_number
 from cswf_core.model.sampling import SavedTransport
 from cswf_core.recipe import build_flow
 from tests.model.conftest import saving
@@ -62,7 +62,7 @@ def test_samples_look_like_what_was_asked_for(model):
 
 @pytest.mark.parametrize("count", [10, 100, 997])
 def test_without_labels_classes_come_in_the_data_s_proportions(count, model):
-    labels = labels_for(model.header, count, None, seed=1)
+    labels = labels_by_number(model.header, count, None, seed=1)(torch.arange(count))
     shares = torch.tensor(model.header.data.counts) / 1797
     assert ((torch.bincount(labels, minlength=10) - shares * count).abs() < 3).all()
 
@@ -77,9 +77,9 @@ def test_labels_may_be_one_for_all_one_for_each_or_so_many_of_each(model):
         [np.int64(7), torch.tensor(7), np.str_("3")],
     )
     for asked in (*listed, {"7": 2, 3: 1}, {np.int64(7): np.int64(2), "3": torch.tensor(1)}):
-        assert torch.equal(labels_for(model.header, 3, asked, 0), expected)
+        assert torch.equal(labels_by_number(model.header, 3, asked, 0)(torch.arange(3)), expected)
     for one in ("7", 7, np.int64(7), torch.tensor(7), np.array(7)):
-        assert torch.equal(labels_for(model.header, 2, one, 0), torch.tensor([7, 7]))
+        assert labels_by_number(model.header, 2, one, 0)(torch.arange(2)).tolist() == [7, 7]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,8 @@ def test_a_class_is_meant_by_its_name_before_its_number(model):
     assert [class_number(header, label) for label in ("2", "cat", 1, "1", "a cat")] == [0, 1, 1, 1, 2]
     with pytest.raises(RunError, match="there is no class 'dog'; the classes are 2, cat, a cat"):
         class_number(header, "dog")
+    with pytest.raises(RunError, match="there is no class 'Cta'; did you mean 'cat'"):
+        class_number(header, "Cta")
 
 
 def test_a_class_that_was_never_in_the_data_is_possible_where_there_is_room(tmp_path, caplog):

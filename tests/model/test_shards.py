@@ -13,7 +13,7 @@ from cswf_core.errors import RunError
 from cswf_core.interfaces.draw import Key
 from cswf_core.model import load_model, sampling, shards
 from cswf_core.model.reading import steps_on
-from cswf_core.model.requests import labels_by_number, labels_for
+from cswf_core.model.requests import labels_by_number
 from cswf_core.model.shards import Worker, write_shards
 from tests.conftest import read_json
 from tests.model.conftest import saving
@@ -143,7 +143,7 @@ def test_points_go_to_shards_too(tmp_path):
 @pytest.mark.parametrize("asked", [None, "3", {"1": 700, "7": 299, 3: 1}, list(range(10)) * 100])
 def test_labels_of_some_samples_are_those_among_all(asked, model):
     index = (Key(1, "some").open().uniform(50) * 1000).long()
-    whole = labels_for(model.header, 1000, asked, seed=5)
+    whole = labels_by_number(model.header, 1000, asked, seed=5)(torch.arange(1000))
     assert torch.equal(labels_by_number(model.header, 1000, asked, seed=5)(index), whole[index])
     assert len(whole) == 1000
 

@@ -144,13 +144,11 @@ def test_projections_are_sums_without_rounding(coordinates, stage):
 def test_directions_have_as_much_room_as_their_coordinates_stretch():
     data = smooth()
     plain, whitened = (learner(data, coordinates=c) for c in (None, Whitened(exponent=1)))
-    assert plain.learner.counts.facts()["format"] == 1
-    assert plain.learner.counts.facts()["lattice"] == {"x": 3, "y": 3}
+    assert plain.learner.counts.facts()["lattice"] == {"x": 3, "y": 3, "theta": 0}
     counts = whitened.learner.counts
     longest = float(counts.W.gains.max())
     assert longest > 100
     assert 2.0 ** (counts.fixed_point.theta - 1) < longest <= 2.0**counts.fixed_point.theta
-    assert counts.facts()["format"] == 2
     assert counts.facts()["lattice"] == {"x": 3, "y": 3, "theta": counts.fixed_point.theta}
     assert Counts.of_tensors(counts.tensors(), counts.facts()).fixed_point == counts.fixed_point
     assert FixedPoint.of(data, Half(), torch.empty(64, 0)).theta == -1
@@ -229,7 +227,7 @@ def test_counts_can_be_kept_and_taken_up_again():
 def test_counts_of_another_version_or_another_flow_are_refused():
     flow = learner(images())
     counts = flow.learner.counts
-    with pytest.raises(RunError, match="format 7, and this version of cswf reads 1"):
+    with pytest.raises(RunError, match="format 7, and this version of cswf reads format 2"):
         Counts.of_tensors(counts.tensors(), {**counts.facts(), "format": 7})
     with pytest.raises(RunError, match="it lacks the tensor"):
         Counts.of_tensors({"a": torch.ones(1)} | dict(list(counts.tensors().items())[:2]), counts.facts())

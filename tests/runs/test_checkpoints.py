@@ -29,7 +29,7 @@ from tests.runs.unfinished import leave_unfinished
 
 
 def facts(step: int) -> dict:
-    return {"position": {"total": step}, "habits": {}}
+    return {"position": {"total": step}, "habits": {}, "directions": {}}
 
 
 STEP = "step-{:08}-stage-0000.safetensors"
@@ -152,21 +152,19 @@ def test_a_kill_before_the_first_manifest_leaves_nothing_that_is_refused(folder,
         patch.setattr(checkpoints, "write_tensors", killed)
         with pytest.raises(KeyboardInterrupt):
             other.write((1, 0), {"flow/x": torch.zeros(1)}, facts(1))
-    write_tensors(other.path / STEP.format(1), {"flow/x": torch.zeros(1)}, {"format": 1, **facts(1)})
+    write_tensors(other.path / STEP.format(1), {"flow/x": torch.zeros(1)}, {"format": 2, **facts(1)})
     assert newest(other) == (None, [])
 
 
 def test_another_format_is_refused_with_both_versions(folder, monkeypatch):
     monkeypatch.setattr(checkpoints, "FORMAT", 3)
-    with pytest.raises(
-        OtherFormatError, match=r"has format 1, and this version .* reads formats 3 and 2: go on"
-    ):
+    with pytest.raises(OtherFormatError, match=r"has format 2, and this version .* reads format 3: resume"):
         newest(folder)
 
 
 def test_a_file_of_tensors_that_is_no_checkpoint_is_not_taken_for_one(folder):
     (folder.path / "manifest.json").unlink()
-    write_tensors(folder.path / STEP.format(99), {"x": torch.zeros(1)}, {"format": 1})
+    write_tensors(folder.path / STEP.format(99), {"x": torch.zeros(1)}, {"format": 2})
     with accepting_unverified():
         step, lost = newest(folder)
     assert step == 30

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cswf_core.errors import RunError
-from cswf_core.scores.document import joined, of_json
+from cswf_core.scores.document import joined
 
 
 def entry(name: str = "fid", value: float = 1.0, *, samples: int = 50, **more: Any) -> dict[str, Any]:
@@ -18,7 +18,8 @@ def entry(name: str = "fid", value: float = 1.0, *, samples: int = 50, **more: A
 
 def document(*scores: dict[str, Any], digest: str = "a" * 64, **more: Any) -> dict[str, Any]:
     generated = {"source": "samples.npz", "all_sha256": digest}
-    return {"format": 2, "generated": generated, "scores": list(scores), "notes": [], "figures": [], **more}
+    made = {"format": 2, "generated": generated, "scores": list(scores), "notes": [], "figures": []}
+    return {**made, **more}
 
 
 def test_of_two_scores_of_one_name_that_of_more_samples_stays_and_it_is_told():
@@ -66,10 +67,13 @@ def test_scores_against_other_real_samples_of_one_name_keep_apart():
     assert {score["name"]: score["value"] for score in again["scores"]} == {"fid_real": 1.0, "fid_real_2": 3.0}
 
 
-@pytest.mark.parametrize("damaged", [None, [], {"scores": 3}, {"scores": [{}]}, {"scores": [{"name": "fid"}]}])
-def test_a_damaged_document_is_left_out(damaged):
+@pytest.mark.parametrize(
+    "damaged",
+    [None, [], document(scores=3), document({}), document({"name": "fid"}), document(entry("kid"), format=1)],
+)
+def test_a_document_that_is_damaged_or_of_an_earlier_version_is_replaced(damaged):
     few = document(entry())
-    told = [] if damaged is None else ["the earlier metrics.json was damaged, and is begun anew"]
+    told = [] if damaged is None else ["the earlier metrics.json cannot be read, and is replaced"]
     assert joined(damaged, few) == (few, told)
 
 
@@ -82,24 +86,3 @@ def test_numbers_that_are_none_do_not_stop_a_later_evaluation():
     both, _ = joined(document({**entry(), "samples": "5", "notes": "abc"}), document(entry(value=2.0)))
     assert [score["value"] for score in both["scores"]] == [2.0]
     assert both["notes"] == []
-
-
-def test_documents_of_the_first_format_are_read_with_what_all_scores_shared():
-    against = {"data": "digits", "split": "test"}
-    scores = [
-        {"name": "fid_test", "value": 1.0, "against": against, "samples": 9, "notes": []},
-        {"name": "taste_test", "value": 2.0, "against": None, "samples": 9, "notes": []},
-    ]
-    generated = {"source": "samples.npz", "count": 9, "available": 9, "sha256": "a" * 64}
-    earlier = {"format": 1, "generated": generated, "scores": scores, "figures": [], "notes": []}
-    earlier |= {"device": {"name": "H200"}, "weights": {"sha256": "c"}}
-    fid, taste = of_json(earlier).scores
-    assert (fid.row, fid.held_out, taste.row) == ("fid", True, "taste_test")
-    assert fid.circumstances["device"] == {"name": "H200"}
-    assert fid.all_samples_digest == "a" * 64
-    both, _ = joined(earlier, document(entry("kid")))
-    assert both["weights"] == {"sha256": "c"}
-    assert [score["row"] for score in both["scores"]] == ["fid", "taste_test", "kid"]
-    gone, told = joined(earlier, document(entry("kid"), digest="b" * 64))
-    assert [score["name"] for score in gone["scores"]] == ["kid"]
-    assert "fid_test, taste_test" in told[0]

@@ -144,8 +144,8 @@ class HalfPlan(Plan):
     def adopt(self, numerics: Mapping[str, int]) -> None:
         """Sort directions, and cut them into slabs, as before."""
         super().adopt(numerics)
-        unsorted = 0 if numerics.get("sorted") == 0 else None  # by an older version
-        self._side, self._most = numerics.get("side", unsorted), max(1, numerics.get("most", self._most))
+        self._side = numerics.get("side")
+        self._most = max(1, numerics.get("most", self._most))
 
     def _recordable(self, step: int) -> bool:
         """Say whether it pays to record the steps from here on, and can be done: they must all be alike."""
