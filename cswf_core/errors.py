@@ -31,6 +31,14 @@ class RoomError(DataError):
         self.needed = needed
 
 
+class KeyedError(CswfError):
+    """A parameter that contradicts another plugin's; `key` is where it is, below its plugin's section."""
+
+    def __init__(self, sentence: str, key: str) -> None:
+        super().__init__(sentence)
+        self.key = key
+
+
 class PluginError(CswfError):
     """A plugin that is unknown, ambiguous or broken, or that returned something its contract forbids."""
 
@@ -99,13 +107,20 @@ def excerpt(text: str) -> str:
     return text if len(text) <= LONGEST_EXCERPT else text[: LONGEST_EXCERPT - 1] + "…"
 
 
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` for the nearest known names, whatever their case, or nothing."""
+    if len(name) > LONGEST_EXCERPT:  # comparing takes the square of lengths
+        return ""
+    short = {other.casefold(): other for other in sorted(known) if len(other) <= LONGEST_EXCERPT}
+    if name.casefold() in short:
+        near = [name.casefold()]
+    else:
+        near = difflib.get_close_matches(name.casefold(), short, n=3, cutoff=0.6)
+    return "; did you mean " + " or ".join(repr(short[other]) for other in near) + "?" if near else ""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` for the nearest known names, else the list of them, else nothing."""
+    """Return what `nearest` returns, else the list of known names if they are few, else nothing."""
     names = sorted(set(known))
-    short = [other for other in names if len(other) <= LONGEST_EXCERPT]  # comparing takes the square of lengths
-    near = difflib.get_close_matches(name, short if len(name) <= LONGEST_EXCERPT else (), n=3, cutoff=0.6)
-    if near:
-        return "; did you mean " + " or ".join(repr(name) for name in near) + "?"
-    if names and len(names) <= MOST_LISTED:
-        return "; known: " + ", ".join(names)
-    return ""
+    listed = "; known: " + ", ".join(names) if names and len(names) <= MOST_LISTED else ""
+    return nearest(name, names) or listed

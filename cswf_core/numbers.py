@@ -6,10 +6,14 @@ digits would fail far from where it was written, or not be read at all.
 
 from __future__ import annotations
 
+import re
+
 LARGEST = 2**63 - 1
 """The largest whole number that is read anywhere."""
 
 _DIGITS = len(str(LARGEST))
+
+_SHORT = re.compile(r"([0-9]{1,15}(?:[,_][0-9]{3}){0,5}(?:\.[0-9]{1,15})?) ?([km%]?)", re.IGNORECASE)
 
 
 def whole_number(text: str) -> int | None:
@@ -20,6 +24,16 @@ def whole_number(text: str) -> int | None:
         return None
     number = int(digits or "0")
     return number if number <= LARGEST else None
+
+
+def number_hint(text: str, *, whole: bool = False) -> str:
+    """Return ` (write 10000)` for a text such as 10k, 1.5M, 10,000 or 20%; nothing for others."""
+    match = _SHORT.fullmatch(text.strip())
+    if match is None:
+        return ""
+    factor = {"k": 1e3, "m": 1e6, "%": 1e-2}.get(match[2].lower(), 1)
+    number = f"{float(re.sub('[,_]', '', match[1])) * factor:.15g}"
+    return "" if whole and not number.isdecimal() else f" (write {number})"
 
 
 def bytes_in_words(count: float) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from cswf_core.cli.options import bytes_of
 from cswf_core.errors import did_you_mean, excerpt
-from cswf_core.numbers import LARGEST, bytes_in_words, whole_number
+from cswf_core.numbers import LARGEST, bytes_in_words, number_hint, whole_number
 from cswf_core.runs.checkpoints import Interval
 from cswf_core.session.sweep import _trials
 from cswf_plugins.schedules.pyramid import Entry
@@ -34,6 +34,22 @@ SECONDS = 2.0
 )
 def test_a_whole_number_is_one_that_64_bits_hold(text, number):
     assert whole_number(text) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "hint", "whole"),
+    [
+        ("10k", " (write 10000)", True),
+        ("1.5M", " (write 1500000)", True),
+        ("10,000", " (write 10000)", True),
+        ("57%", " (write 0.57)", False),
+        ("57%", "", True),
+        ("ten", "", False),
+        ("9" * 5000 + "k", "", False),
+    ],
+)
+def test_a_short_number_gets_its_digits(text, hint, whole):
+    assert number_hint(text, whole=whole) == hint
 
 
 def test_bytes_are_written_with_three_digits_and_a_unit():

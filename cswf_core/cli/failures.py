@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 import traceback
+from itertools import pairwise
 
 import click
 
@@ -57,9 +58,26 @@ def tell(error: CswfError) -> None:
 
 def tell_misuse(error: click.ClickException) -> None:
     """Print what is wrong with a command line, as click words it."""
+    if isinstance(error, click.NoSuchOption) and _override(error):
+        hint = f"Values of the recipe are written without dashes: {_override(error)}"
+        error = click.UsageError(f"{error.message} {hint}", error.ctx)
     words = io.StringIO()
     error.show(words)
     complain(*words.getvalue().rstrip("\n").split("\n"))
+
+
+def _override(error: click.NoSuchOption) -> str:
+    """Return `key=value` if what was written as an option is a key of the command's recipe; else nothing."""
+    from cswf_core.recipe.sections import KEYS  # needs PyTorch
+
+    key = error.option_name.lstrip("-")
+    params = [] if error.ctx is None else error.ctx.command.params
+    if key.partition(".")[0] not in KEYS or all(param.name != "overrides" for param in params):
+        return ""
+    for word, behind in pairwise([*sys.argv, "…"]):
+        if word.partition("=")[0] == error.option_name:
+            return word.lstrip("-") if "=" in word else f"{key}={behind}"
+    return f"{key}=…"
 
 
 def tell_unexpected(error: Exception) -> None:

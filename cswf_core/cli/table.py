@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -10,7 +12,7 @@ import click
 from cswf_core.cli import options
 from cswf_core.errors import CswfError, RunError
 from cswf_core.plugins import Registry
-from cswf_core.recipe import Recipe, load_recipe
+from cswf_core.recipe import Recipe, choose, load_recipe
 from cswf_core.recipe.citations import Citation, citations
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import complain, say
@@ -93,6 +95,9 @@ def _works(made: ScoreTable, plugins_dir: Sequence[Path]) -> list[Citation]:
             complain(
                 f"{group.first.path}: the works behind it are not cited, as its recipe cannot be read: {first}"
             )
-    known = set(registry.names("metric"))
-    used = dict.fromkeys(made.firsts[name].first.metric for name in made.names)
-    return citations(*recipes, metrics=[name for name in used if name in known])
+    scores = [made.firsts[name].first for name in made.names]
+    metrics = []
+    for written in dict.fromkeys(json.dumps(score.parameters or {"use": score.metric}) for score in scores):
+        with suppress(CswfError):  # of a plugin that is not here, or has other parameters now
+            metrics.append(choose(registry, "metric", written))
+    return citations(*recipes, metrics=metrics)

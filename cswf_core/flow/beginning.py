@@ -72,7 +72,8 @@ def first_particles(
     start = check_start(start, data)
     wanted = (settings.count if settings.count is not None else len(data)) + settings.offline
     size = 1 if ranks is None else ranks.size
-    require_particles(data.space.dimension, -(-wanted // size), settings.dtype)
+    d, most = data.space.dimension, -(-wanted // size)
+    require_particles(d, most, settings.dtype, settings.remedy(d, most))
     if start is not None and gaussian is not None:
         raise RunError(
             "the data's source says where particles begin, and they cannot begin as a Gaussian too: leave "

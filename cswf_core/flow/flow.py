@@ -494,7 +494,7 @@ class Flow:
     def working(self) -> Iterator[None]:
         """Work on the flow's device, and say in one sentence if it does not fit there."""
         M = self.settings.count if self.settings.count is not None else len(self.data)
-        remedy = f"use fewer {self.settings.called('particles')} or a larger device"
+        remedy = f"{self.settings.remedy(self.data.space.dimension, M, len(self.data))}, or use a larger device"
         here = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
         with fitting(self.device, self.data.space.dimension, M, len(self.data), remedy), here:
             yield

@@ -80,13 +80,10 @@ def block_width(dimension: int, dtype: torch.dtype, memory: int, device: torch.d
     return min(BLOCK[device.type], max(1, groups) * group)
 
 
-def require_particles(dimension: int, count: int, dtype: torch.dtype) -> None:
+def require_particles(dimension: int, count: int, dtype: torch.dtype, remedy: str) -> None:
     """Raise `OutOfMemoryError` if so many particles are more than this machine's memory holds."""
-    require_memory(
-        dimension * count * dtype.itemsize,
-        f"{count:,} particles in {dimension:,} dimensions",
-        "take fewer (particles.count)",
-    )
+    size = dimension * count * dtype.itemsize
+    require_memory(size, f"{count:,} particles in {dimension:,} dimensions", remedy)
 
 
 class Budget:

@@ -93,6 +93,10 @@ def _checked_plugins(chosen: Mapping[str, object]) -> dict[str, Any]:
     return parts
 
 
+LARGE = 10**6
+"""Bytes of one sample above which its size, more than the number of samples, is what fills the memory."""
+
+
 @attrs.frozen
 class Settings:
     """The numbers of a flow that are no plugin's."""
@@ -132,6 +136,15 @@ class Settings:
         """Return a noun and, where users have a name for it, that name: `step size (schedule.step_size)`."""
         name = self.names.get(noun, noun)
         return noun if name == noun else f"{noun} ({name})"
+
+    def remedy(self, dimension: int, particles: int, data: int = 0) -> str:
+        """Return what to take less of so that memory suffices: what takes the most of it comes first."""
+        less = [f"fewer {self.called('particles')}"]
+        if data > particles:
+            less.insert(0, f"fewer {self.called('data')}")
+        if dimension * self.dtype.itemsize > LARGE:
+            less.insert(0, f"smaller {self.called('images')}")
+        return f"take {' or '.join(less)}"
 
 
 def device_of(device: torch.device | str) -> torch.device:

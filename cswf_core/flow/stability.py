@@ -26,7 +26,7 @@ from cswf_core.flow.directions import Directions, DirectionSampler
 from cswf_core.flow.memory import batches
 from cswf_core.flow.settings import Settings
 from cswf_core.flow.stage_coordinates import Cloud
-from cswf_core.interfaces import Conditions, Key, NonlinearProjection, Projection
+from cswf_core.interfaces import Conditions, Key, NonlinearProjection, Projection, Space, Stage
 
 log = logging.getLogger("cswf")
 
@@ -90,6 +90,9 @@ PROBED = 16
 
 DIFFERENCE = 1e-3
 """The distance over which slopes are measured, in parts of a particle's length."""
+
+FEW_DIRECTIONS = 4
+"""Fewer than one direction for so many dimensions bring a warning: a step removes less than a fifth."""
 
 NOTICEABLE = 1 / 50
 """Steps shorter than this share of the data's mean length may grow: that is noise."""
@@ -266,6 +269,22 @@ def longest_step(eigenvalue: float, dimension: int, directions: int, *, fixed: b
     """
     few = 1.0 if fixed else min(1.0, 2 * MARGIN / (1 + (dimension - 1) / directions))
     return few / eigenvalue
+
+
+def warn_of_few_directions(stages: Sequence[Stage], space: Space, settings: Settings) -> None:
+    """Warn, of the worst stage, if H is far below d.
+
+    A step multiplies E|e|² by 1 − 2c + c² (1 + (d−1)/H) with c = η/d, which is 1 − H / (H + d − 1) at best.
+    """
+    H, d, name = min(
+        ((s.directions, s.dimension(space), s.name) for s in stages), key=lambda each: each[0] / each[1]
+    )
+    if d > FEW_DIRECTIONS * H:
+        log.warning(
+            f"stage {name}: {H:,} directions are few for {d:,} dimensions: a step of any size removes at most "
+            f"{100 * H / (H + d - 1):.2g} % of the squared error, and samples stay noisy; take about {2 * d:,} "
+            f"{settings.called('directions')}, or many more steps"
+        )
 
 
 class Speeds:

@@ -98,9 +98,9 @@ class SnapshotFacts:
     position: Position
     habits: dict[str, Count]
     directions: dict[
-        Annotated[str, Rule("the number of a stage", str.isdecimal)],
+        Annotated[str, Rule("the number of a stage", re.compile("[0-9]{1,18}").fullmatch)],
         Annotated[str, Rule("hexadecimal digits", re.compile("[0-9a-f/]*").fullmatch)] | None,
-    ] = attrs.field(factory=dict)
+    ]
     share: Share | None = None
 
 

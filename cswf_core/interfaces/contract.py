@@ -19,7 +19,7 @@ class Contract(abc.ABC):  # noqa: B024  the contracts have abstract methods
     """
 
     references: ClassVar[tuple[str, ...]] = ()
-    """BibTeX entries of works to cite where this plugin is used; `cswf cite` prints them."""
+    """BibTeX entries of works to cite where this plugin is used; a property if parameters decide which."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Mark flags that have a type as class variables, before attrs looks at the class."""

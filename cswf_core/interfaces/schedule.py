@@ -58,6 +58,10 @@ class Stage:
         del step
         return self.step_size
 
+    def dimension(self, space: Space) -> int:
+        """Return d_k, the dimension of its coordinates, for data in `space`."""
+        return (space if self.upsampling is None else self.upsampling.space).dimension
+
 
 class Schedule(Contract):
     """Plans a flow. Subclasses are attrs classes whose fields are the parameters."""

@@ -15,6 +15,7 @@ from cswf_core.errors import DataError, OutOfMemoryError, RunError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.memory import fits, require_particles
 from cswf_core.flow.settings import Parts, Settings
+from cswf_core.flow.stability import warn_of_few_directions
 from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import Dataset, Key, StoredImages
 from cswf_core.kernels.memory import is_out_of_memory, total_memory
@@ -31,6 +32,8 @@ LOADED = 8
 
 NAMES = {
     "particles": "particles.count",
+    "data": "data.count",
+    "images": "data.size",
     "scale": "particles.scale",
     "start": "particles.start",
     "coordinates": "coordinates",
@@ -162,7 +165,8 @@ def build_flow(
         names=NAMES,
     )
     if recipe.data.checked.starts:
-        require_particles(data.space.dimension, count + settings.offline, settings.dtype)
+        d, total = data.space.dimension, count + settings.offline
+        require_particles(d, total, settings.dtype, settings.remedy(d, total))
     with _data_fitting():
         draw = Key(recipe.seed, "start").open(dtype=settings.dtype)
         start = recipe.data.checked.start(data, count + settings.offline, draw)
@@ -172,6 +176,8 @@ def build_flow(
     flow = Flow(
         data, parts, settings, start=start, device=chosen, observers=watching, online=online, ranks=ranks
     )
+    if not parts.projection.adapts:  # such directions are chosen, and few of them suffice
+        warn_of_few_directions(flow.stages, data.space, settings)
     for number, arrival in enumerate(recipe.arrivals):
         assert recipe.online is not None
         flow.again(recipe.online.steps_after(number), arriving=load_data(recipe, arrival, chosen))
@@ -218,7 +224,8 @@ def _data_fitting() -> Iterator[None]:
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        raise OutOfMemoryError("the data do not fit into this machine's memory; take fewer") from error
+        remedy = "take fewer (data.count) or smaller images (data.size)"
+        raise OutOfMemoryError(f"the data do not fit into this machine's memory; {remedy}") from error
 
 
 def _flow_of(

@@ -10,8 +10,7 @@ from typing import Any
 import attrs
 
 from cswf_core.errors import PluginError
-from cswf_core.plugins import Plugin
-from cswf_core.recipe.recipe import Recipe
+from cswf_core.recipe.recipe import Choice, Recipe
 
 PAPER = r"""@inproceedings{du2023nonparametric,
   author = {Du, Chao and Li, Tianbo and Pang, Tianyu and Yan, Shuicheng and Lin, Min},
@@ -99,10 +98,10 @@ class Citation:
         return f"% {', '.join(self.used_by).replace('@', ' at ')}\n{self.reference}"
 
 
-def citations(*recipes: Recipe, metrics: Sequence[str] = ()) -> list[Citation]:
+def citations(*recipes: Recipe, metrics: Sequence[Choice] | None = None) -> list[Citation]:
     """Return all works that recipes and their variants rest on: each once, under a key of its own.
 
-    `metrics` are names of more metrics, by which the runs were scored afterwards.
+    `metrics` take the place of the recipes' own, where other scores are printed.
     """
     used: dict[tuple[str, str], Citation] = {}
     keys: set[str] = set()
@@ -117,22 +116,21 @@ def citations(*recipes: Recipe, metrics: Sequence[str] = ()) -> list[Citation]:
     return list(used.values())
 
 
-def _references(recipe: Recipe, metrics: Sequence[str]) -> Iterator[tuple[Reference, str]]:
+def _references(recipe: Recipe, metrics: Sequence[Choice] | None) -> Iterator[tuple[Reference, str]]:
     """Yield references, each with what it is cited for: the method, this program, then plugin by plugin."""
     yield Reference.parse(PAPER), "the method"
     yield Reference.parse(PROGRAM % version("cswf")), "the program"
     for each in (recipe, *recipe.variants.values()):
-        for choice in each.choices().values():
-            for reference in references_of(choice.plugin):
+        used = each if metrics is None else attrs.evolve(each, metrics=tuple(metrics))
+        for choice in used.choices().values():
+            for reference in references_of(choice):
                 yield reference, f"{choice.plugin.owner.kind} {choice.name}"
-    for name in metrics:
-        for reference in references_of(recipe.registry.find("metric", name)):
-            yield reference, f"metric {name}"
 
 
-def references_of(plugin: Plugin) -> list[Reference]:
-    """Return the references that a plugin declares; raise `PluginError` in its name for bad ones."""
-    texts: object = plugin.factory.references
+def references_of(choice: Choice) -> list[Reference]:
+    """Return the references of a plugin with its parameters; raise `PluginError` in its name for bad ones."""
+    plugin = choice.plugin
+    texts: object = choice.part.references
     if not isinstance(texts, (tuple, list)) or not all(isinstance(text, str) for text in texts):
         raise PluginError(f"{plugin.owner}: references must be a tuple of BibTeX entries, got {texts!r:.60}")
     entries = []

@@ -10,15 +10,16 @@ import collections.abc
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Union
 
 import attrs
 
-from cswf_core.errors import PluginError, did_you_mean, excerpt, printable
+from cswf_core.errors import PluginError, did_you_mean, excerpt, nearest, printable
 from cswf_core.files import is_text
 from cswf_core.interfaces import Written
-from cswf_core.numbers import LARGEST
+from cswf_core.numbers import LARGEST, number_hint
 from cswf_core.plugins import KINDS, Registry
 from cswf_core.plugins.parameters import CONTRACTS, default_of
 from cswf_core.recipe.nodes import Items, Location, Mapping, Node, Problem, Scalar, is_null
@@ -207,6 +208,7 @@ def _list(item: Kind) -> Kind:
         lambda: {"type": "array", "items": item.schema()},
         lambda node, path, reader: reader.items(node, [item] * len(node.items), path),
         nodes=Items,
+        hint=lambda text: f" (write [{excerpt(text)}])",
     )
 
 
@@ -262,7 +264,7 @@ def _union(members: tuple[Any, ...]) -> Kind:
         lambda: {"anyOf": [kind.schema() for kind in kinds.values()]},
         read,
         nodes=object,
-        hint=lambda text: next(filter(None, (kind.hint(text) for kind in kinds.values())), ""),
+        hint=lambda text: next(filter(None, (k.hint(text) for k in kinds.values() if k.nodes != Items)), ""),
     )
 
 
@@ -271,13 +273,12 @@ def _one_of(values: tuple[Any, ...]) -> Kind:
         matches = (v for v in values if v == (node.raw if isinstance(v, str) else node.value))
         return MISMATCH if node.value is None else next(matches, MISMATCH)
 
-    def hint(text: str) -> str:
-        near = did_you_mean(text, map(str, values))
-        return "" if near.startswith("; known") else near  # the sentence lists the values already
-
     names = ", ".join(map(repr, values))
     return Kind(
-        names if len(values) == 1 else f"one of {names}", lambda: {"enum": list(values)}, read, hint=hint
+        names if len(values) == 1 else f"one of {names}",
+        lambda: {"enum": list(values)},
+        read,
+        hint=lambda text: nearest(text, (value for value in values if isinstance(value, str))),
     )
 
 
@@ -339,10 +340,12 @@ def _write_true_or_false(text: str) -> str:
     return f" (write {meant})" if meant else ""
 
 
+_whole_number_hint = partial(number_hint, whole=True)
+
 _SINGLE: dict[Any, Kind] = {
     bool: Kind("true or false", lambda: {"type": "boolean"}, _truth, hint=_write_true_or_false),
-    int: Kind("a whole number", lambda: {"type": "integer"}, _whole_number),
-    float: Kind("a number", lambda: {"type": "number"}, _number),
+    int: Kind("a whole number", lambda: {"type": "integer"}, _whole_number, hint=_whole_number_hint),
+    float: Kind("a number", lambda: {"type": "number"}, _number, hint=number_hint),
     str: Kind("a text", lambda: {"type": "string"}, _text, takes_any_text=True),
     Path: Kind("a path", lambda: {"type": "string"}, _path, takes_any_text=True),
     type(None): Kind("nothing", lambda: {"type": "null"}, _nothing),
@@ -373,7 +376,7 @@ class Reader:
 
     def mismatch(self, node: Node, kind: Kind, path: str) -> Any:
         """Write down that a node has no value of a kind and return MISSING."""
-        hint = kind.hint(node.raw) if isinstance(node, Scalar) and isinstance(node.value, str) else ""
+        hint = kind.hint(node.raw) if isinstance(node, Scalar) and node.value is not None else ""
         message = f"{path or 'the recipe'} must be {kind.words}, got {_described(node)}{hint}"
         return self.problem(node.location, message)
 

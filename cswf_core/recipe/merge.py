@@ -14,7 +14,8 @@ from typing import Any
 
 import attrs
 
-from cswf_core.errors import did_you_mean, excerpt
+from cswf_core.errors import DataError, did_you_mean, excerpt
+from cswf_core.files import open_file
 from cswf_core.plugins import Registry
 from cswf_core.plugins.plugin import normal
 from cswf_core.recipe.nodes import (
@@ -42,7 +43,7 @@ NOT_INHERITED = ("name", "description", "extends", "variants")
 """Keys that a recipe does not take from those it extends."""
 
 LONGEST_CHAIN = 32
-"""How many recipes may extend each other."""
+"""How many recipes may extend each other, and how many one may extend."""
 
 KeyPath = tuple[str, ...]
 
@@ -72,12 +73,11 @@ class Source:
         A file that cannot be opened is a mistake of the place that names it, `named_at`, if there is one.
         """
         try:
-            with self.path.open("rb") as file:
+            with open_file(Path(str(self))) as file:
                 content = file.read(LARGEST + 1)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            subject = "the file" if named_at is None else f"extends: {self}"
-            problems.append(Problem(named_at or self.top, f"{subject} cannot be read: {reason}"))
+        except (DataError, OSError) as error:
+            subject = "" if named_at is None else "extends: "
+            problems.append(Problem(named_at or self.top, f"{subject}{error}"))
             return None
         if len(content) > LARGEST:
             fault = f"the file is larger than {LARGEST // 1024} KB, the most a recipe may have"
@@ -299,9 +299,9 @@ class Tree:
         node = tree.get("extends")
         nodes = node.items if isinstance(node, Items) else () if node is None else (node,)
         names = [n for n in nodes if isinstance(n, Scalar) and n.value is not None]
-        if len(names) != len(nodes) and node is not None:
-            self._problem(node.location, "extends takes the name of a recipe, or a list of names")
-        return names
+        if (len(names) != len(nodes) or len(names) > LONGEST_CHAIN) and node is not None:
+            self._problem(node.location, f"extends takes a recipe's name, or a list of at most {LONGEST_CHAIN}")
+        return names[:LONGEST_CHAIN]
 
     def _override(self, tree: Mapping, text: str, number: int) -> Mapping:
         place = Location("command line", number, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +11,7 @@ from typing import Any, Literal
 import attrs
 
 from cswf_core.checks import checked
-from cswf_core.errors import CswfError, PluginError
+from cswf_core.errors import CswfError, KeyedError, PluginError, excerpt, nearest
 from cswf_core.flow.settings import DEFAULTS
 from cswf_core.plugins import Plugin, PluginFolders, Registry
 from cswf_core.plugins.parameters import plugins_below, plugins_inside
@@ -57,9 +58,10 @@ class Choice:
 
     def plain(self) -> dict[str, Any]:
         """Return the choice as YAML has it: `use` and all parameters."""
-        inside = {id(choice.part): choice.plain() for choice in self.inner.values()}
-        own = parameters(self.part, lambda part: inside.get(id(part), plain(part)))
-        direct = {name: choice.plain() for name, choice in self.inner.items() if name in own}
+        written = {name: choice.plain() for name, choice in self.inner.items()}
+        inside = {id(choice.part): written[name] for name, choice in self.inner.items()}
+        own = parameters(self.part, lambda part: inside[id(part)] if id(part) in inside else plain(part))
+        direct = {name: value for name, value in written.items() if name in own}
         return {"use": self.name, **own, **direct}
 
     def by_path(self, path: str) -> dict[str, Choice]:
@@ -161,10 +163,12 @@ def load_recipe(
     return attrs.evolve(recipes.pop(""), variants=recipes)
 
 
-def choose(registry: Registry, kind: str, text: str, origin: str = "command line") -> Choice:
+def choose(
+    registry: Registry, kind: str, text: str, origin: str = "command line", *, or_path: bool = False
+) -> Choice:
     """Return the plugin that a text names: `fid`, or with parameters `{use: fid, mode: clean}`.
 
-    `origin` is what errors call the place of the text.
+    `origin` is what errors call the place of the text; `or_path` says that it may name a file or folder too.
     """
     problems: list[Problem] = []
     place = Location(origin, 1, 1)
@@ -172,9 +176,23 @@ def choose(registry: Registry, kind: str, text: str, origin: str = "command line
     if node is None or problems:
         raise RecipeError(problems or [Problem(place, f"a {kind} is missing")])
     choice: Choice = _RecipeReader(registry, problems).plugin(node, kind, kind)
+    if or_path and problems and isinstance(node, Scalar):
+        problems = [
+            attrs.evolve(problem, message=problem.message + _similar_path(text)) for problem in problems
+        ]
     if problems:
         raise RecipeError(problems)
     return choice
+
+
+def _similar_path(text: str) -> str:
+    """Return a guess at the file or folder that a text means, none of which has this name; "" for none."""
+    path = Path(text).expanduser()
+    try:
+        guess = nearest(path.name, os.listdir(path.parent)[:5000])  # each is compared letter by letter
+    except (OSError, ValueError):
+        return ""
+    return guess and f"; no file or folder has this name{guess}"
 
 
 class _RecipeReader(Reader):
@@ -184,10 +202,11 @@ class _RecipeReader(Reader):
         super().__init__(problems, self._inner_plugin, complete=complete)
         self.registry = registry
         self._inner: dict[str, Choice] = {}
+        """Choices inside the plugin's section that is being read, by key path, without those inside these."""
 
     def recipe(self, tree: Mapping, path: Path | None) -> Any:
         """Return the recipe; MISSING if anything was wrong."""
-        head = self.object(tree, HeadSection, "", extra=KEYS)
+        head = self.object(tree, HeadSection, "", extra=KEYS, others=self._deeper)
         sections = {key: self.object(self._section(tree, key), cls, key) for key, cls in SECTIONS.items()}
         online, arrivals = self._listing(tree, "online", OnlineSection, "arrivals", "dataset")
         model = sections["model"]
@@ -232,7 +251,8 @@ class _RecipeReader(Reader):
             projection.checked.refuse_unseeing()
             chosen["schedule"].checked.check(projection.checked)
         except CswfError as error:
-            self.problem(self.origins.get("projection.use", tree.location), str(error))
+            key = f"schedule.{error.key}" if isinstance(error, KeyedError) else "projection.use"
+            self.problem(self.origins.get(key, tree.location), str(error))
         if not projection.checked.adapts:
             return
         follows = f"projection '{projection.name}' follows the particles"
@@ -268,6 +288,8 @@ class _RecipeReader(Reader):
             place = node.location if use is None else use.location
             hint = f"{path} needs 'use', the name of a {kind}; known: {', '.join(self.registry.names(kind))}"
             return self.problem(place, hint)
+        outside = self._inner
+        self._inner = {}
         try:
             plugin = self.registry.find(kind, use.raw)
             owner, read_here = f"{kind} '{use.raw}'", ("use", *extra)
@@ -276,9 +298,12 @@ class _RecipeReader(Reader):
             )
             if part is MISSING:
                 return MISSING
-            inner = {**self._default_plugins(node, part), **self._inside(path)}
+            read = {key.removeprefix(f"{path}."): choice for key, choice in self._inner.items()}
+            inner = {**self._default_plugins(node, part), **read}
         except PluginError as error:
             return self.problem(use.location, str(error))
+        finally:
+            self._inner = outside
         return Choice(use.raw, plugin.signed(), part, inner)
 
     def _others(self, kind: str, key: str) -> str:
@@ -288,6 +313,17 @@ class _RecipeReader(Reader):
         if not having:
             return ""
         return f"; {kind} {' and '.join(map(repr, sorted(having)))} {'has' if len(having) == 1 else 'have'} it"
+
+    def _deeper(self, key: str) -> str:
+        """Return the sections whose key a key at the top would be, as the end of a sentence."""
+        owners: list[tuple[str, type[Any]]] = [*SECTIONS.items(), ("evaluate", EvaluateSection)]
+        kinds = {kind: name for name, kind in CHOICES.items()}
+        owners += [(kinds[p.owner.kind], p.factory) for p in self.registry.plugins if p.owner.kind in kinds]
+        sections = {name for name, cls in owners if key in options(cls)}
+        sections |= {"evaluate"} if key == "metrics" else set()
+        return (
+            "; did you mean " + " or ".join(f"'{s}.{key}'" for s in sorted(sections)) + "?" if sections else ""
+        )
 
     def _inner_plugin(self, node: Node, kind: str, path: str) -> Any:
         """Return the object for a parameter that is a plugin itself."""
@@ -306,12 +342,6 @@ class _RecipeReader(Reader):
                 inner |= {path: Choice.of(each, self.registry) for path, each in inside}
         return inner
 
-    def _inside(self, path: str) -> dict[str, Choice]:
-        """Return the choices made inside the section at a path, without those inside one of these."""
-        below = [key for key in self._inner if key.startswith(f"{path}.")]
-        first = [key for key in below if not any(key.startswith(f"{other}.") for other in below)]
-        return {key.removeprefix(f"{path}."): self._inner[key] for key in first}
-
     def _listing(
         self, tree: Mapping, key: str, cls: type[Any], name: str, kind: str
     ) -> tuple[Any, tuple[Choice, ...]]:
@@ -327,7 +357,8 @@ class _RecipeReader(Reader):
         if isinstance(node, Mapping) and not node.entries:
             return ()
         if not isinstance(node, Items):
-            self.problem(node.location, f"{path} must be a list of {kind}s")
+            hint = f" (write [{excerpt(node.raw)}])" if isinstance(node, Scalar) else ""
+            self.problem(node.location, f"{path} must be a list of {kind}s{hint}")
             return ()
         return tuple(self.plugin(n, kind, f"{path}.{i}") for i, n in enumerate(node.items))
 

@@ -63,13 +63,18 @@ def short_paths(keys: Sequence[str]) -> list[str]:
 def with_origins(recipe: Recipe) -> str:
     """Return the resolved recipe as YAML, each value followed by the place it was written at, or 'default'."""
     origins = origin_of_every_value(recipe)
+    inside: dict[str, dict[str, str]] = {}
+    for path, origin in origins.items():
+        keys = path.split(".")
+        for depth in range(1, len(keys)):
+            inside.setdefault(".".join(keys[:depth]), {})[".".join(keys[depth:])] = origin
 
     def comment(path: str) -> str:
         """A list's own place, and those of items that were written elsewhere."""
         own = origins.get(path, "")
-        items = {p.removeprefix(f"{path}."): o for p, o in origins.items() if p.startswith(f"{path}.")}
         file = own.rsplit(":", 2)[0]
-        return ", ".join([own, *(f"[{i}] {o}" for i, o in items.items() if o.rsplit(":", 2)[0] != file)])
+        items = inside.get(path, {}).items()
+        return ", ".join([own, *(f"[{i}] {o}" for i, o in items if o.rsplit(":", 2)[0] != file)])
 
     return to_yaml(recipe.resolved(), comment)
 

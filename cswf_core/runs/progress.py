@@ -15,22 +15,26 @@ from cswf_core.runs.printing import say
 from cswf_core.runs.screen import console, words
 
 if TYPE_CHECKING:
-    from cswf_core.flow.flow import State
+    from cswf_core.flow.flow import Flow, State
 
 MEMORY_S = 600.0
 """Seconds over which a bar takes the mean pace: long, as a step may take minutes."""
+
+
+TRANSPORT = {"cpu": 500, "cuda": 10_000}
+"""Dimensions whose products take as long as all else in a step does for a direction, as measured."""
 
 
 @attrs.frozen
 class Forecast:
     """The time that work will still take, by its pace since a beginning."""
 
-    done: int = 0
-    """Parts of the work done at the beginning."""
+    done: float = 0
+    """Work done at the beginning."""
     seconds: float = 0.0
     """Time of the beginning."""
 
-    def left(self, done: int, total: int, seconds: float) -> str:
+    def left(self, done: float, total: float, seconds: float) -> str:
         """Return `  left minutes:seconds`; nothing while no pace is known."""
         if done == self.done < total:
             return ""
@@ -38,6 +42,23 @@ class Forecast:
         minutes, rest = divmod(round(pace * (total - done)), 60)
         hours, minutes = divmod(minutes, 60)
         return f"  left {hours}:{minutes:02}:{rest:02}" if hours else f"  left {minutes}:{rest:02}"
+
+
+class _FlowForecast:
+    """The time that a flow will still take, by its pace so far and what steps of each stage cost."""
+
+    def __init__(self) -> None:
+        self._forecast: Forecast | None = None
+
+    def left(self, flow: Flow, state: State) -> str:
+        """Return the time left after a step, as `Forecast.left` does."""
+        space, rest = flow.data.space, TRANSPORT[flow.device.type]
+        costs = [stage.directions * (stage.dimension(space) + rest) for stage in flow.stages]
+        work = [stage.steps * cost for stage, cost in zip(flow.stages, costs, strict=True)]
+        done = sum(work[: state.stage_index]) + state.step * costs[state.stage_index]
+        if self._forecast is None:  # kernels are compiled in it, or data counted: its pace says nothing
+            self._forecast = Forecast(done, state.seconds)
+        return self._forecast.left(done, sum(work), state.seconds)
 
 
 class _Pause:
@@ -61,16 +82,14 @@ class LineProgress:
 
     def __init__(self, seconds: float = 5.0) -> None:
         self._pause = _Pause(seconds)
-        self._forecast = Forecast()
+        self._forecast = _FlowForecast()
 
     @hookimpl
-    def after_step(self, state: State) -> None:
+    def after_step(self, flow: Flow, state: State) -> None:
         """Print a line if it is time: stage, step, mean displacement, time left."""
-        if state.total_step == 1:  # kernels are compiled in it, so that its pace says nothing
-            self._forecast = Forecast(1, state.seconds)
         if self._pause.over(state):
             stage = f"stage {state.stage_index + 1}/{state.stage_count} {state.stage.name}".rstrip()
-            left = self._forecast.left(state.total_step, state.total_steps, state.seconds)
+            left = self._forecast.left(flow, state)
             say(f"{stage}  step {state.step}/{state.stage.steps}  moved {state.displacement:.4f}{left}")
 
     def close(self) -> None:
@@ -81,17 +100,20 @@ class BarProgress:
     """Observer that moves a bar, for terminals."""
 
     def __init__(self, console: Console) -> None:
-        self._bar = _bar(console, transient=False)
-        self._task = self._bar.add_task("starting", total=None)
+        self._bar = _bar(console, TextColumn("{task.fields[left]}"), transient=False)
+        self._task = self._bar.add_task("starting", total=None, left="")
+        self._forecast = _FlowForecast()
         self._pause = _Pause(0.1)
         self._bar.start()
 
     @hookimpl
-    def after_step(self, state: State) -> None:
+    def after_step(self, flow: Flow, state: State) -> None:
         """Move the bar if it is time."""
         if self._pause.over(state):
             text = f"stage {state.stage_index + 1}/{state.stage_count}  moved {state.displacement:.4f}"
-            self._bar.update(self._task, completed=state.total_step, total=state.total_steps, description=text)
+            left = self._forecast.left(flow, state).strip()
+            self._bar.update(self._task, completed=state.total_step, total=state.total_steps)
+            self._bar.update(self._task, description=text, left=left)
 
     @hookimpl
     def after_run(self) -> None:
@@ -110,7 +132,7 @@ class WorkProgress:
 
     def __init__(self, *, silent: bool = False, seconds: float = 5.0) -> None:
         self._console = console(stderr=True, quiet=silent)
-        self._bar = _bar(self._console, transient=True)
+        self._bar = _bar(self._console, TextColumn("left"), TimeRemainingColumn(compact=True), transient=True)
         self._task = self._bar.add_task("starting", total=None)
         self._seconds = seconds
         self._next = time.monotonic() + seconds
@@ -138,8 +160,8 @@ class WorkProgress:
             self._bar.stop()
 
 
-def _bar(console: Console, *, transient: bool) -> Progress:
-    """Return a bar with the numbers done and in all, a text and the time left."""
+def _bar(console: Console, *left: TextColumn | TimeRemainingColumn, transient: bool) -> Progress:
+    """Return a bar with the numbers done and in all, a text, and the columns for the time left."""
     text = TextColumn("{task.description}", markup=False)
-    columns = (BarColumn(), MofNCompleteColumn(), text, TextColumn("left"), TimeRemainingColumn(compact=True))
+    columns = (BarColumn(), MofNCompleteColumn(), text, *left)
     return Progress(*columns, console=console, transient=transient, speed_estimate_period=MEMORY_S)

@@ -68,7 +68,10 @@ def number_of(devices: str | None, device: str) -> int | None:
         return here
     count = whole_number(devices)
     if not count:
-        raise RunError(f"--devices takes a number, or all, got '{excerpt(devices)}'")
+        raise RunError(
+            f"--devices takes how many devices to use, 1 or more, or all; got '{excerpt(devices)}'. To choose "
+            "one GPU by its number, write --device cuda:0"
+        )
     if chosen.type == "cuda" and chosen.index is None and count > here:
         raise RunError(
             f"--devices {count} was asked for, and PyTorch sees {here} CUDA devices here; `--device cuda:0` "

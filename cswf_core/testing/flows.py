@@ -201,7 +201,7 @@ def parameters_come_back_from_yaml(subject: Subject) -> None:
 
 def references_are_bibtex_entries(subject: Subject) -> None:
     """`cswf cite` can print the works that the plugin names, if it names any."""
-    references_of(choice_of(subject.kind, subject.plugin).plugin)
+    references_of(choice_of(subject.kind, subject.plugin))
 
 
 def no_name_is_a_misspelling(subject: Subject) -> None:

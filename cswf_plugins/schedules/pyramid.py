@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import attrs
 
-from cswf_core.errors import DataError, excerpt
+from cswf_core.errors import DataError, KeyedError, excerpt
 from cswf_core.interfaces import ProjectionSampler, Schedule, Space, Stage, Written, parameter
 from cswf_core.numbers import LARGEST, whole_number
 from cswf_plugins.projections.uniform import Uniform
@@ -198,10 +198,19 @@ class Pyramid(Schedule):
 
     def check(self, projection: ProjectionSampler) -> None:
         """Refuse a projection that cannot have the entries' patches."""
-        for entry in self.entries:
+        placing: Any = projection
+        while hasattr(placing, "of"):
+            placing = placing.of
+        placed = getattr(placing, "covering", "whole") == "placed"
+        for index, entry in enumerate(self.entries):
+            side = max(entry.height, entry.width)
+            largest = 2 * side - 1 if placed else side  # more is cut off wherever a patch is placed
             for patch in entry.patches:
                 if patch != "dense":
                     projection.patched(patch, entry.dilation)
+                if patch != "dense" and patch > largest:
+                    fault = f"the patch {patch} of '{entry}' is larger than its grid"
+                    raise KeyedError(f"{fault}; write {largest} or less, or dense", f"entries.{index}")
 
     def _is_uneven(self, grid: Space, space: Space) -> bool:
         """Return whether enlarged filters weigh some pixels several times more than others.

@@ -77,6 +77,10 @@ def test_the_json_of_one_plugin_has_its_file_docs_and_digest(cswf, tmp_path):
     }
     assert rows[0]["docs"].startswith("Draws [nothing].\n\nA projection and a schedule of one name.\n\nWhen")
     assert len(rows[0]["sha256"]) == 64
+    assert rows[0]["sha256_of"] == "file"
+    package = json.loads(cswf.output("plugins", "uniform", "--json"))[0]
+    shown = f"sha256  {package['sha256']} (package: names and contents of its code)\n"
+    assert shown in cswf.output("plugins", "uniform")
     listed = json.loads(cswf.output("plugins", "--json", "--plugins-dir", tmp_path))
     (row,) = [row for row in listed if (row["kind"], row["name"]) == ("projection", "twin")]
     assert row.items() <= rows[0].items()
@@ -94,6 +98,7 @@ def test_a_watcher_and_a_broken_plugin_are_shown_by_their_names(cswf, tmp_path):
 
 
 def test_an_unknown_name_gets_the_nearest(cswf):
+    assert "'Uniform'; did you mean 'uniform'?" in cswf.refusal("plugins", "Uniform")
     assert cswf.refusal("plugins", "unifrm") == "unknown plugin 'unifrm'; did you mean 'uniform'?\n"
     assert "unknown plugin 'acme:uniform'" in cswf.refusal("plugins", "acme:uniform")
 

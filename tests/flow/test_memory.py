@@ -11,6 +11,7 @@ import torch
 
 from cswf_core.errors import OutOfMemoryError
 from cswf_core.flow import memory
+from cswf_core.flow.settings import Settings
 from cswf_core.interfaces import DenseProjection
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.projections.uniform import Uniform
@@ -153,3 +154,16 @@ def test_the_plan_of_a_stage_is_gone_when_the_stage_has_ended(kind):
         assert plan() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "remedy"),
+    [
+        ((784, 50_000, 60_000), "take fewer data (data.count) or fewer particles"),
+        ((784, 50_000, 10_000), "take fewer particles"),
+        ((12_000_000, 1000, 20), "take smaller images (data.size) or fewer particles"),
+    ],
+)
+def test_a_lack_of_memory_names_first_what_takes_most_of_it(sizes, remedy):
+    settings = Settings(names={"data": "data.count", "images": "data.size"})
+    assert settings.remedy(*sizes) == remedy

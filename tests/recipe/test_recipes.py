@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import os
+import sys
 from pathlib import Path
 
 import attrs
@@ -9,7 +13,7 @@ import pytest
 
 from cswf_core.interfaces import Owner
 from cswf_core.plugins import Plugin, Registry
-from cswf_core.recipe import RecipeError, builtin_recipes, load_recipe
+from cswf_core.recipe import RecipeError, build_flow, builtin_recipes, choose, load_recipe
 from cswf_core.recipe.fields import MISSING, Reader, kind_of
 from cswf_core.recipe.nodes import Location, parse
 from cswf_core.recipe.render import flattened, from_yaml, origin_of_every_value, to_yaml, with_origins
@@ -179,12 +183,13 @@ def test_every_mistake_is_reported_in_one_go(complaints):
         ("data: {use: digits, classes: [1, x]}\n", "mine.yaml:1:34: data.classes.1 must be a whole number"),
         ("data: {use: [digits]}\n", "mine.yaml:1:13: data needs 'use'"),
         ("extends: nowhere\n", "mine.yaml:1:10: extends: there is no built-in recipe 'nowhere'"),
+        ("extends: nowhere.yaml\n", "mine.yaml:1:10: extends: nowhere.yaml does not exist"),
         (
-            "extends: nowhere.yaml\n",
-            "mine.yaml:1:10: extends: nowhere.yaml cannot be read: No such file or directory",
+            f"extends: [{', '.join(['digits'] * 33)}]\n",
+            "mine.yaml:1:10: extends takes a recipe's name, or a list of at most 32",
         ),
         ("extends: [mine.yaml]\n", "mine.yaml:1:11: extends goes in a circle: mine.yaml → mine.yaml"),
-        ("extends: {a: 1}\n", "mine.yaml:1:10: extends takes the name of a recipe"),
+        ("extends: {a: 1}\n", "mine.yaml:1:10: extends takes a recipe's name"),
         ("<<: {a: 1}\n", "unknown key '<<'; use 'extends' to build on a recipe"),
         ("data: {use: npz, path: ~nobody99/x.npz}\n", "mine.yaml:1:24: data.path must be a path"),
         ("extends: ~nobody99/x.yaml\n", "mine.yaml:1:10: extends: '~nobody99/x.yaml' is no usable path"),
@@ -221,7 +226,14 @@ def test_every_mistake_is_reported_in_one_go(complaints):
             "mine.yaml:1:23: evaluate.precision must be one of 'float32', 'fast', got the text 'tf32'",
         ),
         ("evaluate: {metrics: [fdi]}\n", "mine.yaml:1:22: unknown metric 'fdi'; did you mean 'fid'?"),
-        ("observers: tensorboard\n", "mine.yaml:1:12: observers must be a list of observers"),
+        ("observers: tensorboard\n", ":1:12: observers must be a list of observers (write [tensorboard])"),
+        ("evaluate: {metrics: [FID]}\n", "mine.yaml:1:22: unknown metric 'FID'; did you mean 'fid'?"),
+        ("metrics: fid\n", "mine.yaml:1:1: unknown key 'metrics'; did you mean 'evaluate.metrics'?"),
+        ("hidden: centre\n", "mine.yaml:1:1: unknown key 'hidden'; did you mean 'condition.hidden'?"),
+        ("condition: {use: mask, hidden: Center}\n", "got the text 'Center'; did you mean 'centre'?"),
+        ("outputs: {snapshots: 5}\n", "must be a list, each item a whole number, got 5 (write [5])"),
+        ("particles: {count: 10k}\n", "must be a whole number, got the text '10k' (write 10000)"),
+        ("particles: {clip: 20%}\n", "must be a number, got the text '20%' (write 0.2)"),
         ("observers: [tensorbord]\n", ":1:13: unknown observer 'tensorbord'; did you mean 'tensorboard'?"),
         ("data: {use: toy-2d, target: []}\n", "target must name at least one component"),
         (
@@ -229,6 +241,16 @@ def test_every_mistake_is_reported_in_one_go(complaints):
             "mine.yaml:1:37: data.target.0.mean must be a list of 2: a number, a number, got a list of 1",
         ),
         ("data: {use: toy-2d, target: [{mean: [1, 2], weight: 0}]}\n", "weight must be above 0, got 0"),
+        (
+            "data: digits\nprojection: conv-stack\n"
+            "schedule: {use: pyramid, entries: ['(4×4) [4]', '(8×8) [9, 3]']}\n",
+            "mine.yaml:3:49: the patch 9 of '(8×8) [9, 3]' is larger than its grid; write 8 or less, or dense",
+        ),
+        (
+            "data: digits\nprojection: {use: high-pass, of: {use: conv-stack, covering: placed}}\n"
+            "schedule: {use: pyramid, entries: ['(8×8) [15, 17]']}\n",
+            "the patch 17 of '(8×8) [15, 17]' is larger than its grid; write 15 or less, or dense",
+        ),
         ("schedule: {use: constant, steps: yes}\n", "must be a whole number, got the text 'yes'"),
         ("# " + "x" * 262_143 + "\n", "mine.yaml:1:1: the file is larger than 256 KB"),
     ],
@@ -236,6 +258,70 @@ def test_every_mistake_is_reported_in_one_go(complaints):
 def test_a_mistake_is_told_with_its_place(text, complaint, complaints):
     lines = complaints(text)
     assert any(complaint in line for line in lines), lines
+
+
+def test_a_recipe_that_is_a_named_pipe_is_refused(complaints, registry):
+    """Opening one waits for a writer that may never come."""
+    os.mkfifo("pipe.yaml")
+    assert complaints("extends: pipe.yaml\n") == [
+        "mine.yaml:1:10: extends: pipe.yaml is a named pipe, not a file"
+    ]
+    with pytest.raises(RecipeError, match=r"^pipe\.yaml:1:1: pipe\.yaml is a named pipe, not a file$"):
+        load_recipe("pipe.yaml", registry=registry)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        lambda n: {"outputs": {"snapshots": [1] * 40 * n}},
+        lambda n: {"evaluate": {"metrics": [{"use": "sliced-wasserstein", "along": "uniform"}] * 20 * n}},
+        lambda n: {
+            "projection": functools.reduce(lambda of, _: {"use": "high-pass", "of": of}, range(n), "uniform")
+        },
+    ],
+    ids=["a long list", "many plugins inside others", "a plugin deep inside others"],
+)
+def test_the_work_of_reading_and_showing_a_recipe_grows_with_its_length(sections, registry):
+    def calls(size: int) -> int:
+        count = itertools.count()
+        sys.setprofile(lambda *_: next(count))
+        try:
+            with_origins(load_recipe({"extends": "digits", **sections(size)}, registry=registry))
+        finally:
+            sys.setprofile(None)
+        return next(count)
+
+    calls(1)  # what is done once
+    first, second, third = (calls(size) for size in (9, 18, 36))
+    assert third - second < 2.5 * (second - first)  # 2 if the work grows with the length, 4 with its square
+
+
+def test_data_that_are_named_by_a_path_get_a_guess_at_it(registry, tmp_path):
+    (tmp_path / "newfaces").mkdir()
+    for text, guess in (
+        (f"{tmp_path}/newface", "no file or folder has this name; did you mean 'newfaces'"),
+        ("x", ""),
+    ):
+        with pytest.raises(RecipeError) as refused:
+            choose(registry, "dataset", text, or_path=True)
+        assert "unknown dataset" in str(refused.value)
+        assert guess in str(refused.value)
+
+
+def test_far_fewer_directions_than_dimensions_bring_a_warning_with_the_number_to_take(registry, caplog):
+    for changes in (["schedule.directions=15"], [], ["schedule.directions=15", "projection=max-sliced"]):
+        points = [
+            "data={use: synthetic, count: 5, shape: [1, 8, 8]}",
+            "condition=none",
+            "schedule.directions=16",
+        ]
+        build_flow(load_recipe("digits", [*points, *changes], registry=registry), device="cpu")
+    (line,) = caplog.messages
+    assert line == (
+        "stage constant: 15 directions are few for 64 dimensions: a step of any size removes at most 19 % of "
+        "the squared error, and samples stay noisy; take about 128 directions (schedule.directions), or many "
+        "more steps"
+    )
 
 
 def test_yaml_1_1_truth_values_get_a_hint(complaints, registry):

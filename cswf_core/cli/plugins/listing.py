@@ -126,13 +126,16 @@ def _clash(registry: Registry, owner: Owner) -> tuple[str, str | None]:
 def _details(entry: Plugin | Watcher | Broken) -> Row:
     """Return what is said only of a plugin that was asked for: its file, the SHA-256 of its code, its docs."""
     if isinstance(entry, Broken):
-        return {"file": None, "sha256": None, "docs": ""}
+        return {"file": None, "sha256": None, "sha256_of": None, "docs": ""}
     if isinstance(entry, Watcher):
-        return {"file": getattr(entry.module, "__file__", None), "sha256": None, "docs": _docs(entry.module)}
+        file = getattr(entry.module, "__file__", None)
+        return {"file": file, "sha256": None, "sha256_of": None, "docs": _docs(entry.module)}
     module = sys.modules.get(entry.factory.__module__)
     docs = dict.fromkeys(filter(None, (_docs(entry.factory), _docs(module))))
     file = getattr(module, "__file__", None)
-    return {"file": file, "sha256": entry.signed().owner.sha256 or None, "docs": "\n\n".join(docs)}
+    covered = "file" if len(entry.files) == 1 else f"{len(entry.files)} files" if entry.files else "package"
+    sha256 = entry.signed().owner.sha256 or None
+    return {"file": file, "sha256": sha256, "sha256_of": covered, "docs": "\n\n".join(docs)}
 
 
 def _docs(documented: object) -> str:
@@ -142,7 +145,8 @@ def _docs(documented: object) -> str:
 
 def _print(row: Row) -> None:
     """Print one plugin for people."""
-    facts = {"from": _from(row), "file": row["file"], "sha256": row["sha256"], "status": row["status"]}
+    signed = row["sha256"] and f"{row['sha256']} ({row['sha256_of']}: names and contents of its code)"
+    facts = {"from": _from(row), "file": row["file"], "sha256": signed, "status": row["status"]}
     facts |= {"error": row["error"], "note": row["note"], "hooks": ", ".join(row["hooks"])}
     say(f"{row['kind'] or 'plugin'} {row['name']}")
     for heading, value in facts.items():
