@@ -9,6 +9,7 @@ import attrs
 import click
 
 from cswf_core.cli import options
+from cswf_core.cli.scoring import Scoring, scoring_options
 from cswf_core.cli.terminal import prepare
 from cswf_core.errors import DataError, printable
 from cswf_core.evaluation.compare import Comparing
@@ -16,7 +17,6 @@ from cswf_core.evaluation.compare import compare as compare_samples
 from cswf_core.evaluation.samples import Generated, conform, read, read_all_real
 from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Dataset
-from cswf_core.interfaces.metric import FeaturePrecision
 from cswf_core.kernels.memory import memory_limited
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Recipe, choose, choose_device, load_recipe
@@ -34,14 +34,7 @@ METRICS = ("fid", "kid", "precision-recall")
 @click.command()
 @click.argument("first", metavar="A", type=click.Path(path_type=Path))
 @click.argument("second", metavar="B", type=click.Path(path_type=Path))
-@options.against
-@options.metrics("fid, kid and precision-recall for images, else sliced-wasserstein")
-@options.count
-@options.limit
-@options.weights
-@options.no_download
-@options.precision
-@options.evaluation_seed
+@scoring_options("fid, kid and precision-recall for images, else sliced-wasserstein")
 @options.device
 @options.memory_limit
 @options.quiet
@@ -50,14 +43,7 @@ METRICS = ("fid", "kid", "precision-recall")
 def compare(
     first: Path,
     second: Path,
-    against: tuple[str, ...],
-    metrics: tuple[str, ...],
-    count: int | None,
-    limit: int | None,
-    weights: Path | None,
-    no_download: bool,
-    precision: FeaturePrecision | None,
-    seed: int | None,
+    scoring: Scoring,
     device: str,
     quiet: bool,
     as_json: bool,
@@ -70,13 +56,13 @@ def compare(
     """
     chosen_device = choose_device(device)
     prepare(quiet=quiet)
-    both = tuple(read(path, plugins_dir=plugins_dir, limit=limit) for path in (first, second))
+    both = tuple(read(path, plugins_dir=plugins_dir, reading=scoring.reading) for path in (first, second))
     registry = Registry.discover(plugins_dir)
     facts = [RunFolder(each.run).facts() for each in both if each.run is not None]
     limits = [each.memory_limit for each in facts if each is not None and each.memory_limit is not None]
     with memory_limited(min(limits, default=None)):
-        task = _task(both, against, metrics, registry, limit)
-    task = task.adjusted(count=count, weights=weights, download=not no_download, precision=precision, seed=seed)
+        task = _task(both, scoring, registry)
+    task = scoring.adjust(task)
     real = task.references[0].samples if task.data is None else task.data
     samples, notes = [], []
     for generated in both:
@@ -107,22 +93,19 @@ def compare(
 
 def _task(
     both: tuple[Generated, ...],
-    against: tuple[str, ...],
-    metrics: tuple[str, ...],
+    scoring: Scoring,
     registry: Registry,
-    limit: int | None,
 ) -> Task:
     """Return the task for both sets: against what is named, else against the data that two runs share."""
-    chosen = [choose(registry, "metric", text, "--metric") for text in metrics]
-    if against:
-        task = Task.of_images(read_all_real(against, registry, limit), chosen, registry)
+    chosen = [choose(registry, "metric", text, "--metric") for text in scoring.metrics]
+    if scoring.against:
+        task = Task.of_images(read_all_real(scoring.against, registry, scoring.reading), chosen, registry)
     else:
         task = _of_runs([_recipe(generated, registry) for generated in both])
     image = task.references[0].samples.space.is_image
     usual = METRICS if image else ("sliced-wasserstein",)
-    return attrs.evolve(
-        task, metrics=tuple(chosen) or tuple(choose(registry, "metric", name) for name in usual)
-    )
+    chosen = chosen or [choose(registry, "metric", name) for name in usual]
+    return attrs.evolve(task, metrics=tuple(chosen), products=None).with_copying(registry)
 
 
 def _with_own_classes(generated: Generated, task: Task, registry: Registry) -> Dataset:
@@ -144,7 +127,9 @@ def _are_seeds(both: tuple[Generated, ...], registry: Registry) -> bool:
 
 def _recipe(generated: Generated, registry: Registry) -> Recipe:
     if generated.run is None:
-        raise DataError(f"{generated.path} is no run; say what to compare both with: --against cifar10, say")
+        raise DataError(
+            f"{generated.path} is not a run; name what to compare both with, such as --against cifar10"
+        )
     return load_recipe(generated.run / "recipe.yaml", registry=registry)
 
 
@@ -167,15 +152,14 @@ def _show(comparing: Comparing, names: tuple[str, str]) -> None:
     screen = console()
     lines = []
     for score in comparing.scores:
-        interval = score.difference.interval
-        apart = f"{score.difference.value:+.3g}" + ("" if interval is None else f" ± {interval:.2g}")
-        count = f"{score.first.samples:,}"
-        lines.append([score.first.name, f"{score.first.value:.4g}", f"{score.second.value:.4g}", apart, count])
+        lines.append([score.first.name, *score.values, score.signed, f"{score.first.samples:,}"])
     screen.print(table(["score", *names, "difference", "samples of each"], lines, others="right"))
     for score in comparing.scores:
         screen.print(words(score.verdict(names), "bold"), soft_wrap=True)
-    for note in dict.fromkeys(note for each in comparing.evaluations for note in each.document["notes"]):
-        say(f"note: {note}")
+    noted = [each.document["notes"] for each in comparing.evaluations]
+    for note in dict.fromkeys(noted[0] + noted[1]):
+        having = [name for name, notes in zip(names, noted, strict=True) if note in notes]
+        say(f"note: {having[0]}: {note}" if len(having) == 1 else f"note: {note}")
     screen.print(words(comparing.method, "dim"), soft_wrap=True)
 
 

@@ -10,13 +10,13 @@ import attrs
 import click
 
 from cswf_core.cli import options
+from cswf_core.cli.scoring import Scoring, scoring_options
 from cswf_core.cli.terminal import prepare, show_protocols, show_scores
 from cswf_core.errors import DataError, RunError, printable
 from cswf_core.evaluation.evaluate import Evaluation, evaluate
 from cswf_core.evaluation.samples import Generated, conform, read, read_all_real
 from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Dataset
-from cswf_core.interfaces.metric import FeaturePrecision
 from cswf_core.kernels.memory import memory_limited
 from cswf_core.pictures import grid as pictures
 from cswf_core.pictures.samples import samples_picture
@@ -39,8 +39,7 @@ COLUMNS = 10
 
 @click.command()
 @click.argument("path", metavar="RUN|FOLDER|FILE.npz", type=click.Path(path_type=Path))
-@options.against
-@options.metrics("those of the run's recipe, else fid")
+@scoring_options("those of the run's recipe, else fid")
 @click.option(
     "--samples",
     "kind",
@@ -49,12 +48,6 @@ COLUMNS = 10
     show_default=True,
     help="Which samples of a run: its particles, or those carried along or sampled from its saved model.",
 )
-@options.count
-@options.limit
-@options.weights
-@options.no_download
-@options.precision
-@options.evaluation_seed
 @click.option(
     "--no-copy-check", is_flag=True, help="Do not look for copies, unless a metric is named that does."
 )
@@ -75,15 +68,8 @@ COLUMNS = 10
 @options.plugins_dir
 def eval(
     path: Path,
-    against: tuple[str, ...],
-    metrics: tuple[str, ...],
+    scoring: Scoring,
     kind: str,
-    count: int | None,
-    limit: int | None,
-    weights: Path | None,
-    no_download: bool,
-    precision: FeaturePrecision | None,
-    seed: int | None,
     no_copy_check: bool,
     out: Path | None,
     save_features: bool,
@@ -96,19 +82,20 @@ def eval(
     """Score samples: those of a RUN, a FOLDER of pictures, or a FILE.npz of images.
 
     Scores of a run are written to its metrics.json and into its report.html; those of others, or with --out,
-    into a folder of their own. A folder's pictures must be of one size; folders in it are classes.
+    into a folder of their own. Folders in a FOLDER are classes; pictures of different sizes need --resize, and
+    grey ones beside colour ones --rgb.
     """
     chosen_device = choose_device(device)
     prepare(quiet=quiet)
-    generated = read(path, kind, plugins_dir, limit)
+    generated = read(path, kind, plugins_dir, scoring.reading)
     folder, source = _folder(generated, out)
     if not folder.path.is_dir():
         folder.make()  # a place that cannot be written to is told before anything is computed
         click.get_current_context().call_on_close(folder.withdraw)  # if nothing comes to be in it
     facts = None if generated.run is None else RunFolder(generated.run).facts()
     with memory_limited(None if facts is None else facts.memory_limit):
-        task = _task(generated, against, metrics, plugins_dir, limit, copying=not no_copy_check)
-    task = task.adjusted(count=count, weights=weights, download=not no_download, precision=precision, seed=seed)
+        task = _task(generated, scoring, plugins_dir, copying=not no_copy_check)
+    task = scoring.adjust(task)
     samples, notes = generated.samples, list(generated.notes)
     if task.data is not None:  # a run's labels count its own classes
         samples = attrs.evolve(samples, classes=task.data.classes)
@@ -168,20 +155,18 @@ def _is_of(folder: RunFolder, source: str) -> bool:
 
 def _task(
     generated: Generated,
-    against: tuple[str, ...],
-    metrics: tuple[str, ...],
+    scoring: Scoring,
     plugins_dir: tuple[Path, ...],
-    limit: int | None,
     *,
     copying: bool,
 ) -> Task:
     registry = Registry.discover(plugins_dir)
-    chosen = [choose(registry, "metric", text, "--metric") for text in metrics]
-    if generated.run is None and not against:
+    chosen = [choose(registry, "metric", text, "--metric") for text in scoring.metrics]
+    if generated.run is None and not scoring.against:
         raise DataError(
-            f"{generated.path} is not a run's folder; say what to compare with: --against cifar10, say"
+            f"{generated.path} is not a run's folder; name what to compare with, such as --against cifar10"
         )
-    real = read_all_real(against, registry, limit)
+    real = read_all_real(scoring.against, registry, scoring.reading)
     if generated.run is None:
         return Task.of_images(real, chosen, registry, copying=copying)
     recipe = load_recipe(generated.run / "recipe.yaml", registry=registry)

@@ -11,7 +11,7 @@ import click
 
 from cswf_core.errors import excerpt
 from cswf_core.files import bytes_of
-from cswf_core.numbers import LARGEST, whole_number
+from cswf_core.numbers import LARGEST, number_hint, whole_number
 
 LEAST_MEMORY = 256 * 10**6
 """Bytes that a limit must leave."""
@@ -22,13 +22,15 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 class WholeNumber(click.IntRange):
     """The type of an option that takes a whole number, from a least one to what 64 bits hold."""
 
-    def __init__(self, least: int) -> None:
-        super().__init__(min=least)
+    def __init__(self, least: int, most: int | None = None) -> None:
+        super().__init__(least, most)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number; one that is too large is told without all its digits."""
         if isinstance(value, str) and value.strip().isdecimal() and whole_number(value) is None:
             self.fail(f"{excerpt(value)} is too large: 64 bits hold {LARGEST:,} at most", param, ctx)
+        if isinstance(value, str) and whole_number(value) is None and number_hint(value, whole=True):
+            self.fail(f"'{value}' is not a whole number{number_hint(value, whole=True)}", param, ctx)
         written: Any = excerpt(value) if isinstance(value, str) else value
         return super().convert(written, param, ctx)
 
@@ -69,9 +71,10 @@ def _limit_memory(ctx: click.Context, param: click.Parameter, value: str | None)
             f"'{excerpt(value)}' is no size of memory; write 500MB, 1.5GB or 2GiB", ctx, param
         )
     if limit < LEAST_MEMORY:
-        raise click.BadParameter(
-            f"{excerpt(value)} is too little: PyTorch alone takes {LEAST_MEMORY // 10**6} MB", ctx, param
-        )
+        meant = next((v for v in (f"{value}MB", f"{value}GB") if (bytes_of(v) or 0) >= LEAST_MEMORY), "")
+        unit = meant and f"; without a unit it is in bytes: did you mean {meant}?"
+        least = f"PyTorch alone takes {LEAST_MEMORY // 10**6} MB"
+        raise click.BadParameter(f"{excerpt(value)} is too little: {least}{unit}", ctx, param)
     from cswf_core.kernels.memory import memory_limited  # with PyTorch, which `cswf doctor` may find missing
 
     ctx.with_resource(memory_limited(limit))
@@ -83,23 +86,6 @@ memory_limit = click.option(
     expose_value=False,
     callback=_limit_memory,
     help="Plan with so much memory, such as 1GB; data that take more are streamed.  [default: all there is]",
-)
-
-
-def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """Return the bytes of a size."""
-    size = None if value is None else bytes_of(value)
-    if value is not None and not size:
-        raise click.BadParameter(f"'{value}' is no size; write 500MB, 1.5GB or 2GiB", ctx, param)
-    return size
-
-
-limit = click.option(
-    "--limit",
-    metavar="SIZE",
-    callback=_size,
-    help="Memory that the images of a file or folder may take as they are, such as 20GB.  "
-    "[default: a quarter of this machine's]",
 )
 
 
@@ -132,44 +118,6 @@ quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 seed = click.option(
     "--seed", type=WholeNumber(0), default=0, show_default=True, help="Another one, other samples."
 )
-evaluation_seed = click.option(
-    "--seed",
-    type=WholeNumber(0),
-    help="Of the evaluation's own choices: subsets, directions, classifiers.  "
-    "[default: evaluate.seed of the run's recipe, else 0]",
-)
-against = click.option(
-    "--against",
-    multiple=True,
-    metavar="DATA[:SPLIT]",
-    help="Real samples: a data set (both its splits, or :train or :test), a folder of pictures, an .npz file; "
-    "may be given several times.  [default: the data of the run]",
-)
-count = click.option("--count", type=WholeNumber(1), help="Score so many at most.  [default: 50,000]")
-weights = click.option("--weights", type=click.Path(path_type=Path), help="The feature network's file.")
-no_download = click.option(
-    "--no-download", is_flag=True, help="Never fetch the feature network from the internet."
-)
-precision = click.option(
-    "--precision",
-    type=click.Choice(["float32", "fast"]),
-    help="Of the feature network; fast is float16 on CUDA, and float32 elsewhere.  "
-    "[default: that of the run's recipe, else float32]",
-)
-
-
-def metrics(default: str) -> Decorator:
-    """Return the option `--metric`; `default` says what holds without it."""
-    return click.option(
-        "--metric",
-        "metrics",
-        multiple=True,
-        metavar="NAME",
-        help="A metric, as in a recipe: fid, or '{use: fid, mode: clean}'; may be given several times.  "
-        f"[default: {default}]",
-    )
-
-
 replace = click.option("--force", is_flag=True, help="Replace files that are there.")
 
 

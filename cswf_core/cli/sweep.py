@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 
 from cswf_core.cli import options
@@ -106,5 +107,9 @@ def _mean(group: Group, metrics: Sequence[str]) -> list[str]:
     numbers = []
     for name in metrics:
         summary = group.summaries.get(name)
-        numbers.append("" if summary is None else str(quantity(summary.mean, summary.deviation)))
+        if summary is None:
+            numbers.append("")
+        else:
+            printed = quantity(summary.mean, summary.deviation)
+            numbers.append(str(attrs.evolve(printed, remark=summary.remark)))
     return [f"{group.label}: mean ± deviation of {len(group.runs)} seeds", "", *numbers]

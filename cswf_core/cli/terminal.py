@@ -22,7 +22,7 @@ from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import complain, say, start_log
 from cswf_core.runs.progress import BarProgress, LineProgress, WorkProgress
 from cswf_core.runs.screen import console, table, words
-from cswf_core.scores.quantities import quantity
+from cswf_core.scores.quantities import measured
 from cswf_core.session.run import launch, require_recipe, resume, settle
 
 
@@ -117,7 +117,7 @@ def show_scores(document: Mapping[str, Any], screen: Console) -> None:
 def _value(score: Mapping[str, Any]) -> str:
     """Return a score with its standard error, where it has one, and in percent if it is a share."""
     share = bool((score.get("meaning") or {}).get("share"))
-    return f"{quantity(score['value'], score.get('error'), share=share)}{' %' if share else ''}"
+    return measured(score["value"], score.get("error"), share=share)
 
 
 def show_protocols(document: Mapping[str, Any], screen: Console) -> None:

@@ -156,6 +156,10 @@ def _introduce_update(updated: Recipe, earlier: Predecessor, run: Path, *, saves
     else:
         step, known = earlier.facts["steps_done"], earlier.counts.samples
         say(f"going on from step {step:,}; {known:,} samples have been counted before")
+        last = updated.online.steps_after(len(updated.arrivals) - 1)
+        if isinstance(last, int) and len(updated.arrivals) > 1 and updated.online.sets < last:
+            counted = f"{run} has counts along {updated.online.sets} sets of directions, used in turn"
+            say(f"note: {counted}; for more sets, update the run that it was made from")
     if saves:
         say("no model is saved: the maps of the steps before are in that of the earlier run")
 

@@ -14,6 +14,7 @@ from cswf_core.interfaces import Dataset
 from cswf_core.interfaces.metric import Tell
 from cswf_core.scores.differences import CONFIDENCE, Difference
 from cswf_core.scores.document import Score, of_json
+from cswf_core.scores.quantities import measured
 
 
 @attrs.frozen
@@ -31,19 +32,32 @@ class Compared:
         """Return which set is better and by how much, in a sentence; `names` are the sets'."""
         name, better = self.first.name, self.first.better
         apart, interval = self.difference.value, self.difference.interval
+        by = self._printed(abs(apart), interval)
         if interval is None:
-            more = "more" if apart > 0 else "less"
-            return f"{name}: {names[1]} has {_number(abs(apart))} {more}, of unknown uncertainty"
-        by = f"{_number(abs(apart))} ± {_number(interval)} {name}"
+            return f"{name}: {names[1]} has {by} {'more' if apart > 0 else 'less'}, of unknown uncertainty"
         if self.difference.is_noise:
-            return f"{name}: no difference beyond noise ({apart:+.3g} ± {_number(interval)})"
+            return f"{name}: no difference beyond noise ({self.signed})"
         if not better:
-            return f"{names[apart > 0]} has {by} more"
-        return f"{names[(apart < 0) == (better == 'lower')]} is better by {by}"
+            return f"{names[apart > 0]} has {by} {name} more"
+        winner = int((apart < 0) == (better == "lower"))
+        if (self.first, self.second)[winner].copying:
+            more = "less" if better == "lower" else "more"
+            return f"{name}: {names[winner]} has {by} {more}, but copies: it is not better"
+        return f"{names[winner]} is better by {by} {name}"
 
+    @property
+    def signed(self) -> str:
+        """The difference with its sign and interval, by the same digits as in the verdict."""
+        sign = "+" if self.difference.value > 0 else ""
+        return sign + self._printed(self.difference.value, self.difference.interval)
 
-def _number(value: float) -> str:
-    return f"{value:.3g}"
+    @property
+    def values(self) -> tuple[str, str]:
+        """Both scores."""
+        return self._printed(self.first.value), self._printed(self.second.value)
+
+    def _printed(self, value: float, interval: float | None = None) -> str:
+        return measured(value, interval, share=self.first.share)
 
 
 @attrs.frozen

@@ -29,6 +29,13 @@ MOST_OF_A_CLASS = 12
 """Real images that are written to be seen beside samples: in all, and of a class."""
 
 
+GIVEN = (
+    "not checked for copies: the samples complete images, and contain parts of them; `cswf eval` of the run's "
+    "folder checks the generated parts"
+)
+"""A note on completions of images that are not known."""
+
+
 @attrs.define(eq=False)
 class Evaluation:
     """Scores so far, and figures to draw."""
@@ -77,7 +84,7 @@ def evaluate(
     bench = attrs.evolve(task.bench(tell) if bench is None else bench, share_out=share_out)
     everything = generated
     generated = generated.take(task.subset(generated)) if len(generated) > task.samples else generated
-    about = {
+    about: dict[str, Any] = {
         "source": source,
         "count": len(generated),
         "available": len(everything),
@@ -92,18 +99,30 @@ def evaluate(
     _describe(evaluation, bench)
     if keep is not None:
         keep(evaluation)
+    originals, observation = task.originals(generated), task.observation(generated)
     for metric in task.metrics:
         name = json.dumps(metric.plain(), sort_keys=True, default=str)
-        for reference in task.references[:1] if metric.part.once else task.references:
+        unasked = task.products is not None and metric is task.metrics[-1]
+        if unasked and originals is None and generated.conditions.origin is not None:
+            about["notes"].append(GIVEN)
+            continue
+        references: Sequence[Reference | None] = task.references
+        if metric.part.once:
+            references = [next(iter(task.references), None)]
+        for reference in references:
+            samples = task.training if reference is None else reference.samples
+            assert samples is not None, "metrics without a reference are computed from the training data"
             comparison = Comparison(
                 generated=generated,
-                real=reference.samples,
+                real=samples,
                 draw=Key(task.seed, f"metric {name}").open(device, dtype),
                 training=task.training,
                 training_called=task.training_called,
                 mirrored=task.mirrored,
                 held_out=task.held_out,
-                originals=task.originals(generated),
+                originals=originals,
+                observation=None if observation is None else observation.to(device),
+                products=task.products if unasked else None,
                 bench=bench,
             )
             against = None if metric.part.once else reference
@@ -111,6 +130,7 @@ def evaluate(
         _describe(evaluation, bench)
         if keep is not None:
             keep(evaluation)
+    _describe(evaluation, bench)
     return evaluation
 
 
@@ -179,7 +199,12 @@ def _compute(
     names = [row + split for row in rows]
     some = of_training if reference is None else reference.of
     among = comparison.training if reference is None else reference.samples
-    notes = [*_too_few(metric, count, names[: len(result.scores)]), *_some(among, some, names), *result.notes]
+    notes = [
+        *_too_few(metric, count, names[: len(result.scores)]),
+        *_some(among, some, names),
+        *_flattered(comparison, reference, names[: len(result.scores)]),
+        *result.notes,
+    ]
     training = None
     if reference is None and comparison.training is not None:  # all that such a score is compared with
         training = {"count": len(comparison.training), "sha256": comparison.bench.sha256(comparison.training)}
@@ -232,11 +257,26 @@ def _too_few(metric: Choice, count: int, names: Sequence[str]) -> list[str]:
 
 def _some(real: Dataset | None, available: int | None, names: Sequence[str]) -> list[str]:
     """Return a note for scores against some of the available real samples."""
-    if real is None or available is None:
+    if real is None or available is None or len(real) == available:
         return []
     return [
-        f"{', '.join(names)}: against {len(real):,} of {available:,} real samples, evenly "
-        "spread, as memory does not hold them all; not to be compared with scores against all"
+        f"{', '.join(names)}: against {len(real):,} of {available:,} real samples, evenly spread over them; "
+        "do not compare with scores against all, such as published ones"
+    ]
+
+
+def _flattered(comparison: Comparison, reference: Reference | None, names: Sequence[str]) -> list[str]:
+    """Return a note for scores against images of which the samples were given parts."""
+    origin = comparison.generated.conditions.origin
+    if reference is None or reference.foreign or comparison.originals is None or origin is None:
+        return []
+    completing = int((origin < 0 if reference.split == "test" else origin >= 0).sum())
+    if not completing:
+        return []
+    return [
+        f"{', '.join(names)}: too good, as {completing:,} of {len(origin):,} samples complete images of "
+        f"{reference.name} and contain parts of them; metrics psnr, perceptual-distance and completion-fid "
+        "score completions of held-out images (condition.held_out)"
     ]
 
 

@@ -7,13 +7,14 @@ come from a data set. All get the same channels and classes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import attrs
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from cswf_core import arrays
@@ -22,7 +23,7 @@ from cswf_core.checks.data import check_loaded
 from cswf_core.errors import DataError, RunError, printable
 from cswf_core.files import enough_text, refuse_large
 from cswf_core.interfaces import BIN, Conditions, Dataset, Owner, Space
-from cswf_core.pictures.read import find_pictures, picture_notes, read_picture
+from cswf_core.pictures.read import find_pictures, image_notes, picture_notes, read_picture
 from cswf_core.plugins import PluginFolders, Registry, as_options
 from cswf_core.recipe import choose
 from cswf_core.recipe.build import load_chosen
@@ -39,11 +40,28 @@ SCORED = 50_000
 TRAINING_CALLED = "training images"
 """What a data set's own images are called; those of a folder may never have trained anything."""
 
+PARTLY = "scores against test are against held-out samples of the first data: later data hold nothing out"
+
 ARRAYS = ("images", "arr_0", "points", "labels", "arr_1", "origin")
 """Arrays of .npz files that are read."""
 
 ADVICE = "--limit {} allows it"
 """How to read files that need more memory."""
+
+
+@attrs.frozen
+class Reading:
+    """How folders of pictures and .npz files are read."""
+
+    limit: int | None = None
+    """Bytes that the images may take as they are; None: a share of the memory."""
+    resize: int | None = None
+    """Side, in pixels, that images of another size are resized to; None: they stay as they are."""
+    rgb: bool = False
+    """Whether grey images become colour images with three equal channels."""
+
+
+AS_THEY_ARE = Reading()
 
 
 @attrs.frozen(eq=False)
@@ -55,7 +73,7 @@ class Generated:
     samples: Dataset = attrs.field(repr=False)
     run: Path | None = None
     """The folder of the run they are from."""
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
     """Sentences on the files that a score may depend on."""
 
 
@@ -111,11 +129,12 @@ class RealSamples:
     held_out: Dataset | None = None
 
 
-def read_real(text: str, registry: Registry, limit: int | None = None) -> RealSamples:
+def read_real(text: str, registry: Registry, reading: Reading = AS_THEY_ARE) -> RealSamples:
     """Return what `--against` names: a data set and its split, a folder of pictures, or an .npz file.
 
-    All are checked as a run's data are. `limit` is as in `read`. Without a split, a data set's training split
-    and its test split. A data set's name comes before a folder of the same name, which `./` can begin.
+    All are checked as a run's data are. `reading` is for folders and files. Without a split, a data set's
+    training split and its test split. A data set's name comes before a folder of the same name, which `./` can
+    begin.
     """
     if not text.strip():
         raise DataError("--against needs a data set, a folder of pictures or an .npz file")
@@ -123,16 +142,16 @@ def read_real(text: str, registry: Registry, limit: int | None = None) -> RealSa
     path = Path(text).expanduser()
     if not written and text.split(":")[0] not in registry.names("dataset"):
         if path.exists():
-            source = read(path, limit=limit)
+            source = read(path, reading=reading)
             samples = _real(path, source.samples)
             name = printable(path.resolve().name)
             called = f"images of {name}" if samples.space.is_image else f"points of {name}"
-            return RealSamples((Reference(name, "", samples, notes=source.notes),), samples, called)
+            return RealSamples((Reference(name, "", samples, notes=tuple(source.notes)),), samples, called)
         if "/" in text or text.lower().endswith(".npz"):
             hint = "--against takes a data set, a folder of pictures or an .npz file"
             raise DataError(f"{path} does not exist; {hint}")
     name, split = (text, "") if written else _split(text)
-    choice = choose(registry, "dataset", name, "--against")
+    choice = choose(registry, "dataset", name, "--against", or_path=True)
     owner = choice.plugin.owner
     data = load_chosen(choice, 0, torch.float32)
     splits = (split,) if split else SPLITS if data.held_out is not None else SPLITS[:1]
@@ -141,9 +160,11 @@ def read_real(text: str, registry: Registry, limit: int | None = None) -> RealSa
     return RealSamples(real, training, mirrored=mirrored, held_out=training.held_out)
 
 
-def read_all_real(texts: Sequence[str], registry: Registry, limit: int | None = None) -> list[RealSamples]:
+def read_all_real(
+    texts: Sequence[str], registry: Registry, reading: Reading = AS_THEY_ARE
+) -> list[RealSamples]:
     """Return what several `--against` name; two folders or files of one name are told apart by their paths."""
-    real = [read_real(text, registry, limit) for text in texts]
+    real = [read_real(text, registry, reading) for text in texts]
     names = [reference.name for each in real for reference in each.references]
     return [
         attrs.evolve(each, references=tuple(_apart(reference, text, names) for reference in each.references))
@@ -193,7 +214,9 @@ def references(
         whole = everything if split == "train" or everything is None else everything.held_out
         size = 0 if whole is None or whole.stored is None else len(whole.genuine())
         some = size if size > len(samples) else None
-        each.append(Reference(name, data.split if split == "train" else split, samples, of=some))
+        notes = (PARTLY,) if split == "test" and data.partly_held_out else ()
+        called = data.split if split == "train" else split
+        each.append(Reference(name, called, samples, of=some, notes=notes))
     return tuple(each)
 
 
@@ -212,30 +235,28 @@ def is_run(path: Path) -> bool:
 
 
 def read(
-    path: Path, kind: str = "batched", plugins_dir: PluginFolders = None, limit: int | None = None
+    path: Path, kind: str = "batched", plugins_dir: PluginFolders = None, reading: Reading = AS_THEY_ARE
 ) -> Generated:
     """Return the samples at a path: a run's (of a kind in `FILES`), a folder of pictures, or an .npz file.
 
-    `plugins_dir` are the folders of a run's plugins, for the command that would draw samples it lacks. They may
-    take `limit` bytes as they are; None: a share of the memory.
+    `plugins_dir` are the folders of a run's plugins, for the command that would draw samples it lacks.
     """
     if (path / "sweep.json").is_file():
         inside = next((sub.name for sub in sorted(path.iterdir()) if is_run(sub)), None)
         hint = f", such as {path / inside}" if inside else ""
         raise DataError(f"{path} is the folder of a sweep; give one of its runs{hint}")
     if path.is_dir() and is_run(path):
-        return _read_run(path, kind, plugins_dir, limit)
+        return _read_run(path, kind, plugins_dir, reading)
+    notes: list[str] = []
     if path.is_dir():
-        files, _, _ = find_pictures(path)
-        notes = tuple(picture_notes(path, files))
-        return Generated(path, printable(str(path)), read_folder(path, limit), notes=notes)
+        return Generated(path, printable(str(path)), read_folder(path, reading, notes), notes=notes)
     if path.is_file() and path.suffix.lower() == ".npz":
-        return Generated(path, printable(str(path)), read_archive(path, limit))
+        return Generated(path, printable(str(path)), read_archive(path, reading, notes), notes=notes)
     reason = "is neither a folder nor an .npz file" if path.exists() else "does not exist"
     raise DataError(f"{path} {reason}; give a run's folder, a folder of pictures, or an .npz file of images")
 
 
-def _read_run(path: Path, kind: str, plugins_dir: PluginFolders, limit: int | None) -> Generated:
+def _read_run(path: Path, kind: str, plugins_dir: PluginFolders, reading: Reading) -> Generated:
     file = path / FILES[kind]
     if not file.is_file():
         if kind == "offline":
@@ -247,43 +268,74 @@ def _read_run(path: Path, kind: str, plugins_dir: PluginFolders, limit: int | No
         facts = RunFolder(path).facts()
         status = "unknown" if facts is None else facts.status
         raise RunError(f"{path} has no samples: its status is '{status}'")
-    return Generated(path, file.name, read_archive(file, limit), run=path)
+    notes: list[str] = []
+    return Generated(path, file.name, read_archive(file, reading, notes), run=path, notes=notes)
 
 
-def read_folder(path: Path, limit: int | None = None) -> Dataset:
-    """Return the pictures of a folder, all of one size; folders within are classes, if there are any."""
+def read_folder(path: Path, reading: Reading = AS_THEY_ARE, notes: list[str] | None = None) -> Dataset:
+    """Return the pictures of a folder; folders within are classes, if there are any.
+
+    They must be of one size and kind, unless `reading` makes them so. A sentence for each thing that a score
+    may depend on is added to `notes`.
+    """
     files, labels, classes = find_pictures(path)
-    example = _picture(files[0])
-    needed = len(files) * example.size
-    refuse_large(path, needed, default_limit() if limit is None else limit, ADVICE.format(enough_text(needed)))
-    pixels = np.empty((len(files), *example.shape), np.uint8)
-    for i, file in enumerate(files):
-        picture = _picture(file)
-        if picture.shape != example.shape:
-            sizes = f"{files[0].name} has {_size(example)} and {file.name} {_size(picture)}"
-            raise DataError(f"the pictures in {path} must be of one size and kind, and {sizes}")
-        pixels[i] = picture
+    notes = [] if notes is None else notes
+    pixels = _stacked(path, ((file.name, read_picture(file)) for file in files), len(files), reading, notes)
+    notes += picture_notes(path, files)
+    notes += image_notes(path, pixels)
     return _dataset(pixels, torch.from_numpy(labels) if classes else None, classes)
 
 
-def _picture(path: Path) -> NDArray[np.uint8]:
-    """Return one picture as C×H×W bytes, as it is: nothing is cut or resized."""
-    pixels = np.asarray(read_picture(path), np.uint8)
-    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+def _stacked(
+    path: Path, named: Iterable[tuple[str, Image.Image]], count: int, reading: Reading, notes: list[str]
+) -> NDArray[np.uint8]:
+    """Return `count` named pictures as n×C×H×W bytes, in the size and colours that are asked for."""
+    first = ""
+    pixels = np.empty((0, 0, 0, 0), np.uint8)
+    resized = 0
+    repeated = 0
+    for i, (name, original) in enumerate(named):
+        picture = original.convert("RGB") if reading.rgb else original
+        if reading.resize is not None:
+            picture = picture.resize((reading.resize, reading.resize), Image.Resampling.BICUBIC)
+        planes = np.atleast_3d(np.asarray(picture, np.uint8)).transpose(2, 0, 1)
+        if i == 0:
+            first = name
+            needed = count * planes.size
+            limit = default_limit() if reading.limit is None else reading.limit
+            refuse_large(path, needed, limit, ADVICE.format(enough_text(needed)))
+            pixels = np.empty((count, *planes.shape), np.uint8)
+        if planes.shape != pixels.shape[1:]:
+            advice = "--rgb converts all of them to RGB"
+            if planes.shape[1:] != pixels.shape[2:]:
+                advice = f"--resize N resizes all of them to N×N pixels, and {advice}"
+            sizes = f"{first} has {_size(pixels[0])} and {name} {_size(planes)}"
+            raise DataError(f"the pictures in {path} must be of one size and kind, and {sizes}; {advice}")
+        pixels[i] = planes
+        resized += picture.size != original.size
+        repeated += picture.mode != original.mode
+    if resized:
+        notes.append(
+            f"{path}: {resized:,} of {count:,} images are resized to {reading.resize}×{reading.resize} pixels "
+            "(--resize) by Pillow's bicubic filter with antialiasing, that of clean-fid, and rounded to bytes"
+        )
+    if repeated:
+        notes.append(f"{path}: {repeated:,} of {count:,} images are grey, and are converted to RGB (--rgb)")
+    return pixels
 
 
-def _size(picture: NDArray[np.uint8]) -> str:
-    channels, height, width = picture.shape
+def _size(planes: NDArray[np.uint8]) -> str:
+    channels, height, width = planes.shape
     return f"{width}×{height} pixels in {'colour' if channels == 3 else 'grey'}"
 
 
-def read_archive(path: Path, limit: int | None = None) -> Dataset:
+def read_archive(path: Path, reading: Reading = AS_THEY_ARE, notes: list[str] | None = None) -> Dataset:
     """Return the samples of an .npz file: `images` or `arr_0` (bytes; n×C×H×W, n×H×W×C or n×H×W), or `points`.
 
     `labels` or `arr_1` are their classes, `origin` says what they complete, as a run leaves it. What stands
-    behind a point's own coordinates, its condition, is told apart by `conform`.
+    behind a point's own coordinates, its condition, is told apart by `conform`. `notes`: as in `read_folder`.
     """
-    held = arrays.read_archive(path, ARRAYS, limit=limit, advice=ADVICE)
+    held = arrays.read_archive(path, ARRAYS, limit=reading.limit, advice=ADVICE)
     labels = _whole(path, held, ("labels", "arr_1"))
     origin = _whole(path, held, ("origin",))
     if "points" in held:
@@ -292,7 +344,13 @@ def read_archive(path: Path, limit: int | None = None) -> Dataset:
     if name is None:
         others = ", ".join(arrays.names_in(path)) or "nothing"
         raise DataError(f"{path} has no 'images' (or 'arr_0') and no 'points'; it holds {others}")
-    samples = _dataset(_bytes(path, name, held[name]), labels, ())
+    notes = [] if notes is None else notes
+    pixels = _bytes(path, name, held[name])
+    if reading.resize is not None or reading.rgb:
+        last = pixels[:, 0] if pixels.shape[1] == 1 else pixels.transpose(0, 2, 3, 1)
+        pixels = _stacked(path, (("", Image.fromarray(image)) for image in last), len(pixels), reading, notes)
+    notes += image_notes(path, pixels)
+    samples = _dataset(pixels, labels, ())
     return attrs.evolve(samples, conditions=attrs.evolve(samples.conditions, origin=origin))
 
 
@@ -313,9 +371,13 @@ def _bytes(path: Path, name: str, images: Array) -> NDArray[np.uint8]:
     if images.ndim == 3:
         images = images[:, None]
     if images.ndim != 4 or images.dtype != np.uint8 or not images.size:
-        raise DataError(f"{path}: '{name}' must be n×C×H×W bytes (uint8), got {_described(images)}")
+        hint = "; multiply numbers in [0, 1] by 255, and convert them" if images.dtype.kind == "f" else ""
+        raise DataError(f"{path}: '{name}' must be n×C×H×W bytes (uint8), got {_described(images)}{hint}")
     if images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
         images = images.transpose(0, 3, 1, 2)
+    if images.shape[1] not in (1, 3):
+        hint = "images have 1 or 3 channels; leave out an alpha channel"
+        raise DataError(f"{path}: '{name}' is {_described(images)}, and {hint}")
     return np.ascontiguousarray(images)
 
 
@@ -359,7 +421,11 @@ def conform(samples: Dataset, real: Dataset, name: str, notes: list[str] | None 
     samples = _channels_like(samples, real.space.shape[0], name, notes)
     if samples.space != real.space:
         ours, theirs = ("×".join(map(str, space.shape)) for space in (samples.space, real.space))
-        raise DataError(f"{name} are images of {ours}, and what they are compared with are of {theirs}")
+        _, height, width = real.space.shape
+        advice = ""
+        if samples.space.shape[1:] != real.space.shape[1:] and height == width:
+            advice = f"; --resize {height} resizes images of folders and .npz files"
+        raise DataError(f"{name} are images of {ours}, and what they are compared with are of {theirs}{advice}")
     return _classes_like(samples, real, name, notes)
 
 
@@ -379,7 +445,7 @@ def _channels_like(samples: Dataset, channels: int, name: str, notes: list[str])
     if ours == 1 and channels == 3:
         planes = planes.expand(3, -1, -1)
         notes.append(
-            f"{name} are grey, and are repeated to three channels: what they are compared with has colours"
+            f"{name} are grey images, and are converted to RGB, as what they are compared with has colours"
         )
     elif ours == 3 and channels == 1 and bool((planes == planes[:1]).all()):
         planes = planes[:1]

@@ -12,7 +12,7 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.evaluation.samples import SPLITS, TRAINING_CALLED, RealSamples, Reference, in_memory, references
 from cswf_core.flow.particles import balanced
-from cswf_core.interfaces import Dataset, Key, Workbench
+from cswf_core.interfaces import Dataset, Key, Observation, Workbench
 from cswf_core.interfaces.metric import FEATURE_PRECISION, FeaturePrecision, Tell
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Choice, Recipe, choose
@@ -21,8 +21,10 @@ from cswf_core.recipe.build import load_everything
 COPYING = "nearest-neighbours"
 """The metric that is computed beside all others of images: a method without a network could copy its data."""
 
-PRODUCTS = 200_000_000_000
-"""Multiplications that it may spend on a CPU where nobody has asked for it: seconds, not minutes."""
+FLOW_SHARE = 10
+"""Unless it is asked for, it takes at most one part in so many of the flow's multiplications, after a run."""
+PRODUCTS = 50_000_000_000
+"""Multiplications that it takes at most in a command that only scores, on a CPU: seconds, not minutes."""
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -42,6 +44,10 @@ class Task:
     held_out: Dataset | None = attrs.field(default=None, repr=False)
     data: Dataset | None = attrs.field(default=None, repr=False)
     """Data whose images the samples complete."""
+    recipe: Recipe | None = attrs.field(default=None, repr=False)
+    """The recipe of the flow that the samples are from; None: they are from elsewhere."""
+    products: int | None = None
+    """Multiplications that the last metric may spend, as nobody has asked for it; None: somebody has."""
     seed: int = 0
     """Of the evaluation's own choices; the same for all runs, unless somebody wants others."""
     samples: int = 50_000
@@ -60,20 +66,23 @@ class Task:
         splits = section.against if recipe.metrics else ()
         training, mirrored = in_memory(data, section.samples)
         available = len(data.genuine())
-        return cls(
-            metrics=with_copying(recipe.metrics, data, recipe.registry) if section.copying else recipe.metrics,
+        task = cls(
+            metrics=recipe.metrics,
             references=_own_references(recipe, training, splits, data),
             training=training,
             of_training=available if available > len(training) else None,
             mirrored=mirrored,
             held_out=training.held_out,
             data=data,
+            recipe=recipe,
             seed=section.seed,
             samples=section.samples,
             weights=section.weights,
             download=section.download,
             precision=section.precision,
         )
+        products = _flow_products(recipe, training) // FLOW_SHARE
+        return task.with_copying(recipe.registry, products) if section.copying else task
 
     @classmethod
     def of_run(
@@ -95,9 +104,8 @@ class Task:
             for reference in each.references
         )
         chosen = tuple(metrics) or recipe.metrics or _default_metrics(recipe.registry, data)
-        if copying and recipe.evaluation.copying:
-            chosen = with_copying(chosen, data, recipe.registry)
-        return attrs.evolve(task, metrics=chosen, references=others or own)
+        task = attrs.evolve(task, metrics=chosen, references=others or own, products=None)
+        return task.with_copying(recipe.registry) if copying and recipe.evaluation.copying else task
 
     @classmethod
     def of_images(
@@ -111,33 +119,55 @@ class Task:
         """Return the task for images of any program; copies are looked for in the first real samples."""
         first = real[0]
         data = first.references[0].samples
-        chosen = tuple(metrics) or _default_metrics(registry, data)
-        return cls(
-            metrics=with_copying(chosen, data, registry) if copying else chosen,
+        task = cls(
+            metrics=tuple(metrics) or _default_metrics(registry, data),
             references=tuple(reference.like(data) for each in real for reference in each.references),
             training=first.training,
             training_called=first.training_called,
             mirrored=first.mirrored,
             held_out=first.held_out,
         )
+        return task.with_copying(registry) if copying else task
 
-    def adjusted(
-        self,
-        *,
-        count: int | None,
-        weights: Path | None,
-        download: bool,
-        precision: FeaturePrecision | None,
-        seed: int | None,
-    ) -> Task:
-        """Return the task with what somebody has asked for in place of what the recipe says; None: as it is."""
+    def with_copying(self, registry: Registry, products: int = PRODUCTS) -> Task:
+        """Return the task with a metric that finds copies of images, by their pixels, unless it has one.
+
+        It may take so many `products`. They are counted and not timed: the same samples have the same scores.
+        """
+        there = any(metric.plugin.owner.name == COPYING for metric in self.metrics)
+        training = self.training
+        if there or training is None or not training.space.is_image or len(training) < 2:
+            return self
+        added = choose(registry, "metric", f"{{use: {COPYING}, spaces: [pixels]}}", "evaluation")
+        return attrs.evolve(self, metrics=(*self.metrics, added), products=products)
+
+    def with_fewer_real(self, count: int | None) -> Task:
+        """Return the task with at most `count` real samples of each split, evenly spread; None: with all.
+
+        Copies are looked for among these only.
+        """
+        if count is None:
+            return self
+        fewer: dict[Dataset, Dataset] = {}
+
+        def some(samples: Dataset) -> Dataset:
+            # A set stays one object wherever it is used, so that its features are computed once.
+            if samples not in fewer:
+                fewer[samples] = samples.spread(count)
+            return fewer[samples]
+
+        references = [
+            attrs.evolve(each, samples=some(each.samples), of=each.of or len(each.samples))
+            for each in self.references
+        ]
+        trained = 0 if self.training is None else len(self.training)
         return attrs.evolve(
             self,
-            samples=self.samples if count is None else count,
-            weights=self.weights if weights is None else weights,
-            download=self.download and download,
-            precision=self.precision if precision is None else precision,
-            seed=self.seed if seed is None else seed,
+            references=tuple(references),
+            training=None if self.training is None else some(self.training),
+            of_training=self.of_training or trained,
+            mirrored=None if self.mirrored is None else some(self.mirrored),
+            held_out=None if self.held_out is None else some(self.held_out),
         )
 
     def bench(self, tell: Tell | None = None) -> Workbench:
@@ -149,7 +179,15 @@ class Task:
             for samples, split in others:
                 if samples is not None:
                     names.setdefault(samples, f"{first.data}:{split}")
-        bench = Workbench(names=names, weights=self.weights, download=self.download, precision=self.precision)
+        by_features = [each.part for each in self.metrics if each.part.network and not each.part.once]
+        bench = Workbench(
+            names=names,
+            references=tuple(reference.samples for reference in self.references if by_features),
+            real_features=any(part.real_features for part in by_features),
+            weights=self.weights,
+            download=self.download,
+            precision=self.precision,
+        )
         return bench if tell is None else attrs.evolve(bench, tell=tell)
 
     def check(self, like: Dataset) -> None:
@@ -170,6 +208,16 @@ class Task:
                 f"and {held_out:,} held out; were they made with other data?"
             )
         return self.data.originals(generated.conditions)
+
+    def observation(self, generated: Dataset) -> Observation | None:
+        """Return what samples were given of the images that they complete; None if not all the same part."""
+        if self.data is None or self.recipe is None or generated.conditions.origin is None:
+            return None
+        draw = Key(self.recipe.seed, "observation").open()
+        observation: Observation | None = self.recipe.condition.checked.observation(
+            self.data, generated.conditions, draw
+        )
+        return None if observation is None or not observation.shared else observation
 
     def subset(self, generated: Dataset) -> Tensor:
         """Return which samples to score: completions of held-out images first, then others at random."""
@@ -194,10 +242,9 @@ def _default_metrics(registry: Registry, data: Dataset) -> tuple[Choice, ...]:
     return (choose(registry, "metric", "fid" if data.space.is_image else "sliced-wasserstein"),)
 
 
-def with_copying(metrics: Sequence[Choice], data: Dataset, registry: Registry) -> tuple[Choice, ...]:
-    """Return metrics of images with one that finds copies, by their pixels, unless it is among them."""
-    there = any(metric.plugin.owner.name == COPYING for metric in metrics)
-    if not metrics or there or not data.space.is_image or len(data) < 2:
-        return tuple(metrics)
-    text = f"{{use: {COPYING}, spaces: [pixels], products: {PRODUCTS}}}"
-    return (*metrics, choose(registry, "metric", text, "evaluation"))
+def _flow_products(recipe: Recipe, data: Dataset) -> int:
+    """Return how many multiplications the projections of a recipe's flow take, there and back."""
+    count = len(data) if recipe.particles.count is None else recipe.particles.count
+    stages = recipe.schedule.checked.stages(data.space, recipe.projection.checked)
+    projected: int = sum(stage.steps * stage.directions * stage.dimension(data.space) for stage in stages)
+    return projected * (2 * count + len(data))

@@ -91,6 +91,8 @@ class Dataset:
     """Which part of published data these are."""
     held_out: Dataset | None = attrs.field(default=None, repr=False)
     """Samples of the same kind that the flow never sees: to complete, and to be measured against."""
+    partly_held_out: bool = False
+    """Whether `held_out` belong to the first of these samples only: data that came later hold nothing out."""
 
     @classmethod
     def of_stored(cls, images: StoredImages, dtype: torch.dtype, most: int | None = None) -> Dataset:
@@ -188,9 +190,10 @@ class Dataset:
             )
         made = [part.made() for part in (known, new)]
         parts = [known.genuine(), new.genuine(), *(part for part in made if part is not None)]
-        held_out = None
-        if known.held_out is not None and new.held_out is not None:
-            held_out = known.held_out.joined(new.held_out)
+        held_out = known.held_out
+        if held_out is not None:
+            other = new.held_out
+            held_out = held_out.with_classes(new.classes) if other is None else held_out.joined(other)
         return attrs.evolve(
             known,
             x=torch.cat([part.x.to(known.x) for part in parts], dim=1),
@@ -198,6 +201,7 @@ class Dataset:
             classes=new.classes if new.conditions.labels is not None else known.classes,
             augmented=known.augmented + new.augmented,
             held_out=held_out,
+            partly_held_out=known.partly_held_out or (held_out is not None and new.held_out is None),
         )
 
     def genuine(self) -> Dataset:

@@ -16,6 +16,7 @@ from cswf_core.interfaces.contract import Contract
 from cswf_core.interfaces.dataset import Dataset, digest_of
 from cswf_core.interfaces.draw import Draw
 from cswf_core.interfaces.files import NeededFiles
+from cswf_core.interfaces.observation import Observation
 
 T = TypeVar("T")
 Tell = Callable[[str, int, int], None]
@@ -45,6 +46,10 @@ class Workbench:
 
     names: Mapping[Dataset, str] = attrs.field(factory=dict, repr=False)
     """What the sets of samples are called, as in `cifar10:train`; one that is not here has no name."""
+    references: Sequence[Dataset] = attrs.field(default=(), repr=False)
+    """Real samples that a feature network may have to see, by which the time of an evaluation is estimated."""
+    real_features: bool = True
+    """Whether a metric needs their features; if not, mean and covariance of these are enough."""
     weights: Path | None = None
     """The feature network's file, where the person has named one."""
     download: bool = False
@@ -105,6 +110,10 @@ class Comparison:
     """Real samples that the flow never saw; None where nothing is held out."""
     originals: Tensor | None = attrs.field(default=None, repr=False)
     """d×n: the image that each generated sample completes; None where nothing is completed."""
+    observation: Observation | None = None
+    """What each sample was given of that image, if it is the same part for all."""
+    products: int | None = None
+    """Multiplications that the metric may spend on a CPU, where nobody has asked for it; None: any number."""
     bench: Workbench = attrs.field(factory=Workbench)
     """What this evaluation's metrics share."""
 
@@ -220,7 +229,7 @@ class Result:
     details: Mapping[str, float] = attrs.field(factory=dict, kw_only=True)
     """More numbers, that are written down but not shown in tables of runs."""
     protocol: str = ""
-    """How they were computed, in a sentence that can stand beside them in print."""
+    """How they were computed, as a sentence for print; a part `; NAME: …` is only about scores named NAME…."""
     notes: Sequence[str] = ()
     """Sentences that nobody should miss who reads the scores."""
     figures: Mapping[str, Figure] = attrs.field(factory=dict)
@@ -242,6 +251,9 @@ class Metric(Contract):
     """Which way the scores get better, where that can be said."""
     customary: ClassVar[int] = 0
     """How many generated samples published numbers are computed from; with fewer, the output says so."""
+    real_features: ClassVar[bool] = True
+    """Whether it needs the features of the real samples, if it has a `network`, and not only their mean and
+    covariance."""
     once: ClassVar[bool] = False
     """Whether the scores are the same whichever split is compared with, and so are computed once."""
 

@@ -43,6 +43,10 @@ UNREAD = (".tif", ".tiff", ".gif", ".avif", ".heic", ".jp2", ".ppm", ".pgm", ".j
 
 KINDS = ", ".join(ending[1:] for ending in ENDINGS)
 
+ODD = 0.01
+"""Share of images that are constant, or repeat others, from which on a note says so: in CIFAR-10, MNIST and
+Fashion-MNIST none does."""
+
 GREY_MODES = ("1", "L", "LA")
 """Pillow's names for pictures without colours."""
 
@@ -87,10 +91,12 @@ def _refuse_unusual(path: Path, picture: Image.Image) -> None:
 def find_pictures(folder: Path) -> tuple[list[Path], NDArray[np.int64], tuple[str, ...]]:
     """Return a folder's pictures, the class of each, and the names of the classes.
 
-    The folders within are classes; without any, there are no names, and the class of each picture is 0.
+    Each folder within is a class, with the pictures of all folders below it; without any, there are no names,
+    and the class of each picture is 0.
     """
     names = [name for name in _names(folder) if (folder / name).is_dir()]
-    within = {name: files for name in names if (files := files_in(folder / name))}
+    below = {name: _files_below(folder / name, folder) for name in names}
+    within = {name: files for name, files in below.items() if files}
     beside = files_in(folder)
     if within and beside:
         raise DataError(
@@ -104,6 +110,22 @@ def find_pictures(folder: Path) -> tuple[list[Path], NDArray[np.int64], tuple[st
     return [file for files in groups for file in files], labels, _class_names(folder, within)
 
 
+def _files_below(folder: Path, top: Path) -> list[Path]:
+    """Return the pictures in a folder and in all folders below it, which is below `top`.
+
+    Links are followed, but no folder is read twice, nor `top` again: links may lead in circles.
+    """
+    files = []
+    seen = {top.resolve()}
+    folders = [folder]
+    for current in folders:  # which grows meanwhile
+        if current.resolve() not in seen:
+            seen.add(current.resolve())
+            files += files_in(current)
+            folders += [current / name for name in _names(current) if (current / name).is_dir()]
+    return files
+
+
 def picture_notes(folder: Path, files: Sequence[Path]) -> list[str]:
     """Return a sentence for each thing about a folder's pictures (`files`) that a score may depend on."""
     notes = []
@@ -111,22 +133,42 @@ def picture_notes(folder: Path, files: Sequence[Path]) -> list[str]:
     unread = [path for parent in folders for path in files_in(parent, UNREAD)]
     if unread:
         kinds = ", ".join(sorted({path.suffix.lower()[1:] for path in unread}))
-        such = f"{len(unread):,} pictures such as {printable(unread[0].name)}"
-        notes.append(f"{folder}: {such} are left out: {kinds} is not read, only {KINDS}")
-    clear = [file for file in files if has_alpha(file)]
+        count = "1 picture" if len(unread) == 1 else f"{len(unread):,} pictures"
+        such = f"{count} ({printable(unread[0].name)})"
+        notes.append(f"{folder}: skipped {such}; {kinds} is not supported, only {KINDS}")
+    clear = [file for file in files if is_transparent(file)]
     if clear:
         such = f"{len(clear):,} of {len(files):,} pictures, such as {printable(clear[0].name)}"
         notes.append(
-            f"{folder}: {such}, have an alpha channel, which is left out: what is transparent counts with the "
-            "colour that is stored below it"
+            f"{folder}: {such}, are transparent in part; the alpha channel is ignored, so transparent pixels "
+            "count with the colour that is stored below them"
         )
     return notes
 
 
-def has_alpha(path: Path) -> bool:
-    """Say whether a picture says, in its head, that some of it may be transparent."""
+def image_notes(path: Path, pixels: NDArray[np.uint8]) -> list[str]:
+    """Return a sentence for each thing about images (n×C×H×W) that is probably a mistake."""
+    count = len(pixels)
+    notes = []
+    if pixels.max() <= 1:
+        notes.append(
+            f"{path}: all values are 0 or 1 of 255, so the images are almost black; multiply images in [0, 1] "
+            "by 255 before you convert them to uint8"
+        )
+    constant = int((pixels.max(axis=(2, 3)) == pixels.min(axis=(2, 3))).all(axis=1).sum())
+    if constant >= ODD * count:
+        notes.append(f"{path}: {constant:,} of {count:,} images are constant, of one colour each")
+    repeated = count - len({hash(image.tobytes()) for image in pixels})
+    if repeated >= ODD * count:
+        notes.append(f"{path}: only {count - repeated:,} of {count:,} images are distinct; others repeat these")
+    return notes
+
+
+def is_transparent(path: Path) -> bool:
+    """Say whether a picture, one that `read_picture` accepts, has a pixel that is not opaque."""
     with open_file(path) as file, suppress(Exception), Image.open(file, formats=FORMATS) as opened:
-        return "A" in opened.getbands() or "transparency" in opened.info
+        if "A" in opened.getbands() or "transparency" in opened.info:  # others need not be decoded
+            return opened.convert("RGBA").getchannel("A").getextrema() != (255, 255)
     return False  # what cannot be read is told by whoever reads it
 
 

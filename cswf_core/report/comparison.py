@@ -17,6 +17,7 @@ from cswf_core.report.section import Section, problems_of
 from cswf_core.scores.captions import in_words as score_in_words
 from cswf_core.scores.differences import best
 from cswf_core.scores.document import ASPECTS
+from cswf_core.scores.quantities import measured
 from cswf_core.scores.replicas import Summary, common_label, groups, summaries
 
 COMPARED = ("run.json", "metrics.json", "samples.npz", "samples.png", "frames.npz", "recipe.yaml")
@@ -64,12 +65,13 @@ class Row:
     aspect: str
     cells: Sequence[Cell]
     unranked: str = ""
-    """Why none is the best, although they differ: a key of REASONS; nothing if there is nothing to tell."""
+    """Why the best of all is not marked, although they differ: a key of REASONS; nothing: there is no need."""
 
 
 REASONS = {
     "noise": "Differences within the noise are not ranked: {}.",
     "unknown": "Not ranked, as no uncertainty is known: {}. Several seeds of each recipe would tell.",
+    "copying": "Runs with copies of training images among their samples are not ranked: {}.",
     "unlike": "Not ranked, as they were not computed alike: {}.",
 }
 """Why no score of a row is called the best → a sentence for all such rows."""
@@ -136,9 +138,10 @@ def _row(name: str, listed: Sequence[Column]) -> Row:
 
 
 def _in_words(column: Column, summary: Summary) -> str:
-    text = words.measured(summary.mean, summary.spread, share=summary.first.share)
+    text = measured(summary.mean, summary.spread, share=summary.first.share)
     missing = len(column.runs) - len(summary.scores)
-    return f"{text} ({len(summary.scores)} of {len(column.runs)} seeds)" if missing else text
+    remark = f"{len(summary.scores)} of {len(column.runs)} seeds" if missing else summary.remark
+    return f"{text} ({remark})" if remark else text
 
 
 def _ranked(present: Sequence[tuple[Column, Summary]], better: str) -> tuple[Summary | None, str]:
@@ -150,11 +153,12 @@ def _ranked(present: Sequence[tuple[Column, Summary]], better: str) -> tuple[Sum
     if len(bases) > 1 or None in (summary.basis for summary in scores):
         return None, "unlike"
     estimates = [summary.estimate for summary in scores]
-    number = best(estimates, better)
-    if number is not None:
-        return scores[number], ""
-    if len({summary.mean for summary in scores}) == 1:
-        return None, ""
+    number = best([summary.ranked for summary in scores], better)
+    crowned = None if number is None else scores[number]
+    if any(summary.ranked is None for summary in scores):
+        return crowned, "copying"
+    if crowned is not None or len({summary.mean for summary in scores}) == 1:
+        return crowned, ""
     return None, "noise" if all(each.error is not None for each in estimates) else "unknown"
 
 

@@ -14,6 +14,7 @@ import yaml
 from cswf_core.report import words
 from cswf_core.report.embedding import safe_name
 from cswf_core.scores.document import mapping
+from cswf_core.scores.quantities import measured
 from cswf_core.scores.replicas import Summary
 
 CUSTOMARY = 50_000
@@ -76,7 +77,7 @@ def _our_bar(ours: Ours, *, coloured: bool) -> dict[str, Any]:
         "value": ours.fid.mean,
         "name": ours.label,
         "remark": ", ".join(filter(None, ("ours", f"{seeds} seeds" if seeds > 1 else "", counts))),
-        "text": words.measured(ours.fid.mean, ours.fid.spread),
+        "text": measured(ours.fid.mean, ours.fid.spread),
         "kind": f"ours {ours.colour}".rstrip() if coloured else "ours",
     }
 

@@ -12,6 +12,7 @@ from cswf_core.report.read import Run
 from cswf_core.report.section import Section, problems
 from cswf_core.scores.captions import in_words as score_in_words
 from cswf_core.scores.document import ASPECTS, Score, ScoreDocument, mapping, mismatches
+from cswf_core.scores.quantities import measured
 from cswf_core.scores.replicas import Summary
 
 TITLES = {
@@ -86,7 +87,7 @@ class Headline:
 
 def in_words(score: Score) -> str:
     """Return a score's value with its uncertainty."""
-    return words.measured(score.value, score.error, share=score.share)
+    return measured(score.value, score.error, share=score.share)
 
 
 def headline(run: Run) -> Headline | None:
@@ -110,9 +111,9 @@ def headline(run: Run) -> Headline | None:
 
 
 def _uncertainty(score: Score) -> str:
-    """Return what stands behind ±; nothing of a bare number of which nothing is known."""
+    """Return what stands behind ±."""
     if score.error is None:
-        return "not computed" if score.samples is not None else ""
+        return "not computed"
     return f"± standard error{f': {score.error_method}' if score.error_method else ''}"
 
 
@@ -131,7 +132,9 @@ def _copying(scores: Sequence[Score], headline: Score) -> str:
 
 
 def _expected(score: Score) -> str:
-    return "" if score.expected is None else words.measured(score.expected, share=score.share)
+    if score.expected is None:
+        return ""
+    return f"{100 * score.expected:.3g} %" if score.share else measured(score.expected)
 
 
 def notes(document: ScoreDocument) -> list[str]:

@@ -7,33 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def number(value: float) -> str:
-    """Return a number with four digits."""
-    if not math.isfinite(value):
-        return "not finite"
-    if value and not 1e-4 <= abs(value) < 1e6:
-        return f"{value:.3e}"
-    digits = 4 if not value else max(0, 3 - math.floor(math.log10(abs(value))))
-    return f"{value:,.{digits}f}"
-
-
-def measured(value: float, error: float | None = None, *, share: bool = False) -> str:
-    """Return a number, a share in percent, with its uncertainty behind ± and no more digits than that tells."""
-    if not math.isfinite(value):
-        return "not finite"
-    unit, factor = (" %", 100.0) if share else ("", 1.0)
-    value *= factor
-    if error is None or not math.isfinite(error):
-        return f"{value:.3g} %" if share else number(value)
-    error *= factor
-    if not error:
-        return f"{value:.3g} ± 0 %" if share else f"{number(value)} ± 0"
-    if not 1e-7 <= error < 1e6 or abs(value) >= 1e6:
-        return f"{number(value)} ± {number(error)}{unit}"
-    digits = max(0, 1 - math.floor(math.log10(error)))
-    return f"{value:,.{digits}f} ± {error:,.{digits}f}{unit}"
-
-
 def size(value: int) -> str:
     """Return a number of bytes in the unit that a person would say it in."""
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from cswf_core.scores.document import Score, mapping
@@ -26,25 +27,34 @@ def listed(words: Iterable[object], last: str = " and ") -> str:
     return f"{', '.join(others)}{last}{final}" if others else final
 
 
-def protocols(scores: Sequence[Score]) -> list[str]:
-    """Return a sentence for each protocol: the scores, how they were computed, and of what."""
+def protocols(scores: Sequence[Score], known: Sequence[str] = ()) -> list[str]:
+    """Return a sentence for each protocol, without what it says of other scores, among those `known`."""
     alike: dict[tuple[str, str], list[Score]] = {}
     for score in scores:
         alike.setdefault((score.metric, score.protocol), []).append(score)
-    return [_protocol(group) for group in alike.values()]
+    return [_protocol(group, known) for group in alike.values()]
 
 
-def _protocol(scores: Sequence[Score]) -> str:
+def _protocol(scores: Sequence[Score], known: Sequence[str]) -> str:
     names = listed(in_words(score.row) for score in scores)
+    rows = tuple(score.row for score in scores)
+    said = "; ".join(part for part in scores[0].protocol.split("; ") if _concerns(part, rows, known))
     counts = [f"{score.samples:,}" for score in scores if score.samples is not None]
     references = [score.against for score in scores if score.data]
-    of = f"{listed(counts)} samples" if counts else ""
+    of = f"{listed(counts)} samples" if counts and f"{listed(counts)} samples" not in said else ""
     against = f"against {listed(references)}" if references else ""
     parts = [
-        scores[0].protocol,
+        said,
         " ".join(filter(None, (of, against))),
     ]
     return f"{names[:1].upper()}{names[1:]}: {'; '.join(filter(None, parts)) or 'nothing says how'}."
+
+
+def _concerns(part: str, rows: Sequence[str], known: Sequence[str]) -> bool:
+    """Say whether a part of a protocol, perhaps `NAME: …`, concerns one of the rows; see `Result.protocol`."""
+    head = re.match(r"(\w+): ", part)
+    named = [row for row in known if head is not None and row.startswith(head[1])]
+    return not named or any(row in named for row in rows)
 
 
 def spreads(methods: Mapping[str, Sequence[str]]) -> list[str]:

@@ -124,7 +124,7 @@ def _latex(cell: Cell) -> str:
     if cell.exponent:
         both = f"({both})" if cell.spread else both
         both += f" \\times 10^{{{cell.exponent}}}"
-    return f"${both}$"
+    return f"${both}$ ({cell.remark})" if cell.remark else f"${both}$"
 
 
 def _power(number: str) -> str:

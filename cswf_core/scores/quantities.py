@@ -30,19 +30,21 @@ class Quantity:
     """Of the power of ten; 0: there is none."""
     best: bool = False
     """Whether it is the best of its column by more than noise."""
+    remark: str = ""
+    """Written behind it in brackets."""
 
     def __str__(self) -> str:
-        """Return it in plain letters: `31.23 ± 0.31`, `(1.20 ± 0.30)e-7`."""
-        both = f"{self.value} ± {self.spread}" if self.spread else self.value
-        if not self.exponent:
-            return both
-        return f"({both})e{self.exponent}" if self.spread else f"{both}e{self.exponent}"
+        """Return it in plain letters: `31.23 ± 0.31`, `(1.20 ± 0.30)e-7`, `0 (all 3 seeds)`."""
+        text = f"{self.value} ± {self.spread}" if self.spread else self.value
+        if self.exponent:
+            text = f"({text})e{self.exponent}" if self.spread else f"{text}e{self.exponent}"
+        return f"{text} ({self.remark})" if self.remark else text
 
 
 def quantity(value: float, spread: float | None = None, *, share: bool = False, best: bool = False) -> Quantity:
     """Return a number with two digits of its spread, or with four digits where no spread is known.
 
-    A share becomes percent. A spread of 0 leaves the number its four digits.
+    A share becomes percent. A spread of 0 is not printed: values that agree do not make a number certain.
     """
     scale = 100 if share else 1
     value, spread = value * scale, None if spread is None else spread * scale
@@ -50,14 +52,17 @@ def quantity(value: float, spread: float | None = None, *, share: bool = False, 
     exponent = 0 if not largest or PLAIN[0] <= largest < PLAIN[1] else _exponent(largest, DIGITS)
     number = Decimal(repr(value)).scaleb(-exponent)
     if not spread:
-        return Quantity(
-            _written(number, _places(number, DIGITS)), "" if spread is None else "0", exponent, best
-        )
+        return Quantity(_written(number, _places(number, DIGITS)), "", exponent, best)
     width = Decimal(repr(spread)).scaleb(-exponent)
     places, most = _places(width, DIGITS_OF_SPREAD), _places(number, MOST_DIGITS)
     if number and places > most:  # a spread of the last bits
         return Quantity(_written(number, most), f"{width:.1e}", exponent, best)
     return Quantity(_written(number, places), _written(width, places), exponent, best)
+
+
+def measured(value: float, spread: float | None = None, *, share: bool = False) -> str:
+    """Return a number with its spread as a text; a share in percent."""
+    return f"{quantity(value, spread, share=share)}{' %' if share else ''}"
 
 
 def _exponent(value: float | Decimal, digits: int) -> int:

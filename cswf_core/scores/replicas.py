@@ -67,11 +67,18 @@ class Summary:
     def spread_method(self) -> str:
         """What it is, in words; nothing where there is no spread."""
         if self.deviation is not None:
-            return f"standard deviation over {len(self.scores)} seeds"
-        if self.first.error is None:
+            method = f"standard deviation over {len(self.scores)} seeds"
+            return method if self.deviation else f"{method}, which all have the same value"
+        if not self.first.error:
             return ""
         method = f": {self.first.error_method}" if self.first.error_method else ""
         return f"standard error of one run's score{method}"
+
+    @property
+    def remark(self) -> str:
+        """What is printed instead of ± 0, where all seeds have the same value; else nothing."""
+        count = len(self.scores)
+        return f"{'both' if count == 2 else f'all {count}'} seeds" if self.deviation == 0 else ""
 
     @property
     def estimate(self) -> Estimate:
@@ -83,6 +90,11 @@ class Summary:
             return Estimate(self.mean, self.first.error or None, self.first.error_freedom)
         count = len(self.scores)
         return Estimate(self.mean, self.deviation / math.sqrt(count) or None, count - 1)
+
+    @property
+    def ranked(self) -> Estimate | None:
+        """The estimate to rank it by; None where the samples include copies, which improve most scores."""
+        return None if any(score.copying for score in self.scores) else self.estimate
 
     @property
     def basis(self) -> tuple[Any, ...] | None:

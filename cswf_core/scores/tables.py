@@ -119,24 +119,37 @@ class ScoreTable:
         bases = {summary.basis for summary in columns if summary is not None}
         if len(bases) != 1 or None in bases or not self.firsts[name].first.of_samples:
             return None
-        estimates = [None if summary is None else summary.estimate for summary in columns]
+        estimates = [None if summary is None else summary.ranked for summary in columns]
         return best(estimates, self.firsts[name].first.better)
 
     def caption(self) -> list[str]:
         """Return the sentences below the table."""
         scores = self._scores()
         return [
-            *captions.protocols(scores),
+            *captions.protocols(scores, [first.first.row for first in self.firsts.values()]),
             *captions.spreads(self._methods()),
             *captions.seeds({group.label: group.seeds for group in self.groups}),
             *captions.circumstances(scores),
+            *self._copying(),
         ]
+
+    def _copying(self) -> list[str]:
+        """Return a sentence on the groups that are not ranked."""
+        copying = [
+            group.label
+            for group in self.groups
+            if any(group.summaries[name].ranked is None for name in self.names if name in group.summaries)
+        ]
+        if not copying or len(self.groups) == 1:
+            return []
+        return [f"{captions.listed(copying)}: not ranked, as some samples are copies of training images."]
 
     def _methods(self) -> dict[str, list[str]]:
         """Return the scores by what their ± is; those that have none under an empty text."""
         methods: dict[str, list[str]] = {}
         for name in self.names:
-            having = {group.label: group.summaries[name] for group in self.groups if name in group.summaries}
+            there = {group.label: group.summaries[name] for group in self.groups if name in group.summaries}
+            having = {label: summary for label, summary in there.items() if not summary.remark}
             uniform = len({summary.spread_method for summary in having.values()}) == 1
             for label, summary in having.items():
                 words = captions.in_words(name)
@@ -263,7 +276,8 @@ def _brief(value: str) -> str:
 def _cell(summary: Summary | None, is_best: bool) -> Cell:
     if summary is None:
         return None
-    return quantity(summary.mean, summary.spread, share=summary.first.share, best=is_best)
+    printed = quantity(summary.mean, summary.spread, share=summary.first.share, best=is_best)
+    return attrs.evolve(printed, remark=summary.remark)
 
 
 def _record(score: Score) -> dict[str, Any]:

@@ -36,10 +36,10 @@ class Predecessor:
     """The entry about it in the other run's run.json."""
     shape: tuple[int, ...]
     """Of its samples."""
-    lost: tuple[str, ...] = ()
+    lost: tuple[str, ...]
     """A sentence for each of its files that cannot be used."""
-    plugins: Sequence[Mapping[str, str]] | None = None
-    """Facts of the plugins that it was made with; None if it does not say."""
+    plugins: Sequence[Mapping[str, str]]
+    """Facts of the plugins that it was made with."""
 
 
 def read_predecessor(directory: RunFolder, plugins_dir: PluginFolders = None) -> Predecessor:
@@ -63,8 +63,7 @@ def read_predecessor(directory: RunFolder, plugins_dir: PluginFolders = None) ->
     if record.data is None:
         raise RunError(f"{directory.file('run.json')} is damaged: it does not say which data the run had")
     facts: dict[str, Any] = {"run": directory.path.resolve().name, "steps_done": end.step}
-    own = {"samples_sha256": record.samples_sha256, "particles": record.particles}
-    facts |= {key: value for key, value in own.items() if value is not None}
+    facts |= {"samples_sha256": record.samples_sha256, "particles": record.particles}
     try:
         known: CheckpointFacts = structured(end.facts, CheckpointFacts)
     except MisfitError as error:
@@ -87,9 +86,14 @@ def _counts(directory: RunFolder, lost: list[str]) -> Counts | None:
 def with_arrival(recipe: Recipe, new: Choice, steps: int | Sequence[int] | None) -> Recipe:
     """Return a run's recipe with one more arrival; `steps` is K of the stages then, as before if None.
 
-    The maps of the steps before are not those of this run, so it can save no model.
+    A run that has no sets of directions gets no more than the steps can use. The maps of the steps before are
+    not those of this run, so it can save no model.
     """
-    online = recipe.online if recipe.online is not None else OnlineSection()
+    online = recipe.online
+    if online is None:
+        online = OnlineSection()
+        most = max(steps) if isinstance(steps, Sequence) else steps
+        online = attrs.evolve(online, sets=min(online.sets, max(most or online.sets, 1)))
     if steps is not None:
         last = steps if isinstance(steps, int) else tuple(steps)
         before = tuple(online.steps_after(number) for number in range(len(recipe.arrivals)))
@@ -118,7 +122,7 @@ def choose_data(text: str, registry: Registry, shape: Sequence[int]) -> Choice:
     """
     path = Path(text).expanduser()
     if text in registry.names("dataset") or text.lstrip().startswith("{") or not path.exists():
-        return choose(registry, "dataset", text, "--data")
+        return choose(registry, "dataset", text, "--data", or_path=True)
     section: dict[str, Any] = {"use": "npz", "path": str(path.resolve())}
     if path.is_dir():
         if len(shape) != 3:

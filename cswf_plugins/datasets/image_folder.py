@@ -1,4 +1,4 @@
-"""Data `image-folder`: your own pictures; each subfolder is a class, if there are any.
+"""Data `image-folder`: your own pictures; each subfolder is a class, with all folders below it.
 
 What it is: PNG, JPEG, BMP and WebP files, cut to a square in the middle and resized with Pillow's bicubic
 filter, as 8-bit numbers; a tenth of each class is held out by default.

@@ -110,7 +110,7 @@ class PublishedImages(ImageSource):
         log.warning("downloading %s into %s", name, folder)
         try:
             root.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=root, prefix=".download-") as arriving, _impatient():
+            with tempfile.TemporaryDirectory(dir=root, prefix=".download-") as arriving, impatient():
                 # By name: importing torchvision takes a second, and it has no types to check against.
                 datasets = importlib.import_module("torchvision.datasets")
                 getattr(datasets, name)(arriving, train=False, download=True)
@@ -133,10 +133,10 @@ class PublishedImages(ImageSource):
 
 
 @contextlib.contextmanager
-def _impatient() -> Iterator[None]:
-    """Let no connection stay silent for long, and keep what torchvision prints out of the results."""
+def impatient(seconds: float = SILENCE_S) -> Iterator[None]:
+    """Let no connection stay silent for long, and keep what libraries print out of the results."""
     before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(SILENCE_S)
+    socket.setdefaulttimeout(seconds)
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -12,9 +9,6 @@ from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison
 from cswf_plugins.inception import weights
 from cswf_plugins.inception.architecture import WIDTH
-
-jit: Any = torch.jit
-"""PyTorch does not say the types of these."""
 
 
 def class_directions(comparison: Comparison) -> Tensor:
@@ -31,12 +25,7 @@ def class_directions(comparison: Comparison) -> Tensor:
 
 def _matrix(file: weights.Weights) -> Tensor:
     """Read the only matrix of the network: all else in it are convolutions and vectors."""
-    try:
-        module: Any = jit.load(io.BytesIO(file.read()), map_location="cpu")
-    except (OSError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise DataError(f"{file.path} cannot be loaded ({reason})") from None
-    matrices = [tensor.detach() for tensor in module.parameters() if tensor.ndim == 2]
+    matrices = [tensor.detach() for tensor in file.program("cpu").parameters() if tensor.ndim == 2]
     if len(matrices) != 1 or matrices[0].shape[1] != WIDTH:
         shapes = ", ".join("×".join(map(str, matrix.shape)) for matrix in matrices) or "none"
         raise DataError(f"{file.path} should have one matrix, classes × {WIDTH}, and has {shapes}")

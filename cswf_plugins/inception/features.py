@@ -14,7 +14,9 @@ from cswf_core.interfaces import Comparison, Dataset
 from cswf_core.kernels.frechet import Moments, moments
 from cswf_plugins.inception import weights
 from cswf_plugins.inception.architecture import WIDTH
+from cswf_plugins.inception.estimate import Estimate
 from cswf_plugins.inception.network import BATCH, Mode, Network, Numbers, numbers, part_features
+from cswf_plugins.inception.published import published_moments
 from cswf_plugins.statistics import FEATURES, MOMENTS, kept_features, kept_moments, statistics_file
 
 VERSION = 1
@@ -58,7 +60,7 @@ def some_features(comparison: Comparison, samples: Dataset, mode: Mode, index: T
         if torch.equal(known_index, index):
             return rows
     title = f"features of some of {bench.names.get(samples, 'generated')}"
-    rows = _computed(comparison, bench.images(samples)[index], mode, title)
+    rows = _computed(comparison, bench.images(samples)[index], mode, title, len(index))
     parts.append((index, rows))
     return rows
 
@@ -72,8 +74,9 @@ def _completed(comparison: Comparison, samples: Dataset, mode: Mode, title: str)
     """Return the features of a set, n×2,048, of which those of some parts may be known already."""
     images = comparison.bench.images(samples)
     parts = _parts(comparison, samples, mode)
+    left = _missing(comparison, samples, mode)
     if not parts:
-        return _computed(comparison, images, mode, title)
+        return _computed(comparison, images, mode, title, left)
     first = parts[0][1]
     features = first.new_empty(len(samples), first.shape[1])
     missing = torch.ones(len(samples), dtype=torch.bool)
@@ -82,21 +85,52 @@ def _completed(comparison: Comparison, samples: Dataset, mode: Mode, title: str)
         missing[index] = False
     parts.clear()
     if bool(missing.any()):
-        features[missing.to(features.device)] = _computed(comparison, images[missing], mode, title)
+        features[missing.to(features.device)] = _computed(comparison, images[missing], mode, title, left)
     return features
 
 
-def _computed(comparison: Comparison, images: Tensor, mode: Mode, title: str) -> Tensor:
-    """Return the features of images (n×C×H×W bytes) by the network, on all devices there are: n×2,048."""
+def _missing(comparison: Comparison, samples: Dataset, mode: Mode) -> int:
+    """Return how many images the network is yet to see: of a set, and of the evaluation's other sets.
+
+    0 if a call for another set has counted this one.
+    """
+    counted: set[Dataset] = comparison.bench.keep(("counted", mode), set)
+    if samples in counted:
+        return 0
+    missing = {samples}
+    sets = {comparison.generated, *comparison.bench.references}
+    if samples in sets:
+        missing |= {each for each in sets - counted if not _is_there(comparison, each, mode)}
+    counted |= missing
+    return sum(map(len, missing))
+
+
+def _is_there(comparison: Comparison, samples: Dataset, mode: Mode) -> bool:
+    """Say whether the network need not see a set, as what is needed of its features is known or published."""
+    if _are_known(comparison, samples, mode):
+        return True
+    if comparison.bench.real_features:
+        return False
+    stored = _has_file(comparison, samples, mode, MOMENTS)
+    return stored or published_moments(comparison, samples, mode) is not None
+
+
+def _computed(comparison: Comparison, images: Tensor, mode: Mode, title: str, left: int) -> Tensor:
+    """Return the features of images (n×C×H×W bytes) by the network, on all devices there are: n×2,048.
+
+    On a CPU, an estimate of the time that `left` images take is printed; none if these are 0.
+    """
     bench, device = comparison.bench, comparison.draw.device
     file = _note_weights(comparison)
+    left = left if device.type == "cpu" else 0
     if bench.share_out is not None and len(images) > BATCH[device.type]:
         work = partial(part_features, file, bench.precision, mode, title)
-        return bench.share_out(work, images, BATCH[device.type], bench.tell).to(device)
+        tell = Estimate(bench, len(images), left)
+        return bench.share_out(work, images, BATCH[device.type], tell).to(device)
     network = bench.keep(
         ("inception", file.path, computed_in(comparison)), lambda: Network(file, device, bench.precision)
     )
-    return network.features(images, mode, title, bench.tell)
+    return network.features(images, mode, title, Estimate(bench, len(images), left))
 
 
 def _note_weights(comparison: Comparison) -> weights.Weights:
@@ -114,14 +148,25 @@ def known_features(comparison: Comparison, samples: Dataset, mode: Mode) -> Tens
 def _are_known(comparison: Comparison, samples: Dataset, mode: Mode) -> bool:
     if comparison.bench.has(("features", samples, mode, computed_in(comparison))):
         return True
-    path = cache_file(comparison, samples, mode, FEATURES)
+    return _has_file(comparison, samples, mode, FEATURES)
+
+
+def _has_file(comparison: Comparison, samples: Dataset, mode: Mode, ending: str) -> bool:
+    path = cache_file(comparison, samples, mode, ending)
     return path is not None and path.is_file()
 
 
 def feature_moments(comparison: Comparison, samples: Dataset, mode: Mode) -> Moments:
-    """Return mean and covariance of a set's features; for named real images, from the cache if it has them."""
+    """Return mean and covariance of a set's features; for named real images, from the cache if it has them.
+
+    If it has not, those that clean-fid publishes are used, which are not put into the cache.
+    """
 
     def compute() -> Moments:
+        if not _are_known(comparison, samples, mode) and not _has_file(comparison, samples, mode, MOMENTS):
+            published = published_moments(comparison, samples, mode)
+            if published is not None:
+                return published
         return kept_moments(
             cache_file(comparison, samples, mode, MOMENTS),
             lambda: moments(features(comparison, samples, mode)),

@@ -6,7 +6,6 @@ are resized on the device where the network is.
 
 from __future__ import annotations
 
-import io
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
@@ -161,12 +160,7 @@ def _computing(engine: Engine, weights: Weights, device: torch.device, computed_
 
 def _loaded(weights: Weights, device: torch.device) -> Any:
     """Return the program in the network's file."""
-    try:
-        # Bytes in memory that have been checked, not a path, where another file may be by now.
-        module: Any = jit.load(io.BytesIO(weights.read()), map_location=device).eval()
-    except (OSError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise DataError(f"{weights.path} cannot be loaded ({reason})") from None
+    module = weights.program(device).eval()
     return module.layers if weights.kind == WHOLE else module
 
 

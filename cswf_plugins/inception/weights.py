@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import io
 import logging
 import shutil
 import tempfile
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import attrs
+import torch
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import NeededFiles, Workbench
@@ -53,6 +56,15 @@ class Weights:
         if hashlib.sha256(content).hexdigest() != self.kind.sha256:
             raise DataError(f"{self.path} has changed: it is not {self.kind.name} any more")
         return content
+
+    def program(self, device: torch.device | str) -> Any:
+        """Return the program in the file; it is loaded from bytes that were checked, and not by its path."""
+        jit: Any = torch.jit  # PyTorch does not say the types of these
+        try:
+            return jit.load(io.BytesIO(self.read()), map_location=device)
+        except (OSError, RuntimeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise DataError(f"{self.path} cannot be loaded ({reason})") from None
 
 
 def find(bench: Workbench, *, classifier: bool = False) -> Weights:

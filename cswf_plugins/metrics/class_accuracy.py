@@ -101,8 +101,8 @@ class ClassAccuracy(Metric):
         trained = bench.keep(key, lambda: self._trained(comparison, training))
         score = trained.network.accuracy(bench.images(generated), wanted)
         protocol = (
-            f"share of {len(generated):,} generated images that a small convolutional network takes for the "
-            f"class that was asked for; {trained.words} is class_accuracy_real, the ceiling"
+            "share of samples that a small convolutional network takes for the class that was asked for; "
+            f"{trained.words}, the ceiling"
         )
         notes = []
         if trained.accuracy < POOR:
@@ -145,8 +145,8 @@ class ClassAccuracy(Metric):
             for done in network.learn(images, labels, varied, steps, batch, draw):
                 bench.tell("training a classifier", done, steps)
         words = (
-            f"trained on {len(images):,} real images in {steps:,} steps of {batch}, its accuracy on "
-            f"{len(unseen):,} {which}"
+            f"trained on {len(images):,} real images in {steps:,} steps of {batch}; class_accuracy_real: its "
+            f"accuracy on {len(unseen):,} {which}"
         )
         return Trained(network, network.accuracy(unseen, right), len(unseen), words)
 

@@ -12,10 +12,9 @@ from __future__ import annotations
 import attrs
 from torch import Tensor
 
-from cswf_core.interfaces import Comparison, Meaning, Result, parameter
+from cswf_core.interfaces import Meaning, parameter
 from cswf_core.kernels.neighbours import nearest_other, within_any
-from cswf_plugins.metrics.inception import InceptionMetric
-from cswf_plugins.metrics.precision_recall import equal_parts, spreads_over_parts
+from cswf_plugins.metrics.precision_recall import Balls
 from cswf_plugins.references import NAEEM_2020, PARMAR_2022
 
 MEANINGS = {
@@ -33,34 +32,17 @@ MEANINGS = {
 
 
 @attrs.frozen(kw_only=True)
-class DensityCoverage(InceptionMetric):
+class DensityCoverage(Balls):
     """Density and coverage by nearest neighbours."""
 
     NAME = "density-coverage"
+    MEANINGS = MEANINGS
     references = (NAEEM_2020, PARMAR_2022)
-    better = "higher"
-    customary = 50_000
 
     k: int = parameter("which neighbour a ball reaches to", default=5, at_least=1)
 
-    def compute(self, comparison: Comparison) -> Result:
-        """Return `density` and `coverage`."""
-        p, q = equal_parts(self, comparison, self.k)
-        scores = self.score(p, q)
-        protocol = (
-            f"balls to the {self.k} nearest neighbours among Inception features of {len(q):,} real images, "
-            f"{self.resized}; {len(p):,} generated"
-        )
-        return Result(
-            {self.named(name): value for name, value in scores.items()},
-            self.stated(protocol, comparison),
-            samples=len(p),
-            spreads=self.spreads(spreads_over_parts(self.score, comparison, p, q, self.k)),
-            meanings=self.meanings(MEANINGS),
-        )
-
     def score(self, p: Tensor, q: Tensor) -> dict[str, float]:
-        """Return density and coverage of features of generated and of real images, n×D each."""
+        """Return density and coverage."""
         counts, held = within_any(p, q, nearest_other(q, self.k)[:, -1])
         return {
             "density": float(counts.double().mean()) / self.k,

@@ -35,6 +35,7 @@ class Fid(InceptionMetric):
     references = (HEUSEL_2017, PARMAR_2022)
     better = "lower"
     customary = 50_000
+    real_features = False
 
     def compute(self, comparison: Comparison) -> Result:
         """Return `fid`, or `fid_clean`."""
@@ -42,17 +43,14 @@ class Fid(InceptionMetric):
         self.check_count(generated, "generated")
         self.check_count(real, "real")
         p, q = (feature_moments(comparison, samples, self.mode) for samples in (generated, real))
-        protocol = (
-            f"Fréchet distance between Inception pool features of {len(generated):,} generated and "
-            f"{len(real):,} real images, {self.resized}, in float64 by eigenvalues"
-        )
+        protocol = f"Fréchet distance between Inception features of images {self.resized}"
         frechet = Frechet.between(p, q)
         spread = frechet_spread(
             frechet, features(comparison, generated, self.mode), known_features(comparison, real, self.mode)
         )
         return Result(
             {self.named("fid"): frechet.distance},
-            self.stated(protocol, comparison),
+            self.stated(protocol, comparison, by_moments=True),
             spreads=self.spreads({"fid": spread}),
             meanings=self.meanings({"fid": MEANING}),
         )

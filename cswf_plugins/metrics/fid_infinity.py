@@ -68,6 +68,7 @@ class FidInfinity(InceptionMetric):
     NAME = "fid-infinity"
     references = (CHONG_2020, PARMAR_2022)
     better = "lower"
+    real_features = False
 
     points: int = parameter("numbers of samples at which FID is computed", default=15, at_least=3)
 
@@ -89,7 +90,7 @@ class FidInfinity(InceptionMetric):
         name = self.named("fid_infinity")
         return Result(
             {name: line.intercept},
-            self.stated(protocol, comparison),
+            self.stated(protocol, comparison, by_moments=True),
             _notes(name, line, counts, p.shape[1]),
             details=details,
             spreads=self.spreads({"fid_infinity": _spread(line, spread)}),

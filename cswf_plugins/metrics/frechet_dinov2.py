@@ -39,6 +39,7 @@ class FrechetDinov2(Metric):
 
     references = (OQUAB_2023, STEIN_2023)
     better = "lower"
+    real_features = False
     customary = 50_000
 
     weights: Path | None = parameter(

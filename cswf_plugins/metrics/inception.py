@@ -23,12 +23,8 @@ from cswf_core.interfaces import (
 from cswf_plugins.inception import weights
 from cswf_plugins.inception.features import computed_in, features
 from cswf_plugins.inception.network import MODE_HELP, Mode
+from cswf_plugins.inception.published import are_published
 from cswf_plugins.references import PARMAR_2022
-
-RESIZED: Mapping[Mode, str] = {
-    "legacy_tensorflow": "resized to 299 by TensorFlow 1's bilinear rule (clean-fid's mode legacy_tensorflow)",
-    "clean": "resized to 299 by Pillow's bicubic filter (clean-fid's mode clean)",
-}
 
 
 @attrs.frozen(kw_only=True)
@@ -60,10 +56,15 @@ class InceptionMetric(Metric):
     @property
     def resized(self) -> str:
         """The mode in words, for a protocol."""
-        return RESIZED[self.mode]
+        return f"resized to 299 by clean-fid's mode {self.mode}"
 
-    def stated(self, protocol: str, comparison: Comparison) -> str:
-        """Return a protocol that also says what features were computed in, if not in float32."""
+    def stated(self, protocol: str, comparison: Comparison, *, by_moments: bool = False) -> str:
+        """Return a protocol that also says what features were computed in, if not in float32.
+
+        With `by_moments`, it also says whether the real images' statistics were published ones.
+        """
+        if by_moments and are_published(comparison, comparison.real, self.mode):
+            protocol += "; mean and covariance of the real images' features as clean-fid publishes them"
         numbers = computed_in(comparison)
         return protocol if numbers == "float32" else f"{protocol}; features in {numbers}"
 

@@ -143,11 +143,6 @@ class Influences:
         return each * math.sqrt(wanted) / deviation if deviation > 0 else each
 
 
-def kernel_distance(p: Tensor, q: Tensor) -> float:
-    """Return the unbiased squared discrepancy of two sets of features, m×D each."""
-    return Kernels.of(p, q).distance
-
-
 def _spread(values: Tensor, p: Influences, q: Influences, size: int) -> Spread | None:
     """Return how sure the mean of subsets' distances is: by the two sets, and by the choice of subsets."""
     if size < LEAST or len(values) < 2:

@@ -2,10 +2,11 @@
 
 What it is: for each sample the distance to the nearest training image over the mean distance to the nearest 50,
 its relative distance, beside the same for held-out images, which cannot be copies: in pixels (L2, in [−1, 1])
-and in Inception features. Where nothing is held out, halves of the training images stand in for each other.
-Figures show samples and neighbours: of all classes, and those with the smallest relative distances. Copies of
-mirror images are counted apart: held-out images that are like one of them (12 of CIFAR-10's nearly are) would
-hide copies.
+and in Inception features. Where few or none are held out, each training image is compared with all others
+instead. Samples of fewer grey levels than 256 are rounded to these, as the training images are. Samples that
+complete an image are compared by what was generated, and not with the image that they complete. Figures show
+samples and neighbours: of all classes, and those with the smallest relative distances. Copies of mirror images
+are counted apart: held-out images that are like one of them (12 of CIFAR-10's nearly are) would hide copies.
 Cost: a product of n×d×N; for features, those of `fid`.
 When not to use it: as a measure of quality.
 """
@@ -31,11 +32,17 @@ from cswf_core.interfaces import (
 )
 from cswf_plugins.inception.architecture import WIDTH
 from cswf_plugins.inception.features import some_features
-from cswf_plugins.metrics.copies import NEAR, allowed_chance, sentences
+from cswf_plugins.metrics.copies import ADVICE, NEAR, allowed_chance, warnings
 from cswf_plugins.metrics.inception import InceptionMetric
 from cswf_plugins.metrics.neighbour_figures import neighbour_figures
-from cswf_plugins.metrics.neighbour_search import Choice, Neighbours, choose_images, search
-from cswf_plugins.metrics.spreads import share_spread
+from cswf_plugins.metrics.neighbour_search import (
+    Choice,
+    Neighbours,
+    choose_images,
+    in_grey_levels,
+    search,
+)
+from cswf_plugins.metrics.spreads import limit_error, share_spread
 
 Where = Literal["pixels", "features"]
 
@@ -62,12 +69,11 @@ class NearestNeighbours(InceptionMetric):
         default=50,
         at_least=2,
     )
-    products: int | None = parameter(
-        "multiplications that a CPU may spend on distances; with more to do, fewer samples and held-out images "
-        "are looked at; null: as many as it takes",
-        default=None,
-        at_least=1,
-    )
+
+    @property
+    def references(self) -> tuple[str, ...]:  # type: ignore[override]  # the base has the same for all parameters
+        """The work behind the Inception network, where distances are taken in its features."""
+        return super().references if "features" in self.spaces else ()
 
     @property
     def network(self) -> str:
@@ -86,15 +92,20 @@ class NearestNeighbours(InceptionMetric):
         training, mirrored, called = comparison.training, comparison.mirrored, comparison.training_called
         if training is None or len(training) < 2:
             raise DataError("metric 'nearest-neighbours' needs two training images or more, to compare with")
+        comparison = attrs.evolve(comparison, generated=in_grey_levels(comparison))
+        if comparison.held_out is not None and 2 * len(comparison.held_out) < min(self.samples, len(training)):
+            comparison = attrs.evolve(comparison, held_out=None)  # too few to tell copies from chance
         choice = choose_images(comparison, self.neighbours, *self._most(comparison))
         control = f"other {called}" if comparison.held_out is None else "held-out images"
         spaces = self._search(comparison, choice)
         allowed = allowed_chance([space.copies for space in spaces])
-        notes = [
-            note
-            for number, space in enumerate(spaces)
-            for note in sentences(space.copies, allowed, space.where, choice.k, called, control, number == 0)
-        ]
+        notes = []
+        for number, space in enumerate(spaces):
+            is_part = comparison.observation is not None and space.where == "pixels"
+            where = "generated pixels" if is_part else space.where
+            notes += warnings(space.copies, allowed, where, choice.k, called, control, number == 0)
+        if any(note.startswith("copying") for note in notes):
+            notes.append(ADVICE)
         images = comparison.bench.images
         known = images(training) if mirrored is None else torch.cat([images(training), images(mirrored)])
         pictures = images(comparison.generated)[choice.samples]
@@ -128,12 +139,12 @@ class NearestNeighbours(InceptionMetric):
     def _most(self, comparison: Comparison) -> tuple[int, int]:
         """Return how many samples and how many control images are looked at, at most."""
         assert comparison.training is not None
-        if self.products is None or comparison.draw.device.type != "cpu":
+        if comparison.products is None or comparison.draw.device.type != "cpu":
             return self.samples, self.samples
         mirrored = 0 if comparison.mirrored is None else len(comparison.mirrored)
         widths = {"pixels": comparison.training.space.dimension, "features": WIDTH}
         each = (len(comparison.training) + mirrored) * sum(widths[where] for where in set(self.spaces))
-        rows = max(2 * FEWEST, self.products // each)
+        rows = max(2 * FEWEST, comparison.products // each)
         real = comparison.training if comparison.held_out is None else comparison.held_out
         samples, control = (min(self.samples, len(images)) for images in (comparison.generated, real))
         ours = min(samples, max(rows // 2, rows - control))
@@ -145,19 +156,19 @@ class NearestNeighbours(InceptionMetric):
         some = "" if len(choice.samples) == len(generated) else f" of {len(generated):,}"
         protocol = (
             f"nearest of {searched} to {len(choice.samples):,}{some} samples and to {len(choice.control):,} "
-            f"{control}; relative distance: to the nearest over the mean to the nearest {choice.k}; copies: "
-            f"relatively nearer than any of these; near_copies: than all but their nearest {NEAR:.0%}; "
-            "nearer: by the distance itself than any of these; closer: chance to be nearer than one of them"
+            f"{control}, relative to the mean of the {choice.k} nearest; copies: nearer than any of these; "
+            f"near_copies: nearer than all but their nearest {NEAR:.0%}; nearer: than any of these by the "
+            "distance itself; closer: chance to be nearer than one of them by the distance itself"
         )
-        if choice.folds > 1:
-            protocol += (
-                f"; for relative distances two halves of the {called}, cut at random, stand in for each other: "
-                "one is searched, and the other is compared with"
-            )
+        if comparison.held_out is None:
+            protocol += f"; each of the {called} is compared with all others"
+        if comparison.originals is not None:
+            compared = "samples" if comparison.observation is None else "what was generated of samples"
+            protocol += f"; {compared}, one for each image that is completed, and not with that image"
         if comparison.mirrored is not None:
             protocol += (
-                f"; {len(comparison.mirrored):,} of the {called} are mirror images, copies of which count as "
-                "copies_mirrored"
+                f"; {len(comparison.mirrored):,} of the {called} are mirror images; copies_mirrored: copies of "
+                "these only"
             )
         return self.stated(protocol, comparison) if "features" in self.spaces else protocol
 
@@ -169,7 +180,8 @@ class NearestNeighbours(InceptionMetric):
             return some_features(comparison, samples, self.mode, every)
         images = comparison.bench.images(samples)
         chosen = images if index is None else images[index]
-        return chosen.to(device).reshape(len(chosen), -1).float() * BIN - 1
+        rows = chosen.to(device).reshape(len(chosen), -1).float() * BIN - 1
+        return rows if comparison.observation is None else comparison.observation.free(rows.T).T.contiguous()
 
 
 @attrs.frozen
@@ -182,14 +194,8 @@ class _Number:
     count: int
     """How many samples, or control images, it is of."""
     is_score: bool = False
-
-    @property
-    def spread(self) -> Spread | None:
-        """The standard error of a share that is counted."""
-        if not self.name.startswith(("copies_", "near_copies_", "nearer_")):
-            return None
-        kind = "samples" if self.meaning.of_samples else "images"
-        return attrs.evolve(share_spread(self.value, self.count), method=f"binomial, {self.count:,} {kind}")
+    spread: Spread | None = None
+    """How sure it is, if that is known."""
 
 
 def _numbers(space: Neighbours, called: str, control: str, choice: Choice) -> list[_Number]:
@@ -202,41 +208,44 @@ def _numbers(space: Neighbours, called: str, control: str, choice: Choice) -> li
         value: float,
         sentence: str,
         *,
-        share: bool = False,
         expected: float | None = None,
         of_real: bool = False,
-        is_score: bool = False,
+        share: bool = False,
+        spread: Spread | None = None,
     ) -> _Number:
         meaning = Meaning(sentence, "copying", share=share, expected=expected, of_samples=not of_real)
         name = f"{start}_{ending}_of_real" if of_real else f"{start}_{ending}"
-        return _Number(name, value, meaning, m if of_real else n, is_score)
+        return _Number(name, value, meaning, m if of_real else n, start == "copies", spread)
+
+    def counted(start: str, count: int, sentence: str, expected: float | None, *, more: float = 0.0) -> _Number:
+        spread = share_spread(count / n, n, more)
+        return number(start, count / n, sentence, expected=expected, share=True, spread=spread)
 
     relative = f"relative to its {choice.k} nearest, in {space.where},"
     numbers = [
-        number(
+        counted(
             "copies",
-            copies.copies / n,
-            f"Share of samples that are nearer to one of the {called}, {relative} than any of {m:,} {control} "
-            "is.",
-            share=True,
-            expected=copies.copies_expected,
-            is_score=True,
+            int(copies.copies.sum()),
+            f"Share of samples that are one of the {called}, or nearer to one, {relative} than any of {m:,} "
+            f"{control} is.",
+            (int((copies.control == 0).sum()) + 1) / (m + 1),
+            more=limit_error(copies.samples, copies.control),
         ),
-        number(
+        counted(
             "near_copies",
-            copies.near / n,
+            int(copies.near.sum()),
             f"Share of samples that are nearer to one of the {called}, {relative} than all but the nearest "
             f"{NEAR:.0%} of {control}.",
-            share=True,
-            expected=copies.near_expected,
+            copies.near_rank / (m + 1),
+            more=limit_error(copies.samples, copies.control, copies.near_rank),
         ),
-        number(
+        counted(
             "nearer",
-            space.nearer / n,
+            space.nearer,
             f"Share of samples whose distance to the nearest of the {called}, in {space.where}, is below "
             f"that of any of {m:,} {control}. Blurred samples are near to many.",
-            share=True,
-            expected=1 / (m + 1),
+            (int((space.plain[1] == 0).sum()) + 1) / (m + 1),
+            more=limit_error(*space.plain),
         ),
         number(
             "closer",
@@ -269,21 +278,20 @@ def _numbers(space: Neighbours, called: str, control: str, choice: Choice) -> li
             f"{space.where}; near 0 for a copy.",
         ),
     ]
-    if copies.folds[0].mirrored is None:
+    if copies.mirrored is None:
         return numbers
-    ours, theirs = copies.mirrored_copies
+    ours, theirs = (int(each.sum()) for each in copies.mirrored_copies)
     sentence = f"are as near as copies to the mirror image of one of the {called} only, {relative[:-1]}."
     return [
         *numbers,
-        number(
-            "copies_mirrored", ours / n, f"Share of samples that {sentence}", share=True, expected=theirs / m
-        ),
+        counted("copies_mirrored", ours, f"Share of samples that {sentence}", theirs / m),
         number(
             "copies_mirrored",
             theirs / m,
             f"Share of {control} that {sentence}",
-            share=True,
             of_real=True,
+            share=True,
+            spread=share_spread(theirs / m, m),
         ),
     ]
 

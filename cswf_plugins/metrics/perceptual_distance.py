@@ -60,13 +60,13 @@ class PerceptualDistance(InceptionMetric):
         }
         protocol = (
             "Euclidean distance between Inception pool features of a completion and of its original, "
-            f"mean over {scored.words}, {self.resized}; perceptual_distance_best is the mean of "
-            "each image's nearest"
+            f"mean over {scored.words}, {self.resized}; perceptual_distance_best: the mean of each "
+            "image's nearest"
         )
         if len(q) > 1:
             between = torch.linalg.vector_norm(q - q.roll(1, dims=0), dim=1).double()
             each["perceptual_distance_unrelated"] = between
-            protocol += ", perceptual_distance_unrelated that from one original to another"
+            protocol += "; perceptual_distance_unrelated: from one original to another"
         return Result(
             {self.named(name): float(numbers.mean()) for name, numbers in each.items()},
             self.stated(protocol, comparison),

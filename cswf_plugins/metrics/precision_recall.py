@@ -9,8 +9,10 @@ of the larger set, a random part as large as the smaller is taken.
 
 from __future__ import annotations
 
+import abc
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import attrs
 import torch
@@ -90,18 +92,17 @@ def spreads_over_parts(
 
 
 @attrs.frozen(kw_only=True)
-class PrecisionRecall(InceptionMetric):
-    """Precision and recall by nearest neighbours."""
+class Balls(InceptionMetric):
+    """Scores by balls around the features of images; each ball reaches to the k-th neighbour."""
 
-    NAME = "precision-recall"
-    references = (KYNKAANNIEMI_2019, PARMAR_2022)
+    MEANINGS: ClassVar[Mapping[str, Meaning]]
     better = "higher"
     customary = 50_000
 
     k: int = parameter("which neighbour a ball reaches to", default=3, at_least=1)
 
     def compute(self, comparison: Comparison) -> Result:
-        """Return `precision` and `recall`."""
+        """Return the scores of as many generated as real images."""
         p, q = equal_parts(self, comparison, self.k)
         scores = self.score(p, q)
         protocol = (
@@ -113,11 +114,24 @@ class PrecisionRecall(InceptionMetric):
             self.stated(protocol, comparison),
             samples=len(p),
             spreads=self.spreads(spreads_over_parts(self.score, comparison, p, q, self.k)),
-            meanings=self.meanings(MEANINGS),
+            meanings=self.meanings(self.MEANINGS),
         )
 
+    @abc.abstractmethod
     def score(self, p: Tensor, q: Tensor) -> dict[str, float]:
-        """Return precision and recall of features of generated and of real images, n×D each."""
+        """Return the scores of features of generated and of real images, n×D each."""
+
+
+@attrs.frozen(kw_only=True)
+class PrecisionRecall(Balls):
+    """Precision and recall by nearest neighbours."""
+
+    NAME = "precision-recall"
+    MEANINGS = MEANINGS
+    references = (KYNKAANNIEMI_2019, PARMAR_2022)
+
+    def score(self, p: Tensor, q: Tensor) -> dict[str, float]:
+        """Return precision and recall."""
         inside, _ = within_any(p, q, nearest_other(q, self.k)[:, -1])
         reached, _ = within_any(q, p, nearest_other(p, self.k)[:, -1])
         return {

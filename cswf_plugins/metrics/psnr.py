@@ -60,7 +60,7 @@ class Psnr(Metric):
         spreads = {name: image_spread(numbers) for name, numbers in each.items()}
         protocol = (
             f"peak signal-to-noise ratio over whole 8-bit images, mean over {scored.words}; "
-            f"psnr_best is the mean of each image's best"
+            "psnr_best: the mean of each image's best"
         )
         return Result(
             scores,

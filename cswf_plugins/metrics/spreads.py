@@ -55,13 +55,35 @@ def image_spread(values: Tensor, method: str = OVER_IMAGES) -> Spread | None:
     return _finite(Spread(method, replicates=values.double().cpu(), scale=1 / math.sqrt(count)))
 
 
-def share_spread(share: float, count: int) -> Spread:
+def share_spread(share: float, count: int, more: float = 0.0) -> Spread:
     """Return how sure a share of `count` independent images is.
 
-    One image more of either kind is counted, so that a share of 0 or 1 is not taken for certain.
+    One image more of either kind is counted, so that a share of 0 or 1 is not taken for certain. `more` is the
+    standard error that comes from elsewhere, such as that of `limit_error`.
     """
     smoothed = (share * count + 1) / (count + 2)
-    return Spread(BINOMIAL, math.sqrt(smoothed * (1 - smoothed) / count))
+    binomial = math.sqrt(smoothed * (1 - smoothed) / count)
+    method = f"{BINOMIAL}, and bootstrap of the control images" if more else BINOMIAL
+    return Spread(method, math.hypot(binomial, more))
+
+
+def limit_error(samples: Tensor, control: Tensor, rank: int = 1) -> float:
+    """Return the standard error of a share of samples (n), those below a limit, from the limit alone.
+
+    The limit is the `rank`-th smallest of the control (m), but for zeros. A bootstrap sample of the control has
+    it at its j-th smallest with binomial chances.
+    """
+    from scipy.special import bdtrc  # only now: it takes a while to import
+
+    ordered = control[control > 0].double().sort().values.cpu()
+    m = len(ordered)
+    if not m:
+        return 0.0
+    within = torch.from_numpy(bdtrc(min(rank, m) - 1, m, torch.arange(m + 1).double().numpy() / m))
+    chances = within.diff()
+    shares = torch.searchsorted(samples.double().sort().values.cpu(), ordered) / len(samples)
+    mean = (chances * shares).sum()
+    return math.sqrt(float((chances * (shares - mean).square()).sum()))
 
 
 def standard_error(values: Tensor) -> float:

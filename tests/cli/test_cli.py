@@ -22,7 +22,7 @@ from tests.conftest import Outcome, read_json
 from tests.processes import CSWF, PYTHON, completed, wait_until
 
 OUTPUTS = "outputs={snapshots: [0, 3], frames: 0}"
-SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", OUTPUTS)
+SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=16", OUTPUTS)
 
 
 def test_help_lists_the_commands_and_no_others(cswf):
@@ -249,7 +249,29 @@ def test_too_much_data_for_the_machine_is_one_sentence(cswf, tmp_path, monkeypat
     monkeypatch.setattr(Digits, "load", full)
     done = cswf("run", "digits", "--out", tmp_path / "a", "--quiet")
     assert done.status == 1
-    assert done.err == "the data do not fit into this machine's memory; take fewer\n"
+    remedy = "take fewer (data.count) or smaller images (data.size)"
+    assert done.err == f"the data do not fit into this machine's memory; {remedy}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--seed", "3"), "No such option '--seed'. Values of the recipe are written without dashes: seed=3"),
+        (("--schedule.steps=50",), "are written without dashes: schedule.steps=50"),
+        (("--seed",), "are written without dashes: seed=…"),
+        (("--forse",), "No such option '--forse'. Did you mean '--force'?"),
+        (("--seeds", "10k"), "'10k' is not a whole number (write 10000)"),
+        (("--memory-limit", "500"), "it is in bytes: did you mean 500MB?"),
+        (("--memory-limit", "2"), "it is in bytes: did you mean 2GB?"),
+        (
+            ("--devices", "0"),
+            "1 or more, or all; got '0'. To choose one GPU by its number, write --device cuda:0",
+        ),
+    ],
+)
+def test_a_wrong_option_gets_a_guess_at_the_right_one(words, said, cswf):
+    done = cswf("run", "digits", *words)
+    assert (done.status, said in done.err) == (2, True), done.err
 
 
 def test_output_that_cannot_show_greek_still_comes(tmp_path):
@@ -280,10 +302,13 @@ def test_hashes_do_not_depend_on_what_else_runs(tmp_path):
 
 def test_what_is_slow_to_import_is_imported_where_it_is_used():
     code = (
-        "import sys, cswf_core\n"
-        "assert 'torch' not in sys.modules\n"
+        "import sys\n"
+        "before = set(sys.modules)\n"
         "import cswf_core.cli\n"
-        "cswf_core.cli.cli.main(['--help'], standalone_mode=False)\n"
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+        "assert new <= {'cswf_core', '__future__'}, new  # handlers of signals come first\n"
+        "import cswf_core.cli.program\n"
+        "cswf_core.cli.program.cli.main(['--help'], standalone_mode=False)\n"
         "assert 'torch' not in sys.modules and 'yaml' not in sys.modules\n"
         "import cswf_plugins.observers.tensorboard, cswf_core.session.run\n"
         "for name in ('torchvision', 'cleanfid', 'sklearn', 'scipy', 'tensorboard', 'matplotlib'):\n"

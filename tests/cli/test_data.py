@@ -119,7 +119,7 @@ def test_help_is_quick(cswf):
         assert f"  {command} " in cswf.output("data", "--help")
         assert cswf("data", command, "--help").status == 0
     code = (
-        "import sys, cswf_core.cli as c; c.cli.main(['data', '--help'], standalone_mode=False)\n"
+        "import sys, cswf_core.cli.program as c; c.cli.main(['data', '--help'], standalone_mode=False)\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     )
     done = completed(PYTHON, "-c", code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -50,7 +51,9 @@ def test_latex_brings_the_works_behind_the_runs_as_comments_and_bibtex_alone(csw
     assert all(line.startswith("%") for line in behind.splitlines())
     works = cswf.output("table", seeds, "--bibtex")
     assert "@inproceedings{du2023nonparametric," in works
-    assert "% metric nearest-neighbours" in works  # which no recipe lists
+    assert "% metric sliced-wasserstein" in works
+    assert "parmar2022aliased" not in works  # copies are looked for in pixels, without the network of clean-fid
+    assert "% metric" not in cswf.output("table", seeds, "--bibtex", "--score", "copies_l2")
     assert "begin{table}" not in works
     assert {line.removeprefix("% ") for line in behind.splitlines()} >= {
         line for line in works.splitlines() if line.startswith("@")
@@ -82,6 +85,7 @@ def test_a_folder_with_only_scores_is_enough_and_has_no_works(cswf, tmp_path):
     for name in ("run.json", "recipe.yaml"):
         (run / name).unlink()
     assert cswf("table", run).err == ""
+    os.mkfifo(run / "recipe.yaml")  # opening it waits for a writer
     done = cswf("table", run, "--format", "latex")
     assert "    run & $1.000$ \\\\" in done.out.splitlines()
     assert (
@@ -93,7 +97,7 @@ def test_a_folder_with_only_scores_is_enough_and_has_no_works(cswf, tmp_path):
 def test_a_recipe_whose_plugins_are_not_here_is_told(cswf, seeds, tmp_path):
     run = shutil.copytree(seeds / "seed=0", tmp_path / "run")
     recipe = run / "recipe.yaml"
-    recipe.write_text(recipe.read_text().replace("use: uniform", "use: never-seen"))
+    recipe.write_text(recipe.read_text().replace("use: conv-stack", "use: never-seen"))
     done = cswf("table", run, "--bibtex")
     assert done.status == 0
     assert "run: the works behind it are not cited" in done.err
@@ -116,19 +120,12 @@ def test_samples_that_are_not_those_that_were_scored_are_told(cswf, tmp_path):
 
 def test_scores_of_points_know_their_samples(cswf, tmp_path):
     toy = "data={use: toy-2d, target: [{mean: [0, 0]}]}"
-    recipe = (toy, "condition=none", "evaluate.metrics=[sliced-wasserstein]")
+    recipe = (toy, "condition=none", "projection=uniform", "evaluate.metrics=[sliced-wasserstein]")
     run = tmp_path / "run"
     assert cswf("run", "digits", *recipe, *TINY, "--device", "cpu", "--quiet", "--out", run).status == 0
     assert cswf("table", run).err == ""
     assert cswf("eval", run, "--device", "cpu", "--quiet").status == 0
     assert cswf("table", run).err == ""
-
-
-def test_a_document_of_the_first_format_is_told(cswf, tmp_path):
-    run = write_run(tmp_path / "run", score())
-    path = run / "metrics.json"
-    path.write_text(path.read_text().replace('"format": 2', '"format": 1'))
-    assert "is of the first format, and does not say by which settings" in cswf("table", run).err
 
 
 def test_a_run_of_a_sweep_that_is_not_done_is_told_and_left_out(cswf, seeds, tmp_path):
@@ -146,7 +143,14 @@ def test_a_run_of_a_sweep_that_is_not_done_is_told_and_left_out(cswf, seeds, tmp
     [
         (lambda run: (run / "metrics.json").unlink(), "has no scores (metrics.json): `cswf eval "),
         (lambda run: (run / "metrics.json").write_text("{"), "metrics.json cannot be read: "),
-        (lambda run: (run / "metrics.json").write_text('{"scores": []}'), "metrics.json has no scores"),
+        (
+            lambda run: (run / "metrics.json").write_text('{"format": 2, "scores": []}'),
+            "metrics.json has no scores",
+        ),
+        (
+            lambda run: (run / "metrics.json").write_text('{"format": 1, "scores": []}'),
+            "written by an earlier version of cswf; score again with `cswf eval RUN`",
+        ),
         (
             lambda run: (run / "run.json").write_text('{"status": "failed"}'),
             "is not done: its status is 'failed'",

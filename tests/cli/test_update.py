@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import attrs
 import numpy as np
 import pytest
 import yaml
@@ -139,21 +140,40 @@ def test_a_run_without_counts_is_counted_once_and_gets_room_for_new_classes(upda
     assert set(samples["labels"]) == {0, 1, 2}
 
 
-def test_pictures_and_arrays_can_be_learned(update, tmp_path, monkeypatch):
-    monkeypatch.setenv("CSWF_DATA", str(tmp_path / "cache"))
+def test_arrays_can_be_learned(update, tmp_path):
     bunch = load_digits()
-    folder = tmp_path / "pictures" / "7"
-    folder.mkdir(parents=True)
-    for number, image in enumerate(bunch.images[bunch.target == 7][:9]):
-        Image.fromarray((image * 15).astype(np.uint8)).save(folder / f"{number}.png")
-    ended = update("--data", str(tmp_path / "pictures"))
-    assert ended.status == 0, ended.err
-    assert facts(tmp_path / "out")["data"]["samples"] == 910
     arrays = tmp_path / "new.npz"
     np.savez(arrays, images=(bunch.images[:5, None] * 15).astype(np.uint8), labels=bunch.target[:5])
-    ended = update("--data", str(arrays), "--force")
+    ended = update("--data", str(arrays))
     assert ended.status == 0, ended.err
     assert facts(tmp_path / "out")["data"]["samples"] == 906
+
+
+def test_pictures_scored_against_held_out_ones_are_updated_along_as_many_sets_as_steps(
+    cswf, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("CSWF_DATA", str(tmp_path / "cache"))
+    bunch = load_digits()
+    for number in range(60):
+        folder = tmp_path / ("old" if number < 40 else "new") / f"class {number // 55}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((bunch.images[number] * 15).astype(np.uint8)).save(folder / f"{number}.png")
+    data = f"data={{use: image-folder, path: {tmp_path / 'old'}, size: 8, channels: 1, held_out: 0.2}}"
+    scored = "evaluate={metrics: [sliced-wasserstein], against: [test]}"
+    run, out, common = tmp_path / "run", tmp_path / "out", ("--device", "cpu", "--quiet")
+    cswf.output("run", "digits", *SIZES, data, scored, "condition.room=2", "--out", run, *common)
+    said = cswf.output("update", run, "--data", tmp_path / "new", "--steps", "2", "--out", out)
+    assert "counted once, along 2 sets" in said
+    assert "note: scores against test are against held-out samples of the first data" in said
+    (score,) = (each for each in json.loads((out / "metrics.json").read_text())["scores"] if each["against"])
+    assert (score["name"], score["against"]["count"]) == ("sliced_wasserstein_test", 8)
+    recipe = load_recipe(run / "recipe.yaml")
+    recipe = with_arrival(recipe, choose_data(str(tmp_path / "new"), recipe.registry, (1, 8, 8)), 2)
+    many = attrs.evolve(recipe, online=attrs.evolve(recipe.online, sets=64))
+    launch(many, RunFolder(tmp_path / "many"), device="cpu", predecessor=read_predecessor(RunFolder(run)))
+    assert facts(tmp_path / "many")["samples_sha256"] == facts(out)["samples_sha256"]
+    again = cswf.output("update", out, "--data", tmp_path / "new", "--steps", "3", "--out", tmp_path / "again")
+    assert "counts along 2 sets of directions, used in turn; for more sets, update the run" in again
 
 
 def test_counts_that_are_damaged_are_said_to_be_and_counted_again(update, first, tmp_path):

@@ -9,7 +9,7 @@ import torch
 from cswf_core.kernels.frechet import frechet_distance, moments
 from cswf_core.kernels.sorting import squared_w2
 from cswf_plugins.metrics.density_coverage import DensityCoverage
-from cswf_plugins.metrics.kid import kernel_distance
+from cswf_plugins.metrics.kid import Kernels
 from cswf_plugins.metrics.precision_recall import PrecisionRecall
 from tests.evaluation.conftest import compare
 from tests.evaluation.test_metrics import images, with_features
@@ -49,7 +49,7 @@ def test_the_kernel_distance_is_that_of_torch_fidelity():
         )
         for a, b in ((p, p), (p, q), (q, q))
     ]
-    assert kernel_distance(p, q) == pytest.approx(fidelity.mmd2(*kernels), rel=1e-9)
+    assert Kernels.of(p, q).distance == pytest.approx(fidelity.mmd2(*kernels), rel=1e-9)
 
 
 @pytest.mark.parametrize("k", [1, 3, 5])

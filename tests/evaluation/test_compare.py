@@ -75,12 +75,12 @@ def test_what_real_samples_add_to_both_scores_cancels_out():
 @pytest.mark.parametrize(
     ("apart", "error", "better", "words"),
     [
-        (-1.3, 0.1, "lower", "B is better by 1.3 ± 0.196 fid"),
-        (1.3, 0.1, "lower", "A is better by 1.3 ± 0.196 fid"),
-        (1.3, 0.1, "higher", "B is better by 1.3 ± 0.196 fid"),
-        (0.1, 0.1, "lower", "fid: no difference beyond noise (+0.1 ± 0.196)"),
-        (1.3, 0.1, "", "B has 1.3 ± 0.196 fid more"),
-        (1.3, None, "lower", "fid: B has 1.3 more, of unknown uncertainty"),
+        (-1.3, 0.1, "lower", "B is better by 1.30 ± 0.20 fid"),
+        (1.3, 0.1, "lower", "A is better by 1.30 ± 0.20 fid"),
+        (1.3, 0.1, "higher", "B is better by 1.30 ± 0.20 fid"),
+        (0.1, 0.1, "lower", "fid: no difference beyond noise (+0.10 ± 0.20)"),
+        (1.3, 0.1, "", "B has 1.30 ± 0.20 fid more"),
+        (1.3, None, "lower", "fid: B has 1.300 more, of unknown uncertainty"),
     ],
 )
 def test_verdicts(task, apart, error, better, words):
@@ -89,6 +89,15 @@ def test_verdicts(task, apart, error, better, words):
     (score,) = compared(task, points(20, 0.0, 1), points(20, 0.0, 2)).scores
     first = attrs.evolve(score.first, name="fid", better=better)
     assert attrs.evolve(score, first=first, difference=Difference(apart, error)).verdict(("A", "B")) == words
+
+
+def test_a_set_that_copies_is_not_called_better(cswf, two_sets, tmp_path):
+    with np.load(two_sets[0]) as real:
+        np.savez(tmp_path / "copied.npz", images=real["images"][:55])
+    printed = cswf.output("compare", tmp_path / "copied.npz", two_sets[1], "--against", two_sets[0], *SLICED)
+    assert "sliced_wasserstein_8bit: copied.npz has 0." in printed.replace("\n", " ")
+    assert "less, but copies: it is not better" in printed
+    assert "note: copied.npz: copying: 55 of 55 samples are among the images of near.npz" in printed
 
 
 @pytest.fixture
@@ -105,8 +114,11 @@ def test_the_command_prints_both_scores_and_a_verdict(cswf, two_sets):
     assert "near.npz" in printed
     assert "difference" in printed
     assert "± is the 95% interval of the difference" in printed
+    row, sentence = (line for line in printed.splitlines() if "sliced_wasserstein_8bit" in line)
+    assert row.split()[3].lstrip("+-") + " ± " + row.split()[5] in sentence  # the same digits in both
     document = json.loads(cswf.output("compare", *two_sets, "--against", "digits", *SLICED, "--json"))
-    (score,) = document["scores"]
+    score, copies = document["scores"]
+    assert copies["name"] == "copies_l2"
     assert score["values"][1] - score["values"][0] == pytest.approx(score["difference"])
     assert [each["generated"]["source"] for each in document["evaluations"]] == [str(path) for path in two_sets]
     assert cswf.output("compare", *two_sets, "--against", "digits", *SLICED, "--quiet") == ""
@@ -122,7 +134,7 @@ def test_runs_that_differ_in_their_seed_only_are_told(cswf, tmp_path):
 
 def test_what_is_no_run_needs_something_to_be_compared_with(cswf, two_sets):
     refusal = cswf.refusal("compare", *two_sets)
-    assert "is no run; say what to compare both with: --against" in refusal
+    assert "is not a run; name what to compare both with, such as --against" in refusal
 
 
 def test_runs_of_other_data_are_not_compared_without_a_reference(cswf, tmp_path):

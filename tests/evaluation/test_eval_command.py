@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cswf_core.evaluation.samples import conform, read_archive, read_folder
+from cswf_core.evaluation.samples import Reading, conform, read, read_archive, read_folder
 from cswf_core.recipe import load_recipe
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
@@ -76,7 +76,7 @@ def test_scores_of_a_run_go_to_its_metrics_json_with_what_decides_them(cswf, run
 
 
 def test_fewer_samples_are_said_and_do_not_replace_scores_of_more(cswf, run):
-    before = read_json(run / "metrics.json")["scores"]
+    before = [each for each in read_json(run / "metrics.json")["scores"] if each["meaning"]["of_samples"]]
     printed = cswf.output("eval", run, *SLICED, "--count", "5")
     assert " 5\n" in printed
     assert "metrics.json keeps its scores of more samples: copies_l2, near_copies_l2" in printed
@@ -90,9 +90,13 @@ def test_fewer_samples_are_said_and_do_not_replace_scores_of_more(cswf, run):
         (lambda path: (path / "003.png").write_bytes(b"junk"), "003.png cannot be read as an image"),
         (
             lambda path: Image.new("L", (9, 8)).save(path / "004.png"),
-            "must be of one size and kind, and 000.png has 8×8 pixels in grey and 004.png 9×8 pixels in grey",
+            "must be of one size and kind, and 000.png has 8×8 pixels in grey and 004.png 9×8 pixels in grey; "
+            "--resize N resizes all of them to N×N pixels",
         ),
-        (lambda path: Image.new("RGB", (8, 8)).save(path / "004.png"), "004.png 8×8 pixels in colour"),
+        (
+            lambda path: Image.new("RGB", (8, 8)).save(path / "004.png"),
+            "004.png 8×8 pixels in colour; --rgb converts all of them to RGB",
+        ),
         (lambda path: Image.new("I;16", (8, 8)).save(path / "004.png"), "more than 8 bits"),
         (lambda path: [file.unlink() for file in path.iterdir()], "has no pictures (png, jpg"),
     ],
@@ -105,7 +109,7 @@ def test_a_bad_folder_is_one_sentence_and_status_2(cswf, folder, spoil, complain
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "is not a run's folder; say what to compare with"),
+        ((), "is not a run's folder; name what to compare with"),
         (("--against", "digit"), "unknown dataset 'digit'; did you mean 'digits'?"),
         (("--against", "digits:val"), "there is no split 'val'; write digits:train or digits:test"),
         (("--against", "digits:test"), "dataset 'digits' holds nothing out"),
@@ -156,7 +160,10 @@ def test_images_of_another_program_are_read_whichever_way_round_they_are(tmp_pat
         ({"images": np.zeros((0, 1, 8, 8), np.uint8)}, "must be n×C×H×W bytes"),
         ({"pictures": np.zeros((4, 1, 8, 8), np.uint8)}, "has no 'images'"),
         ({"images": np.zeros((4, 1, 8, 8), np.uint8), "labels": np.zeros(3, np.int64)}, "4 whole numbers"),
-        ({"images": np.zeros((4, 3, 9, 8), np.uint8)}, "are images of 1×9×8, and what they are compared with"),
+        (
+            {"images": np.zeros((4, 3, 9, 8), np.uint8)},
+            "are images of 1×9×8, and what they are compared with are of 1×8×8; --resize 8 resizes images",
+        ),
         ({"images": np.zeros((4, 1, 8, 8), np.uint8), "labels": np.full(4, 10)}, "label 10, and there are 10"),
     ],
 )
@@ -165,12 +172,59 @@ def test_a_bad_file_is_one_sentence_and_status_2(cswf, tmp_path, arrays, complai
     assert complaint in cswf.refusal("eval", tmp_path / "samples.npz", "--against", "digits", *SLICED)
 
 
+def test_pictures_of_any_size_and_colour_are_scored_with_options_and_notes(cswf, folder):
+    """In a folder as in a file."""
+    grey = Image.open(folder / "000.png")
+    grey.resize((16, 12)).convert("RGB").save(folder / "000.png")
+    options = ("--resize", "8", "--rgb")
+    printed = cswf.output("eval", folder, "--against", "digits", *SLICED, *options, "--real-count", "30")
+    assert "1 of 20 images are resized to 8×8 pixels (--resize) by Pillow's bicubic filter" in printed
+    assert "19 of 20 images are grey, and are converted to RGB (--rgb)" in printed
+    assert "sliced_wasserstein_8bit: against 30 of 1,797 real samples, evenly spread over them" in printed
+    assert "nearest of 30 training images to 20 samples" in printed
+    images = np.random.default_rng(0).integers(0, 256, (3, 12, 16, 1), np.uint8)
+    np.savez(folder / "a.npz", images=images)
+    found = read(folder / "a.npz", reading=Reading(resize=8, rgb=True))
+    expected = Image.fromarray(images[1, ..., 0]).resize((8, 8), Image.Resampling.BICUBIC)
+    assert (found.samples.images()[1].numpy() == np.asarray(expected)).all()
+    assert [note.split(": ")[1].split(" are ")[0] for note in found.notes] == ["3 of 3 images"] * 2
+
+
+@pytest.mark.parametrize(
+    ("images", "words"),
+    [
+        (np.random.default_rng(0).integers(0, 2, (99, 1, 8, 8), np.uint8), ["all values are 0 or 1"]),
+        (
+            np.arange(3, dtype=np.uint8).reshape(3, 1, 1, 1).repeat(8, 2).repeat(8, 3),
+            ["3 of 3 images are constant"],
+        ),
+        (
+            np.random.default_rng(0).integers(0, 9, (2, 1, 8, 8), np.uint8)[[0, 1, 1]],
+            ["only 2 of 3 images are distinct"],
+        ),
+        (np.random.default_rng(0).integers(0, 9, (200, 1, 8, 8), np.uint8)[[0, *range(199)]], []),
+    ],
+)
+def test_images_that_are_probably_a_mistake_have_notes(tmp_path, images, words):
+    np.savez(tmp_path / "a.npz", images=images)
+    notes = read(tmp_path / "a.npz").notes
+    assert len(notes) == len(words)
+    assert all(word in note for word, note in zip(words, notes, strict=True))
+
+
 def test_folders_in_a_folder_are_classes(cswf, run, tmp_path):
     with np.load(run / "samples.npz") as arrays:
         for i, (image, label) in enumerate(zip(arrays["images"], arrays["labels"], strict=True)):
             (tmp_path / f"sorted/{label}").mkdir(parents=True, exist_ok=True)
             Image.fromarray(image[0]).save(tmp_path / f"sorted/{label}/{i}.png")
+    (tmp_path / "sorted/8/deep/.hidden").mkdir(parents=True)
+    for file in (tmp_path / "sorted/8").glob("*.png"):
+        shutil.copy(file, tmp_path / "sorted/8/deep/.hidden")
+        file.rename(tmp_path / "sorted/8/deep" / file.name)
+    (tmp_path / "sorted/8/deep/circle").symlink_to(tmp_path / "sorted")
+    (tmp_path / "sorted/8/circle").symlink_to(tmp_path / "sorted/8/deep")
     found = read_folder(tmp_path / "sorted")
+    assert len(found) == 20
     assert found.classes == tuple(map(str, range(10)))
     (tmp_path / "sorted/8").rename(tmp_path / "sorted/eight")
     real = attrs.evolve(read_archive(run / "samples.npz"), classes=found.classes)

@@ -148,9 +148,10 @@ def test_references_of_one_folder_name_keep_apart(cswf, pictures, tmp_path):
 def test_what_a_score_may_depend_on_is_a_note(cswf, pictures, tmp_path):
     Image.new("L", (8, 8)).save(pictures / "strange.tif")
     Image.new("RGBA", (8, 8), (9, 9, 9, 0)).convert("LA").save(pictures / "000.png")
+    Image.open(pictures / "001.png").convert("LA").save(pictures / "001.png")  # opaque
     printed = cswf.output("eval", pictures, *SLICED)
-    assert "1 pictures such as strange.tif are left out: tif is not read, only png" in printed
-    assert "1 of 20 pictures, such as 000.png, have an alpha channel, which is left out" in printed
+    assert "skipped 1 picture (strange.tif); tif is not supported, only png" in printed
+    assert "1 of 20 pictures, such as 000.png, are transparent in part; the alpha channel is ignored" in printed
 
 
 def test_grey_repeated_to_colour_and_unknown_classes_are_notes(cswf, pictures, tmp_path):
@@ -164,7 +165,7 @@ def test_grey_repeated_to_colour_and_unknown_classes_are_notes(cswf, pictures, t
         file.rename(pictures / "dogs" / file.name)
     only = ("--metric", "sliced-wasserstein", "--device", "cpu")
     printed = cswf.output("eval", pictures, "--against", tmp_path / "colours", *only)
-    assert "are grey, and are repeated to three channels" in printed
+    assert "are grey images, and are converted to RGB" in printed
     assert "have no classes: the folder 'dogs' is none of those of the real samples (cats)" in printed
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 
@@ -17,7 +18,7 @@ from cswf_core.interfaces import BIN, Key
 from cswf_core.kernels.neighbours import nearest
 from cswf_plugins.datasets.cifar10 import Cifar10
 from cswf_plugins.datasets.mnist import Mnist
-from cswf_plugins.metrics.copies import CHANCE, NEAR, Copies, Fold, allowed_chance, relative_distances
+from cswf_plugins.metrics.copies import CHANCE, Copies, allowed_chance, relative_distances
 from tests.conftest import skip_without
 
 SIZES = (30, 100, 300, 1000)
@@ -38,7 +39,7 @@ class Pool:
     mirrored: torch.Tensor
     """The same to the mirror images of these."""
     distances: torch.Tensor
-    """2,500×2,500: distances of test images to each other."""
+    """2,500×2,500: distances of test images to each other, infinite to themselves."""
 
 
 @pytest.fixture(scope="module", params=["cifar10", "mnist"])
@@ -49,7 +50,7 @@ def pool(request) -> Pool:
     images = data.images(), data.images().flip(-1), data.held_out.take(torch.arange(4000)).images()
     training, mirrored, others = (each.flatten(1).float() * BIN for each in images)
     ratios = (relative_distances(nearest(others, points, K)[0]) for points in (training, mirrored))
-    return Pool(request.param, *ratios, torch.cdist(others[:2500], others[:2500]))
+    return Pool(request.param, *ratios, torch.cdist(others[:2500], others[:2500]).fill_diagonal_(math.inf))
 
 
 def with_held_out(pool: Pool, n: int, random: np.random.Generator) -> Iterator[Copies]:
@@ -58,22 +59,19 @@ def with_held_out(pool: Pool, n: int, random: np.random.Generator) -> Iterator[C
     for draw in range(DRAWS):
         order = torch.from_numpy(random.permutation(len(plain)))
         ours, theirs = order[:n], order[n : n + n * (1 + draw % 2)]
-        yield Copies([Fold(plain[ours], plain[theirs], mirrored=(mirrored[ours], mirrored[theirs]))])
+        yield Copies(plain[ours], plain[theirs], (mirrored[ours], mirrored[theirs]))
 
 
 def without(pool: Pool, n: int, random: np.random.Generator) -> Iterator[Copies]:
-    """Test images as samples, and 1,000 others as training images, which are cut into halves."""
-    for _ in range(DRAWS):
+    """Test images as samples, and 1,000 or 300 others as training images, each compared with all others."""
+    for draw in range(DRAWS):
         order = torch.from_numpy(random.permutation(len(pool.distances)))
-        samples, halves = order[:n], (order[n : n + 500], order[n + 500 : n + 1000])
-        folds = []
-        for searched, control in (halves, halves[::-1]):
-            near = (
-                pool.distances[each[:, None], searched].topk(K, largest=False).values.sort(dim=1).values
-                for each in (samples, control)
-            )
-            folds.append(Fold(*map(relative_distances, near), near_share=NEAR / 2))
-        yield Copies(folds)
+        samples, training = order[:n], order[n : n + (1000, 300)[draw % 2]]
+        near = (
+            pool.distances[each[:, None], training].topk(K, largest=False).values.sort(dim=1).values
+            for each in (samples, training)
+        )
+        yield Copies(*map(relative_distances, near), left_out=True)
 
 
 def most(draws: int, chance: float) -> int:
@@ -90,8 +88,7 @@ def test_real_images_are_called_copies_as_rarely_as_is_promised(control, pool):
         small: Counter[str] = Counter()
         for copies in control(pool, n, np.random.default_rng(n)):
             alarms[n] += bool(copies.broken(allowed_chance([copies])))
-            for number, fold in enumerate(copies.folds):
-                small.update(f"{rule} {number}" for rule, chance in fold.chances().items() if chance < OFTEN)
+            small.update(rule for rule, chance in copies.chances().items() if chance < OFTEN)
         assert all(count <= most(DRAWS, OFTEN) for count in small.values()), small
     told = ", ".join(f"{alarms[n]} of {DRAWS} with n = {n:,}" for n in SIZES)
     print(f"{pool.name}, {control.__name__.replace('_', ' ')}: {told}")

@@ -12,13 +12,15 @@ from PIL import Image
 from torch import Tensor, nn
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Workbench
+from cswf_core.interfaces import Dataset, Workbench
+from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels.frechet import frechet_distance, moments
+from cswf_plugins.inception import estimate, published, weights
 from cswf_plugins.inception import features as store
-from cswf_plugins.inception import weights
 from cswf_plugins.inception.folding import folded
 from cswf_plugins.inception.network import Network, prepare
-from tests.evaluation.conftest import compare
+from cswf_plugins.metrics.fid import Fid
+from tests.evaluation.conftest import compare, images
 
 
 class LikeCleanFids(nn.Module):
@@ -182,3 +184,100 @@ def test_a_download_is_announced_and_what_arrives_is_checked(tmp_path, monkeypat
     found = weights.find(Workbench(download=True))
     assert found.path.read_bytes() == b"the network"
     assert found.path == tmp_path / "data/inception" / weights.WHOLE.name
+
+
+class SlowNetwork:
+    """Stands for the network: a second for each image, and eight features that are random."""
+
+    seconds = 0
+
+    def __init__(self, *_: object) -> None:
+        """Take what the network takes."""
+
+    def features(self, images: Tensor, mode: str, title: str, tell: Tell) -> Tensor:
+        for done in range(10, len(images) + 1, 10):
+            SlowNetwork.seconds += 10
+            tell(title, done, len(images))
+        return torch.randn(len(images), 8, generator=torch.Generator().manual_seed(len(images)))
+
+
+@pytest.fixture
+def slow(network, monkeypatch):
+    """The network's time, which does not pass by itself; its features are few, so that FID is quick."""
+    monkeypatch.setattr(store, "WIDTH", 8)
+    monkeypatch.setattr(published, "WIDTH", 8)
+    monkeypatch.setattr(store, "Network", SlowNetwork)
+    monkeypatch.setattr(SlowNetwork, "seconds", 0)
+    monkeypatch.setattr(estimate.time, "monotonic", lambda: SlowNetwork.seconds)
+
+
+def bench_of(train: Dataset, test: Dataset) -> Workbench:
+    names = {train: "some:train", test: "some:test"}
+    return Workbench(names=names, references=(train, test), download=True, real_features=False)
+
+
+def test_a_cpu_s_time_for_all_sets_that_are_missing_is_estimated_once_after_the_first_batch(slow, caplog):
+    generated, train, test = images(20, 0), images(300, 1), images(100, 2)
+    bench = bench_of(train, test)
+    Fid().compute(compare(generated, train, bench=bench))
+    Fid().compute(compare(generated, test, bench=bench))
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        "computing the features of 410 images takes about 0:06:50 (h:mm:ss) on this CPU, 1 images a second",
+        "faster: a GPU, or these options of `cswf eval`: --against some:test, --real-count 1000, --count 1000, "
+        "--metric sliced-wasserstein",
+    ]
+    caplog.clear()
+    again = compare(images(20, 3), train, bench=bench_of(train, test))  # the real images' are in the cache
+    Fid().compute(again)
+    assert [record.getMessage().split(" takes")[0] for record in caplog.records] == [
+        "computing the features of 10 images"
+    ]
+
+
+def test_statistics_that_clean_fid_publishes_are_used_on_a_cpu_unless_the_cache_has_ours(
+    slow, monkeypatch, caplog
+):
+    cleanfid = pytest.importorskip("cleanfid.features")
+    asked = []
+
+    def fetch(*named: object, **more: object) -> tuple[np.ndarray, np.ndarray]:
+        asked.append((*named, *more.values()))
+        return np.zeros(8), np.eye(8)
+
+    monkeypatch.setattr(cleanfid, "get_reference_statistics", fetch)
+    generated, train, test = images(20, 0), images(30, 4), images(10, 5)
+    bench = bench_of(train, test)
+    monkeypatch.setattr(published, "SPLITS", {bench.sha256(train): "train"})
+    result = Fid().compute(compare(generated, train, bench=bench))
+    assert result.protocol.endswith(
+        "; mean and covariance of the real images' features as clean-fid publishes them"
+    )
+    assert "over generated images only" in result.spreads["fid"].method
+    assert asked == [("cifar10", 32, "legacy_tensorflow", "train")]
+    assert "using the statistics of cifar10:train that clean-fid publishes" in caplog.text
+    assert "publishes" not in Fid().compute(compare(generated, test, bench=bench)).protocol
+    for other in ({"download": False}, {"real_features": True}):
+        computed = Fid().compute(compare(generated, train, bench=attrs.evolve(bench_of(train, test), **other)))
+        assert "publishes" not in computed.protocol
+    assert "publishes" not in Fid().compute(compare(generated, train, bench=bench_of(train, test))).protocol
+    assert len(asked) == 1
+
+
+def test_statistics_that_cannot_be_fetched_are_computed_after_one_try_and_one_line(slow, monkeypatch, caplog):
+    cleanfid = pytest.importorskip("cleanfid.features")
+    asked = []
+
+    def fail(*_: object, **more: str) -> None:
+        asked.append(more["split"])
+        raise OSError("no network")
+
+    monkeypatch.setattr(cleanfid, "get_reference_statistics", fail)
+    generated, train, test = images(20, 0), images(30, 6), images(10, 7)
+    bench = bench_of(train, test)
+    monkeypatch.setattr(published, "SPLITS", {bench.sha256(train): "train", bench.sha256(test): "test"})
+    for real in (train, test):
+        for mode in ("legacy_tensorflow", "clean"):
+            Fid(mode=mode).compute(compare(generated, real, bench=bench))
+    assert len(asked) == 1
+    assert caplog.text.count("could not be fetched (no network)") == 1

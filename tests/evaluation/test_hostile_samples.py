@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from cswf_core.errors import DataError
-from cswf_core.evaluation.samples import conform, read, read_real
+from cswf_core.evaluation.samples import Reading, conform, read, read_real
 from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Conditions, Dataset, Space
 from cswf_core.pictures import compare
@@ -75,9 +75,9 @@ def test_a_bomb_needs_a_limit_that_is_raised(cswf, tmp_path):
     folder.mkdir()
     for i in range(4):
         Image.fromarray(IMAGES[i, 0]).save(folder / f"{i}.png")
-    assert read(folder, limit=256).samples.x.shape == (64, 4)
+    assert read(folder, reading=Reading(limit=256)).samples.x.shape == (64, 4)
     with pytest.raises(DataError, match="f needs 256 bytes of memory, and the limit is 255 bytes; --limit 1MB"):
-        read(folder, limit=255)
+        read(folder, reading=Reading(limit=255))
 
 
 def test_a_pipe_is_not_waited_for(cswf, tmp_path):

@@ -12,7 +12,7 @@ from cswf_core.interfaces import Dataset, Space, Workbench
 from cswf_plugins.metrics.class_fid import ClassFid
 from cswf_plugins.metrics.density_coverage import DensityCoverage
 from cswf_plugins.metrics.fid import Fid
-from cswf_plugins.metrics.kid import Kid, kernel_distance
+from cswf_plugins.metrics.kid import Kernels, Kid
 from cswf_plugins.metrics.nearest_neighbours import NearestNeighbours
 from cswf_plugins.metrics.precision_recall import PrecisionRecall
 from tests.evaluation.conftest import cloud, compare, images, with_features
@@ -22,8 +22,8 @@ def test_kid_is_clean_fid_s_and_unbiased():
     fid = pytest.importorskip("cleanfid.fid")
     p, q = cloud(80, 0).double(), cloud(80, 1, 0.3).double()
     theirs = fid.kernel_distance(p.numpy(), q.numpy(), num_subsets=1, max_subset_size=80)
-    assert kernel_distance(p, q) == pytest.approx(theirs, rel=1e-9)
-    many = [kernel_distance(cloud(30, 2 * s).double(), cloud(30, 2 * s + 1).double()) for s in range(200)]
+    assert Kernels.of(p, q).distance == pytest.approx(theirs, rel=1e-9)
+    many = [Kernels.of(cloud(30, 2 * s).double(), cloud(30, 2 * s + 1).double()).distance for s in range(200)]
     assert abs(np.mean(many)) < 3 * np.std(many) / np.sqrt(200)
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from cswf_core.cli.terminal import show_scores
 from cswf_core.evaluation.evaluate import evaluate
 from cswf_core.evaluation.samples import SPLITS, conform, read, read_real, references
-from cswf_core.evaluation.task import Task, with_copying
+from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Conditions
 from cswf_core.recipe import choose, load_recipe
 from cswf_core.recipe.build import load_data
@@ -105,13 +105,34 @@ def test_completions_of_held_out_images_are_all_scored(registry):
     assert (origin[few] < 0).all()
 
 
+def test_completions_of_unknown_images_are_not_called_copies(registry):
+    data = load_data(load_recipe("digits", registry=registry)).take(torch.arange(200))
+    given = attrs.evolve(data, conditions=Conditions(origin=torch.arange(200)))
+    task = Task(metrics=(), references=(), training=data).with_copying(registry)
+    document = evaluate(given, task, source="", device=CPU).document
+    assert document["scores"] == []
+    (note,) = document["notes"]
+    assert note.startswith("not checked for copies: the samples complete images")
+
+
 def test_copying_is_looked_for_beside_any_metric_of_images_and_never_twice(registry):
     data = load_data(load_recipe("digits", registry=registry))
     names = ["sliced-wasserstein", "nearest-neighbours"]
-    sliced, copying = (choose(registry, "metric", name) for name in names)
-    assert [metric.name for metric in with_copying((sliced,), data, registry)] == names
-    assert with_copying((sliced, copying), data, registry) == (sliced, copying)
-    assert with_copying((), data, registry) == ()
+    both = tuple(choose(registry, "metric", name) for name in names)
+    task = Task(metrics=both, references=(), training=data)
+    assert task.with_copying(registry) is task
+    only = attrs.evolve(task, metrics=both[:1]).with_copying(registry)
+    assert [metric.name for metric in only.metrics] == names
+
+
+def test_copying_is_looked_for_also_where_a_recipe_names_no_metrics(registry):
+    recipe = load_recipe("digits", ["evaluate.metrics=[]"], registry=registry)
+    data = load_data(recipe)
+    document = evaluate(data, Task.of_recipe(recipe, data), source="", device=CPU).document
+    assert [score["name"] for score in document["scores"] if not score["detail"]] == ["copies_l2"]
+    assert document["notes"][0].startswith("copying: 1,797 of 1,797 samples are among the training images")
+    off = load_recipe("digits", ["evaluate.metrics=[]", "evaluate.copying=false"], registry=registry)
+    assert not Task.of_recipe(off, data).metrics
 
 
 def test_a_split_is_a_column_and_no_row(registry, capsys):

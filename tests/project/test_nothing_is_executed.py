@@ -217,7 +217,7 @@ def test_opening_a_file_of_any_format_executes_nothing_and_writes_nothing_elsewh
     assert "Traceback" not in done.stderr, done.stderr
     ended = dict(zip(map(" ".join, CALLS), answer["statuses"], strict=True))
     # What can be read is shown; a run without a checkpoint begins anew; checksums of strangers may be right.
-    shown = ("report", "resume", "inspect", "eval --metric sliced-wasserstein run-record")
+    shown = ("report", "table", "resume", "inspect", "eval --metric sliced-wasserstein run-record")
     assert {call: status for call, status in ended.items() if status != 2 and not call.startswith(shown)} == {}
 
 

@@ -43,10 +43,21 @@ def test_the_best_score_is_marked_where_it_is_better_beyond_noise_and_a_dash_whe
     assert rows(compare([a, b]), "metrics") == [
         ["score", "a", "b"],
         ["FID ↓", "9.00 ± 0.10", "best 7.00 ± 0.10"],
-        ["KID", "–", "4.00 ± 0.10"],
         ["recall ↑", "best 0.300 ± 0.010", "0.200 ± 0.010"],
         ["size", "3.00 ± 0.10", "–"],
+        ["KID", "–", "4.00 ± 0.10"],
     ]
+
+
+def test_a_run_that_copies_is_never_the_best(make):
+    warned = score("copies_l2", 0.2, "", notes=["copying: 20 of 100 samples are nearer …"])
+    copied = make("copied", scores=[sure("fid", 1.0), warned])
+    a = make("a", scores=[sure("fid", 7.0)], recipe={"cdf": "sorted"})
+    b = make("b", scores=[sure("fid", 9.0)], recipe={"cdf": "spline"})
+    page = compare([copied, a, b])
+    assert rows(page, "metrics")[1] == ["FID ↓", "1.00 ± 0.10", "best 7.00 ± 0.10", "9.00 ± 0.10"]
+    assert "Runs with copies of training images among their samples are not ranked: FID." in page
+    assert "best" not in "".join(rows(compare([copied, a]), "metrics")[1])
 
 
 def test_noise_is_not_crowned_and_a_sentence_says_so(make):

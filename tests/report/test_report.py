@@ -140,7 +140,7 @@ def test_a_run_that_has_only_begun_or_failed_gets_a_report_of_what_there_is(make
     assert {"class": "badge failed"} in page.all("span")
 
 
-def test_a_run_of_long_ago_has_its_flow_as_it_was_drawn(make):
+def test_a_run_without_frames_has_its_flow_as_it_was_drawn(make):
     folder = make()
     (folder / "frames.npz").unlink()
     (folder / "flow.gif").unlink()
@@ -161,7 +161,8 @@ def test_a_run_of_long_ago_has_its_flow_as_it_was_drawn(make):
         ("completions.png", b"\x89PNG"),
         ("nearest-neighbours.png", b""),
         ("metrics.json", b'{"scores": 3}'),
-        ("metrics.json", b'{"scores": [{"name": "fid"}]}'),
+        ("metrics.json", b'{"format": 1, "scores": []}'),
+        ("metrics.json", b'{"format": 2, "scores": [{"name": "fid"}]}'),
     ],
 )
 def test_a_damaged_file_is_a_sentence_and_the_rest_is_shown(make, name, content):

@@ -18,8 +18,8 @@ from cswf_core.scores.quantities import quantity
         (0.0158514, 0.000049, "0.015851 ± 0.000049"),
         (1.2e-7, 3e-9, "(1.200 ± 0.030)e-7"),
         (3.15, 1e-12, "3.15000000 ± 1.0e-12"),
-        (5.0, 0.0, "5.000 ± 0"),
-        (0.0, 0.0, "0 ± 0"),
+        (5.0, 0.0, "5.000"),  # values that agree make no number certain
+        (0.0, 0.0, "0"),
     ],
 )
 def test_a_number_ends_where_the_second_digit_of_its_spread_ends(value, spread, printed):

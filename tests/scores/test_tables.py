@@ -99,6 +99,28 @@ def test_a_single_run_has_its_own_error_and_one_without_has_four_digits(tmp_path
     assert grid.mark == ""
 
 
+def test_seeds_that_agree_are_counted_and_have_no_spread(tmp_path):
+    runs = [write_run(tmp_path / str(seed), score("copies_l2", 0.0), seed=seed) for seed in range(3)]
+    made = table(runs)
+    assert made.written("markdown").splitlines()[2] == "| mine | 0 (all 3 seeds) |"
+    assert "mine & $0$ (all 3 seeds) \\\\" in made.written("latex")
+    assert "±" not in "".join(made.caption())
+    entry = made.plain()["rows"][0]["scores"]["copies_l2"]
+    assert (entry["deviation"], entry["error"]) == (0, None)
+    assert entry["method"] == "standard deviation over 3 seeds, which all have the same value"
+    assert "0 (both seeds)" in table(runs[:2]).written("table")
+
+
+def test_a_caption_leaves_out_what_a_protocol_says_of_other_columns(tmp_path):
+    protocol = "mode: plain; copies: nearer than any of 500 samples; near_copies: nearer than most"
+    names = ("copies_l2", "near_copies_l2")
+    run = write_run(tmp_path / "a", *(score(name, protocol=protocol) for name in names))
+    assert table([run], "copies_l2").caption()[0] == (
+        "Copies L2: mode: plain; copies: nearer than any of 500 samples; against digits train (1,000)."
+    )
+    assert "near_copies: nearer than most" in table([run]).caption()[0]
+
+
 def test_a_score_that_a_run_lacks_is_a_dash(tmp_path):
     both = write_run(tmp_path / "a", score("fid"), score("kid"), name="a")
     one = write_run(tmp_path / "b", score("fid"), name="b")
@@ -194,3 +216,15 @@ def test_scores_too_large_to_be_scores_are_refused(tmp_path):
 def test_the_same_run_twice_is_one_row(tmp_path):
     folder = write_run(tmp_path / "a", score())
     assert len(table([folder, folder / "." / "../a"]).groups) == 1
+
+
+def test_a_run_that_copies_is_not_ranked_and_the_caption_says_so(tmp_path):
+    warned = score("copies_l2", 0.2, better="", notes=["copying: 20 of 100 samples are nearer …"])
+    folders = [
+        write_run(tmp_path / "copied", score("fid", 1.0, error=0.1), warned, amplifier=0),
+        write_run(tmp_path / "a", score("fid", 7.0, error=0.1), amplifier=1),
+        write_run(tmp_path / "b", score("fid", 9.0, error=0.1), amplifier=2),
+    ]
+    table = score_table(*read_scored(folders)[:1], ["fid"])
+    assert table.best("fid") == 1
+    assert table.caption()[-1] == "amplifier=0: not ranked, as some samples are copies of training images."
