@@ -54,6 +54,7 @@ def test_each_step_draws_other_particles_and_data():
 def test_digits_are_reached_by_parts_of_the_particles_and_data(cdf):
     """From 0.82, and with all particles and data to 0.07; a part adds noise of its own at every step."""
     shared = ["particles.count=300", "schedule.steps=20", "schedule.directions=128", "data.classes=[0, 1, 2]"]
+    shared += ["projection=uniform"]
     parts = ["cdf.particles={share: 0.7}", "cdf.data={count: 400}"]
     flow = cswf_core.Flow.from_recipe("digits", [*shared, f"cdf={{use: {cdf}}}", *parts], device="cpu")
     distances = [state.distance for state in flow]

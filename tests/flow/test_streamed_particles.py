@@ -68,7 +68,8 @@ def test_particles_can_be_seen_and_saved_in_the_middle_of_a_stage(kind, streamin
     for _, _ in zip(range(3), flow, strict=False):
         pass
     few = torch.tensor([699, 0, 300])
-    assert torch.equal(flow.samples().x[:, few], flow.samples(few).x)
+    # On some CPUs a product of few columns has other last digits than one of many.
+    torch.testing.assert_close(flow.samples().x[:, few], flow.samples(few).x)
     other.restore(flow.snapshot())
     wanted = image_flow(count=M, **STREAMED[kind]).run().x
     assert torch.equal(other.run().x, wanted)

@@ -23,8 +23,8 @@ from cswf_core.model.writer import ModelWriter
 from cswf_core.recipe import build_flow, load_recipe
 from cswf_plugins.metrics.sliced_wasserstein import SlicedWasserstein
 
-SHARE = 4
-"""Of the demo's 600 steps, a quarter is run: particles are among the digits by then."""
+SHARE = 2
+"""Of the demo's 300 steps, half are run: particles are among the digits by then."""
 
 
 @attrs.frozen(eq=False)
@@ -41,7 +41,7 @@ class Demo:
 
 @pytest.fixture(scope="module")
 def demo(made_once) -> Demo:
-    recipe = load_recipe("digits", ["model.save=true", f"schedule.steps={600 // SHARE}"])
+    recipe = load_recipe("digits", ["model.save=true", f"schedule.steps={300 // SHARE}"])
 
     def fill(folder: Path) -> None:
         writer = ModelWriter(folder / "model", recipe)

@@ -145,7 +145,7 @@ def test_ctrl_c_saves_the_run_of_all_ranks(tmp_path, cswf):
 
 
 def test_mistakes_are_told_once_and_before_ranks_start(cswf, apart, tmp_path):
-    assert "takes a number, or all, got 'two'" in cswf.refusal("run", *SMALL, "--devices", "two")
+    assert "1 or more, or all; got 'two'" in cswf.refusal("run", *SMALL, "--devices", "two")
     wrong = apart.completed("run", "digits", "particles.count=0", "--devices", "2", "--device", "cpu")
     assert wrong.returncode == 2
     assert wrong.stderr.count("particles.count") == 1

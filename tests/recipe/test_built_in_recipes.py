@@ -92,6 +92,12 @@ def test_every_recipe_and_its_variants_make_a_flow(name, recipes):
         stages = recipe.schedule.part.stages(flow.data.space, recipe.projection.part)
         assert len(flow.stages) == len(stages) * (1 + len(recipe.arrivals))
         assert all(stage.steps > 0 and stage.directions > 0 for stage in flow.stages)
+        few = [
+            s.name
+            for s in flow.stages
+            if s.dimension(flow.data.space) > stability.FEW_DIRECTIONS * s.directions
+        ]
+        assert not few  # such a flow would begin with a warning
 
 
 def test_every_plugin_of_the_recipes_is_in_one_that_is_run(recipes):

@@ -40,7 +40,7 @@ def test_the_record_says_what_ran(digits_run):
     record = read_json(digits_run / "run.json")
     assert record["status"] == "done"
     assert record["seed"] == 0
-    assert record["steps_done"] == record["steps_planned"] == 600
+    assert record["steps_done"] == record["steps_planned"] == 300
     assert record["particles"] == 1000
     assert len(record["samples_sha256"]) == 64
     assert {"python", "cswf", "torch", "numpy", "pluggy"} <= set(record["versions"])
@@ -50,7 +50,7 @@ def test_the_record_says_what_ran(digits_run):
 
 def test_the_sliced_distance_falls(digits_run):
     rows = [json.loads(line) for line in (digits_run / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == [1, *range(10, 601, 10)]
+    assert [row["step"] for row in rows] == [1, *range(10, 301, 10)]
     assert rows[-1]["sliced_distance"] < rows[0]["sliced_distance"] / 10
     assert all(set(row) == {"step", "stage", "sliced_distance", "displacement", "seconds"} for row in rows)
 
@@ -70,10 +70,14 @@ def test_other_seeds_are_as_good(seed):
 
 
 def test_the_samples_are_no_copies(digits_run):
-    """Generated digits lie about as far from the nearest real one as real ones from each other, not at 0."""
+    """Generated digits lie about as far from the nearest real one as real ones from each other."""
+    document = read_json(digits_run / "metrics.json")
+    assert not document["notes"]
+    scores = {score["name"]: score["value"] for score in document["scores"]}
+    assert scores["near_copies_l2"] < 0.02  # real digits have 0.01
     tree = NearestNeighbors(n_neighbors=2).fit(PIXELS)
     typical = np.median(tree.kneighbors(PIXELS)[0][:, 1])
     images = np.load(digits_run / "samples.npz")["images"].reshape(1000, 64)
     distances = tree.kneighbors(images)[0][:, 0]
-    assert np.median(distances) > typical / 2
-    assert distances.min() > typical / 8
+    assert np.median(distances) > 0.9 * typical
+    assert distances.min() > typical / 4
