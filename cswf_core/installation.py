@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from cswf_core.numbers import bytes_in_words
 from cswf_core.runs.packages import PACKAGES
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def _devices() -> Iterator[Finding]:
     from cswf_core.kernels.memory import total_memory
 
     cores, memory = _cores(), total_memory(torch.device("cpu"))
-    yield Finding("devices", "cpu", "ok", f"{cores} cores, {_size(memory)} of memory")
+    yield Finding("devices", "cpu", "ok", f"{cores} cores, {bytes_in_words(memory)} of memory")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if not count:
         yield _no_cuda()
@@ -182,7 +183,7 @@ def _cuda(device: Any) -> Finding:
     try:
         torch.ones(2, device=device).sum().item()
         major, minor = torch.cuda.get_device_capability(device)
-        detail = f"{torch.cuda.get_device_name(device)}, {_size(total_memory(device))} of memory"
+        detail = f"{torch.cuda.get_device_name(device)}, {bytes_in_words(total_memory(device))} of memory"
     except Exception as error:  # no code for this card, a card that has failed
         detail = f"it cannot compute: {_one_line(error)}"
         return Finding("devices", name, "broken", detail, "install a PyTorch that is built for this GPU")
@@ -294,17 +295,14 @@ def _room(name: str, folder: Path) -> Finding:
     free = shutil.disk_usage(_there(folder)).free
     enough = free >= TOO_LITTLE
     advice = "" if enough else "make room: samples and checkpoints of one run can take gigabytes"
-    return Finding("folders", name, "ok" if enough else "broken", f"{_size(free)} free in {folder}", advice)
+    return Finding(
+        "folders", name, "ok" if enough else "broken", f"{bytes_in_words(free)} free in {folder}", advice
+    )
 
 
 def _there(folder: Path) -> Path:
     """Return a folder, or the nearest above it that exists."""
     return next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
-
-
-def _size(count: float) -> str:
-    """Return bytes as people write them."""
-    return f"{count / 1e9:,.1f} GB"
 
 
 def _one_line(error: BaseException) -> str:

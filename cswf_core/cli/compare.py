@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -60,14 +61,15 @@ def compare(
     registry = Registry.discover(plugins_dir)
     facts = [RunFolder(each.run).facts() for each in both if each.run is not None]
     limits = [each.memory_limit for each in facts if each is not None and each.memory_limit is not None]
+    recipes = _recipe(both[0], registry), _recipe(both[1], registry)
     with memory_limited(min(limits, default=None)):
-        task = _task(both, scoring, registry)
+        task = _task(both, recipes, scoring, registry)
     task = scoring.adjust(task)
     real = task.references[0].samples if task.data is None else task.data
     samples, notes = [], []
-    for generated in both:
+    for generated, recipe in zip(both, recipes, strict=True):
         said = list(generated.notes)
-        own = _with_own_classes(generated, task, registry)
+        own = _with_own_classes(generated.samples, task, recipe)
         samples.append(conform(own, real, str(generated.path), said))
         notes.append(tuple(said))
         task.check(samples[-1])
@@ -78,11 +80,12 @@ def compare(
             task,
             sources=(printable(str(first)), printable(str(second))),
             notes=(notes[0], notes[1]),
+            recipes=recipes,
             device=chosen_device,
             tell=progress.tell,
         )
     names = _names(first, second)
-    seeds = _are_seeds(both, registry)
+    seeds = None not in recipes and len(groups([each.resolved() for each in recipes if each])) == 1
     if as_json:
         say_json({**_document(comparing, names), "seeds_of_one_recipe": seeds})
     elif not quiet:
@@ -92,51 +95,43 @@ def compare(
 
 
 def _task(
-    both: tuple[Generated, ...],
-    scoring: Scoring,
-    registry: Registry,
+    both: Sequence[Generated], recipes: Sequence[Recipe | None], scoring: Scoring, registry: Registry
 ) -> Task:
     """Return the task for both sets: against what is named, else against the data that two runs share."""
     chosen = [choose(registry, "metric", text, "--metric") for text in scoring.metrics]
     if scoring.against:
         task = Task.of_images(read_all_real(scoring.against, registry, scoring.reading), chosen, registry)
     else:
-        task = _of_runs([_recipe(generated, registry) for generated in both])
+        task = _of_runs(both, recipes)
     image = task.references[0].samples.space.is_image
     usual = METRICS if image else ("sliced-wasserstein",)
     chosen = chosen or [choose(registry, "metric", name) for name in usual]
-    return attrs.evolve(task, metrics=tuple(chosen), products=None).with_copying(registry)
+    return scoring.with_copying(attrs.evolve(task, metrics=tuple(chosen)), registry, *recipes)
 
 
-def _with_own_classes(generated: Generated, task: Task, registry: Registry) -> Dataset:
+def _with_own_classes(samples: Dataset, task: Task, recipe: Recipe | None) -> Dataset:
     """Return samples whose classes have names: a run's labels count the classes of its own data."""
-    samples = generated.samples
-    if generated.run is None or samples.conditions.labels is None:
+    if recipe is None or samples.conditions.labels is None:
         return samples
-    data = load_everything(_recipe(generated, registry)) if task.data is None else task.data
+    data = load_everything(recipe) if task.data is None else task.data
     return attrs.evolve(samples, classes=data.classes)
 
 
-def _are_seeds(both: tuple[Generated, ...], registry: Registry) -> bool:
-    """Say whether both sets are runs of one recipe that differ in their seed only."""
-    if any(generated.run is None for generated in both):
-        return False
-    recipes = [_recipe(generated, registry).resolved() for generated in both]
-    return len(groups(recipes)) == 1
+def _recipe(generated: Generated, registry: Registry) -> Recipe | None:
+    """Return the recipe of a run; None for samples of anything else."""
+    return None if generated.run is None else load_recipe(generated.run / "recipe.yaml", registry=registry)
 
 
-def _recipe(generated: Generated, registry: Registry) -> Recipe:
-    if generated.run is None:
-        raise DataError(
-            f"{generated.path} is not a run; name what to compare both with, such as --against cifar10"
-        )
-    return load_recipe(generated.run / "recipe.yaml", registry=registry)
-
-
-def _of_runs(recipes: list[Recipe]) -> Task:
-    """Return the task of the first run; raise `DataError` if the other flowed to other data."""
-    data = [(recipe.data.plain(), recipe.condition.plain()) for recipe in recipes]
-    if data[0] != data[1]:
+def _of_runs(both: Sequence[Generated], recipes: Sequence[Recipe | None]) -> Task:
+    """Return the task of the first run; raise `DataError` if the other is no run, or flowed to other data."""
+    data = []
+    for generated, recipe in zip(both, recipes, strict=True):
+        if recipe is None:
+            raise DataError(
+                f"{generated.path} is not a run; name what to compare both with, such as --against cifar10"
+            )
+        data.append((recipe.data.plain(), recipe.condition.plain()))
+    if recipes[0] is None or data[0] != data[1]:
         raise DataError("the two runs have other data or conditions; say what to compare both with: --against")
     return Task.of_run(recipes[0], (), ())
 

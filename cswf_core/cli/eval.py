@@ -48,9 +48,6 @@ COLUMNS = 10
     show_default=True,
     help="Which samples of a run: its particles, or those carried along or sampled from its saved model.",
 )
-@click.option(
-    "--no-copy-check", is_flag=True, help="Do not look for copies, unless a metric is named that does."
-)
 @options.out(
     "Folder for scores, figures and page.  [default: the run's own; for a folder or file NAME, runs/NAME-eval]"
 )
@@ -70,7 +67,6 @@ def eval(
     path: Path,
     scoring: Scoring,
     kind: str,
-    no_copy_check: bool,
     out: Path | None,
     save_features: bool,
     form: Format | None,
@@ -94,7 +90,7 @@ def eval(
         click.get_current_context().call_on_close(folder.withdraw)  # if nothing comes to be in it
     facts = None if generated.run is None else RunFolder(generated.run).facts()
     with memory_limited(None if facts is None else facts.memory_limit):
-        task = _task(generated, scoring, plugins_dir, copying=not no_copy_check)
+        task = _task(generated, scoring, plugins_dir)
     task = scoring.adjust(task)
     samples, notes = generated.samples, list(generated.notes)
     if task.data is not None:  # a run's labels count its own classes
@@ -153,13 +149,7 @@ def _is_of(folder: RunFolder, source: str) -> bool:
     return same and not folder.file("run.json").exists()
 
 
-def _task(
-    generated: Generated,
-    scoring: Scoring,
-    plugins_dir: tuple[Path, ...],
-    *,
-    copying: bool,
-) -> Task:
+def _task(generated: Generated, scoring: Scoring, plugins_dir: tuple[Path, ...]) -> Task:
     registry = Registry.discover(plugins_dir)
     chosen = [choose(registry, "metric", text, "--metric") for text in scoring.metrics]
     if generated.run is None and not scoring.against:
@@ -168,9 +158,9 @@ def _task(
         )
     real = read_all_real(scoring.against, registry, scoring.reading)
     if generated.run is None:
-        return Task.of_images(real, chosen, registry, copying=copying)
+        return scoring.with_copying(Task.of_images(real, chosen, registry), registry)
     recipe = load_recipe(generated.run / "recipe.yaml", registry=registry)
-    return Task.of_run(recipe, real, chosen, copying=copying)
+    return scoring.with_copying(Task.of_run(recipe, real, chosen), registry, recipe)
 
 
 def _save(

@@ -15,6 +15,8 @@ from cswf_core.evaluation.samples import Reading
 from cswf_core.evaluation.task import Task
 from cswf_core.files import bytes_of
 from cswf_core.interfaces.metric import FeaturePrecision
+from cswf_core.plugins import Registry
+from cswf_core.recipe import Recipe
 
 
 @attrs.frozen(kw_only=True)
@@ -32,11 +34,17 @@ class Scoring:
     no_download: bool
     precision: FeaturePrecision | None
     seed: int | None
+    no_copy_check: bool
 
     @property
     def reading(self) -> Reading:
         """How folders of pictures and .npz files are read."""
         return Reading(self.limit, self.resize, self.rgb)
+
+    def with_copying(self, task: Task, registry: Registry, *recipes: Recipe | None) -> Task:
+        """Return a task that looks for copies too, unless somebody or one of the recipes says not to."""
+        allowed = all(recipe is None or recipe.evaluation.copying for recipe in recipes)
+        return task.with_copying(registry) if allowed and not self.no_copy_check else task
 
     def adjust(self, task: Task) -> Task:
         """Return a task with what was asked for."""
@@ -109,6 +117,9 @@ def scoring_options(usual: str) -> Decorator:
             type=WholeNumber(0),
             help="Of the evaluation's own choices: subsets, directions, classifiers.  "
             "[default: evaluate.seed of the run's recipe, else 0]",
+        ),
+        click.option(
+            "--no-copy-check", is_flag=True, help="Do not look for copies, unless a metric is named that does."
         ),
     )
 

@@ -12,6 +12,7 @@ from cswf_core.evaluation.evaluate import Evaluation, evaluate
 from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Dataset
 from cswf_core.interfaces.metric import Tell
+from cswf_core.recipe import Recipe
 from cswf_core.scores.differences import CONFIDENCE, Difference
 from cswf_core.scores.document import Score, of_json
 from cswf_core.scores.quantities import measured
@@ -86,12 +87,14 @@ def compare(
     *,
     sources: tuple[str, str],
     notes: tuple[tuple[str, ...], tuple[str, ...]],
+    recipes: tuple[Recipe | None, Recipe | None] = (None, None),
     device: torch.device,
     tell: Tell | None = None,
 ) -> Comparing:
     """Score two sets alike: by one seed, against the same real samples, and as many samples of each.
 
-    FID falls with the number of samples, so of the larger set as many are drawn as the smaller has.
+    FID falls with the number of samples, so of the larger set as many are drawn as the smaller has. `recipes`
+    are those of sets that are runs: they say what samples were given of the images that they complete.
     """
     count = min(len(first), len(second), task.samples)
     if count < 2:
@@ -99,8 +102,10 @@ def compare(
     task = attrs.evolve(task, samples=count)
     bench = task.bench(tell)
     evaluations = tuple(
-        evaluate(samples, task, source=source, device=device, notes=said, bench=bench)
-        for samples, source, said in zip((first, second), sources, notes, strict=True)
+        evaluate(
+            samples, attrs.evolve(task, recipe=recipe), source=source, device=device, notes=said, bench=bench
+        )
+        for samples, source, said, recipe in zip((first, second), sources, notes, recipes, strict=True)
     )
     assert len(evaluations) == 2
     return Comparing(evaluations, tuple(_compared(*evaluations)))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cswf_core.errors import OutOfMemoryError
 from cswf_core.evaluation.samples import Reference
-from cswf_core.evaluation.task import Task
+from cswf_core.evaluation.task import COPYING, Task
 from cswf_core.interfaces import Comparison, Dataset, Figure, Key, Meaning, Spread, Workbench
 from cswf_core.interfaces.metric import ShareOut, Tell
 from cswf_core.kernels.memory import is_out_of_memory
@@ -28,6 +28,8 @@ MOST_REAL = 120
 MOST_OF_A_CLASS = 12
 """Real images that are written to be seen beside samples: in all, and of a class."""
 
+FLATTERING = 0.01
+"""Share of completions of real images among the samples from which on scores against these are too good."""
 
 GIVEN = (
     "not checked for copies: the samples complete images, and contain parts of them; `cswf eval` of the run's "
@@ -103,7 +105,8 @@ def evaluate(
     for metric in task.metrics:
         name = json.dumps(metric.plain(), sort_keys=True, default=str)
         unasked = task.products is not None and metric is task.metrics[-1]
-        if unasked and originals is None and generated.conditions.origin is not None:
+        unknown = originals is None and generated.conditions.origin is not None
+        if unknown and metric.plugin.owner.name == COPYING:
             about["notes"].append(GIVEN)
             continue
         references: Sequence[Reference | None] = task.references
@@ -201,7 +204,7 @@ def _compute(
     among = comparison.training if reference is None else reference.samples
     notes = [
         *_too_few(metric, count, names[: len(result.scores)]),
-        *_some(among, some, names),
+        *_some(among, some, names, copying=metric.plugin.owner.name == COPYING),
         *_flattered(comparison, reference, names[: len(result.scores)]),
         *result.notes,
     ]
@@ -255,14 +258,14 @@ def _too_few(metric: Choice, count: int, names: Sequence[str]) -> list[str]:
     ]
 
 
-def _some(real: Dataset | None, available: int | None, names: Sequence[str]) -> list[str]:
+def _some(real: Dataset | None, available: int | None, names: Sequence[str], *, copying: bool) -> list[str]:
     """Return a note for scores against some of the available real samples."""
     if real is None or available is None or len(real) == available:
         return []
-    return [
-        f"{', '.join(names)}: against {len(real):,} of {available:,} real samples, evenly spread over them; "
-        "do not compare with scores against all, such as published ones"
-    ]
+    some = f"{len(real):,} of {available:,} real samples, evenly spread over them; "
+    if copying:
+        return [f"copies are looked for among {some}copies of the others are not found"]
+    return [f"{', '.join(names)}: against {some}do not compare with scores against all, such as published ones"]
 
 
 def _flattered(comparison: Comparison, reference: Reference | None, names: Sequence[str]) -> list[str]:
@@ -271,7 +274,7 @@ def _flattered(comparison: Comparison, reference: Reference | None, names: Seque
     if reference is None or reference.foreign or comparison.originals is None or origin is None:
         return []
     completing = int((origin < 0 if reference.split == "test" else origin >= 0).sum())
-    if not completing:
+    if completing < FLATTERING * len(origin):
         return []
     return [
         f"{', '.join(names)}: too good, as {completing:,} of {len(origin):,} samples complete images of "

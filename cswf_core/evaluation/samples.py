@@ -147,6 +147,9 @@ def read_real(text: str, registry: Registry, reading: Reading = AS_THEY_ARE) -> 
             name = printable(path.resolve().name)
             called = f"images of {name}" if samples.space.is_image else f"points of {name}"
             return RealSamples((Reference(name, "", samples, notes=tuple(source.notes)),), samples, called)
+        without, colon, _ = text.rpartition(":")
+        if colon and Path(without).expanduser().exists():
+            raise DataError(f"--against {text}: folders and files have no splits; write --against {without}")
         if "/" in text or text.lower().endswith(".npz"):
             hint = "--against takes a data set, a folder of pictures or an .npz file"
             raise DataError(f"{path} does not exist; {hint}")
@@ -280,7 +283,8 @@ def read_folder(path: Path, reading: Reading = AS_THEY_ARE, notes: list[str] | N
     """
     files, labels, classes = find_pictures(path)
     notes = [] if notes is None else notes
-    pixels = _stacked(path, ((file.name, read_picture(file)) for file in files), len(files), reading, notes)
+    named = ((str(file.relative_to(path)), read_picture(file)) for file in files)
+    pixels = _stacked(path, named, len(files), reading, notes)
     notes += picture_notes(path, files)
     notes += image_notes(path, pixels)
     return _dataset(pixels, torch.from_numpy(labels) if classes else None, classes)
@@ -371,8 +375,8 @@ def _bytes(path: Path, name: str, images: Array) -> NDArray[np.uint8]:
     if images.ndim == 3:
         images = images[:, None]
     if images.ndim != 4 or images.dtype != np.uint8 or not images.size:
-        hint = "; multiply numbers in [0, 1] by 255, and convert them" if images.dtype.kind == "f" else ""
-        raise DataError(f"{path}: '{name}' must be n×C×H×W bytes (uint8), got {_described(images)}{hint}")
+        hint = "convert pixels to whole numbers from 0 to 255, and these to uint8"
+        raise DataError(f"{path}: '{name}' must be n×C×H×W bytes, got {_described(images)}; {hint}")
     if images.shape[1] not in (1, 3) and images.shape[3] in (1, 3):
         images = images.transpose(0, 3, 1, 2)
     if images.shape[1] not in (1, 3):
@@ -425,6 +429,8 @@ def conform(samples: Dataset, real: Dataset, name: str, notes: list[str] | None 
         advice = ""
         if samples.space.shape[1:] != real.space.shape[1:] and height == width:
             advice = f"; --resize {height} resizes images of folders and .npz files"
+        elif samples.space.shape[0] > real.space.shape[0]:
+            advice = "; convert the colour images to grey ones first"
         raise DataError(f"{name} are images of {ours}, and what they are compared with are of {theirs}{advice}")
     return _classes_like(samples, real, name, notes)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 import torch
@@ -85,13 +87,8 @@ class Task:
         return task.with_copying(recipe.registry, products) if section.copying else task
 
     @classmethod
-    def of_run(
-        cls, recipe: Recipe, real: Sequence[RealSamples], metrics: Sequence[Choice], *, copying: bool = True
-    ) -> Task:
-        """Return the task for a run's samples: its recipe's data and metrics, where none are given.
-
-        Without `copying`, copies are looked for only if a metric does.
-        """
+    def of_run(cls, recipe: Recipe, real: Sequence[RealSamples], metrics: Sequence[Choice]) -> Task:
+        """Return the task for a run's samples: its recipe's data and metrics, where none are given."""
         data = load_everything(recipe)
         task = cls.of_recipe(recipe, data)
         assert task.training is not None
@@ -104,22 +101,14 @@ class Task:
             for reference in each.references
         )
         chosen = tuple(metrics) or recipe.metrics or _default_metrics(recipe.registry, data)
-        task = attrs.evolve(task, metrics=chosen, references=others or own, products=None)
-        return task.with_copying(recipe.registry) if copying and recipe.evaluation.copying else task
+        return attrs.evolve(task, metrics=chosen, references=others or own, products=None)
 
     @classmethod
-    def of_images(
-        cls,
-        real: Sequence[RealSamples],
-        metrics: Sequence[Choice],
-        registry: Registry,
-        *,
-        copying: bool = True,
-    ) -> Task:
+    def of_images(cls, real: Sequence[RealSamples], metrics: Sequence[Choice], registry: Registry) -> Task:
         """Return the task for images of any program; copies are looked for in the first real samples."""
         first = real[0]
         data = first.references[0].samples
-        task = cls(
+        return cls(
             metrics=tuple(metrics) or _default_metrics(registry, data),
             references=tuple(reference.like(data) for each in real for reference in each.references),
             training=first.training,
@@ -127,7 +116,6 @@ class Task:
             mirrored=first.mirrored,
             held_out=first.held_out,
         )
-        return task.with_copying(registry) if copying else task
 
     def with_copying(self, registry: Registry, products: int = PRODUCTS) -> Task:
         """Return the task with a metric that finds copies of images, by their pixels, unless it has one.
@@ -246,5 +234,10 @@ def _flow_products(recipe: Recipe, data: Dataset) -> int:
     """Return how many multiplications the projections of a recipe's flow take, there and back."""
     count = len(data) if recipe.particles.count is None else recipe.particles.count
     stages = recipe.schedule.checked.stages(data.space, recipe.projection.checked)
-    projected: int = sum(stage.steps * stage.directions * stage.dimension(data.space) for stage in stages)
+    steps: Any = [stage.steps for stage in stages]
+    if recipe.arrivals and recipe.online is not None:  # an evaluation follows the last round of all stages
+        later = recipe.online.steps_after(len(recipe.arrivals) - 1)
+        steps = steps if later is None else [later] * len(stages) if isinstance(later, int) else later
+    each = [stage.directions * stage.dimension(data.space) for stage in stages]
+    projected: int = sum(map(operator.mul, steps, each))
     return projected * (2 * count + len(data))

@@ -8,12 +8,12 @@ from typing import Any
 import attrs
 
 from cswf_core.recipe.render import flattened
-from cswf_core.report import words
 from cswf_core.report.facts import versions
 from cswf_core.report.published import Ours, charts
 from cswf_core.report.read import Run
 from cswf_core.report.scores import FIRST, TITLES, notes, protocols
 from cswf_core.report.section import Section, problems_of
+from cswf_core.scores import captions
 from cswf_core.scores.captions import in_words as score_in_words
 from cswf_core.scores.differences import best
 from cswf_core.scores.document import ASPECTS
@@ -41,8 +41,8 @@ class Column:
         """The seeds that it is taken over, in words; nothing for a single run."""
         if len(self.runs) < 2:
             return ""
-        listed = words.listed([str(run.recipe.get("seed", run.facts.get("seed"))) for run in self.runs], 12)
-        return f"{len(self.runs)} seeds: {listed}"
+        seeds = [run.recipe.get("seed", run.facts.get("seed")) for run in self.runs]
+        return f"{len(self.runs)} seeds: {captions.listed(seeds, most=12)}"
 
 
 @attrs.frozen
@@ -168,7 +168,7 @@ def _unranked(rows: Sequence[Row]) -> list[str]:
     for reason, sentence in REASONS.items():
         names = [_named(row) for row in rows if row.unranked == reason]
         if names:
-            sentences.append(sentence.format(words.listed(names)))
+            sentences.append(sentence.format(captions.listed(names, most=6)))
     return sentences
 
 

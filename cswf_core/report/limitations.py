@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cswf_core.report import words
 from cswf_core.report.read import Run
 from cswf_core.report.section import Section
 from cswf_core.scores.captions import in_words as score_in_words
+from cswf_core.scores.captions import listed
 from cswf_core.scores.document import Score
 
 CUSTOMARY = 50_000
@@ -44,7 +44,7 @@ def _uncertain(run: Run, scores: Sequence[Score]) -> list[str]:
         sentences.append(f"These are the scores of one run: another seed gives others{spread}.")
     bare = [score_in_words(score.name) for score in scores if score.error is None]
     if bare:
-        sentences.append(f"No uncertainty was computed of {words.listed(bare)}.")
+        sentences.append(f"No uncertainty was computed of {listed(bare, most=6)}.")
     few = [score for score in _frechet(scores) if score.samples is not None and score.samples < CUSTOMARY]
     for score in few[:1]:
         sentences.append(
@@ -65,14 +65,14 @@ def _reference(scores: Sequence[Score]) -> list[str]:
     if on_training:
         rest = "" if any(score.held_out for score in scores) else "; no score is against held-out samples"
         sentences.append(
-            f"The reference of {words.listed(on_training)} is the training set, which copies of it would match "
-            f"perfectly{rest}."
+            f"The reference of {listed(on_training, most=6)} is the training set, which copies of it would "
+            f"match perfectly{rest}."
         )
     seen = dict.fromkeys(score_in_words(score.row) for score in scores if score.metric in OF_FEATURES)
     if seen:
         verb = "sees" if len(seen) == 1 else "see"
         sentences.append(
-            f"{words.listed(list(seen))} {verb} features of a network that was trained on the photographs of "
+            f"{listed(seen, most=6)} {verb} features of a network that was trained on the photographs of "
             "ImageNet, and nothing that these features miss."
         )
     return sentences

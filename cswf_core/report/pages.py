@@ -13,7 +13,8 @@ from typing import Any
 import jinja2
 
 from cswf_core.errors import CswfError, RunError, printable
-from cswf_core.report import cite, comparison, images, pictured, scores, words
+from cswf_core.numbers import bytes_in_words
+from cswf_core.report import cite, comparison, images, pictured, scores
 from cswf_core.report.curves import curve_data, curves
 from cswf_core.report.facts import ending, facts, versions
 from cswf_core.report.limitations import limitations
@@ -145,7 +146,7 @@ def _templates() -> jinja2.Environment:
     )
     environment.filters |= {
         "score": score_in_words,
-        "size": words.size,
+        "size": bytes_in_words,
         "facts": facts,
         "ending": ending,
         "of_classes": pictured.score_of_classes,

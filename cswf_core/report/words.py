@@ -3,22 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
-
-
-def size(value: int) -> str:
-    """Return a number of bytes in the unit that a person would say it in."""
-    return (
-        f"{value / 1e6:.1f} MB" if value >= 1e6 else f"{value / 1e3:.0f} kB" if value >= 1e3 else f"{value} B"
-    )
-
-
-def listed(texts: Sequence[str], most: int = 6) -> str:
-    """Return texts as a list in a sentence; of many, the first and how many more there are."""
-    if len(texts) > most:
-        return f"{', '.join(texts[:most])} and {len(texts) - most} more"
-    return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
 
 
 def seconds(value: Any) -> str:

@@ -21,9 +21,10 @@ def in_words(name: str) -> str:
     return " ".join(ACRONYMS.get(part, part) for part in name.split("_"))
 
 
-def listed(words: Iterable[object], last: str = " and ") -> str:
-    """Return words as a sentence lists them, each once: `a, b and c`."""
-    *others, final = dict.fromkeys(map(str, words))
+def listed(words: Iterable[object], last: str = " and ", most: int | None = None) -> str:
+    """Return words as a sentence lists them, each once: `a, b and c`; of many, `most` and how many more."""
+    each = list(dict.fromkeys(map(str, words)))
+    *others, final = each if most is None or len(each) <= most else [*each[:most], f"{len(each) - most} more"]
     return f"{', '.join(others)}{last}{final}" if others else final
 
 

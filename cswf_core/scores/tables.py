@@ -167,8 +167,15 @@ class ScoreTable:
                 count = len(group.summaries[name].scores) if name in group.summaries else 0
                 if 0 < count < len(group.runs):
                     told.append(f"{group.label}: {name} is of {count} of {len(group.runs)} runs")
-        notes = dict.fromkeys(note for score in self._scores() for note in score.notes)
-        return [*told, *(f"note: {note}" for note in notes)]
+        having: dict[str, list[str]] = {}
+        for group in self.groups:
+            summaries = [group.summaries[name] for name in self.names if name in group.summaries]
+            for note in (note for each in summaries for score in each.scores for note in score.notes):
+                having.setdefault(note, []).append(group.label)
+        for note, labels in having.items():
+            everywhere = set(labels) == {group.label for group in self.groups}
+            told.append(f"note: {note}" if everywhere else f"note: {captions.listed(labels)}: {note}")
+        return told
 
     def _incomparable(self, name: str) -> list[str]:
         """Return a sentence if the runs' scores of a name were computed from or by different things."""

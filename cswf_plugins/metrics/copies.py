@@ -129,6 +129,10 @@ class Copies:
         """Return how many control images so many count for."""
         return math.ceil(count / 2) if self.left_out else count
 
+    def expected(self, control: Tensor) -> float:
+        """Return the share of samples, drawn as the control is, below the smallest of its numbers but for 0."""
+        return (self._independent(int((control == 0).sum())) + 1) / (self._independent(len(control)) + 1)
+
     def broken(self, allowed: float) -> set[Rule]:
         """Return the rules that samples break: `allowed` is more than the chance of so many."""
         rules = {rule for rule, chance in self.chances().items() if chance < allowed}
@@ -165,9 +169,10 @@ def warnings(
     measure = f"by their distance in {where} relative to the nearest {nearest}"
     if "copies" in broken:
         others = int(copies.copies.sum()) - same
+        by_chance = n * copies.expected(copies.control[copies.control > 0])
         each.append(
             f"copying: {others:,} of {n:,} samples are nearer to one of the {called} than any of {m:,} "
-            f"{control} is, {measure}; of as many real images, {n / (m + 1):.2g} would be"
+            f"{control} is, {measure}; of as many real images, {by_chance:.2g} would be"
         )
     if "mirrored" in broken:
         ours, theirs = (int(each.sum()) for each in copies.mirrored_copies)

@@ -39,6 +39,7 @@ from cswf_plugins.metrics.neighbour_search import (
     Choice,
     Neighbours,
     choose_images,
+    different,
     in_grey_levels,
     search,
 )
@@ -92,9 +93,10 @@ class NearestNeighbours(InceptionMetric):
         training, mirrored, called = comparison.training, comparison.mirrored, comparison.training_called
         if training is None or len(training) < 2:
             raise DataError("metric 'nearest-neighbours' needs two training images or more, to compare with")
-        comparison = attrs.evolve(comparison, generated=in_grey_levels(comparison))
-        if comparison.held_out is not None and 2 * len(comparison.held_out) < min(self.samples, len(training)):
-            comparison = attrs.evolve(comparison, held_out=None)  # too few to tell copies from chance
+        held_out = 0 if comparison.held_out is None else len(comparison.held_out)
+        if training.partly_held_out or 2 * held_out < min(self.samples, len(training)):
+            # They are not of all the data, or too few to tell copies from chance.
+            comparison = attrs.evolve(comparison, held_out=None)
         choice = choose_images(comparison, self.neighbours, *self._most(comparison))
         control = f"other {called}" if comparison.held_out is None else "held-out images"
         spaces = self._search(comparison, choice)
@@ -106,9 +108,14 @@ class NearestNeighbours(InceptionMetric):
             notes += warnings(space.copies, allowed, where, choice.k, called, control, number == 0)
         if any(note.startswith("copying") for note in notes):
             notes.append(ADVICE)
+        if len(choice.samples) < min(len(different(comparison)), self.samples):
+            notes.append(
+                f"copies are looked for among {len(choice.samples):,} of {len(comparison.generated):,} samples "
+                "to save time; `cswf eval --metric '{use: nearest-neighbours, spaces: [pixels]}'` looks at more"
+            )
         images = comparison.bench.images
         known = images(training) if mirrored is None else torch.cat([images(training), images(mirrored)])
-        pictures = images(comparison.generated)[choice.samples]
+        pictures = images(in_grey_levels(comparison))[choice.samples]
         numbers = [number for space in spaces for number in _numbers(space, called, control, choice)]
         return Result(
             {number.name: number.value for number in numbers if number.is_score},
@@ -175,6 +182,8 @@ class NearestNeighbours(InceptionMetric):
     def _rows(self, comparison: Comparison, samples: Dataset, where: Where, index: Tensor | None) -> Tensor:
         """Return some samples, or all, as points of a space: n×D on the evaluation's device."""
         device = comparison.draw.device
+        if samples is comparison.generated:
+            samples = in_grey_levels(comparison)
         if where == "features":
             every = torch.arange(len(samples)) if index is None else index
             return some_features(comparison, samples, self.mode, every)
@@ -228,7 +237,7 @@ def _numbers(space: Neighbours, called: str, control: str, choice: Choice) -> li
             int(copies.copies.sum()),
             f"Share of samples that are one of the {called}, or nearer to one, {relative} than any of {m:,} "
             f"{control} is.",
-            (int((copies.control == 0).sum()) + 1) / (m + 1),
+            copies.expected(copies.control),
             more=limit_error(copies.samples, copies.control),
         ),
         counted(
@@ -244,7 +253,7 @@ def _numbers(space: Neighbours, called: str, control: str, choice: Choice) -> li
             space.nearer,
             f"Share of samples whose distance to the nearest of the {called}, in {space.where}, is below "
             f"that of any of {m:,} {control}. Blurred samples are near to many.",
-            (int((space.plain[1] == 0).sum()) + 1) / (m + 1),
+            copies.expected(space.plain[1]),
             more=limit_error(*space.plain),
         ),
         number(

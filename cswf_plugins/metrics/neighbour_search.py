@@ -110,7 +110,7 @@ def in_grey_levels(comparison: Comparison) -> Dataset:
 def choose_images(comparison: Comparison, neighbours: int, most_samples: int, most_control: int) -> Choice:
     """Return which images to look at, at random where there are more, and k.
 
-    Of several samples that complete one image the first is taken, as they are alike.
+    Of several samples that are the same, or that complete one image, the first is taken.
     """
     training, host, originals = comparison.training, comparison.draw.host, comparison.originals
     assert training is not None
@@ -120,7 +120,7 @@ def choose_images(comparison: Comparison, neighbours: int, most_samples: int, mo
         chosen = torch.from_numpy(host.permutation(len(candidates))[:most])
         return candidates if len(candidates) <= most else candidates[chosen]
 
-    samples = some(_one_for_each_image(comparison.generated), most_samples)
+    samples = some(different(comparison), most_samples)
     control = some(torch.arange(len(real)), most_control)
     images = comparison.bench.images
     mirrored = comparison.mirrored
@@ -134,19 +134,20 @@ def choose_images(comparison: Comparison, neighbours: int, most_samples: int, mo
         own[1] = control
         if mirrored is not None:
             own_mirrored[1] = _places(images(training)[control].flip(-1), images(mirrored))
-    k = max(1, min(neighbours, len(training) // 2))
+    k = max(2, min(neighbours, len(training) // 2))
     return Choice(samples, control, k, (own[0], own[1]), (own_mirrored[0], own_mirrored[1]))
 
 
-def _one_for_each_image(generated: Dataset) -> Tensor:
-    """Return the first sample that completes each image, by index; all of them where nothing is completed."""
+def different(comparison: Comparison) -> Tensor:
+    """Return the first sample that completes each image, or the first of those that are the same, by index.
+
+    Samples that are drawn on their own are as likely to be copies as the control is, but not their repetitions.
+    """
+    generated = in_grey_levels(comparison)
     origin = generated.conditions.origin
-    if origin is None:
-        return torch.arange(len(generated))
-    seen: dict[int, int] = {}
-    for number, image in enumerate(origin.tolist()):
-        seen.setdefault(image, number)
-    return torch.tensor(sorted(seen.values()))
+    keys = _hashes(comparison.bench.images(generated)) if origin is None else origin.tolist()
+    first = {key: number for number, key in reversed(list(enumerate(keys)))}
+    return torch.tensor(sorted(first.values()))
 
 
 def _places(wanted: Tensor, images: Tensor, *, either_way: bool = False) -> Tensor:

@@ -132,6 +132,21 @@ def test_runs_that_differ_in_their_seed_only_are_told(cswf, tmp_path):
     assert "note: both runs are of one recipe and differ in their seed only" in printed
 
 
+def test_completions_are_compared_by_the_parts_that_each_run_has_generated(cswf, tmp_path):
+    small = ("particles.count=60", "schedule.steps=2", "evaluate.metrics=[]", "outputs.snapshots=[]", "--quiet")
+    mask = "condition={use: mask, hidden: boxes, share: 0.3}"
+    runs = [tmp_path / f"run{seed}" for seed in (0, 1)]
+    for seed, run in enumerate(runs):
+        cswf.output("run", "digits", mask, f"seed={seed}", *small, "--out", run)
+    document = json.loads(cswf.output("compare", *runs, *SLICED, "--json"))
+    (copies,) = (score for score in document["scores"] if score["name"] == "copies_l2")
+    alone = [json.loads(cswf.output("eval", run, *SLICED, "--json")) for run in runs]
+    own = [score["value"] for each in alone for score in each["scores"] if score["name"] == "copies_l2"]
+    assert copies["values"] == own
+    without = json.loads(cswf.output("compare", *runs, *SLICED, "--json", "--no-copy-check"))
+    assert [score["name"] for score in without["scores"]] == ["sliced_wasserstein_8bit"]
+
+
 def test_what_is_no_run_needs_something_to_be_compared_with(cswf, two_sets):
     refusal = cswf.refusal("compare", *two_sets)
     assert "is not a run; name what to compare both with, such as --against" in refusal

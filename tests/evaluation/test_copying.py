@@ -145,6 +145,39 @@ def test_copies_of_few_data_are_told_although_few_are_held_out():
         assert "270 other training images" in measured.protocol
 
 
+def test_where_only_the_first_data_hold_images_out_these_are_no_control():
+    training, held_out, fresh = images(400, 0), images(300, 1), images(100, 2)
+    later = attrs.evolve(training, partly_held_out=True)
+    measured = PIXELS.compute(compare(fresh, later, training=later, held_out=held_out))
+    assert "400 other training images" in measured.protocol
+
+
+def test_repeated_samples_count_once():
+    training, held_out, fresh = images(400, 0), images(300, 1), images(30, 2)
+    repeated = fresh.take(torch.arange(30).repeat(10))
+    measured = PIXELS.compute(compare(repeated, training, training=training, held_out=held_out))
+    assert measured.samples == 30
+
+
+def test_copies_of_three_training_images_are_told():
+    training = images(3, 0)
+    noise = 0.01 * torch.randn(12, 300, generator=torch.Generator().manual_seed(1))
+    copied = attrs.evolve(training, x=training.x.repeat(1, 100) + noise)
+    measured = PIXELS.compute(compare(copied, training, training=training))
+    assert measured.notes[0].startswith("copying: ")
+
+
+def test_real_images_are_copies_as_often_as_expected_where_training_images_are_the_control():
+    shares = []
+    for seed in range(60):
+        training, fresh = images(100, 2 * seed), images(200, 2 * seed + 1)
+        measured = PIXELS.compute(compare(fresh, training, training=training))
+        shares.append(measured.scores["copies_l2"])
+    expected = measured.meanings["copies_l2"].expected
+    assert expected == 1 / 51
+    assert np.mean(shares) == pytest.approx(expected, rel=0.5)
+
+
 def test_many_samples_that_are_somewhat_near_are_told():
     """None nearer than the nearest control image: they are too many."""
     control = torch.linspace(0.2, 1, 1000)
@@ -367,6 +400,8 @@ def test_a_cpu_spends_no_more_products_than_it_may(crowd):
     assert "to 50 of 220 samples and to 50 held-out images" in measured(mixed, enough).protocol
     assert "to 30 samples and to 70 held-out images" in measured(mixed.take(slice(30)), enough).protocol
     assert measured(mixed, 1).samples == 20
+    assert measured(mixed, enough).notes[-1].startswith("copies are looked for among 50 of 220 samples to save")
+    assert not any("save time" in note for note in measured(mixed, 10**9).notes)
 
 
 def test_the_search_for_copies_that_nobody_asked_for_takes_a_share_of_the_flow(registry):
@@ -375,12 +410,14 @@ def test_the_search_for_copies_that_nobody_asked_for_takes_a_share_of_the_flow(r
     data = load_data(recipe)
     task = Task.of_recipe(recipe, data)
     assert task.products == 10 * 32 * 64 * (2 * 100 + 1797) // FLOW_SHARE
+    later = load_recipe("digits", [*small, "online={steps: 5, arrivals: [digits]}"], registry=registry)
+    assert Task.of_recipe(later, data).products == task.products // 2
     fewest = evaluate(data.take(slice(90)), task, source="", device=torch.device("cpu")).document
     assert {score["samples"] for score in fewest["scores"] if score["name"] == "copies_l2"} == {20}
     real = read_real("digits", registry)
-    assert Task.of_images([real], recipe.metrics, registry).products == PRODUCTS
+    assert Task.of_images([real], recipe.metrics, registry).with_copying(registry).products == PRODUCTS
     asked = choose(registry, "metric", "{use: nearest-neighbours, spaces: [pixels]}")
-    assert Task.of_images([real], [asked], registry).products is None
+    assert Task.of_images([real], [asked], registry).with_copying(registry).products is None
 
 
 def test_samples_are_compared_in_the_grey_levels_of_the_data(registry):
@@ -465,7 +502,8 @@ def test_scores_against_images_of_which_samples_contain_parts_say_so(registry):
 def test_images_of_a_folder_or_file_are_not_called_training_images(tmp_path, registry, crowd):
     np.savez(tmp_path / "mine.npz", images=crowd[0].images().numpy())
     real = read_real(str(tmp_path / "mine.npz"), registry)
-    task = Task.of_images([real], [choose(registry, "metric", "sliced-wasserstein")], registry)
+    sliced = choose(registry, "metric", "sliced-wasserstein")
+    task = Task.of_images([real], [sliced], registry).with_copying(registry)
     document = evaluate(crowd[3], task, source="", device=torch.device("cpu")).document
     (score,) = (score for score in document["scores"] if score["name"] == "copies_l2")
     assert "of 400 images of mine.npz to 220 samples and to 400 other images of mine.npz" in score["protocol"]

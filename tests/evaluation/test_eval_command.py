@@ -181,7 +181,11 @@ def test_pictures_of_any_size_and_colour_are_scored_with_options_and_notes(cswf,
     assert "1 of 20 images are resized to 8×8 pixels (--resize) by Pillow's bicubic filter" in printed
     assert "19 of 20 images are grey, and are converted to RGB (--rgb)" in printed
     assert "sliced_wasserstein_8bit: against 30 of 1,797 real samples, evenly spread over them" in printed
+    assert "copies are looked for among 30 of 1,797 real samples" in printed
     assert "nearest of 30 training images to 20 samples" in printed
+    assert "folders and files have no splits" in cswf.refusal(
+        "eval", folder, *options, "--against", f"{folder}:test"
+    )
     images = np.random.default_rng(0).integers(0, 256, (3, 12, 16, 1), np.uint8)
     np.savez(folder / "a.npz", images=images)
     found = read(folder / "a.npz", reading=Reading(resize=8, rgb=True))

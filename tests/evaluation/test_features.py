@@ -20,6 +20,7 @@ from cswf_plugins.inception import features as store
 from cswf_plugins.inception.folding import folded
 from cswf_plugins.inception.network import Network, prepare
 from cswf_plugins.metrics.fid import Fid
+from cswf_plugins.metrics.nearest_neighbours import NearestNeighbours
 from tests.evaluation.conftest import compare, images
 
 
@@ -233,6 +234,16 @@ def test_a_cpu_s_time_for_all_sets_that_are_missing_is_estimated_once_after_the_
     assert [record.getMessage().split(" takes")[0] for record in caplog.records] == [
         "computing the features of 10 images"
     ]
+
+
+def test_features_that_are_kept_are_of_the_samples_as_they_are(slow):
+    """Not of those that are rounded to the data's grey levels, among which copies are looked for."""
+    training = attrs.evolve(images(40, 0), bin_width=1 / 8)
+    comparison = compare(images(20, 1), training, training=training)
+    Fid().compute(comparison)
+    kept = comparison.bench.features["generated-inception-legacy_tensorflow"]
+    NearestNeighbours(spaces=("features",)).compute(comparison)
+    assert comparison.bench.features["generated-inception-legacy_tensorflow"] is kept
 
 
 def test_statistics_that_clean_fid_publishes_are_used_on_a_cpu_unless_the_cache_has_ours(

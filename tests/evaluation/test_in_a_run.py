@@ -8,6 +8,7 @@ import pytest
 from cswf_core.interfaces import Space
 from cswf_core.recipe import load_recipe
 from cswf_core.runs.folder import FILES, FOLDERS
+from cswf_core.scores.quantities import measured
 from tests.conftest import read_json, skip_without
 
 SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", "outputs.snapshots=[0, 3]")
@@ -147,5 +148,5 @@ def test_a_fid_recipe_runs_and_leaves_scores_figures_and_a_report(network, cswf,
     left = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"report.html", "frames.npz", "flow.gif", *document["figures"]} <= left
     assert left - set(document["figures"]) <= {*FILES, *FOLDERS}  # --force will know them all
-    assert f"{found['fid']['value']:.4g}" in printed
+    assert measured(found["fid"]["value"], found["fid"]["error"]) in printed
     assert "note: " in printed

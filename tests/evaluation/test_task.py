@@ -50,14 +50,15 @@ def test_mirror_images_are_beside_the_training_images_whose_features_are_those_o
     skip_without("mnist")
     overrides = (*FEW, "data.flips=true")
     recipe = load_recipe("mnist-unconditional", overrides)
-    for some in (task("mnist-unconditional", *overrides), Task.of_run(recipe, [], [])):
+    for some in (task("mnist-unconditional", *overrides), Task.of_run(recipe, [], []).with_copying(registry)):
         assert some.training is some.references[0].samples  # the same set: what is kept of it is kept once
         assert torch.equal(some.mirrored.images(), some.training.images().flip(-1))
         assert some.bench().names[some.mirrored] == "mnist:mirrored"
     real = read_real("{use: mnist, flips: true, count: 40, download: false}", registry)
     assert real.training is real.references[0].samples
     assert torch.equal(real.mirrored.images(), real.training.images().flip(-1))
-    against = Task.of_images([real], [choose(registry, "metric", "sliced-wasserstein")], registry)
+    sliced = choose(registry, "metric", "sliced-wasserstein")
+    against = Task.of_images([real], [sliced], registry).with_copying(registry)
     for each in (some, against):
         scores = evaluate(each.mirrored, each, source="", device=CPU).document["scores"]
         values = {score["name"]: score["value"] for score in scores}
@@ -105,10 +106,12 @@ def test_completions_of_held_out_images_are_all_scored(registry):
     assert (origin[few] < 0).all()
 
 
-def test_completions_of_unknown_images_are_not_called_copies(registry):
+@pytest.mark.parametrize("asked", [False, True])
+def test_completions_of_unknown_images_are_not_called_copies(registry, asked):
     data = load_data(load_recipe("digits", registry=registry)).take(torch.arange(200))
     given = attrs.evolve(data, conditions=Conditions(origin=torch.arange(200)))
     task = Task(metrics=(), references=(), training=data).with_copying(registry)
+    task = attrs.evolve(task, products=None if asked else task.products)
     document = evaluate(given, task, source="", device=CPU).document
     assert document["scores"] == []
     (note,) = document["notes"]

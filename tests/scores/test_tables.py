@@ -111,6 +111,14 @@ def test_seeds_that_agree_are_counted_and_have_no_spread(tmp_path):
     assert "0 (both seeds)" in table(runs[:2]).written("table")
 
 
+def test_a_note_names_the_runs_that_it_is_about(tmp_path):
+    folders = [
+        write_run(tmp_path / name, score("fid", notes=notes), name=name)
+        for name, notes in (("a", ["few samples"]), ("b", ["few samples", "other weights"]))
+    ]
+    assert table(folders).warnings()[-2:] == ["note: few samples", "note: b: other weights"]
+
+
 def test_a_caption_leaves_out_what_a_protocol_says_of_other_columns(tmp_path):
     protocol = "mode: plain; copies: nearer than any of 500 samples; near_copies: nearer than most"
     names = ("copies_l2", "near_copies_l2")
