@@ -169,12 +169,11 @@ class ScoreTable:
                     told.append(f"{group.label}: {name} is of {count} of {len(group.runs)} runs")
         having: dict[str, list[str]] = {}
         for group in self.groups:
-            summaries = [group.summaries[name] for name in self.names if name in group.summaries]
-            for note in (note for each in summaries for score in each.scores for note in score.notes):
+            for note in dict.fromkeys(note for score in self._scores([group]) for note in score.notes):
                 having.setdefault(note, []).append(group.label)
         for note, labels in having.items():
-            everywhere = set(labels) == {group.label for group in self.groups}
-            told.append(f"note: {note}" if everywhere else f"note: {captions.listed(labels)}: {note}")
+            whose = "" if len(labels) == len(self.groups) else f"{captions.listed(labels)}: "
+            told.append(f"note: {whose}{note}")
         return told
 
     def _incomparable(self, name: str) -> list[str]:
@@ -220,12 +219,12 @@ class ScoreTable:
             rows.append(row)
         return {"rows": rows, "caption": self.caption(), "warnings": self.warnings()}
 
-    def _scores(self) -> list[Score]:
-        """Return every single score in the table, column by column."""
+    def _scores(self, groups: Sequence[Group] | None = None) -> list[Score]:
+        """Return every single score in the table, or of some groups, column by column."""
         return [
             score
             for name in self.names
-            for group in self.groups
+            for group in groups or self.groups
             if name in group.summaries
             for score in group.summaries[name].scores
         ]

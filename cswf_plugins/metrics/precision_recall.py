@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import ClassVar
 
 import attrs
@@ -43,53 +43,6 @@ MEANINGS = {
     ),
 }
 
-Scoring = Callable[[Tensor, Tensor], dict[str, float]]
-"""(features of generated images, of as many real ones: n×D each) → scores by name."""
-
-
-def equal_parts(metric: InceptionMetric, comparison: Comparison, k: int) -> tuple[Tensor, Tensor]:
-    """Return the features of as many generated as real images, chosen at random from the more: n×D each."""
-    whole = metric.features(comparison)
-    size = min(map(len, whole))
-    if size <= k:
-        raise DataError(
-            f"metric '{metric.NAME}' looks at {k} neighbours and needs more images than that, got {size}"
-        )
-
-    def part(rows: Tensor, kind: str) -> Tensor:
-        chosen = choices(comparison, kind).permutation(len(rows))[:size]
-        return rows if len(rows) == size else rows[torch.from_numpy(chosen).to(rows.device)]
-
-    return part(whole[0], "generated"), part(whole[1], "real")
-
-
-def spreads_over_parts(
-    score: Scoring, comparison: Comparison, p: Tensor, q: Tensor, k: int
-) -> dict[str, Spread | None]:
-    """Return how sure scores of n generated and n real images are, from disjoint parts of both (p and q: n×D).
-
-    The scores within each part vary more than those of the whole, by the root of the number of parts. The parts
-    of real images are the same for all evaluations of as many images with one seed. Few images give none.
-    """
-    parts = min(PARTS, len(p) // (AMPLE * k + 1))
-    if parts < FEWEST:
-        return {}
-    orders = []
-    for kind in ("generated", "real"):
-        order = torch.from_numpy(choices(comparison, f"{kind} parts").permutation(len(p)))
-        orders.append(order[: len(p) // parts * parts].view(parts, -1).to(p.device))
-    each = [score(p[ours], q[theirs]) for ours, theirs in zip(*orders, strict=True)]
-    kind = "tenths" if parts == PARTS else "parts"
-    method = f"standard deviation over {parts} disjoint {kind} of both sets, over √{parts}"
-    return {
-        name: Spread(
-            method,
-            replicates=torch.tensor([scores[name] for scores in each], dtype=torch.float64),
-            scale=1 / math.sqrt(parts),
-        )
-        for name in each[0]
-    }
-
 
 @attrs.frozen(kw_only=True)
 class Balls(InceptionMetric):
@@ -103,7 +56,7 @@ class Balls(InceptionMetric):
 
     def compute(self, comparison: Comparison) -> Result:
         """Return the scores of as many generated as real images."""
-        p, q = equal_parts(self, comparison, self.k)
+        p, q = self._equal_parts(comparison)
         scores = self.score(p, q)
         protocol = (
             f"balls to the {self.k} nearest neighbours among Inception features of {len(p):,} generated and "
@@ -113,13 +66,50 @@ class Balls(InceptionMetric):
             {self.named(name): value for name, value in scores.items()},
             self.stated(protocol, comparison),
             samples=len(p),
-            spreads=self.spreads(spreads_over_parts(self.score, comparison, p, q, self.k)),
+            spreads=self.spreads(self._spreads_over_parts(comparison, p, q)),
             meanings=self.meanings(self.MEANINGS),
         )
 
     @abc.abstractmethod
     def score(self, p: Tensor, q: Tensor) -> dict[str, float]:
         """Return the scores of features of generated and of real images, n×D each."""
+
+    def _equal_parts(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
+        """Return the features of as many generated as real images, chosen at random from the more: n×D each."""
+        whole = self.features(comparison)
+        size = min(map(len, whole))
+        if size <= self.k:
+            raise DataError(
+                f"metric '{self.NAME}' looks at {self.k} neighbours and needs more images than that, got {size}"
+            )
+
+        def part(rows: Tensor, kind: str) -> Tensor:
+            chosen = choices(comparison, kind).permutation(len(rows))[:size]
+            return rows if len(rows) == size else rows[torch.from_numpy(chosen).to(rows.device)]
+
+        return part(whole[0], "generated"), part(whole[1], "real")
+
+    def _spreads_over_parts(self, comparison: Comparison, p: Tensor, q: Tensor) -> dict[str, Spread]:
+        """Return how sure scores of n generated and n real images are, from disjoint parts of both (n×D).
+
+        The scores within each part vary more than those of the whole, by the root of the number of parts. The
+        parts of real images are the same for all evaluations of as many images with one seed. Few give none.
+        """
+        parts = min(PARTS, len(p) // (AMPLE * self.k + 1))
+        if parts < FEWEST:
+            return {}
+        orders = []
+        for kind in ("generated", "real"):
+            order = torch.from_numpy(choices(comparison, f"{kind} parts").permutation(len(p)))
+            orders.append(order[: len(p) // parts * parts].view(parts, -1).to(p.device))
+        each = [self.score(p[ours], q[theirs]) for ours, theirs in zip(*orders, strict=True)]
+        kind = "tenths" if parts == PARTS else "parts"
+        method = f"standard deviation over {parts} disjoint {kind} of both sets, over √{parts}"
+        values = {
+            name: torch.tensor([scores[name] for scores in each], dtype=torch.float64) for name in each[0]
+        }
+        scale = 1 / math.sqrt(parts)
+        return {name: Spread(method, replicates=found, scale=scale) for name, found in values.items()}
 
 
 @attrs.frozen(kw_only=True)
