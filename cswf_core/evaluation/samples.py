@@ -275,14 +275,13 @@ def _read_run(path: Path, kind: str, plugins_dir: PluginFolders, reading: Readin
     return Generated(path, file.name, read_archive(file, reading, notes), run=path, notes=notes)
 
 
-def read_folder(path: Path, reading: Reading = AS_THEY_ARE, notes: list[str] | None = None) -> Dataset:
+def read_folder(path: Path, reading: Reading, notes: list[str]) -> Dataset:
     """Return the pictures of a folder; folders within are classes, if there are any.
 
     They must be of one size and kind, unless `reading` makes them so. A sentence for each thing that a score
     may depend on is added to `notes`.
     """
     files, labels, classes = find_pictures(path)
-    notes = [] if notes is None else notes
     named = ((str(file.relative_to(path)), read_picture(file)) for file in files)
     pixels = _stacked(path, named, len(files), reading, notes)
     notes += picture_notes(path, files)
@@ -333,7 +332,7 @@ def _size(planes: NDArray[np.uint8]) -> str:
     return f"{width}×{height} pixels in {'colour' if channels == 3 else 'grey'}"
 
 
-def read_archive(path: Path, reading: Reading = AS_THEY_ARE, notes: list[str] | None = None) -> Dataset:
+def read_archive(path: Path, reading: Reading, notes: list[str]) -> Dataset:
     """Return the samples of an .npz file: `images` or `arr_0` (bytes; n×C×H×W, n×H×W×C or n×H×W), or `points`.
 
     `labels` or `arr_1` are their classes, `origin` says what they complete, as a run leaves it. What stands
@@ -348,7 +347,6 @@ def read_archive(path: Path, reading: Reading = AS_THEY_ARE, notes: list[str] | 
     if name is None:
         others = ", ".join(arrays.names_in(path)) or "nothing"
         raise DataError(f"{path} has no 'images' (or 'arr_0') and no 'points'; it holds {others}")
-    notes = [] if notes is None else notes
     pixels = _bytes(path, name, held[name])
     if reading.resize is not None or reading.rgb:
         last = pixels[:, 0] if pixels.shape[1] == 1 else pixels.transpose(0, 2, 3, 1)
@@ -408,7 +406,7 @@ def _dataset(pixels: NDArray[np.uint8], labels: Tensor | None, classes: tuple[st
     return Dataset(x, Space(pixels.shape[1:]), Conditions(labels=labels), classes, bin_width=BIN)
 
 
-def conform(samples: Dataset, real: Dataset, name: str, notes: list[str] | None = None) -> Dataset:
+def conform(samples: Dataset, real: Dataset, name: str, notes: list[str]) -> Dataset:
     """Return samples with the channels, classes and conditions of the real ones they are compared with.
 
     Grey pictures are repeated where the real ones have colours, and colour ones made grey where all their
@@ -416,7 +414,6 @@ def conform(samples: Dataset, real: Dataset, name: str, notes: list[str] | None 
     coordinates become its condition. `name` is the samples' in sentences about a mismatch. A sentence for each
     change that a score may depend on is added to `notes`.
     """
-    notes = [] if notes is None else notes
     if real.space.is_image != samples.space.is_image:
         kinds = ("images", "points") if samples.space.is_image else ("points", "images")
         raise DataError(f"{name} are {kinds[0]}, and what they are compared with are {kinds[1]}")

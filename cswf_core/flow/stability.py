@@ -283,7 +283,7 @@ def warn_of_few_directions(stages: Sequence[Stage], space: Space, settings: Sett
         log.warning(
             f"stage {name}: {H:,} directions are few for {d:,} dimensions: a step of any size removes at most "
             f"{100 * H / (H + d - 1):.2g} % of the squared error, and samples stay noisy; take about {2 * d:,} "
-            f"{settings.called('directions')}, or many more steps"
+            f"{settings.called('directions')}, or many steps of a smaller {settings.called('step size')}"
         )
 
 

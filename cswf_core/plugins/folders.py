@@ -90,7 +90,7 @@ def plugin_files(folders: Sequence[Path]) -> list[PluginFile]:
 
 def _entries(folder: Path) -> Iterator[tuple[Path, tuple[Path, ...]]]:
     """Yield each plugin's file with the modules beside it that it imports."""
-    trees = {path: _tree_or_none(path) for path in sorted(folder.glob("*.py"))}
+    trees = {path: _tree_or_none(path) for path in sorted(folder.glob("*.py")) if path.is_file()}
     arrows = {path: _imports(folder, tree) for path, tree in trees.items()}
     reached = {path: _reachable(arrows, path) for path in trees}
     offering = [path for path, tree in trees.items() if _has_hooks(tree) and not path.name.startswith("_")]
@@ -172,7 +172,7 @@ def _tree(path: Path) -> ast.Module:
 def _tree_or_none(path: Path) -> ast.Module | None:
     try:
         return _tree(path)
-    except (OSError, SyntaxError, ValueError):  # importing it will say so
+    except (MemoryError, OSError, RecursionError, SyntaxError, ValueError):  # importing it will say so
         return None
 
 

@@ -57,7 +57,7 @@ def choose_device(name: str) -> torch.device:
     """Return the device that `auto`, `cpu`, `cuda` or `cuda:N` means here; one sentence if there is none."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", name):
+    if not re.fullmatch(r"cpu|cuda(:[0-9]{1,4})?", name):
         raise RunError(f"there is no device '{name}': write auto, cpu, cuda or cuda:N")
     if name != "cpu":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -22,7 +22,7 @@ from cswf_core.interfaces import Written
 from cswf_core.numbers import LARGEST, number_hint
 from cswf_core.plugins import KINDS, Registry
 from cswf_core.plugins.parameters import CONTRACTS, default_of
-from cswf_core.recipe.nodes import Items, Location, Mapping, Node, Problem, Scalar, is_null
+from cswf_core.recipe.nodes import DEEPEST, TOO_DEEP, Items, Location, Mapping, Node, Problem, Scalar, is_null
 
 MISSING: Any = object()
 """Stands for a value that could not be read; a problem says why."""
@@ -91,18 +91,15 @@ _OPTIONS: dict[type[Any], dict[str, Option]] = {}
 
 def options(cls: type[Any]) -> collections.abc.Mapping[str, Option]:
     """Return the parameters of an attrs class by name."""
-    if cls not in _OPTIONS:
-        _OPTIONS[cls] = _found_options(cls)
-    return _OPTIONS[cls]
-
-
-def _found_options(cls: type[Any]) -> dict[str, Option]:
+    if cls in _OPTIONS:
+        return _OPTIONS[cls]
     try:
         hints = typing.get_type_hints(cls)
     except Exception as error:
         raise PluginError(f"the types of {cls.__module__}.{cls.__qualname__} cannot be read: {error}") from None
     names = {a.alias or a.name: a for a in attrs.fields(cls) if a.init}
-    return {name: Option(name, hints.get(a.name, Any), a) for name, a in names.items()}
+    _OPTIONS[cls] = {name: Option(name, hints.get(a.name, Any), a) for name, a in names.items()}
+    return _OPTIONS[cls]
 
 
 def object_schema(cls: type[Any], written: WrittenPlugin | None = None) -> dict[str, Any]:
@@ -411,6 +408,8 @@ class Reader:
             node = Mapping(node.location, {})
         if not isinstance(node, Mapping):
             return self.mismatch(node, _object(cls), path)
+        if path.count(".") + 3 > DEEPEST:  # recipe.yaml has all its parameters, and their items
+            return self.problem(node.location, TOO_DEEP)
         known = options(cls)
         owner = owner or (f"'{path}'" if path else "")
         for key, entry in node.entries.items():

@@ -300,6 +300,7 @@ class Tree:
         nodes = node.items if isinstance(node, Items) else () if node is None else (node,)
         names = [n for n in nodes if isinstance(n, Scalar) and n.value is not None]
         if (len(names) != len(nodes) or len(names) > LONGEST_CHAIN) and node is not None:
+            self.complete = False
             self._problem(node.location, f"extends takes a recipe's name, or a list of at most {LONGEST_CHAIN}")
         return names[:LONGEST_CHAIN]
 

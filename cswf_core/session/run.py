@@ -168,8 +168,8 @@ def _require_same_recipe(directory: RunFolder, first: dict[str, Any], recipe: Re
     ]
     if differences:
         raise RunError(
-            f"{directory.path} was begun with another recipe, so it cannot go on with this one:\n  "
-            + "\n  ".join(differences)
+            f"{directory.path} was begun with another recipe, so it cannot go on with this one: "
+            + "; ".join(differences)
         )
 
 

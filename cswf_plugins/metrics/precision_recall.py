@@ -109,7 +109,7 @@ class Balls(InceptionMetric):
             name: torch.tensor([scores[name] for scores in each], dtype=torch.float64) for name in each[0]
         }
         scale = 1 / math.sqrt(parts)
-        return {name: Spread(method, replicates=found, scale=scale) for name, found in values.items()}
+        return {name: Spread(method, replicates=each, scale=scale) for name, each in values.items()}
 
 
 @attrs.frozen(kw_only=True)

@@ -80,7 +80,12 @@ def test_a_run_does_not_overwrite_the_recipe_it_reads(cswf, tmp_path, monkeypatc
 
 @pytest.mark.parametrize(
     ("device", "complaint"),
-    [("tpu", "there is no device 'tpu'"), ("cuda:x", "no device 'cuda:x'"), ("cpu:", "no device 'cpu:'")],
+    [
+        ("tpu", "there is no device 'tpu'"),
+        ("cuda:x", "no device 'cuda:x'"),
+        ("cpu:", "no device 'cpu:'"),
+        ("cuda:" + "9" * 5_000, "no device 'cuda:99"),
+    ],
 )
 def test_an_unknown_device_is_one_sentence(cswf, tmp_path, device, complaint):
     assert complaint in cswf.refusal("run", "digits", "--out", tmp_path / "a", "--device", device)

@@ -162,7 +162,11 @@ def test_another_recipe_is_refused_with_what_changed(cswf, halted):
     changed = ("schedule.steps=70", "condition.amplifier=5")
     outcome = cswf("run", "digits", *SMALL, *changed, "--out", halted, "--resume")
     assert outcome.status == 2
-    said = ("was begun with another recipe", "schedule.steps: 70, was 60", "condition.amplifier: 5.0, was 10.0")
+    said = (
+        "was begun with another recipe",
+        "; schedule.steps: 70, was 60",
+        "condition.amplifier: 5.0, was 10.0",
+    )
     assert all(part in outcome.err for part in said)
     assert files(halted) == before
     written = halted / "recipe.yaml"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cswf_core.evaluation.samples import Reading, conform, read, read_archive, read_folder
+from cswf_core.evaluation.samples import Reading, conform, read
 from cswf_core.recipe import load_recipe
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
@@ -145,12 +145,12 @@ def test_images_of_another_program_are_read_whichever_way_round_they_are(tmp_pat
     np.savez(tmp_path / "a.npz", images=grey[:, None], labels=np.arange(6))
     np.savez(tmp_path / "b.npz", arr_0=grey[..., None], arr_1=np.arange(6))
     np.savez(tmp_path / "c.npz", arr_0=np.repeat(grey[..., None], 3, axis=3))
-    a, b, c = (read_archive(tmp_path / f"{name}.npz") for name in "abc")
+    a, b, c = (read(tmp_path / f"{name}.npz").samples for name in "abc")
     assert (a.images() == b.images()).all()
     assert (a.images() == grey[:, None]).all()
     assert a.conditions.labels.tolist() == b.conditions.labels.tolist() == [0, 1, 2, 3, 4, 5]
-    assert (conform(c, a, "c").images() == a.images()).all()  # grey in three channels
-    assert (conform(a, c, "a").images() == c.images()).all()
+    assert (conform(c, a, "c", []).images() == a.images()).all()  # grey in three channels
+    assert (conform(a, c, "a", []).images() == c.images()).all()
 
 
 @pytest.mark.parametrize(
@@ -227,12 +227,12 @@ def test_folders_in_a_folder_are_classes(cswf, run, tmp_path):
         file.rename(tmp_path / "sorted/8/deep" / file.name)
     (tmp_path / "sorted/8/deep/circle").symlink_to(tmp_path / "sorted")
     (tmp_path / "sorted/8/circle").symlink_to(tmp_path / "sorted/8/deep")
-    found = read_folder(tmp_path / "sorted")
+    found = read(tmp_path / "sorted").samples
     assert len(found) == 20
     assert found.classes == tuple(map(str, range(10)))
     (tmp_path / "sorted/8").rename(tmp_path / "sorted/eight")
-    real = attrs.evolve(read_archive(run / "samples.npz"), classes=found.classes)
-    unknown = conform(read_folder(tmp_path / "sorted"), real, "these")
+    real = attrs.evolve(read(run / "samples.npz").samples, classes=found.classes)
+    unknown = conform(read(tmp_path / "sorted").samples, real, "these", [])
     assert unknown.conditions.labels is None
 
 

@@ -60,7 +60,7 @@ def test_classes_of_a_file_have_names_as_those_of_a_data_set(tmp_path, registry)
 def test_labels_are_left_out_where_the_real_samples_have_no_classes(tmp_path, registry):
     labelled = read(saved(tmp_path / "a.npz", images=IMAGES, labels=np.full(6, 10**15))).samples
     (real,) = read_real(str(saved(tmp_path / "b.npz", images=IMAGES)), registry).references
-    assert conform(labelled, real.samples, "these").conditions.labels is None
+    assert conform(labelled, real.samples, "these", []).conditions.labels is None
 
 
 def test_a_bomb_needs_a_limit_that_is_raised(cswf, tmp_path):

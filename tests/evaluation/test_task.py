@@ -75,7 +75,7 @@ def test_labels_of_a_run_of_some_classes_mean_those_classes(cswf, tmp_path, regi
     cswf.output("eval", tmp_path / "run", "--against", "digits", *SLICED)
     run = attrs.evolve(read(tmp_path / "run").samples, classes=("3", "8"))
     every = read_real("digits", registry).references[0].samples
-    assert set(conform(run, every, "the run").conditions.labels.tolist()) == {3, 8}
+    assert set(conform(run, every, "the run", []).conditions.labels.tolist()) == {3, 8}
 
 
 def test_a_metric_s_numbers_do_not_depend_on_the_others(registry):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -169,10 +170,12 @@ def test_the_environment_chooses_which_distributions_are_imported(install):
 def test_one_file_plugins_are_loaded_from_a_folder(tmp_path):
     (tmp_path / "axes.py").write_text(GOOD.replace("{name}", "axis"))
     (tmp_path / "worse.py").write_text("1 / 0")
+    (tmp_path / "deepest.py").write_text("1" + " + 1" * 10_000)
     (tmp_path / "_private.py").write_text("1 / 0")
+    os.mkfifo(tmp_path / "pipe.py")  # to open it would wait for a writer
     registry = discover(plugins_dir=tmp_path)
     assert registry.find("projection", "axes.py:axis").summary == "One coordinate at a time."
-    assert [b.owner.name for b in registry.broken] == ["worse"]
+    assert [b.owner.name for b in registry.broken] == ["deepest", "worse"]
     with pytest.raises(PluginError, match=r"unknown projection 'mine'.*plugin 'worse' is broken: ZeroDiv"):
         registry.find("projection", "mine")
     (tmp_path / "cswf.py").write_text(GOOD.replace("{name}", "uniform"))

@@ -260,6 +260,12 @@ def test_a_mistake_is_told_with_its_place(text, complaint, complaints):
     assert any(complaint in line for line in lines), lines
 
 
+def test_nothing_is_called_missing_where_extends_is_wrong(complaints):
+    assert complaints("extends: [[digits]]\n") == [
+        "mine.yaml:1:10: extends takes a recipe's name, or a list of at most 32"
+    ]
+
+
 def test_a_recipe_that_is_a_named_pipe_is_refused(complaints, registry):
     """Opening one waits for a writer that may never come."""
     os.mkfifo("pipe.yaml")
@@ -396,6 +402,16 @@ def test_the_resolved_recipe_reads_back_as_the_same_recipe(name, recipes, write,
     resolved = {**recipes[name].resolved(), "description": "a: 'b' \"c\" # \\ no"}
     assert from_yaml(to_yaml(resolved)) == resolved
     assert load_recipe(write(to_yaml(resolved)), registry=registry).resolved() == resolved
+
+
+def test_plugins_as_deep_as_a_recipe_may_have_them_read_back(registry):
+    def nested(depth: int) -> str:
+        return "projection: " + "{use: high-pass, of: " * depth + "uniform" + "}" * depth
+
+    recipe = load_recipe({"extends": "digits", **from_yaml(nested(37))}, registry=registry)
+    assert load_recipe(from_yaml(to_yaml(recipe.resolved())), registry=registry).resolved() == recipe.resolved()
+    with pytest.raises(RecipeError, match="nested deeper than 40 levels"):
+        load_recipe({"extends": "digits", **from_yaml(nested(38))}, registry=registry)
 
 
 def test_a_mapping_is_a_recipe_like_its_yaml(write, registry, tmp_path):

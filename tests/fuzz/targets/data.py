@@ -11,7 +11,7 @@ import attrs
 import torch
 
 from cswf_core.checks import check_dataset
-from cswf_core.evaluation.samples import read_archive, read_folder
+from cswf_core.evaluation.samples import read
 from cswf_core.interfaces import Dataset, Key
 from cswf_core.packed import PackedImages, find_damage
 from cswf_core.packed.format import Manifest
@@ -134,7 +134,7 @@ class NpzTarget(FileTarget):
         if len(given[1]) % 2:
             check_data(Npz(path=path).load(Key(0, "data").open()))
         else:
-            samples = read_archive(path)
+            samples = read(path).samples
             if not bool(torch.isfinite(samples.x).all()):
                 raise Fault("samples with NaN or infinite values: no word of it")
 
@@ -155,7 +155,7 @@ class PicturesTarget(FileTarget):
             if 0 in picture.size or picture.mode not in ("L", "RGB"):
                 raise Fault(f"a picture of {picture.size} in {picture.mode}: no word of it")
             if len(content) % 5 == 0:
-                read_folder(self.folder)
+                read(self.folder)
         finally:
             path.unlink()
 
