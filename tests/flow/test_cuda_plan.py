@@ -34,6 +34,7 @@ from cswf_plugins.conditions.separate import Separate
 from cswf_plugins.coordinates.whitened import Whitened
 from cswf_plugins.projections.conv_stack import ConvStack
 from cswf_plugins.schedules.pyramid import Entry, Pyramid
+from tests.marks import slow_if
 
 SPACE = Space((1, 8, 8))
 N = 90
@@ -96,10 +97,22 @@ CASES = {
     "counts, labels and bins to fill": {"condition": OneHot(amplifier=3.0), "bin_width": 1 / 64, "sets": 1},
 }
 
+SIMPLER = (
+    "vectors",
+    "classes apart",
+    "a mask",
+    "directions kept",
+    "entropy and bins to fill",
+    "whitened",
+    "bins to fill, a mask and an amplifier",
+    "counts of the data",
+)
+"""Parts of the other cases."""
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+
+@pytest.mark.parametrize("case", slow_if(SIMPLER, CASES))
 def test_the_steps_are_those_of_the_exact_plan(case):
-    exact, half = build(ExactPlan, **case), build(HalfPlan, **case)
+    exact, half = build(ExactPlan, **CASES[case]), build(HalfPlan, **CASES[case])
     one, other = ([(s.displacement, s.distance) for s in flow] for flow in (exact, half))
     torch.testing.assert_close(torch.tensor(one), torch.tensor(other), atol=0, rtol=0.05)
     gap = (exact.samples().x - half.samples().x).square().mean().sqrt()
@@ -108,7 +121,12 @@ def test_the_steps_are_those_of_the_exact_plan(case):
 
 @pytest.mark.parametrize(
     ("case", "entry"),
-    [("labels", COARSE), ("a mask for each", FINE), ("whitened", FINE), ("counts of the data", COARSE)],
+    [
+        ("labels", COARSE),
+        ("whitened", FINE),
+        pytest.param("a mask for each", FINE, marks=pytest.mark.slow),
+        pytest.param("counts of the data", COARSE, marks=pytest.mark.slow),
+    ],
 )
 def test_a_flow_goes_on_in_the_middle_of_a_stage(case, entry):
     whole, broken, later = (build(HalfPlan, **CASES[case], entries=[entry]) for _ in range(3))
@@ -159,13 +177,11 @@ STREAMED = {
 }
 
 
-LIKE = ("labels", "classes apart", "a mask", "a sorted part")
+LIKE = ("labels", "classes apart", "a mask", "a part", "a sorted part")
 """Kinds of which tests/flow/test_streamed_data.py has the like: they are for `make test-all`."""
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in LIKE else kind for kind in STREAMED]
-)
+@pytest.mark.parametrize("kind", slow_if(LIKE, STREAMED))
 def test_streamed_data_lead_to_the_same_bits(kind, monkeypatch):
     case = {"directions": 40, **STREAMED[kind]}
     wanted = build(HalfPlan, **case).run().digest()

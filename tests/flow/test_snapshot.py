@@ -11,6 +11,7 @@ from cswf_core.flow.state import Snapshot
 from cswf_core.runs.durable import read_tensors, write_tensors
 from cswf_plugins.coordinates.whitened import Whitened
 from tests.flow.kinds import KINDS, image_flow
+from tests.marks import slow_if
 
 
 def stopped(after: int, **changes) -> Snapshot:
@@ -23,7 +24,11 @@ def stopped(after: int, **changes) -> Snapshot:
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
+ALIKE = ("mask", "float64", "clip", "carried", "whitened, mask", "whitened, clip", "whitened, sets")
+"""Kinds that go the ways of others: they are for `make test-all`."""
+
+
+@pytest.mark.parametrize("kind", slow_if(ALIKE, KINDS))
 def test_a_flow_that_goes_on_ends_with_the_same_bits(kind, tmp_path):
     whole = image_flow(**KINDS[kind])
     states = list(whole)

@@ -21,6 +21,7 @@ from cswf_plugins.conditions.separate import Separate
 from cswf_plugins.coordinates.whitened import Whitened
 from tests.conftest import small_flow
 from tests.flow.kinds import KINDS, image_flow, images
+from tests.marks import slow_if
 from tests.ranks.forked import on_ranks
 
 DATA = 700
@@ -55,9 +56,7 @@ ALIKE = ("float64", "carried", "separate, binned", "whitened")
 """Kinds that go the ways of others: they are for `make test-all`."""
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in ALIKE else kind for kind in STREAMED]
-)
+@pytest.mark.parametrize("kind", slow_if(ALIKE, STREAMED))
 def test_streamed_data_lead_to_the_same_bits(kind, monkeypatch):
     whole = image_flow(DATA, **STREAMED[kind])
     wanted = whole.run().x

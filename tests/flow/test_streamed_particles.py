@@ -19,6 +19,7 @@ from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.conditions.separate import Separate
 from cswf_plugins.schedules.pyramid import Pyramid
 from tests.flow.kinds import ENTRIES, KINDS, image_flow
+from tests.marks import slow_if
 from tests.ranks.forked import on_ranks
 
 M = 700
@@ -44,9 +45,7 @@ ALIKE = ("reuse", "float64", "turns", "whitened, clip", "a part of the data")
 """Kinds that go the ways of others: they are for `make test-all`."""
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in ALIKE else kind for kind in STREAMED]
-)
+@pytest.mark.parametrize("kind", slow_if(ALIKE, STREAMED))
 def test_streamed_particles_end_with_the_same_bits(kind, monkeypatch):
     wanted = image_flow(count=M, **STREAMED[kind])
     states = [(state.distance, state.displacement) for state in wanted]

@@ -9,6 +9,7 @@ import cswf_core.flow.start
 from cswf_core.model import load_model
 from cswf_core.model.format import FITTED
 from cswf_core.runs.durable import read_tensors
+from tests.marks import slow_if
 from tests.model.conftest import WHITENED, saving
 
 GRIDS = "schedule={use: pyramid, entries: ['(2×2) [2]', '(8×8) [5, 3]'], steps: 4, directions: 40}"
@@ -57,8 +58,25 @@ KINDS = {
     "maps of a part": ("digits", "cdf.particles={share: 0.5}", "cdf.data={share: 0.5}"),
 }
 
+ALIKE = (
+    "a mask",
+    "an amplified mask",
+    "directions kept for all steps",
+    "directions of the data",
+    "float64",
+    "clipped particles",
+    "particles carried along",
+    "whitened",
+    "whitened and clipped",
+    "whitened, and directions of the data",
+    "from a Gaussian",
+    "straight tails",
+    "straight tails, a flow for each class",
+)
+"""Kinds that go the ways of others: they are for `make test-all`."""
 
-@pytest.mark.parametrize("kind", KINDS)
+
+@pytest.mark.parametrize("kind", slow_if(ALIKE, KINDS))
 def test_retraced_particles_end_where_the_run_s_did(kind, tmp_path):
     recipe, *overrides = KINDS[kind]
     flow = saving(tmp_path, recipe, "particles.count=300", *overrides)

@@ -29,6 +29,7 @@ from cswf_plugins.projections.data_covariance import DataCovariance
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
 from tests.flow.kinds import KINDS, image_flow, images
+from tests.marks import slow_if
 from tests.ranks.forked import on_ranks
 
 ROWS = {"schedule": Constant(steps=4, directions=300)}
@@ -107,13 +108,20 @@ ALIKE = {
     "separate, sorted",
     "labels with noise",
     "sorted tables",
+    "few sorted tables",
+    "many slabs",
+    "sorted",
+    "tempered",
+    "masks",
+    "carried",
+    "clip and mask",
+    "separate",
+    "principal",
 }
 """Kinds that go the ways of others: they are for `make test-all`."""
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind in ALIKE else []) for kind in SHARED]
-)
+@pytest.mark.parametrize("kind", slow_if(ALIKE, SHARED))
 def test_the_result_does_not_depend_on_the_number_of_ranks(kind, tmp_path):
     several = kind in ("plain", "classes", "mask", "sorted")
     sizes, few = ((2, 4), {"count": 1100, "data": 1100}) if several else ((2,), FEW)
@@ -128,7 +136,10 @@ def test_the_result_does_not_depend_on_the_number_of_ranks(kind, tmp_path):
         assert numbers[1] == pytest.approx(moves, rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["classes", "mask", "whitened", "turns", "adaptive"])
+RESUMED = ("classes", "mask", "whitened", "turns", "adaptive")
+
+
+@pytest.mark.parametrize("kind", slow_if(("mask", "whitened", "turns"), RESUMED))
 def test_a_flow_goes_on_with_another_number_of_ranks(kind, tmp_path):
     alone, *_ = taken(kind)
     changes = {"count": PARTICLES, **SHARED[kind]}

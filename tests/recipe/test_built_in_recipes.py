@@ -15,6 +15,7 @@ from cswf_core.recipe import Recipe, build_flow, builtin_recipes, load_recipe
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from tests.conftest import skip_without
+from tests.marks import slow_if
 from tests.recipe.flows import OBSERVING, SHAPES, flows_of
 
 ALL = sorted(builtin_recipes())
@@ -30,6 +31,16 @@ EXPERIMENTS = [
 """The paper's."""
 
 LONG = (
+    "mnist-inpainting-released",
+    "cifar10-colorize",
+    "celeba-inpainting",
+    "ablation-amplifier",
+    "swf-baseline",
+    "digits-unconditional",
+    "toy-conditional-ideal",
+    "toy-cswf-no-amplifier",
+    "toy-joint",
+    "toy-joint-stretched",
     "mnist-unconditional-paper",
     "mnist-class-released",
     "cifar10-unconditional-released",
@@ -139,9 +150,7 @@ def shortened(recipe: Recipe) -> list[str]:
     return overrides
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in LAUNCHED]
-)
+@pytest.mark.parametrize("name", slow_if(LONG, LAUNCHED))
 def test_a_recipe_of_each_kind_runs_to_its_end(name, recipes, tmp_path, registry, request, monkeypatch):
     needed = {choice.name for choice in (recipes[name].data, *recipes[name].arrivals)}
     for data in needed & set(PUBLISHED):
@@ -165,7 +174,9 @@ def test_a_recipe_of_each_kind_runs_to_its_end(name, recipes, tmp_path, registry
         assert len(np.load(carried)["images"]) == recipe.particles.offline
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name.startswith(("toy-", "digits", "swf-"))])
+@pytest.mark.parametrize(
+    "name", slow_if(LONG, (name for name in ALL if name.startswith(("toy-", "digits", "swf-"))))
+)
 def test_recipes_on_small_data_come_nearer_to_them(name, tmp_path, registry):
     overrides = ["particles.count=400", "schedule.steps=60", "outputs.log_every=1", "outputs.frames=0"]
     recipe = load_recipe(name, [*overrides, "evaluate.metrics=[]"], registry=registry)

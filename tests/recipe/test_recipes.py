@@ -326,7 +326,7 @@ def test_far_fewer_directions_than_dimensions_bring_a_warning_with_the_number_to
     assert line == (
         "stage constant: 15 directions are few for 64 dimensions: a step of any size removes at most 19 % of "
         "the squared error, and samples stay noisy; take about 128 directions (schedule.directions), or many "
-        "more steps"
+        "steps of a smaller step size (schedule.step_size)"
     )
 
 
