@@ -85,8 +85,7 @@ def test_copies_have_fid_0_and_are_flagged_and_held_out_images_are_not(network, 
             assert measured.details["closer_l2"] == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("held", [True, False])
-@pytest.mark.parametrize("width", [0.0, 1.0])
+@pytest.mark.parametrize(("width", "held"), [(0.0, True), (1.0, False)])
 def test_real_images_are_no_copies_nor_are_blurred_ones(width, held, photos):
     generated = blurred(photos[2], width) if width else photos[2]
     measured = photo_result(generated, photos, held)
@@ -96,8 +95,7 @@ def test_real_images_are_no_copies_nor_are_blurred_ones(width, held, photos):
     assert (measured.details["closer_l2"] > 0.6) == (width >= 1)  # they are near, but to no one image
 
 
-@pytest.mark.parametrize("held", [True, False])
-@pytest.mark.parametrize("width", [0.0, 0.5])
+@pytest.mark.parametrize(("width", "held"), [(0.0, False), (0.5, True)])
 def test_copies_among_photographs_are_told_also_if_they_are_blurred(width, held, photos):
     copies = blurred(photos[0][:20], width) if width else photos[0][:20]
     measured = photo_result(torch.cat([photos[2][:280], copies]), photos, held)

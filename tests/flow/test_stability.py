@@ -176,7 +176,7 @@ def test_speeds_compare_means_of_several_steps_at_the_same_step_size():
     assert GROWN < 12
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
     ("settings", "schedule"),
     [

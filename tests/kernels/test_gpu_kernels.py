@@ -72,7 +72,7 @@ def counts(p: Rows, q: Rows, bins: int = BINS) -> list[plain.Counted]:
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float16, 1e-2)])
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("tail", [0.0, 0.1])
+@pytest.mark.parametrize("tail", [pytest.param(0.0, marks=pytest.mark.slow), 0.1])
 def test_transport_is_the_same_to_rounding_and_in_one_go_to_the_bit(form, dtype, tolerance, tail):
     p, q = rows(0, M, form, dtype), rows(1, N, form, dtype)
     mine, data = counts(p, q)
@@ -110,7 +110,7 @@ def test_values_that_are_the_datas_stay_in_place_whatever_lies_far_from_them(dty
 
 
 @pytest.mark.parametrize("tail", [0.0, 0.1])
-@pytest.mark.parametrize(("M", "N"), [(1, 1), (7, 7), (8, 5), (5, 8), (20, 61), (60, 21)])
+@pytest.mark.parametrize(("M", "N"), [(1, 1), (8, 5), (20, 61)])
 def test_jumps_are_those_of_the_cpu_where_most_bins_are_empty(M, N, tail):
     p, q = (Rows.of((sample(8, n, 0) ** 3).round()) for n in (M, N))
     mine, data = counts(p, q, 32)
@@ -292,7 +292,7 @@ def test_samples_are_halved_in_their_order_and_filled_up(problem):
     assert torch.equal(halved(x, where, y).cpu(), halved(x + y, where).cpu())
 
 
-@pytest.mark.parametrize("rows", [(TILE, TILE), (LOW, LOW), (TILE, LOW)], ids=str)
+@pytest.mark.parametrize("rows", [(TILE, TILE), (TILE, LOW)], ids=str)
 def test_products_agree_with_dense_ones(rows, problem):
     theta, where, _, x = problem
     where = attrs.evolve(where, rows=rows)

@@ -54,9 +54,7 @@ def until(flow, step: int) -> None:
         next(state for state in flow if state.total_step == step)
 
 
-@pytest.mark.parametrize(
-    ("kept", "lost"), [(1, 5), (5, 5), (8, 5), *((k, n) for k in (3, 4, 6, 9) for n in (0, 5))]
-)
+@pytest.mark.parametrize(("kept", "lost"), [(1, 5), (3, 0), (4, 5), (5, 5), (6, 0), (8, 5), (9, 5)])
 def test_a_killed_and_resumed_run_leaves_the_same_shards(kept, lost, whole, tmp_path):
     flow, writer = begun(tmp_path)
     until(flow, kept)

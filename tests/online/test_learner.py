@@ -101,7 +101,7 @@ def test_a_planned_arrival_is_one_by_hand():
 
 
 @pytest.mark.parametrize("kind", ["points", "pyramid"])
-@pytest.mark.parametrize("stopped", [2, 3, 4, 5, 6])
+@pytest.mark.parametrize("stopped", [2, 4, 5])
 def test_a_flow_that_goes_on_after_an_arrival_is_the_one_that_never_stopped(kind, stopped):
     parts = {"condition": OneHot(amplifier=3.0, room=4)}
     data, new = random_data(), random_data(seed=8, classes=4)
@@ -117,7 +117,7 @@ def test_a_flow_that_goes_on_after_an_arrival_is_the_one_that_never_stopped(kind
     assert later.run().digest() == whole.run().digest()
 
 
-@pytest.mark.parametrize("stopped", [1, 3, 5, 7])
+@pytest.mark.parametrize("stopped", [3, 5])
 def test_other_coordinates_stay_those_of_the_first_data_when_more_come(stopped):
     data, new = digits(0, 1), digits(1, 2)
     schedule = Pyramid(entries=(*ENTRIES[:1], Entry.from_text("(8×8) [3]")), steps=2, directions=30)

@@ -172,7 +172,7 @@ def test_directions_of_networks_are_the_gradients_of_real_ones(shape, dilation, 
 
 
 @pytest.mark.parametrize(("layers", "dilation"), [(1, 1), (3, 1), (3, 2)])
-@pytest.mark.parametrize(("row", "column"), [(0, 0), (1, 4), (3, 2)])
+@pytest.mark.parametrize(("row", "column"), [(0, 0), (1, 4)])
 def test_networks_have_the_variance_of_paths_that_stay_on_the_grid(layers, dilation, row, column):
     """Where a corner cuts paths off on their way, a filter is weaker than the window of the direct way."""
     networks, width, side = 600, 20, 2 * layers + 1
