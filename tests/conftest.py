@@ -42,6 +42,9 @@ hypothesis.settings.register_profile("thorough", deadline=None, max_examples=300
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
+os.fsync = lambda _: None  # an eighth of all time; commands in processes of their own do wait for the disk
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests of the demo's run: of two workers, one makes it, and the other has none of them."""
     items.sort(key=lambda item: "digits_run" not in getattr(item, "fixturenames", ()))
