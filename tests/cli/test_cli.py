@@ -22,7 +22,13 @@ from tests.conftest import Outcome, read_json
 from tests.processes import CSWF, PYTHON, completed, wait_until
 
 OUTPUTS = "outputs={snapshots: [0, 3], frames: 0}"
-SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=16", OUTPUTS)
+SMALL = (
+    "particles.count=20",
+    "schedule.steps=3",
+    "schedule.directions=16",
+    "evaluate.metrics.0.directions=50",
+    OUTPUTS,
+)
 
 
 def test_help_lists_the_commands_and_no_others(cswf):

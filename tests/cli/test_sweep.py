@@ -22,13 +22,20 @@ from tests.processes import wait_until
 from tests.runs.unfinished import leave_unfinished
 
 OUTPUTS = "outputs={snapshots: [0, 2], frames: 0}"
-TINY = ("schedule.steps=2", "schedule.directions=16", "particles.count=20", OUTPUTS)
+TINY = (
+    "schedule.steps=2",
+    "schedule.directions=16",
+    "particles.count=20",
+    "evaluate.metrics.0.directions=50",
+    OUTPUTS,
+)
 
 VARIANTS = """
 extends: digits
 schedule: {steps: 2, directions: 16}
 particles: {count: 20}
 outputs: {frames: 0}
+evaluate: {metrics: [{use: sliced-wasserstein, directions: 50}]}
 variants:
   "ξ = 0": {condition: {amplifier: 0}}
   as it is:

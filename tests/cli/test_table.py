@@ -19,6 +19,7 @@ TINY = (
     "schedule.steps=2",
     "schedule.directions=16",
     "particles.count=20",
+    "evaluate.metrics.0.directions=50",
     "outputs={snapshots: [], frames: 0}",
 )
 

@@ -21,7 +21,12 @@ from cswf_core.session.run import launch
 from cswf_core.session.update import choose_data, read_predecessor, with_arrival
 from tests.cli.conftest import Stop, facts
 
-SIZES = ("particles.count=40", "schedule.steps=6", "schedule.directions=150")
+SIZES = (
+    "particles.count=40",
+    "schedule.steps=6",
+    "schedule.directions=150",
+    "evaluate.metrics.0.directions=50",
+)
 SMALL = (*SIZES, "outputs.frames=4", "online.sets=3")
 NEW = "{use: digits, classes: [5, 6, 7, 8, 9]}"
 

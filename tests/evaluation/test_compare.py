@@ -17,7 +17,7 @@ from cswf_core.plugins import Registry
 from cswf_core.recipe import choose
 from cswf_core.scores.differences import Difference
 
-SLICED = ("--metric", "sliced-wasserstein")
+SLICED = ("--metric", "{use: sliced-wasserstein, directions: 50}")
 
 
 def points(count: int, shift: float, seed: int) -> Dataset:

@@ -18,7 +18,7 @@ from cswf_core.session.run import launch
 from tests.conftest import read_json
 
 SMALL = ("particles.count=20", "schedule.steps=3", "schedule.directions=10", "outputs.snapshots=[0, 3]")
-SLICED = ("--metric", "sliced-wasserstein", "--device", "cpu")
+SLICED = ("--metric", "{use: sliced-wasserstein, directions: 50}", "--device", "cpu")
 
 
 @pytest.fixture(scope="module")

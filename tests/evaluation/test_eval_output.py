@@ -17,7 +17,7 @@ from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from tests.conftest import read_json
 
-SLICED = ("--against", "digits", "--metric", "sliced-wasserstein", "--device", "cpu")
+SLICED = ("--against", "digits", "--metric", "{use: sliced-wasserstein, directions: 50}", "--device", "cpu")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from cswf_core.recipe.build import load_data
 from tests.conftest import skip_without
 
 CPU = torch.device("cpu")
-SLICED = ("--metric", "sliced-wasserstein", "--device", "cpu")
+SLICED = ("--metric", "{use: sliced-wasserstein, directions: 50}", "--device", "cpu")
 FEW = ("data.count=40", "data.download=false")
 
 
