@@ -5,9 +5,8 @@ Importing this package is quick; PyTorch is loaded when a name below is first us
 
 from __future__ import annotations
 
-TYPE_CHECKING = (
-    False  # `typing` takes longer to import than all else that `cswf` does before it handles signals
-)
+# `typing` takes longer to import than all else that `cswf` does before it handles signals.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

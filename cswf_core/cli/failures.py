@@ -58,8 +58,8 @@ def tell(error: CswfError) -> None:
 
 def tell_misuse(error: click.ClickException) -> None:
     """Print what is wrong with a command line, as click words it."""
-    if isinstance(error, click.NoSuchOption) and _override(error):
-        hint = f"Values of the recipe are written without dashes: {_override(error)}"
+    if isinstance(error, click.NoSuchOption) and (override := _override(error)):
+        hint = f"Values of the recipe are written without dashes: {override}"
         error = click.UsageError(f"{error.message} {hint}", error.ctx)
     words = io.StringIO()
     error.show(words)
@@ -68,11 +68,12 @@ def tell_misuse(error: click.ClickException) -> None:
 
 def _override(error: click.NoSuchOption) -> str:
     """Return `key=value` if what was written as an option is a key of the command's recipe; else nothing."""
-    from cswf_core.recipe.sections import KEYS  # needs PyTorch
+    if error.ctx is None or all(param.name != "overrides" for param in error.ctx.command.params):
+        return ""
+    from cswf_core.recipe.sections import KEYS  # needs PyTorch, which a command with overrides has imported
 
     key = error.option_name.lstrip("-")
-    params = [] if error.ctx is None else error.ctx.command.params
-    if key.partition(".")[0] not in KEYS or all(param.name != "overrides" for param in params):
+    if key.partition(".")[0] not in KEYS:
         return ""
     for word, behind in pairwise([*sys.argv, "…"]):
         if word.partition("=")[0] == error.option_name:

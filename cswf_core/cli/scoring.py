@@ -80,10 +80,13 @@ def scoring_options(usual: str) -> Decorator:
             help="A metric, as in a recipe: fid, or '{use: fid, mode: clean}'; may be given several times.  "
             f"[default: {usual}]",
         ),
-        click.option("--count", type=WholeNumber(1), help="Score so many at most.  [default: 50,000]"),
+        click.option(
+            "--count", type=WholeNumber(1), metavar="N", help="Score at most N samples.  [default: 50,000]"
+        ),
         click.option(
             "--real-count",
             type=WholeNumber(2),
+            metavar="N",
             help="Compare with at most N real samples of each split, evenly spread.  [default: all]",
         ),
         click.option(

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import attrs
 import click
 
 from cswf_core.cli import options
@@ -17,7 +16,6 @@ from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import complain, say
 from cswf_core.runs.screen import console, table
 from cswf_core.scores.groups import Group
-from cswf_core.scores.quantities import quantity
 from cswf_core.session.sweep import Sweep, Trial, plan
 
 
@@ -107,9 +105,5 @@ def _mean(group: Group, metrics: Sequence[str]) -> list[str]:
     numbers = []
     for name in metrics:
         summary = group.summaries.get(name)
-        if summary is None:
-            numbers.append("")
-        else:
-            printed = quantity(summary.mean, summary.deviation)
-            numbers.append(str(attrs.evolve(printed, remark=summary.remark)))
+        numbers.append("" if summary is None else str(summary.printed(summary.deviation)))
     return [f"{group.label}: mean ± deviation of {len(group.runs)} seeds", "", *numbers]

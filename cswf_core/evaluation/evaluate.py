@@ -86,13 +86,19 @@ def evaluate(
     bench = attrs.evolve(task.bench(tell) if bench is None else bench, share_out=share_out)
     everything = generated
     generated = generated.take(task.subset(generated)) if len(generated) > task.samples else generated
-    about: dict[str, Any] = {
+    originals, observation = task.originals(generated), task.observation(generated)
+    notes = [*notes, *(note for each in task.references for note in each.notes)]
+    metrics = task.metrics
+    if originals is None and generated.conditions.origin is not None:
+        metrics = tuple(metric for metric in metrics if metric.plugin.owner.name != COPYING)
+        notes += [GIVEN] if len(metrics) < len(task.metrics) else []
+    about = {
         "source": source,
         "count": len(generated),
         "available": len(everything),
         "sha256": bench.sha256(generated),
         "all_sha256": bench.sha256(everything),
-        "notes": list(dict.fromkeys([*notes, *(note for each in task.references for note in each.notes)])),
+        "notes": list(dict.fromkeys(notes)),
     }
     document = {"format": FORMAT, "generated": about, "scores": [], "figures": [], "leads": {}}
     evaluation = Evaluation(
@@ -101,14 +107,9 @@ def evaluate(
     _describe(evaluation, bench)
     if keep is not None:
         keep(evaluation)
-    originals, observation = task.originals(generated), task.observation(generated)
-    for metric in task.metrics:
+    for metric in metrics:
         name = json.dumps(metric.plain(), sort_keys=True, default=str)
         unasked = task.products is not None and metric is task.metrics[-1]
-        unknown = originals is None and generated.conditions.origin is not None
-        if unknown and metric.plugin.owner.name == COPYING:
-            about["notes"].append(GIVEN)
-            continue
         references: Sequence[Reference | None] = task.references
         if metric.part.once:
             references = [next(iter(task.references), None)]
@@ -133,7 +134,6 @@ def evaluate(
         _describe(evaluation, bench)
         if keep is not None:
             keep(evaluation)
-    _describe(evaluation, bench)
     return evaluation
 
 

@@ -336,7 +336,7 @@ def read_archive(path: Path, reading: Reading, notes: list[str]) -> Dataset:
     """Return the samples of an .npz file: `images` or `arr_0` (bytes; n×C×H×W, n×H×W×C or n×H×W), or `points`.
 
     `labels` or `arr_1` are their classes, `origin` says what they complete, as a run leaves it. What stands
-    behind a point's own coordinates, its condition, is told apart by `conform`. `notes`: as in `read_folder`.
+    behind a point's own coordinates, its condition, is separated by `conform`. `notes`: as in `read_folder`.
     """
     held = arrays.read_archive(path, ARRAYS, limit=reading.limit, advice=ADVICE)
     labels = _whole(path, held, ("labels", "arr_1"))

@@ -24,7 +24,7 @@ COPYING = "nearest-neighbours"
 """The metric that is computed beside all others of images: a method without a network could copy its data."""
 
 FLOW_SHARE = 10
-"""Unless it is asked for, it takes at most one part in so many of the flow's multiplications, after a run."""
+"""After a run, the check takes at most 1/FLOW_SHARE of the flow's multiplications, unless it was asked for."""
 PRODUCTS = 50_000_000_000
 """Multiplications that it takes at most in a command that only scores, on a CPU: seconds, not minutes."""
 
@@ -120,7 +120,7 @@ class Task:
     def with_copying(self, registry: Registry, products: int = PRODUCTS) -> Task:
         """Return the task with a metric that finds copies of images, by their pixels, unless it has one.
 
-        It may take so many `products`. They are counted and not timed: the same samples have the same scores.
+        It takes at most `products` multiplications: a bound on time would give other scores at another speed.
         """
         there = any(metric.plugin.owner.name == COPYING for metric in self.metrics)
         training = self.training

@@ -10,7 +10,6 @@ from cswf_core.checks import check_start
 from cswf_core.errors import RunError
 from cswf_core.flow.block_particles import Home, particles_of
 from cswf_core.flow.data import FlowData
-from cswf_core.flow.memory import require_particles
 from cswf_core.flow.particles import Particles, dequantised, normal
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import StageCoordinates
@@ -72,8 +71,7 @@ def first_particles(
     start = check_start(start, data)
     wanted = (settings.count if settings.count is not None else len(data)) + settings.offline
     size = 1 if ranks is None else ranks.size
-    d, most = data.space.dimension, -(-wanted // size)
-    require_particles(d, most, settings.dtype, settings.remedy(d, most))
+    settings.require_particles(data.space.dimension, -(-wanted // size))
     if start is not None and gaussian is not None:
         raise RunError(
             "the data's source says where particles begin, and they cannot begin as a Gaussian too: leave "

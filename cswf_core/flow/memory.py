@@ -23,7 +23,7 @@ import torch
 
 from cswf_core.errors import OutOfMemoryError
 from cswf_core.kernels.columns import WIDTH
-from cswf_core.kernels.memory import is_out_of_memory, require_memory, total_memory
+from cswf_core.kernels.memory import is_out_of_memory, total_memory
 
 BATCH = 16384
 """Directions that share a key: fixed, or the same seed would draw others. Large, because on a GPU small pieces
@@ -78,12 +78,6 @@ def block_width(dimension: int, dtype: torch.dtype, memory: int, device: torch.d
     group = WIDTH[device.type]  # products and noise go by these
     groups = memory // BLOCK_SHARE // (dimension * dtype.itemsize) // group
     return min(BLOCK[device.type], max(1, groups) * group)
-
-
-def require_particles(dimension: int, count: int, dtype: torch.dtype, remedy: str) -> None:
-    """Raise `OutOfMemoryError` if so many particles are more than this machine's memory holds."""
-    size = dimension * count * dtype.itemsize
-    require_memory(size, f"{count:,} particles in {dimension:,} dimensions", remedy)
 
 
 class Budget:

@@ -18,6 +18,7 @@ from cswf_core.checks import (
 )
 from cswf_core.errors import PluginError, RunError
 from cswf_core.flow.transport import TableRequest
+from cswf_core.kernels.memory import require_memory
 from cswf_core.plugins import Registry
 
 DEFAULTS = {"condition": "none", "projection": "uniform", "cdf": "histogram", "coordinates": "plain"}
@@ -145,6 +146,11 @@ class Settings:
         if dimension * self.dtype.itemsize > LARGE:
             less.insert(0, f"smaller {self.called('images')}")
         return f"take {' or '.join(less)}"
+
+    def require_particles(self, dimension: int, count: int) -> None:
+        """Raise `OutOfMemoryError` if `count` particles are more than this machine's memory holds."""
+        particles = f"{count:,} particles in {dimension:,} dimensions"
+        require_memory(dimension * count * self.dtype.itemsize, particles, self.remedy(dimension, count))
 
 
 def device_of(device: torch.device | str) -> torch.device:

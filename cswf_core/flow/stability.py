@@ -92,7 +92,7 @@ DIFFERENCE = 1e-3
 """The distance over which slopes are measured, in parts of a particle's length."""
 
 FEW_DIRECTIONS = 4
-"""Fewer than one direction for so many dimensions bring a warning: a step removes less than a fifth."""
+"""A run warns if d exceeds this multiple of H: a step then removes less than a fifth of the squared error."""
 
 NOTICEABLE = 1 / 50
 """Steps shorter than this share of the data's mean length may grow: that is noise."""

@@ -13,7 +13,7 @@ import torch
 
 from cswf_core.errors import DataError, OutOfMemoryError, RunError
 from cswf_core.flow.flow import Flow
-from cswf_core.flow.memory import fits, require_particles
+from cswf_core.flow.memory import fits
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stability import warn_of_few_directions
 from cswf_core.flow.transport import TableRequest
@@ -165,8 +165,7 @@ def build_flow(
         names=NAMES,
     )
     if recipe.data.checked.starts:
-        d, total = data.space.dimension, count + settings.offline
-        require_particles(d, total, settings.dtype, settings.remedy(d, total))
+        settings.require_particles(data.space.dimension, count + settings.offline)
     with _data_fitting():
         draw = Key(recipe.seed, "start").open(dtype=settings.dtype)
         start = recipe.data.checked.start(data, count + settings.offline, draw)

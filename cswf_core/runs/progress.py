@@ -52,8 +52,8 @@ class _FlowForecast:
 
     def left(self, flow: Flow, state: State) -> str:
         """Return the time left after a step, as `Forecast.left` does."""
-        space, rest = flow.data.space, TRANSPORT[flow.device.type]
-        costs = [stage.directions * (stage.dimension(space) + rest) for stage in flow.stages]
+        transport = TRANSPORT[flow.device.type]
+        costs = [stage.directions * (stage.dimension(flow.data.space) + transport) for stage in flow.stages]
         work = [stage.steps * cost for stage, cost in zip(flow.stages, costs, strict=True)]
         done = sum(work[: state.stage_index]) + state.step * costs[state.stage_index]
         if self._forecast is None:  # kernels are compiled in it, or data counted: its pace says nothing

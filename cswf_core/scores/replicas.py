@@ -13,6 +13,7 @@ import attrs
 from cswf_core.recipe.render import flattened
 from cswf_core.scores.differences import Estimate
 from cswf_core.scores.document import Score, ScoreDocument
+from cswf_core.scores.quantities import Quantity, quantity
 
 UNCOMPARED = ("seed", "name", "description")
 """Keys of a recipe by which replicas may differ."""
@@ -79,6 +80,10 @@ class Summary:
         """What is printed instead of ± 0, where all seeds have the same value; else nothing."""
         count = len(self.scores)
         return f"{'both' if count == 2 else f'all {count}'} seeds" if self.deviation == 0 else ""
+
+    def printed(self, spread: float | None, *, share: bool = False, best: bool = False) -> Quantity:
+        """Return the mean with a spread, or with the remark."""
+        return attrs.evolve(quantity(self.mean, spread, share=share, best=best), remark=self.remark)
 
     @property
     def estimate(self) -> Estimate:

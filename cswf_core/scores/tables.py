@@ -282,8 +282,7 @@ def _brief(value: str) -> str:
 def _cell(summary: Summary | None, is_best: bool) -> Cell:
     if summary is None:
         return None
-    printed = quantity(summary.mean, summary.spread, share=summary.first.share, best=is_best)
-    return attrs.evolve(printed, remark=summary.remark)
+    return summary.printed(summary.spread, share=summary.first.share, best=is_best)
 
 
 def _record(score: Score) -> dict[str, Any]:

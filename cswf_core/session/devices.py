@@ -69,8 +69,8 @@ def number_of(devices: str | None, device: str) -> int | None:
     count = whole_number(devices)
     if not count:
         raise RunError(
-            f"--devices takes how many devices to use, 1 or more, or all; got '{excerpt(devices)}'. To choose "
-            "one GPU by its number, write --device cuda:0"
+            f"--devices takes the number of devices to use, 1 or more, or all; got '{excerpt(devices)}'. To "
+            "choose one GPU by its number, write --device cuda:0"
         )
     if chosen.type == "cuda" and chosen.index is None and count > here:
         raise RunError(

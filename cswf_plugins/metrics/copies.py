@@ -126,7 +126,7 @@ class Copies:
         return chance_of_at_least(mirrored, mirrored + mirrored_real, int(rest.sum()), m)
 
     def _independent(self, count: int) -> int:
-        """Return how many control images so many count for."""
+        """Return the number of independent control images that `count` of them amount to."""
         return math.ceil(count / 2) if self.left_out else count
 
     def expected(self, control: Tensor) -> float:

@@ -39,7 +39,6 @@ from cswf_plugins.metrics.neighbour_search import (
     Choice,
     Neighbours,
     choose_images,
-    different,
     in_grey_levels,
     search,
 )
@@ -108,7 +107,7 @@ class NearestNeighbours(InceptionMetric):
             notes += warnings(space.copies, allowed, where, choice.k, called, control, number == 0)
         if any(note.startswith("copying") for note in notes):
             notes.append(ADVICE)
-        if len(choice.samples) < min(len(different(comparison)), self.samples):
+        if len(choice.samples) < min(choice.different, self.samples):
             notes.append(
                 f"copies are looked for among {len(choice.samples):,} of {len(comparison.generated):,} samples "
                 "to save time; `cswf eval --metric '{use: nearest-neighbours, spaces: [pixels]}'` looks at more"

@@ -30,6 +30,8 @@ class Choice:
 
     samples: Tensor
     """n indices of generated images."""
+    different: int
+    """How many generated images differ, and could have been looked at."""
     control: Tensor
     """m indices: of held-out images, or of training images where nothing is held out."""
     k: int
@@ -93,7 +95,8 @@ def in_grey_levels(comparison: Comparison) -> Dataset:
     A flow fills grey levels with noise, and its samples have it; training and control images do not. A byte
     that two levels share belongs to the upper one, whose lowest byte it is.
     """
-    generated, training = comparison.generated, comparison.training
+    generated = comparison.generated
+    training = comparison.training
     assert training is not None
     width = training.bin_width
     if width <= BIN:
@@ -112,15 +115,17 @@ def choose_images(comparison: Comparison, neighbours: int, most_samples: int, mo
 
     Of several samples that are the same, or that complete one image, the first is taken.
     """
-    training, host, originals = comparison.training, comparison.draw.host, comparison.originals
+    training = comparison.training
+    originals = comparison.originals
     assert training is not None
     real = training if comparison.held_out is None else comparison.held_out
 
     def some(candidates: Tensor, most: int) -> Tensor:
-        chosen = torch.from_numpy(host.permutation(len(candidates))[:most])
+        chosen = torch.from_numpy(comparison.draw.host.permutation(len(candidates))[:most])
         return candidates if len(candidates) <= most else candidates[chosen]
 
-    samples = some(different(comparison), most_samples)
+    candidates = _different(comparison)
+    samples = some(candidates, most_samples)
     control = some(torch.arange(len(real)), most_control)
     images = comparison.bench.images
     mirrored = comparison.mirrored
@@ -135,10 +140,10 @@ def choose_images(comparison: Comparison, neighbours: int, most_samples: int, mo
         if mirrored is not None:
             own_mirrored[1] = _places(images(training)[control].flip(-1), images(mirrored))
     k = max(2, min(neighbours, len(training) // 2))
-    return Choice(samples, control, k, (own[0], own[1]), (own_mirrored[0], own_mirrored[1]))
+    return Choice(samples, len(candidates), control, k, (own[0], own[1]), (own_mirrored[0], own_mirrored[1]))
 
 
-def different(comparison: Comparison) -> Tensor:
+def _different(comparison: Comparison) -> Tensor:
     """Return the first sample that completes each image, or the first of those that are the same, by index.
 
     Samples that are drawn on their own are as likely to be copies as the control is, but not their repetitions.
@@ -175,27 +180,22 @@ def search(comparison: Comparison, choice: Choice, where: str, to_rows: ToRows) 
     queries = to_rows(comparison.generated, choice.samples), to_rows(real, choice.control)
     ours, theirs = (_others(*each, points, choice.k) for each in zip(queries, choice.own, strict=True))
     plain = ours.first, theirs.first
-    left_out = comparison.held_out is None
-    if mirrored is None:
-        copies = Copies(ours.ratios, theirs.ratios, left_out=left_out)
-        infinite = torch.full_like(plain[0], math.inf), torch.full_like(plain[1], math.inf)
-        return Neighbours(where, copies, plain, infinite, ours.index[:, :SHOWN], ours.distances[:, :SHOWN])
-    turned_points = to_rows(mirrored, None)
-    turned, turned_real = (
-        _others(*each, turned_points, choice.k) for each in zip(queries, choice.own_mirrored, strict=True)
-    )
-    copies = Copies(ours.ratios, theirs.ratios, (turned.ratios, turned_real.ratios), left_out)
-    together = torch.cat([ours.distances[:, :SHOWN], turned.distances[:, :SHOWN]], dim=1)
-    index = torch.cat([ours.index[:, :SHOWN], turned.index[:, :SHOWN] + len(points)], dim=1)
-    order = together.argsort(dim=1, stable=True)[:, :SHOWN]
-    return Neighbours(
-        where,
-        copies,
-        plain,
-        (turned.first, turned_real.first),
-        index.gather(1, order),
-        together.gather(1, order),
-    )
+    index = ours.index[:, :SHOWN]
+    distances = ours.distances[:, :SHOWN]
+    turned_ratios = None
+    turned_first = torch.full_like(plain[0], math.inf), torch.full_like(plain[1], math.inf)
+    if mirrored is not None:
+        turned_points = to_rows(mirrored, None)
+        turned, turned_real = (
+            _others(*each, turned_points, choice.k) for each in zip(queries, choice.own_mirrored, strict=True)
+        )
+        turned_ratios = turned.ratios, turned_real.ratios
+        turned_first = turned.first, turned_real.first
+        distances = torch.cat([distances, turned.distances[:, :SHOWN]], dim=1)
+        distances, order = distances.sort(dim=1, stable=True)
+        index = torch.cat([index, turned.index[:, :SHOWN] + len(points)], dim=1).gather(1, order)
+    copies = Copies(ours.ratios, theirs.ratios, turned_ratios, left_out=comparison.held_out is None)
+    return Neighbours(where, copies, plain, turned_first, index[:, :SHOWN], distances[:, :SHOWN])
 
 
 @attrs.frozen(eq=False)

@@ -8,6 +8,7 @@ import torch
 from cswf_core.model import load_model
 from cswf_core.model.sampling import SavedFlow
 from tests.kernels.interpreted import DEVICE
+from tests.marks import slow_if
 from tests.model.conftest import WHITENED, saving
 
 SHORT = ("schedule.steps=2", "schedule.directions=100", "particles.count=300")
@@ -40,14 +41,9 @@ QUICK = ("whitened, in a pyramid",)
 """Enough for every day; the interpreter takes ten seconds for each."""
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, id=name, marks=[] if name in QUICK else [pytest.mark.slow])
-        for name, case in CASES.items()
-    ],
-)
-def test_samples_in_half_precision_are_those_of_float32_to_rounding(case, tmp_path):
+@pytest.mark.parametrize("name", slow_if(CASES.keys() - QUICK, CASES))
+def test_samples_in_half_precision_are_those_of_float32_to_rounding(name, tmp_path):
+    case = CASES[name]
     steps = () if PYRAMID in case else SHORT[:2]
     saving(tmp_path, "digits", *steps, SHORT[2], *case).run()
     model = load_model(tmp_path)

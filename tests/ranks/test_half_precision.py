@@ -16,6 +16,7 @@ from cswf_plugins.coordinates.whitened import Whitened
 from cswf_plugins.projections.locally_connected import LocallyConnected
 from cswf_plugins.schedules.pyramid import Pyramid
 from tests.flow.kinds import ENTRIES, image_flow
+from tests.marks import slow_if
 from tests.ranks.forked import on_ranks
 
 KINDS = {
@@ -27,9 +28,7 @@ KINDS = {
 
 
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="ranks are forked, which CUDA does not survive")
-@pytest.mark.parametrize(
-    "kind", ["labels and tails", *(pytest.param(kind, marks=pytest.mark.slow) for kind in list(KINDS)[1:])]
-)
+@pytest.mark.parametrize("kind", slow_if(list(KINDS)[1:], KINDS))
 def test_half_precision_on_two_ranks_has_the_bits_of_one(kind, tmp_path):
     def taken(ranks=None):
         schedule = Pyramid(entries=ENTRIES, steps=1, directions=40)
