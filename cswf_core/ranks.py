@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 import signal
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import torch
@@ -37,6 +37,8 @@ SHORT = 100
 
 ROWS = 64
 """Rows that stay together where ranks are given rows as a whole."""
+
+Item = TypeVar("Item")
 
 Work = Callable[[], Tensor]
 """Waits for other ranks and returns what came of it."""
@@ -148,6 +150,10 @@ class Ranks:
         parts = (part_of(count, ROWS, rank, self.size) for rank in range(self.size))
         return [part.stop - part.start for part in parts]
 
+    def ahead(self, items: Iterable[Item]) -> Iterable[Item]:
+        """Yield items; with other ranks, each when the one behind it has been made: sums are then on their way."""
+        return items
+
     def ends(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """Return the least of the lows of all ranks, and the greatest of the highs."""
         return low, high
@@ -254,6 +260,16 @@ class RankGroup(Ranks):
         """Whether the other ranks wait for orders of this one, the first."""
         self._nccl = "nccl" in str(dist.get_backend_config())
         """Whether tensors go from GPU to GPU; otherwise by way of the host."""
+
+    def ahead(self, items: Iterable[Item]) -> Iterable[Item]:
+        """Yield items, each when the one behind it has been made."""
+        last: Item | None = None
+        for item in items:
+            if last is not None:
+                yield last
+            last = item
+        if last is not None:
+            yield last
 
     def ends(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """Return the least of the lows of all ranks, and the greatest of the highs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -12,11 +13,10 @@ from torch import Tensor
 
 from cswf_core.checks import CheckedCondition, CheckedSampler
 from cswf_core.errors import PluginError
-from cswf_core.flow.block_projection import PAYS_BELOW, BlockProjection, places
+from cswf_core.flow.clock import Clock
 from cswf_core.flow.memory import batches
 from cswf_core.flow.settings import Parts
 from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates, stretched
-from cswf_core.flow.transport import Place
 from cswf_core.interfaces import (
     Conditions,
     DenseProjection,
@@ -25,14 +25,87 @@ from cswf_core.interfaces import (
     NonlinearProjection,
     PatchProjection,
     Projection,
+    Rows,
     Space,
     Stage,
 )
-from cswf_core.kernels.blocks import arrange
+from cswf_core.kernels import blocks
+from cswf_core.kernels.blocks import Blocks, Places, arrange
 from cswf_core.kernels.columns import columnwise, groups
 
 WEIGHED = 1024
 """Directions over which the mean of a² is taken, at most."""
+
+
+PAYS_BELOW = 0.6
+"""Share of blocks that are not zero up to which skipping the others is quicker than one dense product."""
+
+
+@lru_cache(maxsize=32)
+def places(space: Space, device: torch.device) -> Places | None:
+    """Return the order of a grid's coordinates along a Hilbert curve; None for data that are no images."""
+    return Places.of(space.shape, device) if space.is_image else None
+
+
+class BlockProjection(Projection):
+    """H directions s_h t_h, sorted by where they look; the rest of their batch has to be sorted alike."""
+
+    def __init__(self, directions: Blocks, where: Places) -> None:
+        self.directions = directions
+        self.where = where
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(H, d)."""
+        return self.directions.shape
+
+    def project(self, x: Tensor) -> Tensor:
+        """d×n → H×n, over the coordinates that are looked at."""
+        return blocks.project(self.directions, x[self.where.order])
+
+    def adjoint(self, a: Tensor) -> Tensor:
+        """H×n → d×n."""
+        product = blocks.back_project(self.directions, a)
+        return torch.empty_like(product).index_copy_(0, self.where.order, product)
+
+    def dense(self) -> Tensor:
+        """The directions as rows, H×d."""
+        H, d = self.shape
+        theta = self.directions.theta[:H, :d]
+        return torch.empty_like(theta).index_copy_(1, self.where.order, theta)
+
+    def rows(self, cut: slice) -> BlockProjection:
+        """Return some of the directions."""
+        d = self.shape[1]
+        part = blocks.arrange(
+            self.directions.theta[: self.shape[0], :d][cut], None, None, self.directions.theta.dtype
+        )
+        return BlockProjection(part, self.where)
+
+    def flops(self, samples: int) -> float:
+        """Return the operations of a product with `samples` columns."""
+        return self.directions.flops(samples)
+
+
+@attrs.frozen(eq=False)
+class Place:
+    """Which directions of a step some rows belong to."""
+
+    batch: int
+    """The number of the batch that they were drawn in."""
+    first: int = 0
+    """The row of the batch that the first of them is."""
+    order: Tensor | None = None
+    """The number of each in the order of the draw, where rows have another one; None: first, first + 1, …"""
+
+    def rows(self, cut: slice) -> Place:
+        """Return the place of some of the rows."""
+        order = None if self.order is None else self.order[cut]
+        return Place(self.batch, self.first + cut.start, order)
+
+    def numbers(self, count: int) -> slice | Tensor:
+        """Return the numbers of `count` rows in the order of the draw."""
+        return slice(self.first, self.first + count) if self.order is None else self.order
 
 
 @attrs.frozen(eq=False)
@@ -59,11 +132,18 @@ class Directions:
     """w_h, how much each direction counts: T×1; None is 1."""
     itemsize: int = 4
     """Bytes of a number."""
+    cut_from: Directions | None = None
+    """The batch that these are a part of; None: they are a batch."""
 
     @property
     def count(self) -> int:
         """T."""
         return self.projection.shape[0]
+
+    @property
+    def batch(self) -> Directions:
+        """The batch that these are a part of."""
+        return self if self.cut_from is None else self.cut_from
 
     @property
     def numbers(self) -> int:
@@ -88,7 +168,10 @@ class Directions:
         parts: dict[str, Any] = {
             name: None if (each := getattr(self, name)) is None else each[cut] for name in named
         }
-        return attrs.evolve(self, projection=self.projection.rows(cut), place=self.place.rows(cut), **parts)
+        place = self.place.rows(cut)
+        return attrs.evolve(
+            self, projection=self.projection.rows(cut), place=place, cut_from=self.batch, **parts
+        )
 
     def project(self, cloud: Cloud) -> Tensor:
         """Return θ_h·(z, ξy) = s_h t_h·z + ξ √(1−a²) θ_y·y: T×n."""
@@ -104,6 +187,27 @@ class Directions:
         if cloud.noise is not None:
             offset = offset + columnwise((self.theta_y / self.condition.amplifier).matmul, cloud.noise)
         return values + offset if self.scale is None else torch.addcmul(offset, values, self.scale)
+
+    def projected(self, cloud: Cloud, clock: Clock) -> Rows:
+        """Return p_h = θ_h·(z, ξy) of particles, in memory of its own: T×n."""
+        with clock.part("project", partial(self.work, cloud.z.shape[1])):
+            p = self.project(cloud).contiguous()
+            if p.untyped_storage().data_ptr() == cloud.z.untyped_storage().data_ptr():
+                p = p.clone()  # an operator may hand the particles back; p is overwritten by δ
+        with clock.part("count"):  # the ends of each row are found
+            return Rows.of(p)
+
+    def projected_data(self, cloud: Cloud, clock: Clock) -> Rows:
+        """Return q_h = θ_h·(z, ξy) of data, with the noise in their bins: T×n."""
+        with clock.part("project", partial(self.work, cloud.z.shape[1])):
+            q = self.project(cloud).contiguous()
+        with clock.part("count"):
+            return Rows.of(q, self.noise, self.place.first, cloud.first)
+
+    def back_projected(self, delta: Tensor, cloud: Cloud, clock: Clock) -> Tensor:
+        """Return Σ_h w_h δ_h s_h t_h: T×n → d_k×n."""
+        with clock.part("back-project", partial(self.work, cloud.z.shape[1])):
+            return self.adjoint(delta, cloud)
 
     def adjoint(self, a: Tensor, cloud: Cloud) -> Tensor:
         """Return Σ_h w_h a_h s_h t_h: T×n → d_k×n. The θ_y part is left out: velocity masking.

@@ -21,9 +21,10 @@ from cswf_core.flow.clock import Clock
 from cswf_core.flow.diagnosis import Fault, fault_of_coordinates
 from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.particles import Particles
-from cswf_core.flow.plan import Move, Plan, StageSetup
 from cswf_core.flow.settings import Parts, Settings
+from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.state import Position
+from cswf_core.flow.stepper import Move, Stepper
 from cswf_core.interfaces import Key, Stage
 from cswf_core.kernels.finite import is_finite
 from cswf_core.kernels.memory import is_out_of_memory
@@ -63,7 +64,7 @@ class Finiteness:
     """Sees to it that a flow ends when its particles are no longer finite."""
 
     def __init__(
-        self, parts: Parts, settings: Settings, ranks: Ranks, again: Callable[[StageSetup], Plan]
+        self, parts: Parts, settings: Settings, ranks: Ranks, again: Callable[[StageSetup], Stepper]
     ) -> None:
         """`again` makes a plan that can take a step once more and look at it, on any device."""
         self._parts, self._settings, self._ranks, self._again = parts, settings, ranks, again
@@ -76,7 +77,7 @@ class Finiteness:
         """Take in a step's numbers, which stay on their device."""
         self._taken.append(Taken(step, eta, move))
 
-    def check(self, particles: Particles, plan: Plan | None, at: Position, *, look: bool = True) -> None:
+    def check(self, particles: Particles, plan: Stepper | None, at: Position, *, look: bool = True) -> None:
         """Raise `NotFiniteError` if numbers of the steps since the last call, or particles, are not finite.
 
         All ranks call this at the same steps. `look`: also at the particles; their own numbers show nearly all.
@@ -120,7 +121,7 @@ class Finiteness:
             return lost
         return bool(self._ranks.sums(torch.tensor([float(lost)], dtype=torch.float64)) > 0)
 
-    def _diagnosed(self, plan: Plan, suspects: list[Taken]) -> tuple[int, str]:
+    def _diagnosed(self, plan: Stepper, suspects: list[Taken]) -> tuple[int, str]:
         """Return the number of the step that is at fault, one of the last two, and why."""
         number, fault = suspects[0].step, plan.fault
         if fault is None:
@@ -135,7 +136,7 @@ class Finiteness:
         number, fault = next((each for each in every if each[1] is not None), every[0])
         return number, self._sentence(fault, plan)
 
-    def _sentence(self, fault: Fault | None, plan: Plan | None) -> str:
+    def _sentence(self, fault: Fault | None, plan: Stepper | None) -> str:
         """Return what is at fault, with the plugin's name."""
         if fault is None:
             return too_large(self._settings, half=plan is not None and plan.half)
@@ -155,7 +156,7 @@ def _first_lost(taken: list[Taken]) -> int | None:
     return next((index for index, number in enumerate(numbers) if not math.isfinite(number)), None)
 
 
-def _examined(plan: Plan, step: int) -> Fault | None:
+def _examined(plan: Stepper, step: int) -> Fault | None:
     """Return what the checks of a step's directions say, as most steps do not check all."""
     try:
         plan.examine(step)
@@ -164,7 +165,7 @@ def _examined(plan: Plan, step: int) -> Fault | None:
     return None
 
 
-def _taken_again(again: Callable[[StageSetup], Plan], setup: StageSetup, suspect: Taken) -> Fault | None:
+def _taken_again(again: Callable[[StageSetup], Stepper], setup: StageSetup, suspect: Taken) -> Fault | None:
     """Take a step once more, with noise for particles that are lost, and return what is at fault in it."""
     try:
         block = next(iter(setup.particles.blocks(whole=True)))
@@ -172,7 +173,7 @@ def _taken_again(again: Callable[[StageSetup], Plan], setup: StageSetup, suspect
         noise = Key(0, "diagnosis").open(x.device, x.dtype).normal(*x.shape)
         particles = Particles(torch.where(torch.isfinite(x), x, noise), block.conditions, share=block.share)
         particles.enter(setup.sampler.coordinates)
-        plan = again(attrs.evolve(setup.on(block), particles=particles, ranks=Ranks()))
+        plan = again(attrs.evolve(setup.of_block(block), particles=particles))
         plan.inspects = True
         with suppress(StopIteration):
             plan.move(suspect.step, suspect.eta, Clock())

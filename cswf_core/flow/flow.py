@@ -29,24 +29,24 @@ from cswf_core.errors import RunError
 from cswf_core.flow.beginning import begin, originals
 from cswf_core.flow.block_particles import BlockParticles, Home, particles_of
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.cuda import plan_for
 from cswf_core.flow.data import FlowData
 from cswf_core.flow.directions import DirectionSampler
-from cswf_core.flow.exact_plan import ExactPlan
 from cswf_core.flow.fingerprint import recognise
 from cswf_core.flow.finite import READ_EVERY, Finiteness, located
+from cswf_core.flow.half import stepper_for
 from cswf_core.flow.learning import DataCounts, Learner, Online
 from cswf_core.flow.memory import Budget, fitting
 from cswf_core.flow.particles import mean_length, refuse_idle_half, refuse_in_strata, taking_part
-from cswf_core.flow.plan import Plan, StageSetup, Strata
 from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.settings import Parts, Settings, device_of
 from cswf_core.flow.sharing import gathered, join
 from cswf_core.flow.spectrum import VECTORS, report_spectrum, spread
 from cswf_core.flow.stability import Watch, safe_step
+from cswf_core.flow.stage import StageSetup, Strata
 from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
 from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State  # what iterating yields
+from cswf_core.flow.stepper import ExactStepper, Stepper
 from cswf_core.interfaces import Conditions, Dataset, Key, Stage
 from cswf_core.kernels.memory import total_memory
 from cswf_core.plugins import PluginFolders, Watchers
@@ -80,7 +80,7 @@ class Flow:
         device: torch.device | str = "cpu",
         observers: Sequence[object] = (),
         online: Online | None = None,
-        plan: Callable[[StageSetup], Plan] | None = None,
+        plan: Callable[[StageSetup], Stepper] | None = None,
         ranks: Ranks | None = None,
     ) -> None:
         """Put particles where they begin: at `start`, or in noise.
@@ -125,7 +125,7 @@ class Flow:
             few, typical = next(self.particles.blocks()).x, mine.typical()
             size = max(mean_length(x, self.W, self.ranks) for x in (typical, few))
             self._watch, self._few_data = Watch(self.settings, size), spread(typical, VECTORS)
-        self._finite = Finiteness(parts, self.settings, self.ranks, ExactPlan)
+        self._finite = Finiteness(parts, self.settings, self.ranks, ExactStepper)
         M = self.particles.share.total
         Y = [y.to(self.device, self.settings.dtype) for y in (self.conditions, mine.all.conditions)]
         strata = parts.condition.strata(*Y, sizes=(M, len(mine.all)))
@@ -138,7 +138,7 @@ class Flow:
         self._learner = None if online is None else online.begin(self)
         if self._learner is not None:
             mine.forget()  # counts take the place of the data
-        self._plan_of = plan if plan is not None else plan_for(self.settings, self.device)
+        self._plan_of = plan if plan is not None else stepper_for(self.settings, self.device)
         self.budget = self._make_budget()
         """How many directions are worked on at a time."""
         self._arriving: dict[int, Dataset] = {}
@@ -149,7 +149,7 @@ class Flow:
         self._at = Position()
         self.fingerprints: dict[int, str | None] = {}
         """Of the directions of each stage of a round, as far as they have been drawn."""
-        self._plan: Plan | None = None
+        self._plan: Stepper | None = None
         self.finished, self._evolution = False, self._evolve()
 
     @classmethod
@@ -258,7 +258,7 @@ class Flow:
         self.finished = True
         self.notify("after_run")
 
-    def _enter(self, stage: Stage, snapshot: Snapshot | None = None) -> Plan:
+    def _enter(self, stage: Stage, snapshot: Snapshot | None = None) -> Stepper:
         """Enter a stage's coordinates, or go back to them, and return the plan of its steps."""
         with self.working():
             sampler = self.sampler(stage)
@@ -278,12 +278,12 @@ class Flow:
                 plan.adopt(snapshot.numerics)
         return plan
 
-    def _step(self, stage: Stage, plan: Plan, began: float) -> State:
+    def _step(self, stage: Stage, plan: Stepper, began: float) -> State:
         """Take a step and return where that has led."""
         at, step = self._at, self._at.step
         with self.working(), located(stage, at):
             eta = self._watch.allowed(self.parts.schedule.eta(stage, step))
-            move = plan.step(step, eta, self.clock)
+            move = plan.take(step, eta, self.clock)
             eta *= move.shortened
         at.step, at.total = step + 1, at.total + 1
         adaptive = self.parts.schedule.adaptive
@@ -444,7 +444,7 @@ class Flow:
         """Return what draws the directions of a round's stage, by its number."""
         return self.sampler(self._round[index])
 
-    def _make_plan(self, sampler: DirectionSampler) -> Plan:
+    def _make_plan(self, sampler: DirectionSampler) -> Stepper:
         """Return the plan of the steps of the stage that the flow is in."""
         index, direction_stage, counts = self._at.stage, self._at.stage, None
         if self._learner is not None:
@@ -466,7 +466,7 @@ class Flow:
             adaptive=self.parts.schedule.adaptive,
             counts=counts,
         )
-        return (self._plan_of if sampler.plain else ExactPlan)(setup)
+        return (self._plan_of if sampler.plain else ExactStepper)(setup)
 
     def _make_budget(self) -> Budget:
         """Return how many directions are worked on at a time."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from cswf_core.flow.directions import DirectionSampler
-from cswf_core.flow.target import StageCounts
+from cswf_core.flow.fits import TalliedData
 from cswf_core.interfaces import Conditions, Dataset
 
 SamplerOfStage = Callable[[int], DirectionSampler]
@@ -46,7 +46,7 @@ class Learner(Protocol):
     def count(self, samplers: SamplerOfStage) -> DataCounts:
         """Count the data that wait for it, and return the counts of all data."""
 
-    def stage(self, index: int, sampler: DirectionSampler, samplers: SamplerOfStage) -> StageCounts:
+    def stage(self, index: int, sampler: DirectionSampler, samplers: SamplerOfStage) -> TalliedData:
         """Return the counts of all data along a stage's directions."""
 
     def new_particles(self, new: Dataset, like: Tensor) -> tuple[Tensor, Conditions]:

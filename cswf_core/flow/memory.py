@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -50,6 +51,20 @@ BLOCK_SHARE = 64
 """A block's numbers may take one part in so many of the memory; the next is read meanwhile."""
 
 Result = TypeVar("Result")
+
+
+class Batch(Protocol):
+    """Directions that can be cut into slabs."""
+
+    @property
+    def count(self) -> int:
+        """The number of directions."""
+
+    def rows(self, cut: slice) -> Any:
+        """Return some of the directions."""
+
+
+Cuttable = TypeVar("Cuttable", bound=Batch)
 
 log = logging.getLogger("cswf")
 
@@ -110,26 +125,28 @@ class Budget:
         for first in range(0, count, self.slab):
             yield slice(first, min(first + self.slab, count))
 
-    def over_slabs(self, count: int, work: Callable[[slice], Result]) -> Iterator[Result]:
-        """Yield what `work` returns for slices of `count` directions, a slab at a time."""
-        done = 0
-        while done < count:
-            slab = slice(done, min(done + self.slab, count))
-            result = _attempt(work, slab)
-            if result is None:
-                self.slab = (slab.stop - slab.start) // 2
-                self.rows = min(self.rows, self.slab)
-                self.warn(f"{self.slab} directions at a time; results may differ in the last digits")
-                continue
-            yield result[0]
-            done = slab.stop
+    def slabs_of(self, directions: Iterable[Cuttable]) -> Iterator[Cuttable]:
+        """Yield slabs of batches of directions."""
+        for batch in directions:
+            for cut in self.slabs(batch.count):
+                yield batch.rows(cut)
+
+    def halve(self, count: int) -> bool:
+        """Let half as many of `count` directions be worked on at a time; False: it was only one."""
+        most = min(self.slab, count)
+        if most == 1:
+            return False
+        self.slab = most // 2
+        self.rows = min(self.rows, self.slab)
+        self.warn(f"{self.slab} directions at a time; results may differ in the last digits")
+        return True
 
     def over_rows(self, count: int, work: Callable[[slice], None]) -> None:
         """Call `work` with slices of `count` rows, as many as are transported at once."""
         done = 0
         while done < count:
             rows = slice(done, min(done + self.rows, count))
-            if _attempt(work, rows) is None:
+            if attempted(partial(_done, work, rows), lambda: rows.stop - rows.start > 1) is None:  # noqa: B023
                 self.rows = (rows.stop - rows.start) // 2
                 self.warn(f"{self.rows} directions sorted at a time")
                 continue
@@ -152,14 +169,19 @@ def batches(directions: int, together: int = 1) -> Iterator[tuple[int, int]]:
         yield number, min(size, directions - first)
 
 
-def _attempt(work: Callable[[slice], Result], part: slice) -> tuple[Result] | None:
-    """Return what `work` returns, as a tuple of one; None if there was no memory for more than one direction.
+def attempted(work: Callable[[], Result], again: Callable[[], bool]) -> Result | None:
+    """Return what `work` returns; None if memory was too short, and `again` says that less can be tried.
 
     When this returns, the error is gone, and with it the tensors that its frames held.
     """
     try:
-        return (work(part),)
+        return work()
     except Exception as error:
-        if not is_out_of_memory(error) or part.stop - part.start == 1:
+        if not is_out_of_memory(error) or not again():
             raise
     return None
+
+
+def _done(work: Callable[[slice], None], rows: slice) -> bool:
+    work(rows)
+    return True

@@ -46,6 +46,8 @@ class Cloud:
     conditions: Conditions
     noise: Tensor | None = None
     """Noise that is added to ξy: l×n, or l×1 for all samples; None is none."""
+    first: int = 0
+    """The number of the first sample among all that are counted."""
 
 
 class StageCoordinates:

@@ -22,7 +22,7 @@ from cswf_core.documents import (
     structured,
 )
 from cswf_core.errors import RunError
-from cswf_core.flow.transport import StepTables
+from cswf_core.flow.tables import StepTables
 from cswf_core.interfaces import Conditions, Stage
 from cswf_core.ranks import Share
 

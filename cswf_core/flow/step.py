@@ -1,15 +1,13 @@
-"""One step of Algorithm 1: project, transport, back-project.
+"""One step of Algorithm 1, in float32 or float64: project, fit, transport, back-project, move.
 
-Particles X move by η/H Σ_h w_h δ_h θ_h, with δ_h = F_q⁻¹(F_p(p_h)) − p_h and p_h = θ_h·(X, ξY); weights w_h are
-1 unless the projection has others. A flow takes F_q from its data; a saved model has it in its tables. Both
-compute their displacements with the function below; the plan of a stage (`plan`) draws θ, calls it, and moves
-the particles.
+`bench/naive.py` has the same step as one writes it first, and `half/step.py` has it in half precision, on CUDA. A run
+has its maps T_h = F_q⁻¹∘F_p from the distributions of particles and data (`fits`), a saved model from its tables
+(`tables`): the step does not know which.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable
 
 import attrs
 import torch
@@ -18,125 +16,59 @@ from torch import Tensor
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.directions import Directions
 from cswf_core.flow.memory import Budget
-from cswf_core.flow.stage_coordinates import Cloud
-from cswf_core.flow.target import FitsOfRows, Target
-from cswf_core.flow.transport import Begun, Transport
+from cswf_core.flow.particles import Particles
+from cswf_core.flow.transport import Displace, Maps
 from cswf_core.interfaces import Rows
+from cswf_core.ranks import Ranks
 
-Item = TypeVar("Item")
+Scale = Callable[[Tensor, int], Tensor]
+"""(Σ_h w_h δ_h θ_h, H) → the update η/H Σ_h w_h δ_h θ_h."""
+
+Record = Callable[[Directions, Tensor, Tensor], object]
+"""Hears of a slab of directions, of δ along them (H×n) and of the sums of δ² (H)."""
 
 
-@attrs.define(eq=False)
-class Displacements:
-    """Sums over the directions of a step."""
-
-    update: Tensor
-    """Σ_h w_h δ_h θ_h, its x part, in the stage's coordinates: d_k×M."""
-    squares: Tensor
-    """Σ_h of the mean of w_h δ_h² over the particles: a scalar, or numbers that are to be added up."""
-    directions: int = 0
-    """H."""
-
-    @property
-    def mean(self) -> Tensor:
-        """1/H Σ_h w_h δ_h θ_h, which is −v̂ in the paper's letters: d_k×M."""
-        return self.update / self.directions
-
-    @property
-    def squared_distance(self) -> Tensor:
-        """SW₂² from particles to data, ξy included: a scalar, or numbers that are to be added up."""
-        return self.squares / self.directions
+def nothing(theta: Directions, delta: Tensor, squares: Tensor) -> None:
+    """Record nothing of a slab of directions."""
 
 
 @attrs.frozen(eq=False)
-class Projected:
-    """A slab of directions along which particles are projected, and what has been begun with other ranks."""
+class Tools:
+    """What a step is taken with, besides particles, directions and maps."""
 
-    theta: Directions
-    p: Tensor
-    """H×n."""
-    F_q: FitsOfRows
-    rows: Rows | None = None
-    """p as rows with their ends, where other ranks have some of the particles."""
-    F_p: Begun | None = None
+    budget: Budget
+    """How many directions are worked on at a time."""
+    clock: Clock = attrs.field(factory=Clock)
+    ranks: Ranks = attrs.field(factory=Ranks)
+    record: Record = nothing
 
 
-def displacements(
-    directions: Iterable[Directions],
-    particles: Cloud,
-    target: Target,
-    transport: Transport,
-    budget: Budget,
-    clock: Clock,
-    total_count: int | None = None,
-    square_sums: Callable[[Tensor], Tensor] | None = None,
-    inspect: Callable[[Directions, Tensor], None] | None = None,
-) -> Displacements:
-    """Return the displacements δ_h of the particles along all directions θ_h of a step, summed.
+def step(
+    particles: Particles, directions: Iterable[Directions], maps: Maps, scale: Scale, tools: Tools
+) -> Tensor:
+    """Move particles by X ← X + η/H Σ_h w_h δ_h θ_h, with weights w_h of 1 unless the projection has others.
 
-    `total_count` is M where other ranks have some of the particles: then counts of one slab are summed over all
-    ranks while the next one is projected. None: all particles are here. `square_sums` takes δ (H×n) and
-    returns sums of δ², in the place of those that the transport returns. `inspect` looks at some of the
-    directions, and at the sums of δ² along these.
+    Args:
+        particles: X and Y, or a block of them.
+        directions: θ_h, in batches.
+        maps: T_h = F_q⁻¹∘F_p along any of them.
+        scale: multiplies the sum by η/H.
+        tools: memory, clock and ranks.
+
+    Returns:
+        The length of each particle's move: n.
     """
-    zero = torch.zeros((), dtype=torch.float64, device=particles.z.device)
-    total = Displacements(torch.zeros_like(particles.z), zero)
-    n, shared = particles.z.shape[1], total_count is not None
-    M = n if total_count is None else total_count
+    X = particles.cloud
+    update = torch.zeros_like(X.z)
+    H = 0
 
-    def begin(batch: Directions, cut: slice, of_batch: Target) -> Projected:
-        theta = batch.rows(cut)
-        with clock.part("project", lambda: theta.work(n)):
-            p = theta.project(particles).contiguous()
-            if p.untyped_storage().data_ptr() == particles.z.untyped_storage().data_ptr():
-                p = p.clone()  # an operator may hand the particles back; p is overwritten below
-        F_q = of_batch.along(theta)
-        if not shared:
-            return Projected(theta, p, F_q)
-        rows = Rows.of(p)
-        return Projected(theta, p, F_q, rows, transport.begin(rows))
+    def fitted(theta: Directions) -> tuple[Directions, Rows, Displace]:
+        p = theta.projected(X, tools.clock)  # project: p_h = θ_h·(X, ξY)
+        return theta, p, maps.fit(theta, p)  # fit: F_p and F_q along θ_h
 
-    def finish(slab: Projected) -> tuple[Tensor, Tensor]:
-        theta, p = slab.theta, slab.p
-        squares = torch.empty(theta.count, dtype=torch.float64, device=p.device)
-
-        def displace(rows: slice) -> None:
-            data_fits = slab.F_q(rows)
-            with clock.part("count"):  # their ends are found
-                p_rows = Rows.of(p[rows]) if slab.rows is None else slab.rows
-            squares[rows] = transport.displace(p_rows, data_fits, theta.place.rows(rows), slab.F_p)
-
-        if shared:
-            displace(slice(0, theta.count))
-        else:
-            budget.over_rows(theta.count, displace)
-        if inspect is not None:
-            inspect(theta, squares)
-        delta = p  # which was overwritten
-        sums = theta.weighted(squares).sum() if square_sums is None else square_sums(theta.weighted_root(delta))
-        with clock.part("back-project", lambda: theta.work(n)):
-            return theta.adjoint(delta, particles), sums / M
-
-    def slabs(batch: Directions) -> Iterator[tuple[Tensor, Tensor]]:
-        of_batch = target.over(batch)
-        if not shared:
-            return budget.over_slabs(batch.count, lambda cut: finish(begin(batch, cut, of_batch)))
-        return map(finish, one_ahead(begin(batch, cut, of_batch) for cut in budget.slabs(batch.count)))
-
-    for batch in directions:
-        for update, squares in slabs(batch):
-            total.update += update
-            total.squares = total.squares + squares
-        total.directions += batch.count
-    return total
-
-
-def one_ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """Yield items, each when the one behind it has been made."""
-    last: Item | None = None
-    for item in items:
-        if last is not None:
-            yield last
-        last = item
-    if last is not None:
-        yield last
+    for theta, p, transport in tools.ranks.ahead(map(fitted, tools.budget.slabs_of(directions))):
+        squares = transport()  # transport: p_h becomes δ_h = F_q⁻¹(F_p(p_h)) − p_h
+        tools.record(theta, p.values, squares)
+        update += theta.back_projected(p.values, X, tools.clock)  # back-project: Σ_h w_h δ_h θ_h
+        H += theta.count
+    return particles.move(scale(update, H))  # move: X ← X + η/H Σ_h w_h δ_h θ_h

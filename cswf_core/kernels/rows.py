@@ -78,6 +78,20 @@ class Rows:
             return circle(self.first, like, self.column)
         return circle_from(self.places * STRIDES[0], self.first, len(like), like.dtype)
 
+    def part(self, cut: slice) -> Rows:
+        """Return some of the rows."""
+        if (cut.start, cut.stop) == (0, len(self.values)):
+            return self
+        return attrs.evolve(
+            self,
+            values=self.values[cut],
+            low=self.low[cut],
+            high=self.high[cut],
+            offsets=None if self.offsets is None else self.offsets[cut],
+            noise=None if self.noise is None else self.noise[cut],
+            first=self.first + cut.start,
+        )
+
     def columns(self, index: Columns, places: Tensor | None = None) -> Rows:
         """Return the values at some columns; where groups have offsets, their ends are those of all.
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cswf_core.documents import TensorForm, parse_json, require_forms, short, structured
 from cswf_core.errors import RunError
-from cswf_core.flow.transport import StepTables
+from cswf_core.flow.tables import StepTables
 from cswf_core.model.header import Header, Shard
 from cswf_core.runs.durable import FileEntry, fingerprint, read_tensors, refuse_changed, write_tensors
 

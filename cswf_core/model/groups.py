@@ -57,5 +57,5 @@ class Group:
     observation: Observation | None
     originals: Tensor | None
     """The images of which they see a part: d×n."""
-    strata: Tensor | None
-    """The stratum of each."""
+    strata: list[Tensor] | None
+    """The particles of each stratum; None: there is one for all."""

@@ -15,8 +15,7 @@ from torch import Tensor
 from cswf_core.errors import CswfError, DataError, RunError
 from cswf_core.flow.beginning import first_particles, originals
 from cswf_core.flow.particles import balanced
-from cswf_core.flow.settings import Settings
-from cswf_core.flow.transport import TableRequest
+from cswf_core.flow.settings import Settings, TableRequest
 from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Masked, Observation, Space
 from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels.memory import require_memory

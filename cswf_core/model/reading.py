@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cswf_core.documents import short
 from cswf_core.errors import RunError
-from cswf_core.flow.transport import StepTables
+from cswf_core.flow.tables import StepTables
 from cswf_core.model.format import TABLES, SavedStep, refuse_infinite, steps_of
 from cswf_core.model.header import Header, Shard
 

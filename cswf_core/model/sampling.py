@@ -22,25 +22,23 @@ from torch import Tensor
 
 from cswf_core.errors import NotFiniteError, RunError
 from cswf_core.flow.beginning import INSIDE
-from cswf_core.flow.clock import Clock
 from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
 from cswf_core.flow.fingerprint import recognise
 from cswf_core.flow.finite import located, too_large
-from cswf_core.flow.memory import Budget, batches
+from cswf_core.flow.memory import Budget, attempted, batches
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.settings import Parts, Settings
-from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
+from cswf_core.flow.stage_coordinates import Cloud, FreePart, StageCoordinates
 from cswf_core.flow.start import Regression
 from cswf_core.flow.state import Position
-from cswf_core.flow.step import displacements
-from cswf_core.flow.target import FitsOfRows, Target
-from cswf_core.flow.transport import Begun, Fits, Place, StepTables
-from cswf_core.interfaces import Conditions, Key, Observation, Rows, Space, Stage
+from cswf_core.flow.step import Tools, step
+from cswf_core.flow.tables import SavedMaps, lookups_of
+from cswf_core.flow.transport import Maps
+from cswf_core.interfaces import Conditions, Key, Observation, Space, Stage
 from cswf_core.kernels import gpu
 from cswf_core.kernels.columns import WIDTH
 from cswf_core.kernels.finite import is_finite
 from cswf_core.kernels.memory import is_out_of_memory, total_memory
-from cswf_core.kernels.tables import Lookup
 from cswf_core.model.fitted import Fitted
 from cswf_core.model.format import SavedStep
 from cswf_core.model.groups import Group, Request
@@ -62,46 +60,6 @@ AT_ONCE = {"cpu": 1 << 28, "cuda": 1 << 31}
 
 HALF_SHARE = 8
 """In half precision they may take one part in so many of the device's memory."""
-
-
-class SavedTarget(Target):
-    """No F_q: the maps of a saved model have it in them."""
-
-    def along(self, theta: Directions) -> FitsOfRows:
-        """Return nothing, for any rows."""
-        del theta
-        return lambda _: []
-
-
-@attrs.frozen(eq=False)
-class SavedTransport:
-    """δ by the tables of a saved step."""
-
-    maps: Sequence[Sequence[Lookup]]
-    """The maps along each batch of directions, of each stratum."""
-    strata: Tensor | None
-    """The stratum of each particle; None: there is one for all."""
-
-    def begin(self, rows: Rows) -> None:
-        """Begin nothing: particles of a saved model do not depend on each other."""
-
-    def displace(self, rows: Rows, F_q: Fits, place: Place, F_p: Begun | None = None) -> Tensor:
-        """Replace the particles' rows p by δ, in place; return the sum of δ² of each row: H."""
-        del F_q, F_p
-        cut = slice(place.first, place.first + len(rows.values))
-        lookups = [lookup.part(cut) for lookup in self.maps[place.batch]]
-        if self.strata is None:
-            return lookups[0].displace(rows)
-        squares = torch.zeros_like(rows.low)
-        parts: list[tuple[Tensor, Tensor]] = []
-        for number, lookup in enumerate(lookups):
-            own = (self.strata == number).nonzero()[:, 0]
-            part = Rows(rows.values[:, own], lookup.low, lookup.high)
-            squares += lookup.displace(part)
-            parts.append((own, part.values))
-        for own, delta in parts:
-            rows.values[:, own] = delta  # only now: what runs out of memory is tried again
-        return squares
 
 
 class SavedFlow:
@@ -238,12 +196,31 @@ class SavedFlow:
         for saved in steps:
             own = draw_number(saved.number, self.settings.reuse, self.sets)
             if own != key:
-                directions, key = self._directions(sampler, stage, own), own
-            maps = self._maps(directions, saved.tables)
+                directions = self._directions(sampler, stage, own)
+                key = own
+            lookups = lookups_of(directions, saved.tables, self.like)
             for group in groups:
-                self._move(group, directions, SavedTransport(maps, group.strata), saved.eta)
-                self._shake(group, sampler.stage, saved, seed)
+                maps: SavedMaps[Cloud] = SavedMaps(lookups, group.strata, self._budget)
+                self._move(group.particles, directions, maps, saved.eta)
+                self._add_noise(group, sampler.stage, saved, seed)
             yield
+
+    def _move(
+        self, particles: Particles, directions: Sequence[Directions], maps: Maps[Cloud], eta: float
+    ) -> None:
+        """Move a group; if memory is too short, with fewer directions at a time."""
+        moving = False
+
+        def scale(update: Tensor, H: int) -> Tensor:
+            nonlocal moving
+            moving = True
+            return update.mul_(eta / H)
+
+        tools = Tools(self._budget)
+        work = partial(step, particles, directions, maps, scale, tools)
+        most = max(theta.count for theta in directions)
+        while attempted(work, lambda: not moving and self._budget.halve(most)) is None:
+            pass
 
     def _half(
         self,
@@ -257,7 +234,7 @@ class SavedFlow:
         from cswf_core.model.half import HalfStage  # needs Triton
 
         own = HalfStage(groups, sampler, stage, self.settings, self.sets, recordable=self._recordable)
-        yield from own.take(steps, lambda group, saved: self._shake(group, sampler.stage, saved, seed))
+        yield from own.take(steps, lambda group, saved: self._add_noise(group, sampler.stage, saved, seed))
         self._recordable = self._recordable and not own.failed
 
     def _enter(self, groups: Sequence[Group], stage: Stage) -> DirectionSampler:
@@ -311,30 +288,7 @@ class SavedFlow:
         drawn = sampler.batches(self.settings.seed, stage, key, check=False)
         return [sampler.in_blocks(theta.rows(slice(0, tabulated(theta.count)))) for theta in drawn]
 
-    def _maps(self, directions: Sequence[Directions], tables: StepTables) -> list[list[Lookup]]:
-        """Return the maps along each batch of directions, of each stratum."""
-        maps, first = [], 0
-        for theta in directions:
-            rows = slice(first, first + theta.count)
-            first = rows.stop
-            positions, displacements = (
-                table[:, rows].to(self.like.device) for table in (tables.positions, tables.displacements)
-            )
-            if theta.place.order is not None:
-                positions, displacements = positions[:, theta.place.order], displacements[:, theta.place.order]
-            maps.append([Lookup.of(p, d, self.like) for p, d in zip(positions, displacements, strict=True)])
-        return maps
-
-    def _move(
-        self, group: Group, directions: Sequence[Directions], transport: SavedTransport, eta: float
-    ) -> None:
-        """X ← X + η/H Σ_h δ_h θ_h."""
-        total = displacements(
-            directions, group.particles.cloud, SavedTarget(), transport, self._budget, Clock()
-        )
-        group.particles.move(total.update.mul_(eta / total.directions))
-
-    def _shake(self, group: Group, stage: Stage, saved: SavedStep, seed: int) -> None:
+    def _add_noise(self, group: Group, stage: Stage, saved: SavedStep, seed: int) -> None:
         """Add √(2λη) ε, where the stage has λ > 0."""
         if stage.entropy > 0:
             key = Key(seed, "offline entropy", saved.stage, saved.number)
@@ -348,13 +302,13 @@ class SavedFlow:
         d = self.space.dimension
         return torch.cat([getattr(draw, kind)(KEYED, d) for draw in opened]).T.contiguous()
 
-    def _strata(self, conditions: Conditions) -> Tensor | None:
-        """Return the stratum of each particle: that of its label."""
+    def _strata(self, conditions: Conditions) -> list[Tensor] | None:
+        """Return the particles of each stratum: those of its label."""
         if self.strata is None:
             return None
-        assert conditions.labels is not None
-        numbers = {label: number for number, label in enumerate(self.strata)}
-        return torch.tensor([numbers[label] for label in conditions.labels.tolist()], device=self.like.device)
+        labels = conditions.labels
+        assert labels is not None
+        return [(labels == label).nonzero()[:, 0].to(self.like.device) for label in self.strata]
 
 
 def particles_at_end(

@@ -14,7 +14,7 @@ from torch import Tensor
 from cswf_core.documents import MisfitError, TensorForm, require_forms
 from cswf_core.errors import RunError
 from cswf_core.flow.flow import Flow, State
-from cswf_core.flow.transport import StepTables
+from cswf_core.flow.tables import StepTables
 from cswf_core.hookspecs import hookimpl
 from cswf_core.interfaces import Key, Masked
 from cswf_core.kernels.finite import is_finite

@@ -19,9 +19,9 @@ from cswf_core.checks import CheckedCDF
 from cswf_core.documents import Count, MisfitError, Size, TensorForm, require_forms, structured
 from cswf_core.errors import RunError
 from cswf_core.flow.directions import DirectionSampler
+from cswf_core.flow.fits import TalliedData
 from cswf_core.flow.learning import SamplerOfStage
 from cswf_core.flow.memory import batches
-from cswf_core.flow.target import CountedTarget, StageCounts
 from cswf_core.interfaces import Dataset, LinearMap, Stage
 from cswf_core.kernels.memory import require_memory, total_memory
 from cswf_core.kernels.tally import Tally
@@ -133,14 +133,13 @@ class Counts:
                     tally.rows(slice(first + rows.start, first + rows.stop)).add(values)
             first += T
 
-    def stage(self, index: int, sampler: DirectionSampler, cdf: CheckedCDF) -> StageCounts:
+    def stage(self, index: int, sampler: DirectionSampler, cdf: CheckedCDF) -> TalliedData:
         """Return a stage's counts where its directions are drawn."""
         like, first = sampler.like, [0]
         for _, count in batches(sampler.stage.directions, sampler.together):
             first.append(first[-1] + count)
         tally = self.tallies[index].to(like.device)
-        target = CountedTarget(tally, first, self.samples, self.fixed_point.unit, cdf, like.dtype)
-        return StageCounts(target, self.sets)
+        return TalliedData(tally, first, self.samples, self.fixed_point.unit, cdf, like.dtype, self.sets)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all counts, to be kept; see `of_tensors`."""

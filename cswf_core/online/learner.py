@@ -12,11 +12,11 @@ from torch import Tensor
 from cswf_core.checks import check_dataset, short
 from cswf_core.errors import DataError, RoomError, RunError
 from cswf_core.flow.directions import DirectionSampler
+from cswf_core.flow.fits import TalliedData
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.learning import SamplerOfStage
 from cswf_core.flow.particles import normal
 from cswf_core.flow.start import Gaussian
-from cswf_core.flow.target import StageCounts
 from cswf_core.interfaces import BIN, Conditions, Dataset, Key, LinearMap, Space
 from cswf_core.online.counts import Counts
 from cswf_core.online.fixed_point import FixedPoint
@@ -103,7 +103,7 @@ class OnlineLearner:
             del self._waiting[0]
         return self.counts
 
-    def stage(self, index: int, sampler: DirectionSampler, samplers: SamplerOfStage) -> StageCounts:
+    def stage(self, index: int, sampler: DirectionSampler, samplers: SamplerOfStage) -> TalliedData:
         """Return a stage's counts, of all data."""
         self.counts.settle(sampler.like.device)
         return self.count(samplers).stage(index, sampler, self._parts.cdf)

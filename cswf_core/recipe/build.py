@@ -14,9 +14,8 @@ import torch
 from cswf_core.errors import DataError, OutOfMemoryError, RunError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.memory import fits
-from cswf_core.flow.settings import Parts, Settings
+from cswf_core.flow.settings import Parts, Settings, TableRequest
 from cswf_core.flow.stability import warn_of_few_directions
-from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import Dataset, Key, StoredImages
 from cswf_core.kernels.memory import is_out_of_memory, total_memory
 from cswf_core.online import Counts, Online

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cswf_core.errors import PluginError, RunError
 from cswf_core.flow import data as flow_data
-from cswf_core.flow.transport import TableRequest
+from cswf_core.flow.settings import TableRequest
 from cswf_core.interfaces import Dataset, Key, ProjectionSampler
 from cswf_core.plugins import Registry
 from cswf_plugins.cdfs.histogram import Histogram

@@ -13,13 +13,12 @@ from cswf_core.errors import CswfError, NotRepeatableError, RunError
 from cswf_core.flow import block_particles, memory
 from cswf_core.flow import data as flow_data
 from cswf_core.flow.clock import Stopwatch
-from cswf_core.flow.cuda import plan as half_module
-from cswf_core.flow.cuda.graph import Recording, overwrite
-from cswf_core.flow.cuda.layout import refuse_too_many, spread
-from cswf_core.flow.cuda.plan import HalfPlan
-from cswf_core.flow.exact_plan import ExactPlan
-from cswf_core.flow.settings import Parts, Settings
-from cswf_core.flow.transport import TableRequest
+from cswf_core.flow.half import stepper as half_module
+from cswf_core.flow.half.graph import Recording, overwrite
+from cswf_core.flow.half.layout import refuse_too_many
+from cswf_core.flow.half.stepper import HalfStepper
+from cswf_core.flow.settings import Parts, Settings, TableRequest
+from cswf_core.flow.stepper import ExactStepper
 from cswf_core.interfaces import Conditions, Dataset, Key, Part, Space
 from cswf_core.kernels.blocks import TILE, padded
 from cswf_core.kernels.boxes import WIDEST
@@ -112,7 +111,7 @@ SIMPLER = (
 
 @pytest.mark.parametrize("case", slow_if(SIMPLER, CASES))
 def test_the_steps_are_those_of_the_exact_plan(case):
-    exact, half = build(ExactPlan, **CASES[case]), build(HalfPlan, **CASES[case])
+    exact, half = build(ExactStepper, **CASES[case]), build(HalfStepper, **CASES[case])
     one, other = ([(s.displacement, s.distance) for s in flow] for flow in (exact, half))
     torch.testing.assert_close(torch.tensor(one), torch.tensor(other), atol=0, rtol=0.05)
     gap = (exact.samples().x - half.samples().x).square().mean().sqrt()
@@ -129,15 +128,15 @@ def test_the_steps_are_those_of_the_exact_plan(case):
     ],
 )
 def test_a_flow_goes_on_in_the_middle_of_a_stage(case, entry):
-    whole, broken, later = (build(HalfPlan, **CASES[case], entries=[entry]) for _ in range(3))
+    whole, broken, later = (build(HalfStepper, **CASES[case], entries=[entry]) for _ in range(3))
     next(iter(broken))
     later.restore(broken.snapshot())
     assert later.run().digest() == whole.run().digest()
 
 
 def test_a_flow_that_goes_on_sorts_directions_for_the_side_that_its_stage_began_with(monkeypatch):
-    monkeypatch.setattr("cswf_core.flow.cuda.layout.SORTED_BELOW", 2)  # so few are not worth sorting
-    broken, later, anew = (build(HalfPlan, entries=["(8×8) [5]"], steps=3) for _ in range(3))
+    monkeypatch.setattr("cswf_core.flow.half.layout.SORTED_BELOW", 2)  # so few are not worth sorting
+    broken, later, anew = (build(HalfStepper, entries=["(8×8) [5]"], steps=3) for _ in range(3))
     next(iter(broken))
     snapshot = broken.snapshot()
     later.restore(snapshot)
@@ -153,7 +152,7 @@ def test_a_flow_that_goes_on_sorts_directions_for_the_side_that_its_stage_began_
 
 
 def test_a_flow_of_the_exact_plan_goes_on_in_half_precision():
-    exact, half = build(ExactPlan, entries=[FINE]), build(HalfPlan, entries=[FINE])
+    exact, half = build(ExactStepper, entries=[FINE]), build(HalfStepper, entries=[FINE])
     next(iter(exact))
     half.restore(exact.snapshot())
     gap = (half.run().x - exact.run().x).square().mean().sqrt()
@@ -184,10 +183,10 @@ LIKE = ("labels", "classes apart", "a mask", "a part", "a sorted part")
 @pytest.mark.parametrize("kind", slow_if(LIKE, STREAMED))
 def test_streamed_data_lead_to_the_same_bits(kind, monkeypatch):
     case = {"directions": 40, **STREAMED[kind]}
-    wanted = build(HalfPlan, **case).run().digest()
+    wanted = build(HalfStepper, **case).run().digest()
     monkeypatch.setattr(flow_data, "fits", lambda *_: False)
     monkeypatch.setattr(memory, "BLOCK", {"cpu": 48, "cuda": 48})
-    streamed = build(HalfPlan, **case)
+    streamed = build(HalfStepper, **case)
     assert streamed.streams
     assert streamed.run().digest() == wanted
 
@@ -220,11 +219,11 @@ def test_streamed_particles_end_where_others_do(kind, stays, monkeypatch):
     if not stays:
         monkeypatch.setattr(half_module, "KEPT_SHARE", 10**15)
     case = {"directions": 40, **STREAMED_PARTICLES[kind]}
-    whole = build(HalfPlan, **case)
+    whole = build(HalfStepper, **case)
     seen = [(state.distance, state.displacement) for state in whole]
     monkeypatch.setattr(block_particles, "fits", lambda *_: False)
     monkeypatch.setattr(memory, "BLOCK", {"cpu": 32, "cuda": 32})
-    streamed = build(HalfPlan, **case)
+    streamed = build(HalfStepper, **case)
     assert streamed.particles.in_blocks
     states = [(state.distance, state.displacement) for state in streamed]
     torch.testing.assert_close(torch.tensor(states), torch.tensor(seen), rtol=1e-4, atol=1e-6)
@@ -233,7 +232,7 @@ def test_streamed_particles_end_where_others_do(kind, stays, monkeypatch):
 
 def test_data_that_come_in_the_middle_of_a_stage_are_those_of_the_exact_plan():
     exact, half = (
-        build(kind, OneHot(amplifier=3.0), sets=2, bin_width=1 / 64) for kind in (ExactPlan, HalfPlan)
+        build(kind, OneHot(amplifier=3.0), sets=2, bin_width=1 / 64) for kind in (ExactStepper, HalfStepper)
     )
     for flow in (exact, half):
         next(iter(flow))
@@ -244,7 +243,7 @@ def test_data_that_come_in_the_middle_of_a_stage_are_those_of_the_exact_plan():
 
 
 def test_inside_a_stage_nothing_is_brought_up_to_full_resolution(monkeypatch):
-    flow = build(HalfPlan)
+    flow = build(HalfStepper)
     steps = iter(flow)
     next(steps)  # of the 4×4 stage
     monkeypatch.setattr(
@@ -254,7 +253,7 @@ def test_inside_a_stage_nothing_is_brought_up_to_full_resolution(monkeypatch):
 
 
 def test_slabs_change_results_by_rounding_only(monkeypatch):
-    whole, wide = (build(HalfPlan, directions=200, entries=[COARSE]) for _ in range(2))
+    whole, wide = (build(HalfStepper, directions=200, entries=[COARSE]) for _ in range(2))
     monkeypatch.setattr(half_module, "SHARE", 10**15)  # a slab is then one tile, 128 directions
     steps = iter(whole)
     next(steps)
@@ -270,7 +269,7 @@ def test_slabs_change_results_by_rounding_only(monkeypatch):
 @pytest.mark.parametrize(("share", "slabs"), [(1, [200]), (10**15, [128, 72])])
 def test_the_bytes_of_a_step_are_counted_from_its_sizes(share, slabs, monkeypatch):
     monkeypatch.setattr(half_module, "SHARE", share)
-    flow = build(HalfPlan, directions=200, entries=[FINE])
+    flow = build(HalfStepper, directions=200, entries=[FINE])
     watch = flow.clock = Stopwatch(DEVICE)
     next(iter(flow))
     found = {name: share.bytes for name, share in watch.shares.items()}
@@ -286,7 +285,7 @@ def test_the_bytes_of_a_step_are_counted_from_its_sizes(share, slabs, monkeypatc
 
 
 def test_a_lack_of_memory_halves_the_slabs(monkeypatch, caplog):
-    flow = build(HalfPlan, directions=200, entries=[COARSE])
+    flow = build(HalfStepper, directions=200, entries=[COARSE])
     project = half_module.project
 
     def hungry(slab, *rest):
@@ -343,10 +342,10 @@ def test_a_recording_draws_other_steps_numbers_and_refuses_the_host():
 
 
 def test_data_and_starts_may_lie_in_memory_as_they_like():
-    flow = build(HalfPlan, entries=[COARSE])
+    flow = build(HalfStepper, entries=[COARSE])
     turned = attrs.evolve(flow.data, x=flow.data.x.T.contiguous().T)
     assert not turned.x.is_contiguous()
-    other = Flow(turned, flow.parts, flow.settings, device=DEVICE, plan=HalfPlan)
+    other = Flow(turned, flow.parts, flow.settings, device=DEVICE, plan=HalfStepper)
     assert torch.equal(flow.run().x, other.run().x)
 
 
@@ -363,7 +362,7 @@ def test_moves_are_measured_on_particles_from_everywhere(M):
 
 def test_a_number_that_is_none_in_any_particle_ends_the_flow(monkeypatch):
     monkeypatch.setattr(half_module, "MEASURED", 256)
-    flow = build(HalfPlan, count=300)
+    flow = build(HalfStepper, count=300)
     steps = iter(flow)
     next(steps)
     flow.particles.sum[:, -1] = float("nan")

@@ -10,8 +10,8 @@ import torch
 
 from cswf_core.errors import NotFiniteError, PluginError
 from cswf_core.flow import finite
-from cswf_core.flow.exact_plan import ExactPlan
 from cswf_core.flow.flow import Flow
+from cswf_core.flow.stepper import ExactStepper
 from cswf_core.interfaces import LinearMap, Owner, Projection, Stage
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
@@ -228,7 +228,7 @@ def test_data_that_are_none_are_told():
         next(steps)
 
 
-class UnseenPlan(ExactPlan):
+class UnseenPlan(ExactStepper):
     """Steps as on CUDA: nothing of them is seen while they are taken."""
 
     def __init__(self, setup):

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import torch
 
-from cswf_core.flow.exact_plan import ExactPlan
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage_coordinates import Cloud
+from cswf_core.flow.stepper import ExactStepper
 from cswf_core.interfaces import BIN, Conditions, Dataset, ProjectionSampler, Space
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.cdfs.spline import Spline
@@ -115,7 +115,7 @@ def schedule_of(case: Case):
     return Pyramid(entries=(entry,), steps=1, directions=H, step_size="released")
 
 
-class RecordedNoise(ExactPlan):
+class RecordedNoise(ExactStepper):
     """A plan whose noise in the data and in their labels is that of a case."""
 
     def __init__(self, setup, noise):

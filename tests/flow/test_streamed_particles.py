@@ -8,7 +8,7 @@ import torch
 from cswf_core.errors import RunError
 from cswf_core.flow import block_particles, memory
 from cswf_core.flow.block_particles import BlockParticles
-from cswf_core.flow.transport import TableRequest
+from cswf_core.flow.settings import TableRequest
 from cswf_core.interfaces import Part
 from cswf_core.kernels.memory import memory_limited
 from cswf_plugins.cdfs.histogram import Histogram

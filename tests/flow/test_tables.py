@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from cswf_core.flow.settings import TableRequest
 from cswf_core.flow.stage_coordinates import Cloud
-from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import Rows
 from cswf_core.kernels import tables
 from cswf_plugins.cdfs.histogram import Histogram

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cswf_core.errors import RunError
-from cswf_core.flow.exact_plan import ExactPlan
+from cswf_core.flow.stepper import ExactStepper
 from cswf_core.interfaces import Conditions, Dataset, Key, Part, Space
 from cswf_core.plugins import Registry
 from cswf_core.recipe import load_recipe
@@ -29,7 +29,7 @@ from tests.conftest import random_data, small_flow
 def fitted(monkeypatch):
     """The particles that F_p was fitted to at each step of the flows of a test, by number, in order."""
     steps = []
-    original = ExactPlan.samples
+    original = ExactStepper.samples
 
     def samples(self, step):
         chosen = original(self, step)
@@ -37,7 +37,7 @@ def fitted(monkeypatch):
         steps.append(every if chosen.particles is None else every[chosen.particles].sort().values)
         return chosen
 
-    monkeypatch.setattr(ExactPlan, "samples", samples)
+    monkeypatch.setattr(ExactStepper, "samples", samples)
     return steps
 
 

@@ -11,7 +11,7 @@ import torch
 
 import cswf_core.model.sampling
 from cswf_core.errors import PluginError, RunError
-from cswf_core.flow.transport import Place
+from cswf_core.flow.directions import Place
 from cswf_core.interfaces import Coordinates, Key, Rows
 from cswf_core.kernels.tables import Lookup
 from cswf_core.model import load_model

@@ -7,7 +7,7 @@ import torch
 
 from tests.kernels.interpreted import DEVICE
 
-from cswf_core.flow.cuda.plan import HalfPlan  # isort: skip
+from cswf_core.flow.half.stepper import HalfStepper  # isort: skip
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.mask import Mask
@@ -33,7 +33,7 @@ def test_half_precision_on_two_ranks_has_the_bits_of_one(kind, tmp_path):
     def taken(ranks=None):
         schedule = Pyramid(entries=ENTRIES, steps=1, directions=40)
         changes = {"projection": LocallyConnected(patch=3), "schedule": schedule, "half": True, **KINDS[kind]}
-        flow = image_flow(300, count=300, ranks=ranks, plan=HalfPlan, **changes)
+        flow = image_flow(300, count=300, ranks=ranks, plan=HalfStepper, **changes)
         for _ in flow:
             pass
         return flow.samples().x if ranks is None or ranks.leads else None

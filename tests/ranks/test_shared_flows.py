@@ -12,8 +12,8 @@ import torch
 
 from cswf_core import hookimpl
 from cswf_core.errors import LostRankError, RunError
+from cswf_core.flow.settings import TableRequest
 from cswf_core.flow.state import Snapshot
-from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import Part
 from cswf_core.kernels.columns import WIDTH
 from cswf_core.ranks import Dismissed, Share

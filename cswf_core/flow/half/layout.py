@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import attrs
 import torch
@@ -11,10 +13,10 @@ from torch import Tensor
 
 from cswf_core.checks import CheckedCondition
 from cswf_core.errors import RunError
-from cswf_core.flow.directions import Directions
-from cswf_core.flow.particles import Particles
+from cswf_core.flow.clock import Clock
+from cswf_core.flow.directions import Directions, Place
+from cswf_core.flow.fits import Fits, FitsOfRows, Source
 from cswf_core.flow.settings import Settings
-from cswf_core.flow.transport import Begun, Fits, Place
 from cswf_core.interfaces import Conditions, PatchProjection, Rows, Space
 from cswf_core.kernels.blocks import TILE, padded
 from cswf_core.kernels.boxes import WIDEST, Boxes, Strips, side_of
@@ -49,8 +51,25 @@ class HalfCloud:
     """The number of the first of them among the samples of all ranks."""
 
 
+@attrs.frozen(eq=False)
+class HalfRows:
+    """Projected values in half precision, and the matrix that they are a part of."""
+
+    rows: Rows
+    """H×n."""
+    values: Tensor
+    """The values filled up to whole tiles: H'×n'."""
+
+    def filled(self) -> Tensor:
+        """Return the rows' values filled up to whole tiles: H'×n'."""
+        values = self.rows.values
+        if values.dtype != self.values.dtype:
+            self.values[: values.shape[0], : values.shape[1]] = values
+        return self.values
+
+
 @attrs.define(eq=False)
-class Slab:
+class HalfSlab:
     """Directions whose products are taken at once."""
 
     directions: Boxes
@@ -66,13 +85,92 @@ class Slab:
     """Width of the data's noise along each direction: H."""
     F_q: Fits | None = None
     """The data's distributions along the directions, once they are there."""
-    begun: Begun | None = None
+    begun: FitsOfRows | None = None
     """The same, while counts are on their way between ranks."""
-    F_p: Fits | None = None
-    """Those of the particles, where these come in blocks; None: of those that are displaced."""
+
+    @property
+    def count(self) -> int:
+        """H."""
+        return self.directions.shape[0]
+
+    @property
+    def batch(self) -> HalfSlab:
+        """The slab itself."""
+        return self
+
+    def await_data(self) -> Fits:
+        """Return F_q along the directions, once counts have come from other ranks; it stays here."""
+        if self.F_q is None:
+            assert self.begun is not None
+            self.F_q = self.begun(slice(0, self.count))
+            self.begun = None
+        return self.F_q
+
+    def projected_rows(self, cloud: HalfCloud, clock: Clock) -> HalfRows:
+        """Return p_h = θ_h·(z, ξy) of particles."""
+        with clock.part("project", partial(work, self, cloud.count, 2)):
+            return self._project(cloud, None)
+
+    def projected(self, cloud: HalfCloud, clock: Clock) -> Rows:
+        """Return p_h = θ_h·(z, ξy) of particles: H×n."""
+        return self.projected_rows(cloud, clock).rows
+
+    def projected_data(self, cloud: HalfCloud, clock: Clock) -> Rows:
+        """Return q_h = θ_h·(z, ξy) of data, with the noise in their bins: H×n."""
+        with clock.part("project", partial(work, self, cloud.count, 2)):
+            return self._project(cloud, self.noise).rows
+
+    def _project(self, cloud: HalfCloud, noise: Tensor | None) -> HalfRows:
+        """Return θ·(z, ξy), with noise of a width along each direction."""
+        H = self.count
+        n = cloud.count
+        values = torch.empty(padded(H), cloud.z.shape[1], dtype=torch.float16, device=cloud.z.device)
+        low, high = products.project(self.directions, cloud.z, values)
+        rows = self._with_conditions(Rows(values[:H, :n], low, high), cloud)
+        if noise is not None:
+            rows = attrs.evolve(
+                rows,
+                low=rows.low - noise / 2,
+                high=rows.high + noise / 2,
+                noise=noise,
+                first=self.place.first,
+                column=cloud.first,
+            )
+        return HalfRows(rows, values)
+
+    def _with_conditions(self, rows: Rows, cloud: HalfCloud) -> Rows:
+        """Return projected values to which θ_y·ξy is added, or stands beside them for each group."""
+        theta_y = self.theta_y
+        condition = self.condition
+        if theta_y is None or condition is None:
+            return rows
+        shift = 0 if cloud.noise is None else theta_y / condition.amplifier @ cloud.noise
+        if cloud.groups is None:
+            offset = shift + condition.project(theta_y, cloud.conditions, count=cloud.count, check=self.check)
+            return Rows.of(rows.values.float() + offset)
+        index, classes = cloud.groups
+        offsets = shift + condition.project(theta_y, classes, check=self.check)
+        return Rows(
+            rows.values, rows.low + offsets.amin(dim=1), rows.high + offsets.amax(dim=1), offsets, index
+        )
 
 
-def slabs_of(theta: Directions, places: Strips | None, most: int, into: list[Slab] | None = None) -> list[Slab]:
+@attrs.frozen(eq=False)
+class PreparedData(Source[HalfCloud]):
+    """Data whose distributions were fitted when directions were prepared, where they are small; else they are now."""
+
+    source: Source[HalfCloud]
+
+    def along(self, theta: HalfSlab) -> FitsOfRows:  # type: ignore[override]
+        """Return F_q along a slab."""
+        if theta.F_q is None and theta.begun is None:
+            return self.source.along(theta)
+        return lambda _: theta.await_data()
+
+
+def slabs_of(
+    theta: Directions, places: Strips | None, most: int, into: list[HalfSlab] | None = None
+) -> list[HalfSlab]:
     """Turn a batch of directions into slabs of at most `most`; `into` are slabs whose memory may be used."""
     source = source_of(theta)
     where = Strips.unsorted(source.shape[1], source.values.device) if places is None else places
@@ -88,11 +186,11 @@ def slabs_of(theta: Directions, places: Strips | None, most: int, into: list[Sla
         mine = torch.arange(first, rows.stop, device=source.values.device) if order is None else order[rows]
         old = into[number].directions if into is not None and number < len(into) else None
         slab = boxes.packed(source, mine, where, old)
-        slabs.append(Slab(slab, whole.rows(rows), theta_y, theta.condition, theta.check, noise))
+        slabs.append(HalfSlab(slab, whole.rows(rows), theta_y, theta.condition, theta.check, noise))
     return slabs
 
 
-def rows_of(slabs: Sequence[Slab]) -> list[slice]:
+def rows_of(slabs: Sequence[HalfSlab]) -> list[slice]:
     """Return which rows the directions of each slab are, among those of all."""
     stops = list(itertools.accumulate(slab.directions.shape[0] for slab in slabs))
     return [slice(first, stop) for first, stop in itertools.pairwise([0, *stops])]
@@ -117,35 +215,6 @@ def source_of(theta: Directions) -> boxes.Source:
             filters, projection.row, projection.column, projection.dilation, shape, theta.scale
         )
     return boxes.Source.of_matrix(projection.dense(), theta.scale)
-
-
-def project(slab: Slab, cloud: HalfCloud, noise: Tensor | None) -> tuple[Rows, Tensor]:
-    """Return θ·(z, ξy) as rows, and the filled-up matrix (H'×n', float16) that they are a part of."""
-    H, n = slab.directions.shape[0], cloud.count
-    values = torch.empty(padded(H), cloud.z.shape[1], dtype=torch.float16, device=cloud.z.device)
-    low, high = products.project(slab.directions, cloud.z, values)
-    rows = Rows(values[:H, :n], low, high)
-    theta_y, condition = slab.theta_y, slab.condition
-    if theta_y is not None and condition is not None:
-        shift = 0 if cloud.noise is None else theta_y / condition.amplifier @ cloud.noise
-        if cloud.groups is None:
-            offset = shift + condition.project(theta_y, cloud.conditions, count=n, check=slab.check)
-            rows = Rows.of(rows.values.float() + offset)
-        else:
-            index, classes = cloud.groups
-            offsets = shift + condition.project(theta_y, classes, check=slab.check)
-            low, high = rows.low + offsets.amin(dim=1), rows.high + offsets.amax(dim=1)
-            rows = Rows(rows.values, low, high, offsets, index)
-    if noise is not None:
-        rows = attrs.evolve(
-            rows,
-            low=rows.low - noise / 2,
-            high=rows.high + noise / 2,
-            noise=noise,
-            first=slab.place.first,
-            column=cloud.first,
-        )
-    return rows, values
 
 
 def halved(
@@ -183,7 +252,7 @@ def packing(theta: Directions) -> tuple[float, float]:
     return 6.0 * theta.numbers, 0.0
 
 
-def work(slab: Slab, samples: int, coordinate: int) -> tuple[float, float]:
+def work(slab: HalfSlab, samples: int, coordinate: int) -> tuple[float, float]:
     """Return the bytes of a product with `samples` columns, and its operations.
 
     A direction and a projected value take 2 bytes each, a sample's `coordinate` as many as it says.
@@ -192,12 +261,12 @@ def work(slab: Slab, samples: int, coordinate: int) -> tuple[float, float]:
     return float(2 * H * (d + samples) + coordinate * d * samples), slab.directions.flops(samples)
 
 
-def back_work(slab: Slab, samples: int, coordinate: int) -> tuple[float, float]:
+def back_work(slab: HalfSlab, samples: int, coordinate: int) -> tuple[float, float]:
     """Return the same of a back-projection, which has boxes of its own."""
     return work(slab, samples, coordinate)[0], slab.directions.back_flops(samples)
 
 
-def moving(particles: Particles, by_update: bool) -> tuple[float, float]:
+def moving_work(particles: Any, by_update: bool) -> tuple[float, float]:
     """Return the bytes that have to be moved once the particles' updates are there.
 
     Of z = z₀ + G S: read S, write G S, read both parts, write z in half precision. Where particles move by an
@@ -209,7 +278,7 @@ def moving(particles: Particles, by_update: bool) -> tuple[float, float]:
     return float(each * particles.cloud.z.numel()), 0.0
 
 
-def spread(x: Tensor, few: int) -> Tensor:
+def runs_of(x: Tensor, few: int) -> Tensor:
     """Return a view of some of the samples in x (d×n), in runs that are spread evenly: d×runs×RUN, or d×1×n.
 
     The samples of a row must lie side by side in memory, and `few` must be some runs.

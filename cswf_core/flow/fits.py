@@ -1,0 +1,449 @@
+"""F_p and F_q: the one-dimensional distributions of particles and of data along directions.
+
+A `Source` is what distributions are fitted to: samples that are there as one block, samples that come in many
+blocks, or counts of samples. `Source.along(θ)` fits them along directions, for some of these at a time, and `Kept`
+is the one cache: it keeps what serves several steps, or several blocks of particles.
+
+A `Fitter` does the fitting, for all samples of all ranks. Where several ranks have some of the samples each, counts
+in bins are summed over them: whole numbers have the same sum in any order, so that the bits do not depend on how many
+ranks there are. An estimator without bins is given some rows as a whole on each rank.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from typing import Any, Generic, Protocol, TypeVar
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.checks import CheckedCDF
+from cswf_core.flow.clock import Clock, Work
+from cswf_core.flow.directions import Place
+from cswf_core.interfaces import FittedCDF, Rows
+from cswf_core.kernels.histogram import counted
+from cswf_core.kernels.rows import Columns
+from cswf_core.kernels.tally import Tally
+from cswf_core.ranks import Ranks
+
+Fits = list[FittedCDF]
+"""Distributions along some directions: one for each stratum, which is one for all where there are no strata."""
+
+Begun = Callable[[], Fits]
+"""Distributions whose counts are on their way between ranks: calling it waits for them."""
+
+FitsOfRows = Callable[[slice], Fits]
+"""Some rows of a slab of directions → the distributions along these."""
+
+RowsOfBlocks = Callable[[bool], Iterator[tuple[slice, list[Rows]]]]
+"""(whether the blocks will be gone through once more) → some directions of a block, and the rows of each distribution."""
+
+Cloud = TypeVar("Cloud")
+"""Samples in a stage's coordinates, in the numbers of the steps that project them."""
+
+
+class Slab(Protocol[Cloud]):
+    """Directions whose products are taken at once, in whatever numbers."""
+
+    place: Place
+
+    @property
+    def count(self) -> int:
+        """The number of directions."""
+
+    @property
+    def batch(self) -> object:
+        """The directions that it is a part of."""
+
+    def projected(self, cloud: Cloud, clock: Clock) -> Rows:
+        """Return p_h = θ_h·(z, ξy) of particles: H×n."""
+
+    def projected_data(self, cloud: Cloud, clock: Clock) -> Rows:
+        """Return q_h of data, with the noise in their bins: H×n."""
+
+
+Slabs = Sequence[tuple[slice, Slab[Cloud]]]
+"""Slabs of directions, by their rows among all of them."""
+
+
+@attrs.frozen(eq=False)
+class Members:
+    """The samples that each distribution is fitted to: one group of columns for each stratum, or one for all."""
+
+    sizes: Sequence[int]
+    """How many samples each distribution has, over all ranks."""
+    columns: Sequence[Columns] | None = None
+    """The columns of each that this rank has; None: all columns, for one distribution."""
+    places: Sequence[Tensor | None] = ()
+    """The place of each column among all of its distribution; None: they follow one another."""
+    partial: bool = False
+    """Whether some columns belong to no distribution."""
+
+    def parts(self, rows: Rows) -> list[Rows]:
+        """Return the rows of each distribution."""
+        if self.columns is None:
+            return [rows]
+        places = self.places or [None] * len(self.columns)
+        return [rows.columns(index, place) for index, place in zip(self.columns, places, strict=True)]
+
+
+@attrs.frozen(eq=False)
+class Fitter:
+    """Fits distributions to samples that are all here. The subclasses below share the work with other ranks."""
+
+    cdf: CheckedCDF
+    clock: Clock
+    ranks: Ranks
+
+    @staticmethod
+    def of(cdf: CheckedCDF, clock: Clock, ranks: Ranks) -> Fitter:
+        """Return the fitter for a number of ranks, and for an estimator with bins or without."""
+        if ranks.alone:
+            return Fitter(cdf, clock, ranks)
+        kind = ExchangingFitter if cdf.bins is None else CountingFitter
+        return kind(cdf, clock, ranks)
+
+    @property
+    def displaces(self) -> bool:
+        """Whether the plugin displaces rows where they are, by maps that it composes."""
+        return self.cdf.displaces
+
+    def begin(self, rows: Rows, members: Members) -> Begun:
+        """Begin to fit distributions to rows; alone, that is all of the work."""
+        fits = [self.cdf.fit_rows(part) for part in members.parts(rows)]
+        return lambda: fits
+
+    def begin_particles(self, rows: Rows, members: Members) -> Begun | None:
+        """Begin to fit F_p before other work is done; None: there is nobody to wait for."""
+        del rows, members
+        return None
+
+    def of_rows(self, rows: Callable[[], Rows], members: Members) -> FitsOfRows:
+        """Return the distributions of rows, fitted for those that are asked for."""
+
+        def fits(cut: slice) -> Fits:
+            with self.clock.part("count"):
+                part = rows().part(cut)
+            with self.clock.part("count", reading(part)):
+                return self.begin(part, members)()
+
+        return fits
+
+    def image(self, rows: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return T(p) − p of the values of rows, T being a function of all values of a row: H×n."""
+        p = rows.read()
+        return function(p) - p
+
+    def rows_here(self, count: int) -> int:
+        """Return how many of `count` rows this rank fits distributions to."""
+        return count
+
+    def all_rows(self, values: Tensor, count: int) -> Tensor:
+        """Return the rows of all ranks, of which each has made some: S×h×K → S×H×K."""
+        del count
+        return values
+
+    def communicating(self, *sent: Tensor) -> AbstractContextManager[None]:
+        """Measure communication with other ranks, which are sent tensors."""
+        del sent
+        return nullcontext()
+
+    def of_counts(
+        self, below: Iterable[Tensor], ends: Iterable[tuple[Tensor, Tensor]], sizes: Sequence[int], half: bool
+    ) -> Fits:
+        """Return the distributions of samples that have been counted, between ends."""
+        return [
+            self.cdf.of_counts(counts, size, *ends_of_part, half=half)
+            for counts, size, ends_of_part in zip(below, sizes, ends, strict=True)
+        ]
+
+    def of_blocks(self, blocks: RowsOfBlocks, count: int, sizes: Sequence[int]) -> FitsOfRows:
+        """Return the distributions along `count` directions of samples that are there only in blocks.
+
+        The blocks are gone through twice: for the ends of each row, and for counts between these. So the
+        distributions are those of all samples at once, to the bit.
+        """
+        bins = bins_of(self.cdf)
+        low: Tensor | None = None
+        high: Tensor | None = None
+        half = False
+        for cut, parts in blocks(True):
+            half = parts[0].values.dtype == torch.float16
+            lows = torch.stack([part.low for part in parts])
+            highs = torch.stack([part.high for part in parts])
+            if low is None or high is None:
+                low = lows.new_full((len(parts), count), torch.inf)
+                high = -low
+            low[:, cut] = low[:, cut].minimum(lows)
+            high[:, cut] = high[:, cut].maximum(highs)
+        assert low is not None
+        assert high is not None
+        with self.communicating(low, high):
+            low, high = self.ranks.ends(low, high)
+        below = torch.zeros(*low.shape, bins + 1, dtype=torch.int32, device=low.device)
+        for cut, parts in blocks(False):
+            with self.clock.part("count"):
+                for number, part in enumerate(parts):
+                    between = attrs.evolve(part, low=low[number, cut], high=high[number, cut])
+                    below[number, cut] += counted(between, bins)
+        with self.communicating(below):
+            total = self.ranks.total(below)()
+
+        def fits(rows: slice) -> Fits:
+            ends = [(low[number, rows], high[number, rows]) for number in range(len(low))]
+            return self.of_counts(total[:, rows], ends, sizes, half)
+
+        return fits
+
+
+class CountingFitter(Fitter):
+    """Fits distributions to samples of which each rank has some, by counts that are summed over ranks."""
+
+    def begin(self, rows: Rows, members: Members) -> Begun:
+        """Count the samples that are here, and begin to sum the counts over ranks."""
+        parts = members.parts(rows)
+        lows = torch.stack([part.low for part in parts])
+        highs = torch.stack([part.high for part in parts])
+        with self.communicating(lows, highs):
+            low, high = self.ranks.ends(lows, highs)
+        ends = list(zip(low, high, strict=True))
+        bins = bins_of(self.cdf)
+        counts = torch.stack(
+            [
+                counted(attrs.evolve(part, low=least, high=most), bins)
+                for part, (least, most) in zip(parts, ends, strict=True)
+            ]
+        )
+        half = rows.values.dtype == torch.float16
+        with self.communicating(counts):
+            total = self.ranks.total(counts)
+
+        def fits() -> Fits:
+            with self.communicating():
+                below = total()
+            return self.of_counts(below, ends, members.sizes, half)
+
+        return fits
+
+    def begin_particles(self, rows: Rows, members: Members) -> Begun | None:
+        """Begin to sum the particles' counts."""
+        with self.clock.part("count", reading(rows)):
+            return self.begin(rows, members)
+
+    def of_rows(self, rows: Callable[[], Rows], members: Members) -> FitsOfRows:
+        """Begin to fit all rows at once, as all ranks take part in that."""
+        with self.clock.part("count"):
+            values = rows()
+        with self.clock.part("count", reading(values)):
+            begun = lru_cache(self.begin(values, members))
+        return lambda _: begun()
+
+    def communicating(self, *sent: Tensor) -> AbstractContextManager[None]:
+        """Measure communication with other ranks, which are sent tensors."""
+        size = float(sum(tensor.nbytes for tensor in sent))
+        return self.clock.part("communicate", lambda: (size, 0.0))
+
+
+class ExchangingFitter(CountingFitter):
+    """Fits distributions to rows that ranks exchange: each is given some of them as a whole."""
+
+    @property
+    def displaces(self) -> bool:
+        """No: a row has to be brought here first."""
+        return False
+
+    def begin(self, rows: Rows, members: Members) -> Begun:
+        """Begin to exchange rows."""
+        whole = [self.ranks.whole_rows(part.read()) for part in members.parts(rows)]
+        return lambda: [self.cdf.fit_rows(Rows.of(values())) for values in whole]
+
+    def begin_particles(self, rows: Rows, members: Members) -> Begun | None:
+        """Begin to exchange the rows of some particles; where all count, `image` exchanges them."""
+        return super().begin_particles(rows, members) if members.partial else None
+
+    def image(self, rows: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return T(p) − p of the values of rows, which ranks exchange: H×n."""
+        p = self.ranks.whole_rows(rows.read())()
+        return self.ranks.own_columns(function(p) - p, *rows.values.shape)
+
+    def rows_here(self, count: int) -> int:
+        """Return how many of `count` rows this rank is given as a whole."""
+        return self.ranks.rows(count)[self.ranks.rank]
+
+    def all_rows(self, values: Tensor, count: int) -> Tensor:
+        """Return the rows of all ranks, of which each has made some: S×h×K → S×H×K."""
+        return self.ranks.all_rows(values.transpose(0, 1), count).transpose(0, 1)
+
+
+class Source(abc.ABC, Generic[Cloud]):
+    """What F_q, or F_p, is fitted to: one block of samples, many blocks, or counts."""
+
+    def clouds(self) -> Iterator[Cloud]:
+        """Yield the samples, to inspect them; none where there are only counts of them."""
+        yield from ()
+
+    @abc.abstractmethod
+    def along(self, theta: Slab[Cloud]) -> FitsOfRows:
+        """Return the distributions along directions, for some rows at a time."""
+
+
+@attrs.frozen(eq=False)
+class OneBlock(Source[Cloud]):
+    """Data that are there as a whole."""
+
+    cloud: Callable[[], Cloud]
+    """Returns the data in the stage's coordinates; it is called only if they are needed."""
+    members: Members
+    fitter: Fitter
+
+    def clouds(self) -> Iterator[Cloud]:
+        """Yield the data."""
+        yield self.cloud()
+
+    def along(self, theta: Slab[Cloud]) -> FitsOfRows:
+        """Project the data with the first rows that are asked for, and fit the rows."""
+        return self.fitter.of_rows(
+            lru_cache(lambda: theta.projected_data(self.cloud(), self.fitter.clock)), self.members
+        )
+
+
+@attrs.define(eq=False)
+class ManyBlocks(Source[Cloud]):
+    """Samples that are there only in blocks, which are counted along many directions at once."""
+
+    blocks: Callable[[bool], Iterator[tuple[Cloud, Members]]]
+    """(whether the blocks will be gone through once more) → the blocks, in the stage's coordinates."""
+    fitter: Fitter
+    project: Callable[[Slab[Cloud], Cloud, Clock], Rows]
+    """Projects a block along directions."""
+    sizes: Sequence[int]
+    """How many samples each distribution has, over all blocks and ranks."""
+
+    slabs: Callable[[Any], Slabs[Cloud]] = list
+    """A batch of directions → its slabs, which are counted together."""
+    _last: tuple[object, Callable[[], FitsOfRows]] | None = attrs.field(default=None, init=False)
+    """The last batch, and the distributions along it."""
+
+    def clouds(self) -> Iterator[Cloud]:
+        """Go through the blocks once more."""
+        return (cloud for cloud, _ in self.blocks(False))
+
+    def fit(self, slabs: Slabs[Cloud]) -> FitsOfRows:
+        """Return the distributions along slabs of directions, going through the blocks now."""
+
+        def rows(again: bool) -> Iterator[tuple[slice, list[Rows]]]:
+            for cloud, members in self.blocks(again):
+                for cut, theta in slabs:
+                    yield cut, members.parts(self.project(theta, cloud, self.fitter.clock))
+
+        return self.fitter.of_blocks(rows, slabs[-1][0].stop, self.sizes)
+
+    def along(self, theta: Slab[Cloud]) -> FitsOfRows:
+        """Count all blocks along the directions of a batch when the first of them are asked for."""
+        if self._last is None or self._last[0] is not theta.batch:
+            slabs = self.slabs(theta.batch)
+            self._last = theta.batch, lru_cache(lambda: self.fit(slabs))
+        fits = self._last[1]
+        first = theta.place.first
+        return lambda rows: fits()(slice(first + rows.start, first + rows.stop))
+
+
+@attrs.frozen(eq=False)
+class FittedBatches(Source[Cloud]):
+    """Samples whose distributions along all batches of a step are there already."""
+
+    fits: Mapping[int, FitsOfRows]
+    """The number of a batch → the distributions along some of its directions."""
+
+    def along(self, theta: Slab[Cloud]) -> FitsOfRows:
+        """Return the distributions of some of the rows."""
+        first = theta.place.first
+        fits = self.fits[theta.place.batch]
+        return lambda rows: fits(slice(first + rows.start, first + rows.stop))
+
+
+@attrs.frozen(eq=False)
+class TalliedData(Source[Any]):
+    """Counts of the data along sets of directions that are used in turn, on the flow's device."""
+
+    tally: Tally
+    """The counts of all sets, set by set: n·H rows, in the order in which directions are drawn."""
+    first: Sequence[int]
+    """The number of the first direction of each batch."""
+    size: int
+    """N."""
+    unit: float
+    """What a value of 1 in the tally stands for."""
+    cdf: CheckedCDF
+    dtype: torch.dtype
+    sets: int = 1
+    """n."""
+
+    def of_set(self, number: int) -> TalliedData:
+        """Return the counts along one set."""
+        H = len(self.tally.counts) // self.sets
+        rows = self.tally.rows(slice(number * H, (number + 1) * H))
+        return attrs.evolve(self, tally=rows, sets=1)
+
+    def along(self, theta: Slab[Any]) -> FitsOfRows:
+        """Make distributions of the counts of some rows."""
+        return lambda rows: self.at(theta.place.rows(rows), rows.stop - rows.start)
+
+    def at(self, place: Place, count: int) -> Fits:
+        """Return F_q along `count` directions at a place."""
+        begin = self.first[place.batch]
+        numbers = place.numbers(count)
+        if isinstance(numbers, slice):
+            rows = self.tally.rows(slice(begin + numbers.start, begin + numbers.stop))
+        else:
+            rows = self.tally.rows(numbers + begin)
+        low, high = ((end.double() * self.unit).to(self.dtype) for end in rows.edges())
+        return [self.cdf.of_counts(rows.below(), self.size, low, high)]
+
+
+KeptFits = dict[tuple[int, int, int], Fits]
+"""Distributions that serve several steps, by the batch and the rows of their directions."""
+
+
+@attrs.frozen(eq=False)
+class Kept(Source[Cloud]):
+    """Another source whose distributions are kept for later steps, or other blocks, along the same directions."""
+
+    source: Source[Cloud]
+    fits: KeptFits
+
+    def clouds(self) -> Iterator[Cloud]:
+        """Yield the samples of the source."""
+        return self.source.clouds()
+
+    def along(self, theta: Slab[Cloud]) -> FitsOfRows:
+        """Return what is kept for some rows, else what the source gives."""
+        batch = theta.place.batch
+        first = theta.place.first
+        whole = (batch, first, first + theta.count)
+        fit = None if whole in self.fits else self.source.along(theta)
+
+        def fits(rows: slice) -> Fits:
+            key = (batch, first + rows.start, first + rows.stop)
+            if key not in self.fits:
+                assert fit is not None
+                self.fits[key] = fit(rows)
+            return self.fits[key]
+
+        return fits
+
+
+def bins_of(cdf: CheckedCDF) -> int:
+    """Return B of an estimator that distributions of counted samples are made by."""
+    assert cdf.bins is not None, "the flow has been refused where samples must be counted and cannot be"
+    return cdf.bins
+
+
+def reading(rows: Rows) -> Work:
+    """Return the work of reading the values once."""
+    size = float(rows.values.numel() * rows.values.element_size())
+    return lambda: (size, 0.0)

@@ -1,0 +1,492 @@
+"""What takes the steps of a stage: it has directions and maps at hand for `step`, and moves all particles.
+
+`ExactStepper` works in float32 or float64 on any device. `HalfStepper`, in `half.stepper`, has half precision with
+float32 sums on CUDA.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import TypeVar
+
+import attrs
+import torch
+from torch import Tensor
+
+from cswf_core.errors import RunError
+from cswf_core.flow.clock import Clock
+from cswf_core.flow.data import Block
+from cswf_core.flow.diagnosis import LARGE, Fault, fault_along, fault_of_coordinates, fault_of_update
+from cswf_core.flow.directions import Directions
+from cswf_core.flow.fingerprint import refuse_unrepeatable
+from cswf_core.flow.fits import FittedBatches, Fitter, Kept, KeptFits, ManyBlocks, Members, OneBlock, Source
+from cswf_core.flow.memory import attempted
+from cswf_core.flow.particles import Particles, dequantised, normal
+from cswf_core.flow.stability import largest_eigenvalue_of
+from cswf_core.flow.stage import StageSetup
+from cswf_core.flow.stage_coordinates import Cloud
+from cswf_core.flow.step import Tools, step
+from cswf_core.flow.tables import StepTables, TableTransport
+from cswf_core.flow.transport import CDFTransport, FittedMaps, TakingPart, Transport
+from cswf_core.interfaces import Key
+from cswf_core.kernels.columns import WIDTH, groups
+from cswf_core.kernels.finite import is_finite
+from cswf_core.ranks import Share
+
+Entered = TypeVar("Entered")
+"""Samples in a stage's coordinates, in the numbers of a stepper."""
+
+
+@attrs.frozen(eq=False)
+class Move:
+    """The outcome of a step."""
+
+    length: Tensor
+    """The mean length of the particles' move, a scalar."""
+    squares: Tensor
+    """SW₂² before it, a scalar."""
+    tables: StepTables | None = None
+    """Its transport maps, where they are wanted."""
+    shortened: float = 1.0
+    """What η was multiplied with, as the step's own directions made that necessary."""
+
+
+class Stepper(abc.ABC):
+    """Takes the steps of one stage."""
+
+    half = False
+    """Whether products are in half precision."""
+
+    def __init__(self, setup: StageSetup) -> None:
+        self.setup = setup
+        self.inspects = False
+        """Whether a step is inspected while it is taken, for numbers that are not finite: a GPU would wait."""
+        self.fault: Fault | None = None
+        """What has made such numbers, if they were seen."""
+
+    @abc.abstractmethod
+    def move(self, number: int, eta: float, clock: Clock) -> Move:
+        """Take a step without its noise: X ← X − η v̂."""
+
+    def take(self, number: int, eta: float, clock: Clock) -> Move:
+        """Take a step: move and, with λ > 0, add √(2λη) ε to the particles."""
+        setup = self.setup
+        result = self.move(number, eta, clock)
+        entropy = setup.sampler.stage.entropy
+        if entropy > 0:
+            key = Key(setup.settings.seed, "entropy", setup.index, number)
+            for block in setup.particles.blocks(write=True, whole=True):
+                noise = normal(key, len(setup.like), block.share, setup.like)
+                block.shake(noise.mul_(math.sqrt(2 * entropy * eta * result.shortened)))
+        return result
+
+    def outcome(self, lengths: Tensor, squares: Tensor, clock: Clock, tables: StepTables | None) -> Move:
+        """Return the outcome of a step, given this rank's part of the sum of lengths and of SW₂²."""
+        setup = self.setup
+        with self.fitter(clock).communicating():
+            sums = setup.ranks.sums(torch.cat([lengths.reshape(1), squares.reshape(-1)]))
+        return Move(sums[0] / setup.particles.share.total, sums[1:].sum(), tables)
+
+    def numerics(self) -> dict[str, int]:
+        """Return the decisions made on the way that decide about last digits; see `adopt`."""
+        budget = self.setup.budget
+        return {"slab": budget.slab, "rows": budget.rows, "dense": int(self.setup.sampler.dense)}
+
+    def adopt(self, numerics: Mapping[str, int]) -> None:
+        """Decide as a stepper of the same stage has before, so that a flow continues with the same bits."""
+        for name in ("slab", "rows"):
+            if numerics.get(name, 0) < 1:
+                raise RunError(f"it is damaged: habits.{name} must be 1 or more, got {numerics.get(name)}")
+        self.setup.budget.slab = numerics["slab"]
+        self.setup.budget.rows = numerics["rows"]
+        self.setup.sampler.dense = bool(numerics.get("dense", 0))
+
+    def draw(self, key: int, clock: Clock, *, check: bool) -> Iterator[Directions]:
+        """Draw the directions of the draw `key`, batch by batch; `check` checks numbers, not only shapes."""
+        setup = self.setup
+        check = check or self.inspects or setup.like.device.type == "cpu"
+        drawn = setup.sampler.batches(setup.settings.seed, setup.direction_stage, key, check=check)
+        size = setup.like.element_size()
+        theta: Directions | None = None
+
+        def written() -> tuple[float, float]:
+            return (0.0 if theta is None else float(theta.numbers * size)), 0.0
+
+        while True:
+            with clock.part("draw", written):
+                theta = next(drawn, None)
+            if theta is None:
+                return
+            yield theta
+
+    def examine(self, number: int) -> None:
+        """Check the numbers of a step's directions, as most steps do not; raise if they are at fault."""
+        self.setup.sampler.sampler.doubt()
+        if not self.setup.sampler.sampler.adapts:  # those were checked as they were drawn
+            for _ in self.draw(self.setup.draw_number(number), Clock(), check=True):
+                pass
+
+    def fitter(self, clock: Clock) -> Fitter:
+        """Return what fits distributions."""
+        return Fitter.of(self.setup.cdf, clock, self.setup.ranks)
+
+    def by_cdf(self, taking_part: TakingPart, clock: Clock, *, check: bool) -> CDFTransport:
+        """Return the transport by the CDF plugin, whose numbers are checked at each stage's first step."""
+        return CDFTransport(self.setup.cdf, self.fitter(clock), clock, taking_part, check)
+
+    def by_tables(self, by_cdf: CDFTransport) -> TableTransport | None:
+        """Return the transport by tables, which collects these; None if no model is saved."""
+        request = self.setup.settings.tables
+        sampler = self.setup.sampler
+        if request is None:
+            return None
+        return TableTransport(request, sampler.stage.directions, sampler.together, by_cdf)
+
+    def wants_tables(self, number: int) -> bool:
+        """Say whether the tables of a step are for observers."""
+        request = self.setup.settings.tables
+        return request is not None and request.wants(number)
+
+    def blocks_of_data(
+        self, key: int, enter: Callable[[Block, Clock], Entered], members: Members, clock: Clock, again: bool
+    ) -> Iterator[tuple[Entered, Members]]:
+        """Yield the data of a draw block by block, with those of each that distributions are fitted to."""
+        blocks = self.setup.data_blocks(key, again)
+        while True:
+            with clock.part("read"):
+                block = next(blocks, None)
+            if block is None:
+                return
+            yield enter(block, clock), self.setup.members_of_data(members, block)
+
+
+class SquareSums:
+    """Sums of w_h δ_h², for the distance from particles to data."""
+
+    def __init__(self, total: int, like: Tensor) -> None:
+        """Begin a step; `total` is M."""
+        self._total = total
+        self.sum = torch.zeros((), dtype=torch.float64, device=like.device)
+        """Σ_h of the mean of w_h δ_h² over the particles: a scalar, or numbers that are to be added up."""
+        self.directions = 0
+
+    def add(self, theta: Directions, delta: Tensor, squares: Tensor) -> None:
+        """Add those of a slab of directions: δ is H×n, and Σ δ² of each direction H."""
+        self.sum = self.sum + self.of_slab(theta, delta, squares) / self._total
+        self.directions += theta.count
+
+    def of_slab(self, theta: Directions, delta: Tensor, squares: Tensor) -> Tensor:
+        """Return the sum of a slab."""
+        del delta
+        return theta.weighted(squares).sum()
+
+    @property
+    def distance(self) -> Tensor:
+        """SW₂², ξy included: a scalar, or numbers that are to be added up."""
+        return self.sum / self.directions
+
+
+class GroupedSquareSums(SquareSums):
+    """The same sums in groups of particles, 0 for those of other ranks.
+
+    Added up over ranks, and then over groups, they do not depend on how many ranks there are.
+    """
+
+    def __init__(self, share: Share, taking_part: TakingPart, like: Tensor) -> None:
+        """Begin a step of a share of the particles."""
+        super().__init__(share.total, like)
+        self._share = share
+        self._taking_part = taking_part
+
+    def of_slab(self, theta: Directions, delta: Tensor, squares: Tensor) -> Tensor:
+        """Return the sum of a slab in each group."""
+        del squares
+        width = WIDTH[delta.device.type]
+        of_particles = theta.weighted_root(delta).double().square()
+        if self._taking_part.measured is not None:
+            weights = of_particles.new_zeros(delta.shape[1])
+            weights[self._taking_part.measured] = self._taking_part.stretch
+            of_particles *= weights
+        sums = of_particles.new_zeros(-(-self._share.total // width))
+        for group in groups(delta.shape[1], delta.device.type):
+            sums[(self._share.first + group.start) // width] = of_particles[:, group].contiguous().sum()
+        return sums
+
+
+class ExactStepper(Stepper):
+    """Takes steps in float32 or float64 on any device.
+
+    The noise in the data's bins is drawn at every step. Where speed is wanted (`settings.half`), it is added as
+    projected values are counted, in even steps (`kernels.rows`): the same distribution, and no draw.
+    """
+
+    def __init__(self, setup: StageSetup) -> None:
+        super().__init__(setup)
+        self.inspects = setup.like.device.type == "cpu"
+        refuse_unfit(setup)
+        quick = setup.settings.half and setup.cdf.displaces and setup.sampler.plain
+        self._binned = quick and setup.bin_width > 0
+        """Whether noise in the data's bins is added when they are counted: quicker than drawing it."""
+        self._data_z = self._entered(setup.data.x if setup.data.together else setup.like)
+        self._key = -1
+        self._directions: list[Directions] | None = None
+        """Those of the draw `_key`, if they serve more than one step."""
+        self._fits: KeptFits = {}
+        """F_q along them."""
+        self._sets: dict[int, list[Directions]] = {}
+        """The directions of each set, where sets come again."""
+        self._repeated = False
+        """Whether directions that follow the particles have been drawn twice, and were the same."""
+
+    def move(self, number: int, eta: float, clock: Clock) -> Move:
+        """Take a step without its noise; if memory is too short, with fewer directions at a time."""
+        work = _Work(number, eta, clock)
+        while True:
+            move = attempted(partial(self._move, work), partial(self._may_halve, work))
+            if move is not None:
+                return move
+
+    def _may_halve(self, work: _Work) -> bool:
+        """Have fewer directions worked on at a time, where particles have not moved; False: that is not possible."""
+        setup = self.setup
+        if work.moving or setup.particles.in_blocks or not setup.ranks.alone:  # ranks need the same slabs
+            return False
+        return setup.budget.halve(setup.sampler.stage.directions)
+
+    def _move(self, work: _Work) -> Move:
+        """Take a step without its noise."""
+        particles = self.setup.particles
+        directions = self._along(work)
+        shortened = 1.0
+        if self.setup.sampler.measured_later and work.eta > 0:
+            directions = list(directions)
+            shortened = 1 / max(1.0, work.eta * self._largest_eigenvalue(directions))
+        eta = work.eta * shortened
+        F_q = self._data(work)
+        F_p: Source[Cloud] | None = None
+        if particles.in_blocks:
+            directions = list(directions)
+            F_q = F_q if isinstance(F_q, Kept) else Kept(F_q, {})
+            F_p = self._particles_in_blocks(directions, work)
+        lengths = squares = torch.zeros((), dtype=torch.float64, device=self.setup.like.device)
+        tables: StepTables | None = None
+        for block in particles.blocks(write=True):
+            length, square, tables = self._moved(block, directions, (F_p, F_q), eta, work)
+            lengths = lengths + length
+            squares = squares + square
+        return attrs.evolve(self.outcome(lengths, squares, work.clock, tables), shortened=shortened)
+
+    def _largest_eigenvalue(self, directions: Sequence[Directions]) -> float:
+        """Return λ of a step's own directions, as rank 0 has it: slopes differ from particle to particle."""
+        own = 0.0
+        if self.setup.ranks.leads:
+            few = next(self.setup.particles.blocks()).cloud
+            own = largest_eigenvalue_of(directions, self.setup.sampler, few)
+        return float(self.setup.ranks.sums(torch.tensor([own], dtype=torch.float64)))
+
+    def _moved(
+        self,
+        block: Particles,
+        directions: Iterable[Directions],
+        sources: tuple[Source[Cloud] | None, Source[Cloud]],
+        eta: float,
+        work: _Work,
+    ) -> tuple[Tensor, Tensor, StepTables | None]:
+        """Move a block of the particles; return the sum of lengths, its part of SW₂², and tables if wanted."""
+        setup = self.setup
+        F_p, F_q = sources
+        taking_part = setup.taking_part(work.number, block)
+        by_cdf = self.by_cdf(taking_part, work.clock, check=work.number == 0)
+        by_tables = self.by_tables(by_cdf)
+        transport: Transport = by_cdf if by_tables is None else by_tables
+        maps = FittedMaps(transport, F_q, F_p, setup.budget if setup.ranks.alone else None)
+        sums = SquareSums(block.share.total, setup.like)
+        if setup.adaptive:
+            sums = GroupedSquareSums(block.share, taking_part, setup.like)
+        X = block.cloud
+
+        def record(theta: Directions, delta: Tensor, squares: Tensor) -> None:
+            if self.inspects:
+                self._inspect(X, F_q, theta, squares)
+            sums.add(theta, delta, squares)
+
+        def scale(update: Tensor, H: int) -> Tensor:
+            work.moving = True
+            work.update = update.div_(H).mul_(eta)
+            return work.update
+
+        tools = Tools(setup.budget, work.clock, setup.ranks, record)
+        lengths = step(block, directions, maps, scale, tools)
+        if self.inspects and self.fault is None and not is_finite(lengths):
+            again = (
+                directions if isinstance(directions, list) else self._along(attrs.evolve(work, clock=Clock()))
+            )
+            self._inspect_update(work, eta, float(sums.distance.sum()), again)
+        work.update = None
+        tables = None if by_tables is None or not self.wants_tables(work.number) else by_tables.tables()
+        return lengths.sum(dtype=torch.float64), sums.distance, tables
+
+    def _inspect(self, particles: Cloud, data: Source[Cloud], theta: Directions, squares: Tensor) -> None:
+        """Note what is at fault if sums of δ² along some directions are not finite."""
+        if self.fault is None and not is_finite(squares):
+            tables = self.setup.settings.tables
+            limit = LARGE if tables is None else min(LARGE, torch.finfo(tables.dtype).max / 2)  # δ = q − p
+            coordinates = self.setup.sampler.coordinates
+            self.fault = fault_along(theta, particles, data.clouds(), coordinates, limit)
+
+    def _inspect_update(
+        self, work: _Work, eta: float, squares: float, directions: Iterable[Directions]
+    ) -> None:
+        """Note what is at fault if the update η/H Σ δ θ, or particles that have moved by it, are not finite."""
+        assert work.update is not None
+        if not is_finite(work.update):
+            self.fault = fault_of_update(directions, squares, self.setup.like) if eta < LARGE else None
+        elif float(work.update.abs().max()) < LARGE:
+            self.fault = fault_of_coordinates(self.setup.sampler.coordinates, "the particles' move")
+
+    def _particles_in_blocks(self, directions: Sequence[Directions], work: _Work) -> Source[Cloud]:
+        """Return F_p along a step's directions, of particles that come in blocks, before any of them moves."""
+        setup = self.setup
+
+        def blocks(again: bool) -> Iterator[tuple[Cloud, Members]]:
+            del again
+            for block in setup.particles.blocks():
+                yield block.cloud, setup.taking_part(work.number, block).particles
+
+        sizes = setup.taking_part(work.number).particles.sizes
+        particles = ManyBlocks(blocks, self.fitter(work.clock), Directions.projected, sizes)
+        return FittedBatches({batch.place.batch: particles.fit(self._slabs(batch)) for batch in directions})
+
+    def _slabs(self, batch: Directions) -> list[tuple[slice, Directions]]:
+        """Return a batch of directions, slab by slab."""
+        return [(cut, batch.rows(cut)) for cut in self.setup.budget.slabs(batch.count)]
+
+    def _along(self, work: _Work) -> Iterable[Directions]:
+        """Return the directions of a step; those that serve more than one step are kept."""
+        key = self.setup.draw_number(work.number)
+        if key != self._key:
+            self._directions = self._sets.get(key)
+            self._fits = {}
+            self._key = key
+        if self._directions is not None:
+            return self._directions
+        if self.setup.sampler.sampler.adapts:
+            return self._following(work)
+        drawn = map(self._ready, self.draw(key, work.clock, check=work.number == 0))
+        if self.setup.settings.reuse == 1 and not self.setup.kept_sets:
+            return drawn
+        self._directions = list(drawn)
+        if self.setup.kept_sets:
+            self._sets[key] = self._directions
+        return self._directions
+
+    def _following(self, work: _Work) -> list[Directions]:
+        """Return directions that follow the particles, drawn after a look at some of these and of the data."""
+        setup = self.setup
+        seed = setup.settings.seed
+        looks_at = setup.sampler.sampler.looks_at
+
+        def part(z: Tensor, index: int) -> Tensor:
+            if looks_at is None or looks_at >= z.shape[1]:
+                return z
+            draw = Key(seed, "look", setup.index, work.number, index).open(z.device, torch.float64)
+            return z[:, draw.spread(looks_at, z.shape[1])]
+
+        def drawn() -> list[Directions]:
+            key = Key(seed, "adapt", setup.index, work.number)
+            own = setup.sampler.adapted(mine, theirs, key.open(mine.device, mine.dtype))
+            return list(own.batches(seed, setup.direction_stage, work.number, check=True))
+
+        with work.clock.part("draw"):
+            z = setup.particles.cloud.z
+            mine = part(z if setup.counted is None else z[:, setup.counted], 0)
+            theirs = setup.sampler.coordinates.enter_data(part(setup.data.x, 1) + setup.bin_width / 2)
+            directions = drawn()
+            if not self._repeated:
+                for first, again in zip(directions, drawn(), strict=True):
+                    refuse_unrepeatable(setup.sampler, first, again)
+                self._repeated = True
+        return [self._ready(theta) for theta in directions]
+
+    def _ready(self, theta: Directions) -> Directions:
+        """Return directions in blocks where that pays, and with the width of the noise in the data's bins."""
+        sampler = self.setup.sampler
+        theta = sampler.in_blocks(theta)
+        if not self._binned:
+            return theta
+        return attrs.evolve(theta, noise=theta.noise_widths(sampler.coordinates, self.setup.bin_width))
+
+    def _data(self, work: _Work) -> Source[Cloud]:
+        """Return F_q: of counts where there are counts, kept where directions stay, else fitted now."""
+        setup = self.setup
+        key = setup.draw_number(work.number)
+        if setup.counts is not None:
+            return setup.counts.of_set(key)
+        keep = setup.settings.reuse != 1 and setup.cdf.compact
+        # What is kept was fitted with the noise of the first step; a flow that continues later does the same.
+        enter = partial(self._cloud, key if keep else work.number)
+        members = setup.data_members
+        fitter = self.fitter(work.clock)
+        source: Source[Cloud]
+        if setup.data_blocks_count == 1:
+
+            @lru_cache
+            def cloud() -> Cloud:
+                return enter(next(setup.data_blocks(key, again=False)), work.clock)
+
+            source = OneBlock(cloud, members, fitter)
+        else:
+            blocks = partial(self.blocks_of_data, key, enter, members, work.clock)
+            source = ManyBlocks(blocks, fitter, Directions.projected_data, members.sizes, self._slabs)
+        return Kept(source, self._fits) if keep else source
+
+    def _cloud(self, noise: int, block: Block, clock: Clock) -> Cloud:
+        """Return a block of the data in the stage's coordinates, with the noise of a step in their bins."""
+        setup = self.setup
+        z = self._data_z if block.x is setup.data.x else self._entered(block.x)
+        if self._binned:
+            return Cloud(z, block.conditions, self.setup.mean_condition_noise(), block.first)
+        key = Key(setup.settings.seed, "dequantise", setup.index, noise)
+        drawn = float(z.nbytes) if setup.bin_width else 0.0
+        with clock.part("draw", lambda: (drawn, 0.0)):
+            coordinates = setup.sampler.coordinates
+            noisy = dequantised(z, setup.bin_width, len(setup.like), coordinates, key, block.first)
+            of_conditions = setup.condition_noise(noise, block.first, z.shape[1])
+            return Cloud(noisy, block.conditions, of_conditions, block.first)
+
+    def _entered(self, x: Tensor) -> Tensor:
+        """Return data in the stage's coordinates, in the middle of their bins if noise is added later."""
+        return self.setup.sampler.coordinates.enter_data(x + self.setup.bin_width / 2 if self._binned else x)
+
+
+@attrs.define(eq=False)
+class _Work:
+    """A step that is being taken."""
+
+    number: int
+    eta: float
+    clock: Clock
+    moving: bool = False
+    """Whether particles have begun to move, so that the step cannot be begun anew."""
+    update: Tensor | None = None
+    """What they move by."""
+
+
+def refuse_unfit(setup: StageSetup) -> None:
+    """Raise `RunError` where directions follow the particles, and something else cannot follow them."""
+    if not setup.sampler.sampler.adapts:
+        return
+    settings, many = setup.settings, "has some of the particles or data only"
+    reasons = {
+        "each of several devices " + many: not setup.ranks.alone,
+        "a device with little memory " + many: setup.particles.in_blocks or not setup.data.together,
+        "directions that are kept for several steps do not": settings.reuse != 1,
+        "counts of data along directions that stay do not": setup.counts is not None,
+        "a saved model has no particles": settings.tables is not None,
+    }
+    for reason, unfit in reasons.items():
+        if unfit:
+            raise RunError(f"{setup.sampler.sampler.owner} follows the particles step by step, and {reason}")

@@ -1,0 +1,162 @@
+"""Tables of the transport maps T_h = F_q⁻¹∘F_p: how a run makes them, and how particles move by them.
+
+A table holds, at K levels a_1 … a_K, the position F_p⁻¹(a_k) and the displacement F_q⁻¹(a_k) − F_p⁻¹(a_k); between
+two of these knots the map is nearly a line. Where a model is saved, the particles of the run move by these very
+tables, rounded as they are saved: later steps see their errors and correct them. With maps that the particles had not
+followed, errors would grow from step to step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+from torch import Tensor
+
+from cswf_core.flow.directions import Directions, Place
+from cswf_core.flow.fits import Begun, Cloud, Fits, Slab, reading
+from cswf_core.flow.memory import Budget, batches
+from cswf_core.flow.settings import TableRequest
+from cswf_core.flow.transport import CDFTransport, Displace, Maps, displaced_apart, displacing
+from cswf_core.interfaces import Rows
+from cswf_core.kernels import tables
+from cswf_core.kernels.tables import Lookup
+
+
+@attrs.frozen(eq=False)
+class StepTables:
+    """T_h of some of a step's directions, in the order in which these were drawn."""
+
+    positions: Tensor
+    """F_p⁻¹ at the levels: S×H'×K, S being 1 unless conditions keep strata apart."""
+    displacements: Tensor
+    """F_q⁻¹ − F_p⁻¹ there: S×H'×K."""
+
+
+class TableTransport:
+    """δ by tables of the maps, which are collected while the step's directions are worked on."""
+
+    def __init__(self, request: TableRequest, directions: int, together: int, by_cdf: CDFTransport) -> None:
+        """Begin to collect the tables of a step.
+
+        Args:
+            request: the tables that are wanted.
+            directions: H.
+            together: how many directions have to be drawn at once.
+            by_cdf: fits the distributions that the tables are made of.
+        """
+        self._request = request
+        self._by_cdf = by_cdf
+        self._sizes = [count for _, count in batches(directions, together)]
+        tabulated = [request.tabulated(count) for count in self._sizes]
+        self._first = [sum(tabulated[:i]) for i in range(len(tabulated) + 1)]
+        self._tables: tuple[Tensor, Tensor] | None = None
+
+    def begin(self, rows: Rows) -> Begun | None:
+        """Begin to fit F_p where other ranks take part."""
+        return self._by_cdf.begin(rows)
+
+    def displace(self, rows: Rows, F_q: Fits, place: Place, F_p: Begun | None = None) -> Tensor:
+        """Replace the particles' rows p by δ, and keep the maps; return the sum of δ² of each: H."""
+        H = rows.low.shape[0]
+        by_cdf = self._by_cdf
+        with by_cdf.clock.part("tables"):
+            fits = by_cdf.fit(rows, F_p)
+            levels = self._request.levels(rows.low).expand(by_cdf.fitter.rows_here(H), -1)
+            positions = by_cdf.inverse(fits, levels)
+            displacements = by_cdf.displacements(levels, positions, fits, F_q)
+            positions, displacements = (
+                by_cdf.fitter.all_rows(part, H).to(self._request.dtype) for part in (positions, displacements)
+            )
+            self._collect(positions, displacements, place)
+        with by_cdf.clock.part("lookup", reading(rows)):
+            return by_cdf.apart(
+                rows, lambda number, part: tables.displace(part, positions[number], displacements[number])
+            )
+
+    def _collect(self, positions: Tensor, displacements: Tensor, place: Place) -> None:
+        """Put some of the maps (S×H×K each) where they belong."""
+        if self._tables is None:
+            shape = (positions.shape[0], self._first[-1], self._request.knots)
+            self._tables = positions.new_empty(shape), displacements.new_empty(shape)
+        chosen, places = self._chosen(place, positions.shape[1])
+        if chosen is not None:
+            for table, values in zip(self._tables, (positions, displacements), strict=True):
+                table[:, places] = values[:, chosen]
+
+    def _chosen(self, place: Place, count: int) -> tuple[Tensor | slice | None, Tensor | slice]:
+        """Return which of `count` rows have tables, and where these go; None if none of them has.
+
+        Tables are those of the first directions of each batch, in the order of the draw.
+        """
+        offset = self._first[place.batch]
+        tabulated = self._first[place.batch + 1] - offset
+        order = place.order
+        if order is None:
+            last = min(count, tabulated - place.first)
+            first = offset + place.first
+            return (slice(0, last) if last > 0 else None), slice(first, first + last)
+        if tabulated == self._sizes[place.batch]:
+            return slice(0, count), order + offset
+        if count == self._sizes[place.batch]:  # the size is known beforehand, so that steps can be recorded
+            return order.argsort()[:tabulated], slice(offset, offset + tabulated)
+        chosen = (order < tabulated).nonzero()[:, 0]
+        return (chosen if len(chosen) else None), order[chosen] + offset
+
+    def tables(self) -> StepTables:
+        """Return the tables, once all directions have been worked on."""
+        assert self._tables is not None
+        return StepTables(*self._tables)
+
+
+Lookups = Callable[[Slab[Cloud], slice], Sequence[Lookup]]
+"""(directions, some rows of these) → the maps along the rows, one for each stratum."""
+
+
+@attrs.frozen(eq=False)
+class SavedMaps(Maps[Cloud]):
+    """T_h by the tables of a saved step, for particles that do not depend on each other."""
+
+    lookups: Lookups[Cloud]
+    strata: Sequence[Tensor] | None
+    """The particles of each stratum; None: there is one for all."""
+    budget: Budget | None = None
+    """How many rows are looked up at a time; None: all rows of a slab."""
+
+    def fit(self, theta: Slab[Cloud], p: Rows) -> Displace:
+        """Return the displacement of the particles' rows p."""
+        return displacing(theta.count, p, self._displaced_along(theta), self.budget)
+
+    def _displaced_along(self, theta: Slab[Cloud]) -> Callable[[Rows, slice], Tensor]:
+        return lambda rows, cut: displaced_by(rows, self.lookups(theta, cut), self.strata)
+
+
+def lookups_of(directions: Sequence[Directions], saved: StepTables, like: Tensor) -> Lookups[Any]:
+    """Return the maps of a saved step along directions, batch by batch."""
+    lookups: dict[int, list[Lookup]] = {}
+    first = 0
+    for theta in directions:
+        rows = slice(first, first + theta.count)
+        first = rows.stop
+        positions = saved.positions[:, rows].to(like.device)
+        displacements = saved.displacements[:, rows].to(like.device)
+        if theta.place.order is not None:
+            positions = positions[:, theta.place.order]
+            displacements = displacements[:, theta.place.order]
+        of_strata = zip(positions, displacements, strict=True)
+        lookups[theta.place.batch] = [Lookup.of(p, d, like) for p, d in of_strata]
+
+    def along(theta: Slab[Any], cut: slice) -> list[Lookup]:
+        begin = theta.place.first
+        rows = slice(begin + cut.start, begin + cut.stop)
+        return [lookup.part(rows) for lookup in lookups[theta.place.batch]]
+
+    return along
+
+
+def displaced_by(rows: Rows, lookups: Sequence[Lookup], strata: Sequence[Tensor] | None) -> Tensor:
+    """Replace the values p by δ = T(p) − p by the map of each stratum; return the sum of δ² of each row: H."""
+    if strata is None:
+        return lookups[0].displace(rows)
+    return displaced_apart(rows, strata, lambda number, part: lookups[number].displace(part))
