@@ -151,7 +151,7 @@ class Ranks:
         return [part.stop - part.start for part in parts]
 
     def ahead(self, items: Iterable[Item]) -> Iterable[Item]:
-        """Yield items; with other ranks, each when the one behind it has been made: sums are then on their way."""
+        """Yield items; with other ranks, each when the next has been made: its sums are then on their way."""
         return items
 
     def ends(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

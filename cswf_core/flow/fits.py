@@ -1,12 +1,12 @@
 """F_p and F_q: the one-dimensional distributions of particles and of data along directions.
 
-A `Source` is what distributions are fitted to: samples that are there as one block, samples that come in many
-blocks, or counts of samples. `Source.along(θ)` fits them along directions, for some of these at a time, and `Kept`
-is the one cache: it keeps what serves several steps, or several blocks of particles.
+A `Source` is what distributions are fitted to: one block of samples, many blocks, or counts of samples.
+`Source.along(θ)` fits them along directions, for some of these at a time. `Kept` is the one cache, for what
+serves several steps, or several blocks of particles.
 
-A `Fitter` does the fitting, for all samples of all ranks. Where several ranks have some of the samples each, counts
-in bins are summed over them: whole numbers have the same sum in any order, so that the bits do not depend on how many
-ranks there are. An estimator without bins is given some rows as a whole on each rank.
+A `Fitter` does the fitting, for the samples of all ranks. Where ranks have some of the samples each, counts
+in bins are summed: whole numbers have the same sum in any order, so that bits do not depend on the number
+of ranks. An estimator without bins is given some rows as a whole on each rank.
 """
 
 from __future__ import annotations
@@ -40,16 +40,20 @@ FitsOfRows = Callable[[slice], Fits]
 """Some rows of a slab of directions → the distributions along these."""
 
 RowsOfBlocks = Callable[[bool], Iterator[tuple[slice, list[Rows]]]]
-"""(whether the blocks will be gone through once more) → some directions of a block, and the rows of each distribution."""
+"""(whether this is the first of two passes) → rows of a block along some directions, for each distribution."""
 
 Cloud = TypeVar("Cloud")
 """Samples in a stage's coordinates, in the numbers of the steps that project them."""
 
+Samples = TypeVar("Samples", contravariant=True)
 
-class Slab(Protocol[Cloud]):
+
+class Slab(Protocol[Samples]):
     """Directions whose products are taken at once, in whatever numbers."""
 
-    place: Place
+    @property
+    def place(self) -> Place:
+        """Which of the step's directions they are."""
 
     @property
     def count(self) -> int:
@@ -59,10 +63,10 @@ class Slab(Protocol[Cloud]):
     def batch(self) -> object:
         """The directions that it is a part of."""
 
-    def projected(self, cloud: Cloud, clock: Clock) -> Rows:
+    def projected(self, cloud: Samples, clock: Clock) -> Rows:
         """Return p_h = θ_h·(z, ξy) of particles: H×n."""
 
-    def projected_data(self, cloud: Cloud, clock: Clock) -> Rows:
+    def projected_data(self, cloud: Samples, clock: Clock) -> Rows:
         """Return q_h of data, with the noise in their bins: H×n."""
 
 
@@ -72,7 +76,7 @@ Slabs = Sequence[tuple[slice, Slab[Cloud]]]
 
 @attrs.frozen(eq=False)
 class Members:
-    """The samples that each distribution is fitted to: one group of columns for each stratum, or one for all."""
+    """The samples that each distribution is fitted to: the columns of each stratum, or those of all."""
 
     sizes: Sequence[int]
     """How many samples each distribution has, over all ranks."""
@@ -318,7 +322,7 @@ class ManyBlocks(Source[Cloud]):
     blocks: Callable[[bool], Iterator[tuple[Cloud, Members]]]
     """(whether the blocks will be gone through once more) → the blocks, in the stage's coordinates."""
     fitter: Fitter
-    project: Callable[[Slab[Cloud], Cloud, Clock], Rows]
+    project: Callable[[Any, Cloud, Clock], Rows]
     """Projects a block along directions."""
     sizes: Sequence[int]
     """How many samples each distribution has, over all blocks and ranks."""
@@ -411,7 +415,7 @@ KeptFits = dict[tuple[int, int, int], Fits]
 
 @attrs.frozen(eq=False)
 class Kept(Source[Cloud]):
-    """Another source whose distributions are kept for later steps, or other blocks, along the same directions."""
+    """Another source, whose distributions are kept for later steps, or other blocks of particles."""
 
     source: Source[Cloud]
     fits: KeptFits

@@ -1,8 +1,8 @@
 """A stage of the flow: what its steps work with, and which samples take part in each of them.
 
-F_p is fitted to all particles, or to those of one half whose turn it is, or to a random part; particles that are only
-carried along are in none of them. F_q is fitted to all data or to a random part. Where the condition keeps strata
-apart, each has distributions of its own. `StageSetup.taking_part` says so for a step.
+F_p is fitted to all particles, or to the half whose turn it is, or to a random part of these; particles
+that are only carried along never count. F_q is fitted to all data, or to a random part. Where the condition
+keeps strata apart, each has distributions of its own.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class StageSetup:
         return attrs.evolve(self, particles=block, strata=strata, ranks=Ranks())
 
     def taking_part(self, step: int, block: Particles | None = None) -> TakingPart:
-        """Return the samples of this rank that take part in a step; of a block of the particles, if one is given."""
+        """Return the particles of this rank, or of a block of these, that take part in a step."""
         share = self.particles.share if block is None else block.share
         if self.strata is not None:
             strata = self.strata.particles
@@ -194,7 +194,7 @@ class StageSetup:
     """The number of a step, and the particles that its F_p is fitted to: the same for all blocks."""
 
     def _particles_in_turn(self, step: int) -> Columns | None:
-        """Return the particles that may take part in a step's F_p: all that ever do, or those whose turn it is."""
+        """Return the particles that may take part in a step's F_p: all that ever do, or one half."""
         if self.settings.turn is None:
             return self.counted
         # Every second one, and not one half after the other: labels may be in order.

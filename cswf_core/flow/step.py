@@ -1,8 +1,8 @@
 """One step of Algorithm 1, in float32 or float64: project, fit, transport, back-project, move.
 
-`bench/naive.py` has the same step as one writes it first, and `half/step.py` has it in half precision, on CUDA. A run
-has its maps T_h = F_q⁻¹∘F_p from the distributions of particles and data (`fits`), a saved model from its tables
-(`tables`): the step does not know which.
+`bench/naive.py` has the same step as one writes it first; `half/step.py` has it in half precision, on CUDA.
+A run has its maps T_h = F_q⁻¹∘F_p from the distributions of particles and data (`fits`), a saved model from
+its tables (`tables`): the step does not know which.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from cswf_core.flow.clock import Clock
 from cswf_core.flow.directions import Directions
 from cswf_core.flow.memory import Budget
 from cswf_core.flow.particles import Particles
+from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.transport import Displace, Maps
 from cswf_core.interfaces import Rows
 from cswf_core.ranks import Ranks
@@ -44,7 +45,7 @@ class Tools:
 
 
 def step(
-    particles: Particles, directions: Iterable[Directions], maps: Maps, scale: Scale, tools: Tools
+    particles: Particles, directions: Iterable[Directions], maps: Maps[Cloud], scale: Scale, tools: Tools
 ) -> Tensor:
     """Move particles by X ← X + η/H Σ_h w_h δ_h θ_h, with weights w_h of 1 unless the projection has others.
 

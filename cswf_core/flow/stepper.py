@@ -1,7 +1,7 @@
 """What takes the steps of a stage: it has directions and maps at hand for `step`, and moves all particles.
 
-`ExactStepper` works in float32 or float64 on any device. `HalfStepper`, in `half.stepper`, has half precision with
-float32 sums on CUDA.
+`ExactStepper` works in float32 or float64 on any device; `HalfStepper`, in `half.stepper`, in half
+precision with float32 sums on CUDA.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class ExactStepper(Stepper):
                 return move
 
     def _may_halve(self, work: _Work) -> bool:
-        """Have fewer directions worked on at a time, where particles have not moved; False: that is not possible."""
+        """Have fewer directions worked on at a time; False: that is not possible, or particles have moved."""
         setup = self.setup
         if work.moving or setup.particles.in_blocks or not setup.ranks.alone:  # ranks need the same slabs
             return False

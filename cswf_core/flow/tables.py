@@ -1,9 +1,9 @@
 """Tables of the transport maps T_h = F_q⁻¹∘F_p: how a run makes them, and how particles move by them.
 
-A table holds, at K levels a_1 … a_K, the position F_p⁻¹(a_k) and the displacement F_q⁻¹(a_k) − F_p⁻¹(a_k); between
-two of these knots the map is nearly a line. Where a model is saved, the particles of the run move by these very
-tables, rounded as they are saved: later steps see their errors and correct them. With maps that the particles had not
-followed, errors would grow from step to step.
+A table holds, at K levels a_1 … a_K, the position F_p⁻¹(a_k) and the displacement F_q⁻¹(a_k) − F_p⁻¹(a_k);
+between two of these knots the map is nearly a line. Where a model is saved, the particles of the run move
+by these very tables, rounded as they are saved: later steps see their errors and correct them. Errors of
+maps that the particles had not followed would grow from step to step.
 """
 
 from __future__ import annotations

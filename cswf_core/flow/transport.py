@@ -67,7 +67,7 @@ class FittedMaps(Maps[Cloud]):
         return displacing(theta.count, p, displace, self.budget)
 
     def _particles(self, theta: Slab[Cloud], p: Rows) -> Callable[[slice], Begun | None]:
-        """Return F_p along some of the directions; None: the transport fits it to the rows that it displaces."""
+        """Return F_p along some directions; None: the transport fits it to the rows that it displaces."""
         if self.F_p is None:
             begun = self.transport.begin(p)
             return lambda _: begun
@@ -108,7 +108,7 @@ class TakingPart:
     strata: Sequence[Columns] | None = None
     """The particles that each map moves; None: there is one map for all."""
     measured: Columns | None = None
-    """The particles whose distance to the data is measured: not those that are only carried along; None: all."""
+    """The particles whose distance to the data is measured, as they are not only carried along; None: all."""
     stretch: float = 1.0
     """The number of particles for each that is measured, over all ranks."""
 

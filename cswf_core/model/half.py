@@ -1,9 +1,9 @@
 """Saved steps on CUDA in half precision with float32 sums, for many groups of particles side by side.
 
-The step is that of a run in half precision (`flow/half/step.py`), with maps from tables. Directions are drawn and laid
-out once for all groups. Kernels go through fixed tiles of samples, so that a sample's bits do not depend on its
-neighbours. What libraries multiply, whose bits may depend on the number of columns, is multiplied group by group
-(`may_join`).
+The step is that of a run in half precision (`flow/half/step.py`), with maps from tables. Directions are
+drawn and laid out once for all groups. Kernels go through fixed tiles of samples, so that a sample's bits
+do not depend on its neighbours. What libraries multiply, whose bits may depend on the number of columns, is
+multiplied group by group (`may_join`).
 
 After its first step, a stage is recorded as a CUDA graph, which also prepares the next step on a second stream.
 """
@@ -265,8 +265,8 @@ class JoinedParticles:
 def may_join(group: Group, sampler: DirectionSampler, *, by_update: bool) -> bool:
     """Say whether a stage's groups can move side by side: no step multiplies them by a library.
 
-    Libraries multiply by G if it is large, move what is partly observed, bring noise into a stage's coordinates, and
-    multiply θ_y by vectors. The answer never depends on how many groups there are.
+    Libraries multiply by G if it is large, move what is partly observed, bring noise into a stage's
+    coordinates, and multiply θ_y by vectors. The answer never depends on how many groups there are.
     """
     if by_update or sampler.stage.entropy > 0:
         return False

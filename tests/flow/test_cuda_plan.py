@@ -15,7 +15,7 @@ from cswf_core.flow import data as flow_data
 from cswf_core.flow.clock import Stopwatch
 from cswf_core.flow.half import stepper as half_module
 from cswf_core.flow.half.graph import Recording, overwrite
-from cswf_core.flow.half.layout import refuse_too_many
+from cswf_core.flow.half.layout import refuse_too_many, runs_of
 from cswf_core.flow.half.stepper import HalfStepper
 from cswf_core.flow.settings import Parts, Settings, TableRequest
 from cswf_core.flow.stepper import ExactStepper
@@ -353,7 +353,7 @@ def test_data_and_starts_may_lie_in_memory_as_they_like():
 def test_moves_are_measured_on_particles_from_everywhere(M):
     few = 1024
     numbers = torch.arange(-M, 2 * M).view(3, M)[1:]
-    seen, below = spread(numbers, few)
+    seen, below = runs_of(numbers, few)
     assert len(seen.unique()) == min(M, few) == seen.numel()
     assert int(seen.min()) == 0
     assert M - 16 <= int(seen.max()) < M

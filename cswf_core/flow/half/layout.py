@@ -157,7 +157,7 @@ class HalfSlab:
 
 @attrs.frozen(eq=False)
 class PreparedData(Source[HalfCloud]):
-    """Data whose distributions were fitted when directions were prepared, where they are small; else they are now."""
+    """Data whose distributions were fitted when directions were prepared, if that was done."""
 
     source: Source[HalfCloud]
 

@@ -1,8 +1,8 @@
-"""The step of Algorithm 1 in half precision with float32 sums, on CUDA: the steps of `flow/step.py`, in fewer passes.
+"""The step of `flow/step.py` in half precision with float32 sums, on CUDA, with as few passes as possible.
 
-Projecting writes the values once, in half precision, and finds their ends on the way. The transport replaces them by
-δ. The last back-projection moves the particles, and brings them into half precision again. Particles themselves stay
-in float32. A run has its maps from distributions, a saved model from its tables, as in `flow/step.py`.
+Projecting writes the values once, in half precision, and finds their ends on the way. The transport
+replaces them by δ. The last back-projection moves the particles and brings them into half precision again.
+Particles themselves stay in float32.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What takes the steps of a stage in half precision, on CUDA: directions are laid out, and steps are recorded.
 
-Directions become blocks in half precision, sorted by where they look. Data come into half precision once per stage:
-the noise in their bins has its mean added there, and its width when they are counted. Steps that are all alike are
-recorded once as a CUDA graph (`graph`), which also prepares the directions of the next step.
+Directions become blocks in half precision, sorted by where they look. Data come into half precision once per
+stage: the noise in their bins has its mean added there, and its width when they are counted. Steps that are all
+alike are recorded once as a CUDA graph (`graph`), which also prepares the directions of the next step.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class HalfStepper(Stepper):
         return True
 
     def _attempted(self, work: Callable[[HalfTools], Result], clock: Clock) -> Result | None:
-        """Return what `work` returns; None if memory was too short, before particles have moved: slabs are halved."""
+        """Return what `work` returns; None if memory was too short, and slabs have been halved."""
         tools = HalfTools(clock, self.setup.ranks)
         return attempted(partial(work, tools), lambda: self._may_halve(tools))
 
