@@ -97,7 +97,7 @@ class CheckedSampler(Adapter, ProjectionSampler):
                 self._check_operator(projection, theta)
         self._proved.add((space, type(projection)))
 
-    def doubt(self) -> None:
+    def recheck(self) -> None:
         """Check the products of operators again, the next time that they are drawn."""
         self._proved.clear()
 

@@ -244,7 +244,7 @@ class Plan(abc.ABC):
 
     def examine(self, step: int) -> None:
         """Check the numbers of a step's directions, as most steps do not; raise if they are at fault."""
-        self.setup.sampler.sampler.doubt()
+        self.setup.sampler.sampler.recheck()
         if not self.setup.sampler.sampler.adapts:  # those were checked as they were drawn
             for _ in self.draw(self.draw_number(step), Clock(), check=True):
                 pass

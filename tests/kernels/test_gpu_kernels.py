@@ -182,7 +182,7 @@ def problem():
     H, n = 150, 300  # two tiles of columns, of both kinds
     theta, scale = local_directions(H, SHAPE), torch.rand(H, 1) + 0.5
     where = Strips.of(SHAPE, H, 2, DEVICE)
-    directions = arranged(boxes.Source.of_matrix(theta.to(DEVICE), scale.to(DEVICE)), where)
+    directions = arranged(boxes.DrawnDirections.of_matrix(theta.to(DEVICE), scale.to(DEVICE)), where)
     x = torch.randn(192, n, generator=torch.Generator().manual_seed(5))
     return theta * scale, where, directions, x
 
@@ -234,7 +234,7 @@ def test_directions_are_sorted_and_packed_into_boxes(problem):
 @pytest.mark.parametrize(("H", "d"), [(150, 192), (70, 20), (3, 5)])
 def test_directions_that_see_everything_are_boxes_side_by_side(H, d):
     theta, where = torch.randn(H, d), Strips.unsorted(d, DEVICE)
-    directions = arranged(boxes.Source.of_matrix(theta.to(DEVICE), None), where)
+    directions = arranged(boxes.DrawnDirections.of_matrix(theta.to(DEVICE), None), where)
     assert_packed(directions, theta, where)
     assert torch.equal(directions.order.cpu(), torch.arange(H))
     assert directions.share() == 1
@@ -248,22 +248,22 @@ def test_filters_are_packed_as_their_dense_matrix_is(side, dilation):
     row, column = draw.integers(8, H), draw.integers(8, H)
     projection = PatchProjection(filters.to(DEVICE), Space(SHAPE), dilation, row.to(DEVICE), column.to(DEVICE))
     where = Strips.of(SHAPE, H, side, DEVICE)
-    dense = arranged(boxes.Source.of_matrix(projection.dense(), scale.to(DEVICE)), where)
+    dense = arranged(boxes.DrawnDirections.of_matrix(projection.dense(), scale.to(DEVICE)), where)
     place = (projection.row, projection.column, dilation, SHAPE)
-    patches = arranged(boxes.Source.of_filters(projection.filters, *place, scale.to(DEVICE)), where)
+    patches = arranged(boxes.DrawnDirections.of_filters(projection.filters, *place, scale.to(DEVICE)), where)
     assert torch.equal(dense.order, patches.order)
     for one, other in ((dense.across, patches.across), (dense.along, patches.along)):
         assert torch.equal(one.lengths, other.lengths)
         columns = 192 if one is dense.across else H
         torch.testing.assert_close(unpacked(one, columns), unpacked(other, columns), atol=0, rtol=2e-3)
-    unscaled = boxes.Source.of_filters(projection.filters, *place, None)
+    unscaled = boxes.DrawnDirections.of_filters(projection.filters, *place, None)
     lengths = unpacked(boxes.packed(unscaled, patches.order, where).across, 192)
     torch.testing.assert_close(lengths[:H].float().norm(dim=1), torch.ones(H), atol=2e-3, rtol=0)
 
 
 def test_boxes_may_be_written_over(problem):
     theta, where, _, _ = problem
-    source = boxes.Source.of_matrix(theta.flip(0).contiguous().to(DEVICE), None)
+    source = boxes.DrawnDirections.of_matrix(theta.flip(0).contiguous().to(DEVICE), None)
     mine = boxes.packed(source, boxes.sorting(source, where), where)
     assert_packed(boxes.packed(source, mine.order, where, mine), theta.flip(0), where)
     again = boxes.packed(source, mine.order, where, mine)
@@ -296,7 +296,7 @@ def test_samples_are_halved_in_their_order_and_filled_up(problem):
 def test_products_agree_with_dense_ones(rows, problem):
     theta, where, _, x = problem
     where = attrs.evolve(where, rows=rows)
-    directions = arranged(boxes.Source.of_matrix(theta.to(DEVICE), None), where)
+    directions = arranged(boxes.DrawnDirections.of_matrix(theta.to(DEVICE), None), where)
     assert (directions.across.rows, directions.along.rows) == rows
     H, n = 150, 300
     values = torch.full((blocks.padded(H), blocks.padded(n, WIDEST)), math.nan, dtype=torch.half, device=DEVICE)

@@ -103,20 +103,20 @@ def strips_for(theta: Tensor, space: Space, directions: int) -> Strips | None:
     if not space.is_image:
         return None
     where = Strips.of(space.shape, directions, side_of(theta, space.shape), theta.device)
-    source = boxes.Source.of_matrix(theta, None)
+    source = boxes.DrawnDirections.of_matrix(theta, None)
     share = boxes.packed(source, boxes.sorting(source, where), where).share()
     return where if share <= SORTED_BELOW else None
 
 
-def source_of(theta: Directions) -> boxes.Source:
+def source_of(theta: Directions) -> boxes.DrawnDirections:
     """Return directions as the kernels read them: filters with a place as they are, others as a matrix."""
     projection = theta.projection
     if isinstance(projection, PatchProjection):
         filters, shape = projection.filters, projection.space.shape
-        return boxes.Source.of_filters(
+        return boxes.DrawnDirections.of_filters(
             filters, projection.row, projection.column, projection.dilation, shape, theta.scale
         )
-    return boxes.Source.of_matrix(projection.dense(), theta.scale)
+    return boxes.DrawnDirections.of_matrix(projection.dense(), theta.scale)
 
 
 def project(slab: Slab, cloud: HalfCloud, noise: Tensor | None) -> tuple[Rows, Tensor]:

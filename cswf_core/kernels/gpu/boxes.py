@@ -25,7 +25,7 @@ CHUNK = 2048
 
 
 @attrs.frozen(eq=False)
-class Source:
+class DrawnDirections:
     """Directions as they were drawn: the rows of a matrix, or filters with a place."""
 
     values: Tensor
@@ -42,7 +42,7 @@ class Source:
     dilation: int = 1
 
     @classmethod
-    def of_matrix(cls, theta: Tensor, scale: Tensor | None) -> Source:
+    def of_matrix(cls, theta: Tensor, scale: Tensor | None) -> DrawnDirections:
         """Return rows of a matrix (H×d) times factors (H×1; None is 1)."""
         return cls(theta.contiguous(), None if scale is None else scale.contiguous(), tuple(theta.shape))
 
@@ -55,7 +55,7 @@ class Source:
         dilation: int,
         shape: tuple[int, ...],
         scale: Tensor | None,
-    ) -> Source:
+    ) -> DrawnDirections:
         """Return filters on a grid (C, H, W), as directions of unit length times factors."""
         channels, height, width = shape
         filters, (H, _, side, _) = filters.contiguous(), filters.shape
@@ -245,7 +245,7 @@ def _pack(
         tl.store(to, value.to(tl.float16))
 
 
-def sorting(source: Source, where: Strips) -> Tensor | None:
+def sorting(source: DrawnDirections, where: Strips) -> Tensor | None:
     """Return directions in the order in which strips meet the middle of what they look at; None: as is."""
     if where.rank is None:
         return None
@@ -267,7 +267,7 @@ def sorting(source: Source, where: Strips) -> Tensor | None:
     return order
 
 
-def packed(source: Source, order: Tensor | None, where: Strips, into: Boxes | None = None) -> Boxes:
+def packed(source: DrawnDirections, order: Tensor | None, where: Strips, into: Boxes | None = None) -> Boxes:
     """Return directions, in an order (None: all, as they are), as boxes in half precision.
 
     `into` are boxes of the same sizes whose memory may be written over.
@@ -303,7 +303,7 @@ def packed(source: Source, order: Tensor | None, where: Strips, into: Boxes | No
 
 
 def _side(
-    source: Source, order: Tensor, coordinates: Tensor, touched: Tensor, rows: int, across: bool,
+    source: DrawnDirections, order: Tensor, coordinates: Tensor, touched: Tensor, rows: int, across: bool,
     old: Side | None,
 ) -> Side:  # fmt: skip
     tiles, width = touched.shape
