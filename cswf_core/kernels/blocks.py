@@ -1,23 +1,53 @@
-"""Directions as a block-sparse matrix, so that products skip what a direction does not look at.
+"""Directions as a sparse matrix, so that products skip what a direction does not look at.
 
 Local directions are mostly zeros. Sorted by where they look, along a Hilbert curve, and with the coordinates in
-the order of the same curve, their non-zeros gather in few blocks. Nothing has to be known about how they were
-drawn, and zeros change no sum. On CUDA, in half precision, Triton kernels go through the blocks with float32
-sums; elsewhere a dense product per tile of directions does, over the coordinates that it touches.
+the order of the same curve, their non-zeros gather in few cells of 32×32 numbers. Nothing has to be known about
+how they were drawn, and zeros change no sum. A product of a tile, 128 directions or coordinates, is a dense one
+over those on the other side that its cells touch. On CUDA, half precision has boxes instead: see `boxes.py`.
 """
 
 from __future__ import annotations
 
 import attrs
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from cswf_core.kernels.hilbert import along_hilbert
-
 TILE = 128
-"""Directions, or coordinates, that a tile of a product has; for boxes, see `Side.rows`."""
-BLOCK = 32
-"""Side of the blocks that are skipped if they are all zero."""
+"""Directions, or coordinates, of a tile of a product; for boxes, see `Side.rows`."""
+
+CELL_SIDE = 32
+"""Rows, and columns, of the cells that products skip if they are all zero."""
+
+Pixels = NDArray[np.int64]
+
+
+def along_hilbert(height: int, width: int) -> Pixels:
+    """Return the pixels of a height×width grid (row · width + column) in the order a Hilbert curve meets them.
+
+    The curve, on which neighbours are neighbours in the image, fills the smallest square of side 2^m around the
+    grid; pixels of it outside the grid are left out.
+    """
+    side = 1 << (max(height, width) - 1).bit_length()
+    rest = np.arange(side * side)
+    row = np.zeros_like(rest)
+    column = np.zeros_like(rest)
+    step = 1
+    while step < side:
+        right = rest // 2 & 1
+        down = (rest ^ right) & 1
+        flip = (down == 0) & (right == 1)
+        row = np.where(flip, step - 1 - row, row)
+        column = np.where(flip, step - 1 - column, column)
+        turned = np.where(down == 0, [column, row], [row, column])
+        row = turned[0] + step * right
+        column = turned[1] + step * down
+        rest //= 4
+        step *= 2
+    inside = (row < height) & (column < width)
+    pixels: Pixels = row[inside] * width + column[inside]
+    return pixels
 
 
 def padded(size: int, step: int = TILE) -> int:
@@ -36,6 +66,7 @@ class Places:
     position: Tensor
     """Row and column of each coordinate: d×2, in float32."""
     width: int
+    """W."""
 
     @classmethod
     def of(cls, shape: tuple[int, ...], device: torch.device) -> Places:
@@ -57,63 +88,32 @@ class Places:
 
 
 @attrs.frozen(eq=False)
-class Pattern:
-    """Which blocks are not zero, for each tile: where to read, and how many."""
-
-    lists: Tensor
-    """tiles × (blocks + 1): indices of blocks that are not zero, then the number of blocks: none of them."""
-    lengths: Tensor
-    """tiles: how many are not zero."""
-
-    @classmethod
-    def of(cls, nonzero: Tensor) -> Pattern:
-        """Return the pattern of a matrix of tiles × blocks, true where a block is not zero."""
-        count = nonzero.shape[1]
-        index = torch.arange(count, dtype=torch.int32, device=nonzero.device)
-        lists = torch.where(nonzero, index, count).sort(dim=1).values
-        lists = torch.nn.functional.pad(lists, (0, 1), value=count)  # kernels read one ahead
-        return cls(lists.contiguous(), nonzero.sum(dim=1, dtype=torch.int32))
-
-
-@attrs.frozen(eq=False)
 class Blocks:
     """H directions in d dimensions, in the order of the curve, filled up with zeros to whole tiles."""
 
     theta: Tensor
-    """H'×d', H' and d' being H and d filled up."""
+    """The directions: H'×d', H' and d' being H and d filled up."""
     shape: tuple[int, int]
     """(H, d)."""
-    rows: Pattern
-    """For tiles of directions: blocks of coordinates."""
-    columns: Pattern
-    """For tiles of coordinates: blocks of directions."""
     order: Tensor | None
-    """Row → direction, H; None where they kept their order."""
-    nonzero: Tensor
-    """Which blocks are not zero: H'/32 × d'/32."""
-
-    def part(self, rows: slice) -> Blocks:
-        """Return some of the directions, from the beginning of one tile up to another's or to the end."""
-        H, d = self.shape
-        if (rows.start, rows.stop) == (0, H):
-            return self
-        assert rows.start % TILE == 0
-        last = padded(rows.stop)
-        nonzero = self.nonzero[rows.start // BLOCK : last // BLOCK]
-        order = None if self.order is None else self.order[rows]
-        return blocks(self.theta[rows.start : last], (rows.stop - rows.start, d), nonzero, order)
+    """Row → direction: H; None where directions keep their order."""
+    across: Tensor
+    """Whether each cell of a tile of directions has a number other than zero: H'/128 × d'/32."""
+    down: Tensor
+    """Whether each cell of a tile of coordinates has a number other than zero: d'/128 × H'/32."""
 
     def flops(self, samples: int) -> float:
         """Return the operations of one product with `samples` columns; reads back from the device."""
-        return 2.0 * TILE * BLOCK * float(self.rows.lengths.sum()) * samples
+        return 2.0 * TILE * CELL_SIDE * float(self.across.sum()) * samples
 
     def share(self) -> float:
-        """Return the share of blocks that are not zero; reads back from the device."""
-        return float(self.rows.lengths.double().mean()) * BLOCK / padded(self.shape[1], BLOCK)
+        """Return the share of cells that are not zero; reads back from the device."""
+        cells = self.across.sum(dim=1).double().mean()
+        return float(cells) * CELL_SIDE / padded(self.shape[1], CELL_SIDE)
 
 
 def arrange(theta: Tensor, scale: Tensor | None, places: Places | None, dtype: torch.dtype) -> Blocks:
-    """Return the directions s_h θ_h (θ: H×d, s: H×1; None is 1) as blocks of numbers of a type.
+    """Return the directions s_h θ_h (θ: H×d, s: H×1; None is 1) as a sparse matrix of a type.
 
     With `places`, directions and coordinates are sorted along the curve; without, they keep their order.
     """
@@ -126,27 +126,22 @@ def arrange(theta: Tensor, scale: Tensor | None, places: Places | None, dtype: t
         theta = theta[order][:, places.order]
     filled = torch.zeros(padded(H), padded(d), dtype=dtype, device=theta.device)
     filled[:H, :d] = theta
-    small = filled.view(filled.shape[0] // BLOCK, BLOCK, filled.shape[1] // BLOCK, BLOCK)
-    nonzero = small.abs().amax(dim=(1, 3)) > 0
-    return blocks(filled, (H, d), nonzero, order)
-
-
-def blocks(filled: Tensor, shape: tuple[int, int], nonzero: Tensor, order: Tensor | None) -> Blocks:
-    """Put a filled-up matrix and the map of its blocks together."""
-    ratio = TILE // BLOCK
-    tall = nonzero.view(-1, ratio, nonzero.shape[1]).any(dim=1)
-    wide = nonzero.view(nonzero.shape[0], -1, ratio).any(dim=2).T
-    return Blocks(filled, shape, Pattern.of(tall), Pattern.of(wide), order, nonzero)
+    cells = filled.view(filled.shape[0] // CELL_SIDE, CELL_SIDE, filled.shape[1] // CELL_SIDE, CELL_SIDE)
+    nonzero = cells.abs().amax(dim=(1, 3)) > 0
+    ratio = TILE // CELL_SIDE
+    across = nonzero.view(-1, ratio, nonzero.shape[1]).any(dim=1)
+    down = nonzero.view(nonzero.shape[0], -1, ratio).any(dim=2).T
+    return Blocks(filled, (H, d), order, across, down)
 
 
 def project(directions: Blocks, z: Tensor) -> Tensor:
-    """Return θ_h·z for every direction, in the order of the blocks: z is d×n in the order of the curve; H×n.
+    """Return θ_h·z for every direction, in the order of the rows: z is d×n in the order of the curve; H×n.
 
-    Reads the pattern back from the device: on CUDA, half precision has a kernel that does not.
+    This reads the pattern back from the device.
     """
     H, d = directions.shape
     out = torch.empty(H, z.shape[1], dtype=z.dtype, device=z.device)
-    for tile, keep in enumerate(_touched(directions.rows, d)):
+    for tile, keep in enumerate(_touched(directions.across, d)):
         rows = slice(tile * TILE, min((tile + 1) * TILE, H))
         if len(keep) == d:
             torch.mm(directions.theta[rows, :d], z, out=out[rows])
@@ -156,10 +151,10 @@ def project(directions: Blocks, z: Tensor) -> Tensor:
 
 
 def back_project(directions: Blocks, delta: Tensor) -> Tensor:
-    """Return Σ_h δ_h θ_h, in the order of the curve: δ is H×n in the order of the blocks; d×n."""
+    """Return Σ_h δ_h θ_h, in the order of the curve: δ is H×n in the order of the rows; d×n."""
     H, d = directions.shape
     out = torch.empty(d, delta.shape[1], dtype=delta.dtype, device=delta.device)
-    for tile, keep in enumerate(_touched(directions.columns, H)):
+    for tile, keep in enumerate(_touched(directions.down, H)):
         rows = slice(tile * TILE, min((tile + 1) * TILE, d))
         if len(keep) == H:
             torch.mm(directions.theta[:H, rows].T, delta, out=out[rows])
@@ -168,11 +163,7 @@ def back_project(directions: Blocks, delta: Tensor) -> Tensor:
     return out
 
 
-def _touched(pattern: Pattern, size: int) -> list[Tensor]:
-    """Return for each tile the indices below `size` that its blocks cover."""
-    inside = torch.arange(BLOCK, device=pattern.lists.device)
-    touched = []
-    for blocks_of_tile, count in zip(pattern.lists, pattern.lengths.tolist(), strict=True):
-        index = (blocks_of_tile[:count, None] * BLOCK + inside).reshape(-1)
-        touched.append(index[index < size])
-    return touched
+def _touched(cells: Tensor, size: int) -> list[Tensor]:
+    """Return for each tile the indices below `size` that its cells (tiles×cells, true if not zero) cover."""
+    covered = cells.repeat_interleave(CELL_SIDE, dim=1)[:, :size]
+    return [tile.nonzero()[:, 0] for tile in covered]

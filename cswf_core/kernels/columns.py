@@ -24,8 +24,8 @@ def groups(count: int, device_type: str) -> Iterator[slice]:
 
 def columnwise(linear: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """Return a linear map of x, group by group: d×n → k×n."""
-    n, width = x.shape[1], WIDTH[x.device.type]
-    if n <= width:
+    n = x.shape[1]
+    if n <= WIDTH[x.device.type]:
         return linear(x.contiguous())
     whole: Tensor | None = None
     for group in groups(n, x.device.type):

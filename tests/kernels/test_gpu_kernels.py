@@ -16,7 +16,7 @@ from cswf_core.kernels import blocks, philox  # isort: skip
 from cswf_core.interfaces import Key, PatchProjection, Space
 from cswf_core.kernels import histogram as plain
 from cswf_core.kernels.blocks import TILE
-from cswf_core.kernels.boxes import LOW, WIDEST, Strips
+from cswf_core.kernels.boxes import BOX_WIDTH, LOW_TILE, WIDEST, Strips
 from cswf_core.kernels.gpu import boxes, histogram, maps, products
 from cswf_core.kernels.gpu.philox import drawn
 from cswf_core.kernels.rows import Rows
@@ -194,14 +194,14 @@ def arranged(source, where):
 def unpacked(side, columns: int) -> torch.Tensor:
     """The matrix that boxes stand for, filled up to whole tiles; every number in one box only."""
     tiles, depth = side.starts.shape
-    values = side.values.cpu().view(tiles, depth, side.rows, blocks.BLOCK)
-    whole = torch.zeros(tiles * side.rows, columns + blocks.BLOCK, dtype=torch.float16)
+    values = side.values.cpu().view(tiles, depth, side.rows, BOX_WIDTH)
+    whole = torch.zeros(tiles * side.rows, columns + BOX_WIDTH, dtype=torch.float16)
     for tile in range(tiles):
         end = 0
         for number in range(int(side.lengths[tile])):
             start = int(side.starts[tile, number])
             assert start >= end
-            end = start + blocks.BLOCK
+            end = start + BOX_WIDTH
             whole[tile * side.rows : (tile + 1) * side.rows, start:end] = values[tile, number]
         assert int(side.starts[tile, int(side.lengths[tile])]) == 0
     assert float(whole[:, columns:].abs().max()) == 0
@@ -292,7 +292,7 @@ def test_samples_are_halved_in_their_order_and_filled_up(problem):
     assert torch.equal(halved(x, where, y).cpu(), halved(x + y, where).cpu())
 
 
-@pytest.mark.parametrize("rows", [(TILE, TILE), (TILE, LOW)], ids=str)
+@pytest.mark.parametrize("rows", [(TILE, TILE), (TILE, LOW_TILE)], ids=str)
 def test_products_agree_with_dense_ones(rows, problem):
     theta, where, _, x = problem
     where = attrs.evolve(where, rows=rows)
