@@ -28,8 +28,8 @@ from cswf_core.interfaces import (
     Space,
     Stage,
 )
-from cswf_core.kernels.blocks import arrange
 from cswf_core.kernels.columns import columnwise, groups
+from cswf_core.kernels.sparse import arrange
 
 WEIGHED = 1024
 """Directions over which the mean of a² is taken, at most."""

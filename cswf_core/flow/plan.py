@@ -28,7 +28,7 @@ from cswf_core.flow.settings import Settings
 from cswf_core.flow.target import StageCounts
 from cswf_core.flow.transport import CDFTransport, Samples, StepTables, TableTransport
 from cswf_core.interfaces import Conditions, Key, Part, Stratum
-from cswf_core.kernels.columns import WIDTH, groups
+from cswf_core.kernels.columns import COLUMNS_AT_A_TIME, groups
 from cswf_core.kernels.rows import Columns
 from cswf_core.ranks import Ranks, Share, size_of
 
@@ -200,7 +200,7 @@ class Plan(abc.ABC):
 
         Added up over ranks, and then over groups, they do not depend on how many ranks there are.
         """
-        share, width = self.setup.particles.share, WIDTH[delta.device.type]
+        share, width = self.setup.particles.share, COLUMNS_AT_A_TIME[delta.device.type]
         squares = delta.double().square()
         if samples.measured is not None:
             weights = squares.new_zeros(delta.shape[1])

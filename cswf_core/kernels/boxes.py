@@ -17,7 +17,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.kernels.blocks import TILE, padded
+from cswf_core.kernels.sparse import TILE, padded
 
 BOX_WIDTH = 32
 """Columns of a box."""
@@ -36,7 +36,7 @@ LOW_TILE_CAPABILITY = (9, 0)
 """The compute capability from which on cards have a tensor memory accelerator. On others, low tiles need more
 registers than there are."""
 
-WIDEST = TILE * TILE // LOW_TILE
+WIDEST_TILE = TILE * TILE // LOW_TILE
 """Columns of a low tile, to multiples of which samples are filled up. All tiles have as many sums."""
 
 

@@ -15,7 +15,7 @@ from cswf_core.kernels import gpu
 from cswf_core.kernels.histogram import looked_up
 from cswf_core.kernels.rows import Rows
 
-BINS = 512
+LOOKUP_BINS = 512
 """Equal bins between the first position and the last."""
 
 
@@ -40,8 +40,10 @@ class Lookup:
         displacements = displacements.to(like.dtype)
         low = positions[:, 0].contiguous()
         high = positions[:, -1].contiguous()
-        edge = torch.arange(BINS + 1, dtype=low.dtype, device=low.device)
-        delta = displacement(low[:, None] + (high - low)[:, None] / BINS * edge, positions, displacements)
+        edge = torch.arange(LOOKUP_BINS + 1, dtype=low.dtype, device=low.device)
+        delta = displacement(
+            low[:, None] + (high - low)[:, None] / LOOKUP_BINS * edge, positions, displacements
+        )
         return cls(low, high, torch.stack([delta, torch.cat([delta[:, 1:], delta[:, -1:]], dim=1)], dim=2))
 
     @classmethod
@@ -52,7 +54,7 @@ class Lookup:
         if gpu.usable(positions.device) and like.dtype == torch.float32:
             from cswf_core.kernels.gpu import maps
 
-            strata = zip(*maps.tabulated(positions, displacements, order, BINS), strict=True)
+            strata = zip(*maps.tabulated(positions, displacements, order, LOOKUP_BINS), strict=True)
             return [cls(low, high, pairs) for low, high, pairs in strata]
         if order is not None:
             positions = positions[:, order]

@@ -31,9 +31,9 @@ from cswf_core.flow.directions import DirectionSampler, draw_number
 from cswf_core.flow.settings import Settings
 from cswf_core.flow.transport import StepTables
 from cswf_core.interfaces import Conditions, Rows
-from cswf_core.kernels.blocks import padded
 from cswf_core.kernels.boxes import Strips
 from cswf_core.kernels.gpu import maps, products
+from cswf_core.kernels.sparse import padded
 from cswf_core.kernels.tables import Lookup
 from cswf_core.model.format import SavedStep
 from cswf_core.model.groups import Group

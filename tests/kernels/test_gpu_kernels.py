@@ -12,16 +12,15 @@ import torch
 from tests.kernels.interpreted import DEVICE
 from tests.processes import PYTHON, completed
 
-from cswf_core.kernels import blocks, philox  # isort: skip
+from cswf_core.kernels import philox, sparse  # isort: skip
 from cswf_core.interfaces import Key, PatchProjection, Space
 from cswf_core.kernels import histogram as plain
-from cswf_core.kernels.blocks import TILE
-from cswf_core.kernels.boxes import BOX_WIDTH, LOW_TILE, WIDEST, Strips
+from cswf_core.kernels.boxes import BOX_WIDTH, LOW_TILE, WIDEST_TILE, Strips
 from cswf_core.kernels.gpu import boxes, histogram, maps, products
 from cswf_core.kernels.gpu.philox import drawn
 from cswf_core.kernels.rows import Rows
-from cswf_core.kernels.tables import BINS as TABLE_BINS
-from cswf_core.kernels.tables import Lookup
+from cswf_core.kernels.sparse import TILE
+from cswf_core.kernels.tables import LOOKUP_BINS, Lookup
 
 M, N, BINS = 700, 1100, 64
 
@@ -276,7 +275,9 @@ def test_boxes_may_be_written_over(problem):
 
 def halved(x, where, plus=None):
     d, n = x.shape
-    out = torch.full((blocks.padded(d), blocks.padded(n, WIDEST)), math.nan, dtype=torch.half, device=DEVICE)
+    out = torch.full(
+        (sparse.padded(d), sparse.padded(n, WIDEST_TILE)), math.nan, dtype=torch.half, device=DEVICE
+    )
     products.halve(x.to(DEVICE), where, out, None if plus is None else plus.to(DEVICE))
     return out
 
@@ -299,7 +300,9 @@ def test_products_agree_with_dense_ones(rows, problem):
     directions = arranged(boxes.DrawnDirections.of_matrix(theta.to(DEVICE), None), where)
     assert (directions.across.rows, directions.along.rows) == rows
     H, n = 150, 300
-    values = torch.full((blocks.padded(H), blocks.padded(n, WIDEST)), math.nan, dtype=torch.half, device=DEVICE)
+    values = torch.full(
+        (sparse.padded(H), sparse.padded(n, WIDEST_TILE)), math.nan, dtype=torch.half, device=DEVICE
+    )
     low, high = products.project(directions, halved(x, where), values)
     order = directions.order.cpu()
     wanted = (theta @ x)[order]
@@ -307,7 +310,7 @@ def test_products_agree_with_dense_ones(rows, problem):
     assert torch.equal(low, values[:H, :n].float().amin(dim=1))
     assert torch.equal(high, values[:H, :n].float().amax(dim=1))
 
-    update = torch.full((blocks.padded(192), values.shape[1]), float("nan"), device=DEVICE)
+    update = torch.full((sparse.padded(192), values.shape[1]), float("nan"), device=DEVICE)
     products.back_project(directions, values, update, add=False)
     expected = theta[order].T @ values[:H, :n].cpu().float()
     torch.testing.assert_close(update[:192, :n].cpu(), expected[where.along.cpu()], atol=0.1, rtol=1e-2)
@@ -340,7 +343,7 @@ def test_tables_of_saved_maps_are_those_of_plain_pytorch_in_any_order_and_stratu
     displacements = torch.stack([sample(H, K, 4 + i, dtype) for i in range(S)])
     order = torch.tensor([3, 0, 4, 1, 2], device=DEVICE)
     for chosen in (None, order):
-        found = maps.tabulated(positions, displacements, chosen, TABLE_BINS)
+        found = maps.tabulated(positions, displacements, chosen, LOOKUP_BINS)
         rows_of = slice(None) if chosen is None else chosen
         for i in range(S):
             wanted = Lookup.of(positions[i][rows_of], displacements[i][rows_of], sample(1, 1, 0))
@@ -360,7 +363,7 @@ def test_particles_that_follow_a_sum_of_updates_are_those_of_plain_products(chan
     G = torch.stack([sample(side, side, i) for i in range(channels)]) / side
     total, z = sample(d, n, 3) / 4, sample(d, n, 1)
     rank = torch.randperm(d, generator=torch.Generator().manual_seed(1)).to(DEVICE) if placed else None
-    half = torch.zeros(blocks.padded(d), 256, dtype=torch.float16, device=DEVICE)
+    half = torch.zeros(sparse.padded(d), 256, dtype=torch.float16, device=DEVICE)
     maps.follow(G, total, z, rank, half)
     wanted = z + torch.cat([g @ s for g, s in zip(G, total.view(channels, side, n), strict=True)])
     found = half if rank is None else half[rank]

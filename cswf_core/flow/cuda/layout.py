@@ -16,10 +16,10 @@ from cswf_core.flow.particles import Particles
 from cswf_core.flow.settings import Settings
 from cswf_core.flow.transport import Begun, Fits, Place
 from cswf_core.interfaces import Conditions, PatchProjection, Rows, Space
-from cswf_core.kernels.blocks import TILE, padded
-from cswf_core.kernels.boxes import WIDEST, Boxes, Strips, side_of
-from cswf_core.kernels.columns import WIDTH
+from cswf_core.kernels.boxes import WIDEST_TILE, Boxes, Strips, side_of
+from cswf_core.kernels.columns import COLUMNS_AT_A_TIME
 from cswf_core.kernels.gpu import boxes, products
+from cswf_core.kernels.sparse import TILE, padded
 from cswf_core.ranks import Ranks
 
 MOST = 65534 * TILE
@@ -153,7 +153,7 @@ def halved(
 ) -> HalfCloud:
     """Return samples z (d×n) in half precision, their coordinates in the order of `places`."""
     d, n = z.shape
-    half = torch.empty(padded(d), padded(n, WIDEST), dtype=torch.float16, device=z.device)
+    half = torch.empty(padded(d), padded(n, WIDEST_TILE), dtype=torch.float16, device=z.device)
     products.halve(z.contiguous(), places, half)
     return HalfCloud(half, n, conditions, groups)
 
@@ -171,7 +171,7 @@ def refuse_idle_ranks(ranks: Ranks, totals: Sequence[int], device: torch.device)
     """Raise `RunError` if a rank would have no particles, or no data."""
     for total in totals:
         if not all(map(len, ranks.shares(total, device))):
-            width = WIDTH[device.type]
+            width = COLUMNS_AT_A_TIME[device.type]
             raise RunError(
                 f"{total:,} samples are {-(-total // width)} groups of {width:,}, fewer than the {ranks.size} "
                 "ranks: take fewer devices"

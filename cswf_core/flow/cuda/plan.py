@@ -41,11 +41,11 @@ from cswf_core.flow.plan import Move, Plan, StageSetup
 from cswf_core.flow.step import one_ahead
 from cswf_core.flow.transport import Begun, CDFTransport, Fits, StepTables, Transport
 from cswf_core.interfaces import Conditions, Rows
-from cswf_core.kernels.blocks import TILE, padded
-from cswf_core.kernels.boxes import WIDEST, Strips
+from cswf_core.kernels.boxes import WIDEST_TILE, Strips
 from cswf_core.kernels.columns import columnwise
 from cswf_core.kernels.gpu import products
 from cswf_core.kernels.memory import is_out_of_memory
+from cswf_core.kernels.sparse import TILE, padded
 
 WORTHWHILE = 6
 """Steps that a stage must have left for a recording to pay."""
@@ -102,7 +102,7 @@ class HalfPlan(Plan):
         mine = setup.particles.at_once if setup.particles.in_blocks else len(setup.particles)
         refuse_too_many(max(mine, setup.data.x.shape[1]), setup.settings)
         N = setup.data.most_at_once(setup.cdf.data)
-        row = 2 * (padded(setup.particles.at_once, WIDEST) + padded(N, WIDEST))
+        row = 2 * (padded(setup.particles.at_once, WIDEST_TILE) + padded(N, WIDEST_TILE))
         most = setup.budget.memory // SHARE // row if setup.cdf.displaces else setup.budget.rows
         self._most = min(max(TILE, most // TILE * TILE), padded(setup.sampler.stage.directions))
         """Directions of a slab."""
@@ -377,7 +377,7 @@ class HalfPlan(Plan):
         """Whether streamed particles stay on the device in half precision: if its memory is enough for that."""
         setup = self.setup
         d, M = setup.sampler.coordinates.space.dimension, setup.particles.share.total
-        size = 2 * padded(d) * padded(M, WIDEST)
+        size = 2 * padded(d) * padded(M, WIDEST_TILE)
         shaken = setup.sampler.stage.entropy > 0
         return not shaken and size // setup.ranks.size <= setup.budget.memory // KEPT_SHARE
 

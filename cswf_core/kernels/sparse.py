@@ -88,7 +88,7 @@ class Places:
 
 
 @attrs.frozen(eq=False)
-class Blocks:
+class SparseDirections:
     """H directions in d dimensions, in the order of the curve, filled up with zeros to whole tiles."""
 
     theta: Tensor
@@ -112,7 +112,7 @@ class Blocks:
         return float(cells) * CELL_SIDE / padded(self.shape[1], CELL_SIDE)
 
 
-def arrange(theta: Tensor, scale: Tensor | None, places: Places | None, dtype: torch.dtype) -> Blocks:
+def arrange(theta: Tensor, scale: Tensor | None, places: Places | None, dtype: torch.dtype) -> SparseDirections:
     """Return the directions s_h θ_h (θ: H×d, s: H×1; None is 1) as a sparse matrix of a type.
 
     With `places`, directions and coordinates are sorted along the curve; without, they keep their order.
@@ -131,10 +131,10 @@ def arrange(theta: Tensor, scale: Tensor | None, places: Places | None, dtype: t
     ratio = TILE // CELL_SIDE
     across = nonzero.view(-1, ratio, nonzero.shape[1]).any(dim=1)
     down = nonzero.view(nonzero.shape[0], -1, ratio).any(dim=2).T
-    return Blocks(filled, (H, d), order, across, down)
+    return SparseDirections(filled, (H, d), order, across, down)
 
 
-def project(directions: Blocks, z: Tensor) -> Tensor:
+def project(directions: SparseDirections, z: Tensor) -> Tensor:
     """Return θ_h·z for every direction, in the order of the rows: z is d×n in the order of the curve; H×n.
 
     This reads the pattern back from the device.
@@ -150,7 +150,7 @@ def project(directions: Blocks, z: Tensor) -> Tensor:
     return out
 
 
-def back_project(directions: Blocks, delta: Tensor) -> Tensor:
+def back_project(directions: SparseDirections, delta: Tensor) -> Tensor:
     """Return Σ_h δ_h θ_h, in the order of the curve: δ is H×n in the order of the rows; d×n."""
     H, d = directions.shape
     out = torch.empty(d, delta.shape[1], dtype=delta.dtype, device=delta.device)
