@@ -76,7 +76,7 @@ class Strips:
         planes = torch.arange(channels) * (height * width)
         order = (pixels.reshape(-1, 1) + planes).reshape(-1)
         heights = tile_heights(device)
-        boxes = {rows: box_cost(channels, height, width, directions, side, rows) for rows in heights}
+        boxes = {rows: box_cost(shape, directions, side, rows) for rows in heights}
         if directions > LOW_TILE_DIRECTIONS * len(order):
             heights = (TILE,)
         tiles = {rows: tile_cost(channels, side, rows) for rows in heights}
@@ -140,17 +140,16 @@ def strips(width: int, costs: list[float]) -> int:
     return -(-width // best)
 
 
-def box_cost(channels: int, height: int, width: int, directions: int, side: int, rows: int) -> list[float]:
+def box_cost(shape: tuple[int, ...], directions: int, side: int, rows: int) -> list[float]:
     """Return how many columns the boxes of a tile of directions have, for strips of 1, 2, … columns.
 
     Args:
-        channels: C of the grid.
-        height: H of the grid.
-        width: W of the grid.
+        shape: The grid, (C, H, W).
         directions: How many directions there are.
         side: Rows and columns that each direction looks at.
         rows: Directions of a tile.
     """
+    channels, height, width = shape
     density = directions / (height * width)
     return [
         BOX_WIDTH

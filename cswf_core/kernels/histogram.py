@@ -63,7 +63,7 @@ def composed(p: Counted, q: Counted, tail: float = 0.0) -> Tensor:
     below = (stop > place[:, :-1] + 1) & (over[:, :-1] < (begin + 0.5).minimum(middle))
     lower = _values(q, torch.where(below, stop, position[:, :-1]))
     upper = _values(q, torch.where(above, start, position[:, 1:]))
-    edges = _edges(p)
+    edges = _values(p, torch.arange(p.bins + 1, device=p.low.device))
     # For an empty bin, `upper` is where q's gap begins, and `lower` where it ends.
     after = torch.where(empty, edges[:, :-1].clamp(upper, lower), lower)
     before = torch.where(empty, edges[:, 1:].clamp(upper, lower), upper)
@@ -74,13 +74,6 @@ def composed(p: Counted, q: Counted, tail: float = 0.0) -> Tensor:
     table[:, :-1, 1] = before - edges[:, 1:]
     table[:, -1] = table[:, -2, 1:]
     return table
-
-
-def _edges(counts: Counted) -> Tensor:
-    """Return the edges of all bins: H×(B+1)."""
-    bins = counts.below.shape[1] - 1
-    edge = torch.arange(bins + 1, dtype=counts.low.dtype, device=counts.low.device)
-    return counts.low[:, None] + (counts.high - counts.low)[:, None] / bins * edge
 
 
 def _straightened(
@@ -110,15 +103,14 @@ def _straightened(
 
 def _beyond(counts: Counted, ends: Tensor) -> Tensor:
     """Return the means of (z₀ − z)⁺ and (z − z₁)⁺ over values z, for ends z₀ and z₁ of each row: H×2 → H×2."""
-    bins = counts.below.shape[1] - 1
     below = counts.below.double()
-    width = ((counts.high - counts.low) / bins).double()[:, None]
+    width = ((counts.high - counts.low) / counts.bins).double()[:, None]
     tiny = torch.finfo(width.dtype).tiny
     place = (ends.double() - counts.low.double()[:, None]) / width.clamp_min(tiny)
     under = below[:, :-1]
     inside = below.diff(dim=1)
     first, last = (
-        (place[:, side, None] - torch.arange(bins, device=below.device)).clamp(0, 1) for side in (0, 1)
+        (place[:, side, None] - torch.arange(counts.bins, device=below.device)).clamp(0, 1) for side in (0, 1)
     )
     lower = (first * (under + first * inside / 2)).sum(dim=1)
     upper = ((1 - last) * (counts.count - under - (1 + last) * inside / 2)).sum(dim=1)
@@ -156,7 +148,7 @@ def displaced(rows: Rows, q: Counted, tail: float = 0.0) -> Tensor:
 
         squares: Tensor = histogram.displaced(rows, q, tail)
         return squares
-    below = counted(rows, q.below.shape[1] - 1)
+    below = counted(rows, q.bins)
     p = Counted(below, rows.values.shape[1], rows.low, rows.high)
     return looked_up(rows, composed(p, q, tail), rows.values)[1]
 
@@ -189,16 +181,14 @@ def _levels(counts: Counted, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _gaps(counts: Counted) -> tuple[Tensor, Tensor]:
     """Return for each bin at which edge the empty bins before it begin, and those behind it end: H×B each."""
     filled = counts.below[:, 1:] > counts.below[:, :-1]
-    bins = filled.shape[1]
-    edge = torch.arange(bins, dtype=torch.int32, device=filled.device)
+    edge = torch.arange(counts.bins, dtype=torch.int32, device=filled.device)
     starts = torch.where(filled, edge + 1, 0).cummax(dim=1).values
-    stops = torch.where(filled, edge, bins).flip(1).cummin(dim=1).values.flip(1)
+    stops = torch.where(filled, edge, counts.bins).flip(1).cummin(dim=1).values.flip(1)
     pad = torch.nn.functional.pad
-    return pad(starts[:, :-1], (1, 0)), pad(stops[:, 1:], (0, 1), value=bins)
+    return pad(starts[:, :-1], (1, 0)), pad(stops[:, 1:], (0, 1), value=counts.bins)
 
 
 def _values(counts: Counted, position: Tensor) -> Tensor:
-    """Return the values at places in bins with a fraction: H×m, in the type of the ends."""
-    low = counts.low
-    bins = counts.below.shape[1] - 1
-    return low[:, None] + (counts.high - low)[:, None] / bins * position.to(low.dtype)
+    """Return the values at places in bins, with a fraction: H×m, or m for all rows → H×m."""
+    width = (counts.high - counts.low)[:, None] / counts.bins
+    return counts.low[:, None] + width * position.to(counts.low.dtype)

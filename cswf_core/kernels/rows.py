@@ -79,10 +79,19 @@ class Rows:
         return Rows(self.read(), self.low, self.high)
 
     def _circle(self, like: Tensor) -> Tensor:
-        """Return the noise of every value, between −½ and ½: H×n."""
-        if self.places is None:
-            return circle(self.first, like, self.column)
-        return circle_from(self.places * STRIDES[0], self.first, len(like), like.dtype)
+        """Return the noise of every value, between −½ and ½: H×n, the same at every step."""
+        H, n = like.shape
+        if self.places is None and like.device.type == "cpu" and H * n <= LARGEST_CACHED_NOISE:
+            return _cached_circle(self.first, self.column, H, n, like.dtype)
+        places = self.places
+        if places is None:
+            places = torch.arange(self.column, self.column + n, device=like.device)
+        places = places * STRIDES[0]
+        many = NOISE_ROWS_AT_A_TIME
+        parts = [
+            circle_from(places, self.first + row, min(many, H - row), like.dtype) for row in range(0, H, many)
+        ]
+        return torch.cat(parts)
 
     def columns(self, index: Columns, places: Tensor | None = None) -> Rows:
         """Return the values at some columns; where groups have offsets, their ends are those of all.
@@ -122,6 +131,11 @@ class Counted:
     half: bool = False
     """Whether the values were in half precision, so that tables made of the counts may be, too."""
 
+    @property
+    def bins(self) -> int:
+        """B."""
+        return self.below.shape[1] - 1
+
 
 def outermost(tail: float, count: int) -> int:
     """Return how many of `count` values the tail of a distribution has on either side, at most."""
@@ -135,25 +149,9 @@ def _ends(values: Tensor) -> tuple[Tensor, Tensor]:
     return values.amin(dim=1), values.amax(dim=1)  # aminmax is ten times as slow on a CPU
 
 
-def circle(first: int, like: Tensor, column: int = 0) -> Tensor:
-    """Return the noise of every value, between −½ and ½: H×n, the same at every step.
-
-    `first` and `column` are the numbers of the first row and the first column.
-    """
-    H, n = like.shape
-    if like.device.type == "cpu" and H * n <= LARGEST_CACHED_NOISE:
-        return _cached_circle(first, column, H, n, like.dtype)
-    places = torch.arange(column, column + n, device=like.device) * STRIDES[0]
-    starts = range(0, H, NOISE_ROWS_AT_A_TIME)
-    sizes = [min(NOISE_ROWS_AT_A_TIME, H - row) for row in starts]
-    return torch.cat(
-        [circle_from(places, first + row, size, like.dtype) for row, size in zip(starts, sizes, strict=True)]
-    )
-
-
 @lru_cache(maxsize=4)
 def _cached_circle(first: int, column: int, H: int, n: int, dtype: torch.dtype) -> Tensor:
-    """Return the same noise, on the CPU; it is computed once for all steps."""
+    """Return the noise of H×n values from a row and a column on: H×n, on the CPU."""
     return circle_from(torch.arange(column, column + n) * STRIDES[0], first, H, dtype)
 
 

@@ -34,11 +34,6 @@ def _power_of_two(_instance: Any, attribute: attrs.Attribute[Any], value: int) -
 class CountedCDF(Counted, FittedCDF):
     """Counts as distributions, linear inside a bin."""
 
-    @property
-    def bins(self) -> int:
-        """B."""
-        return self.below.shape[1] - 1
-
     def cdf(self, z: Tensor) -> Tensor:
         """Level of z in each row, 0 below its range and 1 above."""
         position = positions(z, self.low, self.high, self.bins).clamp_(0, self.bins)

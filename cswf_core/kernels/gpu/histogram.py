@@ -406,9 +406,8 @@ def _table(half: bool, H: int, bins: int, device: torch.device) -> Tensor:
 
 def composed(p: Counted, q: Counted, tail: float = 0.0) -> Tensor:
     """Return T − identity at both edges of each of p's bins: H×(B+1)×2, float16 if p's values were."""
-    H, edges = p.below.shape
-    table = _table(p.half, H, edges - 1, p.below.device)
-    _launch(Rows(p.below, p.low, p.high), edges - 1, p=p, q=q, table=table, tail=tail)  # no values are read
+    table = _table(p.half, len(p.low), p.bins, p.low.device)
+    _launch(Rows(p.below, p.low, p.high), p.bins, p=p, q=q, table=table, tail=tail)  # no values are read
     return table
 
 
@@ -419,8 +418,7 @@ def looked_up(rows: Rows, table: Tensor, out: Tensor) -> Tensor:
 
 def displaced(rows: Rows, q: Counted, tail: float = 0.0) -> Tensor:
     """Replace p by δ = T(p) − p by one kernel; return the sum of δ² of each row."""
-    bins = q.below.shape[1] - 1
     half = rows.values.dtype == torch.float16
     shared = half and rows.values.is_cuda  # then of this table nothing is used but its type
-    table = _table(half, 1 if shared else len(rows.values), bins, rows.values.device)
-    return _launch(rows, bins, q=q, table=table, out=rows.values, tail=tail)
+    table = _table(half, 1 if shared else len(rows.values), q.bins, rows.values.device)
+    return _launch(rows, q.bins, q=q, table=table, out=rows.values, tail=tail)
