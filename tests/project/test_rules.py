@@ -25,9 +25,9 @@ RETIRED = {
     "habits": "numerics",
     "shake": "add_noise",
     "doubt": "recheck",
-    "lent": "borrowed",
+    "lent": "borrow",
     "obey": "receive_commands",
-    "attend": "await_commands",
+    "attend": "begin_commands",
     "settle": "a plain word for what happens",
     "refuse_idle_half": "the name of what is checked",
 }
