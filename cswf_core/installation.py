@@ -176,7 +176,7 @@ def _cuda(device: Any) -> Finding:
     """Look at one GPU, and compute something on it."""
     import torch
 
-    from cswf_core.kernels.gpu import OLDEST, usable
+    from cswf_core.kernels.gpu import OLDEST_CAPABILITY, usable
     from cswf_core.kernels.memory import total_memory
 
     name = str(device)
@@ -189,9 +189,13 @@ def _cuda(device: Any) -> Finding:
         return Finding("devices", name, "broken", detail, "install a PyTorch that is built for this GPU")
     if usable(device):
         return Finding("devices", name, "ok", f"{detail}, with Triton's kernels")
-    oldest = ".".join(map(str, OLDEST))
+    oldest = ".".join(map(str, OLDEST_CAPABILITY))
     old = f"they need compute capability {oldest}, and this GPU has {major}.{minor}"
-    advice = "install triton for steps that are several times as fast" if (major, minor) >= OLDEST else old
+    advice = (
+        "install triton for steps that are several times as fast"
+        if (major, minor) >= OLDEST_CAPABILITY
+        else old
+    )
     return Finding("devices", name, "missing", f"{detail}, without Triton's kernels", advice)
 
 

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cswf_core.errors import LostRankError, RunError
-from cswf_core.kernels.columns import WIDTH
+from cswf_core.kernels.columns import COLUMNS_AT_A_TIME
 from cswf_core.kernels.rows import Columns
 
 LOSSES = ("connection", "gloo", "nccl", "socket", "timed out", "peer")
@@ -59,7 +59,7 @@ class Share:
     @classmethod
     def of(cls, total: int, rank: int, size: int, device_type: str) -> Share:
         """Return the share of a rank: as many groups as the others have, or one more."""
-        part = part_of(total, WIDTH[device_type], rank, size)
+        part = part_of(total, COLUMNS_AT_A_TIME[device_type], rank, size)
         return cls(part.start, part.stop, total)
 
     def __len__(self) -> int:

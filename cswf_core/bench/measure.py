@@ -86,7 +86,7 @@ class NaiveTimes:
 
 
 @attrs.frozen(kw_only=True)
-class Result:
+class StepCost:
     """The cost of a step."""
 
     name: str
@@ -135,7 +135,7 @@ def measure(
     device: torch.device,
     ceilings: Ceilings,
     ranks: Ranks | None = None,
-) -> Result:
+) -> StepCost:
     """Time a stage of a recipe (counted from 1; None is the last) on a device; with `ranks`, on all of them."""
     reuse = 1 if recipe.reuse == "all" else recipe.reuse
     part_steps = math.ceil(PART_STEPS / reuse) * reuse  # each set of directions is drawn once in so many steps
@@ -148,7 +148,7 @@ def measure(
     step_ms_all = durations(flow.device, partial(next, evolution), effort.steps)
     highest = peak(flow.device)
     held = torch.cuda.max_memory_reserved(flow.device) if flow.device.type == "cuda" else None
-    return Result(
+    return StepCost(
         name=recipe.name,
         stage=flow.stages[0].name,
         choices={
@@ -166,7 +166,7 @@ def measure(
     )
 
 
-def with_naive(result: Result, device: torch.device) -> Result:
+def with_naive(result: StepCost, device: torch.device) -> StepCost:
     """Return the result with the time of a naive step of the same sizes, if that fits into memory."""
     sizes = result.sizes
     d = sizes["stage_dimension"] + sizes["condition_length"]

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import torch
 
-from cswf_core.bench.measure import Ceilings, Result
+from cswf_core.bench.measure import Ceilings, StepCost
 from cswf_core.bench.request import times
 from cswf_core.flow.clock import PARTS, Share
 from cswf_core.runs.record import versions
@@ -23,13 +23,13 @@ UNITS = ("", "k", "M", "G", "T", "P")
 
 
 @attrs.frozen(kw_only=True)
-class Row:
+class SweepRow:
     """One value of a sweep, and its measurement."""
 
     key: str
     value: str
     """As written."""
-    result: Result | None
+    result: StepCost | None
     """None where it did not fit into memory."""
     error: str = ""
 
@@ -43,13 +43,13 @@ class Row:
             return float(sizes["patch"] ** 2) if sizes["patch"] else None
         return float(sizes["stage_dimension" if self.key in ("shape", "resolution") else self.key])
 
-    def growth(self, first: Row) -> float | None:
+    def growth(self, first: SweepRow) -> float | None:
         """Return time per size, relative to the first row: 1 is in proportion, less is better than that."""
         if self.result is None or first.result is None or not self.size or not first.size:
             return None
         return (self.result.step_ms / self.size) / (first.result.step_ms / first.size)
 
-    def slope(self, before: Row | None) -> float | None:
+    def slope(self, before: SweepRow | None) -> float | None:
         """Return nanoseconds per unit added since the row before: alike in all rows if time is linear."""
         if before is None or self.result is None or before.result is None or not self.size or not before.size:
             return None
@@ -57,7 +57,7 @@ class Row:
         return (self.result.step_ms - before.result.step_ms) * 1e6 / added if added else None
 
 
-def as_json(result: Result, command: str) -> dict[str, Any]:
+def as_json(result: StepCost, command: str) -> dict[str, Any]:
     """Return a result with every figure in basic units: milliseconds, bytes, operations, per second."""
     naive = result.naive
     return {
@@ -85,7 +85,7 @@ def as_json(result: Result, command: str) -> dict[str, Any]:
     }
 
 
-def sweep_as_json(rows: Sequence[Row], command: str) -> list[dict[str, Any]]:
+def sweep_as_json(rows: Sequence[SweepRow], command: str) -> list[dict[str, Any]]:
     """Return a result for each value; one that did not fit has `error` in place of figures."""
     return [
         {
@@ -107,7 +107,7 @@ def ordered(parts: dict[str, Share]) -> list[str]:
     return sorted(parts, key=lambda name: PARTS.index(name) if name in PARTS else len(PARTS))
 
 
-def as_text(result: Result) -> str:
+def as_text(result: StepCost) -> str:
     """Return a result as lines and a table of parts."""
     sizes, ceilings = result.sizes, result.ceilings
     lines = [
@@ -129,7 +129,7 @@ def as_text(result: Result) -> str:
     return "\n".join(lines)
 
 
-def sweep_as_text(rows: Sequence[Row]) -> str:
+def sweep_as_text(rows: Sequence[SweepRow]) -> str:
     """Return a table with a line for each value."""
     headings = (rows[0].key, "step", "growth", "per added", "memory", "naive", "speedup")
     lines: list[Sequence[str]] = []
@@ -153,7 +153,7 @@ def sweep_as_text(rows: Sequence[Row]) -> str:
     return "\n".join([*([] if first is None else [_title(first), *first.notes, ""]), _render(headings, lines)])
 
 
-def _title(result: Result) -> str:
+def _title(result: StepCost) -> str:
     device = result.device
     threads = f", {device['threads']} thread{'s' * (device['threads'] > 1)}" if "threads" in device else ""
     ranks = result.sizes.get("ranks", 1)
@@ -161,7 +161,7 @@ def _title(result: Result) -> str:
     return f"{result.name} on {device['name']}{threads}{several}"
 
 
-def _parts_table(result: Result) -> str:
+def _parts_table(result: StepCost) -> str:
     headings = ("part", "time", "share", "moved", "of copy rate", "operations", "of matrix rate")
     total = math.fsum(share.milliseconds for share in result.parts.values())
     lines: list[Sequence[str]] = []
@@ -174,7 +174,7 @@ def _parts_table(result: Result) -> str:
     return _render(headings, lines)
 
 
-def _work(share: Share, result: Result) -> tuple[str, str, str, str]:
+def _work(share: Share, result: StepCost) -> tuple[str, str, str, str]:
     cost = _cost(share, result.ceilings)
     moved = (f"{_unit(share.bytes)}B", f"{cost['bandwidth_fraction']:.1%}") if share.bytes else ("", "")
     done = (f"{_unit(share.flops)}FLOP", f"{cost['matrix_fraction']:.1%}") if share.flops else ("", "")

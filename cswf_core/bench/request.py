@@ -37,7 +37,7 @@ RANDOM_ONLY = ("shape", "resolution", "patch", "classes")
 
 
 @attrs.frozen(kw_only=True)
-class Request:
+class BenchRequest:
     """The options of a measurement; None is the default, or the recipe's own value."""
 
     recipe: str | None = None
@@ -160,7 +160,7 @@ VARIABLE: dict[str, Callable[[str], Any]] = {
 """Options that a sweep can vary, each with the function that reads its values."""
 
 
-def sweep(request: Request, text: str) -> tuple[str, dict[str, Request]]:
+def sweep(request: BenchRequest, text: str) -> tuple[str, dict[str, BenchRequest]]:
     """Return the key of `key=a,b,c`, and the request with each value in its place, by value as written."""
     key, equals, values = (part.strip() for part in text.partition("="))
     if not equals:
@@ -169,7 +169,7 @@ def sweep(request: Request, text: str) -> tuple[str, dict[str, Request]]:
         raise RunError(f"--sweep cannot vary '{key}'{did_you_mean(key, VARIABLE)}")
     if getattr(request, key) is not None:
         raise RunError(f"--{key} and --sweep both say what '{key}' is; leave one out")
-    requests: dict[str, Request] = {}
+    requests: dict[str, BenchRequest] = {}
     for value in (part.strip() for part in values.split(",")):
         try:
             requests[value] = attrs.evolve(request, **{key: VARIABLE[key](value)})

@@ -70,7 +70,8 @@ def calling(owner: Owner, method: str) -> Iterator[None]:
 
 def _line_in_plugin(error: BaseException) -> str:
     """Return the line of the plugin's own file; nothing if it never got there, as with a wrong signature."""
-    core, door = Path(__file__).parents[1], Path(pluggy.__file__).parent
+    core = Path(__file__).parents[1]
+    door = Path(pluggy.__file__).parent
     frames = [(Path(f.filename), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
     theirs = [f for f in frames if not (f[0].is_relative_to(core) or f[0].is_relative_to(door))]
     lines = [line for file, line in theirs if file == theirs[0][0]]
@@ -84,7 +85,8 @@ class Adapter:
     owner: Owner
 
     def _adapt(self, plugin: object, owner: Owner) -> None:
-        self.plugin, self.owner = plugin, owner
+        self.plugin = plugin
+        self.owner = owner
         for each in (plugin, *parameters_of(plugin)):  # a parameter may be a plugin itself
             fault = undeclared(type(each))
             if fault:

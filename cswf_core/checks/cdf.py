@@ -8,10 +8,10 @@ from torch import Tensor
 from cswf_core.checks.adapter import Adapter, calling
 from cswf_core.interfaces import CDFEstimator, FittedCDF, Owner, Part, Rows, TransportMap
 
-POINTS = 33
-"""Values at which a distribution is looked at, from the least to the greatest that it was fitted to."""
+CDF_POINTS = 33
+"""Values at which a distribution is checked, from the least to the greatest that it was fitted to."""
 
-TOLERANCE = 1e-4
+CDF_TOLERANCE = 1e-4
 """How far a distribution may fall, or leave [0, 1], by rounding."""
 
 
@@ -20,13 +20,16 @@ class CheckedCDF(Adapter, CDFEstimator):
 
     def __init__(self, plugin: CDFEstimator, owner: Owner) -> None:
         self._adapt(plugin, owner)
-        self.displaces, self.compact, self.bins = plugin.displaces, plugin.compact, plugin.bins
+        self.displaces = plugin.displaces
+        self.compact = plugin.compact
+        self.bins = plugin.bins
         self.extrapolates = plugin.extrapolates
         for side in ("particles", "data"):
             part: object = getattr(plugin, side)
             if part is not None and not isinstance(part, Part):
                 raise self._fault(side, "None or a Part", repr(part))
-        self.particles, self.data = plugin.particles, plugin.data
+        self.particles = plugin.particles
+        self.data = plugin.data
         self._proved = False
         """Whether a fit has been looked at, and was a distribution in every row."""
 
@@ -49,14 +52,15 @@ class CheckedCDF(Adapter, CDFEstimator):
     def _check_distributions(self, fitted: FittedCDF, low: Tensor, high: Tensor) -> None:
         """Raise `PluginError` if F_h falls or leaves [0, 1] between the ends (H each), or its inverse falls."""
         self._proved = True
-        levels = torch.linspace(0, 1, POINTS, dtype=low.dtype, device=low.device)
+        levels = torch.linspace(0, 1, CDF_POINTS, dtype=low.dtype, device=low.device)
         width = (high - low).clamp_min(torch.finfo(low.dtype).tiny)
         z = low[:, None] + width[:, None] * levels
         with calling(self.owner, "cdf"):
             heights = fitted.cdf(z)
         self._finite(self._like(heights, "cdf", z), "cdf")
-        least, greatest = float(heights.min()), float(heights.max())
-        if least < -TOLERANCE or greatest > 1 + TOLERANCE:
+        least = float(heights.min())
+        greatest = float(heights.max())
+        if least < -CDF_TOLERANCE or greatest > 1 + CDF_TOLERANCE:
             raise self._fault("cdf", "numbers in [0, 1]", f"{least:.4g} … {greatest:.4g}")
         a = levels.expand(len(z), -1).contiguous()
         with calling(self.owner, "icdf"):
@@ -64,7 +68,7 @@ class CheckedCDF(Adapter, CDFEstimator):
         self._finite(self._like(places, "icdf", a), "icdf")
         for method, curve, size in (("cdf", heights, 1.0), ("icdf", places, float(width.max()))):
             fall = float(-curve.diff(dim=1).min())
-            if fall > TOLERANCE * size:
+            if fall > CDF_TOLERANCE * size:
                 raise self._fault(method, "numbers that never fall from left to right", f"a fall by {fall:.3g}")
 
     def of_counts(
@@ -118,7 +122,8 @@ class CheckedMap(TransportMap):
     """A map of a CDF estimator's, whose sums are checked."""
 
     def __init__(self, plugin: TransportMap, cdf: CheckedCDF) -> None:
-        self.plugin, self._cdf = plugin, cdf
+        self.plugin = plugin
+        self._cdf = cdf
 
     def displace(self, rows: Rows, *, check: bool = True) -> Tensor:
         """Replace the values p by δ = T(p) − p, in place, and return the sum of δ² of each row: H."""

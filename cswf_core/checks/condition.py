@@ -14,8 +14,8 @@ from cswf_core.errors import DataError
 from cswf_core.interfaces import ConditionEncoder, Conditions, Dataset, Draw, Observation, Owner, Stratum
 from cswf_core.interfaces.stored import READ
 
-FEW = 64
-"""Samples that are enough to check an observation on."""
+SAMPLES_CHECKED = 64
+"""Samples that an observation is checked on."""
 
 
 class CheckedCondition(Adapter, ConditionEncoder):
@@ -27,7 +27,8 @@ class CheckedCondition(Adapter, ConditionEncoder):
         if not isinstance(amplifier, (int, float)) or not math.isfinite(amplifier):
             raise self._fault("amplifier", "a finite number ξ", repr(amplifier))
         self.amplifier = amplifier
-        self.full_dimension, self.dequantised = plugin.full_dimension, plugin.dequantised
+        self.full_dimension = plugin.full_dimension
+        self.dequantised = plugin.dequantised
         self.carries_held_out = plugin.carries_held_out
         if self.dequantised and amplifier == 0:
             raise self._fault("dequantised", "False where the amplifier is 0", "True")
@@ -95,19 +96,22 @@ class CheckedCondition(Adapter, ConditionEncoder):
             raise self._fault("observation", "None or an Observation", type(answer).__name__)
         if self.amplifier != 1 and not answer.shared:
             raise DataError(f"{self.owner}: an amplifier other than 1 needs one observation for all particles")
-        count = FEW if answer.shared else len(conditions)
+        count = SAMPLES_CHECKED if answer.shared else len(conditions)
         self._check_orthogonal(answer, draw.normal(data.space.dimension, count))
         self._check_origin(conditions, data)
         return answer
 
     def _check_orthogonal(self, observation: Observation, x: Tensor) -> None:
-        method, right = "observation", "an orthogonal projection"
+        method = "observation"
+        right = "an orthogonal projection"
         with calling(self.owner, method):
-            seen, free, picture = observation.seen(x), observation.free(x), observation.shown(x)
+            seen = observation.seen(x)
+            free = observation.free(x)
+            picture = observation.shown(x)
             again = observation.seen(seen)
         for part in (seen, free, picture, again):
             self._like(part, method, x)
-        x, seen, free, again = (part[:, :FEW] for part in (x, seen, free, again))
+        x, seen, free, again = (part[:, :SAMPLES_CHECKED] for part in (x, seen, free, again))
         if not all(torch.allclose(a, b, rtol=1e-3, atol=1e-3) for a, b in ((again, seen), (seen + free, x))):
             raise self._fault(method, right, "one that changes what it has projected")
         if bool(((seen * free).sum(dim=0).abs() > 1e-3 * (x * x).sum(dim=0)).any()):
@@ -115,17 +119,20 @@ class CheckedCondition(Adapter, ConditionEncoder):
 
     def _check_origin(self, conditions: Conditions, data: Dataset) -> None:
         """Refuse an observation without samples that are seen."""
-        origin, held_out = conditions.origin, 0 if data.held_out is None else len(data.held_out)
+        origin = conditions.origin
+        held_out = 0 if data.held_out is None else len(data.held_out)
         if origin is None:
             raise self._fault("draw", "the origin of every particle's observation", "none")
-        lowest, highest = int(origin.min()), int(origin.max())
+        lowest = int(origin.min())
+        highest = int(origin.max())
         if lowest < -held_out or highest >= len(data):
             expected = f"origins from {-held_out} to {len(data) - 1}"
             raise self._fault("draw", expected, f"{lowest} … {highest}")
 
     def balance(self, data: Dataset, draw: Draw) -> Tensor | None:
         """Return which data to flow to; None: all of them."""
-        answer, N = self._call("balance", data, draw), len(data)
+        answer = self._call("balance", data, draw)
+        N = len(data)
         if answer is None:
             return None
         if not isinstance(answer, Tensor) or answer.dtype != torch.int64 or answer.ndim != 1 or not len(answer):
@@ -142,7 +149,8 @@ class CheckedCondition(Adapter, ConditionEncoder):
 
     def groups(self, conditions: Conditions) -> tuple[Tensor, Conditions] | None:
         """Return the group of each sample, in few bits, and the condition of each group; None: too many."""
-        answer, n = self._call("groups", conditions), len(conditions)
+        answer = self._call("groups", conditions)
+        n = len(conditions)
         if answer is None:
             return None
         expected = f"a whole number for each of {n} samples, and a Conditions with one for each number"

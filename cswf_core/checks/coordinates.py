@@ -11,10 +11,10 @@ from cswf_core.checks.adapter import Adapter, calling
 from cswf_core.errors import PluginError
 from cswf_core.interfaces import Coordinates, Key, LinearMap, Owner, Space
 
-FEW = 16
-"""Vectors that are enough to check a map on."""
+VECTORS_CHECKED = 16
+"""Vectors that a map is checked on."""
 
-TOLERANCE = 1e-3
+INVERSE_TOLERANCE = 1e-3
 """How far W⁻¹W may be from the identity, in parts of a vector's length."""
 
 
@@ -48,10 +48,11 @@ class CheckedCoordinates(Adapter, Coordinates):
         if not isinstance(tensors, dict) or not all(isinstance(part, Tensor) for part in tensors.values()):
             raise self._fault("tensors", "tensors by name", type(tensors).__name__)
         again = self.of_tensors(space, tensors, like)
-        x = Key(0, "coordinates").open(like.device, like.dtype).normal(space.dimension, FEW)
+        x = Key(0, "coordinates").open(like.device, like.dtype).normal(space.dimension, VECTORS_CHECKED)
         with calling(self.owner, "enter"):
-            first, second = W.enter(x), again.enter(x)
-        if bool((first - second).abs().max() > TOLERANCE * first.abs().max()):
+            first = W.enter(x)
+            second = again.enter(x)
+        if bool((first - second).abs().max() > INVERSE_TOLERANCE * first.abs().max()):
             raise self._fault("of_tensors", "the map whose tensors these are", "another one")
         return tensors
 
@@ -62,17 +63,17 @@ class CheckedCoordinates(Adapter, Coordinates):
         if not isinstance(answer, LinearMap):
             raise self._fault(method, "None or a LinearMap", type(answer).__name__)
         draw = Key(0, "coordinates").open(like.device, like.dtype)
-        x, theta = (draw.normal(space.dimension, FEW) for _ in range(2))
+        x, theta = (draw.normal(space.dimension, VECTORS_CHECKED) for _ in range(2))
         parts: dict[str, Tensor] = {}
         for name, vectors in (("enter", x), ("adjoint", theta)):
             parts[name] = self._product(answer, name, vectors)
         back = self._product(answer, "leave", parts["enter"])
         lost = float((torch.linalg.vector_norm(back - x, dim=0) / torch.linalg.vector_norm(x, dim=0)).max())
-        if lost > TOLERANCE:
+        if lost > INVERSE_TOLERANCE:
             raise self._fault("leave", "what `enter` was given", f"vectors {lost:.3g} of their length apart")
         seen, meant = ((a * b).sum(dim=0) for a, b in ((theta, parts["enter"]), (parts["adjoint"], x)))
         size = (theta.abs() * parts["enter"].abs()).sum(dim=0)
-        if bool(((seen - meant).abs() > TOLERANCE * size).any()):
+        if bool(((seen - meant).abs() > INVERSE_TOLERANCE * size).any()):
             raise self._fault("adjoint", "Wᵀθ, with Wᵀθ·x = θ·Wx", "another vector")
         if answer.coloured(x[:, :0]) is not None:
             self._product(answer, "coloured", x)

@@ -11,9 +11,9 @@ from cswf_core.errors import DataError, PluginError
 from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Owner, StoredImages
 
 GIVEN = Owner("dataset", "data", "given", "")
-"""Whose data are that came through no plugin."""
+"""The owner of data that came through no plugin."""
 
-ROUNDING = 1e-5
+PIXEL_ROUNDING = 1e-5
 """How far beyond [−1, 1) rounding may bring a pixel."""
 
 
@@ -54,7 +54,8 @@ def check_dataset(data: object, owner: Owner = GIVEN) -> Dataset:
         raise fault("a Dataset", type(data).__name__)
     if data.stored is not None:  # they were checked when they were opened
         return data
-    d, x = data.space.dimension, data.x
+    d = data.space.dimension
+    x = data.x
     if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[0] != d or not x.is_floating_point():
         got = f"{sizes(x.shape)} of {short(x.dtype)}" if isinstance(x, Tensor) else repr(type(x))
         raise fault(f"x with d = {d} rows of floating-point numbers", got)
@@ -76,8 +77,9 @@ def _check_pixels(data: Dataset, owner: Owner) -> Dataset:
     """Return data of a source if pixels lie in [−1, 1) and their bins do not reach beyond."""
     if not data.space.is_image or data.stored is not None:
         return data
-    low, high = float(data.x.min()), float(data.x.max())
-    if low < -1 - ROUNDING or high > 1 - data.bin_width + ROUNDING:
+    low = float(data.x.min())
+    high = float(data.x.max())
+    if low < -1 - PIXEL_ROUNDING or high > 1 - data.bin_width + PIXEL_ROUNDING:
         bins = f", and with bins of {data.bin_width:g} at most {1 - data.bin_width:g}" if data.bin_width else ""
         raise PluginError(
             f"{owner}: load must return pixels in [−1, 1){bins}, got {low:.4g} … {high:.4g}: a byte v is "
@@ -135,7 +137,8 @@ def check_start(start: object, data: Dataset, owner: Owner = GIVEN) -> Dataset |
         return None
     if not isinstance(start, Dataset):
         raise PluginError(f"{owner}: start must return None or a Dataset, got {type(start).__name__}")
-    d, x = data.space.dimension, start.x
+    d = data.space.dimension
+    x = start.x
     if x.ndim != 2 or x.shape[0] != d or not x.is_floating_point() or not bool(torch.isfinite(x).all()):
         raise PluginError(
             f"{owner}: start must return x with d = {d} rows of finite floating-point numbers, "
@@ -153,7 +156,8 @@ def check_conditions(value: object, owner: Owner, method: str, count: int, class
 
     if not isinstance(value, Conditions):
         raise fault("Conditions", type(value).__name__)
-    labels, vectors = value.labels, value.vectors
+    labels = value.labels
+    vectors = value.vectors
     if labels is not None:
         if labels.dtype != torch.int64 or tuple(labels.shape) != (count,):
             raise fault(f"{count} labels of int64", f"{sizes(labels.shape)} of {short(labels.dtype)}")

@@ -21,14 +21,17 @@ from cswf_core.interfaces import (
     Stage,
 )
 
-SOME = 8
-"""Vectors that are enough to check an operator on."""
+VECTORS_CHECKED = 8
+"""Vectors that an operator is checked on."""
 
 GRADIENT_TOLERANCE = 0.05
 """How far a gradient may be from differences, in parts of its terms: those are taken in float32."""
 
-MANY, FAR = 32, 5.0
-"""So many weights are, on average, less than so many times 1, and more than 1 over that."""
+WEIGHTS_CHECKED = 32
+"""Weights from which on their mean is checked."""
+
+MEAN_WEIGHT_BOUND = 5.0
+"""The greatest mean of weights; the least is 1 over it."""
 
 
 def samplers_inside(value: object) -> Iterator[ProjectionSampler]:
@@ -45,8 +48,11 @@ class CheckedSampler(Adapter, ProjectionSampler):
 
     def __init__(self, plugin: ProjectionSampler, owner: Owner) -> None:
         self._adapt(plugin, owner)
-        self.tempered, self.sees_data, self.isotropic = plugin.tempered, plugin.sees_data, plugin.isotropic
-        self.adapts, self.looks_at = plugin.adapts, plugin.looks_at
+        self.tempered = plugin.tempered
+        self.sees_data = plugin.sees_data
+        self.isotropic = plugin.isotropic
+        self.adapts = plugin.adapts
+        self.looks_at = plugin.looks_at
         if self.looks_at is not None and (not isinstance(self.looks_at, int) or self.looks_at < 1):
             raise self._fault("looks_at", "None or a whole number, 1 or more", repr(self.looks_at))
         self._proved: set[tuple[Space, type[Projection]]] = set()
@@ -58,7 +64,8 @@ class CheckedSampler(Adapter, ProjectionSampler):
         Lengths and products of an operator that is no matrix are checked once for each space: they take as long
         as a step.
         """
-        answer, shape = self._call("sample", space, count, draw), (count, space.dimension)
+        answer = self._call("sample", space, count, draw)
+        shape = (count, space.dimension)
         if isinstance(answer, Tensor):
             self._tensor(answer, "sample", shape, draw.dtype, draw.device)
             projection: Projection = DenseProjection(answer)
@@ -76,13 +83,14 @@ class CheckedSampler(Adapter, ProjectionSampler):
 
     def _check_numbers(self, projection: Projection, space: Space, draw: Draw) -> None:
         """Check lengths and weights and, of an operator, products."""
-        shape, weights = projection.shape, projection.weights
+        shape = projection.shape
+        weights = projection.weights
         if weights is not None:
             self._finite(weights, "weights")
             if bool((weights < 0).any()):
                 raise self._fault("weights", "numbers of 0 or more", f"{float(weights.min()):.4g}")
             mean = float(weights.mean())
-            if len(weights) >= MANY and not 1 / FAR < mean < FAR:
+            if len(weights) >= WEIGHTS_CHECKED and not 1 / MEAN_WEIGHT_BOUND < mean < MEAN_WEIGHT_BOUND:
                 raise self._fault("weights", "numbers that are 1 on average", f"{mean:.3g} on average")
         matrix = isinstance(projection, DenseProjection)
         if not matrix and (space, type(projection)) in self._proved:
@@ -97,14 +105,15 @@ class CheckedSampler(Adapter, ProjectionSampler):
                 self._check_operator(projection, theta)
         self._proved.add((space, type(projection)))
 
-    def doubt(self) -> None:
+    def recheck(self) -> None:
         """Check the products of operators again, the next time that they are drawn."""
         self._proved.clear()
 
     def _check_operator(self, projection: Projection, theta: Tensor) -> None:
         """Compare `project` and `adjoint` with the dense matrix, on a few random vectors."""
         draw = Key(0, "operator").open(theta.device, theta.dtype)
-        x, a = draw.normal(theta.shape[1], SOME), draw.normal(theta.shape[0], SOME)
+        x = draw.normal(theta.shape[1], VECTORS_CHECKED)
+        a = draw.normal(theta.shape[0], VECTORS_CHECKED)
         for method, vectors, wanted in (("project", x, theta @ x), ("adjoint", a, theta.T @ a)):
             with calling(self.owner, method):
                 got = getattr(projection, method)(vectors.clone())
@@ -119,15 +128,19 @@ class CheckedSampler(Adapter, ProjectionSampler):
         """Compare `adjoint` of nonlinear slices with differences of `project`, at a few random points."""
         count, d = projection.shape
         numbers = Key(0, "operator").open(draw.device, draw.dtype)
-        x, v, a = numbers.normal(d, SOME), numbers.normal(d, SOME) / d**0.5, numbers.normal(count, SOME)
+        x = numbers.normal(d, VECTORS_CHECKED)
+        v = numbers.normal(d, VECTORS_CHECKED) / d**0.5
+        a = numbers.normal(count, VECTORS_CHECKED)
         h = 1e-5 if draw.dtype == torch.float64 else 1e-2
         with calling(self.owner, "project"):
-            ahead, behind = projection.project(x + h * v), projection.project(x - h * v)
+            ahead = projection.project(x + h * v)
+            behind = projection.project(x - h * v)
         self._finite(self._like(ahead, "project", a), "project")
         with calling(self.owner, "adjoint"):
             gradient = projection.adjoint(a, x)
         self._finite(self._like(gradient, "adjoint", x), "adjoint")
-        meant, got = (a * (ahead - behind) / (2 * h)).sum(dim=0), (v * gradient).sum(dim=0)
+        meant = (a * (ahead - behind) / (2 * h)).sum(dim=0)
+        got = (v * gradient).sum(dim=0)
         size = torch.linalg.vector_norm(a * (ahead - behind) / (2 * h), dim=0)
         if bool(((got - meant).abs() > GRADIENT_TOLERANCE * (size + ahead.abs().mean())).any()):
             gap = float((got - meant).abs().max())

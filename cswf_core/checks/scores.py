@@ -53,7 +53,8 @@ class CheckedMetric(Adapter):
             if not fine or not all(row.dtype == torch.uint8 and row.ndim == 4 for row in figure.rows):
                 expected = "figures with rows of n×C×H×W bytes, named like-this"
                 raise self._fault("compute", expected, repr(name))
-        scores, details = self._numbers(result.scores), self._numbers(result.details)
+        scores = self._numbers(result.scores)
+        details = self._numbers(result.details)
         known = {*scores, *details}
         for kind, facts, cls in (("spreads", result.spreads, Spread), ("meanings", result.meanings, Meaning)):
             if not isinstance(facts, Mapping) or not all(isinstance(value, cls) for value in facts.values()):

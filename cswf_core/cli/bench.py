@@ -14,8 +14,8 @@ import torch
 from rich.status import Status
 
 from cswf_core.bench import report
-from cswf_core.bench.measure import Effort, Result, measure, measure_ceilings, with_naive
-from cswf_core.bench.request import Request, parse_resolution, parse_shape, sweep
+from cswf_core.bench.measure import Effort, StepCost, measure, measure_ceilings, with_naive
+from cswf_core.bench.request import BenchRequest, parse_resolution, parse_shape, sweep
 from cswf_core.cli import options
 from cswf_core.cli.ranks import on_ranks
 from cswf_core.cli.terminal import prepare
@@ -86,7 +86,7 @@ def bench(
     recipe, overrides = (words[0], words[1:]) if words and "=" not in words[0] else (None, words)
     if recipe is None and stage is not None:
         raise RunError("--stage is for a recipe's stages, and no recipe was named")
-    request = Request(
+    request = BenchRequest(
         recipe=recipe,
         overrides=overrides,
         shape=None if shape is None else parse_shape(shape),
@@ -149,7 +149,7 @@ class Bench:
         """Return the result as a document and as text."""
         ceilings = measure_ceilings(device)
 
-        def timed(value: str, title: str) -> Result:
+        def timed(value: str, title: str) -> StepCost:
             status.update(words(f"timing steps{title}"))
             result = measure(self.recipes[value], self.stage, self.effort, device, ceilings, ranks)
             note = self.notes[value]
@@ -159,14 +159,14 @@ class Bench:
                 result = with_naive(result, device)
             return result
 
-        def row(value: str) -> report.Row:
+        def row(value: str) -> report.SweepRow:
             """Return a value's row; what does not fit into memory is one, too."""
             try:
-                return report.Row(key=self.key, value=value, result=timed(value, f", {self.key} {value}"))
+                return report.SweepRow(key=self.key, value=value, result=timed(value, f", {self.key} {value}"))
             except OutOfMemoryError as error:
                 if not ranks.alone:
                     raise
-                return report.Row(key=self.key, value=value, result=None, error=str(error))
+                return report.SweepRow(key=self.key, value=value, result=None, error=str(error))
 
         if not self.key:
             result = timed("", "")

@@ -21,7 +21,7 @@ import click
 from cswf_core.errors import RunError
 
 if TYPE_CHECKING:
-    from cswf_core.recipe.merge import Source
+    from cswf_core.recipe.merge import RecipeFile
 
 FORMAT = 3
 
@@ -95,7 +95,7 @@ def _signature(plugins_dir: Sequence[Path]) -> list[Any]:
     return [FORMAT, offers, *environment, [[str(file), file.stat().st_mtime_ns] for file in files]]
 
 
-def _description(source: Source) -> str:
+def _description(source: RecipeFile) -> str:
     """Return what a recipe says that it is for."""
     from cswf_core.recipe.nodes import Mapping as Keys
     from cswf_core.recipe.nodes import Scalar

@@ -10,7 +10,7 @@ import click
 from cswf_core.cli import options
 from cswf_core.plugins import Registry
 from cswf_core.recipe import known_recipes
-from cswf_core.recipe.merge import Source
+from cswf_core.recipe.merge import RecipeFile
 from cswf_core.recipe.nodes import Mapping, Problem, Scalar
 from cswf_core.runs.printing import say_json
 from cswf_core.runs.screen import console, table
@@ -33,7 +33,7 @@ def recipes(as_json: bool, plugins_dir: tuple[Path, ...]) -> None:
     console().print(table(("recipe", "what it is for"), lines))
 
 
-def _described(source: Source) -> dict[str, Any]:
+def _described(source: RecipeFile) -> dict[str, Any]:
     problems: list[Problem] = []
     tree = source.read(problems)
     if not isinstance(tree, Mapping):

@@ -29,9 +29,9 @@ from cswf_core.interfaces import (
     Space,
     Stage,
 )
-from cswf_core.kernels import blocks
-from cswf_core.kernels.blocks import Blocks, Places, arrange
+from cswf_core.kernels import sparse
 from cswf_core.kernels.columns import columnwise, groups
+from cswf_core.kernels.sparse import Places, SparseDirections, arrange
 
 WEIGHED = 1024
 """Directions over which the mean of a² is taken, at most."""
@@ -50,7 +50,7 @@ def places(space: Space, device: torch.device) -> Places | None:
 class BlockProjection(Projection):
     """H directions s_h t_h, sorted by where they look; the rest of their batch has to be sorted alike."""
 
-    def __init__(self, directions: Blocks, where: Places) -> None:
+    def __init__(self, directions: SparseDirections, where: Places) -> None:
         self.directions = directions
         self.where = where
 
@@ -61,11 +61,11 @@ class BlockProjection(Projection):
 
     def project(self, x: Tensor) -> Tensor:
         """d×n → H×n, over the coordinates that are looked at."""
-        return blocks.project(self.directions, x[self.where.order])
+        return sparse.project(self.directions, x[self.where.order])
 
     def adjoint(self, a: Tensor) -> Tensor:
         """H×n → d×n."""
-        product = blocks.back_project(self.directions, a)
+        product = sparse.back_project(self.directions, a)
         return torch.empty_like(product).index_copy_(0, self.where.order, product)
 
     def dense(self) -> Tensor:
@@ -77,7 +77,7 @@ class BlockProjection(Projection):
     def rows(self, cut: slice) -> BlockProjection:
         """Return some of the directions."""
         d = self.shape[1]
-        part = blocks.arrange(
+        part = sparse.arrange(
             self.directions.theta[: self.shape[0], :d][cut], None, None, self.directions.theta.dtype
         )
         return BlockProjection(part, self.where)

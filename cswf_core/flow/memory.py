@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from cswf_core.errors import OutOfMemoryError
-from cswf_core.kernels.columns import WIDTH
+from cswf_core.kernels.columns import COLUMNS_AT_A_TIME
 from cswf_core.kernels.memory import is_out_of_memory, total_memory
 
 BATCH = 16384
@@ -90,7 +90,7 @@ def fits(dimension: int, count: int, dtype: torch.dtype, memory: int) -> bool:
 
 def block_width(dimension: int, dtype: torch.dtype, memory: int, device: torch.device) -> int:
     """Return how many samples come to a device at a time, of which there are so many bytes of memory."""
-    group = WIDTH[device.type]  # products and noise go by these
+    group = COLUMNS_AT_A_TIME[device.type]  # products and noise go by these
     groups = memory // BLOCK_SHARE // (dimension * dtype.itemsize) // group
     return min(BLOCK[device.type], max(1, groups) * group)
 

@@ -32,7 +32,7 @@ from cswf_core.flow.step import Tools, step
 from cswf_core.flow.tables import StepTables, TableTransport
 from cswf_core.flow.transport import CDFTransport, FittedMaps, TakingPart, Transport
 from cswf_core.interfaces import Key
-from cswf_core.kernels.columns import WIDTH, groups
+from cswf_core.kernels.columns import COLUMNS_AT_A_TIME, groups
 from cswf_core.kernels.finite import is_finite
 from cswf_core.ranks import Share
 
@@ -124,7 +124,7 @@ class Stepper(abc.ABC):
 
     def examine(self, number: int) -> None:
         """Check the numbers of a step's directions, as most steps do not; raise if they are at fault."""
-        self.setup.sampler.sampler.doubt()
+        self.setup.sampler.sampler.recheck()
         if not self.setup.sampler.sampler.adapts:  # those were checked as they were drawn
             for _ in self.draw(self.setup.draw_number(number), Clock(), check=True):
                 pass
@@ -204,7 +204,7 @@ class GroupedSquareSums(SquareSums):
     def of_slab(self, theta: Directions, delta: Tensor, squares: Tensor) -> Tensor:
         """Return the sum of a slab in each group."""
         del squares
-        width = WIDTH[delta.device.type]
+        width = COLUMNS_AT_A_TIME[delta.device.type]
         of_particles = theta.weighted_root(delta).double().square()
         if self._taking_part.measured is not None:
             weights = of_particles.new_zeros(delta.shape[1])

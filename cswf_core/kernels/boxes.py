@@ -1,8 +1,8 @@
 """Directions as boxes for products in half precision: what they do not look at is skipped.
 
 A box is as high as a tile and 32 columns wide, and begins at any column: the first one that is not zero in the
-tile and not in a box yet. That leaves fewer zeros in boxes than blocks at multiples of 32 would. Both products
-have boxes of their own. The projection's tiles are directions that look at nearly the same place, with
+tile and not in a box yet. So boxes have fewer zeros than if they began at multiples of 32. Both products have
+boxes of their own. The projection's tiles are directions that look at nearly the same place, with
 coordinates row by row, so that what a tile sees of a row of the image is one box. The back-projection's tiles
 are coordinates of a small piece of the image, and its columns are directions. A tile of a product has 128 rows
 and columns, or 64 and 256 if it then touches so much less that reading more of the samples pays.
@@ -17,24 +17,27 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.kernels.blocks import BLOCK, TILE, padded
+from cswf_core.kernels.sparse import TILE, padded
 
-LOW = 64
+BOX_WIDTH = 32
+"""Columns of a box."""
+
+LOW_TILE = 64
 """Rows of a low tile; others have 128."""
 
-DEARER = 1.15
+LOW_TILE_COST = 1.15
 """How many times as long a low tile takes, on an H200, as another one that touches as much."""
 
-CROWDED = 4
-"""Directions for each coordinate, above which tiles of coordinates are not low on an H200: δ of all samples
-that are worked on at a time no longer fits into its cache, and low tiles read it from memory more often."""
+LOW_TILE_DIRECTIONS = 4
+"""Directions for each coordinate up to which tiles of coordinates may be low on an H200. With more, δ of all
+samples that are worked on at a time no longer fits into its cache, and low tiles read it more often."""
 
-ACCELERATED = (9, 0)
+LOW_TILE_CAPABILITY = (9, 0)
 """The compute capability from which on cards have a tensor memory accelerator. On others, low tiles need more
 registers than there are."""
 
-WIDEST = TILE * TILE // LOW
-"""Columns of such a tile; samples are filled up to whole ones. All tiles have as many sums."""
+WIDEST_TILE = TILE * TILE // LOW_TILE
+"""Columns of a low tile, to multiples of which samples are filled up. All tiles have as many sums."""
 
 
 @attrs.frozen(eq=False)
@@ -48,39 +51,53 @@ class Strips:
     along: Tensor
     """Place → coordinate in the back-projection: d. Strips of the image, each row by row."""
     rank: Tensor | None
-    """Pixel → its rank in the order of directions: H·W. None: directions keep their order."""
+    """Pixel → its rank in the order of directions: H·W; None if directions keep their order."""
     position: Tensor
     """Row and column of each coordinate: d×2, in float32."""
     width: int
+    """W."""
     side: int
     """Rows, or columns if these are more, that most directions look at; it decides about the rest."""
     rows: tuple[int, int]
-    """Of a tile of directions in the projection, and of a tile of coordinates in the back-projection."""
+    """Rows of a tile of directions in the projection, and of a tile of coordinates in the back-projection."""
 
     @classmethod
     def of(cls, shape: tuple[int, ...], directions: int, side: int, device: torch.device) -> Strips:
-        """Return the orders for a grid (C, H, W), for so many directions and the side of what each looks at."""
+        """Return the orders for a grid.
+
+        Args:
+            shape: The grid, (C, H, W).
+            directions: How many directions there are.
+            side: Rows, or columns if these are more, that most directions look at.
+            device: Where the orders are kept, and the products computed.
+        """
         channels, height, width = shape
         pixels = torch.arange(height * width).view(height, width)
         planes = torch.arange(channels) * (height * width)
         order = (pixels.reshape(-1, 1) + planes).reshape(-1)
         heights = tile_heights(device)
-        boxes = {rows: box_cost(channels, height, width, directions, side, rows) for rows in heights}
-        if directions > CROWDED * len(order):
+        boxes = {rows: box_cost(shape, directions, side, rows) for rows in heights}
+        if directions > LOW_TILE_DIRECTIONS * len(order):
             heights = (TILE,)
         tiles = {rows: tile_cost(channels, side, rows) for rows in heights}
-        rows = rows_of_tile(boxes), rows_of_tile(tiles)
+        rows = (rows_of_tile(boxes), rows_of_tile(tiles))
         across = in_strips(pixels, strips(width, boxes[rows[0]]))
         along = in_strips(pixels, strips(width, tiles[rows[1]]))
         rank = torch.empty(height * width, dtype=torch.int64)
         rank[across] = torch.arange(height * width)
         pixel = torch.arange(height * width).repeat(channels)
         position = torch.stack([pixel // width, pixel % width], dim=1).float()
-        place, pieces = order.argsort(), (along[:, None] + planes).reshape(-1)
-        order, place, pieces, rank, position = (
-            each.to(device) for each in (order, place, pieces, rank, position)
+        along = (along[:, None] + planes).reshape(-1)
+        return cls(
+            order=order.to(device),
+            place=order.argsort().to(device),
+            along=along.to(device),
+            rank=rank.to(device),
+            position=position.to(device),
+            width=width,
+            side=side,
+            rows=rows,
         )
-        return cls(order, place, pieces, rank, position, width, side, rows)
 
     @classmethod
     def unsorted(cls, d: int, device: torch.device) -> Strips:
@@ -90,14 +107,14 @@ class Strips:
 
 def tile_heights(device: torch.device) -> tuple[int, ...]:
     """Return how many rows tiles may have on a device."""
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) < ACCELERATED:
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < LOW_TILE_CAPABILITY:
         return (TILE,)
-    return LOW, TILE
+    return LOW_TILE, TILE
 
 
 def rows_of_tile(costs: dict[int, list[float]]) -> int:
-    """Return how many rows a tile has, by what it touches with so many, for strips of 1, 2, … columns."""
-    return min(costs, key=lambda rows: min(costs[rows]) * (DEARER if rows == LOW else 1))
+    """Return the best height of tiles by what those of each height touch, for strips of 1, 2, … columns."""
+    return min(costs, key=lambda rows: min(costs[rows]) * (LOW_TILE_COST if rows == LOW_TILE else 1))
 
 
 @lru_cache(maxsize=8)
@@ -118,17 +135,25 @@ def in_strips(pixels: Tensor, count: int) -> Tensor:
 
 
 def strips(width: int, costs: list[float]) -> int:
-    """Return into how many strips to cut so many columns; `costs` are those of strips of 1, 2, … columns."""
+    """Return into how many strips to cut `width` columns; `costs` are those of strips of 1, 2, … columns."""
     best = min(range(1, width + 1), key=lambda wide: costs[min(wide, len(costs)) - 1])
     return -(-width // best)
 
 
-def box_cost(channels: int, height: int, width: int, directions: int, side: int, rows: int) -> list[float]:
-    """Return how many columns the boxes of a tile of directions have, for strips of 1, 2, … columns."""
+def box_cost(shape: tuple[int, ...], directions: int, side: int, rows: int) -> list[float]:
+    """Return how many columns the boxes of a tile of directions have, for strips of 1, 2, … columns.
+
+    Args:
+        shape: The grid, (C, H, W).
+        directions: How many directions there are.
+        side: Rows and columns that each direction looks at.
+        rows: Directions of a tile.
+    """
+    channels, height, width = shape
     density = directions / (height * width)
     return [
-        BLOCK
-        * math.ceil(min(wide + side - 1, width) * channels / BLOCK)
+        BOX_WIDTH
+        * math.ceil(min(wide + side - 1, width) * channels / BOX_WIDTH)
         * min(rows / (density * wide) + side, height)
         for wide in range(1, width + 1)
     ]
@@ -157,22 +182,22 @@ class Side:
     """A matrix as boxes: tiles of some rows, 32 columns each."""
 
     rows: int
-    """Of a tile: R."""
+    """Rows of a tile: R."""
     values: Tensor
-    """(tiles · depth · R)×32, float16: box s of tile t begins at row (t · depth + s) · R."""
+    """The numbers, (tiles · depth · R)×32, float16: box s of tile t begins at row (t · depth + s) · R."""
     starts: Tensor
-    """tiles×depth: the first column of each box, and a 0 behind the last."""
+    """The first column of each box, and a 0 behind the last: tiles×depth."""
     lengths: Tensor
-    """tiles: how many boxes there are."""
+    """How many boxes there are: tiles."""
 
     @property
     def samples(self) -> int:
-        """The samples of a tile of a product with this."""
+        """The samples of a tile of a product with this matrix."""
         return TILE * TILE // self.rows
 
     def flops(self, samples: int) -> float:
-        """Return the operations of a product with so many samples; reads back from the device."""
-        return 2.0 * self.rows * BLOCK * float(self.lengths.sum()) * samples
+        """Return the operations of a product with `samples` samples; reads back from the device."""
+        return 2.0 * self.rows * BOX_WIDTH * float(self.lengths.sum()) * samples
 
 
 @attrs.frozen(eq=False)
@@ -189,13 +214,13 @@ class Boxes:
     """Row → direction: H."""
 
     def flops(self, samples: int) -> float:
-        """Return the operations of one projection of so many samples; reads back from the device."""
+        """Return the operations of one projection of `samples` samples; reads back from the device."""
         return self.across.flops(samples)
 
     def back_flops(self, samples: int) -> float:
-        """Return the operations of one back-projection of so many samples; reads back from the device."""
+        """Return the operations of one back-projection of `samples` samples; reads back from the device."""
         return self.along.flops(samples)
 
     def share(self) -> float:
         """Return the share of the matrix that lies in boxes; reads back from the device."""
-        return float(self.across.lengths.double().mean()) * BLOCK / padded(self.shape[1], BLOCK)
+        return float(self.across.lengths.double().mean()) * BOX_WIDTH / padded(self.shape[1], BOX_WIDTH)

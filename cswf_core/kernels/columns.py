@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterator
 
 from torch import Tensor
 
-WIDTH = {"cpu": 256, "cuda": 4096}
+COLUMNS_AT_A_TIME = {"cpu": 256, "cuda": 4096}
 """Columns of a group, by the type of device."""
 
 
 def groups(count: int, device_type: str) -> Iterator[slice]:
     """Yield the groups of `count` columns; the last may be smaller."""
-    width = WIDTH[device_type]
+    width = COLUMNS_AT_A_TIME[device_type]
     for first in range(0, count, width):
         yield slice(first, min(first + width, count))
 
 
 def columnwise(linear: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """Return a linear map of x, group by group: d×n → k×n."""
-    n, width = x.shape[1], WIDTH[x.device.type]
-    if n <= width:
+    n = x.shape[1]
+    if n <= COLUMNS_AT_A_TIME[x.device.type]:
         return linear(x.contiguous())
     whole: Tensor | None = None
     for group in groups(n, x.device.type):

@@ -6,8 +6,8 @@ import attrs
 import torch
 from torch import Tensor
 
-ROWS = 8192
-"""Features that are turned into float64 at a time."""
+FEATURES_AT_A_TIME = 8192
+"""Feature vectors that are converted to float64 at a time."""
 
 
 @attrs.frozen(eq=False)
@@ -15,10 +15,11 @@ class Moments:
     """Mean and covariance of n feature vectors, in float64."""
 
     mean: Tensor
-    """D."""
+    """The mean: D."""
     covariance: Tensor
-    """D×D, divided by n − 1."""
+    """The covariance, the sum of squares over n − 1: D×D."""
     count: int
+    """n."""
 
     def to(self, device: torch.device) -> Moments:
         """Return them on another device."""
@@ -29,12 +30,12 @@ def moments(features: Tensor) -> Moments:
     """Return mean and covariance of at least two feature vectors: n×D."""
     count, width = features.shape
     total = torch.zeros(width, dtype=torch.float64, device=features.device)
-    for first in range(0, count, ROWS):
-        total += features[first : first + ROWS].double().sum(dim=0)
+    for part in torch.split(features, FEATURES_AT_A_TIME):
+        total += part.double().sum(dim=0)
     mean = total / count
     scatter = torch.zeros(width, width, dtype=torch.float64, device=features.device)
-    for first in range(0, count, ROWS):
-        centred = features[first : first + ROWS].double() - mean
+    for part in torch.split(features, FEATURES_AT_A_TIME):
+        centred = part.double() - mean
         scatter += centred.T @ centred
     return Moments(mean, scatter / (count - 1), count)
 
@@ -44,7 +45,7 @@ def frechet_distance(p: Moments, q: Moments, root: Tensor | None = None) -> floa
 
     With Σ_p = A Aᵀ, Σ_p Σ_q has the eigenvalues of the symmetric Aᵀ Σ_q A besides 0, so the trace of its root
     is the sum of their roots; nothing complex arises, also where a covariance is singular. Rounding may leave
-    eigenvalues of the product just below 0, which count as 0. `root` is A, where it is known (`root_of`).
+    eigenvalues of the product just below 0, which count as 0. `root` is A, if it is known (`root_of`).
     """
     A = root_of(p) if root is None else root
     return _distance(p, q, torch.linalg.eigvalsh(_product(A, q)))
@@ -74,9 +75,9 @@ class Frechet:
     q: Moments
     distance: float
     forth: Tensor
-    """D×r, the root of the map from p to q."""
+    """The root of the map from p to q: D×r."""
     back: Tensor
-    """D×r', the root of the map from q to p."""
+    """The root of the map from q to p: D×r'."""
 
     @classmethod
     def between(cls, p: Moments, q: Moments) -> Frechet:
@@ -99,9 +100,11 @@ class Frechet:
 
 
 def _influences(features: Tensor, own: Moments, other: Moments, root: Tensor) -> Tensor:
-    away, influences = 2 * (own.mean - other.mean), []
-    for first in range(0, len(features), ROWS):
-        centred = features[first : first + ROWS].double() - own.mean
+    """Return the influence of each vector that `own` is of (n×D), with the root of the map to `other`: n."""
+    away = 2 * (own.mean - other.mean)
+    influences = []
+    for part in torch.split(features, FEATURES_AT_A_TIME):
+        centred = part.double() - own.mean
         squares = centred.square().sum(dim=1) - (centred @ root).square().sum(dim=1)
         influences.append(squares + centred @ away)
     each = torch.cat(influences)
@@ -121,6 +124,7 @@ def _product(A: Tensor, q: Moments) -> Tensor:
 
 
 def _distance(p: Moments, q: Moments, eigenvalues: Tensor) -> float:
+    """Return the distance of p and q by the eigenvalues of Σ_p Σ_q, those of 0 left out or not."""
     between = (p.mean - q.mean).square().sum()
     traces = p.covariance.trace() + q.covariance.trace()
     return float(between + traces - 2 * eigenvalues.clamp_min(0).sqrt().sum())

@@ -40,7 +40,7 @@ def counted(rows: Rows, bins: int) -> Tensor:
 def composed(p: Counted, q: Counted, tail: float = 0.0) -> Tensor:
     """Return T − identity at both edges of each of p's bins: H×(B+1)×2. The last pair is the last edge twice.
 
-    `tail` is the share of values on either side beyond which T is a straight line; 0: nowhere. On CUDA tables
+    T is a straight line beyond `tail`, a share of the values on either side; nowhere if it is 0. On CUDA tables
     are in half precision if p's values were: displacements are small where particles are near the data.
     """
     if gpu.usable(p.below.device) and q.low.dtype == torch.float32:
@@ -49,18 +49,21 @@ def composed(p: Counted, q: Counted, tail: float = 0.0) -> Tensor:
         pairs: Tensor = histogram.composed(p, q, tail)
         return pairs
     levels = p.below.double() * q.count / p.count  # in this order whole numbers are met exactly
-    begin, end = levels[:, :-1], levels[:, 1:]
-    middle, empty = (begin + end) / 2, begin == end
+    begin = levels[:, :-1]
+    end = levels[:, 1:]
+    middle = (begin + end) / 2
+    empty = begin == end
     place, under, over = _levels(q, levels)
     position = place + (levels - under) / (over - under)
     starts, stops = _gaps(q)
     # Of a bin of p: whether it reaches over a gap of q by less than half a value, at its upper or lower end.
-    start, stop = starts.gather(1, place[:, 1:]), stops.gather(1, place[:, :-1])
+    start = starts.gather(1, place[:, 1:])
+    stop = stops.gather(1, place[:, :-1])
     above = (start < place[:, 1:]) & (under[:, 1:] >= (end - 0.5).maximum(middle))
     below = (stop > place[:, :-1] + 1) & (over[:, :-1] < (begin + 0.5).minimum(middle))
     lower = _values(q, torch.where(below, stop, position[:, :-1]))
     upper = _values(q, torch.where(above, start, position[:, 1:]))
-    edges = _edges(p)
+    edges = _values(p, torch.arange(p.bins + 1, device=p.low.device))
     # For an empty bin, `upper` is where q's gap begins, and `lower` where it ends.
     after = torch.where(empty, edges[:, :-1].clamp(upper, lower), lower)
     before = torch.where(empty, edges[:, 1:].clamp(upper, lower), upper)
@@ -71,13 +74,6 @@ def composed(p: Counted, q: Counted, tail: float = 0.0) -> Tensor:
     table[:, :-1, 1] = before - edges[:, 1:]
     table[:, -1] = table[:, -2, 1:]
     return table
-
-
-def _edges(counts: Counted) -> Tensor:
-    """Return the edges of all bins: H×(B+1)."""
-    bins = counts.below.shape[1] - 1
-    edge = torch.arange(bins + 1, dtype=counts.low.dtype, device=counts.low.device)
-    return counts.low[:, None] + (counts.high - counts.low)[:, None] / bins * edge
 
 
 def _straightened(
@@ -94,7 +90,8 @@ def _straightened(
     beyond[:, 1] = p.count - beyond[:, 1]
     start = edges.gather(1, inner)
     image = torch.cat([after.gather(1, inner[:, :1]), before.gather(1, inner[:, 1:] - 1)], dim=1)
-    mine, theirs = _beyond(p, start), _beyond(q, image)
+    mine = _beyond(p, start)
+    theirs = _beyond(q, image)
     slope = torch.where((beyond > 0) & (mine > 0), theirs / mine, 1.0)  # where nothing is beyond, any would do
     index = torch.arange(edges.shape[1], device=edges.device)
     for side, outside in enumerate((index <= inner[:, :1], index >= inner[:, 1:])):
@@ -106,13 +103,14 @@ def _straightened(
 
 def _beyond(counts: Counted, ends: Tensor) -> Tensor:
     """Return the means of (z₀ − z)⁺ and (z − z₁)⁺ over values z, for ends z₀ and z₁ of each row: H×2 → H×2."""
-    bins, below = counts.below.shape[1] - 1, counts.below.double()
-    width = ((counts.high - counts.low) / bins).double()[:, None]
+    below = counts.below.double()
+    width = ((counts.high - counts.low) / counts.bins).double()[:, None]
     tiny = torch.finfo(width.dtype).tiny
     place = (ends.double() - counts.low.double()[:, None]) / width.clamp_min(tiny)
-    under, inside = below[:, :-1], below[:, 1:] - below[:, :-1]
+    under = below[:, :-1]
+    inside = below.diff(dim=1)
     first, last = (
-        (place[:, side, None] - torch.arange(bins, device=below.device)).clamp(0, 1) for side in (0, 1)
+        (place[:, side, None] - torch.arange(counts.bins, device=below.device)).clamp(0, 1) for side in (0, 1)
     )
     lower = (first * (under + first * inside / 2)).sum(dim=1)
     upper = ((1 - last) * (counts.count - under - (1 + last) * inside / 2)).sum(dim=1)
@@ -129,7 +127,8 @@ def looked_up(rows: Rows, table: Tensor, out: Tensor | None = None) -> tuple[Ten
         from cswf_core.kernels.gpu import histogram
 
         return out, histogram.looked_up(rows, table, out)
-    p, bins = rows.read(), table.shape[1] - 1
+    p = rows.read()
+    bins = table.shape[1] - 1
     position = positions(p, rows.low, rows.high, bins).clamp_(0, bins)
     place = position.int().clamp_(0, bins)
     position -= place
@@ -143,14 +142,15 @@ def looked_up(rows: Rows, table: Tensor, out: Tensor | None = None) -> tuple[Ten
 
 
 def displaced(rows: Rows, q: Counted, tail: float = 0.0) -> Tensor:
-    """Replace p by δ = T(p) − p, in place, and return the sum of δ² of each row (H): all three in one go."""
+    """Replace p by δ = T(p) − p, in place, and return the sum of δ² of each row (H), on CUDA by one kernel."""
     if gpu.usable(rows.values.device) and rows.low.dtype == torch.float32:
         from cswf_core.kernels.gpu import histogram
 
         squares: Tensor = histogram.displaced(rows, q, tail)
         return squares
-    below, M = counted(rows, q.below.shape[1] - 1), rows.values.shape[1]
-    return looked_up(rows, composed(Counted(below, M, rows.low, rows.high), q, tail), rows.values)[1]
+    below = counted(rows, q.bins)
+    p = Counted(below, rows.values.shape[1], rows.low, rows.high)
+    return looked_up(rows, composed(p, q, tail), rows.values)[1]
 
 
 def positions(values: Tensor, low: Tensor, high: Tensor, bins: int) -> Tensor:
@@ -180,15 +180,15 @@ def _levels(counts: Counted, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _gaps(counts: Counted) -> tuple[Tensor, Tensor]:
     """Return for each bin at which edge the empty bins before it begin, and those behind it end: H×B each."""
-    filled, bins = counts.below[:, 1:] > counts.below[:, :-1], counts.below.shape[1] - 1
-    edge = torch.arange(bins, dtype=torch.int32, device=filled.device)
+    filled = counts.below[:, 1:] > counts.below[:, :-1]
+    edge = torch.arange(counts.bins, dtype=torch.int32, device=filled.device)
     starts = torch.where(filled, edge + 1, 0).cummax(dim=1).values
-    stops = torch.where(filled, edge, bins).flip(1).cummin(dim=1).values.flip(1)
+    stops = torch.where(filled, edge, counts.bins).flip(1).cummin(dim=1).values.flip(1)
     pad = torch.nn.functional.pad
-    return pad(starts[:, :-1], (1, 0)), pad(stops[:, 1:], (0, 1), value=bins)
+    return pad(starts[:, :-1], (1, 0)), pad(stops[:, 1:], (0, 1), value=counts.bins)
 
 
 def _values(counts: Counted, position: Tensor) -> Tensor:
-    """Return the values at places in bins with a fraction: H×m, in the type of the ends."""
-    low, bins = counts.low, counts.below.shape[1] - 1
-    return low[:, None] + (counts.high - low)[:, None] / bins * position.to(low.dtype)
+    """Return the values at places in bins, with a fraction: H×m, or m for all rows → H×m."""
+    width = (counts.high - counts.low)[:, None] / counts.bins
+    return counts.low[:, None] + width * position.to(counts.low.dtype)

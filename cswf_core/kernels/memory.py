@@ -14,7 +14,7 @@ from cswf_core.numbers import bytes_in_words
 
 HOST = torch.device("cpu")
 
-SIGNS = (
+OUT_OF_MEMORY = (
     "can't allocate memory",
     "cannot allocate memory",
     "not enough memory",
@@ -22,9 +22,9 @@ SIGNS = (
     "status_alloc_failed",
     "can't start new thread",
 )
-"""What errors say that mean a lack of memory but have no class of their own."""
+"""Texts of errors that mean a lack of memory but have no class of their own."""
 
-OVERFLOWS = (
+SIZE_OVERFLOWS = (
     "storage size calculation overflowed",
     "maximum allowed dimension exceeded",
     "array is too big",
@@ -32,23 +32,22 @@ OVERFLOWS = (
     "numel: integer multiplication overflow",
     "maximum size exceeded",
 )
-"""What PyTorch and NumPy say of sizes that no memory can have."""
-
+"""Texts of errors of PyTorch and NumPy about sizes that no memory can have."""
 
 _limit: ContextVar[int | None] = ContextVar("memory limit", default=None)
-"""Bytes that are planned with, at most; None: all that there are."""
+"""Bytes that may be planned with; None if all memory may."""
 
 
 def total_memory(device: torch.device) -> int:
-    """Return the bytes of a device's memory that may be planned with: what it has, or less if that is limited.
+    """Return the bytes of a device's memory that may be planned with: all, or the limit if that is less.
 
-    What is free just now would change from run to run.
+    The memory that is free just now would differ from run to run.
     """
     limit = _limit.get()
-    return _there(device) if limit is None else min(_there(device), limit)
+    return _installed(device) if limit is None else min(_installed(device), limit)
 
 
-def _there(device: torch.device) -> int:
+def _installed(device: torch.device) -> int:
     """Return the bytes of memory that a device has."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
@@ -56,33 +55,39 @@ def _there(device: torch.device) -> int:
 
 
 def require_memory(size: int, wanted: str, remedy: str, device: torch.device = HOST) -> None:
-    """Raise `OutOfMemoryError` if a device, or this machine, has fewer bytes than are wanted.
+    """Raise `OutOfMemoryError` if a device has less memory than is about to be allocated.
 
-    It is asked before they are allocated: an allocation that is far too large may fail in many ways, or succeed
-    and have the process killed when it is filled.
+    An allocation that is far too large may fail in many ways, or succeed, and the process is killed when it is
+    filled.
+
+    Args:
+        size: The bytes to be allocated.
+        wanted: What they are for, in the plural.
+        remedy: What the user can do.
+        device: The device; this machine if left out.
     """
-    there = _there(device)
-    if size > there:
+    installed = _installed(device)
+    if size > installed:
         whose = "this machine" if device.type == "cpu" else str(device)
         raise OutOfMemoryError(
-            f"{wanted} need {bytes_in_words(size)}, and {whose} has {bytes_in_words(there)}; {remedy}"
+            f"{wanted} need {bytes_in_words(size)}, and {whose} has {bytes_in_words(installed)}; {remedy}"
         )
 
 
 def shared_memory(device: torch.device) -> int:
-    """Return the bytes of fast memory that a program on a device may have; 0 if that is not known."""
+    """Return the bytes of shared memory that a program on a device may have; 0 if that is not known."""
     properties = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
     return int(getattr(properties, "shared_memory_per_block_optin", 0))
 
 
 def memory_limit() -> int | None:
-    """Return the bytes of memory that are planned with, at most; None: all that a device has."""
+    """Return the bytes of memory that may be planned with; None if all that a device has may."""
     return _limit.get()
 
 
 @contextmanager
 def memory_limited(limit: int | None) -> Iterator[None]:
-    """Plan with so many bytes of memory inside, at most; None, or if there is a limit already: as outside."""
+    """Limit the memory to plan with to some bytes; None, or a limit within another one, changes nothing."""
     before = _limit.set(limit if _limit.get() is None else _limit.get())
     try:
         yield
@@ -95,6 +100,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     text = str(error).lower()
-    if isinstance(error, RuntimeError) and any(sign in text for sign in SIGNS):
+    if isinstance(error, RuntimeError) and any(sign in text for sign in OUT_OF_MEMORY):
         return True
-    return isinstance(error, (RuntimeError, ValueError)) and any(sign in text for sign in OVERFLOWS)
+    return isinstance(error, (RuntimeError, ValueError)) and any(sign in text for sign in SIZE_OVERFLOWS)

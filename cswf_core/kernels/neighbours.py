@@ -1,4 +1,4 @@
-"""Nearest neighbours by brute force: products of matrices, a block of them at a time."""
+"""Nearest neighbours by brute force: products of matrices, some rows at a time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from torch import Tensor
 
 from cswf_core.kernels.memory import total_memory
 
-BLOCK_VALUES = 1 << 27
-"""Distances held at a time, at most (float32, half a gigabyte)."""
+DISTANCES_AT_A_TIME = 1 << 27
+"""Distances computed at a time, at most: half a gigabyte in float32."""
 
-SHARE = 32
-"""They may take one part in so many of the memory."""
+MEMORY_PART = 32
+"""Distances computed at a time take at most 1/32 of the memory."""
 
 
 def nearest(queries: Tensor, points: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -53,11 +53,12 @@ def nearest_other(points: Tensor, k: int) -> Tensor:
 def within_any(queries: Tensor, centres: Tensor, radii: Tensor) -> tuple[Tensor, Tensor]:
     """Return in how many balls (m centres×D, m radii) each query (n×D) lies, and which balls hold any: n, m."""
     rows = max(1, _values(centres) // len(centres))
-    counts, held = [], torch.zeros(len(centres), dtype=torch.bool, device=centres.device)
+    counts = []
+    held = torch.zeros(len(centres), dtype=torch.bool, device=centres.device)
     squares = centres.square().sum(dim=1)
     for first in range(0, len(queries), rows):
-        block = queries[first : first + rows]
-        far = torch.addmm(squares, block, centres.T, alpha=-2) + block.square().sum(dim=1, keepdim=True)
+        part = queries[first : first + rows]
+        far = torch.addmm(squares, part, centres.T, alpha=-2) + part.square().sum(dim=1, keepdim=True)
         inside = far <= radii.square()
         counts.append(inside.sum(dim=1))
         held |= inside.any(dim=0)
@@ -65,5 +66,5 @@ def within_any(queries: Tensor, centres: Tensor, radii: Tensor) -> tuple[Tensor,
 
 
 def _values(points: Tensor) -> int:
-    """Return how many distances are held at a time, of points such as these."""
-    return min(BLOCK_VALUES, total_memory(points.device) // SHARE // points.element_size())
+    """Return how many distances to compute at a time, for points (m×D) of this type on this device."""
+    return min(DISTANCES_AT_A_TIME, total_memory(points.device) // MEMORY_PART // points.element_size())

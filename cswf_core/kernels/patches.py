@@ -7,9 +7,14 @@ from torch import Tensor
 
 
 def embedded(filters: Tensor, shape: tuple[int, ...], dilation: int, row: Tensor, column: Tensor) -> Tensor:
-    """Put each filter (H×C×S×S) around a row and a column (H each) of a grid: unit directions, H × C·H·W.
+    """Return filters on a grid as unit directions: H × C·H·W. Pixels outside the grid are cut off.
 
-    What falls outside the grid is cut off.
+    Args:
+        filters: The filters: H×C×S×S.
+        shape: The grid, (C, H, W).
+        dilation: Pixels from one pixel of a filter to the next.
+        row: The row that each filter stands around: H.
+        column: The column that each filter stands around: H.
     """
     count, channels, side, _ = filters.shape
     _, height, width = shape
@@ -28,7 +33,11 @@ def embedded(filters: Tensor, shape: tuple[int, ...], dilation: int, row: Tensor
 def around(centre: Tensor, side: int, dilation: int, length: int) -> tuple[Tensor, Tensor]:
     """Return the S rows (or columns) of patches around their centres, and which of them are on the grid.
 
-    The shape of both is the centres' shape and S; `length` is the number of the grid's rows (or columns).
+    Args:
+        centre: The centres, in any shape; both results have another dimension of S behind.
+        side: S.
+        dilation: Pixels from one pixel of a patch to the next.
+        length: Rows (or columns) of the grid.
     """
     places = centre[..., None] + (torch.arange(side, device=centre.device) - side // 2) * dilation
     return places, (places >= 0) & (places < length)

@@ -23,30 +23,33 @@ from cswf_core.errors import NotRepeatableError
 from cswf_core.kernels import gpu
 
 WORD = 0xFFFFFFFF
+"""The bits of a word."""
+
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-WEYL = (0x9E3779B9, 0xBB67AE85)
+KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+"""What each round adds to the two words of the key."""
+
 ROUNDS = 10
-FACTORS = np.array(MULTIPLIERS, np.uint64)[:, None]
-WEYLS = np.array(WEYL)
-LOW = 0 if sys.byteorder == "little" else 1
-"""Which half of a number of 64 bits is the lower one."""
 
-FEW = 1 << 15
-"""Counters up to which NumPy is quicker on a CPU."""
+LOWER_HALF = 0 if sys.byteorder == "little" else 1
+"""The index of the lower half of a number of 64 bits."""
 
-PIECE = 1 << 18
-"""Counters worked on at a time, so that the words in between stay in a CPU's cache."""
+NUMPY_COUNTERS = 1 << 15
+"""Counters up to which NumPy is quicker than PyTorch on a CPU."""
+
+COUNTERS_AT_A_TIME = 1 << 18
+"""Counters computed at a time, so that the words in between stay in a CPU's cache."""
 
 
 @attrs.frozen
 class Stream:
-    """Which numbers: a key of 64 bits and the upper 64 bits of every counter."""
+    """A stream of random numbers, named by a key of 64 bits and the upper 64 bits of every counter."""
 
     key: int
     upper: int
     stored: Tensor | None = None
-    """Key and upper half on the device, which are read there instead: work that is recorded once and repeated
-    draws other numbers each time."""
+    """Key and upper half on the device, to be read there instead, so that recorded work draws other numbers at
+    each repetition: 2."""
 
 
 def uniform(stream: Stream, first: int, count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -67,6 +70,7 @@ def normal(stream: Stream, first: int, count: int, dtype: torch.dtype, device: t
 def _on_gpu(
     kind: str, stream: Stream, first: int, count: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
+    """Return the numbers of `count` counters from `first` on, by one kernel."""
     from cswf_core.kernels.gpu.philox import drawn
 
     like = torch.empty(0, dtype=dtype, device=device)
@@ -82,14 +86,15 @@ def _in_pieces(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
+    """Return what `make` makes of the words of `count` counters from `first` on, some counters at a time."""
     if stream.stored is not None:
         raise NotRepeatableError(f"there is no kernel that draws such numbers in {dtype}")
-    if count <= PIECE:
+    if count <= COUNTERS_AT_A_TIME:
         return make(words(stream.key, stream.upper, first, count, device), dtype)
     each = 4 // words_per_number(dtype)
     out = torch.empty(count * each, dtype=dtype, device=device)
-    for begin in range(0, count, PIECE):
-        end = min(begin + PIECE, count)
+    for begin in range(0, count, COUNTERS_AT_A_TIME):
+        end = min(begin + COUNTERS_AT_A_TIME, count)
         bits = words(stream.key, stream.upper, first + begin, end - begin, device)
         out[begin * each : end * each] = make(bits, dtype)
     return out
@@ -100,43 +105,53 @@ def words(key: int, stream: int, first: int, count: int, device: torch.device) -
 
     `key` are 64 bits; `stream`, 64 more, is the upper half of every counter.
     """
-    if device.type == "cpu" and count <= FEW:
+    if device.type == "cpu" and count <= NUMPY_COUNTERS:
         return torch.from_numpy(_few_words(key, stream, first, count))
     position = torch.arange(first, first + count, dtype=torch.int64, device=device)
-    c0, c1 = position & WORD, position >> 32
-    c2, c3 = (torch.full_like(position, half) for half in (stream & WORD, stream >> 32 & WORD))
-    k0, k1 = key & WORD, key >> 32 & WORD
+    c0 = position & WORD
+    c1 = position >> 32
+    c2 = torch.full_like(position, stream & WORD)
+    c3 = torch.full_like(position, stream >> 32 & WORD)
+    k0 = key & WORD
+    k1 = key >> 32 & WORD
     for _ in range(ROUNDS):
-        product0, product1 = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]  # wraps around, which keeps all 64 bits
+        product0 = c0 * MULTIPLIERS[0]  # wraps around, which keeps all 64 bits
+        product1 = c2 * MULTIPLIERS[1]
         c0 = (product1 >> 32).bitwise_xor_(c1).bitwise_xor_(k0).bitwise_and_(WORD)
         c1 = product1.bitwise_and_(WORD)
         c2 = (product0 >> 32).bitwise_xor_(c3).bitwise_xor_(k1).bitwise_and_(WORD)
         c3 = product0.bitwise_and_(WORD)
-        k0, k1 = (k0 + WEYL[0]) & WORD, (k1 + WEYL[1]) & WORD
+        k0 = (k0 + KEY_STEPS[0]) & WORD
+        k1 = (k1 + KEY_STEPS[1]) & WORD
     return torch.stack([c0, c1, c2, c3], dim=1)
 
 
 def _few_words(key: int, stream: int, first: int, count: int) -> NDArray[np.int64]:
-    """Return the same words by NumPy, which needs less time to begin with.
+    """Return the same words by NumPy, which takes less time to start.
 
     Words 0 and 2 of all counters are a row each of `even`, words 1 and 3 of `odd`. A round multiplies the even
     words; the halves of each product, which are read in place, go to the words of the other row.
     """
-    keys = (np.array([key & WORD, key >> 32 & WORD]) + np.arange(ROUNDS)[:, None] * WEYLS).astype(np.uint32)
+    steps = np.arange(ROUNDS)[:, None] * np.array(KEY_STEPS)
+    keys = (np.array([key & WORD, key >> 32 & WORD]) + steps).astype(np.uint32)
+    factors = np.array(MULTIPLIERS, np.uint64)[:, None]
     position = np.arange(first, first + count).view(np.uint32)
     even, odd = np.empty((2, 2, count), np.uint32)
-    even[0], odd[0] = position[LOW::2], position[1 - LOW :: 2]
-    even[1], odd[1] = stream & WORD, stream >> 32 & WORD
+    even[0] = position[LOWER_HALF::2]
+    odd[0] = position[1 - LOWER_HALF :: 2]
+    even[1] = stream & WORD
+    odd[1] = stream >> 32 & WORD
     products = np.empty((2, 2, count), np.uint64)  # of this round and of the one before, whose halves `odd` are
     halves = products.view(np.uint32).reshape(2, 2, count, 2)[:, ::-1]
     for number in range(ROUNDS):
-        low, high = halves[number % 2, :, :, LOW], halves[number % 2, :, :, 1 - LOW]
-        np.multiply(even, FACTORS, out=products[number % 2])
-        np.bitwise_xor(high, odd, out=even)
+        product = halves[number % 2]
+        np.multiply(even, factors, out=products[number % 2])
+        np.bitwise_xor(product[:, :, 1 - LOWER_HALF], odd, out=even)
         even ^= keys[number, :, None]
-        odd = low
+        odd = product[:, :, LOWER_HALF]
     out = np.empty((count, 4), np.int64)
-    out[:, 0::2], out[:, 1::2] = even.T, odd.T
+    out[:, 0::2] = even.T
+    out[:, 1::2] = odd.T
     return out
 
 

@@ -17,15 +17,14 @@ from torch import Tensor
 STRIDES = (0x9E3779B9, 0x85EBCA6B)
 """Steps around the circle of 2³², per value and per row."""
 
-KEPT = 1 << 22
-"""Numbers of noise up to which they are kept for the next step, on a CPU."""
+LARGEST_CACHED_NOISE = 1 << 22
+"""Numbers of noise up to which a CPU keeps them for the next step."""
 
-ROWS = 256
-"""Rows of noise that are made at a time: its whole numbers take several times the memory."""
-
+NOISE_ROWS_AT_A_TIME = 256
+"""Rows of noise computed at a time: its whole numbers take several times the memory."""
 
 Columns = Tensor | slice
-"""Some columns of rows: their numbers in any order, or a range; only a range without gaps is no copy."""
+"""Some columns of rows: their numbers in any order, or a slice, which copies nothing if its step is 1."""
 
 
 @attrs.frozen(eq=False)
@@ -33,27 +32,34 @@ class Rows:
     """H rows of n values, and what is added to them when they are read."""
 
     values: Tensor
-    """H×n, in any floating-point type."""
+    """The values, in any floating-point type: H×n."""
     low: Tensor
     """The least value of each row, or less, with all that is added: H, float32 or float64."""
     high: Tensor
     """The greatest value of each row, or more, with all that is added: H."""
     offsets: Tensor | None = None
-    """H×groups: the offset of each group."""
+    """The offset of each group: H×groups."""
     groups: Tensor | None = None
     """The group of each value: n whole numbers."""
     noise: Tensor | None = None
     """The width of the noise: H."""
     first: int = 0
-    """The number of the first row among all that are drawn together, so that cutting them changes no noise."""
+    """The number of the first row among all that are drawn together, by which noise is computed."""
     column: int = 0
-    """The number of the first column among all, of which other devices may have some: noise goes by it."""
+    """The number of the first column among those of all devices, by which noise is computed."""
     places: Tensor | None = None
-    """The numbers of all columns (n), where they do not lie in a row; then these count, and not `column`."""
+    """The numbers of all columns, in place of `column` if they are not consecutive: n."""
 
     @classmethod
     def of(cls, values: Tensor, noise: Tensor | None = None, first: int = 0, column: int = 0) -> Rows:
-        """Return rows with their ends, and noise of some widths (H) or none; the rest is as the fields."""
+        """Return rows of values (H×n) with their ends.
+
+        Args:
+            values: The values: H×n.
+            noise: The width of the noise: H; None if there is none.
+            first: The number of the first row.
+            column: The number of the first column.
+        """
         low, high = _ends(values)
         if noise is None:
             return cls(values, low, high)
@@ -69,14 +75,23 @@ class Rows:
         return values
 
     def written(self) -> Rows:
-        """Return the rows with all that is added written into the values: for kernels that know no `places`."""
+        """Return the rows with all that is added written into the values, for kernels that know no `places`."""
         return Rows(self.read(), self.low, self.high)
 
     def _circle(self, like: Tensor) -> Tensor:
-        """Return the noise of every value, between −½ and ½: H×n."""
-        if self.places is None:
-            return circle(self.first, like, self.column)
-        return circle_from(self.places * STRIDES[0], self.first, len(like), like.dtype)
+        """Return the noise of every value, between −½ and ½: H×n, the same at every step."""
+        H, n = like.shape
+        if self.places is None and like.device.type == "cpu" and H * n <= LARGEST_CACHED_NOISE:
+            return _cached_circle(self.first, self.column, H, n, like.dtype)
+        places = self.places
+        if places is None:
+            places = torch.arange(self.column, self.column + n, device=like.device)
+        places = places * STRIDES[0]
+        many = NOISE_ROWS_AT_A_TIME
+        parts = [
+            circle_from(places, self.first + row, min(many, H - row), like.dtype) for row in range(0, H, many)
+        ]
+        return torch.cat(parts)
 
     def part(self, cut: slice) -> Rows:
         """Return some of the rows."""
@@ -103,9 +118,16 @@ class Rows:
         if self.groups is not None:
             groups = self.groups[index].contiguous()
             return attrs.evolve(self, values=values, groups=groups, column=0, places=places)
-        low, high = (end.to(self.low.dtype) for end in _ends(values))
+        low, high = _ends(values)
         reach = 0 if self.noise is None else self.noise / 2
-        return attrs.evolve(self, values=values, low=low - reach, high=high + reach, column=0, places=places)
+        return attrs.evolve(
+            self,
+            values=values,
+            low=low.to(self.low.dtype) - reach,
+            high=high.to(self.low.dtype) + reach,
+            column=0,
+            places=places,
+        )
 
 
 @attrs.frozen(eq=False)
@@ -113,7 +135,7 @@ class Counted:
     """How many of n values lie below each edge of B equal bins, for H rows."""
 
     below: Tensor
-    """H×(B+1) whole numbers, from 0 to n."""
+    """The counts, whole numbers from 0 to n: H×(B+1)."""
     count: int
     """n."""
     low: Tensor
@@ -121,7 +143,12 @@ class Counted:
     high: Tensor
     """The last edge of each row: H."""
     half: bool = False
-    """Whether the values were in half precision, so that what is made of them need not be better."""
+    """Whether the values were in half precision, so that tables made of the counts may be, too."""
+
+    @property
+    def bins(self) -> int:
+        """B."""
+        return self.below.shape[1] - 1
 
 
 def outermost(tail: float, count: int) -> int:
@@ -136,26 +163,10 @@ def _ends(values: Tensor) -> tuple[Tensor, Tensor]:
     return values.amin(dim=1), values.amax(dim=1)  # aminmax is ten times as slow on a CPU
 
 
-def circle(first: int, like: Tensor, column: int = 0) -> Tensor:
-    """Return the noise of every value, between −½ and ½: H×n, the same at every step.
-
-    `first` and `column` are the numbers of the first row and the first column.
-    """
-    H, n = like.shape
-    if like.device.type == "cpu" and H * n <= KEPT:
-        return _kept_circle(first, column, H, n, like.dtype)
-    parts = [_circle(first + row, column, min(ROWS, H - row), n, like) for row in range(0, H, ROWS)]
-    return torch.cat(parts)
-
-
 @lru_cache(maxsize=4)
-def _kept_circle(first: int, column: int, H: int, n: int, dtype: torch.dtype) -> Tensor:
-    return _circle(first, column, H, n, torch.empty(0, dtype=dtype))
-
-
-def _circle(first: int, column: int, H: int, n: int, like: Tensor) -> Tensor:
-    columns = torch.arange(column, column + n, device=like.device)
-    return circle_from(columns * STRIDES[0], first, H, like.dtype)
+def _cached_circle(first: int, column: int, H: int, n: int, dtype: torch.dtype) -> Tensor:
+    """Return the noise of H×n values from a row and a column on: H×n, on the CPU."""
+    return circle_from(torch.arange(column, column + n) * STRIDES[0], first, H, dtype)
 
 
 def circle_from(places: Tensor, first: int, H: int, dtype: torch.dtype) -> Tensor:

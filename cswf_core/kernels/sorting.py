@@ -34,7 +34,8 @@ def interpolated_cdf(ordered: Tensor, z: Tensor, shift: float) -> Tensor:
     count = torch.searchsorted(ordered, z.contiguous(), right=True)
     below = (count - 1).clamp(0, n - 1)
     above = count.clamp(0, n - 1)
-    low, high = ordered.gather(1, below), ordered.gather(1, above)
+    low = ordered.gather(1, below)
+    high = ordered.gather(1, above)
     gap = high - low
     fraction = torch.where(gap > 0, (z - low) / torch.where(gap > 0, gap, 1), 0)
     level = (below + fraction + shift) / n
@@ -56,7 +57,8 @@ def released_cdf(ordered: Tensor, z: Tensor) -> Tensor:
     n = ordered.shape[1]
     count = torch.searchsorted(ordered, z.contiguous())
     below = (count - 1).clamp(min=0)
-    low, high = ordered.gather(1, below), ordered.gather(1, count.clamp(max=n - 1))
+    low = ordered.gather(1, below)
+    high = ordered.gather(1, count.clamp(max=n - 1))
     gap = high - low
     # Both neighbours are one and the same at the ends: nothing is added below the row, and 1 above it.
     fraction = torch.where(gap > 0, (z - low) / torch.where(gap > 0, gap, 1), (z > low).to(z.dtype))
@@ -71,7 +73,8 @@ def released_icdf(ordered: Tensor, a: Tensor) -> Tensor:
     """
     N = ordered.shape[1]
     j = (a * N).clamp(0, N).long().clamp(max=N - 1)
-    low, high = ordered.gather(1, j), ordered.gather(1, (j + 1).clamp(max=N - 1))
+    low = ordered.gather(1, j)
+    high = ordered.gather(1, (j + 1).clamp(max=N - 1))
     return low + (a - j.to(a.dtype) / N) * (high - low)
 
 
@@ -81,7 +84,8 @@ def rank_transport(p: Tensor, ordered: Tensor, shift: float) -> Tensor:
     The i-th smallest of M values always has level (i + shift)/M, so the levels, and with them the positions
     in q, are the same for every row: a sort of p, no search. Equal values of p get consecutive ranks.
     """
-    M, N = p.shape[1], ordered.shape[1]
+    M = p.shape[1]
+    N = ordered.shape[1]
     order = p.argsort(dim=1, stable=True)
     position = (torch.arange(M, dtype=torch.float64, device=p.device) + shift) * (N / M) - shift
     position = position.clamp(0, N - 1)
@@ -98,8 +102,10 @@ def squared_w2(p: Tensor, q: Tensor) -> Tensor:
     It is the integral of the squared difference of both quantile functions. These are steps, which end at the
     levels i/M and j/N: so the integral is a sum over at most M + N − 1 intervals, exact but for rounding.
     """
-    p, q = p.sort(dim=1).values, q.sort(dim=1).values
-    M, N = p.shape[1], q.shape[1]
+    p = p.sort(dim=1).values
+    q = q.sort(dim=1).values
+    M = p.shape[1]
+    N = q.shape[1]
     if M == N:
         return (p - q).square().mean(dim=1)
     # Levels as whole numbers of 1/MN, so that equal ones are equal.

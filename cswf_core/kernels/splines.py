@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-FLATTEST = 1 / 16
+LEAST_END_SLOPE = 1 / 16
 """Least u at the ends of a row: with 0 the inverse would be infinitely steep there."""
 
-BLOCK = 16
+TERMS_IN_A_ROW = 16
 """Terms that the released code's compiler adds one after the other; see `running_sums`."""
 
 
@@ -60,7 +60,7 @@ def _outer_pace(gap: Tensor, inner: Tensor) -> Tensor:
     """
     ratio = torch.where(gap > 0, inner / gap, 1)
     u = ((1 + ratio) / 2) ** (1 / ratio)
-    return gap / u.clamp(min=FLATTEST)
+    return gap / u.clamp(min=LEAST_END_SLOPE)
 
 
 def spline_cdf(values: Tensor, pace: Tensor, z: Tensor) -> Tensor:
@@ -96,7 +96,8 @@ def spline_icdf(values: Tensor, pace: Tensor, a: Tensor) -> Tensor:
 
 def _piece(values: Tensor, pace: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return both ends of pieces k (H×m) and the derivatives u and v there: four of H×m."""
-    low, high = values.gather(1, k), values.gather(1, k + 1)
+    low = values.gather(1, k)
+    high = values.gather(1, k + 1)
     gap = high - low
     # The clamp is for rounding, and for paces that underflow.
     u, v = ((gap / pace.gather(1, end)).clamp(max=2) for end in (k, k + 1))
@@ -117,14 +118,18 @@ def released_spline_cdf(ordered: Tensor, pieces: int, z: Tensor) -> Tensor:
     """
     x = _scaled(ordered, z)
     knots, levels = _released_knots(_scaled(ordered, ordered), pieces)
-    widths, heights = knots.diff(dim=1), levels.diff(dim=1)
+    widths = knots.diff(dim=1)
+    heights = levels.diff(dim=1)
     # No z lies in a piece without width; this only keeps slopes, and sums of them, from being infinite.
     least = 4 * torch.finfo(z.dtype).tiny
     inner = (heights[:, :-1] + heights[:, 1:]) / (widths[:, :-1] + widths[:, 1:]).clamp(min=least)
     derivatives = pad(inner, (1, 1), value=1.0)
     k = (torch.searchsorted(knots, x.contiguous()) - 1).clamp(0, pieces - 1)
-    w, h = widths.gather(1, k).clamp(min=least), heights.gather(1, k)
-    d, d_next, s = derivatives.gather(1, k), derivatives.gather(1, k + 1), h / w
+    w = widths.gather(1, k).clamp(min=least)
+    h = heights.gather(1, k)
+    d = derivatives.gather(1, k)
+    d_next = derivatives.gather(1, k + 1)
+    s = h / w
     along = (x - knots.gather(1, k)) / w
     bend = along * (1 - along)
     rise = h * (s * along.square() + d * bend) / (s + (d_next + d - 2 * s) * bend)
@@ -158,14 +163,14 @@ def _released_knots(x: Tensor, pieces: int) -> tuple[Tensor, Tensor]:
 def running_sums(terms: Tensor) -> Tensor:
     """Return the sums of the first 1, 2, … n terms of each row (H×n), rounded as in the released code: H×n.
 
-    Its compiler, XLA, adds up each block of 16 terms, and then the sum of all blocks before it. Rounding
+    Its compiler, XLA, adds up each run of 16 terms, and then the sum of all runs before it. Rounding
     matters: with as many particles as data, levels of knots are multiples of 1/N, and the last bit of such a
     level a decides whether ⌊aN⌋ is one datum or its neighbour.
     """
     n = terms.shape[1]
-    blocks = pad(terms, (0, -n % BLOCK)).reshape(terms.shape[0], -1, BLOCK)
-    sums = torch.stack(list(accumulate(blocks.unbind(2))), dim=2)
-    if n > BLOCK:
+    runs = pad(terms, (0, -n % TERMS_IN_A_ROW)).reshape(terms.shape[0], -1, TERMS_IN_A_ROW)
+    sums = torch.stack(list(accumulate(runs.unbind(2))), dim=2)
+    if n > TERMS_IN_A_ROW:
         before = pad(running_sums(sums[:, :-1, -1]), (1, 0))
         sums = sums + before.unsqueeze(2)
     return sums.flatten(1)[:, :n]

@@ -15,7 +15,7 @@ from cswf_core.kernels import gpu
 from cswf_core.kernels.histogram import looked_up
 from cswf_core.kernels.rows import Rows
 
-BINS = 512
+LOOKUP_BINS = 512
 """Equal bins between the first position and the last."""
 
 
@@ -26,7 +26,7 @@ class Lookup:
     low: Tensor
     """The first position of each row: H."""
     high: Tensor
-    """The last one: H."""
+    """The last position of each row: H."""
     pairs: Tensor
     """T − identity at both edges of each bin, as `kernels.histogram.composed` has it: H×(B+1)×2."""
 
@@ -34,26 +34,31 @@ class Lookup:
     def of(cls, positions: Tensor, displacements: Tensor, like: Tensor) -> Lookup:
         """Return the maps that positions, which never fall along a row, and displacements are: H×K each.
 
-        They may be in half precision; `like` has the type that is reckoned in.
+        They may be in half precision; the maps are computed and kept in the type of `like`.
         """
-        positions, displacements = positions.to(like.dtype).contiguous(), displacements.to(like.dtype)
-        low, high = positions[:, 0].contiguous(), positions[:, -1].contiguous()
-        edge = torch.arange(BINS + 1, dtype=low.dtype, device=low.device)
-        delta = displacement(low[:, None] + (high - low)[:, None] / BINS * edge, positions, displacements)
+        positions = positions.to(like.dtype).contiguous()
+        displacements = displacements.to(like.dtype)
+        low = positions[:, 0].contiguous()
+        high = positions[:, -1].contiguous()
+        edge = torch.arange(LOOKUP_BINS + 1, dtype=low.dtype, device=low.device)
+        delta = displacement(
+            low[:, None] + (high - low)[:, None] / LOOKUP_BINS * edge, positions, displacements
+        )
         return cls(low, high, torch.stack([delta, torch.cat([delta[:, 1:], delta[:, -1:]], dim=1)], dim=2))
 
     @classmethod
     def in_order(
         cls, positions: Tensor, displacements: Tensor, order: Tensor | None, like: Tensor
     ) -> list[Lookup]:
-        """Return the maps of each stratum (S×H×K), row r being row order[r]; on CUDA by one kernel."""
+        """Return the maps of each stratum (S×H×K), with row order[r] as row r, on CUDA by one kernel."""
         if gpu.usable(positions.device) and like.dtype == torch.float32:
             from cswf_core.kernels.gpu import maps
 
-            strata = zip(*maps.tabulated(positions, displacements, order, BINS), strict=True)
+            strata = zip(*maps.tabulated(positions, displacements, order, LOOKUP_BINS), strict=True)
             return [cls(low, high, pairs) for low, high, pairs in strata]
         if order is not None:
-            positions, displacements = positions[:, order], displacements[:, order]
+            positions = positions[:, order]
+            displacements = displacements[:, order]
         return [cls.of(p, d, like) for p, d in zip(positions, displacements, strict=True)]
 
     def part(self, cut: slice) -> Lookup:

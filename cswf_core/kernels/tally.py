@@ -1,4 +1,4 @@
-"""Counts that can be added to for ever, and whose bins follow the values: whole numbers from end to end.
+"""Counts of whole numbers, to which more can always be added, in bins that follow the values.
 
 Values are whole numbers. A row has B bins side by side, each 2^r wide and beginning at a multiple of 2^r, with
 r as small as can be if all the row's values are to have a bin. When a value comes that has none, r grows, and
@@ -22,30 +22,30 @@ class Tally:
     """How many values lie in each of B bins, for H rows. `add` changes the tensors in place."""
 
     counts: Tensor
-    """H×B, int32. The first bin is never empty, once there are values."""
+    """The counts, int32: H×B. The first bin is never empty, once there are values."""
     start: Tensor
     """The number s of the first bin, which begins at s·2^r: H, int64."""
     level: Tensor
-    """r: H, int64."""
+    """The level r of each row, whose bins are 2^r wide: H, int64."""
 
     @classmethod
     def empty(cls, H: int, bins: int, device: torch.device | str = "cpu") -> Tally:
         """Return a tally of no values."""
-        start, level = (torch.zeros(H, dtype=torch.int64, device=device) for _ in range(2))
-        return cls(torch.zeros(H, bins, dtype=torch.int32, device=device), start, level)
+        start = torch.zeros(H, dtype=torch.int64, device=device)
+        return cls(torch.zeros(H, bins, dtype=torch.int32, device=device), start, torch.zeros_like(start))
 
     @staticmethod
     def size(H: int, bins: int) -> int:
-        """Return the bytes that H rows of so many bins take."""
+        """Return the bytes that H rows of `bins` bins take."""
         return H * (4 * bins + 16)
 
     def rows(self, which: slice | Tensor) -> Tally:
-        """Return some of the rows: by a slice as a view, which `add` changes here too; by numbers as a copy."""
+        """Return some of the rows: a view if they are a slice, so that `add` changes both; otherwise a copy."""
         return Tally(self.counts[which], self.start[which], self.level[which])
 
     @property
     def nbytes(self) -> int:
-        """The memory it takes."""
+        """The bytes of memory that it takes."""
         return self.size(*self.counts.shape)
 
     def to(self, device: torch.device) -> Tally:
@@ -53,7 +53,7 @@ class Tally:
         return Tally(self.counts.to(device), self.start.to(device), self.level.to(device))
 
     def copy_(self, other: Tally) -> None:
-        """Take on what another tally of as many rows and bins has, perhaps on another device."""
+        """Copy another tally of as many rows and bins, which may be on another device."""
         self.counts.copy_(other.counts)
         self.start.copy_(other.start)
         self.level.copy_(other.level)
@@ -100,9 +100,8 @@ class Tally:
         if torch.equal(level, self.level) and torch.equal(start, self.start):
             return
         bin = self.start[:, None] + torch.arange(bins, device=least.device)
-        bin = ((bin >> (level - self.level)[:, None]) - start[:, None]).clamp_(
-            0, bins - 1
-        )  # out there: no counts
+        bin = (bin >> (level - self.level)[:, None]) - start[:, None]
+        bin.clamp_(0, bins - 1)  # bins outside have no counts
         self.counts.copy_(torch.zeros_like(self.counts).scatter_add_(1, bin, self.counts))
         self.start.copy_(start)
         self.level.copy_(level)

@@ -25,9 +25,9 @@ from cswf_core.flow.settings import Settings
 from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.tables import SavedMaps, StepTables
 from cswf_core.interfaces import Conditions
-from cswf_core.kernels.blocks import padded
 from cswf_core.kernels.boxes import Strips
 from cswf_core.kernels.gpu import maps, products
+from cswf_core.kernels.sparse import padded
 from cswf_core.kernels.tables import Lookup
 from cswf_core.model.format import SavedStep
 from cswf_core.model.groups import Group

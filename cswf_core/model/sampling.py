@@ -36,7 +36,7 @@ from cswf_core.flow.tables import SavedMaps, lookups_of
 from cswf_core.flow.transport import Maps
 from cswf_core.interfaces import Conditions, Key, Observation, Space, Stage
 from cswf_core.kernels import gpu
-from cswf_core.kernels.columns import WIDTH
+from cswf_core.kernels.columns import COLUMNS_AT_A_TIME
 from cswf_core.kernels.finite import is_finite
 from cswf_core.kernels.memory import is_out_of_memory, total_memory
 from cswf_core.model.fitted import Fitted
@@ -94,7 +94,7 @@ class SavedFlow:
         self.stages = parts.schedule.stages(space, parts.projection)
         self.half = settings.half and like.dtype == torch.float32 and gpu.usable(like.device)
         """Whether products are in half precision, on CUDA."""
-        self.size = HALF_GROUP if self.half else WIDTH[like.device.type]
+        self.size = HALF_GROUP if self.half else COLUMNS_AT_A_TIME[like.device.type]
         self._most = MOST_GROUPS if self.half else sys.maxsize
         """Groups that flow side by side, at most."""
         self._recordable = True

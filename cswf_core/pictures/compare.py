@@ -48,7 +48,7 @@ SPACE = 20
 
 
 @attrs.frozen
-class Run:
+class ComparedRun:
     """A finished run to be compared."""
 
     label: str
@@ -66,7 +66,7 @@ class Strip:
     steps: tuple[int, ...] = ()
 
 
-def samples(runs: Sequence[Run], columns: int) -> Image.Image:
+def samples(runs: Sequence[ComparedRun], columns: int) -> Image.Image:
     """Draw the samples of all runs, side by side with the labels above."""
     drawn = [_samples(run.folder, min(columns, COLUMNS)) for run in runs]
     width = max(NARROWEST, *(picture.width for picture in drawn))
@@ -89,7 +89,7 @@ def samples(runs: Sequence[Run], columns: int) -> Image.Image:
     return canvas
 
 
-def flows(runs: Sequence[Run]) -> Image.Image | None:
+def flows(runs: Sequence[ComparedRun]) -> Image.Image | None:
     """Draw the flows of all runs that have snapshots, labels to the left; None if none has.
 
     Of images the first few particles are shown, and the steps once, above all runs, where they are the same.
@@ -146,7 +146,7 @@ def _tiles(images: Array, labels: Array | None, columns: int) -> Image.Image:
     return grid.table([[grid.tile(torch.from_numpy(image)) for image in group] for group in groups])
 
 
-def _strip(run: Run) -> Strip | None:
+def _strip(run: ComparedRun) -> Strip | None:
     """Return a run's flow, from its frames or as it has drawn it; None if it has neither."""
     frames, own = _frames(run.folder), run.folder / "flow.png"
     chosen = None if frames is None else frames.at(run.snapshots)

@@ -24,7 +24,7 @@ NAMES = "a name has small letters a-z, digits, '-', '_' and '.', and begins with
 YAML = (".yaml", ".yml")
 
 
-class Register:
+class PluginRegister:
     """The `register` that a module's hook of one kind is handed: it takes classes, and checks each."""
 
     def __init__(self, module: Owner, contract: type[Any], files: tuple[Path, ...] = ()) -> None:

@@ -25,7 +25,7 @@ from cswf_core.interfaces import Owner
 from cswf_core.plugins.folders import PluginFolders, folders_of, plugin_files
 from cswf_core.plugins.parameters import default_of, plugins_inside
 from cswf_core.plugins.plugin import BUILTIN, KINDS, Broken, Plugin, normal
-from cswf_core.plugins.registration import RecipeRegister, Register
+from cswf_core.plugins.registration import PluginRegister, RecipeRegister
 from cswf_core.plugins.watching import Watcher, hook_fault
 
 LOAD_ONLY = "CSWF_LOAD_PLUGINS"
@@ -35,7 +35,7 @@ RECIPE, RECIPE_HOOK = "recipe", "register_recipes"
 
 
 @attrs.frozen
-class Entry:
+class PluginModule:
     """A module that plugins come from: that of an entry point, or a file in a folder."""
 
     name: str
@@ -85,13 +85,15 @@ class Registry:
             seen.add(normal(name))
             if normal(name) == BUILTIN or only is None or normal(name) in only:
                 version = point.dist.version if point.dist is not None else ""
-                registry._load(Entry(point.name, name, version, point.load, partial(_source, point)))
+                registry._load(PluginModule(point.name, name, version, point.load, partial(_source, point)))
         for missing in sorted((only or set()) - seen - {BUILTIN}):
             reason = f"{LOAD_ONLY} names it, but no installed distribution of that name offers cswf plugins"
             registry.broken.append(Broken(Owner("", missing, missing, ""), reason))
         for file in plugin_files(folders_of(plugins_dir, environment)):
             files = (file.path, *file.beside)
-            registry._load(Entry(file.path.stem, file.distribution, "", file.load, file.path.read_text, files))
+            registry._load(
+                PluginModule(file.path.stem, file.distribution, "", file.load, file.path.read_text, files)
+            )
         registry._refuse_unknown_defaults()
         return registry
 
@@ -144,7 +146,7 @@ class Registry:
         mine = [b for b in self.broken if b.owner.name == name or b.owner.distribution in name.split(":")]
         return "".join(f"; plugin '{b.owner.name}' is broken: {b.reason}" for b in (mine or self.broken)[:3])
 
-    def _load(self, entry: Entry) -> None:
+    def _load(self, entry: PluginModule) -> None:
         """Import one module and collect what it offers; whatever goes wrong is written down, not raised."""
         self.distributions[entry.distribution] = entry.version
         try:
@@ -166,7 +168,7 @@ class Registry:
         if watcher.hooks:
             self.watchers.append(watcher)
         for kind, (hook, contract) in KINDS.items():
-            register = Register(entry.owner(kind), contract, entry.files)
+            register = PluginRegister(entry.owner(kind), contract, entry.files)
             if self._call(hook, module, register, entry.owner(kind)):
                 self.plugins.extend(self._without_twins(entry, register.plugins))
         recipes = RecipeRegister(entry.owner(RECIPE), Path(getattr(module, "__file__", None) or "").parent)
@@ -185,7 +187,7 @@ class Registry:
             return False
         return True
 
-    def _without_twins(self, entry: Entry, plugins: list[Plugin]) -> Iterator[Plugin]:
+    def _without_twins(self, entry: PluginModule, plugins: list[Plugin]) -> Iterator[Plugin]:
         """Yield plugins but those whose name another module of their distribution has taken."""
         taken = {plugin.owner for plugin in self.plugins}
         for plugin in plugins:

@@ -33,7 +33,7 @@ _FIELD = re.compile(r"\s*([A-Za-z][\w-]*)\s*=\s*")
 
 
 @attrs.frozen
-class Reference:
+class BibEntry:
     """One BibTeX entry."""
 
     type: str
@@ -44,7 +44,7 @@ class Reference:
     """Values by lower-case name, without the outermost braces."""
 
     @classmethod
-    def parse(cls, text: str) -> Reference:
+    def parse(cls, text: str) -> BibEntry:
         """Return the one entry in a text; raise `ValueError` with what is wrong."""
         head = _HEAD.match(text)
         if head is None:
@@ -83,7 +83,7 @@ class Reference:
 class Citation:
     """A work to cite, and all that it is cited for."""
 
-    reference: Reference
+    reference: BibEntry
     used_by: tuple[str, ...]
     """`the method`, `metric fid`, …"""
 
@@ -116,10 +116,10 @@ def citations(*recipes: Recipe, metrics: Sequence[Choice] | None = None) -> list
     return list(used.values())
 
 
-def _references(recipe: Recipe, metrics: Sequence[Choice] | None) -> Iterator[tuple[Reference, str]]:
+def _references(recipe: Recipe, metrics: Sequence[Choice] | None) -> Iterator[tuple[BibEntry, str]]:
     """Yield references, each with what it is cited for: the method, this program, then plugin by plugin."""
-    yield Reference.parse(PAPER), "the method"
-    yield Reference.parse(PROGRAM % version("cswf")), "the program"
+    yield BibEntry.parse(PAPER), "the method"
+    yield BibEntry.parse(PROGRAM % version("cswf")), "the program"
     for each in (recipe, *recipe.variants.values()):
         used = each if metrics is None else attrs.evolve(each, metrics=tuple(metrics))
         for choice in used.choices().values():
@@ -127,7 +127,7 @@ def _references(recipe: Recipe, metrics: Sequence[Choice] | None) -> Iterator[tu
                 yield reference, f"{choice.plugin.owner.kind} {choice.name}"
 
 
-def references_of(choice: Choice) -> list[Reference]:
+def references_of(choice: Choice) -> list[BibEntry]:
     """Return the references of a plugin with its parameters; raise `PluginError` in its name for bad ones."""
     plugin = choice.plugin
     texts: object = choice.part.references
@@ -136,7 +136,7 @@ def references_of(choice: Choice) -> list[Reference]:
     entries = []
     for number, text in enumerate(texts, start=1):
         try:
-            entries.append(Reference.parse(text))
+            entries.append(BibEntry.parse(text))
         except ValueError as error:
             head = _HEAD.match(text)
             which = f"of {head[2]}" if head else f"of number {number}"

@@ -21,11 +21,11 @@ from cswf_core.plugins.plugin import normal
 from cswf_core.recipe.nodes import (
     DEEPEST,
     TOO_DEEP,
-    Entry,
     Items,
     KeyLocation,
     Location,
     Mapping,
+    MappingEntry,
     Node,
     Problem,
     RecipeError,
@@ -49,7 +49,7 @@ KeyPath = tuple[str, ...]
 
 
 @attrs.frozen
-class Source:
+class RecipeFile:
     """A recipe's file."""
 
     path: Path
@@ -105,17 +105,17 @@ def builtin_folder() -> Path:
     return installed if installed.is_dir() else package.parent / "recipes"
 
 
-def builtin_recipes() -> dict[str, Source]:
+def builtin_recipes() -> dict[str, RecipeFile]:
     """Return the built-in recipes by name."""
-    return {p.stem: Source(p) for p in sorted(builtin_folder().glob("*.yaml"), key=lambda p: p.stem)}
+    return {p.stem: RecipeFile(p) for p in sorted(builtin_folder().glob("*.yaml"), key=lambda p: p.stem)}
 
 
-def known_recipes(registry: Registry) -> dict[str, Source]:
+def known_recipes(registry: Registry) -> dict[str, RecipeFile]:
     """Return the recipes that have a name: the built-in ones, and those of packages as `distribution:name`."""
-    return builtin_recipes() | {name: Source(registry.recipes[name]) for name in sorted(registry.recipes)}
+    return builtin_recipes() | {name: RecipeFile(registry.recipes[name]) for name in sorted(registry.recipes)}
 
 
-def locate(name: str, folder: Path, registry: Registry) -> Source | str:
+def locate(name: str, folder: Path, registry: Registry) -> RecipeFile | str:
     """Return the source that a name means: a path counted from `folder`, or a known recipe; else the fault."""
     if "\0" in name:
         return "a recipe's name has no null characters"
@@ -133,7 +133,7 @@ def locate(name: str, folder: Path, registry: Registry) -> Source | str:
         sort = "recipe" if distribution else "built-in recipe"
         return f"there is no {sort} '{name}'{near}{blame} (a path ends in .yaml)"
     try:
-        return Source((folder / Path(name).expanduser()).resolve())
+        return RecipeFile((folder / Path(name).expanduser()).resolve())
     except (OSError, RuntimeError) as error:  # no such user; links in a circle
         return f"'{name}' is no usable path: {error}"
 
@@ -167,7 +167,7 @@ def may_be_choice(path: KeyPath, node: Node) -> bool:
 def as_choice(node: Node) -> Node:
     """Return a plugin's bare name as a mapping with `use`."""
     if isinstance(node, Scalar) and node.value is not None:
-        return Mapping(node.location, {"use": Entry(node.location, node)})
+        return Mapping(node.location, {"use": MappingEntry(node.location, node)})
     return node
 
 
@@ -215,7 +215,7 @@ class Tree:
         """Mistakes on the way."""
         self.complete = True
         """Whether all it extends could be read; if not, no key is known to be missing."""
-        self._loaded: dict[Source, Mapping | None] = {}
+        self._loaded: dict[RecipeFile, Mapping | None] = {}
         root = self._begin(origin)
         if root is None:
             raise RecipeError(self.problems)
@@ -260,13 +260,13 @@ class Tree:
         return variants
 
     def _load(
-        self, source: Source, chain: tuple[Source, ...], named_at: Location | None = None
+        self, source: RecipeFile, chain: tuple[RecipeFile, ...], named_at: Location | None = None
     ) -> Mapping | None:
         """Return a recipe laid over its bases; `chain` are the recipes that led here, by way of `extends`."""
         tree = source.read(self.problems, named_at)
         return None if tree is None else self._extend(tree, (*chain, source))
 
-    def _extend(self, tree: Mapping, chain: tuple[Source, ...]) -> Mapping:
+    def _extend(self, tree: Mapping, chain: tuple[RecipeFile, ...]) -> Mapping:
         """Return a tree laid over the recipes that it extends."""
         merged = Mapping(tree.location, {})
         for name in self._bases(tree):
@@ -278,7 +278,7 @@ class Tree:
             merged = _merge_entries(merged, Mapping(base.location, inherited), ())
         return _merge_entries(merged, tree, ())
 
-    def _base(self, name: Scalar, chain: tuple[Source, ...]) -> Mapping | None:
+    def _base(self, name: Scalar, chain: tuple[RecipeFile, ...]) -> Mapping | None:
         source = locate(name.raw, name.location.folder, self._registry)
         if isinstance(source, str):
             fault = f"extends: {source}"
@@ -350,4 +350,4 @@ class Tree:
             self._problem(place, f"'{'.'.join(done)}' is a single value and has no '{head}'")
             return node
         below = self._assign(node.get(head), rest, (*done, head), value, place)
-        return merge(node, Mapping(node.location, {head: Entry(place, below)}), done)
+        return merge(node, Mapping(node.location, {head: MappingEntry(place, below)}), done)

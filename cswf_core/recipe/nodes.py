@@ -103,7 +103,7 @@ class Items:
 
 
 @attrs.frozen
-class Entry:
+class MappingEntry:
     """A key's place, and the value under it."""
 
     location: Location
@@ -115,7 +115,7 @@ class Mapping:
     """Keys and values."""
 
     location: Location
-    entries: dict[str, Entry]
+    entries: dict[str, MappingEntry]
 
     def get(self, key: str) -> Node | None:
         """Return the value under a key, if it is there."""
@@ -157,12 +157,12 @@ def from_value(value: Any, place: KeyLocation, problems: list[Problem]) -> Node:
     if len(place.keys) > DEEPEST:
         raise RecipeError([Problem(place, TOO_DEEP)])
     if isinstance(value, collections.abc.Mapping):
-        entries: dict[str, Entry] = {}
+        entries: dict[str, MappingEntry] = {}
         for key, item in value.items():
             below = place.below(key)
             if not isinstance(key, str):
                 problems.append(Problem(below, "a key must be a text"))
-            entries[str(key)] = Entry(below, from_value(item, below, problems))
+            entries[str(key)] = MappingEntry(below, from_value(item, below, problems))
         return Mapping(place, entries)
     if isinstance(value, (list, tuple)):
         return Items(place, tuple(from_value(v, place.below(i), problems) for i, v in enumerate(value)))
@@ -186,7 +186,7 @@ def parse(text: str, origin: Location, problems: list[Problem]) -> Node | None:
     """
     try:
         text.encode("utf-8")
-        return _Reader(text, origin, problems).document()
+        return _NodeReader(text, origin, problems).document()
     except UnicodeEncodeError:
         problems.append(Problem(origin, "the text is not valid UTF-8"))
     except RecipeError as error:
@@ -206,7 +206,7 @@ def _place(origin: Location, mark: Any) -> Location:
     return attrs.evolve(origin, line=origin.line + mark.line, column=column)
 
 
-class _Reader:
+class _NodeReader:
     """Builds nodes from PyYAML's events."""
 
     def __init__(self, text: str, origin: Location, problems: list[Problem]) -> None:
@@ -244,8 +244,8 @@ class _Reader:
         while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
             yield self._node(event, depth + 1)
 
-    def _entries(self, depth: int) -> dict[str, Entry]:
-        entries: dict[str, Entry] = {}
+    def _entries(self, depth: int) -> dict[str, MappingEntry]:
+        entries: dict[str, MappingEntry] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key, value = self._node(event, depth + 1), self._node(next(self.events), depth + 1)
             if not isinstance(key, Scalar):
@@ -254,7 +254,7 @@ class _Reader:
                 fault = f"duplicate key '{key.raw}', first written at {entries[key.raw].location}"
                 self.problems.append(Problem(key.location, fault))
             else:
-                entries[key.raw] = Entry(key.location, value)
+                entries[key.raw] = MappingEntry(key.location, value)
         return entries
 
     def _refuse_extras(self, event: yaml.Event) -> None:

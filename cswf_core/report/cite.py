@@ -10,7 +10,7 @@ from typing import Any
 
 from cswf_core.errors import printable
 from cswf_core.report.embedding import Download, download
-from cswf_core.report.read import Run
+from cswf_core.report.read import ReportedRun
 from cswf_core.report.section import Section, problems
 from cswf_core.scores.document import Score, mapping
 
@@ -32,7 +32,7 @@ CSV_COLUMNS = (
 )
 
 
-def repeat(run: Run) -> Section:
+def repeat(run: ReportedRun) -> Section:
     """Return the commands that made the run and its scores, to copy; else one that reads the recipe."""
     written = [str(run.facts.get("command") or "")]
     written += [str(score.circumstances.get("command") or "") for score in run.evaluation.scores]
@@ -46,7 +46,7 @@ def repeat(run: Run) -> Section:
     return Section("repeat", "Repeat it", "cite.repeat", content)
 
 
-def recipe(run: Run) -> Section:
+def recipe(run: ReportedRun) -> Section:
     """Return the recipe as YAML, to read and to copy."""
     lines = [_split_line(line) for line in run.recipe_text.rstrip("\n").split("\n")]
     content = lines if run.recipe_text else None
@@ -59,7 +59,7 @@ def _split_line(line: str) -> tuple[str, str, str]:
     return (line, "", "") if match is None else (match[1], match[2], line[match.end(2) :])
 
 
-def citation(run: Run) -> Section:
+def citation(run: ReportedRun) -> Section:
     """Return the papers behind a run as BibTeX, to copy, and the licence of its data."""
     listed = run.facts.get("citations")
     works = [str(work) for work in listed] if isinstance(listed, list) else []
@@ -68,7 +68,7 @@ def citation(run: Run) -> Section:
     return Section("cite", "Cite it", "cite.citation", content if any(content.values()) else None)
 
 
-def downloads(run: Run, *, beside: bool) -> Section:
+def downloads(run: ReportedRun, *, beside: bool) -> Section:
     """Return files to save: the scores within the page; all samples, if the page lies `beside` them."""
     files: list[Download] = []
     scores = run.file("metrics.json")

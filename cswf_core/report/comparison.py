@@ -10,7 +10,7 @@ import attrs
 from cswf_core.recipe.render import flattened
 from cswf_core.report.facts import versions
 from cswf_core.report.published import Ours, charts
-from cswf_core.report.read import Run
+from cswf_core.report.read import ReportedRun
 from cswf_core.report.scores import FIRST, TITLES, notes, protocols
 from cswf_core.report.section import Section, problems_of
 from cswf_core.scores import captions
@@ -32,7 +32,7 @@ class Column:
     """One run, or several that differ in their seed only."""
 
     label: str
-    runs: Sequence[Run]
+    runs: Sequence[ReportedRun]
     scores: Mapping[str, Summary]
     """By name."""
 
@@ -54,7 +54,7 @@ class Cell:
 
 
 @attrs.frozen
-class Row:
+class ComparisonRow:
     """A score of all columns."""
 
     name: str
@@ -77,7 +77,7 @@ REASONS = {
 """Why no score of a row is called the best → a sentence for all such rows."""
 
 
-def columns(runs: Sequence[Run]) -> list[Column]:
+def columns(runs: Sequence[ReportedRun]) -> list[Column]:
     """Return the columns of a table of runs, each with a label of its own."""
     members = [[runs[number] for number in group] for group in groups([run.recipe for run in runs])]
     choices = (
@@ -92,7 +92,7 @@ def columns(runs: Sequence[Run]) -> list[Column]:
     ]
 
 
-def metrics_compared(runs: Sequence[Run]) -> Section:
+def metrics_compared(runs: Sequence[ReportedRun]) -> Section:
     """Return a row for each score and a column for each recipe, the best one marked where noise allows it."""
     listed = columns(runs)
     names = dict.fromkeys(name for column in listed for name in column.scores)
@@ -113,19 +113,19 @@ def metrics_compared(runs: Sequence[Run]) -> Section:
     return Section("metrics", "Scores", "scores.metrics_compared", content if rows else None, told)
 
 
-def _by_aspect(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+def _by_aspect(rows: Sequence[ComparisonRow]) -> list[tuple[str, list[ComparisonRow]]]:
     tables = [(TITLES[aspect], [row for row in rows if row.aspect == aspect]) for aspect in ASPECTS]
     return [(title, chosen) for title, chosen in tables if chosen]
 
 
-def _row(name: str, listed: Sequence[Column]) -> Row:
+def _row(name: str, listed: Sequence[Column]) -> ComparisonRow:
     pairs = [(column, column.scores.get(name)) for column in listed]
     present = [(column, summary) for column, summary in pairs if summary is not None]
     ways = {summary.first.better for _, summary in present}
     better = ways.pop() if len(ways) == 1 else ""
     crowned, unranked = _ranked(present, better)
     first = present[0][1].first
-    return Row(
+    return ComparisonRow(
         name=first.row,
         held_out=first.held_out,
         better=better,
@@ -162,7 +162,7 @@ def _ranked(present: Sequence[tuple[Column, Summary]], better: str) -> tuple[Sum
     return None, "noise" if all(each.error is not None for each in estimates) else "unknown"
 
 
-def _unranked(rows: Sequence[Row]) -> list[str]:
+def _unranked(rows: Sequence[ComparisonRow]) -> list[str]:
     """Return a sentence for each reason for which scores that differ are not ranked."""
     sentences = []
     for reason, sentence in REASONS.items():
@@ -172,7 +172,7 @@ def _unranked(rows: Sequence[Row]) -> list[str]:
     return sentences
 
 
-def _named(row: Row) -> str:
+def _named(row: ComparisonRow) -> str:
     return f"{score_in_words(row.name)}{' held out' if row.held_out else ''}"
 
 
@@ -184,14 +184,14 @@ def _ours(listed: Sequence[Column]) -> list[Ours]:
     ]
 
 
-def differences(runs: Sequence[Run]) -> Section:
+def differences(runs: Sequence[ReportedRun]) -> Section:
     """Return the keys of the recipes that are not the same in all runs, with the value of each run."""
     rows = _differing([flattened(run.recipe) for run in runs])
     content = {"runs": runs, "rows": rows, "same": "The recipes are the same in every key.", "all": []}
     return Section("recipe", "Recipe differences", "sections.differences", content)
 
 
-def versions_compared(runs: Sequence[Run]) -> Section:
+def versions_compared(runs: Sequence[ReportedRun]) -> Section:
     """Return the versions and digests of all runs: those that differ in sight, the others folded away."""
     tables = [versions(run) for run in runs]
     rows = _differing(tables)

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from cswf_core.errors import printable
-from cswf_core.report.read import COLUMNS, Run
+from cswf_core.report.read import COLUMNS, ReportedRun
 from cswf_core.report.section import Section, problems_of
 
 
-def curves(runs: Sequence[Run]) -> Section:
+def curves(runs: Sequence[ReportedRun]) -> Section:
     """Return the place for the curves of one run or several; a script draws them from `curve_data`."""
     stages = any(row[1] != run.rows[0][1] for run in runs for row in run.rows)
     content = {"stages": stages} if any(len(run.rows) > 1 for run in runs) else None
     return Section("curves", "Curves", "sections.curves", content, problems_of(runs, "metrics.jsonl"))
 
 
-def curve_data(runs: Sequence[Run]) -> dict[str, Any]:
+def curve_data(runs: Sequence[ReportedRun]) -> dict[str, Any]:
     """Return what the script draws: for each run its label, colour and columns, milliseconds per step too."""
     listed = []
     for run in runs:

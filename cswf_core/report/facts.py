@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cswf_core.report import words
-from cswf_core.report.read import Run
+from cswf_core.report.read import ReportedRun
 from cswf_core.scores.document import mapping
 
 ENDINGS = {
@@ -17,7 +17,7 @@ ENDINGS = {
 """A sentence for each status but `failed`, which has a reason of its own."""
 
 
-def ending(run: Run) -> str:
+def ending(run: ReportedRun) -> str:
     """Return a sentence on a run that is not simply done; nothing on an evaluation, which has no status."""
     if not run.is_run:
         return ""
@@ -26,7 +26,7 @@ def ending(run: Run) -> str:
     return ENDINGS.get(run.status, "How it ended is not known.")
 
 
-def facts(run: Run) -> dict[str, str]:
+def facts(run: ReportedRun) -> dict[str, str]:
     """Return what was run, name → words; what is not known is left out."""
     record = run.facts
     data = mapping(record.get("data"))
@@ -64,7 +64,7 @@ def _device(device: Mapping[str, Any]) -> str:
     return name or str(device.get("type") or "")
 
 
-def versions(run: Run) -> dict[str, str]:
+def versions(run: ReportedRun) -> dict[str, str]:
     """Return the versions of what a result depends on, and the digests of data and samples."""
     rows = {str(name): str(version) for name, version in mapping(run.facts.get("versions")).items()}
     digests = {

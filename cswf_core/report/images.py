@@ -13,7 +13,7 @@ from PIL import Image
 from cswf_core.pictures.frames import GIF_PIXELS, Frames
 from cswf_core.pictures.grid import Bytes, arrangement, mosaic, png
 from cswf_core.report.embedding import Download, address, download, safe_name
-from cswf_core.report.read import Run
+from cswf_core.report.read import ReportedRun
 
 TILE = 64
 """Pixels on the screen that the longer side of an image should have about."""
@@ -50,7 +50,7 @@ class Picture:
 
 
 @attrs.frozen
-class Line:
+class ClassRow:
     """Samples of one class, with real images of it where there are some."""
 
     name: str
@@ -65,7 +65,7 @@ class Gallery:
     whole: Picture | None = None
     real: Picture | None = None
     """Real images beside the one picture of samples."""
-    lines: tuple[Line, ...] = ()
+    lines: tuple[ClassRow, ...] = ()
     note: str = ""
 
 
@@ -86,7 +86,7 @@ class Film:
     frames: tuple[tuple[int, Picture], ...]
 
 
-def samples(run: Run, budget: int = OVERVIEW_BYTES, columns: int = COLUMNS) -> Gallery | None:
+def samples(run: ReportedRun, budget: int = OVERVIEW_BYTES, columns: int = COLUMNS) -> Gallery | None:
     """Return an overview of a run's samples: by class if these have names, else what the run has drawn."""
     loaded = run.samples
     if loaded is None or (loaded.labels is not None and not run.classes):
@@ -99,7 +99,7 @@ def samples(run: Run, budget: int = OVERVIEW_BYTES, columns: int = COLUMNS) -> G
     return Gallery(whole, _real(run, budget))
 
 
-def _real(run: Run, budget: int) -> Picture | None:
+def _real(run: ReportedRun, budget: int) -> Picture | None:
     """Return real images as one picture; None if the run has kept none."""
     if run.real is None:
         return None
@@ -113,7 +113,7 @@ def _together(images: Bytes, budget: int, most: int, alt: str) -> Picture:
     return _enlarged(whole, max(images.shape[-2:]), f"{count} {alt}")
 
 
-def sheets(run: Run) -> tuple[Sheet, ...]:
+def sheets(run: ReportedRun) -> tuple[Sheet, ...]:
     """Return all samples that were read, sheet by sheet; with a few classes, each sheet is of one."""
     loaded = run.samples
     if loaded is None:
@@ -141,17 +141,17 @@ def _sheets(images: Bytes, columns: int, name: str) -> tuple[Sheet, ...]:
     return tuple(made)
 
 
-def _class_name(run: Run, number: int) -> str:
+def _class_name(run: ReportedRun, number: int) -> str:
     return run.classes[number] if 0 <= number < len(run.classes) else f"class {number}"
 
 
-def drawing(run: Run, name: str, alt: str) -> Picture | None:
+def drawing(run: ReportedRun, name: str, alt: str) -> Picture | None:
     """Return a PNG of the run's folder as it is; None if there is none."""
     content = run.picture(name)
     return None if content is None else Picture(address(content[0], "image/png"), alt, *content[1])
 
 
-def film(run: Run, budget: int = FRAME_BYTES) -> Film | None:
+def film(run: ReportedRun, budget: int = FRAME_BYTES) -> Film | None:
     """Return a run's frames, of as few images as the budget allows; None if it has none."""
     frames = run.frames
     if frames is None:
@@ -167,7 +167,7 @@ def film(run: Run, budget: int = FRAME_BYTES) -> Film | None:
     )
 
 
-def animation(run: Run) -> Download | None:
+def animation(run: ReportedRun) -> Download | None:
     """Return the flow as an animation to save, of fewer images if flow.gif is too large."""
     content, frames = run.file("flow.gif"), run.frames
     if frames is not None and (content is None or len(content) > GIF_BYTES):
@@ -186,7 +186,7 @@ def _framed(picture: Image.Image, frames: Frames, alt: str) -> Picture:
     return _enlarged(picture, max(frames.images.shape[-2:]), alt)
 
 
-def _by_class(images: Bytes, labels: NDArray[np.int64], run: Run, budget: int, columns: int) -> Gallery:
+def _by_class(images: Bytes, labels: NDArray[np.int64], run: ReportedRun, budget: int, columns: int) -> Gallery:
     """Return a line of images for each class, with real ones beside them where there are some."""
     present = np.unique(labels)
     chosen = present[:ROWS]
@@ -199,7 +199,7 @@ def _by_class(images: Bytes, labels: NDArray[np.int64], run: Run, budget: int, c
         row = _row(images[labels == c], max(1, min(wanted, room - few)), f"samples of class {name}")
         assert row is not None
         beside = None if real is None else _row(real.images[real.labels == c], few, f"real images of {name}")
-        lines.append(Line(name, row, beside))
+        lines.append(ClassRow(name, row, beside))
     rest = f"{len(chosen)} of {len(present)} classes are shown." if len(present) > len(chosen) else ""
     return Gallery(lines=tuple(lines), note=rest)
 

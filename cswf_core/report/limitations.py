@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cswf_core.report.read import Run
+from cswf_core.report.read import ReportedRun
 from cswf_core.report.section import Section
 from cswf_core.scores.captions import in_words as score_in_words
 from cswf_core.scores.captions import listed
@@ -28,14 +28,14 @@ SPACES = {"pixels": "by their pixels", "features": "by their Inception features"
 """Where copies are looked for → in words."""
 
 
-def limitations(run: Run) -> Section:
+def limitations(run: ReportedRun) -> Section:
     """Return the sentences on one run; none where it has no scores."""
     scores = [score for score in run.evaluation.scores if not score.detail and score.of_samples]
     sentences = [] if not scores else [*_uncertain(run, scores), *_reference(scores), *_copies(run)]
     return Section("limitations", "Limitations", "sections.sentences", sentences)
 
 
-def _uncertain(run: Run, scores: Sequence[Score]) -> list[str]:
+def _uncertain(run: ReportedRun, scores: Sequence[Score]) -> list[str]:
     """Return sentences on seeds, errors and numbers of samples."""
     sentences = []
     if run.is_run:
@@ -78,7 +78,7 @@ def _reference(scores: Sequence[Score]) -> list[str]:
     return sentences
 
 
-def _copies(run: Run) -> list[str]:
+def _copies(run: ReportedRun) -> list[str]:
     """Return a sentence on where copies were looked for, of images only."""
     looked = [score for score in run.evaluation.scores if score.aspect == "copying" and score.of_samples]
     if not looked:

@@ -18,7 +18,7 @@ from cswf_core.report import cite, comparison, images, pictured, scores
 from cswf_core.report.curves import curve_data, curves
 from cswf_core.report.facts import ending, facts, versions
 from cswf_core.report.limitations import limitations
-from cswf_core.report.read import Run, read_run, read_runs
+from cswf_core.report.read import ReportedRun, read_run, read_runs
 from cswf_core.report.section import Section
 from cswf_core.runs.folder import RunFolder
 from cswf_core.scores.captions import in_words as score_in_words
@@ -68,7 +68,7 @@ def _made(make: Callable[[], str], folders: str) -> str:
         raise RunError(f"no report of {folders} can be made: {type(error).__name__}: {reason}") from error
 
 
-def _run_page(run: Run, *, beside: bool) -> str:
+def _run_page(run: ReportedRun, *, beside: bool) -> str:
     gallery = images.samples(run)
     chart = pictured.chart_beside(run, gallery)
     sections = [
@@ -89,7 +89,7 @@ def _run_page(run: Run, *, beside: bool) -> str:
     return _page(run.name, sections, [run], scores.headline(run))
 
 
-def _comparison_page(runs: Sequence[Run]) -> str:
+def _comparison_page(runs: Sequence[ReportedRun]) -> str:
     sample_bytes = images.OVERVIEW_BYTES * 2 // (len(runs) + 1)
     frame_bytes = images.FRAME_BYTES * 4 // (3 * len(runs))
     names = list(dict.fromkeys(name for run in runs for name in facts(run) if name != "started"))
@@ -110,7 +110,10 @@ def _comparison_page(runs: Sequence[Run]) -> str:
 
 
 def _page(
-    title: str, sections: Sequence[Section], runs: Sequence[Run], headline: scores.Headline | None = None
+    title: str,
+    sections: Sequence[Section],
+    runs: Sequence[ReportedRun],
+    headline: scores.Headline | None = None,
 ) -> str:
     """Fill the template; the page's policy allows its own script and no other, and no address outside."""
     templates = files("cswf_core.report") / "templates"

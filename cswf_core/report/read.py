@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 @attrs.frozen(eq=False)
-class Samples:
+class SampledImages:
     """Some of the images in a file (n×C×H×W bytes), with their labels (n) if they have any."""
 
     images: NDArray[np.uint8]
@@ -54,7 +54,7 @@ class Samples:
 
 
 @attrs.define(eq=False)
-class Run:
+class ReportedRun:
     """One run, read from its folder. What is not there is None or empty, what is damaged has a sentence."""
 
     path: Path
@@ -68,8 +68,8 @@ class Run:
     recipe: dict[str, Any] = attrs.field(factory=dict)
     rows: list[list[float | None]] = attrs.field(factory=list)
     """A list of COLUMNS per logged step."""
-    samples: Samples | None = None
-    real: Samples | None = None
+    samples: SampledImages | None = None
+    real: SampledImages | None = None
     """Some real images, to be seen beside the samples."""
     frames: Frames | None = None
     evaluation: ScoreDocument = ScoreDocument()
@@ -129,14 +129,14 @@ class Run:
             return None
 
 
-def read_run(folder: Path, samples: int | None = None) -> Run:
+def read_run(folder: Path, samples: int | None = None) -> ReportedRun:
     """Read the folder of a run or an evaluation, with so many samples; raises `RunError` if it is none."""
     if not folder.is_dir() or not any((folder / name).is_file() for name in (*OF_A_RUN, "metrics.json")):
         raise RunError(
             f"{folder} is not the folder of a run or an evaluation: it has none of run.json, recipe.yaml and "
             "metrics.json"
         )
-    run = Run(folder)
+    run = ReportedRun(folder)
     run.facts = run._read("run.json", _document) or {}
     run.recipe_text = run._read("recipe.yaml", lambda path: path.read_text(encoding="utf-8")) or ""
     run.recipe = run._read("recipe.yaml", lambda path: _checked(yaml.safe_load(path.read_bytes()))) or {}
@@ -151,7 +151,7 @@ def read_run(folder: Path, samples: int | None = None) -> Run:
     return run
 
 
-def read_runs(folders: Sequence[Path]) -> list[Run]:
+def read_runs(folders: Sequence[Path]) -> list[ReportedRun]:
     """Read several runs and give each a label of its own: name, else folder, else path."""
     runs = [read_run(folder, FEW_SAMPLES) for folder in folders]
     paths = [str(run.path) for run in runs]
@@ -203,7 +203,7 @@ def _finite(value: Any) -> float | None:
     return value if isinstance(value, int) else float(f"{value:.6g}")
 
 
-def _samples(path: Path, most: int | None) -> Samples | None:
+def _samples(path: Path, most: int | None) -> SampledImages | None:
     """Return so many of a file's images, of all classes alike; None if it has points.
 
     Without a number, as many as SAMPLE_BYTES hold.
@@ -218,11 +218,11 @@ def _samples(path: Path, most: int | None) -> Samples | None:
         raise ValueError("its images are not n×C×H×W bytes")
     room = max(1, SAMPLE_BYTES // images[0].size) if most is None else most
     if labels is None:
-        return Samples(images[:room].copy(), None, len(images))
+        return SampledImages(images[:room].copy(), None, len(images))
     if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
         raise ValueError("it has not a label for each sample")
     chosen = _of_each_class(labels, room)
-    return Samples(images[chosen], labels[chosen].astype(np.int64), len(images))
+    return SampledImages(images[chosen], labels[chosen].astype(np.int64), len(images))
 
 
 def _of_each_class(labels: NDArray[Any], room: int) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ import attrs
 
 from cswf_core.report import words
 from cswf_core.report.published import Ours, charts
-from cswf_core.report.read import Run
+from cswf_core.report.read import ReportedRun
 from cswf_core.report.section import Section, problems
 from cswf_core.scores.captions import in_words as score_in_words
 from cswf_core.scores.document import ASPECTS, Score, ScoreDocument, mapping, mismatches
@@ -29,7 +29,7 @@ FIRST = "fid"
 
 
 @attrs.frozen
-class Row:
+class ScoreRow:
     """A line of a table of scores."""
 
     name: str
@@ -44,13 +44,13 @@ class Row:
 
 
 @attrs.frozen
-class Group:
+class AspectTable:
     """A table of scores that are about one thing."""
 
     title: str
     anchor: str
     head: Sequence[str]
-    rows: Sequence[Row]
+    rows: Sequence[ScoreRow]
 
     @property
     def expects(self) -> bool:
@@ -90,7 +90,7 @@ def in_words(score: Score) -> str:
     return measured(score.value, score.error, share=score.share)
 
 
-def headline(run: Run) -> Headline | None:
+def headline(run: ReportedRun) -> Headline | None:
     """Return the score to show under the title: FID if there is one, else the first of quality; else None."""
     document = run.evaluation
     able = [score for score in document.scores if not score.detail and score.of_samples]
@@ -142,7 +142,7 @@ def notes(document: ScoreDocument) -> list[str]:
     return [*document.notes, *mismatches(document.scores)]
 
 
-def metrics(run: Run, drawn: ClassChart | None) -> Section:
+def metrics(run: ReportedRun, drawn: ClassChart | None) -> Section:
     """Return a run's scores, but for the chart that is drawn beside its samples, and published ones."""
     document = run.evaluation
     told = problems(run, "metrics.json")
@@ -161,7 +161,7 @@ def metrics(run: Run, drawn: ClassChart | None) -> Section:
     return Section("metrics", "Scores", "scores.metrics", content, told)
 
 
-def groups(document: ScoreDocument) -> list[Group]:
+def groups(document: ScoreDocument) -> list[AspectTable]:
     """Return tables of scores by subject, those against training and held-out samples side by side."""
     of_classes = {score.name for scores in _families(document).values() for score in scores}
     scores = [score for score in document.scores if score.name not in of_classes]
@@ -173,13 +173,13 @@ def groups(document: ScoreDocument) -> list[Group]:
         names = dict.fromkeys(score.row for score in chosen)
         rows = [_row([document.find(name, held_out=split) for split in splits], name) for name in names]
         if rows:
-            tables.append(Group(TITLES[aspect], f"scores-{aspect}", head, rows))
+            tables.append(AspectTable(TITLES[aspect], f"scores-{aspect}", head, rows))
     return tables
 
 
-def _row(pair: Sequence[Score | None], name: str) -> Row:
+def _row(pair: Sequence[Score | None], name: str) -> ScoreRow:
     present = [score for score in pair if score is not None]
-    return Row(
+    return ScoreRow(
         name=name,
         better=next((score.better for score in present if score.better), ""),
         sentence=next((score.sentence for score in present if score.sentence), ""),

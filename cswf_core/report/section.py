@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from cswf_core.report.read import Run
+from cswf_core.report.read import ReportedRun
 
 
 @attrs.frozen
@@ -22,11 +22,11 @@ class Section:
     problems: Sequence[str] = ()
 
 
-def problems(run: Run, *names: str) -> list[str]:
+def problems(run: ReportedRun, *names: str) -> list[str]:
     """Return the sentences on a run's damaged files of these names."""
     return [run.problems[name] for name in names if name in run.problems]
 
 
-def problems_of(runs: Sequence[Run], *names: str) -> list[str]:
+def problems_of(runs: Sequence[ReportedRun], *names: str) -> list[str]:
     """Return the sentences on damaged files of several runs, each with its run."""
     return [f"{run.label}: {sentence}" for run in runs for sentence in problems(run, *names)]

@@ -40,7 +40,7 @@ from cswf_core.runs.durable import (
     write_durably,
     write_tensors,
 )
-from cswf_core.runs.manifest import FORMAT, NAME, Entry, FormatFacts, Manifest
+from cswf_core.runs.manifest import FORMAT, NAME, CheckpointEntry, CheckpointManifest, FormatFacts
 
 if TYPE_CHECKING:
     from cswf_core.flow.flow import Flow
@@ -142,10 +142,10 @@ class CheckpointFolder:
         """
         make_folder(self.path)
         if not (self.path / NAME).exists() and not self._files():  # one that is missing later has been lost
-            write_durably(self.path / NAME, Manifest().text())
+            write_durably(self.path / NAME, CheckpointManifest().text())
         target = self.path / f"{stem(place)}.safetensors"
         write_tensors(target, tensors, {"format": FORMAT, "ranks": len(parts) + 1, **facts})
-        entry = Entry(**attrs.asdict(FileEntry.of(target)), step=place[0], parts=tuple(parts))
+        entry = CheckpointEntry(**attrs.asdict(FileEntry.of(target)), step=place[0], parts=tuple(parts))
         earlier = [e for e in self.listed() if e.file < target.name]
         self._list([entry, *earlier[: COUNT - 1]])
 
@@ -167,12 +167,12 @@ class CheckpointFolder:
         elif entries:
             self._remove_all_but(entries)  # a kill may have come between the manifest and this
 
-    def _list(self, entries: Sequence[Entry]) -> None:
+    def _list(self, entries: Sequence[CheckpointEntry]) -> None:
         """Write the manifest, and remove the files that it does not list."""
-        write_durably(self.path / NAME, Manifest(checkpoints=tuple(entries)).text())
+        write_durably(self.path / NAME, CheckpointManifest(checkpoints=tuple(entries)).text())
         self._remove_all_but(entries)
 
-    def _remove_all_but(self, entries: Sequence[Entry]) -> None:
+    def _remove_all_but(self, entries: Sequence[CheckpointEntry]) -> None:
         listed = {file.file for entry in entries for file in entry.files}
         for path in self.path.glob("step-*.safetensors"):
             if path.name not in listed:
@@ -183,10 +183,10 @@ class CheckpointFolder:
         if self.path.is_dir():
             remove_parts(self.path)
 
-    def listed(self) -> tuple[Entry, ...]:
+    def listed(self) -> tuple[CheckpointEntry, ...]:
         """Return the manifest's entries, newest first; none if it is missing or damaged."""
         try:
-            return Manifest.read(self.path).checkpoints
+            return CheckpointManifest.read(self.path).checkpoints
         except RunError:
             return ()
 
@@ -204,7 +204,7 @@ class CheckpointFolder:
             except RunError as error:
                 lost.append(str(error))
 
-    def _read(self, entry: Entry) -> Checkpoint:
+    def _read(self, entry: CheckpointEntry) -> Checkpoint:
         for file in entry.files:
             refuse_changed(self.path / file.file, file.sha256, file.bytes)
         path = self.path / entry.file
@@ -227,10 +227,10 @@ class CheckpointFolder:
             raise RunError(f"{path} is one of {form.ranks} files, and {len(files)} are listed")
         return Checkpoint(entry.step, tensors, facts, files, known.position)
 
-    def _entries(self, lost: list[str]) -> Sequence[Entry]:
+    def _entries(self, lost: list[str]) -> Sequence[CheckpointEntry]:
         """Return the manifest's entries; where it is no good, those of files, if a person asks for these."""
         try:
-            return Manifest.read(self.path).checkpoints
+            return CheckpointManifest.read(self.path).checkpoints
         except RunError as error:
             entries = self._files()
             if not entries:
@@ -243,12 +243,12 @@ class CheckpointFolder:
         lost.append(f"{self.path / NAME} is no good; checkpoints are taken without having been verified")
         return entries
 
-    def _files(self) -> list[Entry]:
+    def _files(self) -> list[CheckpointEntry]:
         """Return an entry for each checkpoint's file, newest first, as the files are now."""
         paths = sorted(self.path.glob("step-*.safetensors"), reverse=True) if self.path.is_dir() else []
         names = [(path, re.fullmatch(r"step-([0-9]{8,18})-stage-[0-9]{4,18}", path.stem)) for path in paths]
         return [
-            Entry(
+            CheckpointEntry(
                 **attrs.asdict(FileEntry.of(path)),
                 step=int(name[1]),
                 parts=tuple(map(FileEntry.of, sorted(self.path.glob(f"{path.stem}-part-*.safetensors")))),

@@ -19,7 +19,7 @@ FORMAT = 2
 
 
 @attrs.frozen(kw_only=True)
-class Entry(FileEntry):
+class CheckpointEntry(FileEntry):
     """A checkpoint: its file, and those with the particles of other ranks."""
 
     step: Count
@@ -33,14 +33,14 @@ class Entry(FileEntry):
 
 
 @attrs.frozen(kw_only=True)
-class Manifest:
+class CheckpointManifest:
     """The checkpoints that are complete, newest first."""
 
     format: Literal[1] = 1
-    checkpoints: tuple[Entry, ...] = ()
+    checkpoints: tuple[CheckpointEntry, ...] = ()
 
     @classmethod
-    def read(cls, folder: Path) -> Manifest:
+    def read(cls, folder: Path) -> CheckpointManifest:
         """Return a folder's manifest; raise `RunError` if it has none, or a damaged one."""
         return read_document(folder / NAME, cls)
 

@@ -275,7 +275,7 @@ class Sweep:
         """Draw sweep.png, and flow.png if there are runs with one."""
         columns = min(trial.recipe.outputs.columns for trial in self.trials)
         runs = [
-            compare.Run(trial.label, self.directory.path / trial.folder, trial.recipe.outputs.snapshots)
+            compare.ComparedRun(trial.label, self.directory.path / trial.folder, trial.recipe.outputs.snapshots)
             for trial in self.trials
         ]
         self.directory.write("sweep.png", pictures.png(compare.samples(runs, columns)))

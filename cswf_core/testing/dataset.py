@@ -28,7 +28,7 @@ def draw(role: str = "data") -> Draw:
     return Key(3, role).open()
 
 
-class Source(Subject):
+class SourceSubject(Subject):
     """A data source."""
 
     kind = "dataset"
@@ -86,14 +86,14 @@ class Source(Subject):
         return recipe_with("", None, data, **{"schedule": schedule, **sections})
 
 
-def data_are_finite_and_labels_fit_their_classes(subject: Source) -> str:
+def data_are_finite_and_labels_fit_their_classes(subject: SourceSubject) -> str:
     """Samples are d×N finite numbers, labels number the classes, and held-out samples are of the same kind."""
     data = subject.data
     held_out = "" if data.held_out is None else f", {len(data.held_out):,} held out"
     return f"{len(data):,} samples of {data.space}, {len(data.classes)} classes{held_out}"
 
 
-def data_are_on_the_cpu(subject: Source) -> None:
+def data_are_on_the_cpu(subject: SourceSubject) -> None:
     """Samples, labels and vectors are on the CPU: the engine brings them to its device."""
     y = subject.data.conditions
     for name, tensor in (("x", subject.data.x), ("labels", y.labels), ("vectors", y.vectors)):
@@ -101,21 +101,21 @@ def data_are_on_the_cpu(subject: Source) -> None:
             raise FaultError(f"{name} on the CPU", f"{tensor.device}")
 
 
-def data_follow_from_their_key(subject: Source) -> None:
+def data_follow_from_their_key(subject: SourceSubject) -> None:
     """Loaded twice with the same key, data are the same to the bit: a resumed run compares their checksum."""
     own = subject.data.digest()
     if subject.source.load(draw()).digest() != own:
         raise FaultError("the same data from the same key", "others")
 
 
-def global_seeds_change_nothing(subject: Source) -> None:
+def global_seeds_change_nothing(subject: SourceSubject) -> None:
     """Loading draws from `draw` only, and leaves the generators of `random`, NumPy and PyTorch alone."""
     own = subject.data.digest()
     if require_untouched(lambda: subject.source.load(draw())).digest() != own:
         raise FaultError("the same data under other global seeds", "others: only `draw` is repeatable")
 
 
-def pixels_lie_in_their_range(subject: Source) -> None:
+def pixels_lie_in_their_range(subject: SourceSubject) -> None:
     """Pixels of images lie in [−1, 1), with room for the bin that each stands for."""
     data = subject.images()
     for samples in (data, data.held_out):
@@ -125,7 +125,7 @@ def pixels_lie_in_their_range(subject: Source) -> None:
                 raise FaultError("pixels in [−1, 1), a byte v as v/128 − 1", f"{low:.4g} … {high:.4g}")
 
 
-def pixels_are_grey_levels(subject: Source) -> None:
+def pixels_are_grey_levels(subject: SourceSubject) -> None:
     """With a `bin_width`, every pixel is −1 and a whole number of bins: noise then fills the bins exactly."""
     data = subject.images()
     if data.bin_width == 0:
@@ -136,7 +136,7 @@ def pixels_are_grey_levels(subject: Source) -> None:
         raise FaultError(f"pixels of −1 + k·{data.bin_width:.4g}", f"some {gap:.3g} of a bin apart from these")
 
 
-def classes_have_names_of_their_own(subject: Source) -> str:
+def classes_have_names_of_their_own(subject: SourceSubject) -> str:
     """No two classes have one name; says so where a class has no samples."""
     data = subject.data
     labels = data.conditions.labels
@@ -153,7 +153,7 @@ def _counts(labels: Tensor, classes: int) -> list[int]:
     return counts
 
 
-def opened_images_are_the_loaded_ones(subject: Source) -> None:
+def opened_images_are_the_loaded_ones(subject: SourceSubject) -> None:
     """`open` gives the images of `load`, in the same order, with the same labels and held-out images."""
     data, images = subject.images(), subject.stored()
     if images.classes != data.classes or (images.held_out is None) != (data.held_out is None):
@@ -173,7 +173,7 @@ def _labels(images: StoredImages) -> Tensor:
     return torch.empty(0, dtype=torch.int64) if images.labels is None else images.labels
 
 
-def single_images_are_those_of_blocks(subject: Source) -> None:
+def single_images_are_those_of_blocks(subject: SourceSubject) -> None:
     """`take` reads the images that `fill` reads, by any numbers in any order."""
     images = subject.stored()
     n = min(len(images), 8)
@@ -185,7 +185,7 @@ def single_images_are_those_of_blocks(subject: Source) -> None:
         raise FaultError("the same images by `take` as by `fill`", "others")
 
 
-def particles_begin_where_it_says(subject: Source) -> None:
+def particles_begin_where_it_says(subject: SourceSubject) -> None:
     """`start` returns as many samples as there are particles, the same ones from the same key."""
     data = subject.data
     if not subject.source.starts:
@@ -200,7 +200,7 @@ def particles_begin_where_it_says(subject: Source) -> None:
 
 
 KIT = Kit(
-    Source,
+    SourceSubject,
     (
         *SHARED,
         data_are_finite_and_labels_fit_their_classes,

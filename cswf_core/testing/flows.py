@@ -24,7 +24,7 @@ from cswf_core.model.header import Header
 from cswf_core.model.model import header_file
 from cswf_core.model.writer import ModelWriter
 from cswf_core.plugins import KINDS, Plugin, Registry
-from cswf_core.plugins.registration import NAME, Register
+from cswf_core.plugins.registration import NAME, PluginRegister
 from cswf_core.plugins.registry import LOAD_ONLY
 from cswf_core.recipe import Choice, Recipe, build_flow, choose, load_recipe
 from cswf_core.recipe.citations import references_of
@@ -186,7 +186,7 @@ def _registered(subject: Subject) -> str:
 
 def the_registry_takes_the_class(subject: Subject) -> None:
     """A `register_…` hook can offer it: it is a class of its contract, made by attrs, with typed parameters."""
-    register = Register(subject.owner, KINDS[subject.kind][1])
+    register = PluginRegister(subject.owner, KINDS[subject.kind][1])
     register(_registered(subject), type(getattr(subject.checked, "plugin", subject.plugin)))
 
 

@@ -29,7 +29,7 @@ STEPS = 3
 """Steps of each of two stages."""
 
 
-class Stopping:
+class InterruptAfter:
     """Interrupts a run after a step, as Ctrl-C does."""
 
     def __init__(self, step: int) -> None:
@@ -143,7 +143,7 @@ def an_interrupted_run_goes_on_with_it(subject: Watched) -> None:
     with subject.folder() as folder:
         recipe = subject.recipe()
         with suppress(KeyboardInterrupt):
-            launch(recipe, RunFolder(folder), device="cpu", observers=[Stopping(STEPS + 2)])
+            launch(recipe, RunFolder(folder), device="cpu", observers=[InterruptAfter(STEPS + 2)])
         facts = resume(recipe, RunFolder(folder), device="cpu")
     if facts["status"] != "done":
         raise FaultError("a run that is done", f"{facts['status']}")

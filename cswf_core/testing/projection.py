@@ -65,7 +65,7 @@ def numbers_of(projection: Projection, stream: Draw) -> Tensor:
     return theta if projection.weights is None else theta * projection.weights[:, None]
 
 
-class Directions(Subject):
+class SamplerSubject(Subject):
     """A projection sampler, and the spaces that it is tried in."""
 
     kind = "projection"
@@ -142,7 +142,7 @@ class Directions(Subject):
         return recipe_with("projection", self.plugin, data, **{"schedule": schedule, **sections})
 
 
-def directions_have_unit_length(subject: Directions) -> None:
+def directions_have_unit_length(subject: SamplerSubject) -> None:
     """Every direction has length 1 within 10⁻⁵ in float64, in every space: SW₂ and steps are scaled by it."""
     subject.require_linear()
     for space in subject.usable:
@@ -153,7 +153,7 @@ def directions_have_unit_length(subject: Directions) -> None:
             raise FaultError("length 1", f"length {float(lengths[worst]):.6g} of direction {worst} in {space}")
 
 
-def directions_are_finite(subject: Directions) -> None:
+def directions_are_finite(subject: SamplerSubject) -> None:
     """No direction has NaN or infinity, among many of them."""
     sampler = subject.sampler(subject.space)
     theta = numbers_of(sampler.sample(subject.space, 50 * COUNT, draw(), check=False), draw())
@@ -162,13 +162,13 @@ def directions_are_finite(subject: Directions) -> None:
         raise FaultError("finite numbers", f"NaN or infinity in {bad} of {len(theta)} directions")
 
 
-def directions_follow_from_their_key(subject: Directions) -> None:
+def directions_follow_from_their_key(subject: SamplerSubject) -> None:
     """The same key gives the same bits; saved models and resumed runs draw directions again so."""
     if not torch.equal(subject.theta(subject.space), subject.theta(subject.space)):
         raise FaultError("the same directions when the same key is drawn from twice", "others")
 
 
-def batches_of_a_step_differ(subject: Directions) -> None:
+def batches_of_a_step_differ(subject: SamplerSubject) -> None:
     """Other keys give other directions: the batches of a step, and the steps."""
     first = subject.theta(subject.space)
     for noun, stream in (("batch", draw(index=1)), ("step", draw(step=1))):
@@ -176,7 +176,7 @@ def batches_of_a_step_differ(subject: Directions) -> None:
             raise FaultError(f"other directions in the next {noun}, whose key is another", "the same ones")
 
 
-def earlier_draws_change_nothing(subject: Directions) -> None:
+def earlier_draws_change_nothing(subject: SamplerSubject) -> None:
     """A batch is the same whatever was drawn before: a sampler has no memory."""
     sampler = subject.sampler(subject.space)
     alone = numbers_of(sampler.sample(subject.space, COUNT, draw(index=3)), draw())
@@ -186,25 +186,25 @@ def earlier_draws_change_nothing(subject: Directions) -> None:
         raise FaultError("the same directions of a key after other keys were drawn from", "others")
 
 
-def global_generators_are_left_alone(subject: Directions) -> None:
+def global_generators_are_left_alone(subject: SamplerSubject) -> None:
     """Drawing directions leaves the generators of `random`, NumPy and PyTorch as they were."""
     require_untouched(lambda: subject.theta(subject.space))
 
 
-def global_seeds_change_nothing(subject: Directions) -> None:
+def global_seeds_change_nothing(subject: SamplerSubject) -> None:
     """Directions are the same whatever the global generators were seeded with."""
     first, second = under_two_seeds(lambda: subject.theta(subject.space))
     if not torch.equal(first, second):
         raise FaultError("the same directions under other global seeds", "others: only `draw` is repeatable")
 
 
-def numbers_are_those_of_the_draw(subject: Directions) -> None:
+def numbers_are_those_of_the_draw(subject: SamplerSubject) -> None:
     """Directions are in float32 or float64 as `draw.dtype` says."""
     for dtype in (torch.float32, torch.float64):
         subject.theta(subject.space, stream=draw(dtype=dtype))
 
 
-def the_device_is_that_of_the_draw(subject: Directions) -> None:
+def the_device_is_that_of_the_draw(subject: SamplerSubject) -> None:
     """Directions are on `draw.device`; without a GPU, PyTorch's device `meta`, without numbers, stands in."""
     device = "cuda" if torch.cuda.is_available() else "meta"
     stream = draw(dtype=torch.float32, device=device)
@@ -237,14 +237,14 @@ def the_device_is_that_of_the_draw(subject: Directions) -> None:
         raise FaultError(f"directions on draw.device, here '{device}'", f"directions on '{theta.device}'")
 
 
-def directions_do_not_require_grad(subject: Directions) -> None:
+def directions_do_not_require_grad(subject: SamplerSubject) -> None:
     """Directions carry no graph of operations, which would grow with every step."""
     answer = subject.sampler(subject.space).sample(subject.space, COUNT, draw(), check=False)
     if numbers_of(answer, draw()).requires_grad:
         raise FaultError("directions without gradients (draw them under torch.no_grad())", "requires_grad=True")
 
 
-def an_operator_agrees_with_its_matrix(subject: Directions) -> None:
+def an_operator_agrees_with_its_matrix(subject: SamplerSubject) -> None:
     """`project` and `adjoint` of a `Projection` are θ x and θᵀ a for the θ of `dense()`, on random x and a."""
     answer = subject.sampler(subject.space).sample(subject.space, COUNT, draw())
     if isinstance(answer, DenseProjection):
@@ -262,32 +262,32 @@ def an_operator_agrees_with_its_matrix(subject: Directions) -> None:
             raise FaultError(f"`{method}` to be the product with dense()", f"values {gap:.3g} apart")
 
 
-def images_of_one_pixel_are_taken(subject: Directions) -> None:
+def images_of_one_pixel_are_taken(subject: SamplerSubject) -> None:
     """Directions on a 1×1 grid, where the coarsest stage of a pyramid may be; or a sentence that it cannot."""
     subject.require_directions(PIXEL, "images of one pixel")
 
 
-def oblong_images_are_taken(subject: Directions) -> None:
+def oblong_images_are_taken(subject: SamplerSubject) -> None:
     """Directions on a grid that is not square: rows and columns are not mixed up."""
     subject.require_directions(OBLONG, "oblong images")
 
 
-def grey_images_are_taken(subject: Directions) -> None:
+def grey_images_are_taken(subject: SamplerSubject) -> None:
     """Directions for one channel."""
     subject.require_directions(GREY, "grey images")
 
 
-def colour_images_are_taken(subject: Directions) -> None:
+def colour_images_are_taken(subject: SamplerSubject) -> None:
     """Directions for three channels."""
     subject.require_directions(COLOUR, "colour images")
 
 
-def points_are_taken(subject: Directions) -> None:
+def points_are_taken(subject: SamplerSubject) -> None:
     """Directions for points; a sampler that needs images says so with a `DataError`."""
     subject.require_directions(POINTS, "points")
 
 
-def directions_span_the_space(subject: Directions) -> str:
+def directions_span_the_space(subject: SamplerSubject) -> str:
     """E[θθᵀ] has no eigenvalue 0: along such a vector particles would never move.
 
     Remarks on vectors that are hardly looked at, and on unevenness, which steps of η = d may not bear.
@@ -323,7 +323,7 @@ def _example(blind: Tensor, space: Space) -> str:
     return f" (coordinate {unseen[0]} is one)" if unseen else ""
 
 
-def _remarks(subject: Directions, scaled: Tensor, space: Space) -> list[str]:
+def _remarks(subject: SamplerSubject, scaled: Tensor, space: Space) -> list[str]:
     """Return remarks on the eigenvalues λ·d of E[θθᵀ]; raise `FaultError` if they are said to be even."""
     least, largest = float(scaled[0]), float(scaled[-1])
     spread = f"λ·d of E[θθᵀ] goes from {least:.2g} to {largest:.2g} in {space}"
@@ -344,7 +344,7 @@ def _remarks(subject: Directions, scaled: Tensor, space: Space) -> list[str]:
     return remarks
 
 
-def _through_a_pyramid(subject: Directions, entries: list[str], adds: str) -> None:
+def _through_a_pyramid(subject: SamplerSubject, entries: list[str], adds: str) -> None:
     space = next((space for space in subject.usable if space.is_image and min(space.shape[1:]) >= 8), None)
     if space is None:
         raise SkipError("it takes no images of 8×8 pixels or more, and a pyramid is for images")
@@ -357,18 +357,18 @@ def _through_a_pyramid(subject: Directions, entries: list[str], adds: str) -> No
     require_nearer(recipe_with("projection", subject.plugin, bare(samples(space)), schedule=schedule))
 
 
-def a_pyramid_sets_its_patches(subject: Directions) -> None:
+def a_pyramid_sets_its_patches(subject: SamplerSubject) -> None:
     """Through `patched`, the schedule `pyramid` sets the side of patches on grids of 4×4 and 8×8."""
     _through_a_pyramid(subject, ["(4×4) [3]", "(8×8) [5, 3]"], "`patch: int`")
 
 
-def a_pyramid_dilates_its_patches(subject: Directions) -> None:
+def a_pyramid_dilates_its_patches(subject: SamplerSubject) -> None:
     """Through `patched`, the schedule `pyramid` sets the distance between a patch's pixels."""
     _through_a_pyramid(subject, ["(8×8) [3] dilation=2", "(8×8) [3]"], "`patch: int` and `dilation: int`")
 
 
 KIT = Kit(
-    Directions,
+    SamplerSubject,
     (
         *SHARED,
         directions_have_unit_length,

@@ -63,7 +63,7 @@ class Shortened(Schedule):
         return self.of.stop(stage, distances)
 
 
-class Plan(Subject):
+class ScheduleSubject(Subject):
     """A schedule, and the spaces that it plans flows in."""
 
     kind = "schedule"
@@ -124,22 +124,22 @@ class Plan(Subject):
         return attrs.evolve(recipe, schedule=choice_of("schedule", schedule))
 
 
-def points_are_planned_for(subject: Plan) -> None:
+def points_are_planned_for(subject: ScheduleSubject) -> None:
     """Stages for points can be run; a schedule that needs images says so with a `DataError`."""
     subject.require_stages(POINTS, "points")
 
 
-def grey_images_are_planned_for(subject: Plan) -> None:
+def grey_images_are_planned_for(subject: ScheduleSubject) -> None:
     """Stages for images of one channel can be run."""
     subject.require_stages(GREY, "grey images")
 
 
-def colour_images_are_planned_for(subject: Plan) -> None:
+def colour_images_are_planned_for(subject: ScheduleSubject) -> None:
     """Stages for images of three channels can be run."""
     subject.require_stages(COLOUR, "colour images")
 
 
-def the_plan_ends(subject: Plan) -> str:
+def the_plan_ends(subject: ScheduleSubject) -> str:
     """All stages together have at least one step, and not so many that it must be a mistake."""
     totals = [sum(stage.steps for stage in subject.stages(space)) for space in subject.usable]
     for total in totals:
@@ -148,7 +148,7 @@ def the_plan_ends(subject: Plan) -> str:
     return f"{max(totals):,} steps at most"
 
 
-def the_same_stages_come_again(subject: Plan) -> None:
+def the_same_stages_come_again(subject: ScheduleSubject) -> None:
     """Asked twice, a schedule returns the same stages: a resumed run plans its flow anew."""
     for space in subject.usable:
         first, second = ([_facts(stage) for stage in subject.stages(space)] for _ in range(2))
@@ -168,7 +168,7 @@ def _some(steps: int) -> list[int]:
     return sorted({*range(0, steps, every), max(0, steps - 1)})
 
 
-def step_sizes_are_finite_and_not_negative(subject: Plan) -> None:
+def step_sizes_are_finite_and_not_negative(subject: ScheduleSubject) -> None:
     """η of every step is a number, 0 or more: particles never flow away from the data."""
     for stage in subject.each_stage():
         for step in _some(stage.steps):
@@ -177,7 +177,7 @@ def step_sizes_are_finite_and_not_negative(subject: Plan) -> None:
                 raise FaultError("η of 0 or more", f"{eta} at step {step} of stage '{stage.name}'")
 
 
-def an_adaptive_schedule_stops(subject: Plan) -> str:
+def an_adaptive_schedule_stops(subject: ScheduleSubject) -> str:
     """`stop` leaves a stage whose distance has long stopped falling, and answers the same when asked again."""
     if not subject.schedule.adaptive:
         raise SkipError("it does not declare `adaptive`: stages take all their steps")
@@ -197,7 +197,7 @@ def an_adaptive_schedule_stops(subject: Plan) -> str:
     return f"without progress it leaves a stage after {min(steps)} to {max(steps)} steps"
 
 
-def an_upsampling_agrees_with_its_transpose(subject: Plan) -> None:
+def an_upsampling_agrees_with_its_transpose(subject: ScheduleSubject) -> None:
     """U t·x = t·Uᵀx, and `gram` is UᵀU, for every coarse grid of a stage."""
     maps = [
         (stage.upsampling, space)
@@ -217,13 +217,13 @@ def an_upsampling_agrees_with_its_transpose(subject: Plan) -> None:
                 raise FaultError(law, f"{float(gap.abs().max()):.3g} apart, from {U.space} to {space}")
 
 
-def global_generators_are_left_alone(subject: Plan) -> None:
+def global_generators_are_left_alone(subject: ScheduleSubject) -> None:
     """Planning draws nothing from the generators of `random`, NumPy and PyTorch."""
     require_untouched(subject.each_stage)
 
 
 KIT = Kit(
-    Plan,
+    ScheduleSubject,
     (
         *SHARED,
         points_are_planned_for,

@@ -31,13 +31,8 @@ def _power_of_two(_instance: Any, attribute: attrs.Attribute[Any], value: int) -
 
 
 @attrs.frozen(eq=False)
-class Counts(Counted, FittedCDF):
+class CountedCDF(Counted, FittedCDF):
     """Counts as distributions, linear inside a bin."""
-
-    @property
-    def bins(self) -> int:
-        """B."""
-        return self.below.shape[1] - 1
 
     def cdf(self, z: Tensor) -> Tensor:
         """Level of z in each row, 0 below its range and 1 above."""
@@ -57,7 +52,7 @@ class Tables(TransportMap):
     """T − identity at both edges of each bin of the particles that were counted."""
 
     table: Tensor
-    p: Counts
+    p: CountedCDF
     """Their counts."""
 
     def displace(self, rows: Rows) -> Tensor:
@@ -93,13 +88,13 @@ class Histogram(PartialFit):
         """Whether tails are straight lines."""
         return self.tail > 0
 
-    def fit(self, values: Tensor) -> Counts:
+    def fit(self, values: Tensor) -> CountedCDF:
         """Count each row of H×n values between its ends."""
         return self.fit_rows(Rows.of(values))
 
-    def fit_rows(self, rows: Rows) -> Counts:
+    def fit_rows(self, rows: Rows) -> CountedCDF:
         """Count each row between its ends, with all that is added to its values."""
-        return Counts(
+        return CountedCDF(
             counted(rows, self.bins),
             rows.values.shape[1],
             rows.low,
@@ -107,9 +102,11 @@ class Histogram(PartialFit):
             rows.values.dtype == torch.float16,
         )
 
-    def of_counts(self, below: Tensor, count: int, low: Tensor, high: Tensor, *, half: bool = False) -> Counts:
+    def of_counts(
+        self, below: Tensor, count: int, low: Tensor, high: Tensor, *, half: bool = False
+    ) -> CountedCDF:
         """Take the counts as they are."""
-        return Counts(below, count, low, high, half)
+        return CountedCDF(below, count, low, high, half)
 
     def transport(self, p: Tensor, data: FittedCDF) -> Tensor:
         """F_q⁻¹∘F_p at p, through the table."""
@@ -119,11 +116,11 @@ class Histogram(PartialFit):
 
     def displace(self, rows: Rows, data: FittedCDF) -> Tensor:
         """Count, compose and look up, without leaving the values alone in between."""
-        assert isinstance(data, Counts)
+        assert isinstance(data, CountedCDF)
         return displaced(rows, data, self.tail)
 
     def between(self, p: FittedCDF, data: FittedCDF) -> Tables:
         """Compose F_q⁻¹∘F_p at both edges of the particles' bins."""
-        assert isinstance(p, Counts)
-        assert isinstance(data, Counts)
+        assert isinstance(p, CountedCDF)
+        assert isinstance(data, CountedCDF)
         return Tables(composed(p, data, self.tail), p)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from cswf_core.interfaces import Comparison, Dataset
 from cswf_core.kernels.frechet import Moments, moments
-from cswf_plugins.dinov2.network import BATCH, Network, part_features
-from cswf_plugins.dinov2.weights import Weights
+from cswf_plugins.dinov2.network import BATCH, DinoNetwork, part_features
+from cswf_plugins.dinov2.weights import DinoWeights
 from cswf_plugins.statistics import FEATURES, MOMENTS, kept_features, kept_moments, statistics_file
 
 NETWORK = "dinov2"
@@ -20,7 +20,7 @@ VERSION = 1
 """To be raised when the same images and weights give other features."""
 
 
-def features(comparison: Comparison, samples: Dataset, weights: Weights) -> Tensor:
+def features(comparison: Comparison, samples: Dataset, weights: DinoWeights) -> Tensor:
     """Return the features of a set of images on the evaluation's device: n×D.
 
     Those of a named set of real images are read from the cache if they are there, and left there if not.
@@ -33,7 +33,7 @@ def features(comparison: Comparison, samples: Dataset, weights: Weights) -> Tens
         if bench.share_out is not None and len(images) > BATCH[device.type]:
             work = partial(part_features, weights, title)
             return bench.share_out(work, images, BATCH[device.type], bench.tell).to(device)
-        network = bench.keep((NETWORK, weights), lambda: Network(weights, device))
+        network = bench.keep((NETWORK, weights), lambda: DinoNetwork(weights, device))
         return network.features(images, title, bench.tell)
 
     def compute() -> Tensor:
@@ -47,14 +47,14 @@ def features(comparison: Comparison, samples: Dataset, weights: Weights) -> Tens
     return rows
 
 
-def known_features(comparison: Comparison, samples: Dataset, weights: Weights) -> Tensor | None:
+def known_features(comparison: Comparison, samples: Dataset, weights: DinoWeights) -> Tensor | None:
     """Return a set's features, n×D, if they were computed before, and None if not."""
     path = _cache_file(comparison, samples, weights, FEATURES)
     known = comparison.bench.has((NETWORK, "features", samples, weights))
     return features(comparison, samples, weights) if known or (path is not None and path.is_file()) else None
 
 
-def feature_moments(comparison: Comparison, samples: Dataset, weights: Weights) -> Moments:
+def feature_moments(comparison: Comparison, samples: Dataset, weights: DinoWeights) -> Moments:
     """Return mean and covariance of a set's features; for named real images, from the cache if it has them."""
 
     def compute() -> Moments:
@@ -69,7 +69,7 @@ def feature_moments(comparison: Comparison, samples: Dataset, weights: Weights) 
     return comparison.bench.keep((NETWORK, "moments", samples, weights), compute)
 
 
-def _key(comparison: Comparison, samples: Dataset, weights: Weights) -> dict[str, Any]:
+def _key(comparison: Comparison, samples: Dataset, weights: DinoWeights) -> dict[str, Any]:
     """Return all that decides a set's features."""
     return {
         "version": VERSION,
@@ -82,7 +82,7 @@ def _key(comparison: Comparison, samples: Dataset, weights: Weights) -> dict[str
     }
 
 
-def _cache_file(comparison: Comparison, samples: Dataset, weights: Weights, ending: str) -> Path | None:
+def _cache_file(comparison: Comparison, samples: Dataset, weights: DinoWeights, ending: str) -> Path | None:
     """Return the cache file of a named set; None for others."""
     if samples not in comparison.bench.names:
         return None

@@ -10,7 +10,7 @@ from cswf_core.errors import DataError
 from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels.resizing import resizing
 from cswf_plugins.dinov2.transformer import VisionTransformer, refuse_others
-from cswf_plugins.dinov2.weights import Weights
+from cswf_plugins.dinov2.weights import DinoWeights
 
 SIDE = 224
 """Pixels of the images that the network takes."""
@@ -22,10 +22,10 @@ FRACTION = 2.0**22
 """Pillow rounds the weights of its filter to whole parts of this."""
 
 
-class Network:
+class DinoNetwork:
     """The features of images, D each."""
 
-    def __init__(self, weights: Weights, device: torch.device) -> None:
+    def __init__(self, weights: DinoWeights, device: torch.device) -> None:
         tensors = {name: tensor.to(device) for name, tensor in read(weights).items()}
         self.device = device
         self.batch = BATCH[device.type]
@@ -49,12 +49,12 @@ class Network:
         return rows
 
 
-def part_features(weights: Weights, title: str, images: Tensor, device: torch.device, tell: Tell) -> Tensor:
+def part_features(weights: DinoWeights, title: str, images: Tensor, device: torch.device, tell: Tell) -> Tensor:
     """Return the features of some images of a set that several devices share: n×D."""
-    return Network(weights, device).features(images, title, tell, part=True)
+    return DinoNetwork(weights, device).features(images, title, tell, part=True)
 
 
-def read(weights: Weights) -> dict[str, Tensor]:
+def read(weights: DinoWeights) -> dict[str, Tensor]:
     """Return a file's tensors by name, on the CPU; raise `DataError` where they are not of such a network."""
     tensors = weights.read()
     try:

@@ -20,7 +20,7 @@ ADDRESS = f"dl.fbaipublicfiles.com/dinov2/dinov2_vitl14/{NAME}"
 
 
 @attrs.frozen
-class Weights:
+class DinoWeights:
     """A file of weights."""
 
     path: Path
@@ -38,7 +38,7 @@ class Weights:
         return {str(name): tensor.float() for name, tensor in tensors.items()}
 
 
-def find(bench: Workbench, named: Path | None) -> Weights:
+def find(bench: Workbench, named: Path | None) -> DinoWeights:
     """Return the file that is named, else that under the data's root; raise `DataError` where there is none."""
     return bench.keep(("dinov2 weights", named), lambda: _find(named))
 
@@ -50,7 +50,7 @@ def needed_files() -> NeededFiles:
     return NeededFiles(name="DINOv2", folder=path.parent, path=path if path.is_file() else None, advice=advice)
 
 
-def _find(named: Path | None) -> Weights:
+def _find(named: Path | None) -> DinoWeights:
     path = _place() if named is None else named.expanduser()
     if not path.is_file():
         raise DataError(
@@ -58,7 +58,7 @@ def _find(named: Path | None) -> Weights:
             "or name the file with the metric's parameter weights"
         )
     try:
-        return Weights(path, fingerprint(path))
+        return DinoWeights(path, fingerprint(path))
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error})") from None
 

@@ -2,7 +2,7 @@
 
 The network is a stem, one layer after the other, and then eleven blocks. A block has towers, each a path of
 layers from the block's input, and its output is that of all towers side by side. Layers are called as in the
-network's file. A `Plan` says what is computed from what and where its numbers go, and nothing of how:
+network's file. A `NetworkPlan` says what is computed from what and where its numbers go, and nothing of how:
 
 * Convolutions of 1×1 with which a block's towers begin are joined into one. What they give lies in the
   block's own buffer, before its output, and the other layers read a part of that buffer: nothing is copied.
@@ -102,7 +102,7 @@ BLOCKS: Mapping[str, tuple[Tower, ...]] = {
 
 
 @attrs.frozen
-class Part:
+class ChannelRange:
     """Some channels of a buffer, one beside the other."""
 
     buffer: str
@@ -120,12 +120,12 @@ class Room:
 
 
 @attrs.frozen
-class Step:
+class LayerStep:
     """A convolution or pooling from a part of one buffer to a part of another."""
 
     kind: Kind
-    source: Part
-    target: Part
+    source: ChannelRange
+    target: ChannelRange
     names: tuple[str, ...]
     """The convolutions that are joined here; or the one whose bias and ReLU come after an average."""
     kernel: tuple[int, int] = (3, 3)
@@ -136,12 +136,12 @@ class Step:
 
 
 @attrs.frozen
-class Plan:
+class NetworkPlan:
     """The whole network: the buffer `images` has its input, and `output` is averaged to the features."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[LayerStep, ...]
     rooms: Mapping[str, Room]
-    output: Part
+    output: ChannelRange
 
     def last_uses(self) -> list[list[str]]:
         """Return, for each step, the buffers that no later step reads."""
@@ -150,18 +150,18 @@ class Plan:
         return [[name for name, at in last.items() if at == i] for i in range(len(self.steps))]
 
 
-def plan(shapes: Mapping[str, Shape], *, side: int = SIDE) -> Plan:
+def plan(shapes: Mapping[str, Shape], *, side: int = SIDE) -> NetworkPlan:
     """Return the network's steps; `shapes` are those of all weights, by name.
 
     Images of another `side` have features, too, but no meaning; they are for tests.
     """
     builder = _Builder(shapes, side)
-    part = Part("images", 0, 3)
+    part = ChannelRange("images", 0, 3)
     for i, layer in enumerate(STEM):
         part = builder.layer("", layer, part, None, layer.name or f"pool{i}")
     for name, towers in BLOCKS.items():
         part = builder.block(name, towers, part)
-    return Plan(tuple(builder.steps), builder.rooms, part)
+    return NetworkPlan(tuple(builder.steps), builder.rooms, part)
 
 
 class _Builder:
@@ -169,21 +169,23 @@ class _Builder:
 
     def __init__(self, shapes: Mapping[str, Shape], side: int) -> None:
         self.shapes = shapes
-        self.steps: list[Step] = []
+        self.steps: list[LayerStep] = []
         self.rooms = {"images": Room(3, side, side)}
 
-    def layer(self, block: str, layer: Layer, source: Part, target: Part | None, buffer: str) -> Part:
+    def layer(
+        self, block: str, layer: Layer, source: ChannelRange, target: ChannelRange | None, buffer: str
+    ) -> ChannelRange:
         """Add a step for a layer; without a target it gets a buffer of its own."""
         names = (block + layer.name,) if layer.kind == "convolution" else ()
         _, _, *rectangle = self.shapes[names[0]] if names else (0, 0, 3, 3)
         rows, columns = rectangle
         padding = (rows // 2, columns // 2) if layer.padded else (0, 0)
         target = target or self._room(buffer, self._width(block, layer, source), source, layer, (rows, columns))
-        step = Step(layer.kind, source, target, names, (rows, columns), layer.stride, padding)
+        step = LayerStep(layer.kind, source, target, names, (rows, columns), layer.stride, padding)
         self.steps.append(step)
         return target
 
-    def block(self, name: str, towers: Sequence[Tower], source: Part) -> Part:
+    def block(self, name: str, towers: Sequence[Tower], source: ChannelRange) -> ChannelRange:
         """Add the steps of a block and return its output."""
         prefix = f"{name}."
         widths = [self._width(prefix, tower[-1], source) for tower in towers]
@@ -193,13 +195,13 @@ class _Builder:
         first = sum(self.shapes[prefix + each][0] for each in before) if halving is None else 0
         self._room(name, first + sum(widths), source, halving or AVERAGE, (3, 3))
         starts = accumulate(widths, initial=first)
-        places = [Part(name, start, width) for start, width in zip(starts, widths, strict=False)]
+        places = [ChannelRange(name, start, width) for start, width in zip(starts, widths, strict=False)]
         reached = self._entries(prefix, towers, before, source, places[0])
         for tower, place in zip(towers, places, strict=True):
             if tower[0] == AVERAGE:
                 entry = reached[tower[1:]]
                 names = (prefix + tower[1].name,)
-                self.steps.append(Step("average", entry, place, names, padding=(1, 1)))
+                self.steps.append(LayerStep("average", entry, place, names, padding=(1, 1)))
                 continue
             part = source
             for i, layer in enumerate(tower, 1):
@@ -208,7 +210,7 @@ class _Builder:
                     buffer = prefix + (layer.name or layer.kind)
                     reached[tower[:i]] = self.layer(prefix, layer, part, target, buffer)
                 part = reached[tower[:i]]
-        return Part(name, first, sum(widths))
+        return ChannelRange(name, first, sum(widths))
 
     def _before(self, prefix: str, towers: Sequence[Tower]) -> list[str]:
         """Return the 1×1 convolutions of a block's input that others read: first those to be averaged."""
@@ -217,30 +219,37 @@ class _Builder:
         return list(dict.fromkeys([*averaged, *others]))
 
     def _entries(
-        self, prefix: str, towers: Sequence[Tower], before: Sequence[str], source: Part, output: Part
-    ) -> dict[Tower, Part]:
+        self,
+        prefix: str,
+        towers: Sequence[Tower],
+        before: Sequence[str],
+        source: ChannelRange,
+        output: ChannelRange,
+    ) -> dict[Tower, ChannelRange]:
         """Add the 1×1 convolutions of a block's input and return where their numbers go."""
         averaged = {tower[1].name for tower in towers if tower[0] == AVERAGE}
         alone = [towers[0][0].name] if len(towers[0]) == 1 and self._pointwise(prefix, towers[0][0]) else []
         names = [*before, *alone]
         counts = [self.shapes[prefix + name][0] for name in names]
         starts = list(accumulate(counts, initial=0))
-        own = Part(output.buffer, 0, starts[-1])
+        own = ChannelRange(output.buffer, 0, starts[-1])
         if output.first != sum(counts[: len(before)]):  # the output has another size
             own = self._room(f"{prefix}entries", starts[-1], source, AVERAGE, (1, 1))
-        parts = [Part(own.buffer, start, count) for start, count in zip(starts, counts, strict=False)]
+        parts = [ChannelRange(own.buffer, start, count) for start, count in zip(starts, counts, strict=False)]
         linear = sum(count for name, count in zip(names, counts, strict=True) if name in averaged)
         joined = tuple(prefix + name for name in names)
-        self.steps.append(Step("convolution", source, own, joined, (1, 1), linear=linear))
+        self.steps.append(LayerStep("convolution", source, own, joined, (1, 1), linear=linear))
         return {(Layer("convolution", name),): part for name, part in zip(names, parts, strict=True)}
 
     def _pointwise(self, prefix: str, layer: Layer) -> bool:
         return layer.kind == "convolution" and self.shapes[prefix + layer.name][2:] == (1, 1)
 
-    def _width(self, prefix: str, layer: Layer, source: Part) -> int:
+    def _width(self, prefix: str, layer: Layer, source: ChannelRange) -> int:
         return self.shapes[prefix + layer.name][0] if layer.kind == "convolution" else source.count
 
-    def _room(self, name: str, channels: int, source: Part, layer: Layer, kernel: tuple[int, int]) -> Part:
+    def _room(
+        self, name: str, channels: int, source: ChannelRange, layer: Layer, kernel: tuple[int, int]
+    ) -> ChannelRange:
         """Add a buffer for what a layer makes of a source."""
         room = self.rooms[source.buffer]
         height, width = (
@@ -248,4 +257,4 @@ class _Builder:
             for side, extent in zip((room.height, room.width), kernel, strict=True)
         )
         self.rooms[name] = Room(channels, height, width)
-        return Part(name, 0, channels)
+        return ChannelRange(name, 0, channels)

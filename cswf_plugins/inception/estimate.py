@@ -19,7 +19,7 @@ log = logging.getLogger("cswf")
 
 
 @attrs.define
-class Estimate:
+class TimeEstimate:
     """A `Tell` that passes on the progress with some images, and prints an estimate after their first batch."""
 
     bench: Workbench

@@ -14,7 +14,7 @@ from cswf_core.interfaces import Comparison, Dataset
 from cswf_core.kernels.frechet import Moments, moments
 from cswf_plugins.inception import weights
 from cswf_plugins.inception.architecture import WIDTH
-from cswf_plugins.inception.estimate import Estimate
+from cswf_plugins.inception.estimate import TimeEstimate
 from cswf_plugins.inception.network import BATCH, Mode, Network, Numbers, numbers, part_features
 from cswf_plugins.inception.published import published_moments
 from cswf_plugins.statistics import FEATURES, MOMENTS, kept_features, kept_moments, statistics_file
@@ -125,12 +125,12 @@ def _computed(comparison: Comparison, images: Tensor, mode: Mode, title: str, le
     left = left if device.type == "cpu" else 0
     if bench.share_out is not None and len(images) > BATCH[device.type]:
         work = partial(part_features, file, bench.precision, mode, title)
-        tell = Estimate(bench, len(images), left)
+        tell = TimeEstimate(bench, len(images), left)
         return bench.share_out(work, images, BATCH[device.type], tell).to(device)
     network = bench.keep(
         ("inception", file.path, computed_in(comparison)), lambda: Network(file, device, bench.precision)
     )
-    return network.features(images, mode, title, Estimate(bench, len(images), left))
+    return network.features(images, mode, title, TimeEstimate(bench, len(images), left))
 
 
 def _note_weights(comparison: Comparison) -> weights.Weights:

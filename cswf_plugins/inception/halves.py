@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.kernels.memory import shared_memory
-from cswf_plugins.inception.architecture import SIDE, WIDTH, Part, Plan, plan
+from cswf_plugins.inception.architecture import SIDE, WIDTH, ChannelRange, NetworkPlan, plan
 from cswf_plugins.inception.folding import Convolution, joined
 from cswf_plugins.inception.kernels import Filters, Halves, Tile, convolve, enter, filters, pool
 
@@ -59,7 +59,7 @@ class HalvesNetwork:
         side: int = SIDE,
     ) -> None:
         self.pairs = products == 3
-        self.plan: Plan = plan({name: each.shape for name, each in convolutions.items()}, side=side)
+        self.plan: NetworkPlan = plan({name: each.shape for name, each in convolutions.items()}, side=side)
         self._unused = self.plan.last_uses()
         self._filters: list[Filters | None] = []
         self._tiles: list[Tile] = []
@@ -100,7 +100,7 @@ class HalvesNetwork:
             bias = None if weights is None else weights.bias
             pool(source, target, step.stride, step.padding[0], bias)
 
-    def _part(self, buffers: dict[str, Halves], part: Part, images: Tensor) -> Halves:
+    def _part(self, buffers: dict[str, Halves], part: ChannelRange, images: Tensor) -> Halves:
         if part.buffer not in buffers:
             room = self.plan.rooms[part.buffer]
             shape = (len(images), room.height, room.width, room.channels)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cswf_plugins.inception.architecture import SIDE, WIDTH, Part, Step, plan
+from cswf_plugins.inception.architecture import SIDE, WIDTH, ChannelRange, LayerStep, plan
 from cswf_plugins.inception.folding import Convolution, joined
 
 
@@ -32,7 +32,7 @@ class PlainNetwork:
         return self._part(buffers, self.plan.output).mean(dim=(2, 3)).reshape(len(images), WIDTH)
 
     def _layer(
-        self, convolutions: Mapping[str, Convolution], step: Step, device: torch.device
+        self, convolutions: Mapping[str, Convolution], step: LayerStep, device: torch.device
     ) -> Convolution | None:
         if not step.names:
             return None
@@ -41,7 +41,7 @@ class PlainNetwork:
             layer.weight.to(device).contiguous(memory_format=torch.channels_last), layer.bias.to(device)
         )
 
-    def _computed(self, step: Step, layer: Convolution | None, x: Tensor) -> Tensor:
+    def _computed(self, step: LayerStep, layer: Convolution | None, x: Tensor) -> Tensor:
         """Return a step's outputs: n×C×H×W."""
         if step.kind == "max":
             return functional.max_pool2d(x, 3, step.stride, step.padding)
@@ -53,10 +53,10 @@ class PlainNetwork:
         x[:, step.linear :].relu_()
         return x
 
-    def _part(self, buffers: Mapping[str, Tensor], part: Part) -> Tensor:
+    def _part(self, buffers: Mapping[str, Tensor], part: ChannelRange) -> Tensor:
         return buffers[part.buffer].narrow(1, part.first, part.count)
 
-    def _put(self, buffers: dict[str, Tensor], part: Part, values: Tensor) -> None:
+    def _put(self, buffers: dict[str, Tensor], part: ChannelRange, values: Tensor) -> None:
         room = self.plan.rooms[part.buffer]
         if part.count == room.channels:  # all of the buffer: there is nothing to copy
             buffers[part.buffer] = values

@@ -202,11 +202,11 @@ class Classifier(nn.Module):
         wide = (32 if channels == 3 else 16) // (1 if side > 16 else 2)
         most = 4 * wide
         with torch.device("meta"):  # elsewhere, making layers draws from the global generator
-            layers: list[nn.Module] = [Convolution(channels, wide, stride + 2, stride)]
+            layers: list[nn.Module] = [ConvolutionLayer(channels, wide, stride + 2, stride)]
             while side >= 2 * SMALLEST_SIDE:
                 # Windows do not overlap, so that the gradient of their largest values is repeatable.
                 wider = min(2 * wide, most)
-                layers += [Convolution(wide, wider), nn.MaxPool2d(2)]
+                layers += [ConvolutionLayer(wide, wider), nn.MaxPool2d(2)]
                 wide, side = wider, side // 2
             self.layers = nn.Sequential(*layers, Residual(wide))
             self.last = nn.Linear(wide, classes)
@@ -259,7 +259,7 @@ class Classifier(nn.Module):
         return right / len(images)
 
 
-class Convolution(nn.Sequential):
+class ConvolutionLayer(nn.Sequential):
     """A convolution, batch normalisation, and what is negative set to 0."""
 
     def __init__(self, before: int, after: int, size: int = 3, stride: int = 1) -> None:
@@ -273,7 +273,7 @@ class Residual(nn.Module):
 
     def __init__(self, wide: int) -> None:
         super().__init__()
-        self.inner = nn.Sequential(Convolution(wide, wide), Convolution(wide, wide))
+        self.inner = nn.Sequential(ConvolutionLayer(wide, wide), ConvolutionLayer(wide, wide))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x + f(x): n×C×H×W."""

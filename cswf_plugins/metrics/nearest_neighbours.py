@@ -36,7 +36,7 @@ from cswf_plugins.metrics.copies import ADVICE, NEAR, allowed_chance, warnings
 from cswf_plugins.metrics.inception import InceptionMetric
 from cswf_plugins.metrics.neighbour_figures import neighbour_figures
 from cswf_plugins.metrics.neighbour_search import (
-    Choice,
+    ImageChoice,
     Neighbours,
     choose_images,
     in_grey_levels,
@@ -128,7 +128,7 @@ class NearestNeighbours(InceptionMetric):
             meanings={number.name: number.meaning for number in numbers},
         )
 
-    def _search(self, comparison: Comparison, choice: Choice) -> list[Neighbours]:
+    def _search(self, comparison: Comparison, choice: ImageChoice) -> list[Neighbours]:
         """Return the neighbours in each space."""
         spaces: list[Neighbours] = []
         each = tuple(dict.fromkeys(self.spaces))
@@ -156,7 +156,7 @@ class NearestNeighbours(InceptionMetric):
         ours = min(samples, max(rows // 2, rows - control))
         return ours, min(control, rows - ours)
 
-    def _protocol(self, comparison: Comparison, choice: Choice, known: int, control: str) -> str:
+    def _protocol(self, comparison: Comparison, choice: ImageChoice, known: int, control: str) -> str:
         called, generated = comparison.training_called, comparison.generated
         searched = f"{known:,} {called}"
         some = "" if len(choice.samples) == len(generated) else f" of {len(generated):,}"
@@ -206,7 +206,7 @@ class _Number:
     """How sure it is, if that is known."""
 
 
-def _numbers(space: Neighbours, called: str, control: str, choice: Choice) -> list[_Number]:
+def _numbers(space: Neighbours, called: str, control: str, choice: ImageChoice) -> list[_Number]:
     """Return all numbers of a space, with their meanings."""
     ending = "l2" if space.where == "pixels" else "features"
     copies, n, m = space.copies, len(choice.samples), len(choice.control)

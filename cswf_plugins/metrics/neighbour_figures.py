@@ -8,14 +8,19 @@ import torch
 from torch import Tensor
 
 from cswf_core.interfaces import Dataset, Figure
-from cswf_plugins.metrics.neighbour_search import Choice, Neighbours
+from cswf_plugins.metrics.neighbour_search import ImageChoice, Neighbours
 
 ROWS = 10
 """Samples in a figure, at most."""
 
 
 def neighbour_figures(
-    generated: Dataset, images: Tensor, known: Tensor, spaces: Sequence[Neighbours], choice: Choice, called: str
+    generated: Dataset,
+    images: Tensor,
+    known: Tensor,
+    spaces: Sequence[Neighbours],
+    choice: ImageChoice,
+    called: str,
 ) -> dict[str, Figure]:
     """Return the two figures by name: samples of all classes as they come, and those most like copies.
 

@@ -25,7 +25,7 @@ ToRows = Callable[[Dataset, Tensor | None], Tensor]
 
 
 @attrs.frozen(eq=False)
-class Choice:
+class ImageChoice:
     """Which images are looked at, and which training image each of them is not compared with."""
 
     samples: Tensor
@@ -110,7 +110,7 @@ def in_grey_levels(comparison: Comparison) -> Dataset:
     return comparison.bench.keep(("in grey levels", generated, width), rounded)
 
 
-def choose_images(comparison: Comparison, neighbours: int, most_samples: int, most_control: int) -> Choice:
+def choose_images(comparison: Comparison, neighbours: int, most_samples: int, most_control: int) -> ImageChoice:
     """Return which images to look at, at random where there are more, and k.
 
     Of several samples that are the same, or that complete one image, the first is taken.
@@ -140,7 +140,9 @@ def choose_images(comparison: Comparison, neighbours: int, most_samples: int, mo
         if mirrored is not None:
             own_mirrored[1] = _places(images(training)[control].flip(-1), images(mirrored))
     k = max(2, min(neighbours, len(training) // 2))
-    return Choice(samples, len(candidates), control, k, (own[0], own[1]), (own_mirrored[0], own_mirrored[1]))
+    return ImageChoice(
+        samples, len(candidates), control, k, (own[0], own[1]), (own_mirrored[0], own_mirrored[1])
+    )
 
 
 def _different(comparison: Comparison) -> Tensor:
@@ -171,7 +173,7 @@ def _hashes(images: Tensor) -> list[int]:
     return [hash(image.tobytes()) for image in images.contiguous().numpy()]
 
 
-def search(comparison: Comparison, choice: Choice, where: str, to_rows: ToRows) -> Neighbours:
+def search(comparison: Comparison, choice: ImageChoice, where: str, to_rows: ToRows) -> Neighbours:
     """Return the neighbours of samples and of control images in one space."""
     training, mirrored = comparison.training, comparison.mirrored
     assert training is not None

@@ -41,7 +41,7 @@ class TensorBoard(Observer):
     every: int = parameter("steps between two points", default=10, at_least=1)
     images: bool = parameter("whether a grid of samples is written after each stage", default=True)
 
-    def watch(self, folder: Path) -> Watcher:
+    def watch(self, folder: Path) -> EventWriter:
         """Return the writer of one run's events; nothing is written before the first point."""
         try:
             module = importlib.import_module("torch.utils.tensorboard")
@@ -50,10 +50,10 @@ class TensorBoard(Observer):
                 "observer 'tensorboard' needs the package tensorboard, which is not installed: "
                 "pip install tensorboard, or cswf[tensorboard]"
             ) from None
-        return Watcher(module.SummaryWriter, folder / "tensorboard", self.every, images=self.images)
+        return EventWriter(module.SummaryWriter, folder / "tensorboard", self.every, images=self.images)
 
 
-class Watcher:
+class EventWriter:
     """Writes the events of one run."""
 
     def __init__(self, make: Any, folder: Path, every: int, *, images: bool) -> None:

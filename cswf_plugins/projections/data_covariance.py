@@ -56,11 +56,11 @@ class DataCovariance(ProjectionSampler):
             raise DataError(f"patches of {self.patch} pixels do not fit into a grid of {height}×{width}")
         patches = z.T if whole else _patches(z, space, self.patch)
         root = inverse_root(patches, self.exponent, self.ridge)
-        return _Fitted(channels=channels, side=None if whole else self.patch, root=root)
+        return _CovarianceFilters(channels=channels, side=None if whole else self.patch, root=root)
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class _Fitted(ProjectionSampler):
+class _CovarianceFilters(ProjectionSampler):
     """Filters t = R g, g ~ N(0, I), with R Rᵀ = Σ^(−a)."""
 
     channels: int

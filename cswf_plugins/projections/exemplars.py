@@ -106,7 +106,7 @@ class Exemplars(ProjectionWrapper):
         edges = (squares / squares[-1]).to(z.device)
         different = z.shape[1] if whole else len(cut)
         share = self.share * min(1.0, different / cut.shape[1])
-        return _Fitted(
+        return _ExemplarFilters(
             of=of, share=share, filters=unit(filters), edges=edges, side=side, dilation=self.dilation
         )
 
@@ -130,7 +130,7 @@ def pieces(count: int, z: Tensor, space: Space, side: int | None, dilation: int,
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class _Fitted(ProjectionWrapper):
+class _ExemplarFilters(ProjectionWrapper):
     """Filters Σ^(−½) (piece − mean), and those of another sampler behind them."""
 
     share: float

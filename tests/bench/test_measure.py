@@ -16,15 +16,15 @@ from cswf_core.bench.measure import (
     only_stage,
     with_naive,
 )
-from cswf_core.bench.report import Row, as_json, as_text, ordered, sweep_as_json, sweep_as_text
-from cswf_core.bench.request import Request, parse_resolution, parse_shape, sweep
+from cswf_core.bench.report import SweepRow, as_json, as_text, ordered, sweep_as_json, sweep_as_text
+from cswf_core.bench.request import BenchRequest, parse_resolution, parse_shape, sweep
 from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock, Share
 from cswf_core.interfaces import Space
 from cswf_core.recipe import load_recipe
 
 CPU = torch.device("cpu")
-SMALL = Request(
+SMALL = BenchRequest(
     particles=30, data=40, directions=20, shape=(3, 8, 8), patch=3, cdf="sorted", precision="float32"
 )
 EFFORT = Effort(steps=2, warmup=1)
@@ -89,7 +89,7 @@ def test_points_and_projections_without_patches_are_measured_too(shape, projecti
 
 
 def test_options_change_a_named_recipe_and_overrides_come_last(registry):
-    request = Request(recipe="digits", overrides=("schedule.directions=9",), particles=11, directions=8)
+    request = BenchRequest(recipe="digits", overrides=("schedule.directions=9",), particles=11, directions=8)
     recipe = request.load(CPU, registry)
     assert recipe.particles.count == 11
     assert recipe.schedule.part.directions == 9
@@ -112,12 +112,12 @@ def test_one_stage_of_a_pyramid_is_taken_with_its_first_step_size(registry):
 
 
 def test_cpu_defaults_are_named_unless_everything_is_given():
-    assert "particles 2,000" in Request().note(CPU)
-    assert "shape 3×16×16" in Request(particles=5).note(CPU)
-    assert "particles" not in Request(particles=5).note(CPU)
+    assert "particles 2,000" in BenchRequest().note(CPU)
+    assert "shape 3×16×16" in BenchRequest(particles=5).note(CPU)
+    assert "particles" not in BenchRequest(particles=5).note(CPU)
     assert SMALL.note(CPU) == ""
-    assert Request(recipe="digits").note(CPU) == ""
-    assert Request().note(torch.device("cuda")) == ""
+    assert BenchRequest(recipe="digits").note(CPU) == ""
+    assert BenchRequest().note(torch.device("cuda")) == ""
 
 
 def test_ceilings_are_measured_and_fractions_are_relative_to_them():
@@ -160,9 +160,9 @@ def test_growth_is_time_per_size_against_the_first_row(result):
     first = attrs.evolve(result, step_ms_all=[2.0])
     twice = attrs.evolve(result, step_ms_all=[6.0], sizes={**result.sizes, "particles": 60})
     rows = [
-        Row(key="particles", value="30", result=first),
-        Row(key="particles", value="60", result=twice),
-        Row(key="particles", value="90", result=None, error="out of memory on cpu"),
+        SweepRow(key="particles", value="30", result=first),
+        SweepRow(key="particles", value="60", result=twice),
+        SweepRow(key="particles", value="90", result=None, error="out of memory on cpu"),
     ]
     assert [row.growth(rows[0]) for row in rows] == [1.0, 1.5, None]
     slopes = [row.slope(before) for before, row in zip([None, *rows], rows, strict=False)]
@@ -191,7 +191,7 @@ def test_shapes_resolutions_and_sweeps_are_read():
     assert parse_shape("64") == (64,)
     assert parse_resolution("16") == (16, 16)
     assert parse_resolution("16x12") == (16, 12)
-    key, requests = sweep(Request(), "resolution=4, 8")
+    key, requests = sweep(BenchRequest(), "resolution=4, 8")
     assert key == "resolution"
     assert {value: one.resolution for value, one in requests.items()} == {"4": (4, 4), "8": (8, 8)}
 

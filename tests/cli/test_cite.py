@@ -9,7 +9,7 @@ from importlib.metadata import version
 import pytest
 import yaml
 
-from cswf_core.recipe.citations import Reference
+from cswf_core.recipe.citations import BibEntry
 from tests.project.sources import read
 
 PLUGIN = """
@@ -114,7 +114,7 @@ def test_every_built_in_reference_is_an_entry_with_a_key_of_its_own(registry):
     for plugin in registry.plugins:
         own = plugin.factory.references
         for text in () if isinstance(own, property) else own:
-            reference = Reference.parse(text)
+            reference = BibEntry.parse(text)
             assert works.setdefault(reference.key, reference) == reference
             assert reference.fields["year"].isdecimal()
             bibliography(str(reference))

@@ -24,9 +24,9 @@ from cswf_core.kernels.frechet import frechet_distance, moments
 from cswf_core.runs.durable import fingerprint
 from cswf_plugins.dinov2 import features as store
 from cswf_plugins.dinov2 import network, transformer
-from cswf_plugins.dinov2.network import DEVIATION, MEAN, Network, prepare
+from cswf_plugins.dinov2.network import DEVIATION, MEAN, DinoNetwork, prepare
 from cswf_plugins.dinov2.transformer import VisionTransformer, positions, refuse_others
-from cswf_plugins.dinov2.weights import ADDRESS, NAME, Weights
+from cswf_plugins.dinov2.weights import ADDRESS, NAME, DinoWeights
 from cswf_plugins.metrics.frechet_dinov2 import FrechetDinov2
 from tests.evaluation.conftest import compare
 from tests.evaluation.dinov2_tensors import SIDE, WIDTH, images, tensors
@@ -109,7 +109,7 @@ def test_grey_images_are_repeated_to_three_channels():
 
 def test_an_image_has_the_same_features_in_whichever_batch(small):
     shown = pictures(7).images()
-    made = Network(Weights(small, fingerprint(small)), CPU)
+    made = DinoNetwork(DinoWeights(small, fingerprint(small)), CPU)
     made.batch = 3  # the last one is filled up
     whole = made.features(shown, "", quiet)
     assert whole.shape == (7, WIDTH)
@@ -121,7 +121,7 @@ def test_the_score_is_the_frechet_distance_of_the_features_and_says_of_which_fil
     generated, real = pictures(12, 0), pictures(9, 1)
     comparison = compare(generated, real)
     scored = FrechetDinov2().compute(comparison)
-    made = Network(Weights(small, fingerprint(small)), CPU)
+    made = DinoNetwork(DinoWeights(small, fingerprint(small)), CPU)
     p, q = (moments(made.features(samples.images(), "", quiet)) for samples in (generated, real))
     assert scored.scores == {"fd_dinov2_128": pytest.approx(frechet_distance(p, q), rel=1e-7)}
     assert scored.scores["fd_dinov2_128"] > 1
@@ -135,7 +135,7 @@ def test_the_score_is_the_frechet_distance_of_the_features_and_says_of_which_fil
 def test_the_published_network_has_the_plain_name(small):
     """The name goes by the width of features, which are on the bench already."""
     real = pictures(3)
-    file = Weights(small, fingerprint(small))
+    file = DinoWeights(small, fingerprint(small))
     for width, name in ((1024, "fd_dinov2"), (768, "fd_dinov2_vitb14"), (384, "fd_dinov2_vits14")):
         rows = Key(0, "rows").open().normal(3, width)
         bench = Workbench()
@@ -152,13 +152,13 @@ def test_statistics_of_named_real_images_are_kept_and_used_again(small, monkeypa
     start = f"noise-train-4-3x8x8-dinov2-{fingerprint(small)[:8]}-"
     assert [name.startswith(start) for name in kept] == [True, True]
     assert [name.split("-v1")[1] for name in kept] == [".features.npy", ".npz"]
-    asked, compute = [], Network.features
+    asked, compute = [], DinoNetwork.features
 
-    def heard(self: Network, shown: Tensor, *more: object) -> Tensor:
+    def heard(self: DinoNetwork, shown: Tensor, *more: object) -> Tensor:
         asked.append(len(shown))
         return compute(self, shown, *more)
 
-    monkeypatch.setattr(Network, "features", heard)
+    monkeypatch.setattr(DinoNetwork, "features", heard)
     again = Workbench(names={real: "noise:train"})
     assert FrechetDinov2().compute(compare(generated, real, bench=again)).scores == first.scores
     assert asked == [3]  # the generated images, which are not kept

@@ -13,8 +13,8 @@ from cswf_core.flow import data as flow_data
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Parts, Settings, TableRequest
 from cswf_core.interfaces import Conditions, Dataset, Key, Part, Space
-from cswf_core.kernels.blocks import padded
-from cswf_core.kernels.boxes import WIDEST
+from cswf_core.kernels.boxes import WIDEST_TILE
+from cswf_core.kernels.sparse import padded
 from cswf_core.online import Online
 from cswf_core.runs.checkpoints import CheckpointFolder, Checkpoints, Interval
 from cswf_plugins.cdfs.histogram import Histogram
@@ -262,7 +262,7 @@ def test_directions_that_are_kept_are_kept_on_a_gpu_too():
 @pytest.mark.parametrize("directions", [128, 256, 512])
 def test_slabs_change_results_by_rounding_only(directions, monkeypatch):
     expected = [(s.displacement, s.distance) for s in image_flow(half=True, steps=3)]
-    row = 2 * (padded(3000, WIDEST) + padded(4000, WIDEST))
+    row = 2 * (padded(3000, WIDEST_TILE) + padded(4000, WIDEST_TILE))
     share = torch.cuda.get_device_properties(0).total_memory // (row * directions)
     monkeypatch.setattr("cswf_core.flow.half.plan.SHARE", share)
     got = [(s.displacement, s.distance) for s in image_flow(half=True, steps=3)]

@@ -20,8 +20,8 @@ from cswf_core.flow.half.stepper import HalfStepper
 from cswf_core.flow.settings import Parts, Settings, TableRequest
 from cswf_core.flow.stepper import ExactStepper
 from cswf_core.interfaces import Conditions, Dataset, Key, Part, Space
-from cswf_core.kernels.blocks import TILE, padded
-from cswf_core.kernels.boxes import WIDEST
+from cswf_core.kernels.boxes import WIDEST_TILE
+from cswf_core.kernels.sparse import TILE, padded
 from cswf_core.online import Online
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
@@ -375,6 +375,6 @@ def test_a_number_that_is_none_in_any_particle_ends_the_flow(monkeypatch):
 def test_more_samples_than_a_grid_of_programs_holds_are_refused():
     most = 8_388_352
     refuse_too_many(most, Settings())
-    assert padded(most, WIDEST) // TILE <= 65_535 < padded(most + 1, WIDEST) // TILE
+    assert padded(most, WIDEST_TILE) // TILE <= 65_535 < padded(most + 1, WIDEST_TILE) // TILE
     with pytest.raises(RunError, match="half precision goes up to 8,388,352 particles or data; take"):
         refuse_too_many(most + 1, Settings())

@@ -12,9 +12,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from cswf_core.kernels.blocks import TILE
-from cswf_core.kernels.boxes import LOW
+from cswf_core.kernels.boxes import LOW_TILE
 from cswf_core.kernels.gpu import boxes, histogram, maps, philox, products
+from cswf_core.kernels.sparse import TILE
 from cswf_plugins.inception import halves
 from cswf_plugins.inception import kernels as network
 
@@ -37,7 +37,7 @@ def tile(kind: str, *shape: int) -> str:
 
 def kernels(shared_memory: int):
     """Yield each kernel with its arguments' types, its constants in the forms it is used in, and stages."""
-    work = {"B": 1024, "ROUNDS": 11, "BLOCK": histogram.MOST_AT_ONCE, "SHARED": True}
+    work = {"B": 1024, "ROUNDS": 11, "BLOCK": histogram.VALUES_AT_A_TIME, "SHARED": True}
     work["THREADS"] = 32 * histogram.WARPS
     for name, forms in (
         ("COUNTS", ADDED[::3]),
@@ -59,15 +59,15 @@ def kernels(shared_memory: int):
             yield philox._draw, drawing, {"KIND": kind, "STORED": stored, "BLOCK": 1024}
     pattern = {"starts": WHOLE, "lengths": WHOLE}
     ends = {"low": REAL, "high": REAL, "H": "i32", "depth": "i32"}
-    for rows in (TILE, LOW):
+    for rows in (TILE, LOW_TILE):
         columns = TILE * TILE // rows
         there = {"theta": tile("fp16", rows, 32), **pattern, "z": tile("fp16", 32, columns)}
         values = {"out": tile("fp16", rows, columns), **ends}
         tiles = {"TM": rows, "TN": columns, "PACKED": True}
-        yield products._project, {**there, **values}, tiles, products.AHEAD[rows]
-    for rows, adds, moves, placed, halved in itertools.product((TILE, LOW), *[(False, True)] * 4):
+        yield products._project, {**there, **values}, tiles, products.BOXES_AHEAD[rows]
+    for rows, adds, moves, placed, halved in itertools.product((TILE, LOW_TILE), *[(False, True)] * 4):
         moved = (
-            placed if rows == LOW else adds == placed == halved
+            placed if rows == LOW_TILE else adds == placed == halved
         )  # low tiles have places; of others, two forms
         if moved if moves else not (placed or halved):
             delta, box = tile("fp16", 32, TILE * TILE // rows), tile("fp16", rows, 32)
@@ -93,7 +93,7 @@ def kernels(shared_memory: int):
     for flag in (False, True):
         following = {"G": REAL, "S": REAL, "z": REAL, "rank": LONG if flag else REAL, "half": HALF}
         sizes = {"side": "i32", "n": "i32", "half_width": "i32"}
-        tiles = {"PLACED": flag, "TM": maps.ROWS, "TN": maps.COLUMNS, "BK": maps.DEPTH}
+        tiles = {"PLACED": flag, "TM": maps.TILE_COORDINATES, "TN": maps.TILE_SAMPLES, "BK": maps.TILE_TERMS}
         yield maps._follow, {**following, **sizes}, tiles, 3
     yield from feature_network_kernels(shared_memory)
 
@@ -149,14 +149,14 @@ def packing_kernels():
                 yield (
                     boxes._touched,
                     {**source, **order, **marks, **widths},
-                    {**kind, "TILE": TILE if flag else LOW, "PIECE": LOW if flag else TILE},
+                    {**kind, "TILE": TILE if flag else LOW_TILE, "PIECE": LOW_TILE if flag else TILE},
                 )
             else:
                 packs = {"coordinates": LONG, "starts": WHOLE, "lengths": WHOLE, "out": HALF, "depth": "i32"}
                 yield (
                     boxes._pack,
                     {**source, **order, **packs},
-                    {**kind, "ACROSS": flag, "ROWS": TILE if flag else LOW, "WIDE": 32},
+                    {**kind, "ACROSS": flag, "ROWS": TILE if flag else LOW_TILE, "WIDE": 32},
                 )
 
 
@@ -185,7 +185,7 @@ def main() -> None:
     forms = {"every": kernels, "outer": simplest_and_fullest}[sys.argv[2]]
     for kernel, types, constants, *stages in forms(SHARED[sys.argv[1]]):
         signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
-        options = histogram.OPTIONS if kernel is histogram._transport else {"num_warps": 4}
+        options = histogram.COMPILED if kernel is histogram._transport else {"num_warps": 4}
         if stages:
             options = {**options, **dict(zip(("num_stages", "num_warps"), stages, strict=False))}
         compiled = triton.compile(

@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cswf_core.kernels.blocks import TILE
-from cswf_core.kernels.boxes import LOW, Strips
+from cswf_core.kernels.boxes import LOW_TILE, Strips
+from cswf_core.kernels.sparse import TILE
 
 
 @pytest.mark.parametrize(
     ("resolution", "side", "directions", "rows"),
     [
-        (32, 7, 10_000, (LOW, LOW)),
-        (32, 15, 10_000, (TILE, LOW)),
+        (32, 7, 10_000, (LOW_TILE, LOW_TILE)),
+        (32, 15, 10_000, (TILE, LOW_TILE)),
         (24, 7, 10_000, (TILE, TILE)),
         (16, 7, 10_000, (TILE, TILE)),
         (8, 7, 10_000, (TILE, TILE)),
-        (16, 7, 1_536, (LOW, LOW)),
-        (24, 7, 3_456, (LOW, LOW)),
-        (64, 15, 10_000, (LOW, LOW)),
+        (16, 7, 1_536, (LOW_TILE, LOW_TILE)),
+        (24, 7, 3_456, (LOW_TILE, LOW_TILE)),
+        (64, 15, 10_000, (LOW_TILE, LOW_TILE)),
     ],
 )
 def test_tiles_are_low_where_the_table_of_an_h200_says_so(resolution, side, directions, rows):

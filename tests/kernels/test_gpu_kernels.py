@@ -12,16 +12,15 @@ import torch
 from tests.kernels.interpreted import DEVICE
 from tests.processes import PYTHON, completed
 
-from cswf_core.kernels import blocks, philox  # isort: skip
+from cswf_core.kernels import philox, sparse  # isort: skip
 from cswf_core.interfaces import Key, PatchProjection, Space
 from cswf_core.kernels import histogram as plain
-from cswf_core.kernels.blocks import TILE
-from cswf_core.kernels.boxes import LOW, WIDEST, Strips
+from cswf_core.kernels.boxes import BOX_WIDTH, LOW_TILE, WIDEST_TILE, Strips
 from cswf_core.kernels.gpu import boxes, histogram, maps, products
 from cswf_core.kernels.gpu.philox import drawn
 from cswf_core.kernels.rows import Rows
-from cswf_core.kernels.tables import BINS as TABLE_BINS
-from cswf_core.kernels.tables import Lookup
+from cswf_core.kernels.sparse import TILE
+from cswf_core.kernels.tables import LOOKUP_BINS, Lookup
 
 M, N, BINS = 700, 1100, 64
 
@@ -182,7 +181,7 @@ def problem():
     H, n = 150, 300  # two tiles of columns, of both kinds
     theta, scale = local_directions(H, SHAPE), torch.rand(H, 1) + 0.5
     where = Strips.of(SHAPE, H, 2, DEVICE)
-    directions = arranged(boxes.Source.of_matrix(theta.to(DEVICE), scale.to(DEVICE)), where)
+    directions = arranged(boxes.DrawnDirections.of_matrix(theta.to(DEVICE), scale.to(DEVICE)), where)
     x = torch.randn(192, n, generator=torch.Generator().manual_seed(5))
     return theta * scale, where, directions, x
 
@@ -194,14 +193,14 @@ def arranged(source, where):
 def unpacked(side, columns: int) -> torch.Tensor:
     """The matrix that boxes stand for, filled up to whole tiles; every number in one box only."""
     tiles, depth = side.starts.shape
-    values = side.values.cpu().view(tiles, depth, side.rows, blocks.BLOCK)
-    whole = torch.zeros(tiles * side.rows, columns + blocks.BLOCK, dtype=torch.float16)
+    values = side.values.cpu().view(tiles, depth, side.rows, BOX_WIDTH)
+    whole = torch.zeros(tiles * side.rows, columns + BOX_WIDTH, dtype=torch.float16)
     for tile in range(tiles):
         end = 0
         for number in range(int(side.lengths[tile])):
             start = int(side.starts[tile, number])
             assert start >= end
-            end = start + blocks.BLOCK
+            end = start + BOX_WIDTH
             whole[tile * side.rows : (tile + 1) * side.rows, start:end] = values[tile, number]
         assert int(side.starts[tile, int(side.lengths[tile])]) == 0
     assert float(whole[:, columns:].abs().max()) == 0
@@ -234,7 +233,7 @@ def test_directions_are_sorted_and_packed_into_boxes(problem):
 @pytest.mark.parametrize(("H", "d"), [(150, 192), (70, 20), (3, 5)])
 def test_directions_that_see_everything_are_boxes_side_by_side(H, d):
     theta, where = torch.randn(H, d), Strips.unsorted(d, DEVICE)
-    directions = arranged(boxes.Source.of_matrix(theta.to(DEVICE), None), where)
+    directions = arranged(boxes.DrawnDirections.of_matrix(theta.to(DEVICE), None), where)
     assert_packed(directions, theta, where)
     assert torch.equal(directions.order.cpu(), torch.arange(H))
     assert directions.share() == 1
@@ -248,22 +247,22 @@ def test_filters_are_packed_as_their_dense_matrix_is(side, dilation):
     row, column = draw.integers(8, H), draw.integers(8, H)
     projection = PatchProjection(filters.to(DEVICE), Space(SHAPE), dilation, row.to(DEVICE), column.to(DEVICE))
     where = Strips.of(SHAPE, H, side, DEVICE)
-    dense = arranged(boxes.Source.of_matrix(projection.dense(), scale.to(DEVICE)), where)
+    dense = arranged(boxes.DrawnDirections.of_matrix(projection.dense(), scale.to(DEVICE)), where)
     place = (projection.row, projection.column, dilation, SHAPE)
-    patches = arranged(boxes.Source.of_filters(projection.filters, *place, scale.to(DEVICE)), where)
+    patches = arranged(boxes.DrawnDirections.of_filters(projection.filters, *place, scale.to(DEVICE)), where)
     assert torch.equal(dense.order, patches.order)
     for one, other in ((dense.across, patches.across), (dense.along, patches.along)):
         assert torch.equal(one.lengths, other.lengths)
         columns = 192 if one is dense.across else H
         torch.testing.assert_close(unpacked(one, columns), unpacked(other, columns), atol=0, rtol=2e-3)
-    unscaled = boxes.Source.of_filters(projection.filters, *place, None)
+    unscaled = boxes.DrawnDirections.of_filters(projection.filters, *place, None)
     lengths = unpacked(boxes.packed(unscaled, patches.order, where).across, 192)
     torch.testing.assert_close(lengths[:H].float().norm(dim=1), torch.ones(H), atol=2e-3, rtol=0)
 
 
 def test_boxes_may_be_written_over(problem):
     theta, where, _, _ = problem
-    source = boxes.Source.of_matrix(theta.flip(0).contiguous().to(DEVICE), None)
+    source = boxes.DrawnDirections.of_matrix(theta.flip(0).contiguous().to(DEVICE), None)
     mine = boxes.packed(source, boxes.sorting(source, where), where)
     assert_packed(boxes.packed(source, mine.order, where, mine), theta.flip(0), where)
     again = boxes.packed(source, mine.order, where, mine)
@@ -276,7 +275,9 @@ def test_boxes_may_be_written_over(problem):
 
 def halved(x, where, plus=None):
     d, n = x.shape
-    out = torch.full((blocks.padded(d), blocks.padded(n, WIDEST)), math.nan, dtype=torch.half, device=DEVICE)
+    out = torch.full(
+        (sparse.padded(d), sparse.padded(n, WIDEST_TILE)), math.nan, dtype=torch.half, device=DEVICE
+    )
     products.halve(x.to(DEVICE), where, out, None if plus is None else plus.to(DEVICE))
     return out
 
@@ -292,14 +293,16 @@ def test_samples_are_halved_in_their_order_and_filled_up(problem):
     assert torch.equal(halved(x, where, y).cpu(), halved(x + y, where).cpu())
 
 
-@pytest.mark.parametrize("rows", [(TILE, TILE), (TILE, LOW)], ids=str)
+@pytest.mark.parametrize("rows", [(TILE, TILE), (TILE, LOW_TILE)], ids=str)
 def test_products_agree_with_dense_ones(rows, problem):
     theta, where, _, x = problem
     where = attrs.evolve(where, rows=rows)
-    directions = arranged(boxes.Source.of_matrix(theta.to(DEVICE), None), where)
+    directions = arranged(boxes.DrawnDirections.of_matrix(theta.to(DEVICE), None), where)
     assert (directions.across.rows, directions.along.rows) == rows
     H, n = 150, 300
-    values = torch.full((blocks.padded(H), blocks.padded(n, WIDEST)), math.nan, dtype=torch.half, device=DEVICE)
+    values = torch.full(
+        (sparse.padded(H), sparse.padded(n, WIDEST_TILE)), math.nan, dtype=torch.half, device=DEVICE
+    )
     low, high = products.project(directions, halved(x, where), values)
     order = directions.order.cpu()
     wanted = (theta @ x)[order]
@@ -307,7 +310,7 @@ def test_products_agree_with_dense_ones(rows, problem):
     assert torch.equal(low, values[:H, :n].float().amin(dim=1))
     assert torch.equal(high, values[:H, :n].float().amax(dim=1))
 
-    update = torch.full((blocks.padded(192), values.shape[1]), float("nan"), device=DEVICE)
+    update = torch.full((sparse.padded(192), values.shape[1]), float("nan"), device=DEVICE)
     products.back_project(directions, values, update, add=False)
     expected = theta[order].T @ values[:H, :n].cpu().float()
     torch.testing.assert_close(update[:192, :n].cpu(), expected[where.along.cpu()], atol=0.1, rtol=1e-2)
@@ -340,7 +343,7 @@ def test_tables_of_saved_maps_are_those_of_plain_pytorch_in_any_order_and_stratu
     displacements = torch.stack([sample(H, K, 4 + i, dtype) for i in range(S)])
     order = torch.tensor([3, 0, 4, 1, 2], device=DEVICE)
     for chosen in (None, order):
-        found = maps.tabulated(positions, displacements, chosen, TABLE_BINS)
+        found = maps.tabulated(positions, displacements, chosen, LOOKUP_BINS)
         rows_of = slice(None) if chosen is None else chosen
         for i in range(S):
             wanted = Lookup.of(positions[i][rows_of], displacements[i][rows_of], sample(1, 1, 0))
@@ -360,7 +363,7 @@ def test_particles_that_follow_a_sum_of_updates_are_those_of_plain_products(chan
     G = torch.stack([sample(side, side, i) for i in range(channels)]) / side
     total, z = sample(d, n, 3) / 4, sample(d, n, 1)
     rank = torch.randperm(d, generator=torch.Generator().manual_seed(1)).to(DEVICE) if placed else None
-    half = torch.zeros(blocks.padded(d), 256, dtype=torch.float16, device=DEVICE)
+    half = torch.zeros(sparse.padded(d), 256, dtype=torch.float16, device=DEVICE)
     maps.follow(G, total, z, rank, half)
     wanted = z + torch.cat([g @ s for g, s in zip(G, total.view(channels, side, n), strict=True)])
     found = half if rank is None else half[rank]

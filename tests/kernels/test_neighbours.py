@@ -10,7 +10,7 @@ from cswf_core.kernels import neighbours
 
 @pytest.fixture(params=[1 << 27, 50])
 def blocks(request, monkeypatch):
-    monkeypatch.setattr(neighbours, "BLOCK_VALUES", request.param)
+    monkeypatch.setattr(neighbours, "DISTANCES_AT_A_TIME", request.param)
 
 
 def points(n: int, seed: int, width: int = 6) -> torch.Tensor:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cswf_core.kernels.rows import Rows
-from cswf_core.kernels.tables import BINS, Lookup, displace, displacement
+from cswf_core.kernels.tables import LOOKUP_BINS, Lookup, displace, displacement
 
 
 def tables(H: int = 4, K: int = 9, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,7 +67,7 @@ def test_looking_up_in_bins_is_the_map_up_to_what_happens_inside_a_bin(dtype):
     squares = displace(rows, positions, displacements)
     positions, displacements = positions.double(), displacements.double()
     exact = displacement(p, positions, displacements)
-    width = (positions[:, -1] - positions[:, 0])[:, None] / BINS
+    width = (positions[:, -1] - positions[:, 0])[:, None] / LOOKUP_BINS
     steepest = (displacements.diff(dim=1) / positions.diff(dim=1).clamp_min(1e-9)).abs().amax()
     assert ((rows.values - exact).abs() <= width * (1 + steepest)).all()
     torch.testing.assert_close(squares, rows.values.square().sum(dim=1))

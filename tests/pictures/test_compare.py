@@ -12,7 +12,7 @@ from cswf_core.errors import RunError
 from cswf_core.interfaces import Conditions, Dataset, Space
 from cswf_core.pictures import compare as comparison
 from cswf_core.pictures import grid as pictures
-from cswf_core.pictures.compare import Run
+from cswf_core.pictures.compare import ComparedRun
 from cswf_core.pictures.frames import Frames
 from cswf_core.pictures.samples import samples_picture
 from cswf_core.runs.samples import archive
@@ -38,7 +38,7 @@ def make(tmp_path):
         images = np.full((len(steps) + 1, 5, 1, 10, 10), grey, np.uint8)
         frames = Frames((*steps, 9), images=images, labels=np.arange(5) if labelled else None)
         (folder / "frames.npz").write_bytes(frames.archive())
-        return Run(name, folder, steps)
+        return ComparedRun(name, folder, steps)
 
     return make
 
@@ -124,10 +124,10 @@ def test_points_are_drawn_as_the_run_drew_them(tmp_path):
     frames = Frames((0, 5), points=np.stack([points / 2, points]), target=points)
     (tmp_path / "frames.npz").write_bytes(frames.archive())
     own = samples_picture(data, data, columns=10)
-    drawn = comparison.samples([Run("a", tmp_path), Run("b", tmp_path)], columns=10)
+    drawn = comparison.samples([ComparedRun("a", tmp_path), ComparedRun("b", tmp_path)], columns=10)
     left, top = comparison.SPACE, drawn.height - own.height - comparison.SPACE
     assert drawn.crop((left, top, left + own.width, top + own.height)) == own
-    assert comparison.flows([Run("a", tmp_path, snapshots=(0, 5, 20))]).height >= frames.strip().height
+    assert comparison.flows([ComparedRun("a", tmp_path, snapshots=(0, 5, 20))]).height >= frames.strip().height
 
 
 def test_a_run_without_frames_is_shown_as_it_drew_itself(make):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,3 +19,14 @@ def read(name: str) -> str:
 def blocks(name: str, kind: str) -> list[str]:
     """The fenced blocks of a kind in a Markdown file."""
     return re.findall(rf"^```{re.escape(kind)}\n(.*?)^```$", read(name), re.MULTILINE | re.DOTALL)
+
+
+def names(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Every name that a file gives to a variable, attribute, parameter, function or class, and its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.id if isinstance(node, ast.Name) else node.attr, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name, node.lineno

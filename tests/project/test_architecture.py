@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.project.sources import ROOT, SOURCES, blocks
+from tests.project.sources import ROOT, SOURCES, blocks, names
 
 
 def module(path: Path) -> str:
@@ -116,11 +116,6 @@ if TYPE_CHECKING:
     assert circles({"a": {"b"}, "b": {"c", "a"}, "c": set()}) == {frozenset("ab")}
 
 
-def test_files_are_of_a_size_to_read():
-    lines = {name: len(path.read_text("utf-8").splitlines()) for name, path in MODULES.items()}
-    assert {name: count for name, count in lines.items() if count > 500} == {}
-
-
 def test_files_have_a_purpose():
     junk = {"utils", "util", "helpers", "common", "misc"}
     assert [name for name in MODULES if name.rpartition(".")[2] in junk] == []
@@ -144,18 +139,7 @@ def test_what_is_printed_goes_through_one_door():
 VAGUE = {"what", "that", "those", "found", "kept", "shown", "given", "asked"}
 
 
-def names(tree: ast.AST) -> Iterator[str]:
-    """Every name that a file gives to a variable, an attribute, a parameter, a function or a class."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.id if isinstance(node, ast.Name) else node.attr
-        elif isinstance(node, ast.arg):
-            yield node.arg
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            yield node.name
-
-
 def test_a_name_says_what_it_names():
-    used = {(name, path.name) for path in SOURCES for name in names(ast.parse(path.read_text()))}
+    used = {(name, path.name) for path in SOURCES for name, _ in names(ast.parse(path.read_text()))}
     vague = {(name, file) for name, file in used if name.lstrip("_") in VAGUE}
     assert vague == {("shown", "observation.py"), ("shown", "colorize.py")}  # a method of a contract

@@ -15,7 +15,7 @@ from cswf_core.errors import LostRankError, RunError
 from cswf_core.flow.settings import TableRequest
 from cswf_core.flow.state import Snapshot
 from cswf_core.interfaces import Part
-from cswf_core.kernels.columns import WIDTH
+from cswf_core.kernels.columns import COLUMNS_AT_A_TIME
 from cswf_core.ranks import Dismissed, Share
 from cswf_core.session.devices import SharedWork
 from cswf_plugins.cdfs.histogram import Histogram
@@ -254,8 +254,8 @@ def test_shares_are_whole_groups_and_cover_everything_once(total, size):
     shares = [Share.of(total, rank, size, "cpu") for rank in range(size)]
     assert [share.first for share in shares] == [0, *(share.stop for share in shares[:-1])]
     assert shares[-1].stop == total
-    assert all(share.first % WIDTH["cpu"] == 0 or share.first == total for share in shares)
-    sizes = [-(-len(share) // WIDTH["cpu"]) for share in shares]
+    assert all(share.first % COLUMNS_AT_A_TIME["cpu"] == 0 or share.first == total for share in shares)
+    sizes = [-(-len(share) // COLUMNS_AT_A_TIME["cpu"]) for share in shares]
     assert max(sizes) - min(sizes) <= 1
 
 

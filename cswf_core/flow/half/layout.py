@@ -18,10 +18,10 @@ from cswf_core.flow.directions import Directions, Place
 from cswf_core.flow.fits import Fits, FitsOfRows, Source
 from cswf_core.flow.settings import Settings
 from cswf_core.interfaces import Conditions, PatchProjection, Rows, Space
-from cswf_core.kernels.blocks import TILE, padded
-from cswf_core.kernels.boxes import WIDEST, Boxes, Strips, side_of
-from cswf_core.kernels.columns import WIDTH
+from cswf_core.kernels.boxes import WIDEST_TILE, Boxes, Strips, side_of
+from cswf_core.kernels.columns import COLUMNS_AT_A_TIME
 from cswf_core.kernels.gpu import boxes, products
+from cswf_core.kernels.sparse import TILE, padded
 from cswf_core.ranks import Ranks
 
 MOST = 65534 * TILE
@@ -201,20 +201,20 @@ def strips_for(theta: Tensor, space: Space, directions: int) -> Strips | None:
     if not space.is_image:
         return None
     where = Strips.of(space.shape, directions, side_of(theta, space.shape), theta.device)
-    source = boxes.Source.of_matrix(theta, None)
+    source = boxes.DrawnDirections.of_matrix(theta, None)
     share = boxes.packed(source, boxes.sorting(source, where), where).share()
     return where if share <= SORTED_BELOW else None
 
 
-def source_of(theta: Directions) -> boxes.Source:
+def source_of(theta: Directions) -> boxes.DrawnDirections:
     """Return directions as the kernels read them: filters with a place as they are, others as a matrix."""
     projection = theta.projection
     if isinstance(projection, PatchProjection):
         filters, shape = projection.filters, projection.space.shape
-        return boxes.Source.of_filters(
+        return boxes.DrawnDirections.of_filters(
             filters, projection.row, projection.column, projection.dilation, shape, theta.scale
         )
-    return boxes.Source.of_matrix(projection.dense(), theta.scale)
+    return boxes.DrawnDirections.of_matrix(projection.dense(), theta.scale)
 
 
 def halved(
@@ -222,7 +222,7 @@ def halved(
 ) -> HalfCloud:
     """Return samples z (d×n) in half precision, their coordinates in the order of `places`."""
     d, n = z.shape
-    half = torch.empty(padded(d), padded(n, WIDEST), dtype=torch.float16, device=z.device)
+    half = torch.empty(padded(d), padded(n, WIDEST_TILE), dtype=torch.float16, device=z.device)
     products.halve(z.contiguous(), places, half)
     return HalfCloud(half, n, conditions, groups)
 
@@ -240,7 +240,7 @@ def refuse_idle_ranks(ranks: Ranks, totals: Sequence[int], device: torch.device)
     """Raise `RunError` if a rank would have no particles, or no data."""
     for total in totals:
         if not all(map(len, ranks.shares(total, device))):
-            width = WIDTH[device.type]
+            width = COLUMNS_AT_A_TIME[device.type]
             raise RunError(
                 f"{total:,} samples are {-(-total // width)} groups of {width:,}, fewer than the {ranks.size} "
                 "ranks: take fewer devices"

@@ -40,8 +40,8 @@ from cswf_core.flow.stepper import Move, Stepper
 from cswf_core.flow.tables import StepTables
 from cswf_core.flow.transport import FittedMaps
 from cswf_core.interfaces import Conditions
-from cswf_core.kernels.blocks import TILE, padded
-from cswf_core.kernels.boxes import WIDEST, Strips
+from cswf_core.kernels.boxes import WIDEST_TILE, Strips
+from cswf_core.kernels.sparse import TILE, padded
 
 Result = TypeVar("Result")
 
@@ -97,7 +97,7 @@ class HalfStepper(Stepper):
         mine = setup.particles.at_once if setup.particles.in_blocks else len(setup.particles)
         refuse_too_many(max(mine, setup.data.x.shape[1]), setup.settings)
         N = setup.data.most_at_once(setup.cdf.data)
-        row = 2 * (padded(setup.particles.at_once, WIDEST) + padded(N, WIDEST))
+        row = 2 * (padded(setup.particles.at_once, WIDEST_TILE) + padded(N, WIDEST_TILE))
         most = setup.budget.memory // SHARE // row if setup.cdf.displaces else setup.budget.rows
         return min(max(TILE, most // TILE * TILE), padded(setup.sampler.stage.directions))
 
@@ -413,6 +413,6 @@ class HalfStepper(Stepper):
         """Whether streamed particles stay on the device in half precision: if its memory is enough for that."""
         setup = self.setup
         d = setup.sampler.coordinates.space.dimension
-        size = 2 * padded(d) * padded(setup.particles.share.total, WIDEST)
+        size = 2 * padded(d) * padded(setup.particles.share.total, WIDEST_TILE)
         with_noise = setup.sampler.stage.entropy > 0
         return not with_noise and size // setup.ranks.size <= setup.budget.memory // RESIDENT_SHARE

@@ -1,6 +1,6 @@
-"""The arithmetic of the modules above as Triton kernels, for CUDA devices.
+"""The arithmetic of the other modules as Triton kernels, for CUDA devices.
 
-Nothing imports these modules where there is no such device. The tests run them in Triton's interpreter, too.
+Without such a device, nothing imports these modules but tests, which run them in Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import torch
 
-OLDEST = (8, 0)
+OLDEST_CAPABILITY = (8, 0)
 """Compute capability of the oldest cards that the kernels are made for."""
 
 
@@ -21,5 +21,5 @@ def usable(device: torch.device) -> bool:
 
 @lru_cache
 def _usable(device: torch.device) -> bool:
-    there = torch.version.hip is None and importlib.util.find_spec("triton") is not None
-    return there and torch.cuda.get_device_capability(device) >= OLDEST
+    installed = torch.version.hip is None and importlib.util.find_spec("triton") is not None
+    return installed and torch.cuda.get_device_capability(device) >= OLDEST_CAPABILITY

@@ -14,35 +14,37 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from cswf_core.kernels.blocks import BLOCK, padded
-from cswf_core.kernels.boxes import Boxes, Side, Strips
+from cswf_core.kernels.boxes import BOX_WIDTH, Boxes, Side, Strips
+from cswf_core.kernels.sparse import padded
 
 MOST_COMPARED = 1 << 15
 """Directions up to which each is compared with all others to sort them; digit by digit takes many launches."""
 
-CHUNK = 2048
-"""Columns in which boxes are looked for at a time."""
+COLUMNS_SEARCHED = 2048
+"""Columns that are searched for boxes at a time."""
 
 
 @attrs.frozen(eq=False)
-class Source:
+class DrawnDirections:
     """Directions as they were drawn: the rows of a matrix, or filters with a place."""
 
     values: Tensor
-    """H×d; or H×C×S×S of any length."""
+    """The matrix, H×d, or the filters, of any length: H×C×S×S."""
     scale: Tensor | None
-    """H factors; None is 1."""
+    """The factor of each direction: H; None is 1."""
     shape: tuple[int, int]
     """(H, d)."""
     row: Tensor | None = None
-    """Of filters, the row they stand around: H whole numbers; None: a matrix."""
+    """The row of the image that each filter stands around: H whole numbers; None for a matrix."""
     column: Tensor | None = None
+    """The column of the image that each filter stands around: H whole numbers; None for a matrix."""
     grid: tuple[int, int] = (1, 1)
     """Height and width of the image."""
     dilation: int = 1
+    """Pixels from one pixel of a filter to the next."""
 
     @classmethod
-    def of_matrix(cls, theta: Tensor, scale: Tensor | None) -> Source:
+    def of_matrix(cls, theta: Tensor, scale: Tensor | None) -> DrawnDirections:
         """Return rows of a matrix (H×d) times factors (H×1; None is 1)."""
         return cls(theta.contiguous(), None if scale is None else scale.contiguous(), tuple(theta.shape))
 
@@ -55,10 +57,20 @@ class Source:
         dilation: int,
         shape: tuple[int, ...],
         scale: Tensor | None,
-    ) -> Source:
-        """Return filters on a grid (C, H, W), as directions of unit length times factors."""
+    ) -> DrawnDirections:
+        """Return filters on a grid as directions of unit length times factors.
+
+        Args:
+            filters: The filters: H×C×S×S.
+            row: The row of the image that each filter stands around: H whole numbers.
+            column: The column of the image that each filter stands around: H whole numbers.
+            dilation: Pixels from one pixel of a filter to the next.
+            shape: The grid, (C, H, W).
+            scale: The factor of each direction: H; None is 1.
+        """
         channels, height, width = shape
-        filters, (H, _, side, _) = filters.contiguous(), filters.shape
+        filters = filters.contiguous()
+        H, _, side, _ = filters.shape
         scales = torch.empty(H, device=filters.device)
         block = triton.next_power_of_2(filters[0].numel())
         many = max(1, 2048 // block)
@@ -69,7 +81,7 @@ class Source:
         return cls(filters, scales, (H, channels * height * width), row, column, (height, width), dilation)
 
     def arguments(self) -> tuple:
-        """Return what the kernels read directions from."""
+        """Return the arguments by which kernels read directions; what is unused points to the values."""
         nothing = self.values
         patches = self.row is not None
         return (
@@ -85,7 +97,7 @@ def _lengths(
     filters, row, column, factor, scales, H, channels, side, height, width, dilation,
     SCALED: tl.constexpr, MANY: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One over the length of what a filter has on the grid, times a factor."""
+    """Store one over the length of what a filter has on the grid, times a factor."""
     h = tl.program_id(0) * MANY + tl.arange(0, MANY)
     e = tl.arange(0, BLOCK)
     size = channels * side * side
@@ -107,7 +119,7 @@ def _lengths(
 
 @triton.jit
 def _seen(h, k, inside, values, row, column, H, d, height, width, dilation, side, PATCHES: tl.constexpr):
-    """Where direction h has its value at coordinate k, and whether it looks there; for a matrix, it may."""
+    """Return where direction h has its value at coordinate k, and whether it looks, or may look, there."""
     if PATCHES:
         pixel = k % (height * width)
         i = pixel // width - tl.load(row + h).to(tl.int32) + side // 2 * dilation
@@ -128,7 +140,7 @@ def _keys(
     PATCHES: tl.constexpr, SCALED: tl.constexpr,
     position, rank, key, grid_width, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """The rank of the middle of what a direction looks at."""
+    """Store the rank of the middle of what a direction looks at."""
     h = tl.program_id(0)
     count = 0.0
     at_row = 0.0
@@ -157,7 +169,7 @@ def _keys(
 
 @triton.jit
 def _order(key, order, H, MANY: tl.constexpr, OTHERS: tl.constexpr):
-    """Put directions in the order of their keys: each goes behind all that are less, or equal and before it."""
+    """Sort directions by their keys: each goes behind those of a lower key, or of the same if before it."""
     h = tl.program_id(0) * MANY + tl.arange(0, MANY)
     mine = tl.load(key + h, mask=h < H, other=0)
     before = tl.zeros((MANY,), tl.int32)
@@ -178,8 +190,9 @@ def _touched(
     order, along, place, count, by_tile, by_piece, tile_width, piece_width,
     TILE: tl.constexpr, PIECE: tl.constexpr,
 ):  # fmt: skip
-    """Which coordinates a tile of directions looks at, and which directions look at a piece of the image."""
-    tile, piece = tl.program_id(0), tl.program_id(1)
+    """Mark the coordinates that a tile of directions looks at, and the directions that look at a piece."""
+    tile = tl.program_id(0)
+    piece = tl.program_id(1)
     a = tile * TILE + tl.arange(0, TILE)
     b = piece * PIECE + tl.arange(0, PIECE)
     h = tl.load(order + a, mask=a < count, other=0).to(tl.int32)
@@ -223,8 +236,9 @@ def _pack(
     order, coordinates, count, starts, lengths, out, depth,
     ACROSS: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """One box in half precision: directions by coordinates if ACROSS, else coordinates by directions."""
-    tile, number = tl.program_id(0), tl.program_id(1)
+    """Store a box in half precision: directions by coordinates if ACROSS, else coordinates by directions."""
+    tile = tl.program_id(0)
+    number = tl.program_id(1)
     if number < tl.load(lengths + tile):
         a = tile * ROWS + tl.arange(0, ROWS)[:, None]
         b = tl.load(starts + tile * depth + number) + tl.arange(0, WIDE)[None, :]
@@ -245,8 +259,8 @@ def _pack(
         tl.store(to, value.to(tl.float16))
 
 
-def sorting(source: Source, where: Strips) -> Tensor | None:
-    """Return directions in the order in which strips meet the middle of what they look at; None: as is."""
+def sorting(source: DrawnDirections, where: Strips) -> Tensor | None:
+    """Return the order in which strips meet the middle of what directions look at: H; None: they stay."""
     if where.rank is None:
         return None
     H = source.shape[0]
@@ -267,15 +281,22 @@ def sorting(source: Source, where: Strips) -> Tensor | None:
     return order
 
 
-def packed(source: Source, order: Tensor | None, where: Strips, into: Boxes | None = None) -> Boxes:
-    """Return directions, in an order (None: all, as they are), as boxes in half precision.
+def packed(source: DrawnDirections, order: Tensor | None, where: Strips, into: Boxes | None = None) -> Boxes:
+    """Return directions as boxes in half precision.
 
-    `into` are boxes of the same sizes whose memory may be written over.
+    Args:
+        source: The directions.
+        order: The directions to take, in this order; None: all, as they are.
+        where: The orders of coordinates.
+        into: Boxes of the same sizes, whose memory may be written over.
     """
-    d, device = source.shape[1], source.values.device
+    d = source.shape[1]
+    device = source.values.device
     order = torch.arange(source.shape[0], device=device) if order is None else order
     H = len(order)
-    rows, columns, (tile, piece) = padded(H), padded(d), where.rows
+    rows = padded(H)
+    columns = padded(d)
+    tile, piece = where.rows
     by_tile = torch.empty(rows // tile, columns, dtype=torch.int8, device=device)
     by_piece = torch.empty(columns // piece, rows, dtype=torch.int8, device=device)
     _touched[(rows // tile, columns // piece)](
@@ -292,29 +313,28 @@ def packed(source: Source, order: Tensor | None, where: Strips, into: Boxes | No
         piece,
         num_warps=8,
     )
-    across, along = (
-        _side(source, order, coordinates, touched, height, touched is by_tile, old)
-        for coordinates, touched, height, old in (
-            (where.order, by_tile, tile, None if into is None else into.across),
-            (where.along, by_piece, piece, None if into is None else into.along),
-        )
-    )
+    old = (None, None) if into is None else (into.across.values, into.along.values)
+    across = _covered(by_tile, tile, old[0])
+    along = _covered(by_piece, piece, old[1])
+    for side, coordinates in ((across, where.order), (along, where.along)):
+        _pack[tuple(side.starts.shape)](
+            *source.arguments(), order, coordinates, H, side.starts, side.lengths, side.values,
+            side.starts.shape[1], side is across, side.rows, BOX_WIDTH,
+        )  # fmt: skip
     return Boxes((H, d), across, along, order)
 
 
-def _side(
-    source: Source, order: Tensor, coordinates: Tensor, touched: Tensor, rows: int, across: bool,
-    old: Side | None,
-) -> Side:  # fmt: skip
+def _covered(touched: Tensor, rows: int, values: Tensor | None) -> Side:
+    """Return the boxes of what tiles of some rows touch (tiles×width), with numbers still to be written.
+
+    `values` is memory for these, which is taken if it has the size.
+    """
     tiles, width = touched.shape
-    depth = width // BLOCK + 1
+    depth = width // BOX_WIDTH + 1
     starts = torch.empty(tiles, depth, dtype=torch.int32, device=touched.device)
     lengths = torch.empty(tiles, dtype=torch.int32, device=touched.device)
-    _cover[(tiles,)](touched, starts, lengths, width, depth, BLOCK, min(CHUNK, triton.next_power_of_2(width)))
-    values = None if old is None else old.values
+    searched = min(COLUMNS_SEARCHED, triton.next_power_of_2(width))
+    _cover[(tiles,)](touched, starts, lengths, width, depth, BOX_WIDTH, searched)
     if values is None or len(values) != tiles * depth * rows:
-        values = torch.empty(tiles * depth * rows, BLOCK, dtype=torch.float16, device=touched.device)
-    _pack[(tiles, depth)](
-        *source.arguments(), order, coordinates, len(order), starts, lengths, values, depth, across, rows, BLOCK
-    )
+        values = torch.empty(tiles * depth * rows, BOX_WIDTH, dtype=torch.float16, device=touched.device)
     return Side(rows, values, starts, lengths)

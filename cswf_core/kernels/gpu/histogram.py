@@ -15,15 +15,18 @@ from torch import Tensor
 
 from cswf_core.kernels.rows import STRIDES, Counted, Rows, outermost
 
-MOST_AT_ONCE = 4096
-"""Values that a program works on at a time."""
+VALUES_AT_A_TIME = 4096
+"""Values that a program works on at a time, at most."""
+
 WARPS = 8
-OPTIONS = {"num_warps": WARPS, "enable_fp_fusion": False}
+
+COMPILED = {"num_warps": WARPS, "enable_fp_fusion": False}
 """How the kernel is compiled. A compiler that may round a·b + c once instead of twice does so in some forms of
 the kernel only, and they have to agree: one process does in one go what several do one after the other."""
-COLUMNS, ROWS = (tl.constexpr(step) for step in STRIDES)
 
-# For up to 4,096 bins and one that takes what must not be counted.
+COLUMN_STRIDE, ROW_STRIDE = (tl.constexpr(step) for step in STRIDES)
+
+# Lines of PTX. Counters are reserved for up to 4,096 bins, and one for what must not be counted.
 RESERVE = tl.constexpr(".shared .align 16 .b8 cswf_counters[16400]; mov.u32 $0, cswf_counters;")
 CLEAR = tl.constexpr("st.shared.u32 [$1], 0; mov.u32 $0, 0;")
 COUNT = tl.constexpr("red.shared.add.u32 [$1], 1; mov.u32 $0, 0;")
@@ -50,7 +53,7 @@ def _write(address, value):
 
 @triton.jit
 def _value(row, i, inside, h, column, groups, offset, noise, GROUPED: tl.constexpr, NOISY: tl.constexpr):
-    """The value at column i, with its group's offset and its noise; `inside` is None where all are."""
+    """Return the value at column i, with its group's offset and its noise; `inside` is None where all are."""
     if inside is None:
         v = tl.load(row + i).to(tl.float32)
     else:
@@ -62,23 +65,24 @@ def _value(row, i, inside, h, column, groups, offset, noise, GROUPED: tl.constex
             group = tl.load(groups + i, mask=inside, other=0)
         v += tl.load(offset + group.to(tl.int32))
     if NOISY:
-        circle = ((i + column).to(tl.uint32) * COLUMNS + h.to(tl.uint32) * ROWS) >> 9
+        circle = ((i + column).to(tl.uint32) * COLUMN_STRIDE + h.to(tl.uint32) * ROW_STRIDE) >> 9
         v = tl.fma(tl.fma(circle.to(tl.float32), 2.0**-23, -0.5), noise, v)
     return v
 
 
 @triton.jit
 def _factor(low, high, B: tl.constexpr):
+    """Return how many bins there are for each unit of a value."""
     width = high - low
     return tl.where(width > 0, B / tl.where(width > 0, width, 1.0), 0.0)
 
 
 @triton.jit
 def _floor(t):
-    """The whole part of t ≥ 0 as a whole number and as a float; for whole t it may be t − 1, with a rest of 1.
+    """Return the whole part of t ≥ 0 as a whole number and as a float; for whole t it may be t − 1.
 
-    A value exactly at an edge where T jumps may so go to the other side of the jump than on a CPU. By the
-    float's own digits: the units that convert numbers are few.
+    So a value exactly at an edge where T jumps may go to the other side of the jump than on a CPU. The float's
+    own digits are used, as the units that convert numbers are few.
     """
     shifted = tl.maximum(t, 0.5) + 8388607.5
     return shifted.to(tl.int32, bitcast=True) - 0x4B000000, shifted - 8388608.0
@@ -89,7 +93,7 @@ def _count_row(
     row, n, h, column, low, factor, groups, offset, noise, base,
     GROUPED: tl.constexpr, NOISY: tl.constexpr, B: tl.constexpr, BLOCK: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
-    """How many of a row's n values lie in each bin: B. Counters in shared memory begin at `base`."""
+    """Return how many of a row's n values lie in each bin: B. Counters in shared memory begin at `base`."""
     b = tl.arange(0, B)
     counts = tl.zeros((B,), tl.int32)
     if SHARED:
@@ -122,7 +126,7 @@ def _count_row(
 
 @triton.jit
 def _image(below, level, inside, low, high, B: tl.constexpr, ROUNDS: tl.constexpr):
-    """The values of q below which `level` of its values lie, for an edge of p's bin as seen from inside it.
+    """Return the values of q below which `level` of its values lie, for an edge of p's bin seen from inside.
 
     They are looked for in the bin of q that has the value with the number `inside`, counted from 0. If `level`
     is beyond that bin, it is in the next one; or, if that is empty, at the bin's end, where a gap of q begins.
@@ -138,7 +142,8 @@ def _image(below, level, inside, low, high, B: tl.constexpr, ROUNDS: tl.constexp
     over = tl.load(below + 1 + place).to(tl.float64)
     before = tl.load(below + tl.maximum(place - 1, 0)).to(tl.float64)
     behind = tl.load(below + tl.minimum(place + 2, B)).to(tl.float64)
-    down, up = (level < under) & (before < under), (level > over) & (behind > over)
+    down = (level < under) & (before < under)
+    up = (level > over) & (behind > over)
     place = tl.where(down, place - 1, tl.where(up, place + 1, place))
     first = tl.where(down, before, tl.where(up, over, under))
     end = tl.where(down, under, tl.where(up, behind, over))
@@ -148,21 +153,23 @@ def _image(below, level, inside, low, high, B: tl.constexpr, ROUNDS: tl.constexp
 
 @triton.jit
 def _below(level):
-    """The number, from 0, of the last value that begins below a level."""
+    """Return the number, from 0, of the last value that begins below a level."""
     whole = level.to(tl.int32)
     return tl.where(whole.to(tl.float64) < level, whole, tl.maximum(whole - 1, 0))
 
 
 @triton.jit
 def _slopes(before, below_q, M, N, first, end, left, right, width, width_q, B: tl.constexpr):
-    """The slopes of T's lines: q's mean distance beyond `left` and `right` (in bins) over p's beyond edges.
+    """Return the slopes of T's lines: q's mean distance beyond `left` and `right` (in bins) over p's.
 
-    Sums are of whole numbers, twice the values, but for the one bin that is cut: so they do not depend on the
-    order, which is another one where a kernel does more than this.
+    But for the one bin that is cut, sums are of whole numbers, twice the values. So they do not depend on the
+    order, which differs between the forms of the kernel.
     """
     i = tl.arange(0, B)
-    under, over = tl.load(below_q + i).to(tl.int64), tl.load(below_q + 1 + i).to(tl.int64)
-    lower, inside = under.to(tl.float32), (over - under).to(tl.float32)
+    under = tl.load(below_q + i).to(tl.int64)
+    over = tl.load(below_q + 1 + i).to(tl.int64)
+    lower = under.to(tl.float32)
+    inside = (over - under).to(tl.float32)
     part = tl.minimum(tl.maximum(left - i.to(tl.float32), 0.0), 1.0)
     whole = tl.sum(tl.where(part == 1, under + over, 0), 0).to(tl.float32) / 2
     cut = tl.sum(tl.where(part < 1, part * (lower + part * inside / 2), 0.0), 0)
@@ -187,15 +194,14 @@ def _compose_row(
 ):  # fmt: skip
     """Write T − identity at both edges of p's bins, pair by pair; the last pair is the last edge twice.
 
-    They go to `table`, or to shared memory from `base` on.
-
-    `before` and `upto` are the counts below the lower and the upper edges of all B bins. See
-    `histogram.composed` for jumps, and for the straight lines in the tails, which have `most` values each, at
-    most.
+    They go to `table`, or to shared memory from `base` on. `before` and `upto` are the counts below the lower
+    and the upper edges of all B bins. See `histogram.composed` for jumps, and for the straight lines in the
+    tails, which have `most` values each, at most.
     """
     i = tl.arange(0, B)
     width = (high_p - low_p) / B
-    edge, next_edge = low_p + width * i.to(tl.float32), low_p + width * (i + 1).to(tl.float32)
+    edge = low_p + width * i.to(tl.float32)
+    next_edge = low_p + width * (i + 1).to(tl.float32)
     begin = before.to(tl.float64) * N.to(tl.float64) / M.to(tl.float64)
     finish = upto.to(tl.float64) * N.to(tl.float64) / M.to(tl.float64)
     middle = (begin + finish) / 2
@@ -204,7 +210,8 @@ def _compose_row(
     image = _image(below_q, begin, tl.minimum(inside, N - 1), low_q, high_q, B, ROUNDS)
     inside = tl.minimum(_below(tl.maximum(finish - 0.5, middle)), N - 1)
     ending = _image(below_q, finish, inside, low_q, high_q, B, ROUNDS)
-    lowest, highest = ending, image  # where a bin is empty
+    lowest = ending  # where a bin is empty
+    highest = image
     image = tl.where(empty, tl.minimum(tl.maximum(edge, lowest), highest), image)
     ending = tl.where(empty, tl.minimum(tl.maximum(next_edge, lowest), highest), ending)
     if TAILED:
@@ -238,7 +245,7 @@ def _compose_row(
 
 @triton.jit
 def _delta(v, low, high, factor, pairs, base, B: tl.constexpr, SHARED: tl.constexpr):
-    """T(v) − v; the displacements at both edges of a bin are read as one number of 32 or 64 bits."""
+    """Return T(v) − v; the displacements at both edges of a bin are read as one number of 32 or 64 bits."""
     t = tl.minimum(tl.maximum((v - low) * factor, 0.0), B * 1.0)
     place, below = _floor(t)
     pair = _on(READ, base + 4 * place) if SHARED else tl.load(pairs + place)
@@ -284,13 +291,14 @@ def _transport(
     GROUPED: tl.constexpr, NOISY: tl.constexpr, B: tl.constexpr, ROUNDS: tl.constexpr,
     BLOCK: tl.constexpr, THREADS: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
-    """Count a row, compose its table, look its values up: any of the three, or one after the other.
+    """Count a row, compose its table, look its values up: one of the three, or one after the other.
 
-    In one go a row's values are still in the cache when they are looked up.
+    If all are done, a row's values are still in the cache when they are looked up.
     """
     h = tl.program_id(0)
     number = h + first_row
-    low, high = tl.load(low_at + h), tl.load(high_at + h)
+    low = tl.load(low_at + h)
+    high = tl.load(high_at + h)
     factor = _factor(low, high, B)
     row = values + h.to(tl.int64) * stride
     offset = offsets + h.to(tl.int64) * group_count
@@ -310,9 +318,11 @@ def _transport(
             tl.store(mine + B, n)
     if COMPOSES:
         if not COUNTS:
-            before, upto = tl.load(mine + tl.arange(0, B)), tl.load(mine + 1 + tl.arange(0, B))
+            before = tl.load(mine + tl.arange(0, B))
+            upto = tl.load(mine + 1 + tl.arange(0, B))
         theirs = below_q + h.to(tl.int64) * (B + 1)
-        low_of_q, high_of_q = tl.load(low_q + h), tl.load(high_q + h)
+        low_of_q = tl.load(low_q + h)
+        high_of_q = tl.load(high_q + h)
         at = table + h.to(tl.int64) * (2 * B + 2)
         _compose_row(
             before, upto, theirs, M, N, low, high, low_of_q, high_of_q, at, base, most,
@@ -336,74 +346,79 @@ def _transport(
 
 
 def _launch(
-    rows: Rows, bins: int, *, below_p=None, q: Counted | None = None, sizes=(0, 0), table=None, out=None,
-    squares=None, tail=0.0, counts=False, composes=False, looks_up=False,
-) -> None:  # fmt: skip
-    """Start one program per row; whatever a form of the kernel does not use points to the values."""
+    rows: Rows, bins: int, p: Counted | None = None, q: Counted | None = None, table: Tensor | None = None,
+    out: Tensor | None = None, tail: float = 0.0,
+) -> Tensor:  # fmt: skip
+    """Start one program per row, and return the sums of δ², if values are looked up: H.
+
+    Only counts are made with p alone, and only a table with p and q. Values are looked up with `out`, which is
+    all that is done with a table alone; with q, too, counts and tables are made before. Whatever a form of the
+    kernel does not use points to the values.
+
+    Args:
+        rows: The values, or none where a table is made of counts.
+        bins: B, a power of two.
+        p: The counts of the values, which are written or read.
+        q: The counts of the data.
+        table: T − identity at both edges of each bin, which is written or read: H×(B+1)×2.
+        out: Where the displacements go: H×n.
+        tail: The share of values on either side beyond which T is a straight line.
+    """
     H, n = rows.values.shape
     nothing = rows.values
-    grouped, noisy = rows.offsets is not None, rows.noise is not None
+    composes = q is not None
+    looks_up = out is not None
+    counts = composes == looks_up
+    grouped = rows.offsets is not None
+    noisy = rows.noise is not None
     offsets = rows.offsets.contiguous() if grouped else nothing
-    pairs = (
-        nothing if table is None else table.view(torch.int32 if table.dtype == torch.float16 else torch.int64)
-    )
+    pairs = nothing
+    if table is not None:
+        pairs = table.view(torch.int32 if table.dtype == torch.float16 else torch.int64)
+    M = n if p is None else p.count
+    squares = torch.empty(H, dtype=torch.float32, device=nothing.device) if looks_up else nothing
     _transport[(H,)](
-        rows.values, rows.values.stride(0), n, rows.first, rows.column, rows.low, rows.high,
-        rows.groups if grouped else nothing, offsets,
-        offsets.shape[1] if grouped else 0, rows.noise if noisy else nothing,
-        nothing if below_p is None else below_p, nothing if q is None else q.below, *sizes,
-        nothing if q is None else q.low, nothing if q is None else q.high, nothing if table is None else table,
-        pairs, nothing if out is None else out, 0 if out is None else out.stride(0),
-        nothing if squares is None else squares, outermost(tail, sizes[0]),
+        nothing, nothing.stride(0), n, rows.first, rows.column, rows.low, rows.high,
+        rows.groups if grouped else nothing, offsets, offsets.shape[1] if grouped else 0,
+        rows.noise if noisy else nothing, nothing if p is None else p.below, q.below if composes else nothing,
+        M, q.count if composes else 0, q.low if composes else nothing, q.high if composes else nothing,
+        nothing if table is None else table, pairs, out if looks_up else nothing,
+        out.stride(0) if looks_up else 0, squares, outermost(tail, M),
         counts, composes, looks_up, tail > 0, grouped, noisy, bins, bins.bit_length(),
-        max(32 * WARPS, min(MOST_AT_ONCE, triton.next_power_of_2(n))), 32 * WARPS, nothing.is_cuda, **OPTIONS,
+        max(32 * WARPS, min(VALUES_AT_A_TIME, triton.next_power_of_2(n))), 32 * WARPS, nothing.is_cuda,
+        **COMPILED,
     )  # fmt: skip
+    return squares
 
 
 def counted(rows: Rows, bins: int) -> Tensor:
     """Return how many values lie below each of the B + 1 edges, B a power of two: H×(B+1), int32."""
-    below = torch.empty(rows.values.shape[0], bins + 1, dtype=torch.int32, device=rows.values.device)
-    _launch(rows, bins, below_p=below, counts=True)
+    H, n = rows.values.shape
+    below = torch.empty(H, bins + 1, dtype=torch.int32, device=rows.values.device)
+    _launch(rows, bins, p=Counted(below, n, rows.low, rows.high))
     return below
 
 
-def _table(p_half: bool, H: int, bins: int, device: torch.device) -> Tensor:
-    return torch.empty(H, bins + 1, 2, dtype=torch.float16 if p_half else torch.float32, device=device)
+def _table(half: bool, H: int, bins: int, device: torch.device) -> Tensor:
+    """Return memory for a table: H×(B+1)×2."""
+    return torch.empty(H, bins + 1, 2, dtype=torch.float16 if half else torch.float32, device=device)
 
 
 def composed(p: Counted, q: Counted, tail: float = 0.0) -> Tensor:
     """Return T − identity at both edges of each of p's bins: H×(B+1)×2, float16 if p's values were."""
-    H, bins = p.below.shape[0], p.below.shape[1] - 1
-    table = _table(p.half, H, bins, p.below.device)
-    rows = Rows(p.below, p.low, p.high)  # no values are read
-    _launch(rows, bins, below_p=p.below, q=q, sizes=(p.count, q.count), table=table, tail=tail, composes=True)
+    table = _table(p.half, len(p.low), p.bins, p.low.device)
+    _launch(Rows(p.below, p.low, p.high), p.bins, p=p, q=q, table=table, tail=tail)  # no values are read
     return table
 
 
 def looked_up(rows: Rows, table: Tensor, out: Tensor) -> Tensor:
     """Write δ = T(p) − p to `out`, which may be the values themselves; return the sum of δ² of each row."""
-    squares = torch.empty(rows.values.shape[0], dtype=torch.float32, device=out.device)
-    _launch(
-        rows,
-        table.shape[1] - 1,
-        table=table,
-        out=out,
-        squares=squares,
-        looks_up=True,
-    )
-    return squares
+    return _launch(rows, table.shape[1] - 1, table=table, out=out)
 
 
 def displaced(rows: Rows, q: Counted, tail: float = 0.0) -> Tensor:
-    """Replace p by δ = T(p) − p in one go; return the sum of δ² of each row."""
-    (H, n), device = rows.values.shape, rows.values.device
-    bins = q.below.shape[1] - 1
+    """Replace p by δ = T(p) − p by one kernel; return the sum of δ² of each row."""
     half = rows.values.dtype == torch.float16
-    shared = half and device.type == "cuda"  # then of this table nothing is used but its type
-    table = _table(half, 1 if shared else H, bins, device)
-    squares = torch.empty(H, dtype=torch.float32, device=device)
-    _launch(
-        rows, bins, q=q, sizes=(n, q.count), table=table, out=rows.values, squares=squares,
-        tail=tail, counts=True, composes=True, looks_up=True,
-    )  # fmt: skip
-    return squares
+    shared = half and rows.values.is_cuda  # then of this table nothing is used but its type
+    table = _table(half, 1 if shared else len(rows.values), q.bins, rows.values.device)
+    return _launch(rows, q.bins, q=q, table=table, out=rows.values, tail=tail)

@@ -12,13 +12,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS, COLUMNS, DEPTH = 64, 128, 32
-"""Coordinates, samples and terms of a tile of G S."""
+TILE_COORDINATES = 64
+"""Coordinates of a tile of G S."""
+
+TILE_SAMPLES = 128
+"""Samples of a tile of G S."""
+
+TILE_TERMS = 32
+"""Terms that a tile of G S adds at a time."""
 
 
 @triton.jit
 def _between(value, at, delta, K, ROUNDS: tl.constexpr):
-    """T(v) − v on the lines between K knots; beyond the first and the last, T is constant."""
+    """Return T(v) − v on the lines between K knots; beyond the first and the last, T is constant."""
     below = (value * 0).to(tl.int32)  # knots at or below v
     above = below + K
     for _ in range(ROUNDS):
@@ -29,7 +35,8 @@ def _between(value, at, delta, K, ROUNDS: tl.constexpr):
         above = tl.where(open_ & (reached == 0), middle, above)
     left = tl.maximum(below - 1, 0)
     right = tl.minimum(below, K - 1)
-    start, height = tl.load(at + left).to(tl.float32), tl.load(delta + left).to(tl.float32)
+    start = tl.load(at + left).to(tl.float32)
+    height = tl.load(delta + left).to(tl.float32)
     width = tl.load(at + right).to(tl.float32) - start
     rise = (tl.load(delta + right).to(tl.float32) - height) / tl.where(width > 0, width, 1.0)
     slope = tl.where((below == 0) | (below == K), -1.0, tl.where(width > 0, rise, 0.0))
@@ -41,12 +48,14 @@ def _tabulate(
     positions, displacements, order, low_out, high_out, table, H, K,
     SORTED: tl.constexpr, B: tl.constexpr, ROUNDS: tl.constexpr,
 ):  # fmt: skip
-    """One row of one stratum: its ends, and T − identity at both edges of each of B bins between them."""
-    h, stratum = tl.program_id(0), tl.program_id(1)
+    """Store a row's ends, and T − identity at both edges of each of B bins between them, for one stratum."""
+    h = tl.program_id(0)
+    stratum = tl.program_id(1)
     source = tl.load(order + h).to(tl.int64) if SORTED else h.to(tl.int64)
     at = positions + (stratum.to(tl.int64) * H + source) * K
     delta = displacements + (stratum.to(tl.int64) * H + source) * K
-    low, high = tl.load(at).to(tl.float32), tl.load(at + K - 1).to(tl.float32)
+    low = tl.load(at).to(tl.float32)
+    high = tl.load(at + K - 1).to(tl.float32)
     row = stratum.to(tl.int64) * H + h
     tl.store(low_out + row, low)
     tl.store(high_out + row, high)
@@ -67,8 +76,10 @@ def _follow(
     G, S, z, rank, half, side, n, half_width,
     PLACED: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """half[rank[k], j] = z[k, j] + Σ_m G[k, m] S[m, j], for one channel's coordinates and a tile of samples."""
-    tile, column, channel = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    """Store z[k, j] + Σ_m G[k, m] S[m, j] in half[rank[k], j], for a tile of one channel's coordinates."""
+    tile = tl.program_id(0)
+    column = tl.program_id(1)
+    channel = tl.program_id(2)
     k = tile * TM + tl.arange(0, TM)
     j = column * TN + tl.arange(0, TN)
     first = channel.to(tl.int64) * side
@@ -95,11 +106,15 @@ def tabulated(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the first and last positions (S×H each) and the pairs (S×H×(B+1)×2) of maps, in float32.
 
-    Positions and displacements are S×H×K each, in any floating-point type; row r of the answer is row
-    order[r] of theirs. `bins` is a power of two.
+    Args:
+        positions: The positions of S strata, in any floating-point type: S×H×K.
+        displacements: The displacements there: S×H×K.
+        order: The row that each row of the result is made of: H; None: they keep their order.
+        bins: B, a power of two.
     """
     S, H, K = positions.shape
-    positions, displacements = positions.contiguous(), displacements.contiguous()
+    positions = positions.contiguous()
+    displacements = displacements.contiguous()
     low = torch.empty(S, H, device=positions.device)
     high = torch.empty_like(low)
     table = torch.empty(S, H, bins + 1, 2, device=positions.device)
@@ -111,16 +126,21 @@ def tabulated(
 
 
 def follow(G: Tensor, S: Tensor, z: Tensor, rank: Tensor | None, half: Tensor) -> None:
-    """Write z + G S to `half` (d'×n', float16), coordinate k to row rank[k]: S and z are d×n, G is C×d/C×d/C.
+    """Write z + G S to `half`, with factors rounded to TF32, and sums in float32.
 
-    Factors are rounded to TF32, and sums are in float32. Rows from d on and columns from n on stay as they are.
+    Args:
+        G: The matrix of each channel: C×(d/C)×(d/C).
+        S: The sum of updates: d×n.
+        z: The particles before: d×n.
+        rank: The row of `half` that each coordinate goes to: d; None: they keep their order.
+        half: The result, d'×n', float16; rows from d on and columns from n on stay as they are.
     """
     assert S.is_contiguous()
     assert z.is_contiguous()
     channels, side, _ = G.shape
     n = S.shape[1]
-    grid = (triton.cdiv(side, ROWS), triton.cdiv(n, COLUMNS), channels)
+    grid = (triton.cdiv(side, TILE_COORDINATES), triton.cdiv(n, TILE_SAMPLES), channels)
     _follow[grid](
         G, S, z, z if rank is None else rank, half, side, n, half.shape[1], rank is not None,
-        ROWS, COLUMNS, DEPTH, num_warps=4, num_stages=3,
+        TILE_COORDINATES, TILE_SAMPLES, TILE_TERMS, num_warps=4, num_stages=3,
     )  # fmt: skip

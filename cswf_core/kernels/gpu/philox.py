@@ -8,8 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 1024
-"""Counters per program."""
+COUNTERS_OF_PROGRAM = 1024
+"""Counters that a program draws from."""
 
 
 @triton.jit(do_not_specialize=["key", "stream", "first", "count"])
@@ -54,15 +54,21 @@ def _draw(out, keys, key, stream, first, count, KIND: tl.constexpr, STORED: tl.c
 def drawn(
     kind: str, bits: tuple[int, int], first: int, count: int, like: Tensor, keys: Tensor | None
 ) -> Tensor:
-    """Return the numbers of `count` counters from `first` on, in the type and on the device of `like`.
+    """Return the numbers of some counters: 4·count in float32, 2·count in float64.
 
-    `kind` is 'uniform' or 'normal' (float32), or 'uniform64' (float64). `bits` are key and stream;
-    `keys`, two numbers on the device, takes their place where it is given.
+    Args:
+        kind: 'uniform' or 'normal', in float32, or 'uniform64', in float64.
+        bits: The key and the stream, 64 bits each.
+        first: The first counter.
+        count: How many counters there are.
+        like: A tensor of the type and on the device of the numbers.
+        keys: Key and stream on the device, to be read there in place of `bits`: 2.
     """
     per_counter = 2 if kind == "uniform64" else 4
     out = torch.empty(count * per_counter, dtype=like.dtype, device=like.device)
     key, stream = (value - 2**64 if value >= 2**63 else value for value in bits)
-    grid = (triton.cdiv(count, BLOCK),)
     stored = keys is not None
-    _draw[grid](out, keys if stored else out, key, stream, first, count, kind, stored, BLOCK, num_warps=4)
+    _draw[(triton.cdiv(count, COUNTERS_OF_PROGRAM),)](
+        out, keys if stored else out, key, stream, first, count, kind, stored, COUNTERS_OF_PROGRAM, num_warps=4
+    )
     return out

@@ -7,34 +7,36 @@ ahead, which lets the compiler keep several boxes under way.
 
 from __future__ import annotations
 
+import attrs
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from cswf_core.kernels.blocks import BLOCK, TILE
-from cswf_core.kernels.boxes import LOW, Boxes
+from cswf_core.kernels.boxes import BOX_WIDTH, LOW_TILE, Boxes, Strips
 from cswf_core.kernels.memory import shared_memory
+from cswf_core.kernels.sparse import TILE
 
-AHEAD = {TILE: 4, LOW: 3}
+BOXES_AHEAD = {TILE: 4, LOW_TILE: 3}
 """Boxes under way at a time in a projection, by the rows of a tile.
 
 With more, fewer programs fit on a multiprocessor."""
 
-ROOMY = 128 * 1024
+ROOMY_SHARED_MEMORY = 128 * 1024
 """Bytes of shared memory; with fewer, the sums of a wide tile are written down with fewer boxes under way."""
 
-MOVED = tl.constexpr(64)
+COLUMNS_MOVED = tl.constexpr(64)
 """Columns that are moved at a time."""
 
-LEAST, GREATEST = (tl.constexpr(f"{name}.f16x2 $0, $1, $2;") for name in ("min", "max"))
+MINIMUM = tl.constexpr("min.f16x2 $0, $1, $2;")
+MAXIMUM = tl.constexpr("max.f16x2 $0, $1, $2;")
 """PTX for two numbers in half precision at a time, which Triton has no name for."""
 
 
 @triton.jit
 def _extreme(x, PTX: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr):
-    """The least or greatest of columns that lie TN/2, TN/4, … and 8 apart: TM×8."""
+    """Return the least or greatest of columns that lie TN/2, TN/4, … and 8 apart: TM×8."""
     if TN == 8:
         return x
     else:
@@ -48,8 +50,9 @@ def _project(
     theta, starts, lengths, z, out, low, high, H, depth,
     TM: tl.constexpr, TN: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
-    """p[h, j] = Σ_k θ[h, k] z[k, j], and the least and greatest p of each direction in this tile's columns."""
-    tile, column = tl.program_id(0), tl.program_id(1)
+    """Store p[h, j] = Σ_k θ[h, k] z[k, j], and the extremes of each direction's p in the tile's columns."""
+    tile = tl.program_id(0)
+    column = tl.program_id(1)
     total = tl.zeros((TM, TN), tl.float32)
     at = starts + tile * depth
     start = tl.load(at)
@@ -59,15 +62,15 @@ def _project(
     h = tile * TM + tl.arange(0, TM)
     values = total.to(tl.float16)
     out.store([tile * TM, column * TN], values)
-    least = _extreme(values, LEAST, TM, TN) if PACKED else values
-    greatest = _extreme(values, GREATEST, TM, TN) if PACKED else values
+    least = _extreme(values, MINIMUM, TM, TN) if PACKED else values
+    greatest = _extreme(values, MAXIMUM, TM, TN) if PACKED else values
     tl.store(low + column * H + h, tl.min(least, 1).to(tl.float32), mask=h < H)
     tl.store(high + column * H + h, tl.max(greatest, 1).to(tl.float32), mask=h < H)
 
 
 @triton.jit
 def _ends(low, high, ends, H, columns, BLOCK_H: tl.constexpr, BLOCK_C: tl.constexpr):
-    """The least and the greatest of what the tiles of a product found for each direction: 2×H."""
+    """Store the least and the greatest of the extremes in tiles, for each direction: 2×H."""
     h = tl.program_id(0) * BLOCK_H + tl.arange(0, BLOCK_H)
     least = tl.full((BLOCK_C, BLOCK_H), float("inf"), tl.float32)
     greatest = tl.full((BLOCK_C, BLOCK_H), float("-inf"), tl.float32)
@@ -87,11 +90,13 @@ def _back_project(
     TM: tl.constexpr, TN: tl.constexpr,
     ADDS: tl.constexpr, MOVES: tl.constexpr, PLACED: tl.constexpr, HALVED: tl.constexpr,
 ):  # fmt: skip
-    """Σ_h θ[h, k] δ[h, j], if ADDS with u[k, j] added, goes to u; or if MOVES to x, times a factor.
+    """Store Σ_h θ[h, k] δ[h, j] in u[k, j], with u[k, j] added if ADDS; or move x by it if MOVES.
 
-    Then x[rows[k], j] is what moves; with HALVED also half[places[rows[k]], j], the same in half precision.
+    Then x[rows[k], j] grows by a factor times the sum; if HALVED, half[places[rows[k]], j] gets the same number
+    in half precision.
     """
-    tile, column = tl.program_id(0), tl.program_id(1)
+    tile = tl.program_id(0)
+    column = tl.program_id(1)
     total = tl.zeros((TM, TN), tl.float32)
     at = starts + tile * depth
     start = tl.load(at)
@@ -113,8 +118,8 @@ def _move_parts(
     u, tile, first, x, rows, factor, half, places, half_width, d, n,
     TM: tl.constexpr, TN: tl.constexpr, PLACED: tl.constexpr, HALVED: tl.constexpr,
 ):  # fmt: skip
-    """`_move`, some columns after the others: the sums alone take most of the registers."""
-    if TN <= MOVED:
+    """Call `_move` for some columns after the others: the sums alone take most of the registers."""
+    if TN <= COLUMNS_MOVED:
         _move(u, tile, first, x, rows, factor, half, places, half_width, d, n, TM, TN, PLACED, HALVED)
     else:
         left, right = tl.split(tl.permute(tl.reshape(u, (TM, 2, TN // 2)), (0, 2, 1)))
@@ -132,7 +137,7 @@ def _move(
     u, tile, first, x, rows, factor, half, places, half_width, d, n,
     TM: tl.constexpr, TN: tl.constexpr, PLACED: tl.constexpr, HALVED: tl.constexpr,
 ):  # fmt: skip
-    """x[rows[k], j] += factor · u[k, j], from column `first` on; with HALVED `half` gets it, too."""
+    """Add factor · u[k, j] to x[rows[k], j], from column `first` on; if HALVED, `half` gets the sum, too."""
     k = tile * TM + tl.arange(0, TM)
     j = first + tl.arange(0, TN)
     row = tl.load(rows + k, mask=k < d, other=0).to(tl.int64) if PLACED else k.to(tl.int64)
@@ -151,11 +156,12 @@ def _halve(
     x, plus, rows, out, d, n, out_width,
     ADDS: tl.constexpr, PLACED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """out[k, j] = x[rows[k], j] in half precision, if ADDS with `plus` added; rows from d on are 0."""
+    """Store x[rows[k], j] in out[k, j], with `plus` added if ADDS, in half precision; rows from d on are 0."""
     k = tl.program_id(0) * BM + tl.arange(0, BM)
     j = tl.program_id(1) * BN + tl.arange(0, BN)
     row = tl.load(rows + k, mask=k < d, other=0).to(tl.int64) if PLACED else k.to(tl.int64)
-    at, inside = row[:, None] * n + j[None, :], (k < d)[:, None] & (j < n)[None, :]
+    at = row[:, None] * n + j[None, :]
+    inside = (k < d)[:, None] & (j < n)[None, :]
     value = tl.load(x + at, mask=inside, other=0.0)
     if ADDS:
         value += tl.load(plus + at, mask=inside, other=0.0)
@@ -167,17 +173,19 @@ def project(directions: Boxes, z: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
 
     All are filled up to whole tiles, z by copies of a sample, so that extremes are those of the samples.
     """
-    H, side = directions.shape[0], directions.across
-    R, C = side.rows, side.samples
+    H = directions.shape[0]
+    side = directions.across
+    R = side.rows
+    C = side.samples
     assert z.shape[1] == out.shape[1]
     assert out.shape[1] % C == 0
     grid = (out.shape[0] // R, out.shape[1] // C)
     low = torch.empty(grid[1], H, device=z.device)
     high = torch.empty_like(low)
     _project[grid](
-        TensorDescriptor.from_tensor(side.values, [R, BLOCK]), side.starts, side.lengths,
-        TensorDescriptor.from_tensor(z, [BLOCK, C]), TensorDescriptor.from_tensor(out, [R, C]),
-        low, high, H, side.starts.shape[1], R, C, z.is_cuda, num_warps=4, num_stages=AHEAD[R],
+        TensorDescriptor.from_tensor(side.values, [R, BOX_WIDTH]), side.starts, side.lengths,
+        TensorDescriptor.from_tensor(z, [BOX_WIDTH, C]), TensorDescriptor.from_tensor(out, [R, C]),
+        low, high, H, side.starts.shape[1], R, C, z.is_cuda, num_warps=4, num_stages=BOXES_AHEAD[R],
     )  # fmt: skip
     ends = torch.empty(2, H, device=z.device)
     _ends[(triton.cdiv(H, 32),)](low, high, ends, H, grid[1], 32, 128, num_warps=8)
@@ -187,16 +195,30 @@ def project(directions: Boxes, z: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
 def under_way(rows: int, available: int, *, sums: bool) -> int:
     """Return how many boxes of a back-projection to have under way, by the rows of a tile.
 
-    Writing sums down takes shared memory of its own, of which so many bytes are available.
+    Writing `sums` down takes shared memory, too, of which `available` bytes can be had.
     """
     if sums:
-        return 3 if rows == TILE or available >= ROOMY else 2
+        return 3 if rows == TILE or available >= ROOMY_SHARED_MEMORY else 2
     return 5
 
 
 def back_project(directions: Boxes, delta: Tensor, u: Tensor, *, add: bool) -> None:
     """Write Σ_h δ_h θ_h (δ: H'×n') to u (d'×n', float32), or add it to what is there."""
-    _back(directions, delta, u if add else None, u=u)
+    _back(directions, delta, u, adds=add)
+
+
+@attrs.frozen(eq=False)
+class _Moved:
+    """Samples that a back-projection moves."""
+
+    x: Tensor
+    """The samples: d×n."""
+    factor: Tensor
+    """What the sums are multiplied by: one number."""
+    places: Strips | None
+    """The order of the sums' coordinates and of those of `half`; None: they have the order of x."""
+    half: Tensor | None
+    """Where the samples go in half precision, too: d'×n'."""
 
 
 def move(
@@ -205,43 +227,53 @@ def move(
     plus: Tensor | None,
     x: Tensor,
     factor: Tensor,
-    places,
+    places: Strips | None,
     half: Tensor | None,
 ) -> None:
-    """x ← x + factor · (plus + Σ_h δ_h θ_h), in place: x is d×n, δ H'×n', `factor` one number.
+    """Replace x by x + factor · (plus + Σ_h δ_h θ_h).
 
-    `plus` (d'×n', float32) comes from `back_project`. With `half` (d'×n', float16), also write the new x there
-    in half precision, in the order of `places`.
+    Args:
+        directions: The directions θ.
+        delta: δ: H'×n'.
+        plus: What `back_project` has written for other directions: d'×n', float32; None is 0.
+        x: The samples: d×n.
+        factor: One number.
+        places: The order of coordinates in `plus` and `half`; None: that of x.
+        half: Where the new samples are written in half precision, too: d'×n', float16.
     """
     assert x.is_contiguous()
-    _back(directions, delta, plus, x=x, factor=factor, places=places, half=half)
+    _back(directions, delta, plus, adds=plus is not None, moved=_Moved(x, factor, places, half))
     if half is not None:
         fill_up(half, x.shape[1])
 
 
 def _back(
-    directions: Boxes, delta: Tensor, plus, *, u=None, x=None, factor=None, places=None, half=None
+    directions: Boxes, delta: Tensor, sums: Tensor | None, *, adds: bool, moved: _Moved | None = None
 ) -> None:
     """Start one program per tile; whatever a form of the kernel does not use points to δ."""
-    side, sums = directions.along, u if plus is None else plus
-    d, n = (0, 0) if x is None else x.shape
-    R, C = side.rows, side.samples
+    side = directions.along
+    R = side.rows
+    C = side.samples
+    moves = moved is not None
+    x = moved.x if moves else delta
+    d, n = x.shape if moves else (0, 0)
+    places = moved.places if moves else None
+    half = moved.half if moves else None
     assert delta.shape[1] % C == 0
     assert half is None or half.shape[1] == delta.shape[1]
-    boxes = TensorDescriptor.from_tensor(delta, [BLOCK, C])
+    boxes = TensorDescriptor.from_tensor(delta, [BOX_WIDTH, C])
     _back_project[(len(side.lengths), delta.shape[1] // C)](
-        TensorDescriptor.from_tensor(side.values, [R, BLOCK]), side.starts, side.lengths, boxes,
+        TensorDescriptor.from_tensor(side.values, [R, BOX_WIDTH]), side.starts, side.lengths, boxes,
         boxes if sums is None else TensorDescriptor.from_tensor(sums, [R, C]),
-        delta if x is None else x, delta if places is None else places.along,
-        delta if factor is None else factor, delta if half is None else half,
-        delta if places is None else places.place, 0 if half is None else half.shape[1], d, n,
-        side.starts.shape[1], R, C, plus is not None, x is not None, places is not None,
-        half is not None, num_warps=4,
-        num_stages=under_way(R, shared_memory(delta.device), sums=x is None and plus is None),
+        x, delta if places is None else places.along, moved.factor if moves else delta,
+        delta if half is None else half, delta if places is None else places.place,
+        0 if half is None else half.shape[1], d, n, side.starts.shape[1], R, C,
+        adds, moves, places is not None, half is not None, num_warps=4,
+        num_stages=under_way(R, shared_memory(delta.device), sums=not (moves or adds)),
     )  # fmt: skip
 
 
-def halve(x: Tensor, places, out: Tensor, plus: Tensor | None = None) -> None:
+def halve(x: Tensor, places: Strips | None, out: Tensor, plus: Tensor | None = None) -> None:
     """Write x, or x + plus (d×n), to `out` (d'×n', float16), in the order of `places`.
 
     The last sample fills the rest.
@@ -250,24 +282,14 @@ def halve(x: Tensor, places, out: Tensor, plus: Tensor | None = None) -> None:
     assert plus is None or plus.is_contiguous()
     d, n = x.shape
     grid = (triton.cdiv(out.shape[0], 16), triton.cdiv(out.shape[1], 128))
-    rows = x if places is None else places.order
     _halve[grid](
-        x,
-        x if plus is None else plus,
-        rows,
-        out,
-        d,
-        n,
-        out.shape[1],
-        plus is not None,
-        places is not None,
-        16,
-        128,
-    )
+        x, x if plus is None else plus, x if places is None else places.order, out, d, n, out.shape[1],
+        plus is not None, places is not None, 16, 128,
+    )  # fmt: skip
     fill_up(out, n)
 
 
 def fill_up(half: Tensor, n: int) -> None:
-    """Let the columns from n on (of d'×n') repeat the one before: they then change no extremes."""
+    """Fill the columns from n on (of d'×n') with copies of the one before, which change no extremes."""
     if n < half.shape[1]:
         half[:, n:] = half[:, n - 1 : n]

@@ -1,14 +1,14 @@
-"""Directions as blocks: a curve that keeps neighbours together, and products that skip zeros."""
+"""Directions as a sparse matrix: a curve that keeps neighbours together, and products that skip zeros."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-
 from cswf_core.flow.block_projection import BlockProjection, places
+
 from cswf_core.interfaces import Key, Space
-from cswf_core.kernels import blocks
-from cswf_core.kernels.hilbert import along_hilbert
+from cswf_core.kernels import sparse
+from cswf_core.kernels.sparse import along_hilbert
 from cswf_plugins.projections.conv_stack import ConvStack
 from cswf_plugins.projections.uniform import Uniform
 
@@ -34,7 +34,7 @@ def local(count: int = 300, dtype: torch.dtype = torch.float64) -> torch.Tensor:
 
 def projection(theta: torch.Tensor) -> tuple[BlockProjection, torch.Tensor]:
     where = places(SPACE, torch.device("cpu"))
-    found = blocks.arrange(theta, None, where, theta.dtype)
+    found = sparse.arrange(theta, None, where, theta.dtype)
     return BlockProjection(found, where), theta[found.order]
 
 
@@ -54,17 +54,15 @@ def test_some_of_the_directions_are_a_projection_too():
     part = operator.rows(slice(37, 170))
     x = torch.randn(SPACE.dimension, 5).double()
     torch.testing.assert_close(part.project(x), ordered[37:170] @ x)
-    tiles = operator.directions.part(slice(128, 256))
-    torch.testing.assert_close(blocks.project(tiles, x[operator.where.order]), ordered[128:256] @ x)
 
 
-def test_local_directions_touch_few_blocks_and_dense_ones_all():
+def test_local_directions_touch_few_cells_and_dense_ones_all():
     where, draw = places(SPACE, torch.device("cpu")), Key(4, "theta").open()
     theta = ConvStack(patch=3).sample(SPACE, 2000, draw)
-    assert blocks.arrange(theta, None, where, torch.float32).share() < 0.45
-    assert blocks.arrange(theta, None, None, torch.float32).share() == 1
+    assert sparse.arrange(theta, None, where, torch.float32).share() < 0.45
+    assert sparse.arrange(theta, None, None, torch.float32).share() == 1
     dense = Uniform().sample(SPACE, 200, draw)
-    assert blocks.arrange(dense, None, where, torch.float32).share() == 1
+    assert sparse.arrange(dense, None, where, torch.float32).share() == 1
 
 
 def test_a_direction_of_zeros_does_no_harm():
