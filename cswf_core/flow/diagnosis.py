@@ -11,8 +11,8 @@ from collections.abc import Iterable
 import attrs
 from torch import Tensor
 
+from cswf_core.flow.coordinates import Cloud, StageCoordinates
 from cswf_core.flow.directions import Directions
-from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates
 from cswf_core.interfaces import Conditions, NonlinearProjection
 from cswf_core.kernels.columns import columnwise
 from cswf_core.kernels.finite import is_finite

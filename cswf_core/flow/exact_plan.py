@@ -12,6 +12,7 @@ from torch import Tensor
 from cswf_core.errors import RunError
 from cswf_core.flow.blocks import fits_of_blocks
 from cswf_core.flow.clock import Clock
+from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.data import Block
 from cswf_core.flow.diagnosis import LARGE, fault_along, fault_of_coordinates, fault_of_update
 from cswf_core.flow.directions import Directions
@@ -19,7 +20,6 @@ from cswf_core.flow.fingerprint import refuse_unrepeatable
 from cswf_core.flow.particles import Particles, dequantised
 from cswf_core.flow.plan import Move, Plan, StageSetup
 from cswf_core.flow.stability import largest_eigenvalue_of
-from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.step import displacements
 from cswf_core.flow.target import BlockTarget, FitsByPlace, FittedTarget, KeptTarget, Target
 from cswf_core.flow.transport import CDFTransport, Fits, FitsOfBatch, FittedTransport, StepTables, Transport

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import PluginError, RunError
+from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.directions import Directions, DirectionSampler
 from cswf_core.flow.memory import batches
-from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.interfaces import Conditions, DenseProjection, Key, NonlinearProjection
 from cswf_core.interfaces.dataset import digest_of
 from cswf_core.ranks import Ranks

@@ -27,8 +27,8 @@ from torch import Tensor
 from cswf_core.checks import check_dataset
 from cswf_core.errors import RunError
 from cswf_core.flow.beginning import begin, originals
-from cswf_core.flow.block_particles import BlockParticles, Home, particles_of
 from cswf_core.flow.clock import Clock
+from cswf_core.flow.coordinates import FreePart, StageCoordinates
 from cswf_core.flow.cuda import plan_for
 from cswf_core.flow.data import FlowData
 from cswf_core.flow.directions import DirectionSampler
@@ -36,17 +36,22 @@ from cswf_core.flow.exact_plan import ExactPlan
 from cswf_core.flow.fingerprint import recognise
 from cswf_core.flow.finite import READ_EVERY, Finiteness, located
 from cswf_core.flow.learning import DataCounts, Learner, Online
-from cswf_core.flow.memory import Budget, fitting
-from cswf_core.flow.particles import mean_length, refuse_idle_half, refuse_in_strata, taking_part
+from cswf_core.flow.memory import Budget, explain_out_of_memory
+from cswf_core.flow.particles import (
+    mean_length,
+    require_both_halves_used,
+    require_every_sample_counts,
+    taking_part,
+)
 from cswf_core.flow.plan import Plan, StageSetup, Strata
 from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.settings import Parts, Settings, device_of
 from cswf_core.flow.sharing import gathered, join
 from cswf_core.flow.spectrum import VECTORS, report_spectrum, spread
 from cswf_core.flow.stability import Watch, safe_step
-from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
 from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State  # what iterating yields
+from cswf_core.flow.streaming import BlockParticles, Placement
 from cswf_core.interfaces import Conditions, Dataset, Key, Stage
 from cswf_core.kernels.memory import total_memory
 from cswf_core.plugins import PluginFolders, Watchers
@@ -110,7 +115,7 @@ class Flow:
             mine = FlowData(data, parts, self.settings, self.device, self.ranks, self.memory)
             self._flow_data = mine
             """The data that particles flow to."""
-            mine.settle()
+            mine.load_to_device()
             beginning = begin(mine, data, parts, self.settings, start, self.ranks)
             self.W, self.gaussian = beginning.W, beginning.gaussian
             """The coordinates w = W x that steps are taken in, and what particles begin as, if that is "
@@ -132,12 +137,12 @@ class Flow:
         self.strata = None if strata is None else Strata.of(strata, self.particles.share, mine.share)
         """Groups that flow apart from each other; None: there are none."""
         if self.strata is not None:
-            refuse_in_strata(parts, self.settings)
+            require_every_sample_counts(parts, self.settings)
         counted = taking_part(self.conditions, M, parts.condition, self.settings)
-        refuse_idle_half(counted, M, self._planned, self.settings)
+        require_both_halves_used(counted, M, self._planned, self.settings)
         self._learner = None if online is None else online.begin(self)
         if self._learner is not None:
-            mine.forget()  # counts take the place of the data
+            mine.drop()  # counts take the place of the data
         self._plan_of = plan if plan is not None else plan_for(self.settings, self.device)
         self.budget = self._make_budget()
         """How many directions are worked on at a time."""
@@ -202,7 +207,7 @@ class Flow:
         with self.working():
             whole = index is None and self.finished and self.ranks.alone
             if whole and isinstance(self.particles, BlockParticles) and self.particles.streamed:
-                return self.particles.lent()
+                return self.particles.borrow_x()
             return gathered(self.particles, index, self.ranks, seen, self.originals)
 
     def require_finite(self) -> None:
@@ -349,9 +354,11 @@ class Flow:
             self.conditions = snapshot.conditions.to(torch.device("cpu"), self.settings.dtype)
             own = self.conditions.take(share.cut).to(self.device, self.settings.dtype)
             like, first = self._flow_data.like, share.first
-            home = Home.of(len(like), snapshot.total, like.dtype, self.device, self.ranks, self.memory)
+            placement = Placement.of(
+                len(like), snapshot.total, like.dtype, self.device, self.ranks, self.memory
+            )
             columns = lambda part: snapshot.x[:, part.first - first : part.stop - first].clone()  # noqa: E731
-            self.particles = particles_of(columns, own, self.settings, share, like, home)
+            self.particles = placement.particles(columns, own, self.settings.clip, share, like)
         self._at = attrs.evolve(snapshot.position, distances=list(snapshot.position.distances))
         self.fingerprints = dict(snapshot.fingerprints)
         for stage in [s for s in self._arriving if (s, 0) < (self._at.stage, self._at.step)]:
@@ -496,5 +503,5 @@ class Flow:
         M = self.settings.count if self.settings.count is not None else len(self.data)
         remedy = f"{self.settings.remedy(self.data.space.dimension, M, len(self.data))}, or use a larger device"
         here = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
-        with fitting(self.device, self.data.space.dimension, M, len(self.data), remedy), here:
+        with explain_out_of_memory(self.device, self.data.space.dimension, M, len(self.data), remedy), here:
             yield

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import RunError
+from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.directions import Directions, DirectionSampler
 from cswf_core.flow.memory import batches
 from cswf_core.flow.settings import Settings
-from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.interfaces import Conditions, Key, NonlinearProjection, Projection, Space, Stage
 
 log = logging.getLogger("cswf")
