@@ -87,7 +87,7 @@ def first_particles(
     if of_all is not None:
         _refuse_unobservable(of_all, settings)
     like = torch.empty(data.space.dimension, 0, dtype=settings.dtype, device=device)
-    placement = Placement.of(len(like), total, settings.dtype, device, ranks, memory)
+    placement = Placement.of(like, total, ranks, memory)
     placement.require_support(parts, of_all, settings)
     source = _Source(data, parts, settings, start, device, gaussian, conditions, of_all)
     own = conditions.take(share.cut).to(device, settings.dtype)

@@ -47,8 +47,7 @@ from cswf_core.flow.plan import Plan, StageSetup, Strata
 from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.settings import Parts, Settings, device_of
 from cswf_core.flow.sharing import gathered, join
-from cswf_core.flow.spectrum import VECTORS, report_spectrum, spread
-from cswf_core.flow.stability import Watch, safe_step
+from cswf_core.flow.stability import VECTORS, StepControl, report_spectrum, safe_step, spread
 from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State  # what iterating yields
 from cswf_core.flow.streaming import BlockParticles, Placement
@@ -129,7 +128,7 @@ class Flow:
             self._in_stage = partial(StageCoordinates, data.space, seen, amplifier, like, W=self.W, free=free)
             few, typical = next(self.particles.blocks()).x, mine.typical()
             size = max(mean_length(x, self.W, self.ranks) for x in (typical, few))
-            self._watch, self._few_data = Watch(self.settings, size), spread(typical, VECTORS)
+            self._watch, self._few_data = StepControl(self.settings, size), spread(typical, VECTORS)
         self._finite = Finiteness(parts, self.settings, self.ranks, ExactPlan)
         M = self.particles.share.total
         Y = [y.to(self.device, self.settings.dtype) for y in (self.conditions, mine.all.conditions)]
@@ -292,8 +291,8 @@ class Flow:
             eta *= move.shortened
         at.step, at.total = step + 1, at.total + 1
         adaptive = self.parts.schedule.adaptive
-        self._watch.take(move.length, step, eta)
-        self._finite.take(step, eta, move)
+        self._watch.record(move.length, step, eta)
+        self._finite.record(step, eta, move)
         now = at.step == stage.steps or step % READ_EVERY == 0
         if plan.inspects or adaptive or now:  # the host waits for a GPU then
             self._finite.check(self.particles, plan, at, look=now or (plan.inspects and self.ranks.alone))
@@ -354,9 +353,7 @@ class Flow:
             self.conditions = snapshot.conditions.to(torch.device("cpu"), self.settings.dtype)
             own = self.conditions.take(share.cut).to(self.device, self.settings.dtype)
             like, first = self._flow_data.like, share.first
-            placement = Placement.of(
-                len(like), snapshot.total, like.dtype, self.device, self.ranks, self.memory
-            )
+            placement = Placement.of(like, snapshot.total, self.ranks, self.memory)
             columns = lambda part: snapshot.x[:, part.first - first : part.stop - first].clone()  # noqa: E731
             self.particles = placement.particles(columns, own, self.settings.clip, share, like)
         self._at = attrs.evolve(snapshot.position, distances=list(snapshot.position.distances))
@@ -436,7 +433,7 @@ class Flow:
             x, conditions = self.learner.new_particles(new, self._flow_data.like)
             self.conditions = Conditions.joined([self.conditions, conditions])
             join(self.particles, x, self.conditions, self.ranks)
-            self._watch.forget()  # steps become longer again
+            self._watch.reset()  # steps become longer again
             self.budget = self._make_budget()
             if self._plan is not None:
                 self._plan = self._make_plan(self._plan.setup.sampler)

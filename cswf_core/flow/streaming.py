@@ -6,7 +6,6 @@ import logging
 import weakref
 from collections.abc import Callable, Iterator
 
-import attrs
 import torch
 from torch import Tensor
 
@@ -27,14 +26,85 @@ BlockParts = dict[Quantity, Tensor]
 """x, z and S of one block, as far as they are needed: d×n or d_k×n each."""
 
 
-class DeviceStore:
-    """Keeps blocks on the device, where they are processed."""
+class Placement:
+    """How particles are kept: as a whole, on the device."""
+
+    @staticmethod
+    def of(like: Tensor, total: int, ranks: Ranks | None = None, memory: int | None = None) -> Placement:
+        """Return how to keep particles.
+
+        Args:
+            like: no particles, in their type and on their device: d×0.
+            total: M, over all ranks.
+            ranks: all processes; None: this one alone.
+            memory: the bytes of a device that may be used; None: all particles fit.
+        """
+        if memory is None or fits_in_memory(len(like), total, like.dtype, memory):
+            return Placement()
+        most = max(map(len, (Ranks() if ranks is None else ranks).shares(total, like.device)))
+        width = block_width(len(like), like.dtype, memory, like.device)
+        if fits_in_memory(len(like), most, like.dtype, memory):
+            return BlockPlacement(total, width, like.device)
+        log.warning(
+            "%s particles take %.3g GB, more than a quarter of a memory of %.3g GB: they stay in the "
+            "host's, and are streamed",
+            f"{most:,}",
+            len(like) * most * like.dtype.itemsize / 1e9,
+            memory / 1e9,
+        )
+        on_host = HostPlacement if like.device.type == "cpu" else PinnedPlacement
+        return on_host(total, width, like.device)
+
+    def require_support(self, parts: Parts, observation: Observation | None, settings: Settings) -> None:
+        """Raise `RunError` if plugins or observations cannot work with particles that are kept like this."""
+
+    def particles(
+        self, first_x: FirstX, conditions: Conditions, clip: float | None, share: Share, like: Tensor
+    ) -> Particles:
+        """Return the particles of a share.
+
+        Args:
+            first_x: returns where some of the particles begin.
+            conditions: those of the particles of this share.
+            clip: the bound on coordinates; None: there is none.
+            share: which of all particles these are.
+            like: no particles, in their type and on their device: d×0.
+        """
+        return Particles(first_x(share).to(like).contiguous(), conditions, clip, share)
+
+
+class BlockPlacement(Placement):
+    """How particles are kept that one device cannot hold: in blocks, on the devices of ranks that hold all."""
 
     streamed = False
-    """Whether blocks are kept in the host's memory."""
+    """Whether blocks are in the host's memory."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, total: int, width: int, device: torch.device) -> None:
+        """Keep blocks of `width` of the particles, of which there are `total` over all ranks."""
+        self.total = total
+        self.width = width
         self.device = device
+
+    def require_support(self, parts: Parts, observation: Observation | None, settings: Settings) -> None:
+        """Raise `RunError` if plugins or observations need all particles at once."""
+        remedy = f"take fewer {settings.called('particles')}"
+        if parts.cdf.bins is None:
+            raise RunError(
+                f"{parts.cdf.owner} needs all projected particles of a direction at once, and {self.total:,} "
+                "do not fit into one device's memory: take an estimator with bins, such as histogram, or "
+                f"{remedy}"
+            )
+        if observation is not None and not (observation.shared and parts.condition.amplifier == 1):
+            raise RunError(
+                f"{self.total:,} particles are too many for one device's memory, and are not worked on in "
+                f"blocks where each sees a part of its own, or an amplifier stretches that: {remedy}"
+            )
+
+    def particles(
+        self, first_x: FirstX, conditions: Conditions, clip: float | None, share: Share, like: Tensor
+    ) -> Particles:
+        """Return the particles of a share, in blocks."""
+        return BlockParticles(first_x, like, conditions, clip, share, self)
 
     def keep(self, part: Tensor) -> Tensor:
         """Return a copy of some particles where they are kept."""
@@ -53,8 +123,8 @@ class DeviceStore:
         """Wait until all blocks are back."""
 
 
-class HostStore(DeviceStore):
-    """Keeps blocks in the host's memory; the device is a CPU, which works on copies."""
+class HostPlacement(BlockPlacement):
+    """How blocks are kept in the host's memory; the device is a CPU, which works on copies."""
 
     streamed = True
 
@@ -68,11 +138,11 @@ class HostStore(DeviceStore):
         return lambda: copies
 
 
-class PinnedStore(HostStore):
-    """Keeps blocks in the host's memory, which a GPU copies from and to beside other work."""
+class PinnedPlacement(HostPlacement):
+    """How blocks are kept in the host's memory that a GPU copies from and to beside other work."""
 
-    def __init__(self, device: torch.device) -> None:
-        super().__init__(device)
+    def __init__(self, total: int, width: int, device: torch.device) -> None:
+        super().__init__(total, width, device)
         self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         """The stream of the copies."""
 
@@ -136,39 +206,30 @@ class BlockParticles(Particles):
         conditions: Conditions,
         clip: float | None,
         share: Share,
-        width: int,
-        store: DeviceStore,
+        placement: BlockPlacement,
     ) -> None:
-        """Compute where the particles begin, block by block.
-
-        Args:
-            first_x: returns where some of the particles begin.
-            like: no particles, in their type and on their device: d×0.
-            conditions: those of the particles of this share.
-            clip: the bound on coordinates; None: there is none.
-            share: which of all particles these are.
-            width: the number of particles in a block.
-            store: keeps the blocks.
-        """
+        """Compute where the particles begin, block by block; see `Placement.particles` for the arguments."""
         super().__init__(like, conditions, clip, share)
-        self.width = width
-        self._store = store
+        self.width = placement.width
+        self._placement = placement
         self._borrowed: Tensor | None = None
         """x as a whole, once `borrow_x` has returned it."""
         n = len(share)
-        self._cuts = [slice(first, min(first + width, n)) for first in range(0, max(1, n), width)]
+        self._cuts = [slice(first, min(first + self.width, n)) for first in range(0, max(1, n), self.width)]
         """The columns of each block; there is one at least, which may be empty."""
         self._shares = [
             Share(share.first + cut.start, share.first + cut.stop, share.total) for cut in self._cuts
         ]
         """Which of all particles each block is."""
-        self._kept: dict[Quantity, list[Tensor]] = {"x": [store.keep(first_x(part)) for part in self._shares]}
+        self._kept: dict[Quantity, list[Tensor]] = {
+            "x": [placement.keep(first_x(part)) for part in self._shares]
+        }
         """The blocks of x, and inside a stage of z and of S, as far as these are needed: d×n each."""
 
     @property
     def streamed(self) -> bool:
         """Whether blocks are kept in the host's memory."""
-        return self._store.streamed
+        return self._placement.streamed
 
     @property
     def at_once(self) -> int:
@@ -190,7 +251,7 @@ class BlockParticles(Particles):
         """
         assert self._coordinates is BETWEEN_STAGES
         assert self.streamed
-        self._store.wait()
+        self._placement.wait()
         if self._borrowed is None:
             blocks = self._kept["x"]
             self._borrowed = torch.empty(len(self._x), len(self), dtype=self._x.dtype)
@@ -201,7 +262,7 @@ class BlockParticles(Particles):
 
     def some(self, index: Tensor, gather: Callable[[Tensor], Tensor] = lambda columns: columns) -> Tensor:
         """Return those particles that `index` (m) names, on the CPU: d×m."""
-        self._store.wait()
+        self._placement.wait()
         here = index.cpu()
         block_of = here // self.width
         inside = here % self.width
@@ -223,41 +284,41 @@ class BlockParticles(Particles):
         """Begin a stage."""
         self.leave()
         if self._borrowed is not None:
-            self._kept["x"] = [self._store.keep(block) for block in self._kept["x"]]
+            self._kept["x"] = [self._placement.keep(block) for block in self._kept["x"]]
             self._borrowed = None
         if not coordinates.own:
             for block in self.blocks(whole=True):
                 block.enter(coordinates)
                 for name, part in block.parts.items():
                     if name != "x":
-                        self._kept.setdefault(name, []).append(self._store.keep(part))
+                        self._kept.setdefault(name, []).append(self._placement.keep(part))
         self._coordinates = coordinates
 
     def leave(self) -> None:
         """End a stage: apply its changes to x."""
-        self._store.wait()
+        self._placement.wait()
         if self._x_stays:
             for block, kept in zip(self.blocks(whole=True), self._kept["x"], strict=True):
-                self._store.send(block.x, kept)
-            self._store.wait()
+                self._placement.send(block.x, kept)
+            self._placement.wait()
         self._kept = {"x": self._kept["x"]}
         self._coordinates = BETWEEN_STAGES
 
     def copied(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Return copies of x as it was on entering the stage, and of z and S; None where x itself moves."""
-        self._store.wait()
+        self._placement.wait()
         copies = {name: torch.cat(blocks, dim=1) for name, blocks in self._needed().items()}
         return copies["x"], copies.get("z"), copies.get("sum")
 
     def restore(self, z: Tensor | None, total: Tensor | None) -> None:
         """Continue in a stage that was entered before, with its z and S: d_k×M each; None where x moves."""
-        self._store.wait()
+        self._placement.wait()
         parts: dict[Quantity, Tensor | None] = {"z": z, "sum": total}
         for name, part in parts.items():
             there = self._needed().get(name)
             require_shape(part, None if there is None else (len(there[0]), len(self)), name)
             if part is not None:
-                self._kept[name] = [self._store.keep(part[:, cut]) for cut in self._cuts]
+                self._kept[name] = [self._placement.keep(part[:, cut]) for cut in self._cuts]
 
     def join(self, x: Tensor, conditions: Conditions, share: Share) -> None:
         """Raise `RunError`."""
@@ -272,7 +333,7 @@ class BlockParticles(Particles):
             whole: whether blocks also have what a step does not need, x where z moves.
         """
         names = [name for name in self._kept if whole or not (name == "x" and self._x_stays)]
-        bring = self._store.bring
+        bring = self._placement.bring
         ahead = bring({name: self._kept[name][0] for name in names})
         for number, cut in enumerate(self._cuts):
             arrived = ahead
@@ -283,7 +344,7 @@ class BlockParticles(Particles):
             if write:
                 for name, part in block.parts.items():
                     if name in names:
-                        self._store.send(part, self._kept[name][number])
+                        self._placement.send(part, self._kept[name][number])
 
     def outlines(self) -> Iterator[Particles]:
         """Yield the blocks without x, z and S: which particles they are, and their conditions."""
@@ -300,91 +361,3 @@ class BlockParticles(Particles):
         block = Particles(x, conditions, self.clip, share)
         block.resume(self._coordinates, {"x": x, **parts})
         return block
-
-
-class Placement:
-    """How particles are kept: as a whole, on the device."""
-
-    @staticmethod
-    def of(
-        dimension: int,
-        total: int,
-        dtype: torch.dtype,
-        device: torch.device,
-        ranks: Ranks | None,
-        memory: int | None,
-    ) -> Placement:
-        """Return how to keep particles.
-
-        Args:
-            dimension: d.
-            total: M, over all ranks.
-            dtype: the type of their numbers.
-            device: where they are processed.
-            ranks: all processes; None: this one alone.
-            memory: the bytes of a device that may be used; None: all particles fit.
-        """
-        if memory is None or fits_in_memory(dimension, total, dtype, memory):
-            return Placement()
-        most = max(map(len, (Ranks() if ranks is None else ranks).shares(total, device)))
-        width = block_width(dimension, dtype, memory, device)
-        if fits_in_memory(dimension, most, dtype, memory):
-            return BlockPlacement(total, width, DeviceStore(device))
-        log.warning(
-            "%s particles take %.3g GB, more than a quarter of a memory of %.3g GB: they stay in the "
-            "host's, and are streamed",
-            f"{most:,}",
-            dimension * most * dtype.itemsize / 1e9,
-            memory / 1e9,
-        )
-        return BlockPlacement(total, width, (HostStore if device.type == "cpu" else PinnedStore)(device))
-
-    def require_support(self, parts: Parts, observation: Observation | None, settings: Settings) -> None:
-        """Raise `RunError` if plugins or observations cannot work with particles that are kept like this."""
-
-    def particles(
-        self, first_x: FirstX, conditions: Conditions, clip: float | None, share: Share, like: Tensor
-    ) -> Particles:
-        """Return the particles of a share.
-
-        Args:
-            first_x: returns where some of the particles begin.
-            conditions: those of the particles of this share.
-            clip: the bound on coordinates; None: there is none.
-            share: which of all particles these are.
-            like: no particles, in their type and on their device: d×0.
-        """
-        return Particles(first_x(share).to(like).contiguous(), conditions, clip, share)
-
-
-@attrs.frozen
-class BlockPlacement(Placement):
-    """Particles that one device does not hold are kept in blocks."""
-
-    total: int
-    """M."""
-    width: int
-    """The number of particles in a block."""
-    store: DeviceStore
-    """Keeps the blocks: in the host's memory, unless all ranks together hold them."""
-
-    def require_support(self, parts: Parts, observation: Observation | None, settings: Settings) -> None:
-        """Raise `RunError` if plugins or observations need all particles at once."""
-        remedy = f"take fewer {settings.called('particles')}"
-        if parts.cdf.bins is None:
-            raise RunError(
-                f"{parts.cdf.owner} needs all projected particles of a direction at once, and {self.total:,} "
-                "do not fit into one device's memory: take an estimator with bins, such as histogram, or "
-                f"{remedy}"
-            )
-        if observation is not None and not (observation.shared and parts.condition.amplifier == 1):
-            raise RunError(
-                f"{self.total:,} particles are too many for one device's memory, and are not worked on in "
-                f"blocks where each sees a part of its own, or an amplifier stretches that: {remedy}"
-            )
-
-    def particles(
-        self, first_x: FirstX, conditions: Conditions, clip: float | None, share: Share, like: Tensor
-    ) -> Particles:
-        """Return the particles of a share, in blocks."""
-        return BlockParticles(first_x, like, conditions, clip, share, self.width, self.store)
