@@ -163,7 +163,7 @@ class FreePart:
     """
 
     def __init__(self, W: LinearMap, observation: Observation, dimension: int, like: Tensor) -> None:
-        """Compute K, on the device of `like` and in its type."""
+        """Compute K; see `of` for the arguments."""
         self.observation = observation
         unit = torch.eye(dimension, dtype=like.dtype, device=like.device)
         if isinstance(observation, Masked):  # a smaller matrix will do
@@ -181,9 +181,13 @@ class FreePart:
     def of(
         cls, W: LinearMap | None, observation: Observation | None, dimension: int, like: Tensor
     ) -> FreePart | None:
-        """Return the free part in coordinates W; None: there are no coordinates, or nothing is observed.
+        """Return the free part, or None if it is not needed; raise `RunError` where K cannot be computed.
 
-        Raise `RunError` where K cannot be computed.
+        Args:
+            W: the coordinates of the flow; None: the data's own, in which it is not needed.
+            observation: what is observed of x; None: nothing, and it is not needed.
+            dimension: d.
+            like: a tensor with the device and type of K.
         """
         if W is None or observation is None:
             return None

@@ -81,17 +81,17 @@ class FlowData:
         self._ranks = ranks
         self.share = ranks.share(len(self.all), device)
         """Which of them are this rank's, where F_q is fitted to all."""
-        d = data.space.dimension
+        self.like = torch.empty(data.space.dimension, 0, device=device, dtype=settings.dtype)
+        """No data, in their type and on their device: d×0."""
+        bytes_each = len(self.like) * settings.dtype.itemsize
         most = max(map(len, ranks.shares(len(self.all), device)))
-        self.together = fits_in_memory(d, len(self.all), settings.dtype, memory)
+        self.together = fits_in_memory(bytes_each * len(self.all), memory)
         """Whether one device could hold all: then no blocks are made, whatever the number of ranks."""
-        self.resident = fits_in_memory(d, most, settings.dtype, memory)
+        self.resident = fits_in_memory(bytes_each * most, memory)
         """Whether this rank's share stays on the device; otherwise it is brought there in blocks."""
         if parts.cdf.data is not None and not ranks.alone:
             self.resident = False  # a rank's share of a part may be any of the data
-        self.like = torch.empty(d, 0, device=device, dtype=settings.dtype)
-        """No data, in their type and on their device: d×0."""
-        self.width = block_width(d, settings.dtype, memory, device)
+        self.width = block_width(self.like, memory)
         """The largest number of data in a block."""
         self.x = self.like
         """This rank's share on its device, once it is loaded: d×n; empty if it is not resident, or dropped."""

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from cswf_core.errors import OutOfMemoryError
 from cswf_core.kernels.columns import WIDTH
@@ -56,7 +57,15 @@ log = logging.getLogger("cswf")
 
 @contextmanager
 def explain_out_of_memory(device: torch.device, d: int, M: int, N: int, remedy: str) -> Iterator[None]:
-    """Raise `OutOfMemoryError`, which names the sizes that did not fit and a remedy, where memory runs out."""
+    """Raise `OutOfMemoryError`, which names the sizes that did not fit, if memory runs out inside.
+
+    Args:
+        device: where the flow works.
+        d: the dimension of the data.
+        M: the number of particles.
+        N: the number of data.
+        remedy: what to do, for the message.
+    """
     try:
         yield
     except Exception as error:
@@ -68,16 +77,16 @@ def explain_out_of_memory(device: torch.device, d: int, M: int, N: int, remedy: 
         ) from error
 
 
-def fits_in_memory(dimension: int, count: int, dtype: torch.dtype, memory: int) -> bool:
-    """Return whether `count` samples can stay on a device that has `memory` bytes."""
-    return dimension * count * dtype.itemsize <= memory // MEMORY_OVER_SAMPLES
+def fits_in_memory(size: int, memory: int) -> bool:
+    """Return whether samples of `size` bytes can stay on a device that has `memory` bytes."""
+    return size <= memory // MEMORY_OVER_SAMPLES
 
 
-def block_width(dimension: int, dtype: torch.dtype, memory: int, device: torch.device) -> int:
-    """Return the number of samples in a block on a device of which `memory` bytes may be used."""
-    group = WIDTH[device.type]  # products and noise are computed in groups of this size
-    groups = memory // MEMORY_OVER_BLOCK // (dimension * dtype.itemsize) // group
-    return min(LARGEST_BLOCK[device.type], max(1, groups) * group)
+def block_width(like: Tensor, memory: int) -> int:
+    """Return the number of samples in a block, of the kind of `like` (d×0), if a device has `memory` bytes."""
+    group = WIDTH[like.device.type]  # products and noise are computed in groups of this size
+    groups = memory // MEMORY_OVER_BLOCK // (len(like) * like.dtype.itemsize) // group
+    return min(LARGEST_BLOCK[like.device.type], max(1, groups) * group)
 
 
 class Budget:

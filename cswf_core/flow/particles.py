@@ -33,8 +33,9 @@ def require_shape(part: Tensor | None, shape: tuple[int, ...] | None, name: str)
     """Raise `RunError` if z or S of a snapshot does not have the shape that it has in this stage."""
     there = None if part is None else part.shape
     if there != shape:
-        got, wanted = (None if sizes is None else "×".join(map(str, sizes)) for sizes in (there, shape))
-        raise RunError(f"its {name} is {got or 'missing'}, and should be {wanted or 'left out'}")
+        got = "missing" if there is None else "×".join(map(str, there))
+        wanted = "left out" if shape is None else "×".join(map(str, shape))
+        raise RunError(f"its {name} is {got}, and should be {wanted}")
 
 
 class Particles:
@@ -51,7 +52,14 @@ class Particles:
     def __init__(
         self, x: Tensor, conditions: Conditions, clip: float | None = None, share: Share | None = None
     ) -> None:
-        """Keep x (d×n) and conditions; `share` says which of all M particles these are; None: all of them."""
+        """Begin between two stages.
+
+        Args:
+            x: d×n.
+            conditions: those of these particles.
+            clip: the bound on coordinates; None: there is none.
+            share: which of all M particles these are; None: all of them.
+        """
         self.conditions = conditions
         self.share = Share(0, x.shape[1], x.shape[1]) if share is None else share
         self.clip = clip
@@ -75,11 +83,10 @@ class Particles:
         return self.share.total
 
     def blocks(self, *, write: bool = False, whole: bool = False) -> Iterator[Particles]:
-        """Yield all particles in blocks on the device: here, themselves.
+        """Yield all particles in blocks on the device, here as one block.
 
-        Args:
-            write: whether changes of the blocks are kept.
-            whole: whether blocks also have what a step does not need, x where z moves.
+        With `write`, changes of the blocks are kept. With `whole`, blocks also have what a step does not need:
+        x where z moves.
         """
         del write, whole
         yield self
@@ -307,10 +314,16 @@ def balanced(data: Dataset, condition: CheckedCondition, seed: int) -> Dataset:
 
 
 def normal(key: Key, dimension: int, share: Share, like: Tensor) -> Tensor:
-    """Return N(0, 1) entries for the samples of a share, in the type and on the device of `like`: d×n.
+    """Return N(0, 1) entries for the samples of a share: d×n.
 
     Noise is drawn sample by sample, from keys of global index: that of a sample does not depend on how many
     others there are, nor on where they are computed.
+
+    Args:
+        key: the key of the noise, without its index.
+        dimension: d.
+        share: the n samples.
+        like: a tensor with the type and the device of the noise.
     """
     noise = torch.empty(dimension, len(share), dtype=like.dtype, device=like.device)
     for columns, draw in _keyed(key, dimension, share.first, len(share), like):
@@ -319,7 +332,15 @@ def normal(key: Key, dimension: int, share: Share, like: Tensor) -> Tensor:
 
 
 def uniform(key: Key, dimension: int, first: int, count: int, like: Tensor) -> Tensor:
-    """Return entries uniform in [0, 1) for `count` samples from number `first` on, as in `normal`: d×n."""
+    """Return entries uniform in [0, 1), drawn as in `normal`: d×n.
+
+    Args:
+        key: the key of the noise, without its index.
+        dimension: d.
+        first: the number of the first sample.
+        count: n.
+        like: a tensor with the type and the device of the noise.
+    """
     noise = torch.empty(dimension, count, dtype=like.dtype, device=like.device)
     for columns, draw in _keyed(key, dimension, first, count, like):
         noise[:, columns] = draw.uniform(columns.stop - columns.start, dimension).T

@@ -138,9 +138,14 @@ def largest_eigenvalue(
     directions are few, and v has noise in it: where other eigenvalues are nearly as large the estimate falls
     short by a tenth, and by a third at worst.
 
-    An estimate between `closely_above` and `closely_below` is refined with more directions at once: their own
-    largest eigenvalue is too large, and λ as fresh directions estimate it along its eigenvector too small;
-    half-way is right within some hundredths.
+    An estimate is refined with more directions at once: their own largest eigenvalue is too large, and λ as
+    fresh directions estimate it along its eigenvector too small; half-way is right within some hundredths.
+
+    Args:
+        sampler: draws the stage's directions.
+        key: the key of those that are examined.
+        closely_above: an estimate is refined if it is above this,
+        closely_below: and no larger than this.
     """
     d = sampler.coordinates.space.dimension
     v = key.open(sampler.like.device, sampler.like.dtype).normal(d, 1)

@@ -39,21 +39,21 @@ class Placement:
             ranks: all processes; None: this one alone.
             memory: the bytes of a device that may be used; None: all particles fit.
         """
-        if memory is None or fits_in_memory(len(like), total, like.dtype, memory):
+        bytes_each = len(like) * like.dtype.itemsize
+        if memory is None or fits_in_memory(bytes_each * total, memory):
             return Placement()
+        width = block_width(like, memory)
         most = max(map(len, (Ranks() if ranks is None else ranks).shares(total, like.device)))
-        width = block_width(len(like), like.dtype, memory, like.device)
-        if fits_in_memory(len(like), most, like.dtype, memory):
+        if fits_in_memory(bytes_each * most, memory):
             return BlockPlacement(total, width, like.device)
         log.warning(
             "%s particles take %.3g GB, more than a quarter of a memory of %.3g GB: they stay in the "
             "host's, and are streamed",
             f"{most:,}",
-            len(like) * most * like.dtype.itemsize / 1e9,
+            bytes_each * most / 1e9,
             memory / 1e9,
         )
-        on_host = HostPlacement if like.device.type == "cpu" else PinnedPlacement
-        return on_host(total, width, like.device)
+        return (PinnedPlacement if like.is_cuda else HostPlacement)(total, width, like.device)
 
     def require_support(self, parts: Parts, observation: Observation | None, settings: Settings) -> None:
         """Raise `RunError` if plugins or observations cannot work with particles that are kept like this."""
@@ -103,39 +103,30 @@ class BlockPlacement(Placement):
     def particles(
         self, first_x: FirstX, conditions: Conditions, clip: float | None, share: Share, like: Tensor
     ) -> Particles:
-        """Return the particles of a share, in blocks."""
+        """Return the particles of a share, in blocks; see `Placement.particles`."""
         return BlockParticles(first_x, like, conditions, clip, share, self)
 
     def keep(self, part: Tensor) -> Tensor:
         """Return a copy of some particles where they are kept."""
-        return part.to(self.device, copy=True)
+        return torch.empty(part.shape, dtype=part.dtype, device=self.device).copy_(part)
 
-    def bring(self, kept: BlockParts) -> Callable[[], BlockParts]:
+    def bring(self, stored: BlockParts) -> Callable[[], BlockParts]:
         """Begin to bring a block to the device; what is returned waits for it."""
-        return lambda: kept
+        return lambda: stored
 
-    def send(self, part: Tensor, kept: Tensor) -> None:
+    def send(self, part: Tensor, stored: Tensor) -> None:
         """Begin to bring a part of a block back to where it is kept."""
-        if part is not kept:
-            kept.copy_(part)
+        if part is not stored:
+            stored.copy_(part)
 
     def wait(self) -> None:
         """Wait until all blocks are back."""
 
 
 class HostPlacement(BlockPlacement):
-    """How blocks are kept in the host's memory; the device is a CPU, which works on copies."""
+    """How blocks are kept in the host's memory; the device is a CPU, which works on them there."""
 
     streamed = True
-
-    def keep(self, part: Tensor) -> Tensor:
-        """Return a copy of some particles in the host's memory."""
-        return torch.empty(part.shape, dtype=part.dtype).copy_(part)
-
-    def bring(self, kept: BlockParts) -> Callable[[], BlockParts]:
-        """Copy a block."""
-        copies = {name: part.clone() for name, part in kept.items()}
-        return lambda: copies
 
 
 class PinnedPlacement(HostPlacement):
@@ -148,23 +139,23 @@ class PinnedPlacement(HostPlacement):
 
     def keep(self, part: Tensor) -> Tensor:
         """Return a copy of some particles in pinned memory."""
-        kept = torch.empty(part.shape, dtype=part.dtype)
-        if kept.nbytes:
+        stored = torch.empty(part.shape, dtype=part.dtype)
+        if stored.nbytes:
             # PyTorch's own pinned memory would be rounded up to a power of two.
-            place = kept.data_ptr()
+            place = stored.data_ptr()
             runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-            if int(runtime.cudaHostRegister(place, kept.nbytes, 0)) != 0:
+            if int(runtime.cudaHostRegister(place, stored.nbytes, 0)) != 0:
                 raise RunError(
-                    f"{kept.nbytes / 1e9:.3g} GB of the host's memory cannot be locked for the GPU: take fewer "
-                    "particles, or a higher `ulimit -l`"
+                    f"{stored.nbytes / 1e9:.3g} GB of the host's memory cannot be locked for the GPU: take "
+                    "fewer particles, or a higher `ulimit -l`"
                 )
-            weakref.finalize(kept.untyped_storage(), runtime.cudaHostUnregister, place)
-        return kept.copy_(part)
+            weakref.finalize(stored.untyped_storage(), runtime.cudaHostUnregister, place)
+        return stored.copy_(part)
 
-    def bring(self, kept: BlockParts) -> Callable[[], BlockParts]:
+    def bring(self, stored: BlockParts) -> Callable[[], BlockParts]:
         """Begin to copy a block to the device."""
         with torch.cuda.stream(self._side):
-            parts = {name: part.to(self.device, non_blocking=True) for name, part in kept.items()}
+            parts = {name: part.to(self.device, non_blocking=True) for name, part in stored.items()}
             arrival = self._side.record_event()  # type: ignore[no-untyped-call]
 
         def arrived() -> BlockParts:
@@ -176,13 +167,13 @@ class PinnedPlacement(HostPlacement):
 
         return arrived
 
-    def send(self, part: Tensor, kept: Tensor) -> None:
+    def send(self, part: Tensor, stored: Tensor) -> None:
         """Begin to copy a part of a block back to the host."""
         part = part.contiguous()
         self._side.wait_stream(torch.cuda.current_stream(self.device))
         part.record_stream(self._side)
         with torch.cuda.stream(self._side):
-            kept.copy_(part, non_blocking=True)
+            stored.copy_(part, non_blocking=True)
 
     def wait(self) -> None:
         """Wait until all blocks are back."""
@@ -208,7 +199,16 @@ class BlockParticles(Particles):
         share: Share,
         placement: BlockPlacement,
     ) -> None:
-        """Compute where the particles begin, block by block; see `Placement.particles` for the arguments."""
+        """Compute where the particles begin, block by block.
+
+        Args:
+            first_x: returns where some of the particles begin.
+            like: no particles, in their type and on their device: d×0.
+            conditions: those of the particles of this share.
+            clip: the bound on coordinates; None: there is none.
+            share: which of all particles these are.
+            placement: keeps the blocks.
+        """
         super().__init__(like, conditions, clip, share)
         self.width = placement.width
         self._placement = placement
@@ -221,7 +221,7 @@ class BlockParticles(Particles):
             Share(share.first + cut.start, share.first + cut.stop, share.total) for cut in self._cuts
         ]
         """Which of all particles each block is."""
-        self._kept: dict[Quantity, list[Tensor]] = {
+        self._stored: dict[Quantity, list[Tensor]] = {
             "x": [placement.keep(first_x(part)) for part in self._shares]
         }
         """The blocks of x, and inside a stage of z and of S, as far as these are needed: d×n each."""
@@ -253,7 +253,7 @@ class BlockParticles(Particles):
         assert self.streamed
         self._placement.wait()
         if self._borrowed is None:
-            blocks = self._kept["x"]
+            blocks = self._stored["x"]
             self._borrowed = torch.empty(len(self._x), len(self), dtype=self._x.dtype)
             for number, cut in enumerate(self._cuts):
                 self._borrowed[:, cut] = blocks[number]
@@ -284,24 +284,24 @@ class BlockParticles(Particles):
         """Begin a stage."""
         self.leave()
         if self._borrowed is not None:
-            self._kept["x"] = [self._placement.keep(block) for block in self._kept["x"]]
+            self._stored["x"] = [self._placement.keep(block) for block in self._stored["x"]]
             self._borrowed = None
         if not coordinates.own:
             for block in self.blocks(whole=True):
                 block.enter(coordinates)
                 for name, part in block.parts.items():
                     if name != "x":
-                        self._kept.setdefault(name, []).append(self._placement.keep(part))
+                        self._stored.setdefault(name, []).append(self._placement.keep(part))
         self._coordinates = coordinates
 
     def leave(self) -> None:
         """End a stage: apply its changes to x."""
         self._placement.wait()
         if self._x_stays:
-            for block, kept in zip(self.blocks(whole=True), self._kept["x"], strict=True):
-                self._placement.send(block.x, kept)
+            for block, stored in zip(self.blocks(whole=True), self._stored["x"], strict=True):
+                self._placement.send(block.x, stored)
             self._placement.wait()
-        self._kept = {"x": self._kept["x"]}
+        self._stored = {"x": self._stored["x"]}
         self._coordinates = BETWEEN_STAGES
 
     def copied(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -318,7 +318,7 @@ class BlockParticles(Particles):
             there = self._needed().get(name)
             require_shape(part, None if there is None else (len(there[0]), len(self)), name)
             if part is not None:
-                self._kept[name] = [self._placement.keep(part[:, cut]) for cut in self._cuts]
+                self._stored[name] = [self._placement.keep(part[:, cut]) for cut in self._cuts]
 
     def join(self, x: Tensor, conditions: Conditions, share: Share) -> None:
         """Raise `RunError`."""
@@ -326,25 +326,20 @@ class BlockParticles(Particles):
         raise RunError("particles that one device's memory does not hold cannot be joined by others")
 
     def blocks(self, *, write: bool = False, whole: bool = False) -> Iterator[Particles]:
-        """Yield all particles in blocks on the device.
-
-        Args:
-            write: whether changes of the blocks are kept.
-            whole: whether blocks also have what a step does not need, x where z moves.
-        """
-        names = [name for name in self._kept if whole or not (name == "x" and self._x_stays)]
+        """Yield all particles in blocks on the device; see `Particles.blocks`."""
+        names = [name for name in self._stored if whole or not (name == "x" and self._x_stays)]
         bring = self._placement.bring
-        ahead = bring({name: self._kept[name][0] for name in names})
+        ahead = bring({name: self._stored[name][0] for name in names})
         for number, cut in enumerate(self._cuts):
             arrived = ahead
             if number + 1 < len(self._cuts):
-                ahead = bring({name: self._kept[name][number + 1] for name in names})
+                ahead = bring({name: self._stored[name][number + 1] for name in names})
             block = self._block(arrived(), self.conditions.take(cut), self._shares[number])
             yield block
             if write:
                 for name, part in block.parts.items():
                     if name in names:
-                        self._placement.send(part, self._kept[name][number])
+                        self._placement.send(part, self._stored[name][number])
 
     def outlines(self) -> Iterator[Particles]:
         """Yield the blocks without x, z and S: which particles they are, and their conditions."""
@@ -353,7 +348,7 @@ class BlockParticles(Particles):
 
     def _needed(self) -> dict[Quantity, list[Tensor]]:
         """Return the blocks of x, and of z and S where these cannot be computed from x."""
-        return self._kept if self._x_stays else {"x": self._kept["x"]}
+        return self._stored if self._x_stays else {"x": self._stored["x"]}
 
     def _block(self, parts: BlockParts, conditions: Conditions, share: Share | None = None) -> Particles:
         """Return particles made of x, z and S on the device."""
