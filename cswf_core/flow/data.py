@@ -201,18 +201,18 @@ class FlowData:
         def request(draw: int, cut: slice) -> DataRequest:
             # Parts are drawn for a stage, and all data are always the same.
             key = cut.start if of_draw is None else (stage, draw, cut.start)
-            return DataRequest(key, lambda: _those_at(chosen(draw), cut))
+            return DataRequest(key, lambda: _numbers_at(chosen(draw), cut))
 
         requests = [request(draw, cut) for cut in cuts]
         ahead = [*requests[1:], None if following is None else request(following, cuts[0])]
         for number, cut in enumerate(cuts):
-            numbers = _those_at(of_draw, cut)
+            numbers = _numbers_at(of_draw, cut)
             x = self._source.read(requests[number], ahead[number])
             conditions = self.all.conditions.take(numbers if isinstance(numbers, slice) else numbers.cpu())
             yield Block(x, conditions.to(self.like.device, self.like.dtype), numbers, cut.start)
 
 
-def _those_at(of_draw: Tensor | None, cut: slice) -> Numbers:
+def _numbers_at(of_draw: Tensor | None, cut: slice) -> Numbers:
     """Return the numbers of the data at a cut of those that belong to a draw, or of all."""
     return cut if of_draw is None else of_draw[cut]
 

@@ -51,11 +51,6 @@ def require_repeatable(sampler: DirectionSampler, first: Directions, again: Dire
         )
 
 
-def digest(sampler: DirectionSampler, directions: Directions) -> str:
-    """Return the SHA-256 of directions, to the bit."""
-    return "".join(digest_of(numbers) for numbers in _numbers(sampler, directions))
-
-
 def fingerprint(sampler: DirectionSampler, directions: Directions) -> str:
     """Return the products of some directions with a fixed vector, in hexadecimal: `θ_x`, or `θ_x/l/θ_y`."""
     theta_y = directions.theta_y
@@ -95,7 +90,7 @@ def recognise(sampler: DirectionSampler, seed: int, stage: int, known: str | Non
         return None
     first = first_directions(sampler, seed, stage)
     if not ranks.alone:
-        ranks.agree("directions", digest(sampler, first))
+        ranks.agree("directions", "".join(map(digest_of, _numbers(sampler, first))))
     now = fingerprint(sampler, first)
     if known and not same_fingerprint(now, known):
         raise RunError(
@@ -136,5 +131,5 @@ def _numbers(sampler: DirectionSampler, directions: Directions) -> list[Tensor]:
 
 def _probe(sampler: DirectionSampler) -> Tensor:
     """Return a fixed vector: d_k×1."""
-    d, like = sampler.coordinates.space.dimension, sampler.like
-    return Key(0, "fingerprint").open(dtype=like.dtype).normal(d, 1).to(like)
+    d = sampler.coordinates.space.dimension
+    return Key(0, "fingerprint").open(dtype=sampler.like.dtype).normal(d, 1).to(sampler.like)

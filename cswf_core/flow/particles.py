@@ -332,7 +332,7 @@ def normal(key: Key, dimension: int, share: Share, like: Tensor) -> Tensor:
 
 
 def uniform(key: Key, dimension: int, first: int, count: int, like: Tensor) -> Tensor:
-    """Return entries uniform in [0, 1), drawn as in `normal`: d×n.
+    """Return entries uniform in [0, 1), drawn as those of `normal`: d×n.
 
     Args:
         key: the key of the noise, without its index.
