@@ -8,12 +8,12 @@ from torch import Tensor
 
 from cswf_core.checks import check_start
 from cswf_core.errors import RunError
-from cswf_core.flow.block_particles import Home, particles_of
+from cswf_core.flow.coordinates import StageCoordinates
 from cswf_core.flow.data import FlowData
 from cswf_core.flow.particles import Particles, dequantised, normal
 from cswf_core.flow.settings import Parts, Settings
-from cswf_core.flow.stage_coordinates import StageCoordinates
 from cswf_core.flow.start import Gaussian, Regression
+from cswf_core.flow.streaming import Placement
 from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, Masked, Observation
 from cswf_core.ranks import Ranks, Share
 
@@ -87,13 +87,12 @@ def first_particles(
     if of_all is not None:
         _refuse_unobservable(of_all, settings)
     like = torch.empty(data.space.dimension, 0, dtype=settings.dtype, device=device)
-    home = Home.of(len(like), total, settings.dtype, device, ranks, memory)
-    if home is not None:
-        home.refuse_unfit(parts, of_all, settings)
+    placement = Placement.of(like, total, ranks, memory)
+    placement.require_support(parts, of_all, settings)
     source = _Source(data, parts, settings, start, device, gaussian, conditions, of_all)
     own = conditions.take(share.cut).to(device, settings.dtype)
     observation = None if of_all is None else _own_part(of_all, share)
-    particles = particles_of(source.x, own, settings, share, like, home)
+    particles = placement.particles(source.x, own, settings.clip, share, like)
     return Beginning(particles, conditions, observation, of_all)
 
 

@@ -27,26 +27,30 @@ from torch import Tensor
 from cswf_core.checks import check_dataset
 from cswf_core.errors import RunError
 from cswf_core.flow.beginning import begin, originals
-from cswf_core.flow.block_particles import BlockParticles, Home, particles_of
 from cswf_core.flow.clock import Clock
+from cswf_core.flow.coordinates import FreePart, StageCoordinates
 from cswf_core.flow.data import FlowData
 from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.fingerprint import recognise
 from cswf_core.flow.finite import READ_EVERY, Finiteness, located
 from cswf_core.flow.half import stepper_for
 from cswf_core.flow.learning import DataCounts, Learner, Online
-from cswf_core.flow.memory import Budget, fitting
-from cswf_core.flow.particles import mean_length, refuse_idle_half, refuse_in_strata, taking_part
+from cswf_core.flow.memory import Budget, explain_out_of_memory
+from cswf_core.flow.particles import (
+    mean_length,
+    require_both_halves_used,
+    require_every_sample_counts,
+    taking_part,
+)
 from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.settings import Parts, Settings, device_of
 from cswf_core.flow.sharing import gathered, join
-from cswf_core.flow.spectrum import VECTORS, report_spectrum, spread
-from cswf_core.flow.stability import Watch, safe_step
+from cswf_core.flow.stability import VECTORS, StepControl, report_spectrum, safe_step, spread
 from cswf_core.flow.stage import StageSetup, Strata
-from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
 from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State  # what iterating yields
 from cswf_core.flow.stepper import ExactStepper, Stepper
+from cswf_core.flow.streaming import BlockParticles, Placement
 from cswf_core.interfaces import Conditions, Dataset, Key, Stage
 from cswf_core.kernels.memory import total_memory
 from cswf_core.plugins import PluginFolders, Watchers
@@ -110,7 +114,7 @@ class Flow:
             mine = FlowData(data, parts, self.settings, self.device, self.ranks, self.memory)
             self._flow_data = mine
             """The data that particles flow to."""
-            mine.settle()
+            mine.load_to_device()
             beginning = begin(mine, data, parts, self.settings, start, self.ranks)
             self.W, self.gaussian = beginning.W, beginning.gaussian
             """The coordinates w = W x that steps are taken in, and what particles begin as, if that is "
@@ -124,7 +128,7 @@ class Flow:
             self._in_stage = partial(StageCoordinates, data.space, seen, amplifier, like, W=self.W, free=free)
             few, typical = next(self.particles.blocks()).x, mine.typical()
             size = max(mean_length(x, self.W, self.ranks) for x in (typical, few))
-            self._watch, self._few_data = Watch(self.settings, size), spread(typical, VECTORS)
+            self._watch, self._few_data = StepControl(self.settings, size), spread(typical, VECTORS)
         self._finite = Finiteness(parts, self.settings, self.ranks, ExactStepper)
         M = self.particles.share.total
         Y = [y.to(self.device, self.settings.dtype) for y in (self.conditions, mine.all.conditions)]
@@ -132,12 +136,12 @@ class Flow:
         self.strata = None if strata is None else Strata.of(strata, self.particles.share, mine.share)
         """Groups that flow apart from each other; None: there are none."""
         if self.strata is not None:
-            refuse_in_strata(parts, self.settings)
+            require_every_sample_counts(parts, self.settings)
         counted = taking_part(self.conditions, M, parts.condition, self.settings)
-        refuse_idle_half(counted, M, self._planned, self.settings)
+        require_both_halves_used(counted, M, self._planned, self.settings)
         self._learner = None if online is None else online.begin(self)
         if self._learner is not None:
-            mine.forget()  # counts take the place of the data
+            mine.drop()  # counts take the place of the data
         self._plan_of = plan if plan is not None else stepper_for(self.settings, self.device)
         self.budget = self._make_budget()
         """How many directions are worked on at a time."""
@@ -202,7 +206,7 @@ class Flow:
         with self.working():
             whole = index is None and self.finished and self.ranks.alone
             if whole and isinstance(self.particles, BlockParticles) and self.particles.streamed:
-                return self.particles.lent()
+                return self.particles.borrow_x()
             return gathered(self.particles, index, self.ranks, seen, self.originals)
 
     def require_finite(self) -> None:
@@ -287,8 +291,8 @@ class Flow:
             eta *= move.shortened
         at.step, at.total = step + 1, at.total + 1
         adaptive = self.parts.schedule.adaptive
-        self._watch.take(move.length, step, eta)
-        self._finite.take(step, eta, move)
+        self._watch.record(move.length, step, eta)
+        self._finite.record(step, eta, move)
         now = at.step == stage.steps or step % READ_EVERY == 0
         if plan.inspects or adaptive or now:  # the host waits for a GPU then
             self._finite.check(self.particles, plan, at, look=now or (plan.inspects and self.ranks.alone))
@@ -349,9 +353,9 @@ class Flow:
             self.conditions = snapshot.conditions.to(torch.device("cpu"), self.settings.dtype)
             own = self.conditions.take(share.cut).to(self.device, self.settings.dtype)
             like, first = self._flow_data.like, share.first
-            home = Home.of(len(like), snapshot.total, like.dtype, self.device, self.ranks, self.memory)
+            placement = Placement.of(like, snapshot.total, self.ranks, self.memory)
             columns = lambda part: snapshot.x[:, part.first - first : part.stop - first].clone()  # noqa: E731
-            self.particles = particles_of(columns, own, self.settings, share, like, home)
+            self.particles = placement.particles(columns, own, self.settings.clip, share, like)
         self._at = attrs.evolve(snapshot.position, distances=list(snapshot.position.distances))
         self.fingerprints = dict(snapshot.fingerprints)
         for stage in [s for s in self._arriving if (s, 0) < (self._at.stage, self._at.step)]:
@@ -429,7 +433,7 @@ class Flow:
             x, conditions = self.learner.new_particles(new, self._flow_data.like)
             self.conditions = Conditions.joined([self.conditions, conditions])
             join(self.particles, x, self.conditions, self.ranks)
-            self._watch.forget()  # steps become longer again
+            self._watch.reset()  # steps become longer again
             self.budget = self._make_budget()
             if self._plan is not None:
                 self._plan = self._make_plan(self._plan.setup.sampler)
@@ -496,5 +500,5 @@ class Flow:
         M = self.settings.count if self.settings.count is not None else len(self.data)
         remedy = f"{self.settings.remedy(self.data.space.dimension, M, len(self.data))}, or use a larger device"
         here = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
-        with fitting(self.device, self.data.space.dimension, M, len(self.data), remedy), here:
+        with explain_out_of_memory(self.device, self.data.space.dimension, M, len(self.data), remedy), here:
             yield

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from cswf_core.flow.clock import Clock
+from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.directions import Directions
 from cswf_core.flow.memory import Budget
 from cswf_core.flow.particles import Particles
-from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.transport import Displace, Maps
 from cswf_core.interfaces import Rows
 from cswf_core.ranks import Ranks

@@ -18,16 +18,16 @@ from torch import Tensor
 
 from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock
+from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.data import Block
-from cswf_core.flow.diagnosis import LARGE, Fault, fault_along, fault_of_coordinates, fault_of_update
+from cswf_core.flow.diagnosis import LARGEST_SAFE, Fault, fault_along, fault_of_coordinates, fault_of_update
 from cswf_core.flow.directions import Directions
-from cswf_core.flow.fingerprint import refuse_unrepeatable
+from cswf_core.flow.fingerprint import require_repeatable
 from cswf_core.flow.fits import FittedBatches, Fitter, Kept, KeptFits, ManyBlocks, Members, OneBlock, Source
 from cswf_core.flow.memory import attempted
 from cswf_core.flow.particles import Particles, dequantised, normal
 from cswf_core.flow.stability import largest_eigenvalue_of
 from cswf_core.flow.stage import StageSetup
-from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.step import Tools, step
 from cswf_core.flow.tables import StepTables, TableTransport
 from cswf_core.flow.transport import CDFTransport, FittedMaps, TakingPart, Transport
@@ -80,7 +80,7 @@ class Stepper(abc.ABC):
             key = Key(setup.settings.seed, "entropy", setup.index, number)
             for block in setup.particles.blocks(write=True, whole=True):
                 noise = normal(key, len(setup.like), block.share, setup.like)
-                block.shake(noise.mul_(math.sqrt(2 * entropy * eta * result.shortened)))
+                block.add_noise(noise.mul_(math.sqrt(2 * entropy * eta * result.shortened)))
         return result
 
     def outcome(self, lengths: Tensor, squares: Tensor, clock: Clock, tables: StepTables | None) -> Move:
@@ -333,7 +333,9 @@ class ExactStepper(Stepper):
         """Note what is at fault if sums of δ² along some directions are not finite."""
         if self.fault is None and not is_finite(squares):
             tables = self.setup.settings.tables
-            limit = LARGE if tables is None else min(LARGE, torch.finfo(tables.dtype).max / 2)  # δ = q − p
+            limit = (
+                LARGEST_SAFE if tables is None else min(LARGEST_SAFE, torch.finfo(tables.dtype).max / 2)
+            )  # δ = q − p
             coordinates = self.setup.sampler.coordinates
             self.fault = fault_along(theta, particles, data.clouds(), coordinates, limit)
 
@@ -343,8 +345,8 @@ class ExactStepper(Stepper):
         """Note what is at fault if the update η/H Σ δ θ, or particles that have moved by it, are not finite."""
         assert work.update is not None
         if not is_finite(work.update):
-            self.fault = fault_of_update(directions, squares, self.setup.like) if eta < LARGE else None
-        elif float(work.update.abs().max()) < LARGE:
+            self.fault = fault_of_update(directions, squares, self.setup.like) if eta < LARGEST_SAFE else None
+        elif float(work.update.abs().max()) < LARGEST_SAFE:
             self.fault = fault_of_coordinates(self.setup.sampler.coordinates, "the particles' move")
 
     def _particles_in_blocks(self, directions: Sequence[Directions], work: _Work) -> Source[Cloud]:
@@ -407,7 +409,7 @@ class ExactStepper(Stepper):
             directions = drawn()
             if not self._repeated:
                 for first, again in zip(directions, drawn(), strict=True):
-                    refuse_unrepeatable(setup.sampler, first, again)
+                    require_repeatable(setup.sampler, first, again)
                 self._repeated = True
         return [self._ready(theta) for theta in directions]
 

@@ -16,13 +16,13 @@ import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.directions import DirectionSampler, draw_number
 from cswf_core.flow.half.graph import StepGraph, recorded
 from cswf_core.flow.half.layout import HalfCloud, HalfSlab, halved, refuse_too_many, slabs_of, strips_for
 from cswf_core.flow.half.step import HalfParticles, HalfTools, Movable, step
 from cswf_core.flow.half.stepper import WORTHWHILE_STEPS
 from cswf_core.flow.settings import Settings
-from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.tables import SavedMaps, StepTables
 from cswf_core.interfaces import Conditions
 from cswf_core.kernels.boxes import Strips

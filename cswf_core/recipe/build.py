@@ -13,7 +13,7 @@ import torch
 
 from cswf_core.errors import DataError, OutOfMemoryError, RunError
 from cswf_core.flow.flow import Flow
-from cswf_core.flow.memory import fits
+from cswf_core.flow.memory import fits_in_memory
 from cswf_core.flow.settings import Parts, Settings, TableRequest
 from cswf_core.flow.stability import warn_of_few_directions
 from cswf_core.interfaces import Dataset, Key, StoredImages
@@ -97,8 +97,8 @@ def load_chosen(
         memory = min(total_memory(each) for each in (host, device or host))
         images = _opened(choice, seed, dtype)
         d, count = images.space.dimension, len(images) * (2 if images.flips else 1)
-        if stored or not fits(d, count, dtype, memory):
-            size = d * count * dtype.itemsize
+        size = d * count * dtype.itemsize
+        if stored or not fits_in_memory(size, memory):
             told = "%s images take %.3g GB as numbers, more than a quarter of a memory of %.3g GB: streamed"
             log.log(logging.INFO if stored else logging.WARNING, told, f"{count:,}", size / 1e9, memory / 1e9)
             return Dataset.of_stored(images, dtype, total_memory(host) // LOADED)

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from cswf_core.flow.clock import Clock
+from cswf_core.flow.coordinates import Cloud, StageCoordinates
 from cswf_core.flow.half.layout import HalfCloud, HalfRows, HalfSlab, back_work, moving_work, runs_of
-from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates
 from cswf_core.flow.transport import Displace, Maps
 from cswf_core.interfaces import Conditions
 from cswf_core.kernels.boxes import Strips

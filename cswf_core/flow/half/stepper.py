@@ -15,7 +15,6 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.flow.block_particles import BlockParticles
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.data import Block
 from cswf_core.flow.fits import Fits, FittedBatches, ManyBlocks, Members, OneBlock, Source
@@ -33,10 +32,11 @@ from cswf_core.flow.half.layout import (
     strips_for,
 )
 from cswf_core.flow.half.step import HalfTools, MeasuredParticles, step
-from cswf_core.flow.memory import SHARE, attempted
+from cswf_core.flow.memory import MEMORY_OVER_VALUES, attempted
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.stepper import Move, Stepper
+from cswf_core.flow.streaming import BlockParticles
 from cswf_core.flow.tables import StepTables
 from cswf_core.flow.transport import FittedMaps
 from cswf_core.interfaces import Conditions
@@ -98,7 +98,7 @@ class HalfStepper(Stepper):
         refuse_too_many(max(mine, setup.data.x.shape[1]), setup.settings)
         N = setup.data.most_at_once(setup.cdf.data)
         row = 2 * (padded(setup.particles.at_once, WIDEST_TILE) + padded(N, WIDEST_TILE))
-        most = setup.budget.memory // SHARE // row if setup.cdf.displaces else setup.budget.rows
+        most = setup.budget.memory // MEMORY_OVER_VALUES // row if setup.cdf.displaces else setup.budget.rows
         return min(max(TILE, most // TILE * TILE), padded(setup.sampler.stage.directions))
 
     @property
