@@ -25,27 +25,23 @@ DEFAULTS = {"condition": "none", "projection": "uniform", "cdf": "histogram", "c
 """Plugins of kinds that a recipe, or a program, leaves out."""
 
 
-def _condition(plugin: object) -> CheckedCondition:
-    adapter: CheckedCondition = checked(plugin, kind="condition")
-    return adapter
+def _condition(plugin: object) -> Any:
+    return checked(plugin, kind="condition")
 
 
-def _projection(plugin: object) -> CheckedSampler:
-    adapter: CheckedSampler = checked(plugin, kind="projection")
-    return adapter
+def _projection(plugin: object) -> Any:
+    return checked(plugin, kind="projection")
 
 
-def _cdf(plugin: object) -> CheckedCDF:
-    adapter: CheckedCDF = checked(plugin, kind="cdf")
-    return adapter
+def _cdf(plugin: object) -> Any:
+    return checked(plugin, kind="cdf")
 
 
-def _schedule(plugin: object) -> CheckedSchedule:
-    adapter: CheckedSchedule = checked(plugin, kind="schedule")
-    return adapter
+def _schedule(plugin: object) -> Any:
+    return checked(plugin, kind="schedule")
 
 
-def _coordinates(plugin: object) -> CheckedCoordinates | None:
+def _coordinates(plugin: object) -> Any:
     return None if plugin is None else checked(plugin, kind="coordinates")
 
 
@@ -60,21 +56,15 @@ class Parts:
     coordinates: CheckedCoordinates | None = attrs.field(default=None, converter=_coordinates)
     """Where W comes from; None: steps are taken in the data's own coordinates."""
 
-    def changed(self, **chosen: object) -> Parts:
-        """Return these plugins with others, objects or names, in place of some; None leaves one as it is."""
-        others = {kind: plugin for kind, plugin in chosen.items() if plugin is not None}
-        return attrs.evolve(self, **_checked_plugins(others)) if others else self
-
     @classmethod
-    def of(cls, **chosen: object) -> Parts:
-        """Return plugins that are chosen by kind: an object, or a name; those left out are as in recipes."""
-        every = {kind: plugin for kind, plugin in chosen.items() if plugin is not None}
-        every = {**DEFAULTS, **every}
+    def of(cls, **plugins: object) -> Parts:
+        """Return plugins by kind, each an object or a name; kinds left out have the defaults of recipes."""
+        chosen = {**DEFAULTS, **plugins}
         for kind in (field.name for field in attrs.fields(cls)):
-            if kind not in every:
+            if kind not in chosen:
                 known = ", ".join(Registry.discover().names(kind))
-                raise PluginError(f"a flow needs a {kind}: Flow(data, {kind}=…), an object or one of {known}")
-        return cls(**_checked_plugins(every))
+                raise PluginError(f"a flow needs a {kind}: Parts.of({kind}=…), an object or one of {known}")
+        return cls(**_checked_plugins(chosen))
 
 
 def _checked_plugins(chosen: Mapping[str, object]) -> dict[str, Any]:
@@ -94,7 +84,7 @@ def _checked_plugins(chosen: Mapping[str, object]) -> dict[str, Any]:
     return parts
 
 
-LARGE = 10**6
+LARGE_SAMPLE = 10**6
 """Bytes of one sample above which its size, more than the number of samples, is what fills the memory."""
 
 
@@ -133,6 +123,10 @@ class Settings:
             if number is not None and number < least:
                 raise RunError(f"{name} must be {least} or more, got {number}")
 
+    def count_for(self, data_count: int) -> int:
+        """Return M for a flow to `data_count` samples."""
+        return data_count if self.count is None else self.count
+
     def called(self, noun: str) -> str:
         """Return a noun and, where users have a name for it, that name: `step size (schedule.step_size)`."""
         name = self.names.get(noun, noun)
@@ -143,7 +137,7 @@ class Settings:
         less = [f"fewer {self.called('particles')}"]
         if data > particles:
             less.insert(0, f"fewer {self.called('data')}")
-        if dimension * self.dtype.itemsize > LARGE:
+        if dimension * self.dtype.itemsize > LARGE_SAMPLE:
             less.insert(0, f"smaller {self.called('images')}")
         return f"take {' or '.join(less)}"
 

@@ -21,16 +21,16 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import NotFiniteError, RunError
-from cswf_core.flow.beginning import INSIDE
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
 from cswf_core.flow.fingerprint import recognise
 from cswf_core.flow.finite import located, too_large
+from cswf_core.flow.gaussian import Regression
 from cswf_core.flow.memory import Budget, batches
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.settings import Parts, Settings
+from cswf_core.flow.setup import INSIDE
 from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
-from cswf_core.flow.start import Regression
 from cswf_core.flow.state import Position
 from cswf_core.flow.step import displacements
 from cswf_core.flow.target import FitsOfRows, Target

@@ -8,7 +8,7 @@ No sample is looked at twice, and none is needed afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import attrs
@@ -19,7 +19,6 @@ from cswf_core.checks import CheckedCDF
 from cswf_core.documents import Count, MisfitError, Size, TensorForm, require_forms, structured
 from cswf_core.errors import RunError
 from cswf_core.flow.directions import DirectionSampler
-from cswf_core.flow.learning import SamplerOfStage
 from cswf_core.flow.memory import batches
 from cswf_core.flow.target import CountedTarget, StageCounts
 from cswf_core.interfaces import Dataset, LinearMap, Stage
@@ -30,14 +29,18 @@ from cswf_core.online.fixed_point import FixedDirections, FixedPoint, Samples
 FORMAT: Final = 2
 """Version of what `tensors` and `facts` say."""
 
-SHARE = 16
+MEMORY_SHARE = 16
 """Counts of all stages, or data that are being counted, may take one part in so many of the memory."""
 
-COLUMNS = 8192
+SAMPLES_AT_A_TIME = 8192
 """Samples that are counted at a time."""
 
-VALUES = {"cpu": 1 << 20, "cuda": 1 << 25}
+VALUES_AT_A_TIME = {"cpu": 1 << 20, "cuda": 1 << 25}
 """Projected values that are worked on at a time: on a CPU they had better stay in its cache."""
+
+
+SamplerOfStage = Callable[[int], DirectionSampler]
+"""The number of a stage → what draws its directions."""
 
 
 @attrs.frozen(eq=False)
@@ -49,8 +52,8 @@ class _Pieces:
     device: torch.device
 
     def __iter__(self) -> Iterator[Samples]:
-        for first in range(0, len(self.data), COLUMNS):
-            yield self.fixed_point.samples(self.data, slice(first, first + COLUMNS), self.device)
+        for first in range(0, len(self.data), SAMPLES_AT_A_TIME):
+            yield self.fixed_point.samples(self.data, slice(first, first + SAMPLES_AT_A_TIME), self.device)
 
 
 @attrs.frozen(kw_only=True)
@@ -93,7 +96,7 @@ class Counts:
 
     def settle(self, device: torch.device) -> None:
         """Move to a device, if the counts take little of its memory; else they go there stage by stage."""
-        if sum(tally.nbytes for tally in self.tallies) <= total_memory(device) // SHARE:
+        if sum(tally.nbytes for tally in self.tallies) <= total_memory(device) // MEMORY_SHARE:
             self.tallies = [tally.to(device) for tally in self.tallies]
 
     def insert(self, data: Dataset, samplers: SamplerOfStage, seed: int) -> None:
@@ -106,7 +109,7 @@ class Counts:
             device = sampler.like.device
             if pieces is None:
                 pieces = _Pieces(self.fixed_point, data, device)
-                if 8 * data.space.dimension * len(data) <= total_memory(device) // SHARE:
+                if 8 * data.space.dimension * len(data) <= total_memory(device) // MEMORY_SHARE:
                     pieces = list(pieces)
             there = tally.to(device)
             for number in range(self.sets):
@@ -124,7 +127,7 @@ class Counts:
         """Count samples along the directions of a set, whose rows begin at `first`."""
         for directions in drawn:
             T = len(directions.theta)
-            most = VALUES["cpu" if directions.theta.device.type == "cpu" else "cuda"]
+            most = VALUES_AT_A_TIME["cpu" if directions.theta.device.type == "cpu" else "cuda"]
             for samples in pieces:
                 step = max(1, most // samples.x.shape[1])
                 for row in range(0, T, step):

@@ -217,7 +217,7 @@ def test_a_schedule_may_leave_a_stage_early_and_its_end_is_logged(tmp_path):
 
 def test_a_flow_can_be_built_from_a_recipe_in_python():
     overrides = ["schedule.steps=2", "particles.count=20"]
-    flow = cswf_core.Flow.from_recipe("digits", overrides=overrides, device="cpu")
+    flow = cswf_core.build_flow("digits", overrides=overrides, device="cpu")
     assert [state.step for state in flow] == [1, 2]
     images = flow.samples().images()
     assert (images.shape, images.dtype) == ((20, 1, 8, 8), torch.uint8)
