@@ -31,7 +31,7 @@ from cswf_core.flow.exact_plan import ExactPlan
 from cswf_core.flow.fingerprint import recognise
 from cswf_core.flow.finite import READ_EVERY, Finiteness, located
 from cswf_core.flow.memory import Budget
-from cswf_core.flow.plan import Move, Plan, StageSetup
+from cswf_core.flow.plan import Plan, StageSetup
 from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.settings import Parts, Settings, device_of
 from cswf_core.flow.setup import on_device, originals, set_up
@@ -54,8 +54,17 @@ class Flow:
     Iterate to step by hand (`for state in flow`, as often as you like: each loop continues where the last one
     stopped), or call `run()`; `samples()` returns the particles at any moment.
 
-    For subclasses: `before_entering`, `before_resuming` and `counts_of` may be overridden, `uses_data` set to
-    False; `add_particles` and `replace_data` may be called between two steps. All ranks do the same.
+    For subclasses: `before_entering`, `before_resuming` and `counts_of` may be overridden, and `uses_data` set
+    to False; `add_particles` and `replace_data` may be called between two steps. All ranks do the same.
+
+    Args:
+        data: The samples that particles flow to.
+        parts: The plugins; see `Parts.of`. Only a schedule has no default.
+        settings: The numbers that are no plugin's, such as M and the seed.
+        start: Where particles begin; noise if left out.
+        device: Where to compute: `cpu`, `cuda` or `cuda:N`.
+        observers: Objects with hooks that watch the flow.
+        ranks: The processes that share particles and data; all of them build the same flow.
     """
 
     uses_data: ClassVar[bool] = True
@@ -72,17 +81,7 @@ class Flow:
         observers: Sequence[object] = (),
         ranks: Ranks | None = None,
     ) -> None:
-        """Put the particles where they begin.
-
-        Args:
-            data: The samples that particles flow to.
-            parts: The plugins; see `Parts.of`. Only a schedule has no default.
-            settings: The numbers that are no plugin's, such as M and the seed.
-            start: Where particles begin; noise if left out.
-            device: Where to compute: `cpu`, `cuda` or `cuda:N`.
-            observers: Objects with hooks that watch the flow.
-            ranks: The processes that share particles and data; all of them build the same flow.
-        """
+        """Put the particles where they begin; raise `CswfError` if data and plugins do not fit together."""
         self.parts = Parts.of() if parts is None else parts
         self.settings = Settings() if settings is None else settings
         self.ranks = Ranks() if ranks is None else ranks
@@ -153,7 +152,8 @@ class Flow:
 
     def _enter(self, stage: Stage, snapshot: Snapshot | None = None) -> Plan:
         """Enter a stage's coordinates, or return to them as a snapshot has it, and return the stage's plan."""
-        seed, index = self.settings.seed, self.position.stage
+        seed = self.settings.seed
+        index = self.position.stage
         number = index % len(self.setup.round)
         with self.working():
             sampler = self.sampler(stage)
@@ -166,7 +166,8 @@ class Flow:
             if snapshot is not None:
                 self.particles.restore(snapshot.z, snapshot.sum)
             elif self.ranks.leads:
-                few, key = next(self.particles.blocks()).cloud.z, Key(seed, "spectrum", number)
+                few = next(self.particles.blocks()).cloud.z
+                key = Key(seed, "spectrum", number)
                 report_spectrum(sampler, key, few, self.setup.few_data, safe.eigenvalue)
             plan = self._plan_with(sampler)
             if snapshot is not None and snapshot.numerics:
@@ -175,14 +176,20 @@ class Flow:
 
     def _step(self, stage: Stage, plan: Plan, began: float) -> State:
         """Take a step and return where it has led; the flow began at the time `began`."""
-        at, schedule = self.position, self.parts.schedule
+        at = self.position
+        schedule = self.parts.schedule
         with self.working(), located(stage, at):
             eta = self._watch.allowed(schedule.eta(stage, at.step))
             move = plan.step(at.step, eta, self.clock)
         eta *= move.shortened
         at.step += 1
         at.total += 1
-        self._check(stage, plan, move, eta)
+        self._watch.take(move.length, at.step - 1, eta)
+        self._finite.take(at.step - 1, eta, move)
+        due = at.step == stage.steps or (at.step - 1) % READ_EVERY == 0
+        if plan.inspects or schedule.adaptive or due:  # the host waits for a GPU then
+            self._finite.check(self.particles, plan, at, look=due or (plan.inspects and self.ranks.alone))
+            self._watch.check(at.total, float(move.length), eta, stage.directions)
         at.seconds = time.perf_counter() - began
         state = State(
             stage=stage,
@@ -201,23 +208,10 @@ class Flow:
             at.distances.append(state.distance)
         return state
 
-    def _check(self, stage: Stage, plan: Plan, move: Move, eta: float) -> None:
-        """Raise `CswfError` if the step that was taken, or one before, was too long or not finite.
-
-        Numbers on a GPU are read now and then only, as the host waits for it then.
-        """
-        at = self.position
-        step = at.step - 1
-        self._watch.take(move.length, step, eta)
-        self._finite.take(step, eta, move)
-        due = at.step == stage.steps or step % READ_EVERY == 0
-        if plan.inspects or self.parts.schedule.adaptive or due:
-            self._finite.check(self.particles, plan, at, look=due or (plan.inspects and self.ranks.alone))
-            self._watch.check(at.total, float(move.length), eta, stage.directions)
-
     def _may_leave(self, stage: Stage) -> bool:
         """Ask the schedule whether to leave a stage early, given its distances so far."""
-        schedule, distances = self.parts.schedule, self.position.distances
+        schedule = self.parts.schedule
+        distances = self.position.distances
         if not (schedule.adaptive and distances):
             return False
         return self.ranks.decided(schedule.stop(stage, list(distances)))
@@ -233,12 +227,12 @@ class Flow:
 
     def _warn_of_idle_half(self) -> None:
         """Warn if the flow has ended before the other half of the particles took its turn."""
-        turn, total = self.settings.turn, self.position.total
-        if turn is not None and total <= turn:
+        turn = self.settings.turn
+        if turn is not None and self.position.total <= turn:
             log.warning(
                 "the flow ended after %d steps, in its first turn: half of the particles never took part in "
                 "F_p. Take a %s of fewer steps",
-                total,
+                self.position.total,
                 self.settings.called("turn"),
             )
 

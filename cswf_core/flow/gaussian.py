@@ -66,6 +66,7 @@ class Gaussian:
             raise RunError(f"a covariance needs two data or more: leave out the {settings.called('start')}")
         means = x.mean(dim=1, keepdim=True, dtype=torch.float64).to(x)
         if labels is not None:
+            labels = labels.to(x.device)
             means = _with_classes(x, labels, means)
         mean = means + bin_width / 2
         if d > LARGEST_COVARIANCE:
@@ -90,6 +91,7 @@ class Gaussian:
         classes = self.mean.shape[1] - 1
         mean = self.mean[:, :1]
         if labels is not None and classes:
+            labels = labels.to(mean.device)
             mean = self.mean[:, torch.where(labels < classes, labels + 1, 0)]
         coloured = columnwise(self._coloured, noise)
         return coloured + mean

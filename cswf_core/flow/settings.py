@@ -25,63 +25,43 @@ DEFAULTS = {"condition": "none", "projection": "uniform", "cdf": "histogram", "c
 """Plugins of kinds that a recipe, or a program, leaves out."""
 
 
-def _condition(plugin: object) -> Any:
-    return checked(plugin, kind="condition")
-
-
-def _projection(plugin: object) -> Any:
-    return checked(plugin, kind="projection")
-
-
-def _cdf(plugin: object) -> Any:
-    return checked(plugin, kind="cdf")
-
-
-def _schedule(plugin: object) -> Any:
-    return checked(plugin, kind="schedule")
-
-
-def _coordinates(plugin: object) -> Any:
-    return None if plugin is None else checked(plugin, kind="coordinates")
-
-
-@attrs.frozen(eq=False)
 class Parts:
     """The plugins that make a flow, each behind its checks; plain plugins are put there."""
 
-    condition: CheckedCondition = attrs.field(converter=_condition)
-    projection: CheckedSampler = attrs.field(converter=_projection)
-    cdf: CheckedCDF = attrs.field(converter=_cdf)
-    schedule: CheckedSchedule = attrs.field(converter=_schedule)
-    coordinates: CheckedCoordinates | None = attrs.field(default=None, converter=_coordinates)
-    """Where W comes from; None: steps are taken in the data's own coordinates."""
+    def __init__(
+        self,
+        condition: object,
+        projection: object,
+        cdf: object,
+        schedule: object,
+        coordinates: object = None,
+    ) -> None:
+        """Take the plugins as objects; see `of` for names and defaults."""
+        self.condition: CheckedCondition = checked(condition, kind="condition")
+        self.projection: CheckedSampler = checked(projection, kind="projection")
+        self.cdf: CheckedCDF = checked(cdf, kind="cdf")
+        self.schedule: CheckedSchedule = checked(schedule, kind="schedule")
+        self.coordinates: CheckedCoordinates | None = None
+        """Where W comes from; None: steps are taken in the data's own coordinates."""
+        if coordinates is not None:
+            self.coordinates = checked(coordinates, kind="coordinates")
 
     @classmethod
     def of(cls, **plugins: object) -> Parts:
         """Return plugins by kind, each an object or a name; kinds left out have the defaults of recipes."""
-        chosen = {**DEFAULTS, **plugins}
-        for kind in (field.name for field in attrs.fields(cls)):
-            if kind not in chosen:
-                known = ", ".join(Registry.discover().names(kind))
-                raise PluginError(f"a flow needs a {kind}: Parts.of({kind}=…), an object or one of {known}")
-        return cls(**_checked_plugins(chosen))
-
-
-def _checked_plugins(chosen: Mapping[str, object]) -> dict[str, Any]:
-    """Return plugins by kind, those that are chosen by name behind their checks."""
-    if not any(isinstance(plugin, str) for plugin in chosen.values()):
-        return dict(chosen)
-    registry = Registry.discover()
-    parts: dict[str, Any] = {}
-    for kind, plugin in chosen.items():
-        parts[kind] = plugin
-        if isinstance(plugin, str):
-            offered = registry.find(kind, plugin)
-            try:
-                parts[kind] = checked(offered.factory(), offered.owner)
-            except TypeError as error:
-                raise PluginError(f"{offered.owner} cannot be had by its name alone: {error}") from None
-    return parts
+        registry = Registry.discover()
+        if "schedule" not in plugins:
+            known = ", ".join(registry.names("schedule"))
+            raise PluginError(f"a flow needs a schedule: Parts.of(schedule=…), an object or one of {known}")
+        chosen: dict[str, Any] = {**DEFAULTS, **plugins}
+        for kind, plugin in chosen.items():
+            if isinstance(plugin, str):
+                offered = registry.find(kind, plugin)
+                try:
+                    chosen[kind] = checked(offered.factory(), offered.owner)
+                except TypeError as error:
+                    raise PluginError(f"{offered.owner} cannot be had by its name alone: {error}") from None
+        return cls(**chosen)
 
 
 LARGE_SAMPLE = 10**6

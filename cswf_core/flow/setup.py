@@ -43,10 +43,6 @@ INSIDE = 1 - 2**-10
 """Observed pixels stay clear of their bin's upper edge, so that rounding never shows the next grey level."""
 
 
-FirstParticles = tuple[Particles, Conditions, Observation | None]
-"""This rank's particles; Y of all ranks' particles, on the CPU; what is observed of all particles."""
-
-
 @attrs.frozen(eq=False)
 class Beginning:
     """Where particles begin: in noise, as a Gaussian fitted to the data, or where the data's source says."""
@@ -60,27 +56,32 @@ class Beginning:
     """Where the data's source says that particles begin."""
     gaussian: Gaussian | None = None
 
-    def first_particles(self, ranks: Ranks, memory: int | None = None) -> FirstParticles:
-        """Return this rank's particles where they begin, their observed part in place.
+    def first_particles(
+        self, ranks: Ranks, memory: int | None = None
+    ) -> tuple[Particles, Conditions, Observation | None]:
+        """Return this rank's particles; Y of all ranks' particles, on the CPU; and what is observed of all.
 
         X₀ ~ N(0, scale² I), or the Gaussian, and Y₀ ~ q(y); or both from `start`. Those that are carried along
         come last. Particles for which `memory` bytes are too few stay in the host's memory.
         """
-        data, settings, like = self.data, self.settings, self.like
-        start = check_start(self.start, data)
-        total = settings.count_for(len(data)) + settings.offline
-        settings.require_particles(data.space.dimension, -(-total // ranks.size))
-        if start is not None and self.gaussian is not None:
+        settings = self.settings
+        like = self.like
+        start = check_start(self.start, self.data)
+        total = settings.count_for(len(self.data)) + settings.offline
+        settings.require_particles(len(like), -(-total // ranks.size))
+        if start is None:
+            conditions = self._drawn_conditions()
+        elif self.gaussian is None:
+            conditions = start.conditions
+            total = len(start)
+        else:
             raise RunError(
                 "the data's source says where particles begin, and they cannot begin as a Gaussian too: leave "
                 f"out the {settings.called('start')}"
             )
-        if start is not None:
-            total = len(start)
-        conditions = self._drawn_conditions() if start is None else start.conditions
         conditions = conditions.to(torch.device("cpu"), like.dtype)
         draw = Key(settings.seed, "observation").open(like.device, like.dtype)
-        observation = self.parts.condition.observation(data, conditions.to(like.device, like.dtype), draw)
+        observation = self.parts.condition.observation(self.data, conditions.to(like.device, like.dtype), draw)
         if observation is not None:
             self._refuse_unobservable(observation)
         home = Home.of(len(like), total, like.dtype, like.device, ranks, memory)
@@ -93,7 +94,8 @@ class Beginning:
 
     def _x(self, conditions: Conditions, observation: Observation | None, share: Share) -> Tensor:
         """Return a share of the particles (d×n); their conditions and observation are those of all."""
-        settings, like = self.settings, self.like
+        settings = self.settings
+        like = self.like
         own = conditions.take(share.cut).to(like.device, like.dtype)
         if self.start is not None:
             x = self.start.x[:, share.cut].to(like, copy=True)
@@ -117,7 +119,8 @@ class Beginning:
 
     def _drawn_conditions(self) -> Conditions:
         """Return Y₀ ~ q(y) of all particles, and then of those that are carried along."""
-        settings, draw = self.settings, self.parts.condition.draw
+        settings = self.settings
+        draw = self.parts.condition.draw
         count = settings.count_for(len(self.data))
         conditions = draw(self.data, count, Key(settings.seed, "labels").open())
         if not settings.offline:
@@ -222,19 +225,20 @@ class FlowSetup:
             W=self.W,
             free=self.free,
         )
-        length, data_x = self.condition_length, self.data.sample_x
-        return DirectionSampler.of_stage(stage, coordinates, self.parts, length, data_x, self.like)
+        return DirectionSampler.of_stage(
+            stage, coordinates, self.parts, self.condition_length, self.data.sample_x, self.like
+        )
 
     def restored(self, snapshot: Snapshot, conditions: Conditions) -> Particles:
         """Return this rank's particles as a snapshot has them; `conditions` are Y of all, on the CPU."""
-        like, total = self.like, snapshot.total
-        share = self.ranks.share(total, like.device)
+        like = self.like
+        share = self.ranks.share(snapshot.total, like.device)
 
         def x(part: Share) -> Tensor:
             return snapshot.x[:, part.first - share.first : part.stop - share.first].clone()
 
         own = conditions.take(share.cut).to(like.device, like.dtype)
-        home = Home.of(len(like), total, like.dtype, like.device, self.ranks, self.data.memory)
+        home = Home.of(len(like), snapshot.total, like.dtype, like.device, self.ranks, self.data.memory)
         return particles_of(x, own, self.settings, share, like, home)
 
 
@@ -259,6 +263,11 @@ def set_up(
     W, gaussian = _fit(own, parts, settings)
     beginning = Beginning(data, parts, settings, own.like, start, gaussian)
     particles, conditions, observation = beginning.first_particles(ranks, memory)
+    M = particles.share.total
+    Y = [y.to(device, settings.dtype) for y in (conditions, own.all.conditions)]
+    strata = parts.condition.strata(*Y, sizes=(M, len(own.all)))
+    if strata is not None:
+        refuse_in_strata(parts, settings)
     typical = own.typical()
     size = max(mean_length(x, W, ranks) for x in (typical, next(particles.blocks()).x))
     setup = FlowSetup(
@@ -274,10 +283,9 @@ def set_up(
         free=FreePart.of(W, observation, data.space.dimension, own.like),
         size=size,
         few_data=spread(typical, VECTORS),
-        strata=_strata(own, particles.share, conditions, parts, settings),
+        strata=None if strata is None else Strata.of(strata, particles.share, own.share),
         share=particles.share,
     )
-    M = particles.share.total
     counted = taking_part(conditions, M, parts.condition, settings)
     refuse_idle_half(counted, M, sum(stage.steps for stage in stages), settings)
     return setup, particles, conditions
@@ -293,37 +301,15 @@ def _fit(own: FlowData, parts: Parts, settings: Settings) -> tuple[LinearMap | N
     data = own.sample
     draw = Key(settings.seed, "labels").open()
     drawn = parts.condition.draw(data, settings.count_for(len(data)), draw)
-    labels = data.conditions.labels
-    if drawn.labels is None or labels is None:
-        return W, Gaussian.of_data(x, data.bin_width, W, settings)
-    return W, Gaussian.of_data(x, data.bin_width, W, settings, labels.to(x.device))
-
-
-def _strata(
-    own: FlowData, share: Share, conditions: Conditions, parts: Parts, settings: Settings
-) -> Strata | None:
-    """Return the groups that flow apart from each other; raise `RunError` if they cannot be had.
-
-    Args:
-        own: The data.
-        share: Which of all particles this rank has.
-        conditions: Y of all particles.
-        parts: The plugins.
-        settings: The numbers that are no plugin's.
-    """
-    Y = [y.to(own.like.device, own.like.dtype) for y in (conditions, own.all.conditions)]
-    strata = parts.condition.strata(*Y, sizes=(share.total, len(own.all)))
-    if strata is None:
-        return None
-    refuse_in_strata(parts, settings)
-    return Strata.of(strata, share, own.share)
+    labels = None if drawn.labels is None else data.conditions.labels
+    return W, Gaussian.of_data(x, data.bin_width, W, settings, labels)
 
 
 @contextmanager
 def on_device(device: torch.device, data: Dataset, settings: Settings) -> Iterator[None]:
     """Work on a flow's device, and say in one sentence if its particles and data do not fit there."""
-    d, M, N = data.space.dimension, settings.count_for(len(data)), len(data)
-    remedy = f"{settings.remedy(d, M, N)}, or use a larger device"
+    sizes = data.space.dimension, settings.count_for(len(data)), len(data)
+    remedy = f"{settings.remedy(*sizes)}, or use a larger device"
     here = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-    with fitting(device, d, M, N, remedy), here:
+    with fitting(device, *sizes, remedy), here:
         yield

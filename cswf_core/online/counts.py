@@ -24,7 +24,7 @@ from cswf_core.flow.target import CountedTarget, StageCounts
 from cswf_core.interfaces import Dataset, LinearMap, Stage
 from cswf_core.kernels.memory import require_memory, total_memory
 from cswf_core.kernels.tally import Tally
-from cswf_core.online.fixed_point import FixedDirections, FixedPoint, Samples
+from cswf_core.online.fixed_point import FixedDirections, FixedPoint, FixedSamples
 
 FORMAT: Final = 2
 """Version of what `tensors` and `facts` say."""
@@ -51,7 +51,7 @@ class _Pieces:
     data: Dataset
     device: torch.device
 
-    def __iter__(self) -> Iterator[Samples]:
+    def __iter__(self) -> Iterator[FixedSamples]:
         for first in range(0, len(self.data), SAMPLES_AT_A_TIME):
             yield self.fixed_point.samples(self.data, slice(first, first + SAMPLES_AT_A_TIME), self.device)
 
@@ -102,7 +102,7 @@ class Counts:
     def insert(self, data: Dataset, samplers: SamplerOfStage, seed: int) -> None:
         """Count more samples. Directions are drawn on their device, and what is heavy happens there."""
         self.fixed_point.check(data)
-        pieces: Iterable[Samples] | None = None
+        pieces: Iterable[FixedSamples] | None = None
         for index, tally in enumerate(self.tallies):
             sampler = samplers(index)
             assert (self.W is None) == (sampler.coordinates.W is None), "counts have the flow's coordinates"
@@ -122,7 +122,7 @@ class Counts:
         self.pieces += 1
 
     def _count(
-        self, tally: Tally, first: int, drawn: Iterable[FixedDirections], pieces: Iterable[Samples]
+        self, tally: Tally, first: int, drawn: Iterable[FixedDirections], pieces: Iterable[FixedSamples]
     ) -> None:
         """Count samples along the directions of a set, whose rows begin at `first`."""
         for directions in drawn:
@@ -138,7 +138,8 @@ class Counts:
 
     def stage(self, index: int, sampler: DirectionSampler, cdf: CheckedCDF) -> StageCounts:
         """Return a stage's counts where its directions are drawn."""
-        like, first = sampler.like, [0]
+        like = sampler.like
+        first = [0]
         for _, count in batches(sampler.stage.directions, sampler.together):
             first.append(first[-1] + count)
         tally = self.tallies[index].to(like.device)

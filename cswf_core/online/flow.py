@@ -63,7 +63,7 @@ class OnlineFlow(Flow):
         """Data that are to be counted."""
         self._pieces = 0
         """How many data sets have come."""
-        self._arriving: dict[int, Dataset] = {}
+        self.arriving: dict[int, Dataset] = {}
         """Data that come when a stage is entered, by its number."""
         self._classes = self.data.classes
         """The classes that there are or will be."""
@@ -87,7 +87,7 @@ class OnlineFlow(Flow):
         admitted = None if arriving is None else self._admitted(arriving)
         super().again(steps)
         if admitted is not None:
-            self._arriving[first] = admitted
+            self.arriving[first] = admitted
 
     def counts(self) -> Counts:
         """Return the counts of all data so far, counting those that have just come."""
@@ -97,27 +97,20 @@ class OnlineFlow(Flow):
                 del self._waiting[0]
         return self._counts
 
-    def everything(self) -> Dataset:
-        """Return the data together with those that are still to arrive."""
-        data = self.data
-        for stage in sorted(self._arriving):
-            data = data.joined(self._arriving[stage])
-        return data
-
     def sampler_of_round(self, number: int) -> DirectionSampler:
         """Return what draws the directions of a round's stage."""
         return self.sampler(self.setup.round[number])
 
     def before_entering(self, stage: int) -> None:
         """Insert the data that arrive now."""
-        if stage in self._arriving:
-            self._insert(self._arriving.pop(stage))
+        if stage in self.arriving:
+            self._insert(self.arriving.pop(stage))
 
     def before_resuming(self, position: Position) -> None:
         """Take in the data that have arrived by then, and whose particles are there."""
-        for stage in list(self._arriving):
+        for stage in list(self.arriving):
             if (stage, 0) < (position.stage, position.step):
-                new = self._arriving.pop(stage)
+                new = self.arriving.pop(stage)
                 self.replace_data(self.data.joined(new))
                 self._take_in(new)
                 self.cohorts = (*self.cohorts, self._proportionate())
@@ -175,7 +168,8 @@ class OnlineFlow(Flow):
         the mean is that of the new data, and the covariance what W knows of the first.
         """
         count = self._proportionate() - self.cohorts[-1]
-        seed, like = self.settings.seed, self.setup.like
+        seed = self.settings.seed
+        like = self.setup.like
         x = normal(Key(seed, "start", step=self._pieces), len(like), Share(0, count, count), like)
         draw = Key(seed, "labels", step=self._pieces).open()
         conditions = self.parts.condition.draw(new, count, draw).to(torch.device("cpu"), like.dtype)
@@ -184,15 +178,17 @@ class OnlineFlow(Flow):
             return x * self.settings.scale, conditions
         if len(new) > 1:
             labels = None if conditions.labels is None else new.conditions.labels
-            labels = None if labels is None else labels.to(like.device)
             gaussian = Gaussian.of_data(new.x.to(like), new.bin_width, self.W, self.settings, labels)
-        labels = None if conditions.labels is None else conditions.labels.to(like.device)
-        return gaussian.of_noise(x, labels), conditions
+        return gaussian.of_noise(x, conditions.labels), conditions
 
 
 def planned_data(flow: Flow) -> Dataset:
-    """Return all data of a flow, also those that are still to arrive."""
-    return flow.everything() if isinstance(flow, OnlineFlow) else flow.data
+    """Return the data of a flow, together with those that are still to arrive."""
+    data = flow.data
+    if isinstance(flow, OnlineFlow):
+        for stage in sorted(flow.arriving):
+            data = data.joined(flow.arriving[stage])
+    return data
 
 
 def exact_coordinates(flow: Flow) -> LinearMap | None:

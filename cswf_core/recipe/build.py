@@ -97,7 +97,8 @@ def load_chosen(
         host = torch.device("cpu")
         memory = min(total_memory(each) for each in (host, device or host))
         images = _opened(choice, seed, dtype)
-        d, count = images.space.dimension, len(images) * (2 if images.flips else 1)
+        d = images.space.dimension
+        count = len(images) * (2 if images.flips else 1)
         if stored or not fits(d, count, dtype, memory):
             size = d * count * dtype.itemsize
             told = "%s images take %.3g GB as numbers, more than a quarter of a memory of %.3g GB: streamed"
