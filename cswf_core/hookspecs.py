@@ -38,7 +38,7 @@ class RegisterRecipes(Protocol):
         """Offer a recipe's .yaml file, or all in a folder; a relative path counts from the hook's module."""
 
 
-class WatchedFlow(Protocol):
+class Flow(Protocol):
     """What watching hooks can rely on of a flow (`cswf_core.flow.flow.Flow`)."""
 
     data: Dataset
@@ -52,7 +52,7 @@ class WatchedFlow(Protocol):
         """Return the particles as they are now, on the CPU; `index` names some of them."""
 
 
-class WatchedState(Protocol):
+class State(Protocol):
     """What watching hooks can rely on of a flow's state after a step (`cswf_core.flow.state.State`)."""
 
     @property
@@ -116,23 +116,23 @@ class Watching:
     """Hooks that watch a flow; what they return is ignored, and they must not change it."""
 
     @hookspec
-    def before_stage(self, flow: WatchedFlow, stage: Stage) -> None:
+    def before_stage(self, flow: Flow, stage: Stage) -> None:
         """Run when the flow has entered a stage's coordinates and before its first step."""
 
     @hookspec
-    def after_step(self, flow: WatchedFlow, state: WatchedState) -> None:
+    def after_step(self, flow: Flow, state: State) -> None:
         """Run after every step; `state` says where the flow is and how far it moved."""
 
     @hookspec
-    def after_stage(self, flow: WatchedFlow, stage: Stage) -> None:
+    def after_stage(self, flow: Flow, stage: Stage) -> None:
         """Run when the particles are back in the data's space after a stage."""
 
     @hookspec
-    def after_run(self, flow: WatchedFlow) -> None:
+    def after_run(self, flow: Flow) -> None:
         """Run once, after the last stage; not run when the flow is interrupted."""
 
     @hookspec
-    def after_evaluation(self, flow: WatchedFlow, scores: Mapping[str, float]) -> None:
+    def after_evaluation(self, flow: Flow, scores: Mapping[str, float]) -> None:
         """Run once, when the recipe's metrics have been computed."""
 
 

@@ -9,7 +9,7 @@ from reference import classes
 from reference.markdown import code, heading, prose, required, section, table
 
 MODULE = hookspecs.__name__
-HANDED = ("Register", "WatchedFlow", "WatchedState")
+HANDED = ("Register", "Flow", "State")
 """Protocols that say what hooks can rely on."""
 
 

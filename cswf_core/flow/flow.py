@@ -360,7 +360,7 @@ class Flow:
         return self.setup.sampler(stage)
 
     def working(self) -> AbstractContextManager[None]:
-        """Work on the flow's device inside, and say in one sentence if it does not fit there."""
+        """Work on the flow's device inside; raise `OutOfMemoryError` with the sizes if it is too small."""
         return on_device(self.device, self.data, self.settings)
 
     def _plan_with(self, sampler: DirectionSampler) -> Plan:

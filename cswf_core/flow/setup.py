@@ -307,7 +307,7 @@ def _fit(own: FlowData, parts: Parts, settings: Settings) -> tuple[LinearMap | N
 
 @contextmanager
 def on_device(device: torch.device, data: Dataset, settings: Settings) -> Iterator[None]:
-    """Work on a flow's device, and say in one sentence if its particles and data do not fit there."""
+    """Work on a flow's device inside; raise `OutOfMemoryError` with the sizes if they do not fit there."""
     sizes = data.space.dimension, settings.count_for(len(data)), len(data)
     remedy = f"{settings.remedy(*sizes)}, or use a larger device"
     here = torch.cuda.device(device) if device.type == "cuda" else nullcontext()

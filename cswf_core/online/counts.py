@@ -30,7 +30,7 @@ FORMAT: Final = 2
 """Version of what `tensors` and `facts` say."""
 
 MEMORY_SHARE = 16
-"""Counts of all stages, or data that are being counted, may take one part in so many of the memory."""
+"""Counts of all stages, or data that are being counted, may take one part in `MEMORY_SHARE` of memory."""
 
 SAMPLES_AT_A_TIME = 8192
 """Samples that are counted at a time."""
@@ -94,7 +94,7 @@ class Counts:
         )
         return cls([Tally.empty(sets * stage.directions, bins) for stage in stages], fixed_point, sets)
 
-    def settle(self, device: torch.device) -> None:
+    def move_to(self, device: torch.device) -> None:
         """Move to a device, if the counts take little of its memory; else they go there stage by stage."""
         if sum(tally.nbytes for tally in self.tallies) <= total_memory(device) // MEMORY_SHARE:
             self.tallies = [tally.to(device) for tally in self.tallies]

@@ -59,9 +59,9 @@ class OnlineFlow(Flow):
         counts.check(self.stages, bins, sets)
         counts.W = W
         self._counts = counts
-        self._waiting: list[Dataset] = []
-        """Data that are to be counted."""
-        self._pieces = 0
+        self._waiting = [] if counts.pieces else [self.data]
+        """Data sets that are to be counted."""
+        self._pieces = 1
         """How many data sets have come."""
         self.arriving: dict[int, Dataset] = {}
         """Data that come when a stage is entered, by its number."""
@@ -69,7 +69,6 @@ class OnlineFlow(Flow):
         """The classes that there are or will be."""
         self._ratio = self.count, len(self.data)
         """M and N of the beginning: M/N stays what it was."""
-        self._take_in(self.data)
 
     def insert(self, samples: object, labels: object = None) -> None:
         """Take in more data, between two steps or at the end, and particles in proportion.
@@ -110,14 +109,12 @@ class OnlineFlow(Flow):
         """Take in the data that have arrived by then, and whose particles are there."""
         for stage in list(self.arriving):
             if (stage, 0) < (position.stage, position.step):
-                new = self.arriving.pop(stage)
-                self.replace_data(self.data.joined(new))
-                self._take_in(new)
+                self._take_in(self.arriving.pop(stage))
                 self.cohorts = (*self.cohorts, self._proportionate())
 
     def counts_of(self, stage: int, sampler: DirectionSampler) -> StageCounts:
         """Return a stage's counts, of all data."""
-        self._counts.settle(sampler.like.device)
+        self._counts.move_to(sampler.like.device)
         return self.counts().stage(stage, sampler, self.parts.cdf)
 
     def _admitted(self, new: Dataset) -> Dataset:
@@ -142,16 +139,16 @@ class OnlineFlow(Flow):
 
     def _insert(self, new: Dataset) -> None:
         """Take in data that have been admitted, and the particles that come with them."""
-        self.replace_data(self.data.joined(new))
         self._take_in(new)
         with self.working():
             x, conditions = self._new_particles(new)
         self.add_particles(x, conditions)
 
-    def _take_in(self, data: Dataset) -> None:
-        """Have data counted before the next step, unless an earlier flow has counted them."""
+    def _take_in(self, new: Dataset) -> None:
+        """Join new data to the others; have them counted before the next step, unless an earlier flow has."""
+        self.replace_data(self.data.joined(new))
         if self._pieces >= self._counts.pieces:
-            self._waiting.append(data)
+            self._waiting.append(new)
         self._pieces += 1
 
     def _proportionate(self) -> int:

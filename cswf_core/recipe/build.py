@@ -28,7 +28,7 @@ from cswf_core.recipe.recipe import Choice, Recipe, load_recipe
 log = logging.getLogger("cswf")
 
 LOADED_SHARE = 8
-"""Of data that are streamed, those that are needed at once may take one part in so many of the memory."""
+"""Of data that are streamed, those that are needed at once may take one part in `LOADED_SHARE` of memory."""
 
 NAMES = {
     "particles": "particles.count",
@@ -54,7 +54,7 @@ NAMES = {
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device that `auto`, `cpu`, `cuda` or `cuda:N` means here; one sentence if there is none."""
+    """Return the device that `auto`, `cpu`, `cuda` or `cuda:N` means; raise `RunError` if there is none."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(r"cpu|cuda(:[0-9]{1,4})?", name):
@@ -101,8 +101,13 @@ def load_chosen(
         count = len(images) * (2 if images.flips else 1)
         if stored or not fits(d, count, dtype, memory):
             size = d * count * dtype.itemsize
-            told = "%s images take %.3g GB as numbers, more than a quarter of a memory of %.3g GB: streamed"
-            log.log(logging.INFO if stored else logging.WARNING, told, f"{count:,}", size / 1e9, memory / 1e9)
+            log.log(
+                logging.INFO if stored else logging.WARNING,
+                "%s images take %.3g GB as numbers, more than a quarter of a memory of %.3g GB: streamed",
+                f"{count:,}",
+                size / 1e9,
+                memory / 1e9,
+            )
             return Dataset.of_stored(images, dtype, total_memory(host) // LOADED_SHARE)
     with _data_fitting():
         data: Dataset = choice.checked.load(Key(seed, "data").open(dtype=dtype))

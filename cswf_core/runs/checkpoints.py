@@ -263,8 +263,11 @@ def stem(place: tuple[int, int]) -> str:
     return f"step-{place[0]:08}-stage-{place[1]:04}"
 
 
-SAVE, RESTORE = "save", "restore"
-"""Commands of rank 0: to write a checkpoint of one's particles, and to go back to one."""
+SAVE = "save"
+"""The command of rank 0 to write a checkpoint of one's particles;"""
+
+RESTORE = "restore"
+"""and that to go back to one."""
 
 
 def define_checkpoint_commands(flow: Flow) -> None:
