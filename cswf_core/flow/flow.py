@@ -351,7 +351,7 @@ class Flow:
                 self._plan = self._plan_with(self._plan.setup.sampler)
 
     def replace_data(self, data: Dataset) -> None:
-        """Have other data from here on, of the same space; where `counts_of` has counts of them."""
+        """Replace the data by others of the same space; only where `counts_of` returns counts of them."""
         self.data = data
         self.setup.data.all = data
 
