@@ -200,7 +200,6 @@ class FlowSetup:
     """Some of the data, evenly spread: d×n."""
     strata: Strata | None
     """Groups that flow apart from each other; None: there are none."""
-
     share: Share
     """Which of the first particles this rank has."""
 
