@@ -20,7 +20,7 @@ from torch import Tensor
 
 from cswf_core.bench.naive import ROWS, full_float32, naive_step, random_directions
 from cswf_core.errors import RunError
-from cswf_core.flow.clock import Clock, Share, Stopwatch
+from cswf_core.flow.clock import Clock, PartCost, Stopwatch
 from cswf_core.flow.flow import Flow, State
 from cswf_core.interfaces import ProjectionSampler, Schedule, Space, Stage
 from cswf_core.kernels.memory import is_out_of_memory
@@ -98,7 +98,7 @@ class Result:
     device: dict[str, Any]
     step_ms_all: list[float]
     """Each of the steps that were timed whole."""
-    parts: dict[str, Share]
+    parts: dict[str, PartCost]
     """Each part's share of a step, the mean over those that were timed part by part."""
     ceilings: Ceilings
     peak_memory_bytes: int
@@ -122,10 +122,10 @@ class Result:
         """How many times as long the naive step takes."""
         return None if self.naive_ms is None else self.naive_ms / self.step_ms
 
-    def work(self) -> Share:
+    def work(self) -> PartCost:
         """Return a whole step's time, with the bytes and operations of all its parts."""
         moved = sum(share.bytes for share in self.parts.values())
-        return Share(self.step_ms, moved, sum(share.flops for share in self.parts.values()))
+        return PartCost(self.step_ms, moved, sum(share.flops for share in self.parts.values()))
 
 
 def measure(
@@ -197,7 +197,7 @@ def time_naive(d: int, M: int, N: int, H: int, device: torch.device) -> NaiveTim
     return NaiveTimes(taken, peak(device))
 
 
-def parts(flow: Flow, evolution: Iterator[State], steps: int, reuse: int) -> dict[str, Share]:
+def parts(flow: Flow, evolution: Iterator[State], steps: int, reuse: int) -> dict[str, PartCost]:
     """Return each part's share of a step, by steps with a stopwatch in the flow."""
     flow.clock = Stopwatch(flow.device)
     for _ in range(WARMUP_PARTS * reuse):  # parts that are one kernel otherwise are compiled on their own
@@ -207,7 +207,8 @@ def parts(flow: Flow, evolution: Iterator[State], steps: int, reuse: int) -> dic
         next(evolution)
     flow.clock = Clock()
     return {
-        name: Share(*(total / steps for total in attrs.astuple(share))) for name, share in watch.shares.items()
+        name: PartCost(*(total / steps for total in attrs.astuple(share)))
+        for name, share in watch.costs.items()
     }
 
 

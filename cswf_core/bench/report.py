@@ -12,7 +12,7 @@ import torch
 
 from cswf_core.bench.measure import Ceilings, Result
 from cswf_core.bench.request import times
-from cswf_core.flow.clock import PARTS, Share
+from cswf_core.flow.clock import PARTS, PartCost
 from cswf_core.runs.record import versions
 from cswf_core.runs.screen import in_letters, table
 
@@ -102,7 +102,7 @@ def sweep_as_json(rows: Sequence[Row], command: str) -> list[dict[str, Any]]:
     ]
 
 
-def ordered(parts: dict[str, Share]) -> list[str]:
+def ordered(parts: dict[str, PartCost]) -> list[str]:
     """Return the names of parts in the order of a step; unknown ones come last."""
     return sorted(parts, key=lambda name: PARTS.index(name) if name in PARTS else len(PARTS))
 
@@ -174,14 +174,14 @@ def _parts_table(result: Result) -> str:
     return _render(headings, lines)
 
 
-def _work(share: Share, result: Result) -> tuple[str, str, str, str]:
+def _work(share: PartCost, result: Result) -> tuple[str, str, str, str]:
     cost = _cost(share, result.ceilings)
     moved = (f"{_unit(share.bytes)}B", f"{cost['bandwidth_fraction']:.1%}") if share.bytes else ("", "")
     done = (f"{_unit(share.flops)}FLOP", f"{cost['matrix_fraction']:.1%}") if share.flops else ("", "")
     return *moved, *done
 
 
-def _cost(share: Share, ceilings: Ceilings) -> dict[str, float]:
+def _cost(share: PartCost, ceilings: Ceilings) -> dict[str, float]:
     return {
         "ms": share.milliseconds,
         "bytes": share.bytes,

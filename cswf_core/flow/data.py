@@ -1,11 +1,10 @@
-"""The data that particles flow to: on the flow's device as a whole or, if they are too many, some at a time."""
+"""The data that particles flow to: on the flow's device as a whole or, if they are too large, in blocks."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -14,20 +13,24 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import RunError
-from cswf_core.flow.memory import block_width, fits
+from cswf_core.flow.memory import block_width, fits_in_memory
 from cswf_core.flow.particles import balanced
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.interfaces import Conditions, Dataset, Part
 from cswf_core.ranks import Ranks
 
-FEW = 4096
-"""Samples that are enough to tell how long they are, and that anything can be fitted to."""
+FEWEST_FITTED = 4096
+"""The fewest streamed data that anything is fitted to, and enough for their mean length."""
 
-SAMPLE_SHARE = 16
-"""Data that something is fitted to may take one part in so many of the memory, where not all are there."""
+MEMORY_OVER_FITTED = 16
+"""The memory is at least this many times as large as the streamed data that anything is fitted to, unless
+these are `FEWEST_FITTED`."""
 
-PIECE = 1 << 26
-"""Bytes that are on their way to a GPU at a time."""
+BYTES_PER_COPY = 1 << 26
+"""Bytes that are copied to a GPU at a time."""
+
+Numbers = Tensor | slice
+"""Which of all data, by their numbers."""
 
 Chosen = Callable[[int], Tensor | None]
 """The number of a draw → the data that F_q is fitted to then, in rising order; None: all."""
@@ -42,10 +45,18 @@ class Block:
     x: Tensor
     """d×m."""
     conditions: Conditions
-    numbers: Tensor | slice
-    """Which of all data they are."""
+    numbers: Numbers
     first: int
     """The place of the first among those that F_q is fitted to."""
+
+
+@attrs.frozen(eq=False)
+class DataRequest:
+    """Some of the data, to be read now or ahead of time."""
+
+    key: object
+    """Identifies the request."""
+    numbers: Callable[[], Numbers]
 
 
 class FlowData:
@@ -54,27 +65,39 @@ class FlowData:
     def __init__(
         self, data: Dataset, parts: Parts, settings: Settings, device: torch.device, ranks: Ranks, memory: int
     ) -> None:
-        """`memory` is what each rank may use of its device's, in bytes."""
+        """Decide where the data are kept; `load_to_device` brings them there.
+
+        Args:
+            data: all data, before they are balanced.
+            parts: the flow's plugins.
+            settings: the flow's numbers.
+            device: where the flow works.
+            ranks: all processes.
+            memory: the bytes that each rank may use of its device's memory.
+        """
         self.all = balanced(data, parts.condition, settings.seed)
-        """Those of all ranks: on the CPU, or stored."""
+        """The data of all ranks: on the CPU, or stored."""
+        self.memory = memory
+        self._ranks = ranks
         self.share = ranks.share(len(self.all), device)
         """Which of them are this rank's, where F_q is fitted to all."""
-        d, most = data.space.dimension, max(map(len, ranks.shares(len(self.all), device)))
-        self.together = fits(d, len(self.all), settings.dtype, memory)
-        """Whether one device could have all: then no blocks are made, whatever the number of ranks."""
-        self.resident = fits(d, most, settings.dtype, memory)
-        """Whether this rank's stay on the device; otherwise they are brought there, some at a time."""
-        if parts.cdf.data is not None and not ranks.alone:
-            self.resident = False  # each rank has its share of a part, wherever these data are
         self.like = torch.empty(data.space.dimension, 0, device=device, dtype=settings.dtype)
-        """No data, of their kind: d×0."""
-        self._ranks, self.memory = ranks, memory
-        self.width = block_width(d, settings.dtype, memory, device)
-        """Data of a block, at most."""
+        """No data, in their type and on their device: d×0."""
+        bytes_each = len(self.like) * settings.dtype.itemsize
+        most = max(map(len, ranks.shares(len(self.all), device)))
+        self.together = fits_in_memory(bytes_each * len(self.all), memory)
+        """Whether one device could hold all: then no blocks are made, whatever the number of ranks."""
+        self.resident = fits_in_memory(bytes_each * most, memory)
+        """Whether this rank's share stays on the device; otherwise it is brought there in blocks."""
+        if parts.cdf.data is not None and not ranks.alone:
+            self.resident = False  # a rank's share of a part may be any of the data
+        self.width = block_width(self.like, memory)
+        """The largest number of data in a block."""
         self.x = self.like
-        """This rank's, on its device: d×n; none before `settle`, where counts take their place, or if they are
-        not resident."""
-        self._reader = _Reader(self.all, self.like)
+        """This rank's share on its device, once it is loaded: d×n; empty if it is not resident, or dropped."""
+        self._reader = (PinnedReader if device.type == "cuda" else DataReader)(self.all, self.like)
+        self._source: DataReader | ResidentSource = self._reader
+        """What blocks are read from."""
         counted = len(self.all) if parts.cdf.data is None else parts.cdf.data.of(len(self.all))
         if parts.cdf.bins is None and len(self.cuts(counted)) > 1:
             raise RunError(
@@ -85,7 +108,7 @@ class FlowData:
 
     @cached_property
     def conditions(self) -> Conditions:
-        """Y of this rank's, on its device."""
+        """Y of this rank's share, on its device."""
         return self.all.conditions.take(self.share.cut).to(self.like.device, self.like.dtype)
 
     @property
@@ -93,13 +116,13 @@ class FlowData:
         """How many data, evenly spread, anything is fitted to before the flow; None: all."""
         if self.all.stored is None and (self.together or self.like.device.type == "cpu"):
             return None
-        each = self.all.space.dimension * self.like.element_size()
-        few = self.all.spread(max(FEW, self.memory // SAMPLE_SHARE // each))
+        bytes_each = self.all.space.dimension * self.like.element_size()
+        few = self.all.spread(max(FEWEST_FITTED, self.memory // MEMORY_OVER_FITTED // bytes_each))
         return len(few) if len(few) < len(self.all) else None
 
     @cached_property
     def sample(self) -> Dataset:
-        """The data that coordinates, a Gaussian or directions are fitted to: all, or some, which is told."""
+        """The data that coordinates, a Gaussian or directions are fitted to: all, or some, with a warning."""
         if self.looked_at is None:
             return self.all
         log.warning(
@@ -110,31 +133,34 @@ class FlowData:
         return self.all.spread(self.looked_at)
 
     def sample_x(self) -> Tensor:
-        """Return the numbers of `sample` on the device: d×n."""
+        """Return x of `sample` on the device: d×n."""
         if self.share.whole and self.x.shape[1] == len(self.all):
             return self.x
         return self.sample.x.to(self.like.device, self.like.dtype).contiguous()
 
     def typical(self) -> Tensor:
-        """Return this rank's share on the device, or a few of all data if that is not there: d×n."""
-        return self.x if self.resident else self.all.spread(FEW).x.to(self.like)
+        """Return this rank's share on the device, or a few of all data if the share is not there: d×n."""
+        return self.x if self.resident else self.all.spread(FEWEST_FITTED).x.to(self.like)
 
-    def settle(self) -> None:
-        """Have this rank's share on its device, if it is to stay there."""
+    def load_to_device(self) -> None:
+        """Load this rank's share, if it is to stay on the device."""
         if not self.resident:
             return
         if self.all.stored is None:
             own = self.all.columns(self.share.cut)
             self.x = own.to(self.like.device, self.like.dtype).contiguous()
-            return
-        self.x = self.like.new_empty(len(self.like), len(self.share))
-        for first in range(0, len(self.share), self.width):
-            cut = slice(self.share.first + first, min(self.share.first + first + self.width, self.share.stop))
-            self.x[:, first : first + self.width] = self._reader.read(None, cut)
+        else:
+            self.x = self.like.new_empty(len(self.like), len(self.share))
+            for first in range(self.share.first, self.share.stop, self.width):
+                numbers = slice(first, min(first + self.width, self.share.stop))
+                part = slice(first - self.share.first, numbers.stop - self.share.first)
+                self.x[:, part] = self._reader.fetch(numbers)
+        self._source = ResidentSource(self.x, self.share.first)
 
-    def forget(self) -> None:
-        """Let go of the data on the device: counts have taken their place."""
+    def drop(self) -> None:
+        """Release the data on the device: counts have taken their place."""
         self.x = self.like
+        self._source = self._reader
 
     def most_at_once(self, part: Part | None) -> int:
         """Return how many data are projected at once: over all ranks or, if they come in blocks, on each.
@@ -147,144 +173,163 @@ class FlowData:
     def cuts(self, count: int | None = None) -> list[slice]:
         """Return the blocks of a rank's share of the data that F_q is fitted to, by their places there.
 
-        There are as many on all ranks; some may be empty.
+        All ranks have the same number of blocks; some may be empty.
         """
         shares = self._ranks.shares(len(self.all) if count is None else count, self.like.device)
-        most, own = max(map(len, shares)), shares[self._ranks.rank]
+        own = shares[self._ranks.rank]
         if self.together:
             return [own.cut]
+        most = max(map(len, shares))
         starts = range(own.first, own.first + max(1, most), self.width)
         return [slice(min(first, own.stop), min(first + self.width, own.stop)) for first in starts]
 
     def blocks(self, stage: int, draw: int, chosen: Chosen, following: int | None = None) -> Iterator[Block]:
-        """Yield the data that F_q is fitted to at a draw of a stage, block by block.
+        """Yield the data that F_q is fitted to, block by block, while the next block is read.
 
-        While one is worked on the next is read, and after the last one the first of the draw that is following.
+        Args:
+            stage: the number of the stage.
+            draw: the number of the draw.
+            chosen: returns which data belong to a draw.
+            following: the draw whose first block is read after the last one of this; None: there is none.
         """
         of_draw = chosen(draw)
         if self.resident and self.together and of_draw is None:
             yield Block(self.x, self.conditions, self.share.cut, self.share.first)
             return
         cuts = self.cuts(None if of_draw is None else len(of_draw))
+
+        def request(draw: int, cut: slice) -> DataRequest:
+            # Parts are drawn for a stage, and all data are always the same.
+            key = cut.start if of_draw is None else (stage, draw, cut.start)
+            return DataRequest(key, lambda: _numbers_at(chosen(draw), cut))
+
+        requests = [request(draw, cut) for cut in cuts]
+        ahead = [*requests[1:], None if following is None else request(following, cuts[0])]
         for number, cut in enumerate(cuts):
-            numbers = cut if of_draw is None else of_draw[cut]
-            if self.resident:
-                first = self.share.first
-                here = slice(cut.start - first, cut.stop - first) if of_draw is None else of_draw[cut]
-                x = self.x[:, here].contiguous()
-            else:
-                of_stage = None if of_draw is None else stage
-                x = self._reader.read(_key(of_stage, draw, cut), numbers)
-                if number + 1 < len(cuts):
-                    self._expect(of_stage, draw, cuts[number + 1], chosen)
-                elif following is not None:
-                    self._expect(of_stage, following, cuts[0], chosen)
+            numbers = _numbers_at(of_draw, cut)
+            x = self._source.read(requests[number], ahead[number])
             conditions = self.all.conditions.take(numbers if isinstance(numbers, slice) else numbers.cpu())
             yield Block(x, conditions.to(self.like.device, self.like.dtype), numbers, cut.start)
 
-    def _expect(self, stage: int | None, draw: int, cut: slice, chosen: Chosen) -> None:
-        """Begin to read a block of a draw."""
 
-        def numbers() -> Tensor | slice:
-            of_draw = chosen(draw)
-            return cut if of_draw is None else of_draw[cut]
-
-        self._reader.expect(_key(stage, draw, cut), numbers)
+def _numbers_at(of_draw: Tensor | None, cut: slice) -> Numbers:
+    """Return the numbers of the data at a cut of those that belong to a draw, or of all."""
+    return cut if of_draw is None else of_draw[cut]
 
 
-def _key(stage: int | None, draw: int, cut: slice) -> object:
-    """Return what a block is known by: parts are drawn for a stage, and all data (None) are always the same."""
-    return cut.start if stage is None else (stage, draw, cut.start)
+@attrs.frozen(eq=False)
+class ResidentSource:
+    """Selects blocks from data on the device."""
+
+    x: Tensor
+    """d×n."""
+    first: int
+    """The number of the first of them among all data."""
+
+    def read(self, request: DataRequest, ahead: DataRequest | None) -> Tensor:
+        """Return some of the data: d×m; nothing is read ahead."""
+        del ahead
+        numbers = request.numbers()
+        if isinstance(numbers, slice):
+            numbers = slice(numbers.start - self.first, numbers.stop - self.first)
+        return self.x[:, numbers].contiguous()
 
 
-class _Reader:
-    """Reads data ahead, in a thread of its own, and brings them to a device beside other work there."""
+class DataReader:
+    """Reads data, and those of the next request in a thread of its own; the device is a CPU."""
 
     def __init__(self, data: Dataset, like: Tensor) -> None:
-        self._data, self._like = data, like
+        """Read `data` as numbers of the type of `like`, on its device."""
+        self._data = data
+        self._like = like
         self._thread: ThreadPoolExecutor | None = None
         self._ahead: tuple[object, Future[Tensor]] | None = None
-        self._staging: _Staging | None = None
-        if like.is_cuda:
-            self._staging = _Staging(like.device, like.dtype if data.stored is None else torch.uint8)
+        """What is read ahead, by the key of its request."""
 
-    def expect(self, key: object, numbers: Callable[[], Tensor | slice]) -> None:
-        """Begin to read some of the data, which `read` will ask for by this key."""
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "cswf-data")
-        self._ahead = key, self._thread.submit(lambda: self._chosen(numbers))
-
-    def read(self, key: object, numbers: Tensor | slice) -> Tensor:
+    def fetch(self, numbers: Numbers) -> Tensor:
         """Return some of the data on the device: d×m."""
-        ahead, self._ahead = self._ahead, None
+        return self._decoded(self._brought(numbers))
+
+    def read(self, request: DataRequest, ahead: DataRequest | None) -> Tensor:
+        """Return some of the data on the device (d×m), and begin to read those of the request `ahead`."""
+        pending = self._ahead
+        self._ahead = None
+        brought: Tensor | None = None
+        if pending is not None:
+            key, future = pending
+            brought = (
+                future.result()
+            )  # also if another request was expected: pinned memory serves one at a time
+            brought = brought if key == request.key else None
+        x = self._decoded(self._brought(request.numbers()) if brought is None else brought)
         if ahead is not None:
-            x = ahead[1].result()  # also if others were expected: staging is for one at a time
-            if ahead[0] == key:
-                return self._here(x)
-        return self._here(self._brought(numbers))
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, "cswf-data")
+            self._ahead = ahead.key, self._thread.submit(self._brought_ahead, ahead)
+        return x
 
-    def _chosen(self, numbers: Callable[[], Tensor | slice]) -> Tensor:
-        """Choose some of the data and read them; a GPU that helps to choose does so beside other work."""
-        with nullcontext() if self._staging is None else torch.cuda.stream(self._staging.stream):
-            chosen = numbers()
-        return self._brought(chosen)
+    def _brought_ahead(self, request: DataRequest) -> Tensor:
+        """Choose some of the data and read them, in the thread."""
+        return self._brought(request.numbers())
 
-    def _here(self, x: Tensor) -> Tensor:
-        """Return data as numbers, for work that is queued now."""
+    def _brought(self, numbers: Numbers) -> Tensor:
+        """Read some of the data and return them on the device: bytes m×d, or d×m."""
         stored = self._data.stored
-        if x.is_cuda:
-            x.record_stream(torch.cuda.current_stream(x.device))
+        return self._data.columns(numbers).contiguous() if stored is None else stored.levels(numbers)
+
+    def _decoded(self, x: Tensor) -> Tensor:
+        """Return data that have been brought as numbers: d×m."""
+        stored = self._data.stored
         return (x if stored is None else stored.pixels(x)).to(self._like.dtype)
 
-    def _brought(self, numbers: Tensor | slice) -> Tensor:
-        """Read some of the data and return them on the device, where they have arrived: bytes m×d, or d×m."""
-        stored = self._data.stored
-        if self._staging is None:
-            return self._data.columns(numbers).contiguous() if stored is None else stored.levels(numbers)
-        count = len(numbers) if isinstance(numbers, Tensor) else numbers.stop - numbers.start
-        d = self._data.space.dimension
 
-        def part(cut: slice) -> Tensor | slice:
-            if isinstance(numbers, Tensor):
-                return numbers[cut]
-            return slice(numbers.start + cut.start, numbers.start + cut.stop)
+class PinnedReader(DataReader):
+    """Brings data to a GPU through pinned memory beside other work; one piece is read while another is sent."""
 
-        def columns(cut: slice, out: Tensor) -> None:
-            out.copy_(self._data.columns(part(cut)))
-
-        if stored is None:
-            return self._staging.brought((d, count), 1, columns)
-        return self._staging.brought((count, d), 0, lambda cut, out: stored.levels(part(cut), out))
-
-
-class _Staging:
-    """Pinned memory that data pass through on their way to a GPU: one piece is read while another is sent."""
-
-    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
-        self._device, self._dtype = device, dtype
-        self.stream: Any = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+    def __init__(self, data: Dataset, like: Tensor) -> None:
+        super().__init__(data, like)
+        self._stream: Any = torch.cuda.Stream(like.device, priority=-1)  # type: ignore[no-untyped-call]
         """Its work goes before that of others."""
-        self._buffers = [torch.empty(0, dtype=dtype) for _ in range(2)]
+        self._dtype = like.dtype if data.stored is None else torch.uint8
+        self._buffers = [torch.empty(0, dtype=self._dtype) for _ in range(2)]
 
-    def brought(self, shape: tuple[int, int], axis: int, fill: Callable[[slice, Tensor], object]) -> Tensor:
-        """Return numbers of a shape on the device, where they have arrived.
+    def _brought_ahead(self, request: DataRequest) -> Tensor:
+        with torch.cuda.stream(self._stream):  # a GPU may help to choose, and does so beside other work
+            numbers = request.numbers()
+        return self._brought(numbers)
 
-        `fill` writes a slice of them, along the axis, into memory on the host.
-        """
-        count, other = shape[axis], shape[1 - axis]
-        step = max(1, PIECE // (other * self._dtype.itemsize))
+    def _brought(self, numbers: Numbers) -> Tensor:
+        stored = self._data.stored
+        d = self._data.space.dimension
+        count = len(numbers) if isinstance(numbers, Tensor) else numbers.stop - numbers.start
+        axis = 1 if stored is None else 0
+        step = max(1, BYTES_PER_COPY // (d * self._dtype.itemsize))
         sent: list[Any] = [torch.cuda.Event() for _ in self._buffers]  # type: ignore[no-untyped-call]
-        with torch.cuda.stream(self.stream):
-            there = torch.empty(shape, dtype=self._dtype, device=self._device)
+        with torch.cuda.stream(self._stream):
+            shape = (d, count) if stored is None else (count, d)
+            there = torch.empty(shape, dtype=self._dtype, device=self._like.device)
             for number, first in enumerate(range(0, count, step)):
-                which, cut = number % 2, slice(first, min(first + step, count))
-                target = there.narrow(axis, first, cut.stop - first)
+                which = number % 2
+                stop = min(first + step, count)
+                target = there.narrow(axis, first, stop - first)
                 sent[which].synchronize()
                 if self._buffers[which].numel() < target.numel():
                     self._buffers[which] = torch.empty(target.numel(), dtype=self._dtype, pin_memory=True)
                 pinned = self._buffers[which][: target.numel()].view(target.shape)
-                fill(cut, pinned)
+                part: Numbers
+                if isinstance(numbers, Tensor):
+                    part = numbers[first:stop]
+                else:
+                    part = slice(numbers.start + first, numbers.start + stop)
+                if stored is None:
+                    pinned.copy_(self._data.columns(part))
+                else:
+                    stored.levels(part, pinned)
                 target.copy_(pinned, non_blocking=True)
-                sent[which].record(self.stream)
-        self.stream.synchronize()
+                sent[which].record(self._stream)
+        self._stream.synchronize()
         return there
+
+    def _decoded(self, x: Tensor) -> Tensor:
+        x.record_stream(torch.cuda.current_stream(x.device))
+        return super()._decoded(x)

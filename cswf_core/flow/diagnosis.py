@@ -1,7 +1,7 @@
 """Which part of a step has made numbers that are not finite: directions, projections, maps, or the update.
 
-A step is looked at where it happens, on a CPU, or is taken once more with other particles for that. Plugins are
-held to be at fault only while numbers are far from the largest that float32 has.
+A step is inspected while it is taken, on a CPU, or is taken once more with other particles for that. Plugins
+are held to be at fault only while numbers are far from the largest float32.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Iterable
 import attrs
 from torch import Tensor
 
+from cswf_core.flow.coordinates import Cloud, StageCoordinates
 from cswf_core.flow.directions import Directions
-from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates
 from cswf_core.interfaces import Conditions, NonlinearProjection
 from cswf_core.kernels.columns import columnwise
 from cswf_core.kernels.finite import is_finite
 
-LARGE = 1e15
+LARGEST_SAFE = 1e15
 """Numbers below this can be multiplied, squared and added in float32 and stay finite."""
 
 
@@ -26,9 +26,9 @@ class Fault:
     """What has made numbers that are not finite."""
 
     kind: str
-    """The kind of the plugin that is at fault; empty: it is none."""
+    """The kind of the plugin that is at fault; empty: no plugin is."""
     words: str
-    """What it did, to be written behind its name."""
+    """What the plugin did, to be written behind its name."""
 
 
 def fault_along(
@@ -36,11 +36,16 @@ def fault_along(
     particles: Cloud,
     data: Iterable[Cloud],
     coordinates: StageCoordinates,
-    limit: float = LARGE,
+    limit: float = LARGEST_SAFE,
 ) -> Fault | None:
     """Return why displacements along directions are not finite; None: numbers are too large, or unknown.
 
-    Up to `limit` the CDF plugin's numbers can be held.
+    Args:
+        theta: the directions.
+        particles: those that are displaced.
+        data: those that F_q is fitted to, block by block.
+        coordinates: those of the stage.
+        limit: the CDF plugin is at fault only if all projected values are below it.
     """
     if not is_finite(particles.z):
         return None
@@ -59,8 +64,8 @@ def fault_along(
 
 
 def fault_of_update(directions: Iterable[Directions], squares: float, like: Tensor) -> Fault | None:
-    """Return why 1/H Σ δ θ is not finite, though SW₂², which the CDF plugin has summed, is."""
-    if not squares < LARGE:
+    """Return why 1/H Σ δ θ is not finite, though SW₂² (`squares`), which the CDF plugin has summed, is."""
+    if not squares < LARGEST_SAFE:
         return None
     for theta in directions:
         nowhere = Cloud(like.new_zeros(theta.projection.shape[1], 1), Conditions())
@@ -101,7 +106,7 @@ def _fault_of_directions(theta: Directions) -> Fault | None:
 
 def _fault_of_projection(theta: Directions, cloud: Cloud, noun: str) -> Fault | None:
     """Return whose products of finite directions and samples are not finite, if they are not."""
-    if is_finite(theta.project(cloud)) or not _largest(cloud.z) < LARGE:
+    if is_finite(theta.project(cloud)) or not _largest(cloud.z) < LARGEST_SAFE:
         return None
     alone = columnwise(theta.projection.project, cloud.z)
     kind = "condition" if is_finite(alone) else "projection"

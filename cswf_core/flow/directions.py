@@ -13,9 +13,9 @@ from torch import Tensor
 from cswf_core.checks import CheckedCondition, CheckedSampler
 from cswf_core.errors import PluginError
 from cswf_core.flow.block_projection import PAYS_BELOW, BlockProjection, places
+from cswf_core.flow.coordinates import Cloud, StageCoordinates, stretched
 from cswf_core.flow.memory import batches
 from cswf_core.flow.settings import Parts
-from cswf_core.flow.stage_coordinates import Cloud, StageCoordinates, stretched
 from cswf_core.flow.transport import Place
 from cswf_core.interfaces import (
     Conditions,

@@ -12,14 +12,14 @@ from torch import Tensor
 from cswf_core.errors import RunError
 from cswf_core.flow.blocks import fits_of_blocks
 from cswf_core.flow.clock import Clock
+from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.data import Block
-from cswf_core.flow.diagnosis import LARGE, fault_along, fault_of_coordinates, fault_of_update
+from cswf_core.flow.diagnosis import LARGEST_SAFE, fault_along, fault_of_coordinates, fault_of_update
 from cswf_core.flow.directions import Directions
-from cswf_core.flow.fingerprint import refuse_unrepeatable
+from cswf_core.flow.fingerprint import require_repeatable
 from cswf_core.flow.particles import Particles, dequantised
 from cswf_core.flow.plan import Move, Plan, StageSetup
 from cswf_core.flow.stability import largest_eigenvalue_of
-from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.step import displacements
 from cswf_core.flow.target import BlockTarget, FitsByPlace, FittedTarget, KeptTarget, Target
 from cswf_core.flow.transport import CDFTransport, Fits, FitsOfBatch, FittedTransport, StepTables, Transport
@@ -122,7 +122,9 @@ class ExactPlan(Plan):
         """Note what is at fault if sums of δ² along some directions are not finite."""
         if self.fault is None and not is_finite(squares):
             coordinates, tables = self.setup.sampler.coordinates, self.setup.settings.tables
-            limit = LARGE if tables is None else min(LARGE, torch.finfo(tables.dtype).max / 2)  # δ = q − p
+            limit = (
+                LARGEST_SAFE if tables is None else min(LARGEST_SAFE, torch.finfo(tables.dtype).max / 2)
+            )  # δ = q − p
             self.fault = fault_along(theta, particles, target.clouds_at_hand(), coordinates, limit)
 
     def _inspect_update(
@@ -131,8 +133,8 @@ class ExactPlan(Plan):
         """Note what is at fault if the update η/H Σ δ θ, or particles that have moved by it, are not finite."""
         coordinates, like = self.setup.sampler.coordinates, self.setup.like
         if not is_finite(update):
-            self.fault = fault_of_update(directions, squares, like) if eta < LARGE else None
-        elif float(update.abs().max()) < LARGE:
+            self.fault = fault_of_update(directions, squares, like) if eta < LARGEST_SAFE else None
+        elif float(update.abs().max()) < LARGEST_SAFE:
             self.fault = fault_of_coordinates(coordinates, "the particles' move")
 
     def _fitted(self, batch: Directions, step: int, clock: Clock) -> Callable[[slice], Fits]:
@@ -196,7 +198,7 @@ class ExactPlan(Plan):
             directions = drawn()
             if not self._repeated:
                 for first, again in zip(directions, drawn(), strict=True):
-                    refuse_unrepeatable(setup.sampler, first, again)
+                    require_repeatable(setup.sampler, first, again)
                 self._repeated = True
         return [self._ready(theta) for theta in directions]
 

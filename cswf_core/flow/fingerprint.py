@@ -1,8 +1,8 @@
 """Fingerprints of directions: whether those that are drawn again are the same ones.
 
-A run that goes on, and a model that is sampled, draw directions again from their keys, by the code of a plugin.
-If that code has changed, particles would move along other directions than the maps belong to, and nothing else
-would tell. So a few directions of each stage's first step are kept in short.
+A resumed run, and a model that is sampled, draw directions again from their keys, by the code of a plugin. If
+that code has changed, particles would move along other directions than the maps belong to, and nothing else
+would show it. So a few directions of each stage's first step are kept as a short text.
 """
 
 from __future__ import annotations
@@ -12,52 +12,49 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import PluginError, RunError
+from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.directions import Directions, DirectionSampler
 from cswf_core.flow.memory import batches
-from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.interfaces import Conditions, DenseProjection, Key, NonlinearProjection
 from cswf_core.interfaces.dataset import digest_of
 from cswf_core.ranks import Ranks
 
-PRINTED = 32
-"""Directions in a fingerprint, evenly spread over those."""
+DIRECTIONS_PRINTED = 32
+"""Directions in a fingerprint, evenly spread over those of a batch."""
 
-PER_UNIT = 2**11
+LEVELS_PER_UNIT = 2**11
 """Levels in a fingerprint for a projected value of 1, which is about as large as they are."""
 
-NEAR = 4
+MOST_LEVELS_APART = 4
 """Levels by which fingerprints of the same directions may differ, as devices round in other places."""
 
-STRAY = 2
-"""How many of the directions may differ all the same: a number on a border falls on either side of it."""
+MOST_STRAYS = 2
+"""How many of the directions may differ by more: a number on a border falls on either side of it."""
 
 
 def first_directions(sampler: DirectionSampler, seed: int, stage: int) -> Directions:
     """Return the first batch of a stage's directions, drawn twice; raise `PluginError` if they differ."""
     number, count = next(batches(sampler.stage.directions, sampler.together))
     key = Key(seed, "directions", stage, 0, number)
-    first, again = (sampler.batch(key, count, check=True) for _ in range(2))
-    refuse_unrepeatable(sampler, first, again)
+    first = sampler.batch(key, count, check=True)
+    require_repeatable(sampler, first, sampler.batch(key, count, check=True))
     return first
 
 
-def refuse_unrepeatable(sampler: DirectionSampler, first: Directions, again: Directions) -> None:
+def require_repeatable(sampler: DirectionSampler, first: Directions, again: Directions) -> None:
     """Raise `PluginError` if two draws from one key did not give the same directions, to the bit."""
-    if any(not torch.equal(a, b) for a, b in zip(*(_numbers(sampler, d) for d in (first, again)), strict=True)):
+    pairs = zip(_numbers(sampler, first), _numbers(sampler, again), strict=True)
+    if not all(torch.equal(one, other) for one, other in pairs):
         raise PluginError(
             f"{sampler.sampler.owner}: directions drawn twice from one key differ, so that no run could be "
             "repeated and no model sampled: draw all randomness from `draw`, and keep no state between calls"
         )
 
 
-def digest(sampler: DirectionSampler, directions: Directions) -> str:
-    """Return the SHA-256 of directions, to the bit."""
-    return "".join(digest_of(numbers) for numbers in _numbers(sampler, directions))
-
-
 def fingerprint(sampler: DirectionSampler, directions: Directions) -> str:
-    """Return what some directions make of a fixed vector, as hexadecimal digits: `θ_x`, or `θ_x/l/θ_y`."""
-    theta_y, a = directions.theta_y, directions.length
+    """Return the products of some directions with a fixed vector, in hexadecimal: `θ_x`, or `θ_x/l/θ_y`."""
+    theta_y = directions.theta_y
+    a = directions.length
     values = attrs.evolve(directions, theta_y=None).project(Cloud(_probe(sampler), Conditions()))[:, 0]
     values = values if directions.weight is None else values * directions.weight[:, 0]
     if isinstance(directions.projection, NonlinearProjection):  # of any size, unlike those of unit directions
@@ -72,22 +69,28 @@ def fingerprint(sampler: DirectionSampler, directions: Directions) -> str:
 
 def _printed(values: Tensor) -> str:
     """Return some of the values as hexadecimal digits."""
-    chosen = torch.arange(PRINTED, device=values.device) * len(values) // PRINTED
-    levels = (values[chosen].double() * PER_UNIT).round().clamp(1 - 2**15, 2**15 - 1).long().tolist()
+    chosen = torch.arange(DIRECTIONS_PRINTED, device=values.device) * len(values) // DIRECTIONS_PRINTED
+    levels = (values[chosen].double() * LEVELS_PER_UNIT).round().clamp(1 - 2**15, 2**15 - 1).long().tolist()
     return "".join(f"{level % 2**16:04x}" for level in levels)
 
 
 def recognise(sampler: DirectionSampler, seed: int, stage: int, known: str | None, ranks: Ranks) -> str | None:
-    """Return the fingerprint of a stage's directions, after looking at them twice.
+    """Return the fingerprint of a stage's directions; None for directions that follow the particles.
 
-    Raises an error if they cannot be repeated, if other ranks draw others, or if they are not those of the
-    fingerprint that is `known`. Directions that follow the particles have none: None.
+    Raise an error if they cannot be repeated, if other ranks draw others, or if they are not the known ones.
+
+    Args:
+        sampler: draws the stage's directions.
+        seed: that of the flow.
+        stage: the number of the stage in a round.
+        known: the fingerprint that the directions should have; None: any.
+        ranks: all processes.
     """
     if sampler.sampler.adapts:
         return None
     first = first_directions(sampler, seed, stage)
     if not ranks.alone:
-        ranks.agree("directions", digest(sampler, first))
+        ranks.agree("directions", "".join(map(digest_of, _numbers(sampler, first))))
     now = fingerprint(sampler, first)
     if known and not same_fingerprint(now, known):
         raise RunError(
@@ -100,32 +103,33 @@ def recognise(sampler: DirectionSampler, seed: int, stage: int, known: str | Non
 
 
 def same_fingerprint(first: str, second: str) -> bool:
-    """Say whether two fingerprints are those of the same directions, perhaps drawn on different devices.
+    """Return whether two fingerprints are of the same directions, perhaps drawn on different devices.
 
     Where Y has another length, as it may when classes are added, θ_x alone is compared.
     """
-    (x, *y), (other_x, *other_y) = first.split("/"), second.split("/")
-    pairs = [(x, other_x), *([(y[1], other_y[1])] if y and other_y and y[0] == other_y[0] else [])]
-    return all(_near(one, other) for one, other in pairs)
+    x, *y = first.split("/")
+    other_x, *other_y = second.split("/")
+    comparable = bool(y and other_y) and y[0] == other_y[0]
+    return _near(x, other_x) and (not comparable or _near(y[1], other_y[1]))
 
 
 def _near(first: str, second: str) -> bool:
-    """Say whether all but a few values are the same, up to rounding."""
+    """Return whether all but a few values are the same, up to rounding."""
     levels = [[int(text[at : at + 4], 16) for at in range(0, len(text), 4)] for text in (first, second)]
     apart = [abs((a - b + 2**15) % 2**16 - 2**15) for a, b in zip(*levels, strict=False)]
-    return len(first) == len(second) and len([gap for gap in apart if gap > NEAR]) <= STRAY
+    return len(first) == len(second) and sum(gap > MOST_LEVELS_APART for gap in apart) <= MOST_STRAYS
 
 
 def _numbers(sampler: DirectionSampler, directions: Directions) -> list[Tensor]:
-    """Return the numbers that directions are made of; of operators, what they make of a fixed vector."""
+    """Return the numbers that directions are made of; of operators, their products with a fixed vector."""
     projection = directions.projection
-    matrix = isinstance(projection, DenseProjection)
-    theta = projection.dense() if matrix else projection.project(_probe(sampler))
+    dense = isinstance(projection, DenseProjection)
+    theta = projection.dense() if dense else projection.project(_probe(sampler))
     parts = (theta, directions.weight, directions.length, directions.theta_y)
     return [part for part in parts if part is not None]
 
 
 def _probe(sampler: DirectionSampler) -> Tensor:
     """Return a fixed vector: d_k×1."""
-    d, like = sampler.coordinates.space.dimension, sampler.like
-    return Key(0, "fingerprint").open(dtype=like.dtype).normal(d, 1).to(like)
+    d = sampler.coordinates.space.dimension
+    return Key(0, "fingerprint").open(dtype=sampler.like.dtype).normal(d, 1).to(sampler.like)

@@ -1,9 +1,9 @@
-"""Particles stay finite, or the flow ends: with the step, the stage and, if it can be told, the plugin named.
+"""Particles stay finite, or the flow ends with an error that names the step, the stage and the plugin.
 
-On a CPU the particles are looked at after every step. On a GPU the host would have to wait for that: there the
-lengths and distances of steps stay on the device, and are read all at once, with a look at the particles, every
+On a CPU the particles are checked after every step. On a GPU the host would have to wait for that: there the
+lengths and distances of steps stay on the device, and are read together, with a check of the particles, every
 `READ_EVERY` steps, where stages end, and before anything is written. Nothing is missed by that: what is NaN or
-infinite stays so. The step that is at fault is then taken once more, with other particles, and looked at.
+infinite stays so. The step that is at fault is then taken once more, with other particles, and inspected.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ READ_EVERY = 50
 
 
 def place(stage: Stage, index: int, step: int | None = None) -> str:
-    """Return where a flow is, in words: `step 17 of stage 2 '(8×8) [5]'`; stages and steps count from 0."""
+    """Return where a flow is, as text: `step 17 of stage 2 '(8×8) [5]'`; `index` and `step` count from 0."""
     named = f"stage {index + 1}" + (f" '{stage.name}'" if stage.name else "")
     return named if step is None else f"step {step + 1} of {named}"
 
 
 @contextmanager
 def located(stage: Stage, at: Position) -> Iterator[None]:
-    """Add the step and the stage to what is said of a plugin that fails inside."""
+    """Add the step and the stage to the message of a `PluginError` that is raised inside."""
     here = place(stage, at.stage, at.step)
     try:
         yield
@@ -51,8 +51,8 @@ def located(stage: Stage, at: Position) -> Iterator[None]:
 
 
 @attrs.frozen(eq=False)
-class Taken:
-    """A step whose numbers have not been read yet."""
+class UnreadStep:
+    """A step whose numbers have not been read from the device yet."""
 
     step: int
     eta: float
@@ -60,32 +60,49 @@ class Taken:
 
 
 class Finiteness:
-    """Sees to it that a flow ends when its particles are no longer finite."""
+    """Ends a flow with an error when its particles are no longer finite."""
 
     def __init__(
         self, parts: Parts, settings: Settings, ranks: Ranks, again: Callable[[StageSetup], Plan]
     ) -> None:
-        """`again` makes a plan that can take a step once more and look at it, on any device."""
-        self._parts, self._settings, self._ranks, self._again = parts, settings, ranks, again
-        self._taken: list[Taken] = []
-        """Steps that have not been read, all of one stage."""
-        self._looked_at: tuple[int, int] | None = None
-        """Where the flow was when particles were last looked at: steps and stages done."""
+        """Check nothing yet.
 
-    def take(self, step: int, eta: float, move: Move) -> None:
-        """Take in a step's numbers, which stay on their device."""
-        self._taken.append(Taken(step, eta, move))
+        Args:
+            parts: the flow's plugins, to name the one at fault.
+            settings: the flow's numbers, to name those that may be too large.
+            ranks: all processes.
+            again: returns a plan that can take a step once more and inspect it, on any device.
+        """
+        self._parts = parts
+        self._settings = settings
+        self._ranks = ranks
+        self._again = again
+        self._unread: list[UnreadStep] = []
+        """Steps that have not been read, all of one stage."""
+        self._checked: tuple[int, int] | None = None
+        """Where the flow was when particles were last checked: steps and stages done."""
+
+    def record(self, step: int, eta: float, move: Move) -> None:
+        """Record a step's numbers, which stay on their device."""
+        self._unread.append(UnreadStep(step, eta, move))
 
     def check(self, particles: Particles, plan: Plan | None, at: Position, *, look: bool = True) -> None:
         """Raise `NotFiniteError` if numbers of the steps since the last call, or particles, are not finite.
 
-        All ranks call this at the same steps. `look`: also at the particles; their own numbers show nearly all.
+        All ranks call this at the same steps.
+
+        Args:
+            particles: those of this rank.
+            plan: that of the stage; None: the flow is between two stages.
+            at: how far the flow has come.
+            look: whether particles themselves are checked; the steps' numbers show nearly all.
         """
-        taken, self._taken = self._taken, []
-        lost = _first_lost(taken)
+        unread = self._unread
+        self._unread = []
+        lost = _first_lost(unread)
         if lost is None and (not look or self._sound(particles, at)):
             return
-        suspects = taken[-1:] if lost is None else taken[max(0, lost - 1) : lost + 1][::-1]
+        suspects = unread[-1:] if lost is None else unread[max(0, lost - 1) : lost + 1][::-1]
         if plan is None or not suspects:
             raise NotFiniteError(f"particles are not finite after step {at.total:,}")
         number, why = self._diagnosed(plan, suspects)
@@ -93,50 +110,58 @@ class Finiteness:
         raise NotFiniteError(f"particles are not finite after {place(stage, plan.setup.index, number)}: {why}")
 
     def crossed(self, particles: Particles, sampler: DirectionSampler, index: int, when: str) -> None:
-        """Raise `NotFiniteError` if particles are not finite that have come into a stage, or out of it."""
+        """Raise `NotFiniteError` if particles are not finite that have entered or left a stage.
+
+        Args:
+            particles: those of this rank.
+            sampler: draws the stage's directions.
+            index: the number of the stage.
+            when: "on entering" or "after".
+        """
         if not sampler.coordinates.own and self._lost(particles):
             fault = fault_of_coordinates(sampler.coordinates, "particles")
             here = place(sampler.stage, index)
             raise NotFiniteError(f"particles are not finite {when} {here}: {self._sentence(fault, None)}")
 
     def require(self, x: Tensor, at: Position, look: Callable[[], None]) -> None:
-        """Raise `NotFiniteError` if samples are not finite; `look` does so if that is the particles' fault."""
+        """Raise `NotFiniteError` if samples x (d×n) are not finite; `look` does so if the particles are not."""
         if not is_finite(x):
             look()
             raise NotFiniteError(f"samples are not finite after step {at.total:,}, and the particles are")
 
     def _sound(self, particles: Particles, at: Position) -> bool:
-        here = at.total, at.stage
-        if self._looked_at != here:
-            if self._lost(particles):
-                return False
-            self._looked_at = here
+        """Return whether all particles are finite, and check them only once at each place."""
+        here = (at.total, at.stage)
+        if self._checked == here:
+            return True
+        if self._lost(particles):
+            return False
+        self._checked = here
         return True
 
     def _lost(self, particles: Particles) -> bool:
-        """Say whether a particle of any rank is not finite."""
+        """Return whether a particle of any rank is not finite."""
         lost = not particles.finite()
         if self._ranks.alone:
             return lost
         return bool(self._ranks.sums(torch.tensor([float(lost)], dtype=torch.float64)) > 0)
 
-    def _diagnosed(self, plan: Plan, suspects: list[Taken]) -> tuple[int, str]:
+    def _diagnosed(self, plan: Plan, suspects: list[UnreadStep]) -> tuple[int, str]:
         """Return the number of the step that is at fault, one of the last two, and why."""
-        number, fault = suspects[0].step, plan.fault
-        if fault is None:
-            fault = _examined(plan, number)
+        number = suspects[0].step
+        fault = plan.fault or _examined(plan, number)
         if fault is None and not plan.inspects:
             for suspect in suspects:
                 fault = _taken_again(self._again, plan.setup, suspect)
                 if fault is not None:
                     number = suspect.step
                     break
-        every = self._ranks.collected((number, fault), "fault")  # the first that knows it speaks for all
+        every = self._ranks.collected((number, fault), "fault")  # the first rank that knows it speaks for all
         number, fault = next((each for each in every if each[1] is not None), every[0])
         return number, self._sentence(fault, plan)
 
     def _sentence(self, fault: Fault | None, plan: Plan | None) -> str:
-        """Return what is at fault, with the plugin's name."""
+        """Return what is at fault as text, with the plugin's name."""
         if fault is None:
             return too_large(self._settings, half=plan is not None and plan.half)
         if not fault.kind:
@@ -146,17 +171,17 @@ class Finiteness:
         return f"{adapter.owner} {fault.words}"
 
 
-def _first_lost(taken: list[Taken]) -> int | None:
-    """Return the first of some steps whose length or distance is not finite; reads all of them at once."""
-    if not taken:
+def _first_lost(steps: list[UnreadStep]) -> int | None:
+    """Return the index of the first step whose length or distance is not finite; reads all of them at once."""
+    if not steps:
         return None
-    sums = [step.move.length + step.move.squares for step in taken]
+    sums = [step.move.length + step.move.squares for step in steps]
     numbers: list[float] = [float(sums[0])] if len(sums) == 1 else torch.stack(sums).tolist()
     return next((index for index, number in enumerate(numbers) if not math.isfinite(number)), None)
 
 
 def _examined(plan: Plan, step: int) -> Fault | None:
-    """Return what the checks of a step's directions say, as most steps do not check all."""
+    """Return the error of a complete check of a step's directions, which most steps leave out; None: none."""
     try:
         plan.examine(step)
     except PluginError as error:
@@ -164,7 +189,7 @@ def _examined(plan: Plan, step: int) -> Fault | None:
     return None
 
 
-def _taken_again(again: Callable[[StageSetup], Plan], setup: StageSetup, suspect: Taken) -> Fault | None:
+def _taken_again(again: Callable[[StageSetup], Plan], setup: StageSetup, suspect: UnreadStep) -> Fault | None:
     """Take a step once more, with noise for particles that are lost, and return what is at fault in it."""
     try:
         block = next(iter(setup.particles.blocks(whole=True)))
@@ -181,17 +206,16 @@ def _taken_again(again: Callable[[StageSetup], Plan], setup: StageSetup, suspect
         return Fault("", str(error))
     except Exception as error:
         if isinstance(error, CswfError) or is_out_of_memory(error):
-            return None  # then it cannot be told
+            return None  # nothing can be diagnosed then
         raise
 
 
 def too_large(settings: Settings, *, half: bool) -> str:
-    """Return what may be wrong where no plugin is at fault."""
+    """Return the message for numbers that are not finite where no plugin is at fault."""
     dtype = f"{settings.dtype} and its products in float16" if half else str(settings.dtype)
-    rounded = settings.tables is not None and settings.tables.dtype == torch.float16
-    tables = (
-        f"; or for the model, whose {settings.called('tables')} are float16: take float32" if rounded else ""
-    )
+    tables = ""
+    if settings.tables is not None and settings.tables.dtype == torch.float16:
+        tables = f"; or for the model, whose {settings.called('tables')} are float16: take float32"
     return (
         f"numbers are too large for {dtype}: data, {settings.called('scale')} of the first particles, "
         f"amplifier, entropy or {settings.called('step size')}{tables}"

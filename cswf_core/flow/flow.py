@@ -23,7 +23,6 @@ from torch import Tensor
 
 from cswf_core.checks import check_dataset
 from cswf_core.errors import RunError
-from cswf_core.flow.block_particles import BlockParticles
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.cuda import plan_for
 from cswf_core.flow.directions import DirectionSampler
@@ -36,10 +35,10 @@ from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.settings import Parts, Settings, device_of
 from cswf_core.flow.setup import on_device, originals, set_up
 from cswf_core.flow.sharing import gathered, join
-from cswf_core.flow.spectrum import report_spectrum
-from cswf_core.flow.stability import Watch, safe_step
+from cswf_core.flow.stability import StepControl, report_spectrum, safe_step
 from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State  # what iterating yields
+from cswf_core.flow.streaming import BlockParticles
 from cswf_core.flow.target import StageCounts
 from cswf_core.interfaces import Conditions, Dataset, Key, Stage
 from cswf_core.plugins import Watchers
@@ -109,11 +108,11 @@ class Flow:
         """Makes the plan of a stage; another one may be put here before the first step."""
         self.finished = False
         if not self.uses_data:
-            self.setup.data.forget()
+            self.setup.data.drop()
         self.budget = self._new_budget()
         """How many directions are worked on at a time."""
         self._plan: Plan | None = None
-        self._watch = Watch(self.settings, self.setup.size)
+        self._watch = StepControl(self.settings, self.setup.size)
         self._finite = Finiteness(self.parts, self.settings, self.ranks, ExactPlan)
         self._watchers = Watchers(observers if self.ranks.leads else ())
         self._evolution = self._evolve()
@@ -184,8 +183,8 @@ class Flow:
         eta *= move.shortened
         at.step += 1
         at.total += 1
-        self._watch.take(move.length, at.step - 1, eta)
-        self._finite.take(at.step - 1, eta, move)
+        self._watch.record(move.length, at.step - 1, eta)
+        self._finite.record(at.step - 1, eta, move)
         due = at.step == stage.steps or (at.step - 1) % READ_EVERY == 0
         if plan.inspects or schedule.adaptive or due:  # the host waits for a GPU then
             self._finite.check(self.particles, plan, at, look=due or (plan.inspects and self.ranks.alone))
@@ -260,7 +259,7 @@ class Flow:
         with self.working():
             whole = index is None and self.finished and self.ranks.alone
             if whole and isinstance(self.particles, BlockParticles) and self.particles.streamed:
-                return self.particles.lent()
+                return self.particles.borrow_x()
             return gathered(self.particles, index, self.ranks, seen, self.originals)
 
     def offline_samples(self) -> Dataset:
@@ -345,7 +344,7 @@ class Flow:
             self.conditions = Conditions.joined([self.conditions, conditions])
             join(self.particles, x, self.conditions, self.ranks)
             self.cohorts = (*self.cohorts, self.count)
-            self._watch.forget()  # steps become longer again
+            self._watch.reset()  # steps become longer again
             self.budget = self._new_budget()
             if self._plan is not None:
                 self._plan = self._plan_with(self._plan.setup.sampler)

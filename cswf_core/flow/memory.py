@@ -1,14 +1,14 @@
-"""How many directions are worked on at a time, so that memory stays bounded and bits stay the same.
+"""How many directions and samples are worked on at a time, so that memory stays bounded and bits stay the same.
 
 A *batch* is the unit in which directions are drawn: one key, fixed size. A *slab* is the part of a batch whose
-products are taken at once: all of it on a GPU, unless its memory is too small for so many rows. With several
-ranks a slab has as many directions as with one, or sums would be rounded in other places.
+products are computed at once: all of it on a GPU, unless its memory is too small. With several ranks a slab has
+as many directions as with one, because sums would be rounded in other places otherwise.
 
 When memory runs short, fewer rows are transported at a time: a row's transport does not depend on its
-neighbours, so this changes no bit. If that is not enough, slabs are halved, which changes sums by rounding; a
-warning says so. Only a single direction that does not fit is an error.
+neighbours, so this changes no bit. If that is not enough, slabs are halved, which changes sums by rounding, and
+a warning is logged. It is an error only if a single direction does not fit.
 
-Data and particles that take too much of the memory are worked on in *blocks*, some samples at a time.
+Data and particles that take too much of the memory are processed in *blocks* of samples.
 """
 
 from __future__ import annotations
@@ -20,34 +20,35 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from cswf_core.errors import OutOfMemoryError
 from cswf_core.kernels.columns import WIDTH
 from cswf_core.kernels.memory import is_out_of_memory, total_memory
 
-BATCH = 16384
+DIRECTIONS_PER_BATCH = 16384
 """Directions that share a key: fixed, or the same seed would draw others. Large, because on a GPU small pieces
 of work take as long to start as to do."""
 
-MOST = {"cpu": 2048, "cuda": BATCH}
-"""Directions of a slab, at most: on a CPU few are as quick as many, and while counts of one slab are summed
-over several devices, the next is worked on."""
+LARGEST_SLAB = {"cpu": 2048, "cuda": DIRECTIONS_PER_BATCH}
+"""The largest number of directions in a slab: on a CPU few are as fast as many, and while counts of one slab
+are summed over several devices, the next is worked on."""
 
-SHARE = 8
-"""Projected values that are worked on at once may take one part in so many of a device's memory."""
+MEMORY_OVER_VALUES = 8
+"""A device's memory is at least this many times as large as the projected values that are worked on at once."""
 
-TEMPORARIES = 12
+TEMPORARIES_PER_VALUE = 12
 """Numbers that a transport keeps at once for each projected value, indices counted double."""
 
-RESIDENT = 4
-"""Samples stay on the device if their numbers take one part in so many of its memory, or less: in a stage's
+MEMORY_OVER_SAMPLES = 4
+"""Samples stay on the device if its memory is at least this many times as large as their numbers: in a stage's
 coordinates, and with noise, they take as much again."""
 
-BLOCK = {"cpu": 8192, "cuda": 131_072}
-"""Samples that are brought to the device at a time, at most."""
+LARGEST_BLOCK = {"cpu": 8192, "cuda": 131_072}
+"""The largest number of samples in a block."""
 
-BLOCK_SHARE = 64
-"""A block's numbers may take one part in so many of the memory; the next is read meanwhile."""
+MEMORY_OVER_BLOCK = 64
+"""A device's memory is at least this many times as large as a block, as the next one is read meanwhile."""
 
 Result = TypeVar("Result")
 
@@ -55,8 +56,16 @@ log = logging.getLogger("cswf")
 
 
 @contextmanager
-def fitting(device: torch.device, d: int, M: int, N: int, remedy: str) -> Iterator[None]:
-    """Turn running out of memory into one sentence with the sizes that did not fit, and a remedy."""
+def explain_out_of_memory(device: torch.device, d: int, M: int, N: int, remedy: str) -> Iterator[None]:
+    """Raise `OutOfMemoryError`, which names the sizes that did not fit, if memory runs out inside.
+
+    Args:
+        device: where the flow works.
+        d: the dimension of the data.
+        M: the number of particles.
+        N: the number of data.
+        remedy: what to do, for the message.
+    """
     try:
         yield
     except Exception as error:
@@ -68,16 +77,16 @@ def fitting(device: torch.device, d: int, M: int, N: int, remedy: str) -> Iterat
         ) from error
 
 
-def fits(dimension: int, count: int, dtype: torch.dtype, memory: int) -> bool:
-    """Say whether so many samples can stay on a device with so many bytes of memory."""
-    return dimension * count * dtype.itemsize <= memory // RESIDENT
+def fits_in_memory(size: int, memory: int) -> bool:
+    """Return whether samples of `size` bytes can stay on a device that has `memory` bytes."""
+    return size <= memory // MEMORY_OVER_SAMPLES
 
 
-def block_width(dimension: int, dtype: torch.dtype, memory: int, device: torch.device) -> int:
-    """Return how many samples come to a device at a time, of which there are so many bytes of memory."""
-    group = WIDTH[device.type]  # products and noise go by these
-    groups = memory // BLOCK_SHARE // (dimension * dtype.itemsize) // group
-    return min(BLOCK[device.type], max(1, groups) * group)
+def block_width(like: Tensor, memory: int) -> int:
+    """Return the number of samples in a block, of the kind of `like` (d×0), if a device has `memory` bytes."""
+    group = WIDTH[like.device.type]  # products and noise are computed in groups of this size
+    groups = memory // MEMORY_OVER_BLOCK // (len(like) * like.dtype.itemsize) // group
+    return min(LARGEST_BLOCK[like.device.type], max(1, groups) * group)
 
 
 class Budget:
@@ -86,13 +95,20 @@ class Budget:
     def __init__(
         self, device: torch.device, values_per_direction: int, itemsize: int, memory: int | None = None
     ) -> None:
-        """`memory` is the least that any rank has; that of the device if left out."""
+        """Choose the sizes.
+
+        Args:
+            device: where directions are worked on.
+            values_per_direction: the number of particles and data that are projected at once.
+            itemsize: the bytes of a projected value.
+            memory: the bytes that every rank may use; None: all of the device's.
+        """
         self.device = device
-        row = max(1, values_per_direction * itemsize)
         self.memory = total_memory(device) if memory is None else memory
-        share = self.memory // SHARE
-        self.slab = max(1, min(MOST[device.type], share // (row * TEMPORARIES)))
-        """Directions whose products are taken at once."""
+        row = max(1, values_per_direction * itemsize)
+        most = self.memory // MEMORY_OVER_VALUES // (row * TEMPORARIES_PER_VALUE)
+        self.slab = max(1, min(LARGEST_SLAB[device.type], most))
+        """Directions whose products are computed at once."""
         self.rows = self.slab
         """Directions along which values are transported at once."""
         self.recordable = True
@@ -136,24 +152,24 @@ class Budget:
             done = rows.stop
 
     def warn(self, how: str) -> None:
-        """Warn that memory was short, and how the work goes on."""
+        """Warn that memory was short, and how the work continues."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         log.warning("out of memory on %s: going on with %s", self.device, how)
 
 
 def batches(directions: int, together: int = 1) -> Iterator[tuple[int, int]]:
-    """Cut H directions into batches: pairs of a batch's number and its size.
+    """Yield the number and the size of each batch of H directions.
 
-    A batch is a multiple of the number of directions that have to be drawn together.
+    A batch is a multiple of the number of directions that have to be drawn `together`.
     """
-    size = -(-BATCH // together) * together
+    size = -(-DIRECTIONS_PER_BATCH // together) * together
     for number, first in enumerate(range(0, directions, size)):
         yield number, min(size, directions - first)
 
 
 def _attempt(work: Callable[[slice], Result], part: slice) -> tuple[Result] | None:
-    """Return what `work` returns, as a tuple of one; None if there was no memory for more than one direction.
+    """Return what `work` returns, as a tuple of one; None if memory was too small for more than one direction.
 
     When this returns, the error is gone, and with it the tensors that its frames held.
     """

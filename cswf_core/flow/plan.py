@@ -175,7 +175,7 @@ class Plan(abc.ABC):
             key = Key(setup.settings.seed, "entropy", setup.index, step)
             for block in setup.particles.blocks(write=True, whole=True):
                 noise = normal(key, len(setup.like), block.share, setup.like)
-                block.shake(noise.mul_(math.sqrt(2 * entropy * eta * result.shortened)))
+                block.add_noise(noise.mul_(math.sqrt(2 * entropy * eta * result.shortened)))
         return result
 
     @contextmanager

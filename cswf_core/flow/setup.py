@@ -16,25 +16,25 @@ from torch import Tensor
 
 from cswf_core.checks import check_start
 from cswf_core.errors import RunError
-from cswf_core.flow.block_particles import Home, particles_of
+from cswf_core.flow.coordinates import FreePart, StageCoordinates
 from cswf_core.flow.data import FlowData
 from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.gaussian import Gaussian, Regression
-from cswf_core.flow.memory import fitting
+from cswf_core.flow.memory import explain_out_of_memory
 from cswf_core.flow.particles import (
     Particles,
     dequantised,
     mean_length,
     normal,
-    refuse_idle_half,
-    refuse_in_strata,
+    require_both_halves_used,
+    require_every_sample_counts,
     taking_part,
 )
 from cswf_core.flow.plan import Strata
 from cswf_core.flow.settings import Parts, Settings
-from cswf_core.flow.spectrum import VECTORS, spread
-from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
+from cswf_core.flow.stability import VECTORS, spread
 from cswf_core.flow.state import Snapshot
+from cswf_core.flow.streaming import Placement
 from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, Masked, Observation, Stage
 from cswf_core.kernels.memory import total_memory
 from cswf_core.ranks import Ranks, Share
@@ -84,13 +84,12 @@ class Beginning:
         observation = self.parts.condition.observation(self.data, conditions.to(like.device, like.dtype), draw)
         if observation is not None:
             self._refuse_unobservable(observation)
-        home = Home.of(len(like), total, like.dtype, like.device, ranks, memory)
-        if home is not None:
-            home.refuse_unfit(self.parts, observation, settings)
+        placement = Placement.of(like, total, ranks, memory)
+        placement.require_support(self.parts, observation, settings)
         share = ranks.share(total, like.device)
         own = conditions.take(share.cut).to(like.device, like.dtype)
         x = partial(self._x, conditions, observation)
-        return particles_of(x, own, settings, share, like, home), conditions, observation
+        return placement.particles(x, own, settings.clip, share, like), conditions, observation
 
     def _x(self, conditions: Conditions, observation: Observation | None, share: Share) -> Tensor:
         """Return a share of the particles (d×n); their conditions and observation are those of all."""
@@ -237,8 +236,8 @@ class FlowSetup:
             return snapshot.x[:, part.first - share.first : part.stop - share.first].clone()
 
         own = conditions.take(share.cut).to(like.device, like.dtype)
-        home = Home.of(len(like), snapshot.total, like.dtype, like.device, self.ranks, self.data.memory)
-        return particles_of(x, own, self.settings, share, like, home)
+        placement = Placement.of(like, snapshot.total, self.ranks, self.data.memory)
+        return placement.particles(x, own, self.settings.clip, share, like)
 
 
 def set_up(
@@ -258,7 +257,7 @@ def set_up(
     length = parts.condition.length(data)
     memory = ranks.least(total_memory(device))
     own = FlowData(data, parts, settings, device, ranks, memory)
-    own.settle()
+    own.load_to_device()
     W, gaussian = _fit(own, parts, settings)
     beginning = Beginning(data, parts, settings, own.like, start, gaussian)
     particles, conditions, observation = beginning.first_particles(ranks, memory)
@@ -266,7 +265,7 @@ def set_up(
     Y = [y.to(device, settings.dtype) for y in (conditions, own.all.conditions)]
     strata = parts.condition.strata(*Y, sizes=(M, len(own.all)))
     if strata is not None:
-        refuse_in_strata(parts, settings)
+        require_every_sample_counts(parts, settings)
     typical = own.typical()
     size = max(mean_length(x, W, ranks) for x in (typical, next(particles.blocks()).x))
     setup = FlowSetup(
@@ -286,7 +285,7 @@ def set_up(
         share=particles.share,
     )
     counted = taking_part(conditions, M, parts.condition, settings)
-    refuse_idle_half(counted, M, sum(stage.steps for stage in stages), settings)
+    require_both_halves_used(counted, M, sum(stage.steps for stage in stages), settings)
     return setup, particles, conditions
 
 
@@ -310,5 +309,5 @@ def on_device(device: torch.device, data: Dataset, settings: Settings) -> Iterat
     sizes = data.space.dimension, settings.count_for(len(data)), len(data)
     remedy = f"{settings.remedy(*sizes)}, or use a larger device"
     here = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-    with fitting(device, *sizes, remedy), here:
+    with explain_out_of_memory(device, *sizes, remedy), here:
         yield

@@ -1,14 +1,19 @@
-"""Step sizes that are safe, and flows that run away all the same.
+"""Step sizes that are safe, flows that run away all the same, and what directions do not see.
 
 A step moves an error e of a distribution's mean by −η E[θθᵀ] e. Along the leading eigenvector of E[θθᵀ], with
 eigenvalue λ, the error is multiplied by 1 − ηλ: it is gone in one step at η = 1/λ, and grows beyond 2/λ.
 Isotropic directions in d dimensions have λ = 1/d, hence the paper's η = d; for others λ is estimated here, when
 a stage begins. Where directions are uneven on purpose, no step is longer than 1/λ. Elsewhere a step is
-shortened only if ηλ is near 2 or beyond, as borders and dilation can make it, and the run says so.
+shortened only if ηλ is near 2 or beyond, as borders and dilation can make it, with a warning.
 
 H directions are an average and not the mean. With unit θ, E|e|² is multiplied along an eigenvector by
 1 − 2ηλ + η²λ² + (ηλ/H)(η − ηλ), so that η has to stay below 2 / (λ + (1−λ)/H): with few directions that is less
 than 2/λ. A flow whose steps grow all the same is stopped.
+
+Particles move along directions only. If no direction has a part along some vector, as differences of two
+pixels have none along mean brightness, then no step ever moves particles along it. So when a stage begins, a
+few vectors from particles to data are reconstructed from what directions see of them: the rest is the blind
+share.
 """
 
 from __future__ import annotations
@@ -22,80 +27,106 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import RunError
+from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.directions import Directions, DirectionSampler
 from cswf_core.flow.memory import batches
 from cswf_core.flow.settings import Settings
-from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.interfaces import Conditions, Key, NonlinearProjection, Projection, Space, Stage
 
 log = logging.getLogger("cswf")
 
-ROUNDS = 9
+POWER_ROUNDS = 9
 """Rounds of the power iteration; the last third is averaged."""
 
-GATHERED = 8
+CLOSER_ROUNDS = 8
 """Rounds whose directions are gathered for a closer look."""
 
-ITERATIONS = 100
+CLOSER_ITERATIONS = 100
 """Power iterations on those."""
 
-PER_DIMENSION = 4
-"""Directions drawn in a round, for each dimension of the stage."""
+DIRECTIONS_PER_DIMENSION = 4
+"""Directions drawn in a round, for each dimension of the stage, between the two bounds below."""
 
-FEWEST, MOST = 1024, 8192
-"""Bounds on the directions drawn in a round."""
+FEWEST_DIRECTIONS = 1024
 
-MARGIN = 0.75
-"""How close to the limit 2 / (λ (1 + (d−1)/H)) a step may come."""
+MOST_DIRECTIONS = 8192
 
-LOOK_CLOSER = 1.3
+LARGEST_MOMENTS = 4096
+"""Dimensions up to which a closer look is taken: it needs a matrix of second moments."""
+
+CLOSER_LOOK_FROM = 1.3
 """From this ηλ on, as the first rounds estimate it, others follow: the first may fall short by a third."""
 
-FEW = 16
-"""Steps from which on a stage's λ is estimated: in fewer, uneven directions do not let errors grow far."""
-
-LOOKED_AT = 256
-"""Steps of a stage whose η is looked at, for the longest."""
-
-SLOW = 0.5
-"""Steps of this share of what the most uneven directions allow are safe, and λ is not estimated: for a stage of
-thousands of dimensions that takes seconds."""
-
-NEAR = 1.85
+SHORTENED_FROM = 1.85
 """From this ηλ on steps are shortened: the estimate may fall short by some hundredths of 2."""
 
 MISTAKEN = 4.0
-"""Beyond this ηλ a step size is no matter of uneven directions but a mistake: it is left to run away."""
+"""Beyond this ηλ a step size is not a matter of uneven directions but a mistake, and is not shortened."""
 
-RUNAWAY = 30
-"""A step is taken for a runaway if it is this many times as long as data and first particles are."""
+CLOSEST_TO_LIMIT = 0.75
+"""How close to the limit 2 / (λ (1 + (d−1)/H)) a step may come."""
 
-GROWN = 8
-"""So many times as long as a stage's shortest steps, at the same η, is too long: steps become shorter."""
+FEWEST_STEPS = 16
+"""Steps from which on a stage's directions are examined: in fewer, errors do not grow far."""
 
-AVERAGED = 8
+STEP_SIZES_EXAMINED = 256
+"""Steps of a stage whose η is examined, for the longest."""
+
+SAFE_SHARE = 0.5
+"""Steps of this share of what the most uneven directions allow are safe, and λ is not estimated: for a stage of
+thousands of dimensions that takes seconds."""
+
+PARTICLES_PROBED = 16
+"""Particles at which gradients of nonlinear slices are computed."""
+
+SLOPE_DISTANCE = 1e-3
+"""The distance over which slopes are measured, relative to a particle's length."""
+
+DIMENSIONS_PER_DIRECTION = 4
+"""A run warns if d exceeds this multiple of H: a step then removes less than a fifth of the squared error."""
+
+RUNAWAY_LENGTH = 30
+"""A step counts as a runaway if it is this many times as long as data and first particles are."""
+
+LARGEST_GROWTH = 8
+"""Steps this many times as long as a stage's shortest, at the same η, are too long: steps should shrink."""
+
+STEPS_PER_MEAN = 8
 """Steps whose mean length is compared: with few directions single steps vary much."""
 
 GROWS_FROM = 0.5
 """Share of the limit on η below which steps do not grow for being too long, whatever their lengths are."""
 
+NOTICEABLE_MOVE = 1 / 50
+"""Steps shorter than this share of the data's mean length may grow: that is noise."""
+
 FIXED_FROM = 8
 """Steps in a row from which on directions that serve them all count as fixed."""
 
-LARGEST_MATRIX = 4096
-"""Dimensions up to which a closer look is taken: it needs a matrix of second moments."""
+LARGEST_SPANNED = 4096
+"""Dimensions up to which the blind share is computed: directions have to span them."""
 
-PROBED = 16
-"""Particles at which gradients of nonlinear slices are looked at."""
+SPANNING_PER_DIMENSION = 2
+"""Directions drawn for the blind share, for each dimension."""
 
-DIFFERENCE = 1e-3
-"""The distance over which slopes are measured, in parts of a particle's length."""
+FEWEST_SPANNING = 256
+"""The fewest directions drawn for the blind share."""
 
-FEW_DIRECTIONS = 4
-"""A run warns if d exceeds this multiple of H: a step then removes less than a fifth of the squared error."""
+VECTORS = 8
+"""Vectors from particles to data that are reconstructed."""
 
-NOTICEABLE = 1 / 50
-"""Steps shorter than this share of the data's mean length may grow: that is noise."""
+GRADIENT_ROUNDS = 30
+"""Rounds of conjugate gradients, by which vectors that directions see a thousandth as well are lost too."""
+
+NEGLIGIBLE_BLIND_SHARE = 1e-4
+"""A blind share at which the reconstruction ends."""
+
+LARGEST_BLIND_SHARE = 0.01
+"""The largest blind share without a warning."""
+
+LARGEST_UNEVENNESS = 8.0
+"""The largest λ, relative to that of even directions, without a warning, unless directions are uneven on
+purpose."""
 
 
 def largest_eigenvalue(
@@ -107,27 +138,34 @@ def largest_eigenvalue(
     directions are few, and v has noise in it: where other eigenvalues are nearly as large the estimate falls
     short by a tenth, and by a third at worst.
 
-    An estimate between `closely_above` and `closely_below` is looked at again with more directions at once:
-    their own largest eigenvalue is too large, and λ as fresh directions estimate it along its eigenvector too
-    small; half-way is right within some hundredths.
+    An estimate is refined with more directions at once: their own largest eigenvalue is too large, and λ as
+    fresh directions estimate it along its eigenvector too small; half-way is right within some hundredths.
+
+    Args:
+        sampler: draws the stage's directions.
+        key: the key of those that are examined.
+        closely_above: an estimate is refined if it is above this,
+        closely_below: and no larger than this.
     """
-    d, like = sampler.coordinates.space.dimension, sampler.like
-    v = key.open(like.device, like.dtype).normal(d, 1)
+    d = sampler.coordinates.space.dimension
+    v = key.open(sampler.like.device, sampler.like.dtype).normal(d, 1)
     estimates: list[float] = []
-    for number in range(ROUNDS):
+    for number in range(POWER_ROUNDS):
         v, estimate = _round(sampler, attrs.evolve(key, step=number), v)
         v = v / torch.linalg.vector_norm(v)
         estimates.append(float(estimate))
-    first = sum(estimates[-(ROUNDS // 3) :]) / (ROUNDS // 3)
-    if not closely_above < first <= closely_below or d > LARGEST_MATRIX:
+    averaged = POWER_ROUNDS // 3
+    first = sum(estimates[-averaged:]) / averaged
+    if not closely_above < first <= closely_below or d > LARGEST_MOMENTS:
         return max(first, 1 / d)
-    moments = _second_moments(sampler, [attrs.evolve(key, step=ROUNDS + number) for number in range(GATHERED)])
-    for _ in range(ITERATIONS):
+    gathered = [attrs.evolve(key, step=POWER_ROUNDS + number) for number in range(CLOSER_ROUNDS)]
+    moments = _second_moments(sampler, gathered)
+    for _ in range(CLOSER_ITERATIONS):
         v = moments @ _gram(sampler, v)
         v = v / torch.linalg.vector_norm(v)
     Gv = _gram(sampler, v)
     above = float((Gv * (moments @ Gv)).sum() / (v * Gv).sum())
-    fresh = [attrs.evolve(key, step=ROUNDS + GATHERED + number) for number in range(ROUNDS // 3)]
+    fresh = [attrs.evolve(key, step=POWER_ROUNDS + CLOSER_ROUNDS + number) for number in range(averaged)]
     below = sum(float(_round(sampler, each, v)[1]) for each in fresh) / len(fresh)
     return max(first, (above + below) / 2, 1 / d)
 
@@ -137,15 +175,17 @@ def largest_eigenvalue_of(directions: Sequence[Directions], sampler: DirectionSa
 
     Nonlinear slices have gradients for θ, which depend on the particle: then it is the largest of a few.
     """
-    d, like, H = sampler.coordinates.space.dimension, sampler.like, sum(batch.count for batch in directions)
+    d = sampler.coordinates.space.dimension
+    H = sum(batch.count for batch in directions)
     curved = any(isinstance(batch.projection, NonlinearProjection) for batch in directions)
     # The first particles are on rank 0, whatever the number of ranks.
-    few = Cloud(cloud.z[:, : PROBED if curved else 1].contiguous(), Conditions())
-    v = Key(0, "eigenvector").open(like.device, like.dtype).normal(d, few.z.shape[1])
-    estimate = like.new_zeros(1)
-    for _ in range(ROUNDS):
+    few = Cloud(cloud.z[:, : PARTICLES_PROBED if curved else 1].contiguous(), Conditions())
+    v = Key(0, "eigenvector").open(sampler.like.device, sampler.like.dtype).normal(d, few.z.shape[1])
+    estimate = sampler.like.new_zeros(1)
+    for _ in range(POWER_ROUNDS):
         v = v / torch.linalg.vector_norm(v, dim=0).clamp_min(torch.finfo(v.dtype).tiny)
-        Gv, total = _gram(sampler, v), torch.zeros_like(v)
+        Gv = _gram(sampler, v)
+        total = torch.zeros_like(v)
         for batch in directions:
             total += batch.adjoint(_slopes(batch, few.z, Gv), few)
         estimate = (Gv * total).sum(dim=0) / (v * Gv).sum(dim=0) / H
@@ -156,11 +196,11 @@ def largest_eigenvalue_of(directions: Sequence[Directions], sampler: DirectionSa
 def _slopes(batch: Directions, z: Tensor, v: Tensor) -> Tensor:
     """Return how projections change along v (d_k×n), which is θ·v; of nonlinear slices, at z: H×n."""
     if isinstance(batch.projection, NonlinearProjection):
-        h = DIFFERENCE * (1 + float(torch.linalg.vector_norm(z, dim=0).mean()))
-        meets = (batch.projection.project(z + h * v) - batch.projection.project(z - h * v)) / (2 * h)
+        h = SLOPE_DISTANCE * (1 + float(torch.linalg.vector_norm(z, dim=0).mean()))
+        slopes = (batch.projection.project(z + h * v) - batch.projection.project(z - h * v)) / (2 * h)
     else:
-        meets = batch.projection.project(v.contiguous())
-    return meets if batch.scale is None else meets * batch.scale
+        slopes = batch.projection.project(v.contiguous())
+    return slopes if batch.scale is None else slopes * batch.scale
 
 
 def _gram(sampler: DirectionSampler, v: Tensor) -> Tensor:
@@ -169,36 +209,46 @@ def _gram(sampler: DirectionSampler, v: Tensor) -> Tensor:
     return v if upsampling is None else upsampling.gram(v)
 
 
-def _filters(sampler: DirectionSampler, key: Key) -> Iterator[tuple[Projection, Tensor | None]]:
-    """Yield the filters t of a round, and s = 1/‖U t‖ (T×1; None is 1), batch by batch."""
-    count = min(max(PER_DIMENSION * sampler.coordinates.space.dimension, FEWEST), MOST)
+def _filters(sampler: DirectionSampler, key: Key, count: int) -> Iterator[tuple[Projection, Tensor | None]]:
+    """Yield `count` filters t, and s = 1/‖U t‖ (T×1; None is 1), batch by batch."""
     for index, size in batches(count, sampler.together):
         yield sampler.filters(attrs.evolve(key, index=index), size, check=False)
 
 
+def _filters_of_round(sampler: DirectionSampler, key: Key) -> Iterator[tuple[Projection, Tensor | None]]:
+    """Yield the filters of a round of the power iteration, as `_filters` does."""
+    wanted = DIRECTIONS_PER_DIMENSION * sampler.coordinates.space.dimension
+    return _filters(sampler, key, min(max(wanted, FEWEST_DIRECTIONS), MOST_DIRECTIONS))
+
+
+def _weighted(values: Tensor, scale: Tensor | None, weights: Tensor | None) -> Tensor:
+    """Return s √w times each row of T×n values."""
+    values = values if scale is None else values * scale
+    return values if weights is None else values * weights[:, None].sqrt()
+
+
 def _round(sampler: DirectionSampler, key: Key, v: Tensor) -> tuple[Tensor, Tensor]:
     """Return Σ w s² t (t·Gv) over fresh directions (d_k×1), and the estimate of λ that v gives (a scalar)."""
-    Gv, count = _gram(sampler, v), 0
-    total, squares = torch.zeros_like(v), torch.zeros((), dtype=v.dtype, device=v.device)
-    for filters, scale in _filters(sampler, key):
-        meets = filters.project(Gv)
-        meets = meets if scale is None else meets * scale
-        meets = meets if filters.weights is None else meets * filters.weights[:, None].sqrt()
-        back = meets if scale is None else meets * scale
-        total += filters.adjoint(back if filters.weights is None else back * filters.weights[:, None].sqrt())
-        squares += meets.square().sum()
-        count += len(meets)
+    Gv = _gram(sampler, v)
+    count = 0
+    total = torch.zeros_like(v)
+    squares = torch.zeros((), dtype=v.dtype, device=v.device)
+    for filters, scale in _filters_of_round(sampler, key):
+        values = _weighted(filters.project(Gv), scale, filters.weights)
+        total += filters.adjoint(_weighted(values, scale, filters.weights))
+        squares += values.square().sum()
+        count += len(values)
     return total, squares / count / (v * Gv).sum()
 
 
 def _second_moments(sampler: DirectionSampler, keys: Sequence[Key]) -> Tensor:
     """Return the mean of w s² t tᵀ over the directions of several rounds: d_k×d_k."""
-    d, like, count = sampler.coordinates.space.dimension, sampler.like, 0
-    total = torch.zeros(d, d, dtype=like.dtype, device=like.device)
+    d = sampler.coordinates.space.dimension
+    count = 0
+    total = torch.zeros(d, d, dtype=sampler.like.dtype, device=sampler.like.device)
     for key in keys:
-        for filters, scale in _filters(sampler, key):
-            t = filters.dense() if scale is None else filters.dense() * scale
-            t = t if filters.weights is None else t * filters.weights[:, None].sqrt()
+        for filters, scale in _filters_of_round(sampler, key):
+            t = _weighted(filters.dense(), scale, filters.weights)
             total.addmm_(t.T, t)
             count += len(t)
     return total / count
@@ -228,13 +278,14 @@ def safe_step(sampler: DirectionSampler, key: Key, *, fixed: bool = False) -> Sa
     dimensions the largest eigenvalue of 1/H Σ θθᵀ is about (1 + √(d/H))² times that of E[θθᵀ].
     """
     stage = sampler.stage
-    d, H = sampler.coordinates.space.dimension, stage.directions
-    some = range(0, stage.steps, 1 + stage.steps // LOOKED_AT)
+    d = sampler.coordinates.space.dimension
+    H = stage.directions
+    some = range(0, stage.steps, 1 + stage.steps // STEP_SIZES_EXAMINED)
     eta = max([stage.step_size, *map(stage.eta, some)])
     if stage.steps == 0 or eta <= 0 or sampler.measured_later:
         return SafeStep(1 / d)
     spread = (1 + math.sqrt(d / H)) ** 2 if fixed else 1.0
-    if eta <= SLOW * longest_step(spread, d, H, fixed=fixed):  # λ of unit directions is at most 1
+    if eta <= SAFE_SHARE * longest_step(spread, d, H, fixed=fixed):  # λ of unit directions is at most 1
         return SafeStep(spread / d, fixed=fixed)
     if sampler.sampler.tempered or stage.tempered:
         eigenvalue = spread * largest_eigenvalue(sampler, key)
@@ -242,11 +293,11 @@ def safe_step(sampler: DirectionSampler, key: Key, *, fixed: bool = False) -> Sa
     same = attrs.evolve(key, seed=0)  # whether a stage is shortened should not depend on the run's seed
     share = spread * sampler.mean_square_length(attrs.evolve(same, role="weights"))
     eigenvalue = share / d  # of even directions
-    even = sampler.sampler.isotropic and stage.upsampling is None
-    if stage.steps >= FEW and not even:
-        near, mistaken = LOOK_CLOSER / (eta * share), MISTAKEN * spread / (eta * share)
+    if stage.steps >= FEWEST_STEPS and not _is_even(sampler):
+        near = CLOSER_LOOK_FROM / (eta * share)
+        mistaken = MISTAKEN * spread / (eta * share)
         eigenvalue = share * largest_eigenvalue(sampler, same, closely_above=near, closely_below=mistaken)
-    if eta * eigenvalue <= NEAR or eta * eigenvalue / spread > MISTAKEN:
+    if eta * eigenvalue <= SHORTENED_FROM or eta * eigenvalue / spread > MISTAKEN:
         return SafeStep(eigenvalue, fixed=fixed)
     factor = min(1.0, longest_step(eigenvalue, d, H, fixed=fixed) / eta)
     log.warning(
@@ -265,10 +316,19 @@ def safe_step(sampler: DirectionSampler, key: Key, *, fixed: bool = False) -> Sa
 def longest_step(eigenvalue: float, dimension: int, directions: int, *, fixed: bool = False) -> float:
     """Return the step size that the leading direction allows: 1/λ, or less if H is small against d.
 
-    λ of `fixed` directions has the noise of few of them in it.
+    Args:
+        eigenvalue: λ; that of `fixed` directions already includes the noise of few of them.
+        dimension: d.
+        directions: H.
+        fixed: whether the same directions serve many steps.
     """
-    few = 1.0 if fixed else min(1.0, 2 * MARGIN / (1 + (dimension - 1) / directions))
+    few = 1.0 if fixed else min(1.0, 2 * CLOSEST_TO_LIMIT / (1 + (dimension - 1) / directions))
     return few / eigenvalue
+
+
+def _is_even(sampler: DirectionSampler) -> bool:
+    """Return whether a stage's directions are known to be isotropic."""
+    return sampler.sampler.isotropic and sampler.stage.upsampling is None
 
 
 def warn_of_few_directions(stages: Sequence[Stage], space: Space, settings: Settings) -> None:
@@ -276,51 +336,51 @@ def warn_of_few_directions(stages: Sequence[Stage], space: Space, settings: Sett
 
     A step multiplies E|e|² by 1 − 2c + c² (1 + (d−1)/H) with c = η/d, which is 1 − H / (H + d − 1) at best.
     """
-    H, d, name = min(
-        ((s.directions, s.dimension(space), s.name) for s in stages), key=lambda each: each[0] / each[1]
-    )
-    if d > FEW_DIRECTIONS * H:
+    worst = min(stages, key=lambda stage: stage.directions / stage.dimension(space))
+    H = worst.directions
+    d = worst.dimension(space)
+    if d > DIMENSIONS_PER_DIRECTION * H:
         log.warning(
-            f"stage {name}: {H:,} directions are few for {d:,} dimensions: a step of any size removes at most "
-            f"{100 * H / (H + d - 1):.2g} % of the squared error, and samples stay noisy; take about {2 * d:,} "
-            f"{settings.called('directions')}, or many steps of a smaller {settings.called('step size')}"
+            f"stage {worst.name}: {H:,} directions are few for {d:,} dimensions: a step of any size removes at "
+            f"most {100 * H / (H + d - 1):.2g} % of the squared error, and samples stay noisy; take about "
+            f"{2 * d:,} {settings.called('directions')}, or many steps of a smaller "
+            f"{settings.called('step size')}"
         )
 
 
-class Speeds:
+class StepLengths:
     """Lengths of a stage's steps at η = 1, in means of several: the last, and the least so far."""
 
     def __init__(self) -> None:
-        self._sum: Tensor | None = None
-        self._count = 0
+        self._steps: list[Tensor] = []
+        """Those that are in no mean yet."""
         self._least: Tensor | None = None
         self._last: Tensor | None = None
 
-    def take(self, length: Tensor, eta: float) -> None:
-        """Take in a step's mean length, a scalar that stays on its device."""
-        speed = length.detach() / eta
-        self._sum = speed if self._sum is None else self._sum + speed
-        self._count += 1
-        if self._count == AVERAGED:
-            self._last = self._sum / AVERAGED
+    def add(self, length: Tensor, eta: float) -> None:
+        """Add a step's mean length, a scalar that stays on its device."""
+        self._steps.append(length.detach() / eta)
+        if len(self._steps) == STEPS_PER_MEAN:
+            self._last = sum(self._steps[1:], self._steps[0]) / STEPS_PER_MEAN
             self._least = self._last if self._least is None else torch.minimum(self._least, self._last)
-            self._sum, self._count = None, 0
+            self._steps = []
 
-    def grown(self) -> float:
+    def growth(self) -> float:
         """Return how many times as long as at their shortest steps are now; reads from the device."""
         if self._last is None or self._least is None:
             return 1.0
         return float(self._last / self._least.clamp_min(torch.finfo(self._least.dtype).tiny))
 
 
-class Watch:
-    """Watches the steps of a flow, stage by stage, and stops it when they grow or overflow."""
+class StepControl:
+    """Shortens the steps of a flow, stage by stage, and stops a flow that runs away."""
 
     def __init__(self, settings: Settings, size: float) -> None:
         """`size` is the mean length of the data and particles."""
-        self._settings, self._size = settings, size
+        self._settings = settings
+        self._size = size
         self._safe = SafeStep(1.0)
-        self._speeds = Speeds()
+        self._lengths = StepLengths()
 
     @property
     def fixed(self) -> bool:
@@ -331,53 +391,138 @@ class Watch:
     def begin(self, safe: SafeStep) -> None:
         """Begin a stage, with what its directions allow steps to be."""
         self._safe = safe
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
-        """Forget how long steps were: they may become longer again."""
-        self._speeds = Speeds()
+    def reset(self) -> None:
+        """Discard the lengths of steps so far: they may become longer again."""
+        self._lengths = StepLengths()
 
     def allowed(self, eta: float) -> float:
-        """Return the step size that is taken, for one that is wanted."""
+        """Return the step size that is taken for one that is wanted."""
         return eta * self._safe.factor
 
-    def take(self, length: Tensor, step: int, eta: float) -> None:
-        """Take in a step's mean length, if it should be no longer than others: along fresh directions."""
+    def record(self, length: Tensor, step: int, eta: float) -> None:
+        """Record a step's mean length, if the step is along fresh directions: then it should not grow."""
         reuse = self._settings.reuse
         if eta > 0 and (reuse is None or step % reuse == 0):
-            self._speeds.take(length, eta)
+            self._lengths.add(length, eta)
 
     def check(self, number: int, moved: float, eta: float, H: int) -> None:
-        """Raise `RunError` if the flow runs away; `moved` is the mean length of its step with this number."""
-        taken = Step(number=number, eta=eta, moved=moved, grown=self._speeds.grown())
-        refuse_runaway(taken, self._size, self._safe, H, self._settings)
+        """Raise `RunError` if a step is out of proportion to the data's mean length, or steps grow.
+
+        Args:
+            number: how many steps the flow has taken.
+            moved: the mean length of the last one.
+            eta: its step size.
+            H: the number of its directions.
+        """
+        limit = self._safe.limit(H)
+        far = moved > RUNAWAY_LENGTH * (self._size + 1)
+        long = eta > GROWS_FROM * limit and moved > NOTICEABLE_MOVE * self._size
+        growth = self._lengths.growth()
+        if not far and not (long and growth > LARGEST_GROWTH):
+            return
+        grown = "" if far else f", and steps are {growth:.3g} times as long as earlier in this stage"
+        called = self._settings.called
+        raise RunError(
+            f"the flow ran away: step {number} moved particles by {moved:.3g} on average{grown}. With "
+            f"{H:,} directions, and a largest eigenvalue of about {self._safe.eigenvalue:.3g} of their second "
+            f"moments, a step size of {eta:g} is too large. A projection that is uneven on purpose says so in "
+            "its class, tempered = True, and then no step is longer than its directions allow; otherwise take "
+            f"more {called('directions')} or a smaller {called('step size')}, well below {min(limit, eta):.3g}"
+        )
 
 
-@attrs.frozen(kw_only=True)
-class Step:
-    """The numbers of a step by which a runaway is seen."""
+def blind_share(sampler: DirectionSampler, key: Key, way: Tensor) -> float:
+    """Return the share of vectors (d_k×n) that fresh directions do not see, or next to nothing of: 0 … 1."""
+    wanted = max(SPANNING_PER_DIMENSION * sampler.coordinates.space.dimension, FEWEST_SPANNING)
+    drawn = list(_filters(sampler, key, wanted))
 
-    number: int
-    """How many steps the flow has taken."""
-    eta: float
-    moved: float
-    """The mean length of the particles' move."""
-    grown: float
-    """How many times as long as at their shortest the stage's steps are now."""
+    def moments(v: Tensor) -> Tensor:
+        """Return Σ w s² t (t·v): d_k×n → d_k×n."""
+        total = torch.zeros_like(v)
+        for filters, scale in drawn:
+            seen = filters.project(v.contiguous())
+            seen = seen if scale is None else seen * scale.square()
+            total += filters.adjoint(seen if filters.weights is None else seen * filters.weights[:, None])
+        return total
+
+    whole = float(way.square().sum())
+    rest = way  # what has not been reconstructed yet
+    gradient = moments(rest)
+    step = gradient
+    size = gradient.square().sum(dim=0)
+    tiny = torch.finfo(way.dtype).tiny
+    lost = size * torch.finfo(way.dtype).eps ** 1.5  # below it are rounding errors, along which steps diverge
+    for _ in range(GRADIENT_ROUNDS):
+        image = moments(step)
+        length = size / (step * image).sum(dim=0).clamp_min(tiny)
+        length = torch.where(size > lost, length, 0)
+        rest = rest - length * step
+        if float(rest.square().sum()) <= NEGLIGIBLE_BLIND_SHARE * whole:
+            break
+        gradient = gradient - length * image
+        new = gradient.square().sum(dim=0)
+        step = gradient + new / size.clamp_min(tiny) * step
+        size = new
+    return float(rest.square().sum()) / whole if whole else 0.0
 
 
-def refuse_runaway(step: Step, size: float, safe: SafeStep, H: int, settings: Settings) -> None:
-    """Raise `RunError` if a step is out of all proportion to the data's mean length, `size`, or steps grow."""
-    far = step.moved > RUNAWAY * (size + 1)
-    long = step.eta > GROWS_FROM * safe.limit(H) and step.moved > NOTICEABLE * size
-    if not far and not (long and step.grown > GROWN):
+def spread(x: Tensor, count: int) -> Tensor:
+    """Return some samples, evenly spread over all: d×n → d×count, or fewer."""
+    few = min(count, x.shape[1])
+    return x[:, torch.arange(few, device=x.device) * x.shape[1] // max(1, few)]
+
+
+def report_spectrum(
+    sampler: DirectionSampler, key: Key, particles: Tensor, x: Tensor, eigenvalue: float
+) -> None:
+    """Warn if directions do not see a part of the way from particles to data, or see it unevenly.
+
+    Stages of few steps are not examined, nor are directions that are known to be even.
+
+    Args:
+        sampler: draws the stage's directions.
+        key: the key of those that are examined.
+        particles: some particles, in the stage's coordinates: d_k×n.
+        x: some data, in their own coordinates: d×n.
+        eigenvalue: λ of E[θθᵀ].
+    """
+    d = sampler.coordinates.space.dimension
+    stage = sampler.stage
+    n = min(VECTORS, particles.shape[1], x.shape[1])
+    if (
+        _is_even(sampler)
+        or stage.steps < FEWEST_STEPS
+        or d > LARGEST_SPANNED
+        or n == 0
+        or sampler.measured_later
+    ):
         return
-    growth = "" if far else f", and steps are {step.grown:.3g} times as long as earlier in this stage"
-    raise RunError(
-        f"the flow ran away: step {step.number} moved particles by {step.moved:.3g} on average{growth}. With "
-        f"{H:,} directions, and a largest eigenvalue of about {safe.eigenvalue:.3g} of their second moments, "
-        f"a step size of {step.eta:g} is too large. A projection that is uneven on purpose says so in its "
-        "class, tempered = True, and then no step is longer than its directions allow; otherwise take more "
-        f"{settings.called('directions')} or a smaller {settings.called('step size')}, well below "
-        f"{min(safe.limit(H), step.eta):.3g}"
-    )
+    data = sampler.coordinates.enter_data(spread(x, n))
+    particles = spread(particles, n)
+    mean = data.mean(dim=1, keepdim=True) - particles.mean(dim=1, keepdim=True)
+    share = blind_share(sampler, key, torch.cat([data - particles, mean], dim=1))
+    uneven = eigenvalue * d
+    name = stage.name or "of the schedule"
+    owner = sampler.sampler.owner
+    log.info("stage %s: blind share %.2g, λ·d = %.3g", name, share, uneven)
+    if share > LARGEST_BLIND_SHARE:
+        log.warning(
+            "stage %s: %s does not see %.2g of the way from particles to data (in squared length), and this "
+            "part stays as it is whatever the number of steps: its directions do not span the space, or "
+            "hardly. Mix them with others that see all of it; cswf plugins check shows what they see",
+            name,
+            owner,
+            share,
+        )
+    if uneven > LARGEST_UNEVENNESS and not (sampler.sampler.tempered or stage.tempered):
+        log.warning(
+            "stage %s: %s sees some vectors much better than others (λ of E[θθᵀ] is %.3g, %.3g times that of "
+            "even directions): steps that suit the one are too short for the others. If that is on purpose, "
+            "say so in its class, tempered = True: then no step is longer than 1/λ",
+            name,
+            owner,
+            eigenvalue,
+            uneven,
+        )

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from cswf_core.flow.clock import Clock
+from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.directions import Directions
 from cswf_core.flow.memory import Budget
-from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.target import FitsOfRows, Target
 from cswf_core.flow.transport import Begun, Transport
 from cswf_core.interfaces import Rows

@@ -12,9 +12,9 @@ import torch
 from cswf_core.checks import CheckedCDF
 from cswf_core.flow.blocks import fits_of_blocks
 from cswf_core.flow.clock import Clock
+from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.directions import Directions
 from cswf_core.flow.memory import Budget
-from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.flow.transport import Begun, CDFTransport, Fits, Place
 from cswf_core.interfaces import Rows
 from cswf_core.kernels.tally import Tally

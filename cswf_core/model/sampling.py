@@ -22,6 +22,7 @@ from torch import Tensor
 
 from cswf_core.errors import NotFiniteError, RunError
 from cswf_core.flow.clock import Clock
+from cswf_core.flow.coordinates import FreePart, StageCoordinates
 from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
 from cswf_core.flow.fingerprint import recognise
 from cswf_core.flow.finite import located, too_large
@@ -30,7 +31,6 @@ from cswf_core.flow.memory import Budget, batches
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.setup import INSIDE
-from cswf_core.flow.stage_coordinates import FreePart, StageCoordinates
 from cswf_core.flow.state import Position
 from cswf_core.flow.step import displacements
 from cswf_core.flow.target import FitsOfRows, Target
@@ -339,7 +339,7 @@ class SavedFlow:
         if stage.entropy > 0:
             key = Key(seed, "offline entropy", saved.stage, saved.number)
             noise = self._noise(key, group.first, "normal")
-            group.particles.shake(noise.mul_(math.sqrt(2 * stage.entropy * saved.eta)))
+            group.particles.add_noise(noise.mul_(math.sqrt(2 * stage.entropy * saved.eta)))
 
     def _noise(self, key: Key, first: int, kind: str) -> Tensor:
         """Return noise for the group whose first particle has this number: d×n; each particle has its own."""

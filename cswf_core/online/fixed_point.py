@@ -26,8 +26,8 @@ from torch import Tensor
 from cswf_core.checks import CheckedCondition
 from cswf_core.documents import Rule
 from cswf_core.errors import DataError, RunError
+from cswf_core.flow.coordinates import StageCoordinates
 from cswf_core.flow.directions import Directions, DirectionSampler
-from cswf_core.flow.stage_coordinates import StageCoordinates
 from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, NonlinearProjection
 from cswf_core.kernels.rows import circle_from
 

@@ -13,7 +13,7 @@ import torch
 
 from cswf_core.errors import DataError, OutOfMemoryError, RunError
 from cswf_core.flow.flow import Flow
-from cswf_core.flow.memory import fits
+from cswf_core.flow.memory import fits_in_memory
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stability import warn_of_few_directions
 from cswf_core.flow.transport import TableRequest
@@ -99,8 +99,8 @@ def load_chosen(
         images = _opened(choice, seed, dtype)
         d = images.space.dimension
         count = len(images) * (2 if images.flips else 1)
-        if stored or not fits(d, count, dtype, memory):
-            size = d * count * dtype.itemsize
+        size = d * count * dtype.itemsize
+        if stored or not fits_in_memory(size, memory):
             log.log(
                 logging.INFO if stored else logging.WARNING,
                 "%s images take %.3g GB as numbers, more than a quarter of a memory of %.3g GB: streamed",

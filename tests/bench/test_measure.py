@@ -19,7 +19,7 @@ from cswf_core.bench.measure import (
 from cswf_core.bench.report import Row, as_json, as_text, ordered, sweep_as_json, sweep_as_text
 from cswf_core.bench.request import Request, parse_resolution, parse_shape, sweep
 from cswf_core.errors import RunError
-from cswf_core.flow.clock import Clock, Share
+from cswf_core.flow.clock import Clock, PartCost
 from cswf_core.interfaces import Space
 from cswf_core.recipe import load_recipe
 
@@ -136,7 +136,7 @@ def test_durations_are_one_for_each_call():
 
 
 def test_json_has_every_field_and_its_fractions_fit_the_ceilings(result):
-    timed = attrs.evolve(result, parts={"project": Share(2.0, 4e6, 6e6), "draw": Share(1.0, 1e6, 0.0)})
+    timed = attrs.evolve(result, parts={"project": PartCost(2.0, 4e6, 6e6), "draw": PartCost(1.0, 1e6, 0.0)})
     found = as_json(timed, "cswf bench")
     assert list(found["parts"]) == ["draw", "project"]
     fractions = {"bandwidth_fraction": pytest.approx(2.0), "matrix_fraction": pytest.approx(3.0)}
@@ -152,7 +152,7 @@ def test_json_has_every_field_and_its_fractions_fit_the_ceilings(result):
 
 
 def test_parts_come_in_the_order_of_a_step_and_unknown_ones_last():
-    parts = dict.fromkeys(["mine", "back-project", "lookup", "draw"], Share())
+    parts = dict.fromkeys(["mine", "back-project", "lookup", "draw"], PartCost())
     assert ordered(parts) == ["draw", "lookup", "back-project", "mine"]
 
 

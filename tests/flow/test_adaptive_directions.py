@@ -189,7 +189,7 @@ def test_what_cannot_follow_them_is_refused_in_one_sentence(changes, reason):
 
 
 def test_streamed_data_are_refused(monkeypatch):
-    monkeypatch.setattr(flow_data, "fits", lambda *_: False)
+    monkeypatch.setattr(flow_data, "fits_in_memory", lambda *_: False)
     with pytest.raises(RunError, match="a device with little memory has some of the particles or data only"):
         image_flow(projection=MaxSliced(of=ConvStack())).run()
 

@@ -279,7 +279,7 @@ def test_seen_pixels_do_not_move_by_a_bit(where, condition, clip, bin_width):
 def test_a_mask_for_each_and_spaces_too_large_for_a_matrix_are_refused(monkeypatch):
     with pytest.raises(RunError, match="the same part of every image to be seen"):
         whitened(images(), condition=Mask(hidden="boxes", masks="each"))
-    monkeypatch.setattr("cswf_core.flow.stage_coordinates.LARGEST_FREE", 5)
+    monkeypatch.setattr("cswf_core.flow.coordinates.LARGEST_FREE_PART", 5)
     with pytest.raises(RunError, match="go up to 5 dimensions"):
         whitened(images(), condition=SEEN["shared"])
 

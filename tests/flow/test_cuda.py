@@ -10,8 +10,9 @@ import torch
 
 import cswf_core
 from cswf_core.errors import NotFiniteError, OutOfMemoryError
-from cswf_core.flow import block_particles, memory
 from cswf_core.flow import data as flow_data
+from cswf_core.flow import memory
+from cswf_core.flow import streaming as flow_streaming
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.transport import TableRequest
@@ -391,12 +392,12 @@ def test_streamed_data_and_particles_lead_to_the_same_bits(kind, streamed, monke
         return flow, flow.run().digest()
 
     _, wanted = taken()
-    monkeypatch.setattr(memory, "BLOCK", {"cuda": 4096})
-    monkeypatch.setattr(flow_data, "PIECE", 1 << 16)  # several to a block
+    monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cuda": 4096})
+    monkeypatch.setattr(flow_data, "BYTES_PER_COPY", 1 << 16)  # several to a block
     if streamed != "data":
-        monkeypatch.setattr(block_particles, "fits", lambda *_: False)
+        monkeypatch.setattr(flow_streaming, "fits_in_memory", lambda *_: False)
     if streamed != "particles":
-        monkeypatch.setattr(flow_data, "fits", lambda *_: False)
+        monkeypatch.setattr(flow_data, "fits_in_memory", lambda *_: False)
     flow, digest = taken()
     assert flow.setup.data.resident == (streamed == "particles")
     assert flow.particles.in_blocks == (streamed != "data")

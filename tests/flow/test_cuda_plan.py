@@ -12,8 +12,9 @@ from tests.kernels.interpreted import DEVICE
 
 from cswf_core.flow.flow import Flow  # isort: skip
 from cswf_core.errors import CswfError, NotRepeatableError, RunError
-from cswf_core.flow import block_particles, memory
 from cswf_core.flow import data as flow_data
+from cswf_core.flow import memory
+from cswf_core.flow import streaming as flow_streaming
 from cswf_core.flow.clock import Stopwatch
 from cswf_core.flow.cuda import plan as half_module
 from cswf_core.flow.cuda.graph import Recording, overwrite
@@ -188,8 +189,8 @@ LIKE = ("labels", "classes apart", "a mask", "a part", "a sorted part")
 def test_streamed_data_lead_to_the_same_bits(kind, monkeypatch):
     case = {"directions": 40, **STREAMED[kind]}
     wanted = build(HalfPlan, **case).run().digest()
-    monkeypatch.setattr(flow_data, "fits", lambda *_: False)
-    monkeypatch.setattr(memory, "BLOCK", {"cpu": 48, "cuda": 48})
+    monkeypatch.setattr(flow_data, "fits_in_memory", lambda *_: False)
+    monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cpu": 48, "cuda": 48})
     streamed = build(HalfPlan, **case)
     assert not streamed.setup.data.resident
     assert streamed.run().digest() == wanted
@@ -225,8 +226,8 @@ def test_streamed_particles_end_where_others_do(kind, stays, monkeypatch):
     case = {"directions": 40, **STREAMED_PARTICLES[kind]}
     whole = build(HalfPlan, **case)
     seen = [(state.distance, state.displacement) for state in whole]
-    monkeypatch.setattr(block_particles, "fits", lambda *_: False)
-    monkeypatch.setattr(memory, "BLOCK", {"cpu": 32, "cuda": 32})
+    monkeypatch.setattr(flow_streaming, "fits_in_memory", lambda *_: False)
+    monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cpu": 32, "cuda": 32})
     streamed = build(HalfPlan, **case)
     assert streamed.particles.in_blocks
     states = [(state.distance, state.displacement) for state in streamed]
@@ -251,7 +252,7 @@ def test_inside_a_stage_nothing_is_brought_up_to_full_resolution(monkeypatch):
     steps = iter(flow)
     next(steps)  # of the 4×4 stage
     monkeypatch.setattr(
-        "cswf_core.flow.stage_coordinates.StageCoordinates.leave", lambda *_: pytest.fail("x was computed")
+        "cswf_core.flow.coordinates.StageCoordinates.leave", lambda *_: pytest.fail("x was computed")
     )
     next(steps)
 
@@ -276,7 +277,7 @@ def test_the_bytes_of_a_step_are_counted_from_its_sizes(share, slabs, monkeypatc
     flow = build(HalfPlan, directions=200, entries=[FINE])
     watch = flow.clock = Stopwatch(DEVICE)
     next(iter(flow))
-    found = {name: share.bytes for name, share in watch.shares.items()}
+    found = {name: share.bytes for name, share in watch.costs.items()}
     d, M, H = 64, 60, 200
     drawn = 9 if DEVICE.type == "cuda" else d  # a filter of 3×3, or a row of a matrix
     assert found["draw"] == (4 + 4 + 2) * H * drawn

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from cswf_core.errors import PluginError, RunError
+from cswf_core.flow.coordinates import StageCoordinates
 from cswf_core.flow.directions import Directions, DirectionSampler
 from cswf_core.flow.fingerprint import fingerprint, first_directions, same_fingerprint
-from cswf_core.flow.stage_coordinates import StageCoordinates
 from cswf_core.interfaces import DenseProjection, NonlinearProjection, ProjectionSampler, Space
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.none import NoCondition

@@ -34,7 +34,7 @@ class Hungry(Sorted):
 def test_out_of_memory_halves_the_rows_and_changes_no_bit(caplog):
     flow = small_flow(cdf=Hungry(most=4))
     digest = flow.run().digest()
-    assert (flow.budget.rows, flow.budget.slab) == (4, memory.MOST["cpu"])
+    assert (flow.budget.rows, flow.budget.slab) == (4, memory.LARGEST_SLAB["cpu"])
     assert "going on with 4 directions sorted at a time" in caplog.text
     assert digest == small_flow().run().digest()
 
@@ -127,16 +127,22 @@ def test_running_out_of_memory_elsewhere_is_one_sentence_too_and_other_errors_st
 
 def test_the_budget_follows_from_the_memory_of_the_device(monkeypatch):
     device = torch.device("cpu")
-    monkeypatch.setattr(memory, "total_memory", lambda device: 8 * memory.TEMPORARIES * 4 * 1000 * 10)
+    monkeypatch.setattr(memory, "total_memory", lambda device: 8 * memory.TEMPORARIES_PER_VALUE * 4 * 1000 * 10)
     few = memory.Budget(device, 1000, 4)
     assert (few.slab, few.rows) == (10, 10)
     many, hardly_any = memory.Budget(device, 10**9, 4), memory.Budget(device, 0, 4)
     assert (many.slab, many.rows) == (1, 1)
-    assert (hardly_any.slab, hardly_any.rows) == (memory.MOST["cpu"], memory.MOST["cpu"])
+    assert (hardly_any.slab, hardly_any.rows) == (memory.LARGEST_SLAB["cpu"], memory.LARGEST_SLAB["cpu"])
 
 
 def test_batches_cover_all_directions_once():
-    for directions in (1, memory.BATCH - 1, memory.BATCH, memory.BATCH + 1, 50_000):
+    for directions in (
+        1,
+        memory.DIRECTIONS_PER_BATCH - 1,
+        memory.DIRECTIONS_PER_BATCH,
+        memory.DIRECTIONS_PER_BATCH + 1,
+        50_000,
+    ):
         assert sum(count for _, count in memory.batches(directions)) == directions
 
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import torch
 
+from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.exact_plan import ExactPlan
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Parts, Settings
-from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.interfaces import BIN, Conditions, Dataset, ProjectionSampler, Space
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.cdfs.spline import Spline

@@ -9,8 +9,8 @@ import attrs
 import pytest
 import torch
 
-from cswf_core.flow import spectrum
-from cswf_core.flow.spectrum import spread
+from cswf_core.flow import stability
+from cswf_core.flow.stability import spread
 from cswf_core.interfaces import Conditions, Dataset, DenseProjection, Key, Owner, ProjectionSampler, Space
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.projections.conv_stack import ConvStack
@@ -107,7 +107,7 @@ def test_directions_that_do_not_see_mean_brightness_are_told_with_the_share_of_t
 
 def test_the_share_does_not_depend_on_how_long_rounding_errors_are_followed(caplog, monkeypatch):
     once = share(told(caplog, Differences()))
-    monkeypatch.setattr(spectrum, "ROUNDS", 100)
+    monkeypatch.setattr(stability, "GRADIENT_ROUNDS", 100)
     assert share(told(caplog, Differences())) == once
 
 

@@ -11,7 +11,7 @@ import torch
 from cswf_core.errors import RunError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Parts, Settings
-from cswf_core.flow.stability import GROWN, SafeStep, Speeds, largest_eigenvalue, safe_step
+from cswf_core.flow.stability import LARGEST_GROWTH, SafeStep, StepLengths, largest_eigenvalue, safe_step
 from cswf_core.interfaces import Dataset, Key, Part, ProjectionSampler, Space
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.none import NoCondition
@@ -164,16 +164,16 @@ def test_a_plugin_that_does_not_say_it_is_uneven_is_shortened_too():
     assert [state.eta for state in even] == [30.0] * 20
 
 
-def test_speeds_compare_means_of_several_steps_at_the_same_step_size():
-    speeds = Speeds()
+def test_step_lengths_compare_means_of_several_steps_at_the_same_step_size():
+    lengths = StepLengths()
 
     def after(length: float, eta: float) -> float:
-        speeds.take(torch.tensor(length), eta)
-        return speeds.grown()
+        lengths.add(torch.tensor(length), eta)
+        return lengths.growth()
 
     assert [after(4.0, 2.0) for _ in range(8)] + [after(1.0, 1.0) for _ in range(8)] == [1.0] * 16
     assert [after(12.0, 1.0) for _ in range(8)] == [1.0] * 7 + [12.0]
-    assert GROWN < 12
+    assert LARGEST_GROWTH < 12
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -195,7 +195,7 @@ def test_flows_whose_steps_vary_much_are_not_stopped(settings, schedule, seed):
     small_flow(Dataset(x=x, space=Space((2,))), schedule=schedule, seed=seed, **settings).run()
 
 
-def test_particles_that_begin_at_the_data_may_be_shaken():
+def test_particles_that_begin_at_the_data_may_have_noise_added():
     data = Dataset(x=Key(7, "x").open(dtype=torch.float64).normal(2, 100), space=Space((2,)))
     parts = Parts(NoCondition(), Uniform(), Sorted(), Constant(steps=50, directions=20, entropy=0.01))
     Flow(data, parts, Settings(dtype=torch.float64), start=data).run()

@@ -42,8 +42,8 @@ STREAMED = {
 @pytest.fixture
 def streaming(monkeypatch):
     """Have no data stay on the device, and blocks of 256."""
-    monkeypatch.setattr(flow_data, "fits", lambda *_: False)
-    monkeypatch.setattr(memory, "BLOCK", {"cpu": 256})
+    monkeypatch.setattr(flow_data, "fits_in_memory", lambda *_: False)
+    monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cpu": 256})
 
 
 def stored(data: Dataset) -> Dataset:
@@ -61,8 +61,8 @@ def test_streamed_data_lead_to_the_same_bits(kind, monkeypatch):
     whole = image_flow(DATA, **STREAMED[kind])
     wanted = whole.run().x
     assert whole.setup.data.resident
-    monkeypatch.setattr(flow_data, "fits", lambda *_: False)
-    monkeypatch.setattr(memory, "BLOCK", {"cpu": 256})
+    monkeypatch.setattr(flow_data, "fits_in_memory", lambda *_: False)
+    monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cpu": 256})
     streamed = image_flow(DATA, **STREAMED[kind])
     assert not streamed.setup.data.resident
     assert torch.equal(streamed.run().x, wanted)
@@ -134,8 +134,8 @@ def test_what_needs_all_of_the_data_says_that_they_are_streamed():
 
 
 def test_fits_to_a_part_of_streamed_data_are_told(streaming, monkeypatch, caplog):
-    monkeypatch.setattr(flow_data, "FEW", 256)
-    monkeypatch.setattr(flow_data, "SAMPLE_SHARE", 10**12)
+    monkeypatch.setattr(flow_data, "FEWEST_FITTED", 256)
+    monkeypatch.setattr(flow_data, "MEMORY_OVER_FITTED", 10**12)
     image_flow_of(stored(images(DATA)), condition=NoCondition()).run()
     assert "is fitted to" not in caplog.text
     small_flow(stored(images(DATA)), coordinates=Whitened(), cdf=Histogram(), dtype=torch.float32).run()

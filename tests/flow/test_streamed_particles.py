@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from cswf_core.errors import RunError
-from cswf_core.flow import block_particles, memory
-from cswf_core.flow.block_particles import BlockParticles
+from cswf_core.flow import memory
+from cswf_core.flow import streaming as flow_streaming
+from cswf_core.flow.streaming import BlockParticles
 from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import Part
 from cswf_core.kernels.memory import memory_limited
@@ -37,8 +38,8 @@ STREAMED = {
 @pytest.fixture
 def streaming(monkeypatch):
     """Have no particles stay on the device, and blocks of 256; data stay."""
-    monkeypatch.setattr(block_particles, "fits", lambda *_: False)
-    monkeypatch.setattr(memory, "BLOCK", {"cpu": 256})
+    monkeypatch.setattr(flow_streaming, "fits_in_memory", lambda *_: False)
+    monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cpu": 256})
 
 
 ALIKE = ("reuse", "float64", "turns", "whitened, clip", "a part of the data")
@@ -49,8 +50,8 @@ ALIKE = ("reuse", "float64", "turns", "whitened, clip", "a part of the data")
 def test_streamed_particles_end_with_the_same_bits(kind, monkeypatch):
     wanted = image_flow(count=M, **STREAMED[kind])
     states = [(state.distance, state.displacement) for state in wanted]
-    monkeypatch.setattr(block_particles, "fits", lambda *_: False)
-    monkeypatch.setattr(memory, "BLOCK", {"cpu": 256})
+    monkeypatch.setattr(flow_streaming, "fits_in_memory", lambda *_: False)
+    monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cpu": 256})
     flow = image_flow(count=M, **STREAMED[kind])
     assert isinstance(flow.particles, BlockParticles)
     few = torch.tensor([3, 699, 256, 255, 3])
@@ -77,8 +78,8 @@ def test_particles_can_be_seen_and_saved_in_the_middle_of_a_stage(kind, streamin
 def test_tables_of_streamed_particles_are_those_of_all(monkeypatch):
     request = TableRequest(knots=9)
     whole = [state.tables for state in image_flow(count=M, condition=OneHot(), tables=request)]
-    monkeypatch.setattr(block_particles, "fits", lambda *_: False)
-    monkeypatch.setattr(memory, "BLOCK", {"cpu": 256})
+    monkeypatch.setattr(flow_streaming, "fits_in_memory", lambda *_: False)
+    monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cpu": 256})
     streamed = [state.tables for state in image_flow(count=M, condition=OneHot(), tables=request)]
     for one, other in zip(whole, streamed, strict=True):
         assert torch.equal(one.positions, other.positions)
@@ -121,8 +122,8 @@ def test_what_cannot_be_streamed_is_refused(changes, sentence, streaming):
 
 def test_particles_and_data_can_both_be_streamed(monkeypatch):
     wanted = image_flow(600, count=M, **STREAMED["classes"]).run().x
-    monkeypatch.setattr(memory, "RESIDENT", 10**12)
-    monkeypatch.setattr(memory, "BLOCK", {"cpu": 256})
+    monkeypatch.setattr(memory, "MEMORY_OVER_SAMPLES", 10**12)
+    monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cpu": 256})
     flow = image_flow(600, count=M, **STREAMED["classes"])
     assert not flow.setup.data.resident
     assert flow.particles.in_blocks
@@ -134,8 +135,8 @@ SHORT = Pyramid(entries=ENTRIES, steps=1, directions=12)
 
 def test_ranks_that_hold_together_what_one_does_not_work_in_the_same_blocks(monkeypatch, tmp_path):
     """One device is too small for particles and data, and two are not."""
-    monkeypatch.setattr(memory, "BLOCK", {"cpu": 256})
-    limit = 64 * 1000 * 4 * memory.RESIDENT  # 1,000 samples of 64 numbers
+    monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cpu": 256})
+    limit = 64 * 1000 * 4 * memory.MEMORY_OVER_SAMPLES  # 1,000 samples of 64 numbers
 
     def taken(ranks=None):
         with memory_limited(limit):
@@ -154,8 +155,8 @@ def test_ranks_that_hold_together_what_one_does_not_work_in_the_same_blocks(monk
 
 def test_ranks_with_more_and_fewer_particles_stream_all_of_them_or_none(monkeypatch, tmp_path):
     """300 particles are two groups on one rank and one on the other: 256 and 44 fit as 256 do."""
-    monkeypatch.setattr(memory, "BLOCK", {"cpu": 256})
-    limit = 64 * 100 * 4 * memory.RESIDENT  # 100 samples: the larger share does not fit
+    monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cpu": 256})
+    limit = 64 * 100 * 4 * memory.MEMORY_OVER_SAMPLES  # 100 samples: the larger share does not fit
 
     def taken(ranks=None):
         with memory_limited(limit):

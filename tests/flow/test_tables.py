@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cswf_core.flow.stage_coordinates import Cloud
+from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.transport import TableRequest
 from cswf_core.interfaces import Rows
 from cswf_core.kernels import tables
@@ -56,7 +56,7 @@ def test_blocks_of_directions_do_not_change_the_order_of_tables(monkeypatch):
 
 @pytest.mark.parametrize("rows", [7, 16, 1000])
 def test_a_share_of_the_directions_is_the_first_of_each_batch(rows, monkeypatch):
-    monkeypatch.setattr("cswf_core.flow.memory.BATCH", 16)
+    monkeypatch.setattr("cswf_core.flow.memory.DIRECTIONS_PER_BATCH", 16)
     every = [s.tables for s in image_flow(tables=TableRequest(knots=5))]
     flow = image_flow(tables=TableRequest(knots=5, share=0.5))
     flow.budget.rows = rows

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cswf_core.errors import CswfError, DataError, RunError
-from cswf_core.flow.stage_coordinates import Cloud
+from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.transport import Place
 from cswf_core.interfaces import CDFEstimator, Conditions, Coordinates, Dataset, Key, LinearMap, Space
 from cswf_core.kernels.tally import Tally

@@ -323,7 +323,7 @@ def test_orthogonal_directions_are_a_basis(patch):
 
 
 def test_a_step_draws_whole_bases(monkeypatch):
-    monkeypatch.setattr("cswf_core.flow.memory.BATCH", 1024)
+    monkeypatch.setattr("cswf_core.flow.memory.DIRECTIONS_PER_BATCH", 1024)
     d = GRID.dimension
     flow = small_flow(noise_images(), projection=Orthogonal(), schedule=Constant(steps=1, directions=1500))
     tiles = [tile.projection.dense() for tile in flow.sampler(flow.stages[0]).batches(0, 0, 0, check=True)]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import DataError, RunError
+from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.stability import safe_step
-from cswf_core.flow.stage_coordinates import Cloud
 from cswf_core.interfaces import Dataset, Draw, Key, ProjectionSampler, Schedule, Space, Stage
 from cswf_plugins.conditions.colorize import Colorize
 from cswf_plugins.conditions.mask import Mask

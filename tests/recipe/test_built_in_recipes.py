@@ -106,7 +106,7 @@ def test_every_recipe_and_its_variants_make_a_flow(name, recipes):
         few = [
             s.name
             for s in flow.stages
-            if s.dimension(flow.data.space) > stability.FEW_DIRECTIONS * s.directions
+            if s.dimension(flow.data.space) > stability.DIMENSIONS_PER_DIRECTION * s.directions
         ]
         assert not few  # such a flow would begin with a warning
 
@@ -350,7 +350,7 @@ def test_a_short_pyramid_comes_nearer_to_held_out_images_than_the_baseline(tmp_p
     """CIFAR-10's ships, 60 particles, 60 directions at each of 38 steps; the distance is along uniform ones."""
     skip_without("cifar10")
     # Uniform directions have λ = 1/d; an estimate of that in 3,072 dimensions takes ten seconds on a CPU.
-    monkeypatch.setattr(stability, "FEW", 100)
+    monkeypatch.setattr(stability, "FEWEST_STEPS", 100)
     shared = ["particles.count=60", "schedule.directions=60", "evaluate.against=[test]", "outputs.frames=0"]
     shared += ["outputs.checkpoint_every=never"]
     shared += ["evaluate.metrics=[{use: sliced-wasserstein, directions: 80}]"]

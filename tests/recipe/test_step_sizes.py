@@ -45,7 +45,7 @@ def looked_at(recipes: dict[str, Recipe], sizes: range) -> Iterator[tuple[Flow, 
     for flow, index in all_stages(recipes):
         stage = flow.stages[index]
         uneven = stage.tempered or flow.parts.projection.of_stage(stage).tempered
-        many = stage.steps >= stability.FEW or uneven
+        many = stage.steps >= stability.FEWEST_STEPS or uneven
         if many and grid_of(stage, flow.data.space).dimension in sizes:
             yield flow, index
 
@@ -256,7 +256,7 @@ def test_the_closed_form_is_near_what_sampled_directions_give(name, stage_name, 
     filters = as_dense(flow, stage)
     closed = eigenvalue_by_variances(filters, stage.upsampling, flow.data.space)
     if not laborious(filters):
-        monkeypatch.setattr(stability, "FEWEST", 4096)
+        monkeypatch.setattr(stability, "FEWEST_DIRECTIONS", 4096)
     sampled = largest_eigenvalue(flow.sampler(stage), Key(1, "another estimate"), closely_above=0.0)
     assert sampled == pytest.approx(closed, rel=within)
 

@@ -15,7 +15,6 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.flow.block_particles import BlockParticles
 from cswf_core.flow.blocks import fits_of_blocks
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.cuda.graph import StepGraph, overwrite, recorded
@@ -36,9 +35,10 @@ from cswf_core.flow.cuda.layout import (
     work,
 )
 from cswf_core.flow.data import Block
-from cswf_core.flow.memory import SHARE
+from cswf_core.flow.memory import MEMORY_OVER_VALUES
 from cswf_core.flow.plan import Move, Plan, StageSetup
 from cswf_core.flow.step import one_ahead
+from cswf_core.flow.streaming import BlockParticles
 from cswf_core.flow.transport import Begun, CDFTransport, Fits, StepTables, Transport
 from cswf_core.interfaces import Conditions, Rows
 from cswf_core.kernels.blocks import TILE, padded
@@ -103,7 +103,7 @@ class HalfPlan(Plan):
         refuse_too_many(max(mine, setup.data.x.shape[1]), setup.settings)
         N = setup.data.most_at_once(setup.cdf.data)
         row = 2 * (padded(setup.particles.at_once, WIDEST) + padded(N, WIDEST))
-        most = setup.budget.memory // SHARE // row if setup.cdf.displaces else setup.budget.rows
+        most = setup.budget.memory // MEMORY_OVER_VALUES // row if setup.cdf.displaces else setup.budget.rows
         self._most = min(max(TILE, most // TILE * TILE), padded(setup.sampler.stage.directions))
         """Directions of a slab."""
 

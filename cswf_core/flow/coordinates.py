@@ -1,9 +1,9 @@
-"""A stage's own coordinates: exact, and as small as the grid its directions live on.
+"""A stage's own coordinates: exact, and as small as the grid of its directions.
 
 Where directions are θ = U t with t on a coarse grid, a step needs only z = Uᵀx, since θ·x = t·z, and moves x
 only by multiples of U. So z is computed when the stage begins, each update u changes it by G u with
-G = UᵀPU, where P removes what is observed, and the updates are added up in S. When the stage ends, x
-receives P U S. Up to rounding, this is what steps on x itself would have given.
+G = UᵀPU, where P removes what is observed, and S is the sum of the updates. When the stage ends, P U S is added
+to x. Up to rounding, this is what steps on x itself would have given.
 
 With coordinates w = W x of the data's space (`interfaces.coordinates`), all this happens in w: directions
 θ = U t have unit length there, z = UᵀW x, and x receives W⁻¹ U S; G stays UᵀU. Where a part of x is observed,
@@ -28,13 +28,13 @@ from cswf_core.errors import RunError
 from cswf_core.interfaces import Conditions, LinearMap, Masked, Observation, Projection, Space, Upsampling
 from cswf_core.kernels.columns import columnwise
 
-LARGEST_QUICK = 1024
-"""Up to this many pixels, a matrix for G on tensor cores is quicker than one for rows and one for columns."""
+MOST_PIXELS_OF_TENSOR_CORE_GRAM = 1024
+"""Up to this many pixels, a matrix for G on tensor cores is faster than one for rows and one for columns."""
 
-LARGEST_GRAM = 1024
+LARGEST_OBSERVED_GRAM = 1024
 """Up to this d_k, G with an observation is kept as a matrix; above, going up and down is cheaper."""
 
-LARGEST_FREE = 4096
+LARGEST_FREE_PART = 4096
 """Up to this d, K is kept as a matrix, and so is G with it; above, an observation in coordinates is refused."""
 
 
@@ -45,7 +45,7 @@ class Cloud:
     z: Tensor
     conditions: Conditions
     noise: Tensor | None = None
-    """Noise that is added to ξy: l×n, or l×1 for all samples; None is none."""
+    """Noise that is added to ξy: l×n, or l×1 for all samples; None: none is added."""
 
 
 class StageCoordinates:
@@ -62,21 +62,30 @@ class StageCoordinates:
         W: LinearMap | None = None,
         free: FreePart | None = None,
     ) -> None:
-        """`like` says on which device, and in which numbers, to keep G where that pays."""
+        """Set up the maps between x and z.
+
+        Args:
+            space: the data's space.
+            observation: what is observed of x, and never moves.
+            amplifier: ξ, by which the observed part is stretched.
+            like: a tensor with the device and type in which G is kept where that pays; None: G is not kept.
+            upsampling: U; None is the identity.
+            W: the coordinates of the flow; None: the data's own.
+            free: how x may move in coordinates W where a part of it is observed.
+        """
         self.upsampling = upsampling
         self.W = W
-        """The coordinates of the flow; None: the data's own."""
         self.free = free
-        """How x may move in them, where a part of it is observed."""
         self.full = space
         """The data's space."""
         self.space = space if upsampling is None else upsampling.space
+        """The space of z."""
         self.observation = observation
         self.amplifier = amplifier
         self._gram: Tensor | None = None
         self.quick: QuickGram | None = None
         """G for tensor cores, where half precision is accurate enough; see `use_tf32`."""
-        largest = LARGEST_GRAM if free is None else LARGEST_FREE
+        largest = LARGEST_OBSERVED_GRAM if free is None else LARGEST_FREE_PART
         keep = observation is not None and observation.shared and self.space.dimension <= largest
         if not self.own and keep and like is not None:
             unit = torch.eye(self.space.dimension, dtype=like.dtype, device=like.device)
@@ -89,7 +98,7 @@ class StageCoordinates:
 
     @property
     def reversible(self) -> bool:
-        """Whether x can be had from z alone: z = W x, and all of it flows."""
+        """Whether x can be computed from z alone: z = W x, and nothing is observed."""
         return self.upsampling is None and self.W is not None and self.observation is None
 
     def enter(self, x: Tensor) -> Tensor:
@@ -105,9 +114,9 @@ class StageCoordinates:
         return self.enter(stretched(x, self.observation, self.amplifier))
 
     def leave(self, u: Tensor) -> Tensor:
-        """Return P U u, or W⁻¹ U u, or K Wᵀ U u, the change of x that a sum of updates makes: d_k×n → d×n."""
-        if self.free is not None:
-            free = self.free
+        """Return P U u, or W⁻¹ U u, or K Wᵀ U u, the change of x for a sum of updates: d_k×n → d×n."""
+        free = self.free
+        if free is not None:
             return columnwise(lambda part: free.move(self.of_pixels(part)), u)
         change = u if self.own else columnwise(self._leave, u)
         return change if self.observation is None else self.observation.free(change)
@@ -117,12 +126,12 @@ class StageCoordinates:
         return change if self.W is None else self.W.leave(change)
 
     def of_pixels(self, theta: Tensor) -> Tensor:
-        """Return Wᵀ U t of filters as columns, the weights that a direction gives to pixels: d_k×n → d×n."""
+        """Return Wᵀ U t for filters as columns, the weights that a direction gives to pixels: d_k×n → d×n."""
         full = theta if self.upsampling is None else self.upsampling.up(theta)
         return full if self.W is None else self.W.adjoint(full)
 
     def gram(self, u: Tensor) -> Tensor:
-        """Return G u, the change of z that an update makes: d_k×n → d_k×n."""
+        """Return G u, the change of z for an update u: d_k×n → d_k×n."""
         if self._gram is not None:
             return columnwise(self._gram.matmul, u)
         if self.observation is None:
@@ -130,7 +139,7 @@ class StageCoordinates:
         return self.enter(self.leave(u))
 
     def scale(self, projection: Projection) -> Tensor | None:
-        """Return 1/‖U t_h‖ for every direction (H×1), None where that is 1 because U is the identity."""
+        """Return 1/‖U t_h‖ for every direction (H×1); None: it is 1, because U is the identity."""
         if self.upsampling is None:
             return None
         if self.quick is not None:
@@ -139,9 +148,10 @@ class StageCoordinates:
         return (t * self.upsampling.gram(t)).sum(dim=0).rsqrt()[:, None]
 
     def use_tf32(self, like: Tensor) -> None:
-        """Take products with G in TF32, as accurate as half precision, from now on, on the device of `like`."""
+        """From now on, compute products with G in TF32, as accurate as half precision, where `like` is."""
         channels = self.space.shape[0] if self.space.is_image else 1
-        if self.upsampling is not None and self.space.dimension // channels <= LARGEST_QUICK:
+        pixels = self.space.dimension // channels
+        if self.upsampling is not None and pixels <= MOST_PIXELS_OF_TENSOR_CORE_GRAM:
             unit = torch.eye(self.space.dimension, dtype=like.dtype, device=like.device)
             self.quick = QuickGram(self.upsampling.gram(unit), channels)
 
@@ -153,7 +163,7 @@ class FreePart:
     """
 
     def __init__(self, W: LinearMap, observation: Observation, dimension: int, like: Tensor) -> None:
-        """`like` says on which device, and in which numbers, to keep K."""
+        """Compute K; see `of` for the arguments."""
         self.observation = observation
         unit = torch.eye(dimension, dtype=like.dtype, device=like.device)
         if isinstance(observation, Masked):  # a smaller matrix will do
@@ -171,7 +181,14 @@ class FreePart:
     def of(
         cls, W: LinearMap | None, observation: Observation | None, dimension: int, like: Tensor
     ) -> FreePart | None:
-        """Return it where there are coordinates and an observation; raise `RunError` where it cannot be had."""
+        """Return the free part, or None if it is not needed; raise `RunError` where K cannot be computed.
+
+        Args:
+            W: the coordinates of the flow; None: the data's own, in which it is not needed.
+            observation: what is observed of x; None: nothing, and it is not needed.
+            dimension: d.
+            like: a tensor with the device and type of K.
+        """
         if W is None or observation is None:
             return None
         if not observation.shared:
@@ -179,10 +196,10 @@ class FreePart:
                 "coordinates other than plain need the same part of every image to be seen, and here each has "
                 "its own: take one mask for all, or plain coordinates"
             )
-        if dimension > LARGEST_FREE:
+        if dimension > LARGEST_FREE_PART:
             raise RunError(
-                f"where a part of the image is seen, coordinates other than plain go up to {LARGEST_FREE:,} "
-                f"dimensions, and these data have {dimension:,}: take plain coordinates"
+                "where a part of the image is seen, coordinates other than plain go up to "
+                f"{LARGEST_FREE_PART:,} dimensions, and these data have {dimension:,}: take plain coordinates"
             )
         return cls(W, observation, dimension, like)
 
@@ -192,7 +209,7 @@ class FreePart:
 
 
 class QuickGram:
-    """UᵀU as a matrix, or one for each channel where channels keep to themselves.
+    """UᵀU as a matrix, or one for each channel where U maps channels separately.
 
     Factors are rounded to TF32, which is as accurate as half precision.
     """
@@ -202,28 +219,25 @@ class QuickGram:
         cut = G.view(channels, d // channels, channels, d // channels)
         own = torch.stack([cut[c, :, c] for c in range(channels)])
         apart = bool(own.square().sum() >= G.square().sum() * (1 - 1e-6))
-        self._matrices = own.contiguous() if apart else G[None]
-
-    @property
-    def matrices(self) -> Tensor:
-        """G of each channel, C×d_k/C×d_k/C, or of all: 1×d_k×d_k."""
-        return self._matrices
+        self.matrices = own.contiguous() if apart else G[None]
+        """G of each channel (C×d_k/C×d_k/C), or of all (1×d_k×d_k)."""
 
     def times(self, u: Tensor) -> Tensor:
         """Return G u: d_k×n → d_k×n."""
         with _tensor_cores():
-            return torch.bmm(self._matrices, u.view(*self._matrices.shape[:2], u.shape[1])).view(u.shape)
+            return torch.bmm(self.matrices, u.view(*self.matrices.shape[:2], u.shape[1])).view(u.shape)
 
     def squares(self, theta: Tensor) -> Tensor:
-        """Return t·Gt of directions (H×d_k): H."""
-        t = theta.view(theta.shape[0], *self._matrices.shape[:2]).transpose(0, 1)
+        """Return t·Gt for directions t (H×d_k): H."""
+        t = theta.view(theta.shape[0], *self.matrices.shape[:2]).transpose(0, 1)
         with _tensor_cores():
-            image = torch.bmm(t, self._matrices)
+            image = torch.bmm(t, self.matrices)
         return (image * t).sum(dim=(0, 2))
 
 
 @contextmanager
 def _tensor_cores() -> Iterator[None]:
+    """Compute products of matrices in TF32 inside."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
