@@ -12,23 +12,35 @@ if TYPE_CHECKING:
 
     from cswf_core.errors import CswfError
     from cswf_core.flow.flow import Flow
-    from cswf_core.flow.settings import Settings
+    from cswf_core.flow.settings import Parts, Settings
     from cswf_core.hookspecs import hookimpl
     from cswf_core.interfaces import Dataset
     from cswf_core.model import load_model
-    from cswf_core.recipe import load_recipe
+    from cswf_core.recipe import build_flow, load_recipe
 
 _HOMES = {
     "CswfError": "cswf_core.errors",
     "Dataset": "cswf_core.interfaces",
-    "Flow": "cswf_core.recipe.build",
+    "Flow": "cswf_core.flow.flow",
+    "Parts": "cswf_core.flow.settings",
     "Settings": "cswf_core.flow.settings",
+    "build_flow": "cswf_core.recipe",
     "hookimpl": "cswf_core.hookspecs",
     "load_model": "cswf_core.model",
     "load_recipe": "cswf_core.recipe",
 }
 
-__all__ = ["CswfError", "Dataset", "Flow", "Settings", "hookimpl", "load_model", "load_recipe"]
+__all__ = [
+    "CswfError",
+    "Dataset",
+    "Flow",
+    "Parts",
+    "Settings",
+    "build_flow",
+    "hookimpl",
+    "load_model",
+    "load_recipe",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ over all ranks, and whole numbers have the same sum in any order: so the result 
 ranks. PyTorch's own `torch.distributed` carries them, by NCCL between GPUs and by Gloo between CPUs.
 
 Rank 0 runs the program: it alone has observers, files and a terminal. The others take the same steps and,
-between two steps, do what rank 0 orders, such as to send their particles, until it says to go on.
+between two steps, carry out the commands of rank 0, such as to send their particles, until it ends these.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ LOSSES = ("connection", "gloo", "nccl", "socket", "timed out", "peer")
 SAME = "all ranks need the same recipe, data, versions and kind of processor"
 """What to do where ranks differ."""
 
-SHORT = 100
+LONGEST_SHOWN = 100
 """Characters up to which values that differ are shown."""
 
-ROWS = 64
+ROWS_TOGETHER = 64
 """Rows that stay together where ranks are given rows as a whole."""
 
 Item = TypeVar("Item")
@@ -100,8 +100,8 @@ class Share:
 def part_of(total: int, together: int, rank: int, size: int) -> slice:
     """Return a rank's part of `total` things: groups of `together`, as many as other ranks have or one more."""
     groups = -(-total // together)
-    first, stop = (min(total, together * (groups * number // size)) for number in (rank, rank + 1))
-    return slice(first, stop)
+    ends = [min(total, together * (groups * number // size)) for number in (rank, rank + 1)]
+    return slice(*ends)
 
 
 def size_of(columns: Columns | None, total: int) -> int:
@@ -119,9 +119,9 @@ class Ranks:
 
     def __init__(self) -> None:
         self._owners: list[Callable[[], object]] = []
-        """What orders are about, such as flows, in the order in which all ranks have made them."""
-        self._orders: dict[tuple[str, int], Callable[..., Any]] = {}
-        """What an order means, by its name and the number of what it is about."""
+        """What commands are about, such as flows, in the order in which all ranks have made them."""
+        self._commands: dict[tuple[str, int], Callable[..., Any]] = {}
+        """What a command does, by its name and the number of what it is about."""
 
     @property
     def alone(self) -> bool:
@@ -144,10 +144,11 @@ class Ranks:
     def rows(self, count: int) -> list[int]:
         """Return how many of `count` rows each rank has, where it is given some as a whole.
 
-        They are multiples of `ROWS`, but for the last: a processor's vector units then meet the same numbers as
-        on one rank, and leave the same over, which matters for functions that are rounded differently there.
+        They are multiples of `ROWS_TOGETHER`, but for the last: a processor's vector units then meet the same
+        numbers as on one rank, and leave the same over, which matters for functions that are rounded
+        differently there.
         """
-        parts = (part_of(count, ROWS, rank, self.size) for rank in range(self.size))
+        parts = (part_of(count, ROWS_TOGETHER, rank, self.size) for rank in range(self.size))
         return [part.stop - part.start for part in parts]
 
     def ahead(self, items: Iterable[Item]) -> Iterable[Item]:
@@ -206,21 +207,21 @@ class Ranks:
         """Return the answer of rank 0."""
         return answer
 
-    def learn(self, name: str, owner: object, work: Callable[..., Any]) -> None:
-        """Say what an order of rank 0 about an owner means: `work(owner, …)`.
+    def define_command(self, name: str, owner: object, work: Callable[..., Any]) -> None:
+        """Define what a command of rank 0 about an owner does: `work(owner, …)`; for all ranks.
 
-        One process alone does not keep the owner alive by that; several do, as rank 0 may still ask for it.
+        One process alone does not keep the owner alive by that; several do, as rank 0 may still command it.
         """
-        self._orders[name, self._number(owner)] = work
+        self._commands[name, self._number(owner)] = work
 
-    def order(self, name: str, owner: object, *arguments: Any) -> Any:
-        """Have all ranks do something, and return what comes of it here; only for rank 0."""
+    def command(self, name: str, owner: object, *arguments: Any) -> Any:
+        """Have all ranks carry out a command, and return its result here; only for rank 0."""
         return self._carried_out(name, self._number(owner), arguments)
 
     def forget(self) -> None:
-        """Let go of all owners and of orders about them: work begins anew, on all ranks."""
+        """Let go of all owners and their commands: work begins anew, on all ranks."""
         self._owners.clear()
-        self._orders.clear()
+        self._commands.clear()
 
     def _number(self, owner: object) -> int:
         for number, known in enumerate(self._owners):
@@ -230,23 +231,29 @@ class Ranks:
         return len(self._owners) - 1
 
     def _carried_out(self, name: str, number: int, arguments: Sequence[Any]) -> Any:
-        return self._orders[name, number](self._owners[number](), *arguments)
+        return self._commands[name, number](self._owners[number](), *arguments)
 
-    def attend(self) -> None:
-        """Note that the other ranks listen to orders from here on; only for rank 0."""
+    def begin_commands(self) -> None:
+        """Note that the other ranks receive commands from here on; only for rank 0."""
 
-    def obey(self) -> None:
-        """Do what rank 0 orders, until it says to go on; only for other ranks."""
+    def receive_commands(self) -> None:
+        """Carry out the commands of rank 0 until it ends them; only for other ranks."""
 
-    def release(self) -> None:
-        """Let the other ranks go on; only for rank 0."""
+    def end_commands(self) -> None:
+        """Let the other ranks continue their own work; only for rank 0."""
 
     def dismiss(self) -> None:
-        """Have the other ranks end, if they listen; only for rank 0."""
+        """Have the other ranks end, if they receive commands; only for rank 0."""
 
 
-GO_ON, ORDER, END = 0, 1, 2
-"""What rank 0 may say between two steps."""
+CONTINUE = 0
+"""Rank 0 says so when other ranks shall continue their own work;"""
+
+COMMAND = 1
+"""before a command that all carry out;"""
+
+END = 2
+"""and when all shall end."""
 
 
 class RankGroup(Ranks):
@@ -255,9 +262,10 @@ class RankGroup(Ranks):
     def __init__(self) -> None:
         """Join the process group that has been begun."""
         super().__init__()
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self._listened_to = False
-        """Whether the other ranks wait for orders of this one, the first."""
+        self.rank = dist.get_rank()
+        self.size = dist.get_world_size()
+        self._commanding = False
+        """Whether this is rank 0 and the other ranks wait for its commands."""
         self._nccl = "nccl" in str(dist.get_backend_config())
         """Whether tensors go from GPU to GPU; otherwise by way of the host."""
 
@@ -338,8 +346,8 @@ class RankGroup(Ranks):
         here = before[self.rank]
 
         def common(mine: Share, theirs: Share) -> slice:
-            first, stop = max(mine.first, theirs.first), min(mine.stop, theirs.stop)
-            return slice(first, max(first, stop))
+            first = max(mine.first, theirs.first)
+            return slice(first, max(first, min(mine.stop, theirs.stop)))
 
         cuts = [common(here, share) for share in after]
         sent = [x[:, cut.start - here.first : cut.stop - here.first].contiguous() for cut in cuts]
@@ -353,7 +361,7 @@ class RankGroup(Ranks):
         values = self.collected(value, noun)
         for rank, other in enumerate(values):
             if other != values[0]:
-                short = max(len(other), len(values[0])) <= SHORT
+                short = max(len(other), len(values[0])) <= LONGEST_SHOWN
                 values_in_words = f" ({other}, and not {values[0]})" if short else ""
                 raise RunError(f"rank {rank} has other {noun} than rank 0{values_in_words}: {SAME}")
 
@@ -377,46 +385,47 @@ class RankGroup(Ranks):
         self._wait(lambda: dist.broadcast(word, src=0))
         return bool(word)
 
-    def attend(self) -> None:
-        """Note that the other ranks listen to orders from here on; only for rank 0."""
-        self._listened_to = True
+    def begin_commands(self) -> None:
+        """Note that the other ranks receive commands from here on; only for rank 0."""
+        self._commanding = True
 
-    def order(self, name: str, owner: object, *arguments: Any) -> Any:
-        """Have all ranks do something, and return what comes of it here; only for rank 0."""
-        assert self.rank == 0, "rank 0 gives orders"
-        number, listened_to = self._number(owner), self._listened_to
-        self._listened_to = False  # until all have carried it out
-        self._say(ORDER)
+    def command(self, name: str, owner: object, *arguments: Any) -> Any:
+        """Have all ranks carry out a command, and return its result here; only for rank 0."""
+        assert self.rank == 0, "rank 0 gives commands"
+        number = self._number(owner)
+        before = self._commanding
+        self._commanding = False  # until all have carried it out
+        self._announce(COMMAND)
         self._wait(lambda: dist.broadcast_object_list([name, number, arguments], src=0))
-        answer = self._carried_out(name, number, arguments)
-        self._listened_to = listened_to
-        return answer
+        result = self._carried_out(name, number, arguments)
+        self._commanding = before
+        return result
 
-    def obey(self) -> None:
-        """Do what rank 0 orders, until it says to go on; only for other ranks."""
+    def receive_commands(self) -> None:
+        """Carry out the commands of rank 0 until it ends them; only for other ranks."""
         while True:
             word = torch.empty(1, dtype=torch.int64)
             self._wait(lambda word=word: dist.broadcast(word, src=0))  # type: ignore[misc]
-            if int(word) == GO_ON:
+            if int(word) == CONTINUE:
                 return
             if int(word) == END:
                 raise Dismissed
-            order: list[Any] = [None, None, None]
-            self._wait(lambda order=order: dist.broadcast_object_list(order, src=0))  # type: ignore[misc]
-            self._carried_out(*order)
+            command: list[Any] = [None, None, None]
+            self._wait(lambda command=command: dist.broadcast_object_list(command, src=0))  # type: ignore[misc]
+            self._carried_out(*command)
 
-    def release(self) -> None:
-        """Let the other ranks go on; only for rank 0."""
-        self._listened_to = False
-        self._say(GO_ON)
+    def end_commands(self) -> None:
+        """Let the other ranks continue their own work; only for rank 0."""
+        self._commanding = False
+        self._announce(CONTINUE)
 
     def dismiss(self) -> None:
-        """Have the other ranks end, if they listen; otherwise they see that this one is gone. For rank 0."""
-        if self._listened_to:
-            self._listened_to = False
-            self._say(END)
+        """Have the other ranks end, if they receive commands; otherwise they see that this one is gone."""
+        if self._commanding:
+            self._commanding = False
+            self._announce(END)
 
-    def _say(self, word: int) -> None:
+    def _announce(self, word: int) -> None:
         self._wait(lambda: dist.broadcast(torch.tensor([word]), src=0))
 
     def _numbers(self, own: int) -> list[int]:
@@ -451,7 +460,7 @@ class RankGroup(Ranks):
         except RuntimeError as error:  # what torch.distributed raises is one, or a subclass
             if not any(word in str(error).lower() for word in LOSSES):
                 raise
-            self._listened_to = False
+            self._commanding = False
             with suppress(ValueError):  # not in the main thread
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever has started the ranks sends it now
             reason = re.sub(r"^\[[^]]*] *", "", " ".join(str(error).split()))[:80]  # without a file of Gloo's

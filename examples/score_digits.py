@@ -8,7 +8,7 @@ from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
 import cswf_core
 
-flow = cswf_core.Flow.from_recipe("digits")
+flow = cswf_core.build_flow("digits")
 first = next(iter(flow)).distance
 samples = flow.run()
 generated, asked = samples.x.T.numpy(), samples.conditions.labels.numpy()

@@ -26,7 +26,7 @@ def sliced(generated, among):
     return np.sqrt(np.mean((ends[0] - ends[1]) ** 2))
 
 
-flow = cswf_core.Flow.from_recipe("online-digits", sys.argv[1:], device="cpu")
+flow = cswf_core.build_flow("online-digits", sys.argv[1:], device="cpu")
 began = time.perf_counter()
 for state in flow:
     last = state.step == state.stage.steps

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from cswf_core.errors import DataError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.interfaces import Conditions, Dataset, Key, Owner, Space
-from cswf_core.online import Online
+from cswf_core.online import OnlineFlow
 from cswf_core.plugins import Registry
 from cswf_core.ranks import Ranks
 from cswf_core.runs.checkpoints import SIGNALS
@@ -195,13 +196,8 @@ def small_flow(
     chosen |= {} if coordinates is None else {"coordinates": coordinates}
     parts = {kind: checks.checked(p, (owners or {}).get(kind, Owner.of(kind, p))) for kind, p in chosen.items()}
     settings = {"dtype": torch.float64, "count": 30, **settings}
-    return Flow(
-        data,
-        Parts(**parts),
-        Settings(**settings),
-        start=start,
-        observers=observers,
-        online=None if sets is None else Online(sets),
-        ranks=ranks,
-        plan=plan,
-    )
+    kind = Flow if sets is None else partial(OnlineFlow, sets=sets)
+    flow = kind(data, Parts(**parts), Settings(**settings), start=start, observers=observers, ranks=ranks)
+    if plan is not None:
+        flow.new_plan = plan
+    return flow

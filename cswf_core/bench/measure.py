@@ -226,7 +226,7 @@ def sizes(flow: Flow, recipe: Recipe) -> dict[str, Any]:
         "stage_dimension": grid.dimension,
         "patch": getattr(stage.sampler or recipe.projection.part, "patch", None),
         "classes": len(flow.data.classes),
-        "condition_length": flow.condition_length,
+        "condition_length": flow.setup.condition_length,
         "reuse": recipe.reuse,
         "ranks": flow.ranks.size,
     }

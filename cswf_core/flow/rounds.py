@@ -40,8 +40,8 @@ def with_steps(stages: Sequence[Stage], steps: Steps) -> list[Stage]:
             f"a round has {len(stages)} stages, and the steps given are {list(each)}: give one number for all, "
             "or one for each, of which some may be 0"
         )
-    plain = [{field.name: getattr(stage, field.name) for field in attrs.fields(Stage)} for stage in stages]
+    names = [field.name for field in attrs.fields(Stage) if field.name != "steps"]
     return [
-        Retimed(**{**fields, "steps": count}, of=stage)
-        for stage, fields, count in zip(stages, plain, each, strict=True)
+        Retimed(steps=count, of=stage, **{name: getattr(stage, name) for name in names})
+        for stage, count in zip(stages, each, strict=True)
     ]

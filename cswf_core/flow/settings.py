@@ -26,73 +26,43 @@ DEFAULTS = {"condition": "none", "projection": "uniform", "cdf": "histogram", "c
 """Plugins of kinds that a recipe, or a program, leaves out."""
 
 
-def _condition(plugin: object) -> CheckedCondition:
-    adapter: CheckedCondition = checked(plugin, kind="condition")
-    return adapter
-
-
-def _projection(plugin: object) -> CheckedSampler:
-    adapter: CheckedSampler = checked(plugin, kind="projection")
-    return adapter
-
-
-def _cdf(plugin: object) -> CheckedCDF:
-    adapter: CheckedCDF = checked(plugin, kind="cdf")
-    return adapter
-
-
-def _schedule(plugin: object) -> CheckedSchedule:
-    adapter: CheckedSchedule = checked(plugin, kind="schedule")
-    return adapter
-
-
-def _coordinates(plugin: object) -> CheckedCoordinates | None:
-    return None if plugin is None else checked(plugin, kind="coordinates")
-
-
-@attrs.frozen(eq=False)
 class Parts:
     """The plugins that make a flow, each behind its checks; plain plugins are put there."""
 
-    condition: CheckedCondition = attrs.field(converter=_condition)
-    projection: CheckedSampler = attrs.field(converter=_projection)
-    cdf: CheckedCDF = attrs.field(converter=_cdf)
-    schedule: CheckedSchedule = attrs.field(converter=_schedule)
-    coordinates: CheckedCoordinates | None = attrs.field(default=None, converter=_coordinates)
-    """Where W comes from; None: steps are taken in the data's own coordinates."""
-
-    def changed(self, **chosen: object) -> Parts:
-        """Return these plugins with others, objects or names, in place of some; None leaves one as it is."""
-        others = {kind: plugin for kind, plugin in chosen.items() if plugin is not None}
-        return attrs.evolve(self, **_checked_plugins(others)) if others else self
+    def __init__(
+        self,
+        condition: object,
+        projection: object,
+        cdf: object,
+        schedule: object,
+        coordinates: object = None,
+    ) -> None:
+        """Take the plugins as objects; see `of` for names and defaults."""
+        self.condition: CheckedCondition = checked(condition, kind="condition")
+        self.projection: CheckedSampler = checked(projection, kind="projection")
+        self.cdf: CheckedCDF = checked(cdf, kind="cdf")
+        self.schedule: CheckedSchedule = checked(schedule, kind="schedule")
+        self.coordinates: CheckedCoordinates | None = None
+        """Where W comes from; None: steps are taken in the data's own coordinates."""
+        if coordinates is not None:
+            self.coordinates = checked(coordinates, kind="coordinates")
 
     @classmethod
-    def of(cls, **chosen: object) -> Parts:
-        """Return plugins that are chosen by kind: an object, or a name; those left out are as in recipes."""
-        every = {kind: plugin for kind, plugin in chosen.items() if plugin is not None}
-        every = {**DEFAULTS, **every}
-        for kind in (field.name for field in attrs.fields(cls)):
-            if kind not in every:
-                known = ", ".join(Registry.discover().names(kind))
-                raise PluginError(f"a flow needs a {kind}: Flow(data, {kind}=…), an object or one of {known}")
-        return cls(**_checked_plugins(every))
-
-
-def _checked_plugins(chosen: Mapping[str, object]) -> dict[str, Any]:
-    """Return plugins by kind, those that are chosen by name behind their checks."""
-    if not any(isinstance(plugin, str) for plugin in chosen.values()):
-        return dict(chosen)
-    registry = Registry.discover()
-    parts: dict[str, Any] = {}
-    for kind, plugin in chosen.items():
-        parts[kind] = plugin
-        if isinstance(plugin, str):
-            offered = registry.find(kind, plugin)
-            try:
-                parts[kind] = checked(offered.factory(), offered.owner)
-            except TypeError as error:
-                raise PluginError(f"{offered.owner} cannot be had by its name alone: {error}") from None
-    return parts
+    def of(cls, **plugins: object) -> Parts:
+        """Return plugins by kind, each an object or a name; kinds left out have the defaults of recipes."""
+        registry = Registry.discover()
+        if "schedule" not in plugins:
+            known = ", ".join(registry.names("schedule"))
+            raise PluginError(f"a flow needs a schedule: Parts.of(schedule=…), an object or one of {known}")
+        chosen: dict[str, Any] = {**DEFAULTS, **plugins}
+        for kind, plugin in chosen.items():
+            if isinstance(plugin, str):
+                offered = registry.find(kind, plugin)
+                try:
+                    chosen[kind] = checked(offered.factory(), offered.owner)
+                except TypeError as error:
+                    raise PluginError(f"{offered.owner} cannot be had by its name alone: {error}") from None
+        return cls(**chosen)
 
 
 FIRST_STEPS = 50
@@ -126,7 +96,7 @@ class TableRequest:
         return ((1 - angle.cos()) / 2).to(like.dtype)
 
 
-LARGE = 10**6
+LARGE_SAMPLE = 10**6
 """Bytes of one sample above which its size, more than the number of samples, is what fills the memory."""
 
 
@@ -165,6 +135,10 @@ class Settings:
             if number is not None and number < least:
                 raise RunError(f"{name} must be {least} or more, got {number}")
 
+    def count_for(self, data_count: int) -> int:
+        """Return M for a flow to `data_count` samples."""
+        return data_count if self.count is None else self.count
+
     def called(self, noun: str) -> str:
         """Return a noun and, where users have a name for it, that name: `step size (schedule.step_size)`."""
         name = self.names.get(noun, noun)
@@ -175,7 +149,7 @@ class Settings:
         less = [f"fewer {self.called('particles')}"]
         if data > particles:
             less.insert(0, f"fewer {self.called('data')}")
-        if dimension * self.dtype.itemsize > LARGE:
+        if dimension * self.dtype.itemsize > LARGE_SAMPLE:
             less.insert(0, f"smaller {self.called('images')}")
         return f"take {' or '.join(less)}"
 

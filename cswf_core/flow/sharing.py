@@ -24,14 +24,14 @@ def gathered(
 
     `seen` is what is observed of a rank's particles, if that has to be put back as it is in their originals.
     """
-    share, device = particles.share, particles.device
-    own = share.own(None if index is None else index.to(device))
+    share = particles.share
+    own = share.own(None if index is None else index.to(particles.device))
 
     def gather(columns: Tensor) -> Tensor:
         columns = ranks.gathered(columns)
         if index is None or ranks.alone or not ranks.leads:
             return columns
-        shares = ranks.shares(share.total, device)
+        shares = ranks.shares(share.total, particles.device)
         here = [each.has(index).nonzero()[:, 0] for each in shares]
         return torch.empty_like(columns).index_copy_(1, torch.cat(here).to(columns.device), columns)
 
@@ -54,8 +54,8 @@ def join(particles: Particles, x: Tensor, conditions: Conditions, ranks: Ranks) 
     before = ranks.shares(M, x.device)
     before[-1] = attrs.evolve(before[-1], stop=M + x.shape[1])
     after = ranks.shares(M + x.shape[1], x.device)
-    share, last = after[ranks.rank], ranks.rank == ranks.size - 1
+    share = after[ranks.rank]
     own = conditions.take(share.cut).to(x.device, x.dtype)
-    particles.join(x if last else x[:, :0], own, share)
+    particles.join(x if ranks.rank == ranks.size - 1 else x[:, :0], own, share)
     if not ranks.alone:
         particles.reshare(lambda part: ranks.reshared(part, before, after))

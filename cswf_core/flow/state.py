@@ -97,6 +97,7 @@ class SnapshotFacts:
     """A file has other facts beside these."""
     position: Position
     habits: dict[str, Count]
+    """`Snapshot.numerics`; files have kept this older name."""
     directions: dict[
         Annotated[str, Rule("the number of a stage", re.compile("[0-9]{1,18}").fullmatch)],
         Annotated[str, Rule("hexadecimal digits", re.compile("[0-9a-f/]*").fullmatch)] | None,
@@ -149,9 +150,15 @@ class Snapshot:
         return facts if self.share is None else {**facts, "share": attrs.asdict(self.share)}
 
     @property
+    def own_share(self) -> Share:
+        """Which of all particles these are."""
+        n = self.x.shape[1]
+        return Share(0, n, n) if self.share is None else self.share
+
+    @property
     def total(self) -> int:
         """How many particles there are, here and on other ranks."""
-        return self.x.shape[1] if self.share is None else self.share.total
+        return self.own_share.total
 
     def own(self) -> Snapshot:
         """Return the snapshot with the conditions of its own particles only, for a file."""
@@ -169,8 +176,16 @@ class Snapshot:
         require_forms(tensors, FORMS, "the checkpoint")
         conditions = Conditions(tensors.get("labels"), tensors.get("vectors"), tensors.get("origin"))
         prints = {int(stage): text for stage, text in known.directions.items()}
-        z, total = tensors.get("z"), tensors.get("sum")
-        return cls(known.position, conditions, tensors["x"], z, total, known.habits, known.share, prints)
+        return cls(
+            position=known.position,
+            conditions=conditions,
+            x=tensors["x"],
+            z=tensors.get("z"),
+            sum=tensors.get("sum"),
+            numerics=known.habits,
+            share=known.share,
+            fingerprints=prints,
+        )
 
     def check(self, share: Share, like: Tensor, own: Conditions) -> None:
         """Raise `RunError` if particles are not those of a flow, as far as shapes and conditions tell.
@@ -190,7 +205,8 @@ class Snapshot:
         if self.position.step and not self.numerics:
             raise RunError("it is of a moment inside a stage, and lacks how the stage was begun")
         for name in ("labels", "vectors", "origin"):
-            before, now = getattr(own, name), getattr(self.conditions, name)
+            before = getattr(own, name)
+            now = getattr(self.conditions, name)
             if (before is None) != (now is None):
                 raise RunError(f"its particles have {'no' if now is None else 'unexpected'} {name}")
             if before is None:
@@ -207,24 +223,22 @@ class Snapshot:
         Conditions are those of all particles.
         """
 
-        def columns(name: str) -> Tensor | None:
-            wanted = []
-            for part in parts:
-                tensor, own = getattr(part, name), part.share
-                if tensor is None or own is None:
-                    return None if tensor is None else tensor[:, share.cut]
-                ends = (min(max(end, own.first), own.stop) for end in (share.first, share.stop))
-                wanted.append(tensor[:, slice(*(end - own.first for end in ends))])
-            return torch.cat(wanted, dim=1)
-
-        ends = [0]
+        end = 0
         for part in parts:
-            own = part.share if part.share is not None else Share(0, part.x.shape[1], part.x.shape[1])
-            if (own.first, own.total, own.stop) != (ends[-1], parts[0].total, own.first + part.x.shape[1]):
+            own = part.own_share
+            if (own.first, own.total, own.stop) != (end, parts[0].total, own.first + part.x.shape[1]):
                 raise RunError("the files of a checkpoint do not have the particles of all ranks, in a row")
-            ends.append(own.stop)
-        if ends[-1] != parts[0].total:
-            raise RunError(f"the files of a checkpoint have {ends[-1]} of {parts[0].total} particles")
+            end = own.stop
+        if end != parts[0].total:
+            raise RunError(f"the files of a checkpoint have {end} of {parts[0].total} particles")
+
+        def columns(name: str) -> Tensor | None:
+            tensors = [getattr(part, name) for part in parts]
+            if any(tensor is None for tensor in tensors):
+                return None
+            cuts = [part.own_share.own(share.cut) for part in parts]
+            return torch.cat([tensor[:, cut] for tensor, cut in zip(tensors, cuts, strict=True)], dim=1)
+
         x = columns("x")
         assert x is not None
         conditions = Conditions.joined([part.conditions for part in parts])

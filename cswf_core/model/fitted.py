@@ -13,8 +13,8 @@ from torch import Tensor
 from cswf_core.documents import MisfitError, TensorForm, require_forms, structured
 from cswf_core.errors import PluginError, RunError
 from cswf_core.flow.flow import Flow
+from cswf_core.flow.gaussian import Gaussian
 from cswf_core.flow.settings import Parts
-from cswf_core.flow.start import Gaussian
 from cswf_core.interfaces import LinearMap, Space
 from cswf_core.model.format import FITTED
 from cswf_core.runs.durable import FileEntry, read_tensors, write_tensors

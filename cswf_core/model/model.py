@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import CswfError, DataError, RunError
-from cswf_core.flow.beginning import first_particles, originals
 from cswf_core.flow.particles import balanced
 from cswf_core.flow.settings import Settings, TableRequest
+from cswf_core.flow.setup import Beginning, originals
 from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Masked, Observation, Space
 from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels.memory import require_memory
@@ -27,6 +27,7 @@ from cswf_core.model.reading import steps_on
 from cswf_core.model.requests import ByNumber, Labels, Vectors, labels_by_number, vectors_by_number
 from cswf_core.model.sampling import SavedFlow, particles_at_end
 from cswf_core.plugins import BUILTIN, PluginFolders, as_options
+from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, RecipeError, choose_device, load_recipe
 from cswf_core.recipe.build import load_everything, parts_of
 from cswf_core.recipe.provenance import refuse_changed_plugins
@@ -181,8 +182,8 @@ class Model:
         settings, count = attrs.evolve(flow.settings, count=self.header.particles), self.header.particles
         draw = Key(self.recipe.seed, "start").open(dtype=self._dtype)
         start = self.recipe.data.checked.start(data, count, draw)
-        beginning = first_particles(data, flow.parts, settings, start, flow.like.device, flow.fitted.gaussian)
-        particles, observation = beginning.particles, beginning.observation
+        beginning = Beginning(data, flow.parts, settings, flow.like, start, flow.fitted.gaussian)
+        particles, _, observation = beginning.first_particles(Ranks())
         images = None
         if observation is not None:
             x = originals(data, settings, particles.conditions, particles.x).cpu()

@@ -14,7 +14,7 @@ from cswf_core.errors import RunError, excerpt, nearest
 from cswf_core.interfaces import Key
 from cswf_core.model.header import Header
 from cswf_core.numbers import whole_number
-from cswf_core.online.learner import native
+from cswf_core.online.samples import native
 
 Label: TypeAlias = int | str
 Labels: TypeAlias = Label | Sequence[Label] | Mapping[Label, int] | Tensor

@@ -21,15 +21,15 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import NotFiniteError, RunError
-from cswf_core.flow.beginning import INSIDE
 from cswf_core.flow.coordinates import Cloud, FreePart, StageCoordinates
 from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
 from cswf_core.flow.fingerprint import recognise
 from cswf_core.flow.finite import located, too_large
+from cswf_core.flow.gaussian import Regression
 from cswf_core.flow.memory import Budget, attempted, batches
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.settings import Parts, Settings
-from cswf_core.flow.start import Regression
+from cswf_core.flow.setup import INSIDE
 from cswf_core.flow.state import Position
 from cswf_core.flow.step import Tools, step
 from cswf_core.flow.tables import SavedMaps, lookups_of

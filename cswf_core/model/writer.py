@@ -269,7 +269,7 @@ def _data_facts(flow: Flow, digest: str) -> DataFacts:
         counts=tuple(counts),
         bin_width=data.bin_width,
         streamed=data.stored is not None,
-        looked_at=flow.looked_at,
+        looked_at=flow.setup.data.looked_at,
     )
 
 
@@ -283,7 +283,7 @@ def _condition_facts(flow: Flow) -> ConditionFacts:
     return ConditionFacts(
         low=() if vectors is None else tuple(vectors.amin(dim=1).tolist()),
         high=() if vectors is None else tuple(vectors.amax(dim=1).tolist()),
-        length=flow.condition_length,
+        length=flow.setup.condition_length,
         asks=tuple(name for name, kind in kinds.items() if kind is not None),
         strata=_strata(flow),
         shared=shared,

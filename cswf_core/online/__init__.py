@@ -1,6 +1,7 @@
-"""Learning as data come: exact counts of the data along directions that stay."""
+"""Learning as data come: flows to exact counts of the data along directions that stay."""
 
 from cswf_core.online.counts import Counts
-from cswf_core.online.learner import Online, OnlineLearner, as_dataset
+from cswf_core.online.flow import OnlineFlow, planned_data
+from cswf_core.online.samples import as_dataset
 
-__all__ = ["Counts", "Online", "OnlineLearner", "as_dataset"]
+__all__ = ["Counts", "OnlineFlow", "as_dataset", "planned_data"]

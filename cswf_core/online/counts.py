@@ -8,7 +8,7 @@ No sample is looked at twice, and none is needed afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import attrs
@@ -20,24 +20,27 @@ from cswf_core.documents import Count, MisfitError, Size, TensorForm, require_fo
 from cswf_core.errors import RunError
 from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.fits import TalliedData
-from cswf_core.flow.learning import SamplerOfStage
 from cswf_core.flow.memory import batches
 from cswf_core.interfaces import Dataset, LinearMap, Stage
 from cswf_core.kernels.memory import require_memory, total_memory
 from cswf_core.kernels.tally import Tally
-from cswf_core.online.fixed_point import FixedDirections, FixedPoint, Samples
+from cswf_core.online.fixed_point import FixedDirections, FixedPoint, FixedSamples
 
 FORMAT: Final = 2
 """Version of what `tensors` and `facts` say."""
 
-SHARE = 16
-"""Counts of all stages, or data that are being counted, may take one part in so many of the memory."""
+MEMORY_SHARE = 16
+"""Counts of all stages, or data that are being counted, may take one part in `MEMORY_SHARE` of memory."""
 
-COLUMNS = 8192
+SAMPLES_AT_A_TIME = 8192
 """Samples that are counted at a time."""
 
-VALUES = {"cpu": 1 << 20, "cuda": 1 << 25}
+VALUES_AT_A_TIME = {"cpu": 1 << 20, "cuda": 1 << 25}
 """Projected values that are worked on at a time: on a CPU they had better stay in its cache."""
+
+
+SamplerOfStage = Callable[[int], DirectionSampler]
+"""The number of a stage → what draws its directions."""
 
 
 @attrs.frozen(eq=False)
@@ -48,9 +51,9 @@ class _Pieces:
     data: Dataset
     device: torch.device
 
-    def __iter__(self) -> Iterator[Samples]:
-        for first in range(0, len(self.data), COLUMNS):
-            yield self.fixed_point.samples(self.data, slice(first, first + COLUMNS), self.device)
+    def __iter__(self) -> Iterator[FixedSamples]:
+        for first in range(0, len(self.data), SAMPLES_AT_A_TIME):
+            yield self.fixed_point.samples(self.data, slice(first, first + SAMPLES_AT_A_TIME), self.device)
 
 
 @attrs.frozen(kw_only=True)
@@ -91,22 +94,22 @@ class Counts:
         )
         return cls([Tally.empty(sets * stage.directions, bins) for stage in stages], fixed_point, sets)
 
-    def settle(self, device: torch.device) -> None:
+    def move_to(self, device: torch.device) -> None:
         """Move to a device, if the counts take little of its memory; else they go there stage by stage."""
-        if sum(tally.nbytes for tally in self.tallies) <= total_memory(device) // SHARE:
+        if sum(tally.nbytes for tally in self.tallies) <= total_memory(device) // MEMORY_SHARE:
             self.tallies = [tally.to(device) for tally in self.tallies]
 
     def insert(self, data: Dataset, samplers: SamplerOfStage, seed: int) -> None:
         """Count more samples. Directions are drawn on their device, and what is heavy happens there."""
         self.fixed_point.check(data)
-        pieces: Iterable[Samples] | None = None
+        pieces: Iterable[FixedSamples] | None = None
         for index, tally in enumerate(self.tallies):
             sampler = samplers(index)
             assert (self.W is None) == (sampler.coordinates.W is None), "counts have the flow's coordinates"
             device = sampler.like.device
             if pieces is None:
                 pieces = _Pieces(self.fixed_point, data, device)
-                if 8 * data.space.dimension * len(data) <= total_memory(device) // SHARE:
+                if 8 * data.space.dimension * len(data) <= total_memory(device) // MEMORY_SHARE:
                     pieces = list(pieces)
             there = tally.to(device)
             for number in range(self.sets):
@@ -119,12 +122,12 @@ class Counts:
         self.pieces += 1
 
     def _count(
-        self, tally: Tally, first: int, drawn: Iterable[FixedDirections], pieces: Iterable[Samples]
+        self, tally: Tally, first: int, drawn: Iterable[FixedDirections], pieces: Iterable[FixedSamples]
     ) -> None:
         """Count samples along the directions of a set, whose rows begin at `first`."""
         for directions in drawn:
             T = len(directions.theta)
-            most = VALUES["cpu" if directions.theta.device.type == "cpu" else "cuda"]
+            most = VALUES_AT_A_TIME["cpu" if directions.theta.device.type == "cpu" else "cuda"]
             for samples in pieces:
                 step = max(1, most // samples.x.shape[1])
                 for row in range(0, T, step):
@@ -135,7 +138,8 @@ class Counts:
 
     def stage(self, index: int, sampler: DirectionSampler, cdf: CheckedCDF) -> TalliedData:
         """Return a stage's counts where its directions are drawn."""
-        like, first = sampler.like, [0]
+        like = sampler.like
+        first = [0]
         for _, count in batches(sampler.stage.directions, sampler.together):
             first.append(first[-1] + count)
         tally = self.tallies[index].to(like.device)

@@ -31,24 +31,32 @@ from cswf_core.flow.directions import Directions, DirectionSampler
 from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, NonlinearProjection
 from cswf_core.kernels.rows import circle_from
 
-THETA, X, VALUE = -26, -24, -32
-"""Powers of two: directions are multiples of 2^(D+THETA), samples of 2^(E+X), values of 2^(E+D+VALUE)."""
+THETA = -26
+"""Directions are multiples of 2^(D+THETA),"""
 
-MARGIN = 4
+X = -24
+"""samples of 2^(E+X),"""
+
+VALUE = -32
+"""and values of 2^(E+D+VALUE)."""
+
+LARGEST_GROWTH = 4
 """How many times farther out than the first ones samples may lie: two of three bits are left for that.
 
 The third is for directions that are a little longer than 2^D, by rounding or as |W| is estimated from below.
 """
 
-VECTORS, ROUNDS = 16, 32
-"""Random vectors, and how often WᵀW is applied to them, to find how much W stretches at most."""
+POWER_VECTORS = 16
+"""Random vectors with which power iteration finds how much W stretches at most,"""
 
+POWER_STEPS = 32
+"""and how often it applies WᵀW to them."""
 
 Exponent = Annotated[int, Rule("a power of two that float64 has", lambda power: abs(power) <= 900)]
 
 
 @attrs.frozen(eq=False)
-class Samples:
+class FixedSamples:
     """Some samples in fixed point."""
 
     x: Tensor
@@ -91,7 +99,8 @@ class FixedPoint:
         W are the flow's coordinates, on the device and in the numbers of `like`.
         """
         reach = torch.ones(1) if data.space.is_image else data.x
-        vectors, d = data.conditions.vectors, data.space.dimension
+        vectors = data.conditions.vectors
+        d = data.space.dimension
         y = 0 if vectors is None else _exponent(vectors, len(vectors))
         return cls(_exponent(reach, d), y, 0 if W is None or like is None else _stretch(W, d, like))
 
@@ -107,16 +116,18 @@ class FixedPoint:
         parts += [] if vectors is None else [("y", vectors, self.y)]
         for name, part, exponent in parts:
             if part.numel():
-                most, reach = float(part.abs().amax()), 2.0**exponent / math.sqrt(len(part))
-                if most > MARGIN * reach:
+                most = float(part.abs().amax())
+                reach = 2.0**exponent / math.sqrt(len(part))
+                if most > LARGEST_GROWTH * reach:
                     raise DataError(
                         f"new data have |{name}| up to {most:.4g}, and counts that began with data up to "
-                        f"{reach:.4g} go up to {MARGIN * reach:.4g}"
+                        f"{reach:.4g} go up to {LARGEST_GROWTH * reach:.4g}"
                     )
 
-    def samples(self, data: Dataset, columns: slice, device: torch.device) -> Samples:
+    def samples(self, data: Dataset, columns: slice, device: torch.device) -> FixedSamples:
         """Return some of the data in fixed point, on a device."""
-        width, own = data.bin_width, data.conditions.take(torch.arange(len(data))[columns])
+        width = data.bin_width
+        own = data.conditions.take(torch.arange(len(data))[columns])
         x = (data.columns(columns).to(device, torch.float64) + width / 2).mul_(2.0 ** -(self.x + X)).round_()
         places = None
         if width:
@@ -125,7 +136,7 @@ class FixedPoint:
         conditions = own.to(device, torch.float64)
         if conditions.vectors is not None:
             conditions = attrs.evolve(conditions, vectors=_rounded(conditions.vectors, self.y + X))
-        return Samples(x.mul_(2.0 ** (self.x + X)), conditions, places)
+        return FixedSamples(x.mul_(2.0 ** (self.x + X)), conditions, places)
 
     def directions(
         self, batch: Directions, sampler: DirectionSampler, width: float, W: LinearMap | None = None
@@ -153,7 +164,7 @@ class FixedPoint:
         theta = _rounded(theta, self.theta + THETA)
         return FixedDirections(theta, theta_y, batch.condition, batch.check, noise)
 
-    def values(self, directions: FixedDirections, rows: slice, samples: Samples) -> Tensor:
+    def values(self, directions: FixedDirections, rows: slice, samples: FixedSamples) -> Tensor:
         """Return the values of samples along some directions, in multiples of `unit`: H×n, int64.
 
         One thing is added after the other: what a library does at once it may round once, or twice at an end.
@@ -178,8 +189,8 @@ def _exponent(x: Tensor, dimension: int) -> int:
 
 def _stretch(W: LinearMap, d: int, like: Tensor) -> int:
     """Return the least D with 2^D ≥ |W|, which power iteration finds, from below but closely."""
-    v = Key(0, "stretch").open(like.device, like.dtype).normal(d, VECTORS)
-    for _ in range(ROUNDS):
+    v = Key(0, "stretch").open(like.device, like.dtype).normal(d, POWER_VECTORS)
+    for _ in range(POWER_STEPS):
         v = W.adjoint(W.enter(v / torch.linalg.vector_norm(v, dim=0)))
     lengths: Tensor = torch.linalg.vector_norm(W.enter(v), dim=0) / torch.linalg.vector_norm(v, dim=0)
     return math.ceil(math.log2(float(lengths.max())))

@@ -18,7 +18,7 @@ from cswf_core.flow.settings import Parts, Settings, TableRequest
 from cswf_core.flow.stability import warn_of_few_directions
 from cswf_core.interfaces import Dataset, Key, StoredImages
 from cswf_core.kernels.memory import is_out_of_memory, total_memory
-from cswf_core.online import Counts, Online
+from cswf_core.online import Counts, OnlineFlow
 from cswf_core.packed import LoadedImages
 from cswf_core.plugins import PluginFolders
 from cswf_core.ranks import Ranks
@@ -26,8 +26,8 @@ from cswf_core.recipe.recipe import Choice, Recipe, load_recipe
 
 log = logging.getLogger("cswf")
 
-LOADED = 8
-"""Of data that are streamed, those that are needed at once may take one part in so many of the memory."""
+LOADED_SHARE = 8
+"""Of data that are streamed, those that are needed at once may take one part in `LOADED_SHARE` of memory."""
 
 NAMES = {
     "particles": "particles.count",
@@ -53,7 +53,7 @@ NAMES = {
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device that `auto`, `cpu`, `cuda` or `cuda:N` means here; one sentence if there is none."""
+    """Return the device that `auto`, `cpu`, `cuda` or `cuda:N` means; raise `RunError` if there is none."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(r"cpu|cuda(:[0-9]{1,4})?", name):
@@ -96,12 +96,18 @@ def load_chosen(
         host = torch.device("cpu")
         memory = min(total_memory(each) for each in (host, device or host))
         images = _opened(choice, seed, dtype)
-        d, count = images.space.dimension, len(images) * (2 if images.flips else 1)
+        d = images.space.dimension
+        count = len(images) * (2 if images.flips else 1)
         size = d * count * dtype.itemsize
         if stored or not fits_in_memory(size, memory):
-            told = "%s images take %.3g GB as numbers, more than a quarter of a memory of %.3g GB: streamed"
-            log.log(logging.INFO if stored else logging.WARNING, told, f"{count:,}", size / 1e9, memory / 1e9)
-            return Dataset.of_stored(images, dtype, total_memory(host) // LOADED)
+            log.log(
+                logging.INFO if stored else logging.WARNING,
+                "%s images take %.3g GB as numbers, more than a quarter of a memory of %.3g GB: streamed",
+                f"{count:,}",
+                size / 1e9,
+                memory / 1e9,
+            )
+            return Dataset.of_stored(images, dtype, total_memory(host) // LOADED_SHARE)
     with _data_fitting():
         data: Dataset = choice.checked.load(Key(seed, "data").open(dtype=dtype))
     return data
@@ -130,56 +136,85 @@ def _opened(choice: Choice, seed: int, dtype: torch.dtype) -> StoredImages:
 
 
 def build_flow(
-    recipe: Recipe,
+    recipe: Recipe | str | Path,
+    overrides: Sequence[str] = (),
     *,
     device: str = "auto",
     observers: Sequence[object] = (),
+    plugins_dir: PluginFolders = None,
     counts: Counts | None = None,
     ranks: Ranks | None = None,
 ) -> Flow:
-    """Load the data and put the parts together; plugins that watch flows are among the observers.
+    """Return the flow that a recipe describes, ready to run; nothing is written to files.
 
-    Data that arrive later are loaded too, and a round is planned for each. `counts` are those of data that an
-    earlier flow has learned from. With several `ranks`, all of them build the same flow.
+    Args:
+        recipe: The name of a built-in recipe, the path of a file, or a recipe that has been loaded.
+        overrides: Changes to the recipe, `key.path=value`; not of one that has been loaded.
+        device: Where to compute: `auto`, `cpu`, `cuda` or `cuda:N`.
+        observers: Objects with hooks that watch the flow, beside plugins that do.
+        plugins_dir: Folders with plugins of one file each; not for a recipe that has been loaded.
+        counts: Those of data that an earlier flow has learned from.
+        ranks: The processes that share particles and data; all of them build the same flow.
     """
+    if not isinstance(recipe, Recipe):
+        recipe = load_recipe(recipe, overrides, plugins_dir=plugins_dir)
+    elif overrides or plugins_dir:
+        raise RunError("a recipe that has been loaded takes no overrides and plugins: give them to load_recipe")
     chosen = choose_device(device)
     data = load_data(recipe, device=chosen)
-    count = recipe.particles.count if recipe.particles.count is not None else len(data)
-    if recipe.particles.start == "gaussian" and recipe.particles.scale != 1:
+    settings = _settings(recipe, data)
+    parts = parts_of(recipe)
+    options: dict[str, Any] = {
+        "start": _start(recipe, data, settings),
+        "device": chosen,
+        "observers": [*recipe.registry.watchers, *observers],
+        "ranks": ranks,
+    }
+    online = recipe.online
+    if online is None:
+        flow = Flow(data, parts, settings, **options)
+    else:
+        flow = OnlineFlow(data, parts, settings, sets=online.sets, counts=counts, **options)
+    if not parts.projection.adapts:  # such directions are chosen, and few of them suffice
+        warn_of_few_directions(flow.stages, data.space, settings)
+    if isinstance(flow, OnlineFlow) and online is not None:
+        for number, arrival in enumerate(recipe.arrivals):
+            flow.again(online.steps_after(number), arriving=load_data(recipe, arrival, chosen))
+    return flow
+
+
+def _settings(recipe: Recipe, data: Dataset) -> Settings:
+    """Return the numbers of a recipe's flow that are no plugin's."""
+    particles = recipe.particles
+    if particles.start == "gaussian" and particles.scale != 1:
         log.warning(
             "particles.scale has no effect with particles.start: gaussian, which is as wide as the data"
         )
-    settings = Settings(
-        count=count,
-        offline=recipe.particles.offline,
-        scale=recipe.particles.scale,
-        gaussian=recipe.particles.start == "gaussian",
-        clip=recipe.particles.clip,
+    return Settings(
+        count=len(data) if particles.count is None else particles.count,
+        offline=particles.offline,
+        scale=particles.scale,
+        gaussian=particles.start == "gaussian",
+        clip=particles.clip,
         seed=recipe.seed,
         reuse=None if recipe.reuse == "all" else recipe.reuse,
         dtype=_dtype(recipe),
-        half=recipe.particles.precision in ("auto", "fast"),
+        half=particles.precision in ("auto", "fast"),
         turn=recipe.model.turn if recipe.model.save else None,
         tables=_tables(recipe),
         names=NAMES,
     )
+
+
+def _start(recipe: Recipe, data: Dataset, settings: Settings) -> Dataset | None:
+    """Return where the recipe's data say that particles begin; None: they do not."""
+    total = settings.count_for(len(data)) + settings.offline
     if recipe.data.checked.starts:
-        settings.require_particles(data.space.dimension, count + settings.offline)
+        settings.require_particles(data.space.dimension, total)
     with _data_fitting():
         draw = Key(recipe.seed, "start").open(dtype=settings.dtype)
-        start = recipe.data.checked.start(data, count + settings.offline, draw)
-    watching = [*recipe.registry.watchers, *observers]
-    online = None if recipe.online is None else Online(recipe.online.sets, counts)
-    parts = parts_of(recipe)
-    flow = Flow(
-        data, parts, settings, start=start, device=chosen, observers=watching, online=online, ranks=ranks
-    )
-    if not parts.projection.adapts:  # such directions are chosen, and few of them suffice
-        warn_of_few_directions(flow.stages, data.space, settings)
-    for number, arrival in enumerate(recipe.arrivals):
-        assert recipe.online is not None
-        flow.again(recipe.online.steps_after(number), arriving=load_data(recipe, arrival, chosen))
-    return flow
+        start: Dataset | None = recipe.data.checked.start(data, total, draw)
+    return start
 
 
 def parts_of(recipe: Recipe) -> Parts:
@@ -224,13 +259,3 @@ def _data_fitting() -> Iterator[None]:
             raise
         remedy = "take fewer (data.count) or smaller images (data.size)"
         raise OutOfMemoryError(f"the data do not fit into this machine's memory; {remedy}") from error
-
-
-def _flow_of(
-    recipe: str | Path, overrides: Sequence[str], *, plugins_dir: PluginFolders, **options: Any
-) -> Flow:
-    """Build the flow of a recipe by its name or path, for `Flow.from_recipe`."""
-    return build_flow(load_recipe(recipe, overrides, plugins_dir=plugins_dir), **options)
-
-
-Flow.builder = staticmethod(_flow_of)

@@ -263,14 +263,17 @@ def stem(place: tuple[int, int]) -> str:
     return f"step-{place[0]:08}-stage-{place[1]:04}"
 
 
-SAVE, RESTORE = "save", "restore"
-"""Orders of rank 0: to write a checkpoint of one's particles, and to go back to one."""
+SAVE = "save"
+"""The command of rank 0 to write a checkpoint of one's particles;"""
+
+RESTORE = "restore"
+"""and that to go back to one."""
 
 
-def learn_checkpoints(flow: Flow) -> None:
-    """Teach a rank what to do when rank 0 orders to save the run, or to go back to a checkpoint."""
-    flow.ranks.learn(SAVE, flow, _save_part)
-    flow.ranks.learn(RESTORE, flow, _restore)
+def define_checkpoint_commands(flow: Flow) -> None:
+    """Define the commands of rank 0 to save the run, and to go back to a checkpoint; for all ranks."""
+    flow.ranks.define_command(SAVE, flow, _save_part)
+    flow.ranks.define_command(RESTORE, flow, _restore)
 
 
 def _save_part(flow: Flow, folder: str, name: str) -> list[dict[str, Any]]:
@@ -399,7 +402,7 @@ class Checkpoints:
         """Save now; a failure is a warning, and the flow goes on. Particles that are not finite end it."""
         began = time.monotonic()
         flow.require_finite()
-        learn_checkpoints(flow)
+        define_checkpoint_commands(flow)
         snapshot = flow.snapshot().own()
         at = snapshot.position
         try:
@@ -407,7 +410,7 @@ class Checkpoints:
             for name, watcher in self.watchers.items():
                 tensors |= {f"{name}/{key}": tensor for key, tensor in watcher.keep().items()}
             place = at.total, at.stage
-            _, *parts = flow.ranks.order(SAVE, flow, str(self.folder.path), stem(place))
+            _, *parts = flow.ranks.command(SAVE, flow, str(self.folder.path), stem(place))
             others = [self.folder.require(part) for part in parts]
             self.folder.write(place, tensors, {**self.facts(), **snapshot.facts()}, others)
             self.step, self._place = at.total, (at.stage, at.step)

@@ -30,11 +30,11 @@ from cswf_core.flow.flow import Flow
 from cswf_core.interfaces.metric import PartWork, Tell
 from cswf_core.kernels.memory import require_memory
 from cswf_core.numbers import whole_number
-from cswf_core.online import Counts
+from cswf_core.online import Counts, planned_data
 from cswf_core.ranks import Dismissed, RankGroup, Ranks, part_of
 from cswf_core.recipe import Recipe, build_flow, choose_device
 from cswf_core.recipe.render import to_yaml
-from cswf_core.runs.checkpoints import SIGNALS, learn_checkpoints
+from cswf_core.runs.checkpoints import SIGNALS, define_checkpoint_commands
 from cswf_core.runs.record import versions
 
 TIMEOUT = datetime.timedelta(days=1)
@@ -181,7 +181,7 @@ def one_thread(device: str) -> None:
 
 
 def follow(recipe: Recipe, ranks: Ranks, device: str, counts: Counts | None = None) -> None:
-    """Take all steps of a run together with rank 0, which leads it, and do what that orders.
+    """Take all steps of a run together with rank 0, which leads it, and carry out its commands.
 
     `counts` are those of the data of an earlier run, from which this one goes on.
     """
@@ -189,14 +189,14 @@ def follow(recipe: Recipe, ranks: Ranks, device: str, counts: Counts | None = No
         signal.signal(number, signal.SIG_IGN)  # rank 0 decides when all end
     with suppress(Dismissed):
         flow = build_flow(recipe, device=device, counts=counts, ranks=ranks)
-        agree(flow, recipe, flow.everything().digest())
-        learn_checkpoints(flow)
+        agree(flow, recipe, planned_data(flow).digest())
+        define_checkpoint_commands(flow)
         SharedWork(ranks, flow.device)
-        ranks.obey()
+        ranks.receive_commands()
         for _ in flow:
             pass
         while True:  # until rank 0 ends it
-            ranks.obey()
+            ranks.receive_commands()
 
 
 class SharedWork:
@@ -207,12 +207,12 @@ class SharedWork:
         self.ranks = ranks
         self.device = device
         self._tell: Tell = lambda *_: None
-        ranks.learn("work", self, SharedWork._share)
+        ranks.define_command("work", self, SharedWork._share)
 
     def __call__(self, work: PartWork, items: Tensor, together: int, tell: Tell) -> Tensor:
         """Return a row for each item, of which `together` stay together; rank 0 hears of its own progress."""
         self._tell = tell
-        rows: Tensor = self.ranks.order("work", self, work, items, together)
+        rows: Tensor = self.ranks.command("work", self, work, items, together)
         return rows
 
     def _share(self, work: PartWork, items: Tensor, together: int) -> Tensor:
@@ -230,7 +230,7 @@ def agree(flow: Flow, recipe: Recipe, data_digest: str) -> None:
     flow.ranks.agree("data", data_digest)
     flow.ranks.agree("versions", f"{machine} on {flow.device.type}")
     if flow.ranks.leads:
-        flow.ranks.attend()
+        flow.ranks.begin_commands()
 
 
 def own_device(device: str) -> torch.device:

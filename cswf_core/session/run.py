@@ -24,7 +24,7 @@ from cswf_core.interfaces import Dataset
 from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels.memory import memory_limit
 from cswf_core.model.writer import ModelWriter
-from cswf_core.online import Counts
+from cswf_core.online import Counts, OnlineFlow, planned_data
 from cswf_core.pictures import grid as pictures
 from cswf_core.pictures.frames import FrameRecorder
 from cswf_core.pictures.samples import completions_picture, samples_picture
@@ -35,7 +35,13 @@ from cswf_core.recipe.provenance import built_ins_changed, refuse_changed_plugin
 from cswf_core.recipe.render import flattened, from_yaml, to_yaml
 from cswf_core.report import write_report
 from cswf_core.runs import samples
-from cswf_core.runs.checkpoints import RESTORE, Checkpoint, CheckpointFolder, Checkpoints, learn_checkpoints
+from cswf_core.runs.checkpoints import (
+    RESTORE,
+    Checkpoint,
+    CheckpointFolder,
+    Checkpoints,
+    define_checkpoint_commands,
+)
 from cswf_core.runs.durable import remove_parts, write_tensors
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.log import MetricsLog
@@ -210,7 +216,7 @@ class Run:
         self.record: Record | None = None
         watching = [*observers, *watchers, self.checkpoints]
         self.flow = build_flow(recipe, device=device, observers=watching, counts=counts, ranks=ranks)
-        data = self.flow.everything()
+        data = planned_data(self.flow)
         self.data_facts: dict[str, Any] = {
             "samples": len(data),
             "shape": list(data.space.shape),
@@ -218,7 +224,7 @@ class Run:
             **({} if data.stored is None else {"streamed": True}),
         }
         agree(self.flow, recipe, str(self.data_facts["sha256"]))
-        learn_checkpoints(self.flow)
+        define_checkpoint_commands(self.flow)
         if writer is not None:
             writer.data_digest = str(self.data_facts["sha256"])
         self.task = Task.of_recipe(recipe, data)
@@ -267,7 +273,7 @@ class Run:
 
     def go_back(self, checkpoint: Sequence[Path]) -> None:
         """Have all ranks go on from a checkpoint, which has a file for each of those that wrote it."""
-        self.flow.ranks.order(RESTORE, self.flow, [str(file) for file in checkpoint])
+        self.flow.ranks.command(RESTORE, self.flow, [str(file) for file in checkpoint])
 
     def require_data(self, digest: str) -> None:
         """Raise `RunError` if the data do not have this SHA-256, the one at the run's beginning."""
@@ -313,10 +319,10 @@ class Run:
         self.closing.callback(refresh_report, directory)
         try:
             record.save("running")
-            flow.ranks.release()
+            flow.ranks.end_commands()
             with self.checkpoints.stopping.patient():
                 generated = flow.run()
-            flow.ranks.attend()
+            flow.ranks.begin_commands()
             self._write_results(generated)
             spreads = {"spread": samples.spread(generated)}
             if flow.settings.offline:
@@ -333,7 +339,7 @@ class Run:
                 share_out=None if flow.ranks.alone else SharedWork(flow.ranks, flow.device),
             )
             flow.notify("after_evaluation", scores=evaluated.scores)
-            flow.ranks.attend()
+            flow.ranks.begin_commands()
             record.save("done", metrics=evaluated.scores)
         except KeyboardInterrupt:
             record.save("interrupted", **self._progress())
@@ -395,7 +401,7 @@ class Run:
         if frames is not None and film is not None and self.recipe.outputs.frames:
             directory.write("frames.npz", frames.archive())
             directory.write("flow.gif", film.gif())
-        if flow.learns:
+        if isinstance(flow, OnlineFlow):
             counts = flow.counts()
             write_tensors(directory.file(COUNTS), counts.tensors(), counts.facts())
 

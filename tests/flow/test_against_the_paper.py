@@ -60,7 +60,7 @@ def reference_run(flow, steps: int) -> np.ndarray:
     sampler = flow.sampler(stage)
     X = flow.particles.x.double().numpy().copy()
     one_hot = np.eye(max(1, len(data.classes)))
-    conditional = flow.condition_length > 0
+    conditional = flow.setup.condition_length > 0
     Y = one_hot[flow.particles.conditions.labels.numpy()].T if conditional else np.zeros((1, X.shape[1]))
     YD = one_hot[data.conditions.labels.numpy()].T if conditional else np.zeros((1, len(data)))
     xi = flow.parts.condition.amplifier

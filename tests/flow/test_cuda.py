@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import attrs
 import pytest
 import torch
@@ -16,7 +18,7 @@ from cswf_core.flow.settings import Parts, Settings, TableRequest
 from cswf_core.interfaces import Conditions, Dataset, Key, Part, Space
 from cswf_core.kernels.boxes import WIDEST_TILE
 from cswf_core.kernels.sparse import padded
-from cswf_core.online import Online
+from cswf_core.online import OnlineFlow
 from cswf_core.runs.checkpoints import CheckpointFolder, Checkpoints, Interval
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
@@ -153,7 +155,7 @@ def test_the_demo_runs_on_a_gpu():
     from sklearn.datasets import load_digits
     from sklearn.neighbors import KNeighborsClassifier
 
-    samples = cswf_core.Flow.from_recipe("digits", device="cuda").run()
+    samples = cswf_core.build_flow("digits", device="cuda").run()
     real = load_digits()
     classifier = KNeighborsClassifier(5).fit(real.data * 2 / 17 - 1 + 1 / 17, real.target)
     assert (classifier.predict(samples.x.T.numpy()) == samples.conditions.labels.numpy()).mean() >= 0.9
@@ -179,9 +181,11 @@ def image_flow(
     entries = tuple(map(Entry.from_text, ("(4×4) [3]", "(8×8) [5]", "(16×16) [5]")))
     schedule = Pyramid(entries=entries, steps=steps, directions=directions)
     parts = Parts(condition or NoCondition(), sampler or ConvStack(), cdf or Histogram(), schedule, coordinates)
-    online = None if sets is None else Online(sets)
     settings = Settings(**{"count": 3000, "scale": 0.5, **settings})
-    return Flow(data, parts, settings, device="cuda", online=online, plan=plan)
+    flow = (Flow if sets is None else partial(OnlineFlow, sets=sets))(data, parts, settings, device="cuda")
+    if plan is not None:
+        flow.new_plan = plan
+    return flow
 
 
 CONDITIONS = [NoCondition(), OneHot(), OneHot(joint="equal"), Mask(), Separate()]
@@ -394,7 +398,8 @@ def test_streamed_data_and_particles_lead_to_the_same_bits(kind, streamed, monke
     if streamed != "particles":
         monkeypatch.setattr(flow_data, "fits_in_memory", lambda *_: False)
     flow, digest = taken()
-    assert (flow.streams, flow.particles.in_blocks) == (streamed != "particles", streamed != "data")
+    assert flow.setup.data.resident == (streamed == "particles")
+    assert flow.particles.in_blocks == (streamed != "data")
     assert digest == wanted
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import attrs
 import pytest
 import torch
@@ -23,7 +25,7 @@ from cswf_core.flow.stepper import ExactStepper
 from cswf_core.interfaces import Conditions, Dataset, Key, Part, Space
 from cswf_core.kernels.boxes import WIDEST_TILE
 from cswf_core.kernels.sparse import TILE, padded
-from cswf_core.online import Online
+from cswf_core.online import OnlineFlow
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.continuous import Continuous
@@ -68,9 +70,10 @@ def build(
     """A flow whose steps are computed by one plan or the other."""
     schedule = Pyramid(entries=tuple(map(Entry.from_text, entries)), steps=steps, directions=directions)
     parts = Parts(condition or NoCondition(), ConvStack(), cdf or Histogram(bins=256), schedule, coordinates)
-    online = Online(more.pop("sets")) if "sets" in more else None
+    new = partial(OnlineFlow, sets=more.pop("sets")) if "sets" in more else Flow
     settings = {"count": 60, "scale": 0.5, "half": True, **more}
-    flow = Flow(images(bin_width), parts, Settings(**settings), device=DEVICE, online=online, plan=kind)
+    flow = new(images(bin_width), parts, Settings(**settings), device=DEVICE)
+    flow.new_plan = kind
     flow.stages = tuple(attrs.evolve(stage, entropy=entropy) for stage in flow.stages)
     return flow
 
@@ -188,7 +191,7 @@ def test_streamed_data_lead_to_the_same_bits(kind, monkeypatch):
     monkeypatch.setattr(flow_data, "fits_in_memory", lambda *_: False)
     monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cpu": 48, "cuda": 48})
     streamed = build(HalfStepper, **case)
-    assert streamed.streams
+    assert not streamed.setup.data.resident
     assert streamed.run().digest() == wanted
 
 
@@ -346,7 +349,8 @@ def test_data_and_starts_may_lie_in_memory_as_they_like():
     flow = build(HalfStepper, entries=[COARSE])
     turned = attrs.evolve(flow.data, x=flow.data.x.T.contiguous().T)
     assert not turned.x.is_contiguous()
-    other = Flow(turned, flow.parts, flow.settings, device=DEVICE, plan=HalfStepper)
+    other = Flow(turned, flow.parts, flow.settings, device=DEVICE)
+    other.new_plan = HalfStepper
     assert torch.equal(flow.run().x, other.run().x)
 
 

@@ -79,7 +79,7 @@ def test_a_model_by_brightness_retraces_its_run(model):
 def test_the_flow_s_data_have_the_encoded_conditions_and_held_out_ones_too():
     data = images()
     flow = small_flow(data, condition=Brightness())
-    assert flow.condition_length == 1
+    assert flow.setup.condition_length == 1
     assert torch.equal(flow.data.conditions.vectors, means(data))
     assert torch.equal(flow.data.held_out.conditions.vectors, means(data.held_out))
     assert flow.data.conditions.labels is None
@@ -154,7 +154,7 @@ def test_an_encoder_of_vectors_in_the_data_needs_no_method_at_all():
     data = random_data()
     vectors = data.x[:2] / 10
     flow = small_flow(attrs.evolve(data, conditions=Conditions(vectors=vectors)), condition=Vectors())
-    assert flow.condition_length == 2
+    assert flow.setup.condition_length == 2
     samples = flow.run()
     assert torch.isfinite(samples.x).all()
     drawn = set(map(tuple, samples.conditions.vectors.T.tolist()))

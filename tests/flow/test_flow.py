@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import cswf_core
-from cswf_core import hookimpl
+from cswf_core import Flow, Settings, hookimpl
 from cswf_core.errors import PluginError, RunError
 from cswf_core.interfaces import Dataset, Key, Schedule, Space, Stage
 from cswf_core.runs.folder import RunFolder
@@ -217,7 +217,7 @@ def test_a_schedule_may_leave_a_stage_early_and_its_end_is_logged(tmp_path):
 
 def test_a_flow_can_be_built_from_a_recipe_in_python():
     overrides = ["schedule.steps=2", "particles.count=20"]
-    flow = cswf_core.Flow.from_recipe("digits", overrides=overrides, device="cpu")
+    flow = cswf_core.build_flow("digits", overrides=overrides, device="cpu")
     assert [state.step for state in flow] == [1, 2]
     images = flow.samples().images()
     assert (images.shape, images.dtype) == ((20, 1, 8, 8), torch.uint8)
@@ -250,3 +250,29 @@ def test_particles_may_be_fewer_or_more_than_the_data_and_directions_any_number(
         x = small_flow(data, condition=NoCondition(), count=count, schedule=schedule).run().x
         assert x.shape == (4, count)
         assert torch.isfinite(x).all()
+
+
+class Doubling(Flow):
+    """Particles that are joined by copies of themselves before each round but the first."""
+
+    def before_entering(self, stage):
+        if stage:
+            self.add_particles(self.samples().x, self.conditions)
+
+
+def test_a_subclass_can_add_particles_between_stages():
+    parts = small_flow(schedule=Constant(steps=2, directions=20)).parts
+    flow = Doubling(random_data(), parts, Settings(count=10, dtype=torch.float64))
+    flow.again(1)
+    next(iter(flow))
+    first = flow.conditions.labels
+    flow.run()
+    assert flow.cohorts == (10, 20)
+    assert torch.equal(flow.samples().conditions.labels, torch.cat([first, first]))
+
+
+def test_a_recipe_that_is_loaded_takes_no_overrides():
+    recipe = cswf_core.load_recipe("digits", ["particles.count=20", "schedule.steps=1"])
+    assert cswf_core.build_flow(recipe, device="cpu").count == 20
+    with pytest.raises(RunError, match="give them to load_recipe"):
+        cswf_core.build_flow(recipe, ["seed=1"])

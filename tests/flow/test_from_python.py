@@ -6,14 +6,14 @@ import pytest
 import torch
 
 import cswf_core
-from cswf_core import Dataset, Flow, Settings
+from cswf_core import Dataset, Flow, Parts, Settings
 from cswf_core.errors import PluginError, RunError
 from cswf_core.interfaces import Comparison, Key, Space
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.projections.conv_stack import ConvStack
 from cswf_plugins.schedules.constant import Constant
-from tests.conftest import random_data, small_flow
+from tests.conftest import random_data
 from tests.flow.kinds import images
 
 FEW = Settings(count=20)
@@ -26,38 +26,29 @@ def names(flow: Flow) -> dict[str, str]:
 
 
 def test_a_flow_needs_data_and_a_schedule_and_has_the_defaults_of_recipes():
-    flow = Flow(images(), settings=FEW, schedule=SCHEDULE)
+    flow = Flow(images(), Parts.of(schedule=SCHEDULE), FEW)
     chosen = names(flow)
     del chosen["schedule"]
     assert chosen == {"condition": "none", "projection": "uniform", "cdf": "histogram", "coordinates": "plain"}
     assert flow.run().x.shape == (64, 20)
-    assert Flow(images(), schedule=SCHEDULE).count == len(images())
+    assert Flow(images(), Parts.of(schedule=SCHEDULE)).count == len(images())
 
 
 def test_a_name_and_an_object_are_the_same_flow():
-    by_name = Flow(
-        images(), None, FEW, projection="conv-stack", condition="one-hot", cdf="sorted", schedule=SCHEDULE
-    )
-    by_object = Flow(
-        images(), None, FEW, projection=ConvStack(), condition=OneHot(), cdf=Sorted(), schedule=SCHEDULE
-    )
+    names = Parts.of(projection="conv-stack", condition="one-hot", cdf="sorted", schedule=SCHEDULE)
+    objects = Parts.of(projection=ConvStack(), condition=OneHot(), cdf=Sorted(), schedule=SCHEDULE)
+    by_name, by_object = (Flow(images(), parts, FEW) for parts in (names, objects))
     assert by_name.run().digest() == by_object.run().digest()
     assert str(by_name.parts.projection.owner).startswith("projection 'conv-stack' (cswf ")
 
 
-def test_parts_of_a_flow_can_be_changed_one_by_one():
-    parts = small_flow(images(), condition=OneHot()).parts
-    flow = Flow(images(), parts, FEW, projection="conv-stack", schedule=SCHEDULE)
-    assert isinstance(flow.parts.projection.plugin, ConvStack)
-    assert flow.parts.condition is parts.condition
-    assert flow.parts.schedule.plugin is SCHEDULE
-
-
 def test_without_a_schedule_there_is_a_sentence_with_those_that_are_known():
     with pytest.raises(
-        PluginError, match=r"a flow needs a schedule: Flow\(data, schedule=…\), an object or one of"
+        PluginError, match=r"a flow needs a schedule: Parts.of\(schedule=…\), an object or one of"
     ):
-        Flow(images(), projection="conv-stack")
+        Parts.of(projection="conv-stack")
+    with pytest.raises(PluginError, match="a flow needs a schedule"):
+        Flow(images())
 
 
 @pytest.mark.parametrize(
@@ -75,11 +66,11 @@ def test_without_a_schedule_there_is_a_sentence_with_those_that_are_known():
 )
 def test_what_is_no_plugin_or_needs_more_than_a_name_gets_a_sentence(choice, complaint):
     with pytest.raises(PluginError, match=complaint):
-        Flow(images(), **{"schedule": SCHEDULE, **choice})
+        Parts.of(**{"schedule": SCHEDULE, **choice})
 
 
 def test_what_programs_need_is_at_the_top_and_nothing_else_is():
-    assert {"Dataset", "Settings", "Flow"} <= set(dir(cswf_core))
+    assert {"Dataset", "Settings", "Flow", "Parts", "build_flow"} <= set(dir(cswf_core))
     with pytest.raises(AttributeError, match="has no attribute 'Flows'"):
         _ = cswf_core.Flows
 
@@ -117,4 +108,4 @@ def test_numbers_that_no_flow_can_have_are_refused(wrong):
 
 def test_an_unknown_device_is_one_sentence():
     with pytest.raises(RunError, match="there is no device 'cdua'"):
-        Flow(random_data(), projection="uniform", schedule=Constant(steps=1, directions=5), device="cdua")
+        Flow(random_data(), Parts.of(schedule=Constant(steps=1, directions=5)), device="cdua")

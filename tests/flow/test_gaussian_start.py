@@ -9,8 +9,8 @@ from torch import Tensor
 
 from cswf_core.errors import RunError
 from cswf_core.flow.flow import Flow
+from cswf_core.flow.gaussian import Gaussian, Regression
 from cswf_core.flow.settings import Settings
-from cswf_core.flow.start import Gaussian, Regression
 from cswf_core.interfaces import Conditions, Dataset, Key, Masked, Space
 from cswf_core.recipe import build_flow, load_recipe
 from cswf_plugins.conditions.mask import Mask
@@ -170,7 +170,7 @@ def test_the_rest_does_not_follow_where_it_cannot():
 
 
 def test_a_large_space_needs_coordinates_that_know_the_covariance(monkeypatch):
-    monkeypatch.setattr("cswf_core.flow.start.LARGEST", IMAGES.dimension - 1)
+    monkeypatch.setattr("cswf_core.flow.gaussian.LARGEST_COVARIANCE", IMAGES.dimension - 1)
     data = Dataset(x=smooth(IMAGES), space=IMAGES)
     for coordinates in (None, Plain()):
         with pytest.raises(RunError, match="a covariance of 18 dimensions takes too large a matrix: choose"):
@@ -179,13 +179,13 @@ def test_a_large_space_needs_coordinates_that_know_the_covariance(monkeypatch):
     assert flow.gaussian.root is None
     B = basis(flow.W)
     agree(B @ flow.particles.x, B @ data.x.mean(dim=1), torch.diag((B @ data.x).var(dim=1)))
-    monkeypatch.setattr("cswf_core.flow.start.LARGEST", IMAGES.dimension)
+    monkeypatch.setattr("cswf_core.flow.gaussian.LARGEST_COVARIANCE", IMAGES.dimension)
     assert begun(data).gaussian.root.shape == (18, 18)
 
 
 @pytest.mark.parametrize("largest", [4096, 1])
 def test_one_datum_has_no_covariance(largest, monkeypatch):
-    monkeypatch.setattr("cswf_core.flow.start.LARGEST", largest)
+    monkeypatch.setattr("cswf_core.flow.gaussian.LARGEST_COVARIANCE", largest)
     with pytest.raises(RunError, match="a covariance needs two data or more: leave out the start"):
         begun(correlated(n=1))
 
@@ -217,7 +217,7 @@ def test_a_gaussian_made_of_its_tensors_is_the_same(labels):
 def test_a_recipe_can_ask_for_it(monkeypatch):
     recipe = load_recipe("digits", ["particles.start=gaussian", "particles.count=50"])
     assert build_flow(recipe, device="cpu").gaussian.mean.shape == (64, 11)
-    monkeypatch.setattr("cswf_core.flow.start.LARGEST", 63)
+    monkeypatch.setattr("cswf_core.flow.gaussian.LARGEST_COVARIANCE", 63)
     remedy = r"another start \(particles\.start\) or, unless a part of the image is seen, coordinates that know"
     with pytest.raises(RunError, match=remedy):
         build_flow(recipe, device="cpu")

@@ -56,7 +56,7 @@ def test_digits_are_reached_by_parts_of_the_particles_and_data(cdf):
     shared = ["particles.count=300", "schedule.steps=20", "schedule.directions=128", "data.classes=[0, 1, 2]"]
     shared += ["projection=uniform"]
     parts = ["cdf.particles={share: 0.7}", "cdf.data={count: 400}"]
-    flow = cswf_core.Flow.from_recipe("digits", [*shared, f"cdf={{use: {cdf}}}", *parts], device="cpu")
+    flow = cswf_core.build_flow("digits", [*shared, f"cdf={{use: {cdf}}}", *parts], device="cpu")
     distances = [state.distance for state in flow]
     assert distances[0] > 0.8
     assert max(distances[10:]) < 0.2

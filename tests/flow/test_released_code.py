@@ -141,8 +141,10 @@ def flow_of(case: Case, **changes) -> Flow:
         dtype=torch.float64,
         offline=case["offline_start"].shape[1] if "offline_start" in case else 0,
     )
-    plan = (lambda setup: RecordedNoise(setup, case["noise"])) if "noise" in case else None
-    return Flow(case.data, Parts(**{**parts, **changes}), settings, start=case.start, plan=plan)
+    flow = Flow(case.data, Parts(**{**parts, **changes}), settings, start=case.start)
+    if "noise" in case:
+        flow.new_plan = lambda setup: RecordedNoise(setup, case["noise"])
+    return flow
 
 
 def deviation(flow: Flow, case: Case) -> float:

@@ -60,11 +60,11 @@ ALIKE = ("float64", "carried", "separate, binned", "whitened")
 def test_streamed_data_lead_to_the_same_bits(kind, monkeypatch):
     whole = image_flow(DATA, **STREAMED[kind])
     wanted = whole.run().x
-    assert whole.streams is False
+    assert whole.setup.data.resident
     monkeypatch.setattr(flow_data, "fits_in_memory", lambda *_: False)
     monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cpu": 256})
     streamed = image_flow(DATA, **STREAMED[kind])
-    assert streamed.streams is True
+    assert not streamed.setup.data.resident
     assert torch.equal(streamed.run().x, wanted)
 
 
@@ -115,9 +115,9 @@ def test_a_flow_goes_on_from_a_snapshot_with_streamed_data(streaming):
 def test_little_memory_streams_data_and_more_does_not():
     size = 64 * DATA * 4
     with memory_limited(2 * size):
-        assert image_flow(DATA).streams
+        assert not image_flow(DATA).setup.data.resident
     with memory_limited(8 * size):
-        assert not image_flow(DATA).streams
+        assert image_flow(DATA).setup.data.resident
 
 
 def test_an_estimator_that_needs_all_values_at_once_is_refused_with_what_to_do(streaming):

@@ -125,7 +125,7 @@ def test_particles_and_data_can_both_be_streamed(monkeypatch):
     monkeypatch.setattr(memory, "MEMORY_OVER_SAMPLES", 10**12)
     monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cpu": 256})
     flow = image_flow(600, count=M, **STREAMED["classes"])
-    assert flow.streams
+    assert not flow.setup.data.resident
     assert flow.particles.in_blocks
     assert torch.equal(flow.run().x, wanted)
 
@@ -143,7 +143,7 @@ def test_ranks_that_hold_together_what_one_does_not_work_in_the_same_blocks(monk
             flow = image_flow(1100, count=1100, ranks=ranks, condition=OneHot(), schedule=SHORT)
         list(flow)
         x = flow.samples().x if ranks is None or ranks.leads else None
-        return flow.streams, flow.particles.streamed, x
+        return not flow.setup.data.resident, flow.particles.streamed, x
 
     streams, streamed, wanted = taken()
     assert streams

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from cswf_core.errors import DataError, RunError
-from cswf_core.flow.start import Regression
+from cswf_core.flow.gaussian import Regression
 from cswf_core.interfaces import Key, Masked, Space
 from cswf_core.model import load_model
 from cswf_core.model.groups import Originals, Request

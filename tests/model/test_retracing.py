@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-import cswf_core.flow.start
+import cswf_core.flow.gaussian
 from cswf_core.model import load_model
 from cswf_core.model.format import FITTED
 from cswf_core.runs.durable import read_tensors
@@ -89,7 +89,7 @@ def test_retraced_particles_end_where_the_run_s_did(kind, tmp_path):
 
 
 def test_a_gaussian_too_large_for_a_matrix_is_made_by_the_coordinates_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(cswf_core.flow.start, "LARGEST", 63)
+    monkeypatch.setattr(cswf_core.flow.gaussian, "LARGEST_COVARIANCE", 63)
     samples = saving(tmp_path, "digits", "particles.count=300", *WHITENED).run()
     model = load_model(tmp_path)
     assert "gaussian/root" not in read_tensors(tmp_path / FITTED)[0]

@@ -70,7 +70,7 @@ def learner(data, **parts):
 
 def counted(flow, data, pieces) -> Counts:
     """The counts of data that come in pieces, each a tensor of the samples' numbers."""
-    whole = flow.learner.counts
+    whole = flow.counts()
     tallies = [Tally.empty(*tally.counts.shape) for tally in whole.tallies]
     counts = Counts(tallies, whole.fixed_point, whole.sets, W=whole.W)
     for piece in pieces:
@@ -127,9 +127,9 @@ def test_counts_are_those_of_the_projected_values(coordinates):
 def test_projections_are_sums_without_rounding(coordinates, stage):
     data = smooth()
     flow = learner(data, condition=OneHot(), schedule=PYRAMID, projection=ConvStack(), coordinates=coordinates)
-    fixed, sampler = flow.learner.counts.fixed_point, flow.sampler(flow.stages[stage])
+    fixed, sampler = flow.counts().fixed_point, flow.sampler(flow.stages[stage])
     drawn = next(sampler.batches(0, stage, 0, check=True))
-    directions = fixed.directions(drawn, sampler, data.bin_width, flow.learner.counts.W)
+    directions = fixed.directions(drawn, sampler, data.bin_width, flow.counts().W)
     samples = fixed.samples(attrs.evolve(data, x=4 * data.x), slice(0, N), torch.device("cpu"))
     finest = 2.0 ** (26 - fixed.theta)
     theta, x = (directions.theta * finest).long(), (samples.x * 2 ** (24 - fixed.x)).long()
@@ -144,8 +144,8 @@ def test_projections_are_sums_without_rounding(coordinates, stage):
 def test_directions_have_as_much_room_as_their_coordinates_stretch():
     data = smooth()
     plain, whitened = (learner(data, coordinates=c) for c in (None, Whitened(exponent=1)))
-    assert plain.learner.counts.facts()["lattice"] == {"x": 3, "y": 3, "theta": 0}
-    counts = whitened.learner.counts
+    assert plain.counts().facts()["lattice"] == {"x": 3, "y": 3, "theta": 0}
+    counts = whitened.counts()
     longest = float(counts.W.gains.max())
     assert longest > 100
     assert 2.0 ** (counts.fixed_point.theta - 1) < longest <= 2.0**counts.fixed_point.theta
@@ -226,7 +226,7 @@ def test_counts_can_be_kept_and_taken_up_again():
 
 def test_counts_of_another_version_or_another_flow_are_refused():
     flow = learner(images())
-    counts = flow.learner.counts
+    counts = flow.counts()
     with pytest.raises(RunError, match="format 7, and this version of cswf reads format 2"):
         Counts.of_tensors(counts.tensors(), {**counts.facts(), "format": 7})
     with pytest.raises(RunError, match="it lacks the tensor"):

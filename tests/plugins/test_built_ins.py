@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from cswf_core import build_flow
 from cswf_core.errors import DataError
-from cswf_core.flow.flow import Flow
 from cswf_core.interfaces import Comparison, Conditions, Dataset, Key, Space
 from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.datasets.digits import Digits
@@ -135,9 +135,9 @@ def test_in_float64_nothing_is_rounded_to_float32(tmp_path):
     points = np.array([[1 + 1e-9], [1 - 1e-9]])
     np.savez(tmp_path / "a.npz", points=points)
     data, precision = f"data={{use: npz, path: {tmp_path / 'a.npz'}}}", "particles.precision=float64"
-    flow = Flow.from_recipe("digits", [data, "condition=none", precision], device="cpu")
+    flow = build_flow("digits", [data, "condition=none", precision], device="cpu")
     assert flow.data.x.tolist() == points.T.tolist()
-    start = Flow.from_recipe("toy-joint", [precision], device="cpu").particles.x
+    start = build_flow("toy-joint", [precision], device="cpu").particles.x
     assert not torch.equal(start, start.float().double())
 
 
@@ -170,7 +170,7 @@ def test_sliced_wasserstein_is_the_known_distance_between_shifted_clouds():
 
 def conditional_means(recipe: str, *overrides: str) -> torch.Tensor:
     sizes = ["data.count=800", "particles.count=800", "schedule.steps=100"]
-    samples = Flow.from_recipe(recipe, [*sizes, *overrides], device="cpu").run()
+    samples = build_flow(recipe, [*sizes, *overrides], device="cpu").run()
     labels = samples.conditions.labels
     return torch.stack([samples.x[0, labels == c].mean() for c in (0, 1)])
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cswf_core import build_flow
 from cswf_core.errors import PluginError, RunError
-from cswf_core.flow.flow import Flow
 from cswf_core.plugins import Registry
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.update import read_predecessor
@@ -49,7 +49,7 @@ def test_every_command_takes_several_folders(cswf, tmp_path, monkeypatch):
         assert cswf.output("check", "digits", f"projection={name}", *folders)
         assert f'"{name}"' in cswf.output("schema", *folders)
     small = ["projection=two", "schedule.steps=1", "particles.count=5"]
-    assert Flow.from_recipe("digits", small, device="cpu", plugins_dir=[one, two]).run()
+    assert build_flow("digits", small, device="cpu", plugins_dir=[one, two]).run()
 
 
 @pytest.mark.parametrize(

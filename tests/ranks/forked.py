@@ -52,13 +52,13 @@ def _child(rank: int, size: int, folder: Path, work: Work) -> None:
 
 
 def _led(ranks: Ranks, work: Work) -> Any:
-    """Work, and afterwards do what rank 0 orders until that is done too."""
+    """Work, and afterwards carry out the commands of rank 0 until that is done too."""
     try:
         answer = work(ranks)
         if ranks.leads:
-            ranks.release()
+            ranks.end_commands()
         else:
-            ranks.obey()
+            ranks.receive_commands()
         return answer
     except Dismissed:
         return None

@@ -292,7 +292,7 @@ def test_no_step_of_a_recipe_grows_by_the_closed_form(recipes):
         product = stage.step_size * eigenvalues[key]
         if filters != filters_of(flow, stage):
             product *= CORRELATED
-        if flow.condition_length:
+        if flow.setup.condition_length:
             product *= flow.sampler(stage).mean_square_length(Key(1, "another mean"))
         if product * MARGIN >= 2 and grid.dimension < SMALL:
             same = *key, stage.step_size, stage.directions, product

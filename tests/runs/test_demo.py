@@ -10,7 +10,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
-from cswf_core import Flow
+from cswf_core import build_flow
 from cswf_core.runs.folder import FILES
 from tests.conftest import read_json
 
@@ -65,7 +65,7 @@ def test_the_pictures_can_be_opened(digits_run):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_other_seeds_are_as_good(seed):
-    samples = Flow.from_recipe("digits", [f"seed={seed}"], device="cpu").run()
+    samples = build_flow("digits", [f"seed={seed}"], device="cpu").run()
     assert recognised(samples.images().numpy(), samples.conditions.labels.numpy()).mean() >= 0.97
 
 

@@ -18,10 +18,10 @@ from cswf_core.interfaces import LinearMap, Observation
 from cswf_core.kernels.columns import columnwise
 from cswf_core.kernels.frechet import moments
 
-LARGEST = 4096
+LARGEST_COVARIANCE = 4096
 """Up to this d, the covariance is a matrix; above, coordinates that know it are needed."""
 
-ENOUGH = 5
+DATA_PER_DIMENSION = 5
 """Data for each dimension from which on Σ says how the rest of an image follows a part of it.
 
 With fewer, Σ knows the data by heart: what follows a part of one of them is the rest of it, a copy.
@@ -60,13 +60,16 @@ class Gaussian:
         d, count = x.shape
         classes = 1 if labels is None else len(torch.unique(labels))
         if count < 2 * classes:
-            labels, classes = None, 1
+            labels = None
+            classes = 1
         if count < 2:
             raise RunError(f"a covariance needs two data or more: leave out the {settings.called('start')}")
-        middle = x.mean(dim=1, keepdim=True, dtype=torch.float64).to(x)
-        means = middle if labels is None else _with_classes(x, labels, middle)
+        means = x.mean(dim=1, keepdim=True, dtype=torch.float64).to(x)
+        if labels is not None:
+            labels = labels.to(x.device)
+            means = _with_classes(x, labels, means)
         mean = means + bin_width / 2
-        if d > LARGEST:
+        if d > LARGEST_COVARIANCE:
             if W is None or W.coloured(torch.zeros_like(mean)) is None:
                 raise RunError(
                     f"a covariance of {d:,} dimensions takes too large a matrix: choose another "
@@ -88,6 +91,7 @@ class Gaussian:
         classes = self.mean.shape[1] - 1
         mean = self.mean[:, :1]
         if labels is not None and classes:
+            labels = labels.to(mean.device)
             mean = self.mean[:, torch.where(labels < classes, labels + 1, 0)]
         coloured = columnwise(self._coloured, noise)
         return coloured + mean
@@ -109,8 +113,9 @@ class Gaussian:
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor], W: LinearMap | None, like: Tensor) -> Gaussian:
         """Return the Gaussian whose tensors a saved model has, on the device and in the numbers of `like`."""
-        mean, root = tensors["mean"].to(like), tensors.get("root")
-        return cls(mean, None if root is None else root.to(like), W, int(tensors["samples"]))
+        root = tensors.get("root")
+        samples = int(tensors["samples"])
+        return cls(tensors["mean"].to(like), None if root is None else root.to(like), W, samples)
 
 
 class Regression:
@@ -140,9 +145,8 @@ class Regression:
         """
         if gaussian is None or gaussian.root is None or observation is None:
             return None
-        if gaussian.samples < ENOUGH * len(gaussian.mean):
-            return None
-        if not observation.shared or amplifier == 0:
+        few = gaussian.samples < DATA_PER_DIMENSION * len(gaussian.mean)
+        if few or not observation.shared or amplifier == 0:
             return None
         return cls(gaussian.root, observation)
 
