@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from cswf_core.cli import options
+from cswf_core.cli.output import destinations, write_samples
 from cswf_core.cli.terminal import prepare
 from cswf_core.errors import CswfError, RunError, excerpt
 from cswf_core.interfaces import Dataset
 from cswf_core.model import Model, load_model
-from cswf_core.model.output import destinations, write_samples
 from cswf_core.model.requests import Label
-from cswf_core.model.shards import MANIFEST, Worker, is_shards, write_shards
+from cswf_core.model.shards import MANIFEST, ShardsRequest, Worker, is_shards, write_shards
 from cswf_core.numbers import whole_number
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import say
@@ -86,9 +86,8 @@ def sample(
         model = load_model(path, plugins_dir=plugins_dir)
         device = str(own_device(device))
         with closing(WorkProgress(silent=quiet)) as progress:
-            write_shards(
-                model, Path(out), total, **wanted, device=device, worker=worker, force=force, tell=progress.tell
-            )
+            request = ShardsRequest(count=total, **wanted, device=device)
+            write_shards(model, Path(out), request, worker=worker, force=force, tell=progress.tell)
         if not quiet:
             say(f"{total:,} samples: see {Path(out) / MANIFEST}")
         return None

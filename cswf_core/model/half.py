@@ -36,9 +36,9 @@ from cswf_core.kernels.boxes import Strips
 from cswf_core.kernels.gpu import maps, products
 from cswf_core.kernels.tables import Lookup
 from cswf_core.model.format import SavedStep
-from cswf_core.model.groups import Group
+from cswf_core.model.requests import ParticleGroup
 
-Shake = Callable[[Group, SavedStep], None]
+Shake = Callable[[ParticleGroup, SavedStep], None]
 """Adds the noise of a step to a group, where its stage has any."""
 
 
@@ -56,7 +56,7 @@ class HalfStage:
 
     def __init__(
         self,
-        groups: Sequence[Group],
+        groups: Sequence[ParticleGroup],
         sampler: DirectionSampler,
         stage: int,
         settings: Settings,
@@ -183,7 +183,7 @@ class _Particles:
 
     def __init__(
         self,
-        groups: Sequence[Group],
+        groups: Sequence[ParticleGroup],
         sampler: DirectionSampler,
         settings: Settings,
         where: Strips | None,
@@ -210,7 +210,7 @@ class _Particles:
         """The particles of each stratum, found at the first step: that waits for the device."""
 
     @staticmethod
-    def together(group: Group, sampler: DirectionSampler, settings: Settings) -> bool:
+    def together(group: ParticleGroup, sampler: DirectionSampler, settings: Settings) -> bool:
         """Say whether a stage's groups can move side by side: no step multiplies them by a library.
 
         Libraries multiply by G if it is large, move what is partly observed, bring noise into a stage's

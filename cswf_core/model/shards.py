@@ -1,8 +1,8 @@
 """Any number of samples in constant memory: a folder of shards, `samples-00000.npz` and so on.
 
 `request.json` says what was asked for and is written first; `manifest.json`, with checksums, is written last. A
-call that was interrupted goes on with the shards that are missing. A sample depends on its number and the seed
-only, so that processes can share the work without talking to each other: each writes every so many-th shard.
+call that was interrupted continues with the shards that are missing. A sample depends on its number and the
+seed only, so that processes share the work without communication: each of n writes every nth shard.
 """
 
 from __future__ import annotations
@@ -19,39 +19,26 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.documents import (
-    MisfitError,
-    Size,
-    read_document,
-    read_json,
-    short,
-    structured,
-)
+from cswf_core.documents import Size, read_document
 from cswf_core.errors import RunError
 from cswf_core.interfaces import Space
 from cswf_core.interfaces.metric import Tell
-from cswf_core.model.groups import Request
 from cswf_core.model.model import Model
-from cswf_core.model.requests import Labels, Vectors
+from cswf_core.model.requests import Labels, SampleRequest, Vectors
 from cswf_core.model.sampling import SavedFlow
 from cswf_core.numbers import bytes_in_words
 from cswf_core.online.learner import native
 from cswf_core.recipe import choose_device
-from cswf_core.runs.durable import (
-    FileEntry,
-    fingerprint,
-    make_folder,
-    refuse_changed,
-    remove_parts,
-    write_durably,
-)
+from cswf_core.runs.durable import FileEntry, make_folder, refuse_changed, remove_parts, write_durably
 from cswf_core.runs.samples import archive
 
-SIZE = 8192
-"""Samples of a shard; the last may have fewer."""
+SAMPLES_PER_SHARD = 8192
+"""Number of samples in a shard; the last may have fewer."""
 
-REQUEST, MANIFEST = "request.json", "manifest.json"
-PATTERN = "samples-*.npz"
+REQUEST = "request.json"
+
+MANIFEST = "manifest.json"
+
 PAUSE_S = 0.2
 """Seconds between two looks whether other processes have written their shards."""
 
@@ -73,7 +60,7 @@ class Worker:
         return range(self.rank, count, self.size)
 
 
-ALL = Worker()
+ALONE = Worker()
 """A process that works alone."""
 
 
@@ -87,59 +74,74 @@ def shard_file(folder: Path, number: int) -> Path:
     return folder / f"samples-{number:05}.npz"
 
 
+@attrs.frozen(kw_only=True)
+class ShardsRequest:
+    """The samples of a folder of shards: those of one call of `Model.sample`, whose arguments these are."""
+
+    count: int
+    labels: Labels | None = None
+    vectors: Vectors | None = None
+    seed: int = 0
+    device: str = "auto"
+
+
 def write_shards(
     model: Model,
     folder: Path,
-    count: int,
+    wanted: ShardsRequest,
     *,
-    labels: Labels | None = None,
-    vectors: Vectors | None = None,
-    seed: int = 0,
-    device: str = "auto",
-    worker: Worker = ALL,
+    worker: Worker = ALONE,
     force: bool = False,
     tell: Tell | None = None,
 ) -> None:
-    """Write this process's share of `count` samples that are not there yet; the first process waits for all.
+    """Write this process's shards that are not there yet; the first process waits for those of all.
 
-    The samples are those of one call of `Model.sample`. With `force`, what was there is removed first.
+    Args:
+        model: The model to draw from.
+        folder: Folder of the shards; it is made if it is not there.
+        wanted: The samples.
+        worker: This process, one of several that share the work.
+        force: Remove first what was there.
+        tell: Hears of progress.
     """
-    where = choose_device(device)
-    request = model.request(count, labels=labels, vectors=vectors, seed=seed)
+    device = choose_device(wanted.device)
+    request = model.request(wanted.count, labels=wanted.labels, vectors=wanted.vectors, seed=wanted.seed)
     facts: dict[str, Any] = {
         "format": 1,
         "model": model.digest,
-        "count": count,
-        "seed": seed,
-        "labels": _plain(labels),
-        "vectors": _plain(vectors),
-        "device": where.type,
-        "shard": SIZE,
+        "count": wanted.count,
+        "seed": wanted.seed,
+        "labels": _plain(wanted.labels),
+        "vectors": _plain(wanted.vectors),
+        "device": device.type,
+        "shard": SAMPLES_PER_SHARD,
     }
-    _require_space(folder, model.space, count)
+    _require_space(folder, model.space, wanted.count)
     _open_folder(folder, facts, worker, force=force)
-    total = -(-count // SIZE)
+    total = -(-wanted.count // SAMPLES_PER_SHARD)
     missing = [number for number in worker.of(total) if not shard_file(folder, number).is_file()]
     if missing:
-        _draw(model, request, model.flow(where), folder, missing, tell)
+        _draw(model, request, model.flow(device), folder, missing, tell)
     if worker.rank == 0:
         _wait(folder, total, tell)
         _write_manifest(folder, facts, total)
 
 
 def _draw(
-    model: Model, request: Request, flow: SavedFlow, folder: Path, numbers: list[int], tell: Tell | None
+    model: Model, request: SampleRequest, flow: SavedFlow, folder: Path, numbers: list[int], tell: Tell | None
 ) -> None:
     """Draw some shards and write each when its last group is there; one is in the host's memory at a time."""
-    assert SIZE % flow.size == 0
-    ends = {number: min((number + 1) * SIZE, request.count) for number in numbers}
-    firsts = [first for number in numbers for first in range(number * SIZE, ends[number], flow.size)]
+    assert SAMPLES_PER_SHARD % flow.size == 0
+    ends = {number: min((number + 1) * SAMPLES_PER_SHARD, request.count) for number in numbers}
+    firsts = [
+        first for number in numbers for first in range(number * SAMPLES_PER_SHARD, ends[number], flow.size)
+    ]
     parts: list[Tensor] = []
     for first, part in model.drawn(request, flow, firsts, tell):
         parts.append(part)
-        number = first // SIZE
+        number = first // SAMPLES_PER_SHARD
         if first + part.shape[1] == ends[number]:
-            conditions = request.conditions(torch.arange(number * SIZE, ends[number]))
+            conditions = request.conditions(torch.arange(number * SAMPLES_PER_SHARD, ends[number]))
             samples = model.dataset(torch.cat(parts, dim=1), conditions)
             write_durably(shard_file(folder, number), archive(samples, None))
             parts = []
@@ -155,30 +157,31 @@ def _open_folder(folder: Path, facts: Mapping[str, Any], worker: Worker, *, forc
             f"--force would remove shards that other processes are writing to {folder}: empty it beforehand"
         )
     if force:
-        for path in (folder / REQUEST, folder / MANIFEST, *folder.glob(PATTERN)):
+        for path in (folder / REQUEST, folder / MANIFEST, *folder.glob("samples-*.npz")):
             path.unlink(missing_ok=True)
     others = [path for path in folder.iterdir() if path.name != REQUEST and not path.name.startswith(".")]
-    known = _read(folder / REQUEST)
-    if known is None and others:
+    begun = (folder / REQUEST).exists()
+    if others and not begun:
         raise RunError(f"{folder} is not empty, and has no shards; give another --out")
     if worker.size == 1:
         remove_parts(folder)
-    if known is None:
+    if not begun:
         write_durably(folder / REQUEST, json.dumps(facts, indent=2) + "\n")
         return
-    different = [name for name in facts if known.get(name) != facts[name]]
-    if different:
-        name = different[0]
-        raise RunError(
-            f"{folder} has shards of another request: its {name} is {known.get(name)}, and {facts[name]} is "
-            "asked for; give another --out, or --force to begin anew"
-        )
+    known = read_document(folder / REQUEST, dict[str, Any], advice="; give another --out")
+    for name, value in facts.items():
+        if known.get(name) != value:
+            raise RunError(
+                f"{folder} has shards of another request: its {name} is {known.get(name)}, and {value} is "
+                "asked for; give another --out, or --force to begin anew"
+            )
 
 
 def _require_space(folder: Path, space: Space, count: int) -> None:
     """Raise `RunError` if samples need more than the disk of their folder has: bytes, or floats of points."""
     there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
-    size, disk = count * space.dimension * (1 if space.is_image else 4), shutil.disk_usage(there).total
+    size = count * space.dimension * (1 if space.is_image else 4)
+    disk = shutil.disk_usage(there).total
     if size > disk:
         raise RunError(
             f"{count:,} samples of {space} need {bytes_in_words(size)}, and the disk of {folder} has "
@@ -212,39 +215,20 @@ class SampleManifest:
 def _write_manifest(folder: Path, facts: Mapping[str, Any], total: int) -> None:
     """Write what was asked for and the checksum of every shard; if that is there, compare the checksums."""
     path = folder / MANIFEST
+    files = [shard_file(folder, number) for number in range(total)]
     if path.exists():
         advice = "; remove it, and it is written anew"
         shards = read_document(path, SampleManifest, advice=advice).shards
-        if [shard.file for shard in shards] != [shard_file(folder, number).name for number in range(total)]:
+        if [shard.file for shard in shards] != [file.name for file in files]:
             raise RunError(f"{path} is damaged: it is not of {total} shards{advice}")
         for shard in shards:
             refuse_changed(folder / shard.file, shard.sha256, shard.bytes)
         return
     entries = []
-    for number in range(total):
-        own = shard_file(folder, number)
-        samples = min(SIZE, facts["count"] - number * SIZE)
-        entries.append(
-            {
-                "file": own.name,
-                "samples": samples,
-                "bytes": own.stat().st_size,
-                "sha256": fingerprint(own),
-            }
-        )
+    for number, entry in enumerate(map(FileEntry.of, files)):
+        samples = min(SAMPLES_PER_SHARD, facts["count"] - number * SAMPLES_PER_SHARD)
+        entries.append({"file": entry.file, "samples": samples, "bytes": entry.bytes, "sha256": entry.sha256})
     write_durably(path, json.dumps({**facts, "shards": entries}, indent=2) + "\n")
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """Return a JSON object that is in a file; None if there is no file."""
-    try:
-        return structured(read_json(path), dict[str, Any])  # type: ignore[no-any-return]
-    except FileNotFoundError:
-        return None
-    except MisfitError:
-        raise RunError(f"{path} is not what cswf has written; give another --out") from None
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read ({short(error)}); give another --out") from None
 
 
 def _plain(value: Any) -> Any:

@@ -12,9 +12,9 @@ import torch
 from cswf_core.errors import RunError
 from cswf_core.interfaces.draw import Key
 from cswf_core.model import load_model, sampling, shards
-from cswf_core.model.reading import steps_on
+from cswf_core.model.format import read_shard
 from cswf_core.model.requests import labels_by_number
-from cswf_core.model.shards import Worker, write_shards
+from cswf_core.model.shards import ALONE, ShardsRequest, Worker, write_shards
 from tests.conftest import read_json
 from tests.model.conftest import saving
 
@@ -28,7 +28,7 @@ def model(digits_model):
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(shards, "SIZE", 512)
+    monkeypatch.setattr(shards, "SAMPLES_PER_SHARD", 512)
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,9 @@ def found(folder):
     return tuple(np.concatenate([part[name] for part in parts]) for name in ("images", "labels"))
 
 
-def draw(model, folder, **more):
-    write_shards(model, folder, COUNT, **{"seed": 3, "device": "cpu", **more})
+def draw(model, folder, worker=ALONE, force=False, tell=None, **more):
+    request = ShardsRequest(count=COUNT, **{"seed": 3, "device": "cpu", **more})
+    write_shards(model, folder, request, worker=worker, force=force, tell=tell)
 
 
 def test_shards_have_the_samples_of_one_call_and_a_manifest_their_checksums(model, whole, tmp_path):
@@ -133,7 +134,7 @@ def test_a_folder_with_other_things_in_it_is_left_alone(model, tmp_path):
 def test_points_go_to_shards_too(tmp_path):
     saving(tmp_path / "model", "toy-cswf", "schedule.steps=4").run()
     model = load_model(tmp_path / "model")
-    write_shards(model, tmp_path / "shards", 600, vectors=[0.5], device="cpu")
+    write_shards(model, tmp_path / "shards", ShardsRequest(count=600, vectors=[0.5], device="cpu"))
     parts = [np.load(path)["points"] for path in sorted((tmp_path / "shards").glob("*.npz"))]
     assert [len(part) for part in parts] == [512, 88]
     whole = model.sample(600, vectors=[0.5], device="cpu")
@@ -148,16 +149,16 @@ def test_labels_of_some_samples_are_those_among_all(asked, model):
     assert len(whole) == 1000
 
 
-def test_steps_that_are_read_ahead_are_those_that_are_read_one_by_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("cswf_core.model.format.SIZE", 4 * 128 * 12 * 2 * 2)
+def test_steps_of_shards_come_in_order_and_one_of_a_damaged_shard_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("cswf_core.model.format.SHARD_BYTES", 4 * 128 * 12 * 2 * 2)
     saving(tmp_path, "digits").run()
     model = load_model(tmp_path)
     assert len(model.header.shards) == 3
-    ahead = steps_on(torch.device("cpu"), model.folder, model.header)
-    for one, other in zip(model.steps(), ahead, strict=True):
+    each = [step for shard in model.header.shards for step in read_shard(tmp_path / shard.file)]
+    for one, other in zip(model.steps(), each, strict=True):
         assert (one.stage, one.number, one.eta) == (other.stage, other.number, other.eta)
         assert torch.equal(one.tables.positions, other.tables.positions)
         assert torch.equal(one.tables.displacements, other.tables.displacements)
     (tmp_path / "tables-00001.safetensors").write_bytes(b"no tables")
     with pytest.raises(RunError, match=r"tables-00001.safetensors cannot be read \("):
-        list(steps_on(torch.device("cpu"), model.folder, model.header))
+        list(model.steps())

@@ -18,14 +18,14 @@ from cswf_core.pictures.samples import completions_picture, samples_picture
 from cswf_core.runs.durable import make_folder, open_plainly, write_durably
 from cswf_core.runs.samples import archive
 
-COLUMNS = 10
-"""Samples in a row of the picture, as in a run's samples.png."""
+SAMPLES_PER_ROW = 10
+"""Number of samples in a row of the picture, as in a run's samples.png."""
 
-MOST_ROWS = 50
-"""Completed images in a picture."""
+COMPLETED_IMAGES_IN_PICTURE = 50
+"""Largest number of completed images in a picture."""
 
-OTHERS = (".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".npy", ".pt")
-"""Endings that are no folder's, and that nothing is written as."""
+REFUSED_ENDINGS = (".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".npy", ".pt")
+"""Endings of file names that are no folder's, and that nothing is written as."""
 
 
 def destinations(out: Path | None, usual: Sequence[Path], space: Space, *, force: bool) -> list[Path]:
@@ -33,7 +33,7 @@ def destinations(out: Path | None, usual: Sequence[Path], space: Space, *, force
 
     Raise `RunError` if something is there already that may not be replaced, or if points would need a folder.
     """
-    if out is not None and out.suffix.lower() in OTHERS:
+    if out is not None and out.suffix.lower() in REFUSED_ENDINGS:
         raise RunError(f"--out takes a file that ends in .png or .npz, or a folder; got {out}")
     if out is not None and not _ending(out) and not space.is_image:
         raise RunError(
@@ -58,7 +58,7 @@ def write_samples(samples: Dataset, target: Callable[[], Dataset], places: Seque
             save(place, archive(samples, None))
         elif _ending(place) == ".png":
             backdrop = samples if samples.space.is_image else target()
-            save(place, pictures.png(samples_picture(samples, backdrop, COLUMNS)))
+            save(place, pictures.png(samples_picture(samples, backdrop, SAMPLES_PER_ROW)))
         else:
             classes = None if labels is None else [class_name(samples, label) for label in labels.tolist()]
             _one_by_one(samples, classes or ["sample"] * len(samples), place)
@@ -80,7 +80,7 @@ def write_completions(
         if _ending(place) == ".npz":
             save(place, archive(completed, each))
         elif _ending(place) == ".png":
-            save(place, pictures.png(completions_picture(held_out, data, each, MOST_ROWS)))
+            save(place, pictures.png(completions_picture(held_out, data, each, COMPLETED_IMAGES_IN_PICTURE)))
         else:
             _one_by_one(completed, [names[image] for image in origin.tolist()], place)
 
