@@ -7,7 +7,7 @@ each shard must have. What a flow has fitted to its data besides the maps is in 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,17 @@ class SavedStep:
     tables: StepTables
     """Tables of the maps: S×H'×K each."""
 
+    def moved(self, move: Callable[[Tensor], Tensor]) -> SavedStep:
+        """Return the step with its tables elsewhere."""
+        tables = StepTables(move(self.tables.positions), move(self.tables.displacements))
+        return attrs.evolve(self, tables=tables)
+
+    @property
+    def finite(self) -> bool:
+        """Whether all numbers are finite."""
+        tables = self.tables
+        return math.isfinite(self.eta) and is_finite(tables.positions) and is_finite(tables.displacements)
+
 
 def shard_file(folder: Path, number: int) -> Path:
     """Return the path of a model's shard."""
@@ -85,9 +96,10 @@ def read_shard(path: Path, form: TensorForm = ANY_TABLES) -> list[SavedStep]:
     tensors, facts = read_tensors(path)
     numbers = {"eta": TensorForm(torch.float64, (None,)), "steps": TensorForm(torch.int64, (None,))}
     require_forms(tensors, {"positions": form, "displacements": form, **numbers}, str(path))
-    positions, displacements = tensors["positions"], tensors["displacements"]
+    positions = tensors["positions"]
+    displacements = tensors["displacements"]
     stage = facts.get("stage") if isinstance(facts, dict) else None
-    counts = {len(positions), len(tensors["eta"]), len(tensors["steps"])}
+    counts = {len(tensors[name]) for name in ("positions", "eta", "steps")}
     if type(stage) is not int or positions.shape != displacements.shape or len(counts) > 1 or 0 in counts:
         raise RunError(f"{path} has no tables of one stage")
     tables = map(StepTables, positions, displacements)
@@ -102,22 +114,24 @@ def saved_steps(folder: Path, header: ModelHeader, device: torch.device = HOST) 
     from which it is copied to the device without waiting: PyTorch keeps such memory until that is done.
     Raises `RunError` for a shard that is not as the header says.
     """
+
+    def read(shard: TableShard) -> list[SavedStep]:
+        steps = _steps_of(folder, header, shard)
+        return [step.moved(Tensor.pin_memory) for step in steps] if device.type == "cuda" else steps
+
     with ThreadPoolExecutor(1, "reading") as reader:
         pending: Future[list[SavedStep]] | None = None
         for shard in (*header.shards, None):
-            following = None
-            if shard is not None:
-                following = reader.submit(_steps_of, folder, header, shard, locked=device.type == "cuda")
+            following = None if shard is None else reader.submit(read, shard)
             for step in pending.result() if pending is not None else ():
-                moved = (table.to(device, non_blocking=True) for table in _both(step.tables))
-                yield attrs.evolve(step, tables=StepTables(*moved))
+                yield step.moved(lambda table: table.to(device, non_blocking=True))
             pending = following
 
 
-def _steps_of(folder: Path, header: ModelHeader, shard: TableShard, *, locked: bool) -> list[SavedStep]:
-    """Return the steps of a shard, if `locked` in page-locked memory.
+def _steps_of(folder: Path, header: ModelHeader, shard: TableShard) -> list[SavedStep]:
+    """Return the steps of a shard; raise `RunError` if they are not as the header says.
 
-    Raises `RunError` if they are not as the header says. Tables may be of some of the stage's directions only.
+    Tables may be of some of the stage's directions only.
     """
     path = folder / shard.file
     stage = header.stages[shard.stage]
@@ -133,21 +147,11 @@ def _steps_of(folder: Path, header: ModelHeader, shard: TableShard, *, locked: b
         wrong = f"its tables should be of up to {stage.directions} directions, and are of {rows}"
     elif numbers != sorted(set(numbers)) or numbers[0] < 0 or numbers[-1] >= stage.steps:
         wrong = f"its steps should rise, below {stage.steps}"
-    elif not all(math.isfinite(step.eta) and all(map(is_finite, _both(step.tables))) for step in steps):
+    elif not all(step.finite for step in steps):
         wrong = "a number in its tables is not finite"
     if wrong:
         raise RunError(f"{path} cannot be read ({wrong})")
-    if not locked:
-        return steps
-    return [
-        attrs.evolve(step, tables=StepTables(*(table.pin_memory() for table in _both(step.tables))))
-        for step in steps
-    ]
-
-
-def _both(tables: StepTables) -> tuple[Tensor, Tensor]:
-    """Return positions and displacements."""
-    return tables.positions, tables.displacements
+    return steps
 
 
 def find_damage(folder: Path, files: Iterable[FileEntry]) -> list[str]:
@@ -157,14 +161,8 @@ def find_damage(folder: Path, files: Iterable[FileEntry]) -> list[str]:
 
 
 def _damage(folder: Path, entry: FileEntry) -> str:
-    path = folder / entry.file
-    if not path.is_file():
-        return f"{path} is missing; the model cannot be used without it"
     try:
-        size = path.stat().st_size
-        if size != entry.bytes:
-            return f"{path} has {size:,} bytes and should have {entry.bytes:,}: it is damaged"
-        refuse_changed(path, entry.sha256)
+        refuse_changed(folder / entry.file, entry.sha256, entry.bytes)
     except (RunError, OSError) as error:
         return str(error)
     return ""

@@ -218,6 +218,11 @@ class ModelHeader:
             raise MisfitError("a file is listed twice")
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Numbers the flow was computed in."""
+        return torch.float64 if self.precision == "float64" else torch.float32
+
+    @property
     def files(self) -> tuple[FileEntry, ...]:
         """All files of the model but the header."""
         return self.shards if self.fitted is None else (self.fitted, *self.shards)

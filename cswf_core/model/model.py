@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -39,7 +39,6 @@ from cswf_core.recipe import Recipe, RecipeError, choose_device, load_recipe
 from cswf_core.recipe.build import load_everything, parts_of
 from cswf_core.recipe.provenance import refuse_changed_plugins
 from cswf_core.recipe.render import from_yaml
-from cswf_core.runs.durable import fingerprint
 
 log = logging.getLogger("cswf")
 
@@ -91,33 +90,58 @@ class Model:
         return self._samples(request, self.flow(choose_device(device)), tell)
 
     def _require_memory(self, count: int, remedy: str = USE_SHARDS) -> None:
-        """Raise `OutOfMemoryError` if this machine's memory does not hold so many samples."""
-        require_memory(
-            count * self.space.dimension * self._dtype.itemsize,
-            f"{count:,} samples of {self.space}",
-            remedy,
-        )
+        """Raise `OutOfMemoryError` if this machine's memory does not hold `count` samples."""
+        size = count * self.space.dimension * self.header.dtype.itemsize
+        require_memory(size, f"{count:,} samples of {self.space}", remedy)
 
     def request(
         self, count: int, *, labels: Labels | None = None, vectors: Vectors | None = None, seed: int = 0
     ) -> SampleRequest:
-        """Return the particles that `sample` makes; raise `RunError` for what the model cannot make."""
+        """Return the particles that `sample`, with the same arguments, makes.
+
+        Their Y is as requested, else as they begin, else as the data have it. Raises `RunError` for what the
+        model cannot make.
+        """
         if count < 1:
             raise RunError(f"{count} samples are asked for; ask for one or more")
-        if "image" in self.header.condition.asks:
+        asks = self.header.condition.asks
+        if "image" in asks:
             raise RunError(
                 f"the model of '{self.header.name}' completes images: use `cswf inpaint`, or Model.complete"
             )
-        if self.recipe.data.checked.starts or "vectors" in self.header.condition.asks:
+        if self.recipe.data.checked.starts or "vectors" in asks:
             self._require_memory(count)
-        start = self._start(count, seed)
-        return SampleRequest(
-            conditions=self._conditions(count, labels, vectors, seed, start),
-            count=count,
-            seed=seed,
-            scale=self.recipe.particles.scale,
-            start=None if start is None else start.x,
-        )
+        own = Conditions()
+        x: Tensor | None = None
+        source = self.recipe.data
+        if source.checked.starts:
+            data = self._needed(f"dataset '{source.name}' says where particles begin")
+            start = source.checked.start(data, count, Key(seed, "offline start").open(dtype=self.header.dtype))
+            own = start.conditions
+            x = start.x
+        if "labels" not in asks:
+            own = attrs.evolve(own, labels=None)
+        if "vectors" not in asks:
+            own = attrs.evolve(own, vectors=None)
+        elif vectors is None and own.vectors is None:
+            data = self._needed(f"'{self.header.name}' needs vectors")
+            drawn = self.recipe.condition.checked.draw(data, count, Key(seed, "offline labels").open())
+            own = attrs.evolve(own, vectors=drawn.vectors)
+        labels_of: ByNumber | None = None
+        if labels is not None or ("labels" in asks and own.labels is None):
+            labels_of = labels_by_number(self.header, count, labels, seed)
+        vectors_of: ByNumber | None = None
+        if vectors is not None:
+            vectors_of = vectors_by_number(self.header, count, vectors)
+
+        def conditions(index: Tensor) -> Conditions:
+            mine = own.take(index)
+            return Conditions(
+                labels=mine.labels if labels_of is None else labels_of(index),
+                vectors=mine.vectors if vectors_of is None else vectors_of(index),
+            )
+
+        return SampleRequest(conditions, count, seed, self.recipe.particles.scale, x)
 
     def complete(
         self,
@@ -181,7 +205,7 @@ class Model:
             seed: Seed of masks that the condition draws.
             like: Has the device and the numbers that are wanted; None: the CPU, and the model's precision.
         """
-        like = torch.empty(0, dtype=self._dtype) if like is None else like
+        like = torch.empty(0, dtype=self.header.dtype) if like is None else like
         facts = self.header.condition
         if mask is not None:
             if facts.shared:
@@ -190,9 +214,19 @@ class Model:
         if facts.mask is not None:
             return Masked(unpack_mask(facts.mask, self.space.dimension).to(like.device))
         data = Dataset(pixels_of(images, like.dtype), self.space, bin_width=BIN)
+        condition = self.recipe.condition
+
+        def encoded(image: int, key: Key) -> Observation:
+            origin = Conditions(origin=torch.tensor([image]))
+            draw = key.open(like.device, like.dtype)
+            seen: Observation | None = condition.checked.observation(data, origin, draw)
+            if seen is None:
+                raise RunError(f"condition '{condition.name}' sees nothing of an image")
+            return seen.to(like.device)
+
         if facts.shared:
-            return self._encoded(data, 0, Key(self.recipe.seed, "observation"), like)
-        own = [self._encoded(data, i, Key(seed, "offline mask", index=i), like) for i in range(len(images))]
+            return encoded(0, Key(self.recipe.seed, "observation"))
+        own = [encoded(i, Key(seed, "offline mask", index=i)) for i in range(len(images))]
         masks = [each.mask for each in own if isinstance(each, Masked)]
         if len(masks) < len(own):
             raise RunError(
@@ -210,7 +244,7 @@ class Model:
         flow = self.flow(choose_device(device))
         count = self.header.particles
         settings = attrs.evolve(flow.settings, count=count)
-        draw = Key(self.recipe.seed, "start").open(dtype=self._dtype)
+        draw = Key(self.recipe.seed, "start").open(dtype=self.header.dtype)
         start = self.recipe.data.checked.start(data, count, draw)
         beginning = first_particles(data, flow.parts, settings, start, flow.like.device, flow.fitted.gaussian)
         particles = beginning.particles
@@ -219,7 +253,7 @@ class Model:
             x = originals(data, settings, particles.conditions, particles.x).cpu()
             images = Originals(x, torch.arange(count), beginning.observation)
         request = SampleRequest(
-            conditions=particles.conditions.to(torch.device("cpu"), self._dtype).take,
+            conditions=particles.conditions.to(torch.device("cpu"), self.header.dtype).take,
             count=count,
             seed=self.recipe.seed,
             start=particles.x.cpu(),
@@ -252,15 +286,6 @@ class Model:
         """Yield the saved steps, one at a time, on the CPU."""
         return saved_steps(self.folder, self.header)
 
-    @property
-    def digest(self) -> str:
-        """The SHA-256 of the header, which has those of all other files."""
-        return fingerprint(self.folder / NAME)
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        return torch.float64 if self.header.precision == "float64" else torch.float32
-
     def _samples(self, request: SampleRequest, flow: SavedFlow, tell: Tell | None) -> Dataset:
         x = torch.empty(flow.space.dimension, request.count, dtype=flow.like.dtype)
         for first, part in self.drawn(request, flow, range(0, request.count, flow.size), tell):
@@ -290,54 +315,6 @@ class Model:
         unseen = () if labels is None else range(len(names), int(labels.max()) + 1)  # their numbers name them
         return Dataset(x=x, space=self.space, conditions=conditions, classes=(*names, *map(str, unseen)))
 
-    def _conditions(
-        self, count: int, labels: Labels | None, vectors: Vectors | None, seed: int, start: Dataset | None
-    ) -> Callable[[Tensor], Conditions]:
-        """Return Y of new particles by number: as requested, else as they begin, else as the data have it.
-
-        Args:
-            count: Number of particles.
-            labels: As in `sample`.
-            vectors: As in `sample`.
-            seed: Seed of what is drawn.
-            start: Where particles begin, if the data's source says so.
-        """
-        asks = self.header.condition.asks
-        begun = Conditions() if start is None else start.conditions
-        own = Conditions(
-            labels=begun.labels if "labels" in asks else None,
-            vectors=begun.vectors if "vectors" in asks else None,
-        )
-        if vectors is None and "vectors" in asks and own.vectors is None:
-            data = self._needed(f"'{self.header.name}' needs vectors")
-            drawn = self.recipe.condition.checked.draw(data, count, Key(seed, "offline labels").open())
-            own = attrs.evolve(own, vectors=drawn.vectors)
-        labels_of: ByNumber | None = None
-        if labels is not None or ("labels" in asks and own.labels is None):
-            labels_of = labels_by_number(self.header, count, labels, seed)
-        vectors_of: ByNumber | None = None
-        if vectors is not None:
-            vectors_of = vectors_by_number(self.header, count, vectors, self._dtype)
-
-        def conditions(index: Tensor) -> Conditions:
-            mine = own.take(index)
-            return Conditions(
-                labels=mine.labels if labels_of is None else labels_of(index),
-                vectors=mine.vectors if vectors_of is None else vectors_of(index),
-            )
-
-        return conditions
-
-    def _start(self, count: int, seed: int) -> Dataset | None:
-        """Return where particles begin if the data's source says so; None: in noise."""
-        source = self.recipe.data
-        if not source.checked.starts:
-            return None
-        data = self._needed(f"dataset '{source.name}' says where particles begin")
-        draw = Key(seed, "offline start").open(dtype=self._dtype)
-        start: Dataset | None = source.checked.start(data, count, draw)
-        return start
-
     def _needed(self, why: str) -> Dataset:
         """Load the data where there is no way without them."""
         try:
@@ -347,17 +324,18 @@ class Model:
 
     def flow(self, device: torch.device) -> SavedFlow:
         """Return this model's steps on a device."""
-        recipe, tables = self.recipe, self.header.tables
+        recipe = self.recipe
+        tables = self.header.tables
         settings = Settings(
             scale=recipe.particles.scale,
             clip=recipe.particles.clip,
             seed=recipe.seed,
             reuse=None if recipe.reuse == "all" else recipe.reuse,
-            dtype=self._dtype,
+            dtype=self.header.dtype,
             half=recipe.particles.precision in ("auto", "fast"),
             tables=TableRequest(knots=tables.knots, share=tables.directions, every=tables.every),
         )
-        like = torch.empty(self.space.dimension, 0, dtype=self._dtype, device=device)
+        like = torch.empty(self.space.dimension, 0, dtype=self.header.dtype, device=device)
         sets = None if recipe.online is None else recipe.online.sets
         facts = self.header.condition
         parts = parts_of(recipe)
@@ -384,16 +362,6 @@ class Model:
                 )
             flow.like = few.x.to(like)
         return flow
-
-    def _encoded(self, data: Dataset, image: int, key: Key, like: Tensor) -> Observation:
-        """Return what the condition sees of an image."""
-        condition, origin = self.recipe.condition, Conditions(origin=torch.tensor([image]))
-        seen: Observation | None = condition.checked.observation(
-            data, origin, key.open(like.device, like.dtype)
-        )
-        if seen is None:
-            raise RunError(f"condition '{condition.name}' sees nothing of an image")
-        return seen.to(like.device)
 
     def _columns(self, mask: Tensor, images: int) -> Tensor:
         """Return a mask (H×W or m×H×W) for all coordinates: d×1, or d×m."""

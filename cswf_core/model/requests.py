@@ -163,13 +163,13 @@ def class_number(header: ModelHeader, label: Label) -> int:
     return number
 
 
-def vectors_by_number(header: ModelHeader, count: int, vectors: Vectors, dtype: torch.dtype) -> ByNumber:
+def vectors_by_number(header: ModelHeader, count: int, vectors: Vectors) -> ByNumber:
     """Return the vectors Y of `count` samples by number: n → l×n."""
     length = header.condition.length
     if "vectors" not in header.condition.asks:
         raise RunError(f"the model is not conditioned on vectors{_instead(header)}: it takes none")
     try:
-        rows = torch.as_tensor(vectors, dtype=dtype).cpu()
+        rows = torch.as_tensor(vectors, dtype=header.dtype).cpu()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise RunError(f"vectors must be numbers ({' '.join(str(error).split())})") from None
     rows = rows.expand(count, -1) if rows.ndim == 1 else rows

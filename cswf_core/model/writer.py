@@ -17,9 +17,9 @@ from cswf_core.flow.flow import Flow, State
 from cswf_core.flow.transport import StepTables
 from cswf_core.hookspecs import hookimpl
 from cswf_core.interfaces import Key, Masked
-from cswf_core.kernels.finite import is_finite
 from cswf_core.model.fitted import FITTED, write_fitted
 from cswf_core.model.format import (
+    HOST,
     SavedStep,
     read_shard,
     shard_entry,
@@ -101,13 +101,13 @@ class ModelWriter:
         began = time.perf_counter()
         if self._open and self._open[0].stage != state.stage_index:
             self._close()
-        tables = StepTables(state.tables.positions.cpu(), state.tables.displacements.cpu())
-        if not (is_finite(tables.positions) and is_finite(tables.displacements)):
+        step = SavedStep(state.stage_index, state.step - 1, state.eta, state.tables).moved(Tensor.cpu)
+        if not step.finite:
             flow.require_finite()  # says more, where particles have followed these maps already
-            raise _not_finite(tables)
-        self._open.append(SavedStep(state.stage_index, state.step - 1, state.eta, tables))
+            raise _not_finite(step.tables)
+        self._open.append(step)
         self._open_entry = None
-        if len(self._open) == steps_per_shard(tables):
+        if len(self._open) == steps_per_shard(step.tables):
             self._close()
         self._seconds += time.perf_counter() - began
 
@@ -254,7 +254,8 @@ def _not_finite(tables: StepTables) -> RunError:
 
 
 def _data_facts(flow: Flow, digest: str) -> DataFacts:
-    data, labels = flow.data, flow.balanced_data.conditions.labels
+    data = flow.data
+    labels = flow.balanced_data.conditions.labels
     counts = [] if labels is None else torch.bincount(labels.cpu(), minlength=len(data.classes)).tolist()
     return DataFacts(
         sha256=digest,
@@ -270,8 +271,8 @@ def _data_facts(flow: Flow, digest: str) -> DataFacts:
 
 def _condition_facts(flow: Flow) -> ConditionFacts:
     """Return the header's facts about the condition: what it draws for a particle, what it observes."""
-    seen, draw = flow.observation, Key(flow.settings.seed, "labels").open()
-    carried = flow.parts.condition.draw(flow.data, flow.count, draw)
+    seen = flow.observation
+    carried = flow.parts.condition.draw(flow.data, flow.count, Key(flow.settings.seed, "labels").open())
     kinds: dict[ConditionKind, object] = {"labels": carried.labels, "vectors": carried.vectors, "image": seen}
     shared = seen is None or seen.shared
     vectors = flow.balanced_data.conditions.vectors if carried.vectors is not None else None
@@ -288,12 +289,12 @@ def _condition_facts(flow: Flow) -> ConditionFacts:
 
 def _strata(flow: Flow) -> tuple[int, ...] | None:
     """Return the label of each stratum; None if there are none."""
-    cpu = torch.device("cpu")
-    carried, data = (c.to(cpu, flow.settings.dtype) for c in (flow.conditions, flow.balanced_data.conditions))
-    strata = flow.parts.condition.strata(carried, data)
+    conditions = flow.conditions.to(HOST, flow.settings.dtype)
+    of_data = flow.balanced_data.conditions.to(HOST, flow.settings.dtype)
+    strata = flow.parts.condition.strata(conditions, of_data)
     if strata is None:
         return None
-    labels = carried.labels
+    labels = conditions.labels
     classes: list[int] = []
     for particles, _ in strata:
         own = [] if labels is None else torch.unique(labels[particles]).tolist()

@@ -253,7 +253,7 @@ def test_vectors_outside_of_the_data_s_are_told(digits_model, caplog):
     header = ModelHeader.read(digits_model / "model.json")
     facts = attrs.evolve(header.condition, asks=("vectors",), length=2, low=(0.0, -1.0), high=(1.0, 1.0))
     header = attrs.evolve(header, condition=facts)
-    vectors_by_number(header, 3, [0.5, 0.0], torch.float32)
+    vectors_by_number(header, 3, [0.5, 0.0])
     assert not caplog.text
-    vectors_by_number(header, 3, [0.5, 4.0], torch.float32)
+    vectors_by_number(header, 3, [0.5, 4.0])
     assert "number 2 of a vector is 4, and the data had -1 … 1" in caplog.text

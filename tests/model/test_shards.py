@@ -14,7 +14,7 @@ from cswf_core.interfaces.draw import Key
 from cswf_core.model import load_model, sampling, shards
 from cswf_core.model.format import read_shard
 from cswf_core.model.requests import labels_by_number
-from cswf_core.model.shards import ALONE, ShardsRequest, Worker, write_shards
+from cswf_core.model.shards import ShardJob, write_shards
 from tests.conftest import read_json
 from tests.model.conftest import saving
 
@@ -42,9 +42,9 @@ def found(folder):
     return tuple(np.concatenate([part[name] for part in parts]) for name in ("images", "labels"))
 
 
-def draw(model, folder, worker=ALONE, force=False, tell=None, **more):
-    request = ShardsRequest(count=COUNT, **{"seed": 3, "device": "cpu", **more})
-    write_shards(model, folder, request, worker=worker, force=force, tell=tell)
+def draw(model, folder, force=False, tell=None, **more):
+    job = ShardJob(count=COUNT, **{"seed": 3, "device": "cpu", **more})
+    write_shards(model, folder, job, force=force, tell=tell)
 
 
 def test_shards_have_the_samples_of_one_call_and_a_manifest_their_checksums(model, whole, tmp_path):
@@ -89,10 +89,10 @@ def test_a_call_that_was_interrupted_goes_on_with_the_missing_shards(model, whol
 
 def test_processes_share_the_shards_and_the_first_waits_for_the_others(model, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "PAUSE_S", 0.01)
-    first = threading.Thread(target=draw, args=(model, tmp_path), kwargs={"worker": Worker(0, 2)})
+    first = threading.Thread(target=draw, args=(model, tmp_path), kwargs={"processes": 2})
     first.start()
     try:
-        draw(model, tmp_path, worker=Worker(1, 2))
+        draw(model, tmp_path, rank=1, processes=2)
     finally:
         first.join(60)
     assert not first.is_alive()
@@ -100,10 +100,9 @@ def test_processes_share_the_shards_and_the_first_waits_for_the_others(model, wh
     assert (found(tmp_path)[0] == whole.images().numpy()).all()
 
 
-def test_shares_are_every_so_many_th_shard():
-    assert [list(Worker(rank, 3).of(7)) for rank in range(3)] == [[0, 3, 6], [1, 4], [2, 5]]
+def test_a_rank_is_one_of_the_processes():
     with pytest.raises(RunError, match="process 3 of 3"):
-        Worker(3, 3)
+        ShardJob(count=1, rank=3, processes=3)
 
 
 def test_a_folder_with_shards_of_another_request_is_refused_and_replaced_by_force(model, tmp_path):
@@ -121,7 +120,7 @@ def test_a_folder_with_shards_of_another_request_is_refused_and_replaced_by_forc
     draw(model, tmp_path, seed=4, force=True)
     assert (tmp_path / "samples-00000.npz").read_bytes() != before
     with pytest.raises(RunError, match="other processes are writing"):
-        draw(model, tmp_path, worker=Worker(0, 2), force=True)
+        draw(model, tmp_path, processes=2, force=True)
 
 
 def test_a_folder_with_other_things_in_it_is_left_alone(model, tmp_path):
@@ -134,7 +133,7 @@ def test_a_folder_with_other_things_in_it_is_left_alone(model, tmp_path):
 def test_points_go_to_shards_too(tmp_path):
     saving(tmp_path / "model", "toy-cswf", "schedule.steps=4").run()
     model = load_model(tmp_path / "model")
-    write_shards(model, tmp_path / "shards", ShardsRequest(count=600, vectors=[0.5], device="cpu"))
+    write_shards(model, tmp_path / "shards", ShardJob(count=600, vectors=[0.5], device="cpu"))
     parts = [np.load(path)["points"] for path in sorted((tmp_path / "shards").glob("*.npz"))]
     assert [len(part) for part in parts] == [512, 88]
     whole = model.sample(600, vectors=[0.5], device="cpu")
