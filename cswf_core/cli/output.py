@@ -12,7 +12,8 @@ from PIL import Image
 from torch import Tensor
 
 from cswf_core.errors import RunError
-from cswf_core.interfaces import BIN, Dataset, Masked, Observation, Space
+from cswf_core.interfaces import Dataset, Observation, Space
+from cswf_core.model.requests import of_columns, pixels_of
 from cswf_core.pictures import grid as pictures
 from cswf_core.pictures.samples import completions_picture, samples_picture
 from cswf_core.runs.durable import make_folder, open_plainly, write_durably
@@ -29,9 +30,15 @@ REFUSED_ENDINGS = (".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".npy", ".pt")
 
 
 def destinations(out: Path | None, usual: Sequence[Path], space: Space, *, force: bool) -> list[Path]:
-    """Return the files or the folder to write samples of a space to: `out`, or the usual ones.
+    """Return the files or the folder to write samples to.
 
-    Raise `RunError` if something is there already that may not be replaced, or if points would need a folder.
+    Raises `RunError` if something is there already that may not be replaced, or if points would need a folder.
+
+    Args:
+        out: The file or folder that `--out` names; None: the usual ones.
+        usual: The usual files.
+        space: The space of the samples.
+        force: Whether what is there may be replaced.
     """
     if out is not None and out.suffix.lower() in REFUSED_ENDINGS:
         raise RunError(f"--out takes a file that ends in .png or .npz, or a folder; got {out}")
@@ -67,12 +74,19 @@ def write_samples(samples: Dataset, target: Callable[[], Dataset], places: Seque
 def write_completions(
     completed: Dataset, images: Tensor, observed: Observation, names: Sequence[str], places: Sequence[Path]
 ) -> None:
-    """Write completions of images (m×C×H×W bytes) that have names; `observed` is what was seen of each."""
+    """Write completions of images.
+
+    Args:
+        completed: The completions, each with the number of its image.
+        images: The images: m×C×H×W bytes.
+        observed: What was seen of each image.
+        names: Name of each image.
+        places: Files or folder to write.
+    """
     origin = completed.conditions.origin
     assert origin is not None
-    each = observed if observed.shared or not isinstance(observed, Masked) else Masked(observed.mask[:, origin])
-    each = each.to(torch.device("cpu"))
-    flat = images.reshape(len(images), -1).T.to(completed.x.dtype) * BIN - 1
+    each = of_columns(observed, origin).to(torch.device("cpu"))
+    flat = pixels_of(images, completed.x.dtype)
     originals = attrs.evolve(completed, x=flat)
     data = attrs.evolve(completed, x=flat[:, :0], held_out=originals)
     held_out = attrs.evolve(completed, conditions=attrs.evolve(completed.conditions, origin=-1 - origin))
