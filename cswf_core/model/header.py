@@ -133,7 +133,7 @@ class TableFacts:
     directions: Fraction
     """Share of the directions that have tables."""
     every: Size
-    """One of so many steps has tables."""
+    """One in this many steps has tables, after the first of each stage."""
 
 
 @attrs.frozen(kw_only=True)

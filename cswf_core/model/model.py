@@ -46,7 +46,7 @@ UNUSED_SECTIONS = ("cdf", "observers", "evaluate", "outputs", "model", "variants
 """Sections of a recipe that sampling does without, so that their plugins need not be there."""
 
 USE_SHARDS = "ask for fewer; `cswf sample --out FOLDER/`, with the slash, writes shards in constant memory"
-"""Advice to whoever wants more samples than memory holds."""
+"""Advice where memory does not hold the samples."""
 
 
 @attrs.frozen(eq=False)

@@ -98,7 +98,7 @@ def labels_by_number(header: ModelHeader, count: int, labels: Labels | None, see
     Args:
         header: The model's header.
         count: Number of samples.
-        labels: What is requested; None: the data's proportions, as evenly as can be for any count.
+        labels: What is requested; None: the data's proportions, as even as possible for any count.
         seed: Seed of the order of classes in these proportions.
     """
     if "labels" not in header.condition.asks:

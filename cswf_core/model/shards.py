@@ -51,7 +51,7 @@ PAUSE_S = 0.2
 
 
 def is_shards(out: str) -> bool:
-    """Say whether a path means a folder of shards: it ends in a slash, or is such a folder already."""
+    """Return whether a path means a folder of shards: it ends in a slash, or is such a folder already."""
     return out.endswith(("/", os.sep)) or (Path(out) / REQUEST).is_file()
 
 

@@ -88,7 +88,6 @@ class ModelWriter:
     def before_stage(self, flow: Flow) -> None:
         """Write the header of a model that is not complete."""
         self._describe(flow, complete=False)
-        self._write_header()
 
     @hookimpl
     def after_step(self, flow: Flow, state: State) -> None:
@@ -120,7 +119,6 @@ class ModelWriter:
     def after_run(self, flow: Flow) -> None:
         """Write the header of the complete model."""
         self._describe(flow, complete=True)
-        self._write_header()
 
     def keep(self) -> dict[str, Tensor]:
         """Write the open shard and the header; return the shards' checksums, for a checkpoint."""
@@ -209,7 +207,7 @@ class ModelWriter:
         write_durably(self.folder / NAME, header.text())
 
     def _describe(self, flow: Flow, *, complete: bool) -> None:
-        """Set the header's facts about a flow; the first time, write what it has fitted to its data."""
+        """Write the header with a flow's facts; the first time, write what it has fitted to its data, too."""
         if flow.rounds > 1 or len(flow.cohorts) > 1:
             raise RunError("a model's maps are of one round, to data that are all there from the start")
         if self.data_digest is None:
@@ -218,7 +216,6 @@ class ModelWriter:
             make_folder(self.folder)
             self._fitted = write_fitted(self.folder, flow)
         model = self.recipe.model
-        prints = flow.fingerprints
         self._facts = {
             "cswf": versions().get("cswf", "unknown"),
             "name": self.recipe.name,
@@ -233,7 +230,7 @@ class ModelWriter:
                     name=stage.name,
                     directions=stage.directions,
                     steps=stage.steps,
-                    fingerprint=prints.get(number) or "",
+                    fingerprint=flow.fingerprints.get(number) or "",
                 )
                 for number, stage in enumerate(flow.stages)
             ),
@@ -242,6 +239,7 @@ class ModelWriter:
                 knots=model.knots, dtype=model.dtype, directions=model.directions, every=model.every
             ),
         }
+        self._write_header()
 
 
 def _not_finite(tables: StepTables) -> RunError:
