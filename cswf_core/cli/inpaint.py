@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from cswf_core.cli import options
+from cswf_core.cli.output import destinations, write_completions
 from cswf_core.cli.terminal import prepare
 from cswf_core.errors import RunError
 from cswf_core.model import load_model
-from cswf_core.model.output import destinations, write_completions
 from cswf_core.pictures.read import read_images, read_mask
 from cswf_core.runs.printing import say
 from cswf_core.runs.progress import WorkProgress

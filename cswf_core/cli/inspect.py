@@ -12,7 +12,7 @@ from cswf_core.cli import options
 from cswf_core.errors import RunError
 from cswf_core.model import load_model
 from cswf_core.model.format import find_damage, saved_steps
-from cswf_core.model.header import Header
+from cswf_core.model.header import ModelHeader
 from cswf_core.model.model import header_file
 from cswf_core.recipe import RecipeError
 from cswf_core.recipe.render import from_yaml
@@ -31,7 +31,7 @@ MOST_NAMES = 12
 def inspect(path: Path, as_json: bool, check: bool, plugins_dir: tuple[Path, ...]) -> None:
     """Say what a saved model is: of which recipe and data, what can be asked of it, and what it cost."""
     file = header_file(path)
-    header = Header.read(file)
+    header = ModelHeader.read(file)
     if as_json:
         say_json(json.loads(header.text()))
     else:
@@ -53,7 +53,7 @@ def inspect(path: Path, as_json: bool, check: bool, plugins_dir: tuple[Path, ...
                 say("checked: plugins draw the directions of the run")
 
 
-def _describe(header: Header, path: Path) -> dict[str, str]:
+def _describe(header: ModelHeader, path: Path) -> dict[str, str]:
     """Return the lines to print about a model, by their names."""
     data, tables, cost = header.data, header.tables, header.cost
     shape, stages = "×".join(map(str, data.shape)), header.stages
@@ -78,7 +78,7 @@ def _describe(header: Header, path: Path) -> dict[str, str]:
     }
 
 
-def _plugin(header: Header, key: str) -> str:
+def _plugin(header: ModelHeader, key: str) -> str:
     """Return the name of a plugin in the header's recipe."""
     try:
         return str(from_yaml(header.recipe)[key]["use"])
@@ -86,7 +86,7 @@ def _plugin(header: Header, key: str) -> str:
         return "unknown"
 
 
-def _requests(header: Header) -> str:
+def _requests(header: ModelHeader) -> str:
     """Return what can be asked of a model, in words."""
     asks, classes = header.condition.asks, header.data.classes
     kinds: list[str] = []
@@ -106,7 +106,7 @@ def _requests(header: Header) -> str:
     return " and ".join(kinds) or "nothing can be asked for"
 
 
-def _try(header: Header, path: Path) -> str:
+def _try(header: ModelHeader, path: Path) -> str:
     """Return a command to try on a model."""
     if "image" in header.condition.asks:
         return f"cswf inpaint {path} IMAGE.png"

@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from cswf_core.cli import options
+from cswf_core.cli.output import destinations, write_samples
 from cswf_core.cli.terminal import prepare
 from cswf_core.errors import CswfError, RunError, excerpt
 from cswf_core.interfaces import Dataset
 from cswf_core.model import Model, load_model
-from cswf_core.model.output import destinations, write_samples
 from cswf_core.model.requests import Label
-from cswf_core.model.shards import MANIFEST, Worker, is_shards, write_shards
+from cswf_core.model.shards import MANIFEST, ShardJob, is_shards, write_shards
 from cswf_core.numbers import whole_number
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import say
@@ -79,20 +79,20 @@ def sample(
             raise RunError("several devices share a folder of shards: give --out FOLDER/, with the slash")
         return start(several)
     prepare(quiet=quiet)
-    worker = Worker(number_from("RANK", 0), number_from("WORLD_SIZE", 1))
+    rank = number_from("RANK", 0)
+    processes = number_from("WORLD_SIZE", 1)
     wanted: dict[str, Any] = {"labels": label if counts is None else counts, "vectors": numbers, "seed": seed}
     if out is not None and is_shards(out):
-        quiet = quiet or worker.rank > 0
+        quiet = quiet or rank > 0
         model = load_model(path, plugins_dir=plugins_dir)
         device = str(own_device(device))
         with closing(WorkProgress(silent=quiet)) as progress:
-            write_shards(
-                model, Path(out), total, **wanted, device=device, worker=worker, force=force, tell=progress.tell
-            )
+            job = ShardJob(count=total, **wanted, device=device, rank=rank, processes=processes)
+            write_shards(model, Path(out), job, force=force, tell=progress.tell)
         if not quiet:
             say(f"{total:,} samples: see {Path(out) / MANIFEST}")
         return None
-    if worker.size > 1:
+    if processes > 1 or rank > 0:
         raise RunError("processes of torchrun share a folder of shards: give --out FOLDER/, with the slash")
     model = load_model(path, plugins_dir=plugins_dir)
     run = path if (path / "run.json").is_file() else None

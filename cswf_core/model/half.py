@@ -30,9 +30,9 @@ from cswf_core.kernels.gpu import maps, products
 from cswf_core.kernels.sparse import padded
 from cswf_core.kernels.tables import Lookup
 from cswf_core.model.format import SavedStep
-from cswf_core.model.groups import Group
+from cswf_core.model.requests import ParticleGroup
 
-AddNoise = Callable[[Group, SavedStep], None]
+AddNoise = Callable[[ParticleGroup, SavedStep], None]
 """Adds the noise of a step to a group, where its stage has any."""
 
 
@@ -50,7 +50,7 @@ class HalfStage:
 
     def __init__(
         self,
-        groups: Sequence[Group],
+        groups: Sequence[ParticleGroup],
         sampler: DirectionSampler,
         stage: int,
         settings: Settings,
@@ -218,7 +218,7 @@ class SavedParticles(HalfParticles):
 class JoinedGroups:
     """Groups of particles side by side, inside a stage; or one alone, as it is."""
 
-    def __init__(self, groups: Sequence[Group]) -> None:
+    def __init__(self, groups: Sequence[ParticleGroup]) -> None:
         """Join groups, whose particles are parted again by `part`."""
         self._inside = [group.particles for group in groups]
         self.particles: Movable = self._inside[0] if len(groups) == 1 else JoinedParticles(self._inside)
@@ -262,7 +262,7 @@ class JoinedParticles:
                 z.copy_(self.cloud.z[:, columns])
 
 
-def may_join(group: Group, sampler: DirectionSampler, *, by_update: bool) -> bool:
+def may_join(group: ParticleGroup, sampler: DirectionSampler, *, by_update: bool) -> bool:
     """Say whether a stage's groups can move side by side: no step multiplies them by a library.
 
     Libraries multiply by G if it is large, move what is partly observed, bring noise into a stage's

@@ -38,18 +38,20 @@ from cswf_core.runs.facts import PluginRecord
 NAME = "model.json"
 
 FORMAT: Final = 4
-"""To be raised when an older cswf could not read, or would misread, what is written."""
+"""The format that is written, and the only one that is read."""
 
-MOST_DIMENSIONS = 1 << 28
-"""d at most."""
+LARGEST_DIMENSION = 1 << 28
+"""Largest dimension d of data."""
 
-MOST_CONDITIONS = 1 << 20
-"""l at most, as `condition.room` may have."""
+LONGEST_CONDITION = 1 << 20
+"""Largest dimension l of a condition, as `condition.room` may have."""
 
-Length = Annotated[int, Rule(f"from 0 to {MOST_CONDITIONS:,}", lambda number: 0 <= number <= MOST_CONDITIONS)]
+ConditionLength = Annotated[
+    int, Rule(f"from 0 to {LONGEST_CONDITION:,}", lambda number: 0 <= number <= LONGEST_CONDITION)
+]
 
-Kind = Literal["labels", "vectors", "image"]
-"""Kinds of Y."""
+ConditionKind = Literal["labels", "vectors", "image"]
+"""Kinds of the condition Y."""
 
 
 @attrs.frozen(kw_only=True)
@@ -67,15 +69,17 @@ class DataFacts:
     """How many data of each class the particles flowed to."""
     bin_width: Amount
     """Distance between two grey levels; 0 for continuous data."""
-    streamed: bool = False
+    streamed: bool
     """Whether they were not in memory, so that the digest is that of their bytes."""
-    looked_at: Size | None = None
+    looked_at: Size | None
     """How many of them, evenly spread, anything was fitted to before the flow; null: all."""
 
     def __attrs_post_init__(self) -> None:
         """Refuse a shape that no data have, and counts of other classes."""
-        if len(self.shape) not in (1, 3) or math.prod(self.shape) > MOST_DIMENSIONS:
-            raise misfit("shape", f"that of points or images, up to {MOST_DIMENSIONS:,} numbers", [*self.shape])
+        if len(self.shape) not in (1, 3) or math.prod(self.shape) > LARGEST_DIMENSION:
+            raise misfit(
+                "shape", f"that of points or images, up to {LARGEST_DIMENSION:,} numbers", [*self.shape]
+            )
         if self.counts and (len(self.counts) < len(self.classes) or not any(self.counts)):
             raise MisfitError(f"counts are of {len(self.counts)} classes, and there are {len(self.classes)}")
 
@@ -84,9 +88,9 @@ class DataFacts:
 class ConditionFacts:
     """The condition: Y, which requests may set."""
 
-    length: Length
+    length: ConditionLength
     """l, the dimension of Y; 0 where Y is no vector."""
-    asks: tuple[Kind, ...]
+    asks: tuple[ConditionKind, ...]
     """Kinds of Y that a particle has: `labels`, `vectors`, `image` (a part of x); empty: unconditional."""
     strata: tuple[Count, ...] | None
     """The label of each stratum, where classes flow apart; null: there is one flow for all."""
@@ -94,9 +98,9 @@ class ConditionFacts:
     """Whether the same part of every image is observed."""
     mask: Annotated[str, Rule("hexadecimal digits", re.compile("[0-9a-f]+").fullmatch)] | None
     """If whole pixels are observed, and the same of every image: which coordinates, as hexadecimal bits."""
-    low: tuple[float, ...] = ()
+    low: tuple[float, ...]
     """The least of each of the data's vectors' numbers; empty where there are none."""
-    high: tuple[float, ...] = ()
+    high: tuple[float, ...]
     """The greatest."""
 
     def __attrs_post_init__(self) -> None:
@@ -129,11 +133,11 @@ class TableFacts:
     directions: Fraction
     """Share of the directions that have tables."""
     every: Size
-    """One of so many steps has tables."""
+    """One in this many steps has tables, after the first of each stage."""
 
 
 @attrs.frozen(kw_only=True)
-class Shard(FileEntry):
+class TableShard(FileEntry):
     """One file of tables."""
 
     stage: Count
@@ -155,7 +159,7 @@ class Cost:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Header:
+class ModelHeader:
     """The content of `model.json`."""
 
     format: Literal[4]
@@ -178,8 +182,8 @@ class Header:
     steps: Count
     """Steps that have tables."""
     cost: Cost
-    shards: tuple[Shard, ...]
-    fitted: FileEntry | None = None
+    shards: tuple[TableShard, ...]
+    fitted: FileEntry | None
     """What was fitted to the data besides the maps; null where nothing was."""
     plugins: tuple[PluginRecord, ...]
     """kind, name, distribution, version and SHA-256 of each plugin."""
@@ -187,13 +191,12 @@ class Header:
     def __attrs_post_init__(self) -> None:
         """Refuse parts that do not fit each other."""
         self._check_shards()
-        facts, classes = self.condition, max(len(self.data.classes), len(self.data.counts))
-        if facts.strata is not None and (
-            max(facts.strata) >= classes or len(set(facts.strata)) < len(facts.strata)
-        ):
+        classes = max(len(self.data.classes), len(self.data.counts))
+        strata = self.condition.strata or ()
+        if len(set(strata)) < len(strata) or any(label >= classes for label in strata):
             raise MisfitError(f"condition.strata should be different classes, of which there are {classes}")
-        if facts.mask is not None:
-            unpack_mask(facts.mask, math.prod(self.data.shape))
+        if self.condition.mask is not None:
+            unpack_mask(self.condition.mask, math.prod(self.data.shape))
 
     def _check_shards(self) -> None:
         """Refuse shards that are not those of the stages, in their order."""
@@ -215,6 +218,11 @@ class Header:
             raise MisfitError("a file is listed twice")
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Numbers the flow was computed in."""
+        return torch.float64 if self.precision == "float64" else torch.float32
+
+    @property
     def files(self) -> tuple[FileEntry, ...]:
         """All files of the model but the header."""
         return self.shards if self.fitted is None else (self.fitted, *self.shards)
@@ -224,7 +232,7 @@ class Header:
         return json.dumps(seal(attrs.asdict(self)), indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
-    def read(cls, path: Path) -> Header:
+    def read(cls, path: Path) -> ModelHeader:
         """Return the header in a file; raise `RunError` if it is damaged, or of another format."""
         try:
             document = read_json(path)
@@ -234,14 +242,12 @@ class Header:
             raise RunError(f"{path} is no model's header: it does not say its format")
         version = document["format"]
         if type(version) is int and version != FORMAT:
-            later = f"it was written by cswf {document.get('cswf', 'of an unknown version')}"
-            earlier = "it was written by an earlier version of cswf; run the recipe again"
             raise RunError(
-                f"{path} has format {version}, and this version of cswf reads format {FORMAT}: "
-                f"{later if version > FORMAT else earlier}"
+                f"{path} has format {version}, and this version of cswf reads format {FORMAT}: it was written "
+                f"by cswf {document.get('cswf', 'of an unknown version')}; run the recipe again"
             )
         try:
-            header: Header = structured(unseal(document), cls)
+            header: ModelHeader = structured(unseal(document), cls)
         except MisfitError as misfit:
             raise RunError(f"{path} is damaged: {misfit}") from None
         return header
@@ -255,6 +261,8 @@ def pack_mask(mask: Tensor) -> str:
 
 def unpack_mask(text: str, dimension: int) -> Tensor:
     """Return the d booleans that `pack_mask` has written: d."""
-    if len(text) != -(-dimension // 4) or len(bits := f"{int(text, 16):0{dimension}b}") != dimension:
-        raise MisfitError(f"the mask should have {dimension} coordinates, in {-(-dimension // 4)} digits")
+    digits = -(-dimension // 4)
+    bits = f"{int(text, 16):0{dimension}b}" if len(text) == digits else ""
+    if len(bits) != dimension:
+        raise MisfitError(f"the mask should have {dimension} coordinates, in {digits} digits")
     return torch.tensor([bit == "1" for bit in bits])

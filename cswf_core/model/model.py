@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,18 @@ from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Masked, Observat
 from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels.memory import require_memory
 from cswf_core.model.fitted import Fitted
-from cswf_core.model.format import SavedStep, find_damage, refuse_missing, saved_steps
-from cswf_core.model.groups import Originals, Request
-from cswf_core.model.header import NAME, Header, unpack_mask
-from cswf_core.model.reading import steps_on
-from cswf_core.model.requests import ByNumber, Labels, Vectors, labels_by_number, vectors_by_number
+from cswf_core.model.format import SavedStep, find_damage, saved_steps
+from cswf_core.model.header import NAME, ModelHeader, unpack_mask
+from cswf_core.model.requests import (
+    ByNumber,
+    Labels,
+    Originals,
+    SampleRequest,
+    Vectors,
+    labels_by_number,
+    pixels_of,
+    vectors_by_number,
+)
 from cswf_core.model.sampling import SavedFlow, particles_at_end
 from cswf_core.plugins import BUILTIN, PluginFolders, as_options
 from cswf_core.ranks import Ranks
@@ -32,15 +39,14 @@ from cswf_core.recipe import Recipe, RecipeError, choose_device, load_recipe
 from cswf_core.recipe.build import load_everything, parts_of
 from cswf_core.recipe.provenance import refuse_changed_plugins
 from cswf_core.recipe.render import from_yaml
-from cswf_core.runs.durable import fingerprint
 
 log = logging.getLogger("cswf")
 
-UNUSED = ("cdf", "observers", "evaluate", "outputs", "model", "variants")
+UNUSED_SECTIONS = ("cdf", "observers", "evaluate", "outputs", "model", "variants")
 """Sections of a recipe that sampling does without, so that their plugins need not be there."""
 
-SHARDS = "ask for fewer; `cswf sample --out FOLDER/`, with the slash, writes shards in constant memory"
-"""Advice to whoever wants more samples than memory holds."""
+USE_SHARDS = "ask for fewer; `cswf sample --out FOLDER/`, with the slash, writes shards in constant memory"
+"""Advice where memory does not hold the samples."""
 
 
 @attrs.frozen(eq=False)
@@ -48,7 +54,7 @@ class Model:
     """The maps of a run's steps, and the recipe whose plugins draw the directions that they belong to."""
 
     folder: Path
-    header: Header
+    header: ModelHeader
     recipe: Recipe = attrs.field(repr=False)
 
     @property
@@ -68,42 +74,74 @@ class Model:
     ) -> Dataset:
         """Return `count` new samples, each from noise of its own.
 
-        `labels`: one class for all, one for each, or how many of each, by name or number; by default the data's
-        proportions. `vectors`: one for all, or one for each, any values. The same seed gives the same samples,
-        and the first of many are those of few. `tell` hears of progress.
+        The same seed gives the same samples, and the first of many are those of few.
+
+        Args:
+            count: Number of samples.
+            labels: One class for all, one for each, or how many of each, by name or number; by default the
+                data's proportions.
+            vectors: One vector for all, or one for each, with any values.
+            seed: Seed of the noise, and of the order of classes.
+            device: Device to work on, as in a recipe.
+            tell: Hears of progress.
         """
         self._require_memory(count)
         request = self.request(count, labels=labels, vectors=vectors, seed=seed)
         return self._samples(request, self.flow(choose_device(device)), tell)
 
-    def _require_memory(self, count: int, remedy: str = SHARDS) -> None:
-        """Raise `OutOfMemoryError` if this machine's memory does not hold so many samples."""
-        require_memory(
-            count * self.space.dimension * self._dtype.itemsize,
-            f"{count:,} samples of {self.space}",
-            remedy,
-        )
+    def _require_memory(self, count: int, remedy: str = USE_SHARDS) -> None:
+        """Raise `OutOfMemoryError` if this machine's memory does not hold `count` samples."""
+        size = count * self.space.dimension * self.header.dtype.itemsize
+        require_memory(size, f"{count:,} samples of {self.space}", remedy)
 
     def request(
         self, count: int, *, labels: Labels | None = None, vectors: Vectors | None = None, seed: int = 0
-    ) -> Request:
-        """Return the particles that `sample` makes; raise `RunError` for what the model cannot make."""
+    ) -> SampleRequest:
+        """Return the particles that `sample`, with the same arguments, makes.
+
+        Their Y is as requested, else as they begin, else as the data have it. Raises `RunError` for what the
+        model cannot make.
+        """
         if count < 1:
             raise RunError(f"{count} samples are asked for; ask for one or more")
-        if "image" in self.header.condition.asks:
+        asks = self.header.condition.asks
+        if "image" in asks:
             raise RunError(
                 f"the model of '{self.header.name}' completes images: use `cswf inpaint`, or Model.complete"
             )
-        if self.recipe.data.checked.starts or "vectors" in self.header.condition.asks:
+        if self.recipe.data.checked.starts or "vectors" in asks:
             self._require_memory(count)
-        start = self._start(count, seed)
-        return Request(
-            conditions=self._conditions(count, labels, vectors, seed, start),
-            count=count,
-            seed=seed,
-            scale=self.recipe.particles.scale,
-            start=None if start is None else start.x,
-        )
+        own = Conditions()
+        x: Tensor | None = None
+        source = self.recipe.data
+        if source.checked.starts:
+            data = self._needed(f"dataset '{source.name}' says where particles begin")
+            start = source.checked.start(data, count, Key(seed, "offline start").open(dtype=self.header.dtype))
+            own = start.conditions
+            x = start.x
+        if "labels" not in asks:
+            own = attrs.evolve(own, labels=None)
+        if "vectors" not in asks:
+            own = attrs.evolve(own, vectors=None)
+        elif vectors is None and own.vectors is None:
+            data = self._needed(f"'{self.header.name}' needs vectors")
+            drawn = self.recipe.condition.checked.draw(data, count, Key(seed, "offline labels").open())
+            own = attrs.evolve(own, vectors=drawn.vectors)
+        labels_of: ByNumber | None = None
+        if labels is not None or ("labels" in asks and own.labels is None):
+            labels_of = labels_by_number(self.header, count, labels, seed)
+        vectors_of: ByNumber | None = None
+        if vectors is not None:
+            vectors_of = vectors_by_number(self.header, count, vectors)
+
+        def conditions(index: Tensor) -> Conditions:
+            mine = own.take(index)
+            return Conditions(
+                labels=mine.labels if labels_of is None else labels_of(index),
+                vectors=mine.vectors if vectors_of is None else vectors_of(index),
+            )
+
+        return SampleRequest(conditions, count, seed, self.recipe.particles.scale, x)
 
     def complete(
         self,
@@ -115,10 +153,18 @@ class Model:
         device: str = "auto",
         tell: Tell | None = None,
     ) -> Dataset:
-        """Return `count` completions of each image (m×C×H×W bytes), those of the first image first.
+        """Return `count` completions of each image, those of the first image first.
 
-        The model's condition says what of an image is seen; a `mask` (H×W, or m×H×W, one for each) says so in
-        its place, true where pixels are given. What is given does not change.
+        What is given of an image does not change.
+
+        Args:
+            images: m×C×H×W bytes.
+            mask: Where pixels are given: H×W, or m×H×W, one for each image; None: where the model's condition
+                says.
+            count: Number of completions of each image.
+            seed: Seed of the noise, and of masks that the condition draws.
+            device: Device to work on, as in a recipe.
+            tell: Hears of progress.
         """
         self.refuse_unless_completing()
         if images.ndim != 4 or images.shape[1:] != self.space.shape or images.dtype != torch.uint8:
@@ -128,13 +174,13 @@ class Model:
             raise RunError(f"{count} completions of {len(images)} images are asked for; ask for one or more")
         self._require_memory(count * len(images), "ask for fewer completions, or of fewer images at a time")
         flow = self.flow(choose_device(device))
-        x = images.reshape(len(images), -1).T.to(flow.like.dtype).mul_(BIN).sub_(1)
+        x = pixels_of(images, flow.like.dtype)
         origin = torch.repeat_interleave(torch.arange(len(images)), count)
         observed = self.observation(images, mask=mask, seed=seed, like=flow.like)
         width = BIN if self.header.data.bin_width else 0.0
         if not width and getattr(self.recipe.data.part, "dequantise", "none") in ("once", "middle"):
             x += BIN / 2  # where the data's pixels are, with noise or without
-        request = Request(
+        request = SampleRequest(
             conditions=Conditions(origin=origin).take,
             count=len(origin),
             seed=seed,
@@ -151,21 +197,37 @@ class Model:
     def observation(
         self, images: Tensor, *, mask: Tensor | None = None, seed: int = 0, like: Tensor | None = None
     ) -> Observation:
-        """Return what is seen of images (m×C×H×W bytes): the same of all, or a mask with a column for each."""
-        like = torch.empty(0, dtype=self._dtype) if like is None else like
-        d, facts = self.space.dimension, self.header.condition
+        """Return what is seen of images: the same of all, or a mask with a column for each.
+
+        Args:
+            images: m×C×H×W bytes.
+            mask: As in `complete`.
+            seed: Seed of masks that the condition draws.
+            like: Has the device and the numbers that are wanted; None: the CPU, and the model's precision.
+        """
+        like = torch.empty(0, dtype=self.header.dtype) if like is None else like
+        facts = self.header.condition
         if mask is not None:
             if facts.shared:
                 log.warning("the model has learned to complete something else than this mask leaves out")
             return Masked(self._columns(mask, len(images)).to(like.device))
         if facts.mask is not None:
-            return Masked(unpack_mask(facts.mask, d)[:, None].to(like.device))
-        flat = images.reshape(len(images), -1).T.to(like.dtype).mul_(BIN).sub_(1)
-        data = Dataset(flat, self.space, bin_width=BIN)
+            return Masked(unpack_mask(facts.mask, self.space.dimension).to(like.device))
+        data = Dataset(pixels_of(images, like.dtype), self.space, bin_width=BIN)
+        condition = self.recipe.condition
+
+        def encoded(image: int, key: Key) -> Observation:
+            origin = Conditions(origin=torch.tensor([image]))
+            draw = key.open(like.device, like.dtype)
+            seen: Observation | None = condition.checked.observation(data, origin, draw)
+            if seen is None:
+                raise RunError(f"condition '{condition.name}' sees nothing of an image")
+            return seen.to(like.device)
+
         if facts.shared:
-            return self._encoded(data, 0, Key(self.recipe.seed, "observation"), like)
-        own = [self._encoded(data, i, Key(seed, "offline mask", index=i), like) for i in range(len(images))]
-        masks = [part.mask for part in own if isinstance(part, Masked)]
+            return encoded(0, Key(self.recipe.seed, "observation"))
+        own = [encoded(i, Key(seed, "offline mask", index=i)) for i in range(len(images))]
+        masks = [each.mask for each in own if isinstance(each, Masked)]
         if len(masks) < len(own):
             raise RunError(
                 "the model sees something else of each image, and not by a mask: it cannot be told what"
@@ -178,9 +240,11 @@ class Model:
         They are those of the run, up to rounding, unless the model leaves out steps or directions. Needs the
         data, for their labels.
         """
-        data, flow = self.data(), self.flow(choose_device(device))
-        settings, count = attrs.evolve(flow.settings, count=self.header.particles), self.header.particles
-        draw = Key(self.recipe.seed, "start").open(dtype=self._dtype)
+        data = self.data()
+        flow = self.flow(choose_device(device))
+        count = self.header.particles
+        settings = attrs.evolve(flow.settings, count=count)
+        draw = Key(self.recipe.seed, "start").open(dtype=self.header.dtype)
         start = self.recipe.data.checked.start(data, count, draw)
         beginning = Beginning(data, flow.parts, settings, flow.like, start, flow.fitted.gaussian)
         particles, _, observation = beginning.first_particles(Ranks())
@@ -188,8 +252,8 @@ class Model:
         if observation is not None:
             x = originals(data, settings, particles.conditions, particles.x).cpu()
             images = Originals(x, torch.arange(count), observation)
-        request = Request(
-            conditions=particles.conditions.to(torch.device("cpu"), self._dtype).take,
+        request = SampleRequest(
+            conditions=particles.conditions.to(torch.device("cpu"), self.header.dtype).take,
             count=count,
             seed=self.recipe.seed,
             start=particles.x.cpu(),
@@ -218,79 +282,38 @@ class Model:
             )
         return held_out.take(torch.arange(count)).images()
 
-    def steps(self) -> Iterable[SavedStep]:
-        """Yield the saved steps, one at a time."""
+    def steps(self) -> Iterator[SavedStep]:
+        """Yield the saved steps, one at a time, on the CPU."""
         return saved_steps(self.folder, self.header)
 
-    @property
-    def digest(self) -> str:
-        """The SHA-256 of the header, which has those of all other files."""
-        return fingerprint(self.folder / NAME)
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        return torch.float64 if self.header.precision == "float64" else torch.float32
-
-    def _samples(self, request: Request, flow: SavedFlow, tell: Tell | None) -> Dataset:
+    def _samples(self, request: SampleRequest, flow: SavedFlow, tell: Tell | None) -> Dataset:
         x = torch.empty(flow.space.dimension, request.count, dtype=flow.like.dtype)
         for first, part in self.drawn(request, flow, range(0, request.count, flow.size), tell):
             x[:, first : first + part.shape[1]] = part
         return self.dataset(x, request.conditions(torch.arange(request.count)))
 
     def drawn(
-        self, request: Request, flow: SavedFlow, firsts: Sequence[int], tell: Tell | None = None
+        self, request: SampleRequest, flow: SavedFlow, firsts: Sequence[int], tell: Tell | None = None
     ) -> Iterator[tuple[int, Tensor]]:
-        """Yield some groups of a request's particles, by their first ones: its number, and d×n; on the CPU."""
-        steps = self.steps
-        if flow.half:
-            steps = partial(steps_on, flow.like.device, self.folder, self.header)
+        """Yield some groups of a request's particles: the number of the first particle, and d×n on the CPU.
+
+        Args:
+            request: The particles.
+            flow: This model's steps, on the device to work on.
+            firsts: Numbers of the first particles of these groups: multiples of `flow.size`.
+            tell: Hears of progress.
+        """
+        steps = partial(saved_steps, self.folder, self.header, flow.like.device)
         here = torch.cuda.device(flow.like.device) if flow.like.is_cuda else nullcontext()
         with here:
             yield from particles_at_end(request, flow, steps, firsts, self.header.steps, tell)
 
     def dataset(self, x: Tensor, conditions: Conditions) -> Dataset:
         """Return particles (d×n) and their conditions as a data set."""
-        names, labels = self.header.data.classes, conditions.labels
+        names = self.header.data.classes
+        labels = conditions.labels
         unseen = () if labels is None else range(len(names), int(labels.max()) + 1)  # their numbers name them
         return Dataset(x=x, space=self.space, conditions=conditions, classes=(*names, *map(str, unseen)))
-
-    def _conditions(
-        self, count: int, labels: Labels | None, vectors: Vectors | None, seed: int, start: Dataset | None
-    ) -> Callable[[Tensor], Conditions]:
-        """Return what says Y of new particles: as asked for, else as they begin, else as the data have it."""
-        asks = self.header.condition.asks
-        own = start.conditions if start is not None else Conditions()
-        if vectors is None and "vectors" in asks and own.vectors is None:
-            data = self._needed(f"'{self.header.name}' needs vectors")
-            drawn = self.recipe.condition.checked.draw(data, count, Key(seed, "offline labels").open())
-            own = attrs.evolve(own, vectors=drawn.vectors)
-        chosen: ByNumber | None = None
-        if labels is None and own.labels is not None:
-            chosen = own.labels.__getitem__
-        elif labels is not None or "labels" in asks:
-            chosen = labels_by_number(self.header, count, labels, seed)
-        rows: ByNumber | None = None
-        if vectors is not None:
-            rows = vectors_by_number(self.header, count, vectors, self._dtype)
-
-        def conditions(index: Tensor) -> Conditions:
-            vectors_of = own.take(index).vectors if rows is None else rows(index)
-            return Conditions(
-                labels=chosen(index) if chosen is not None and "labels" in asks else None,
-                vectors=vectors_of if "vectors" in asks else None,
-            )
-
-        return conditions
-
-    def _start(self, count: int, seed: int) -> Dataset | None:
-        """Return where particles begin if the data's source says so; None: in noise."""
-        source = self.recipe.data
-        if not source.checked.starts:
-            return None
-        data = self._needed(f"dataset '{source.name}' says where particles begin")
-        draw = Key(seed, "offline start").open(dtype=self._dtype)
-        start: Dataset | None = source.checked.start(data, count, draw)
-        return start
 
     def _needed(self, why: str) -> Dataset:
         """Load the data where there is no way without them."""
@@ -301,17 +324,18 @@ class Model:
 
     def flow(self, device: torch.device) -> SavedFlow:
         """Return this model's steps on a device."""
-        recipe, tables = self.recipe, self.header.tables
+        recipe = self.recipe
+        tables = self.header.tables
         settings = Settings(
             scale=recipe.particles.scale,
             clip=recipe.particles.clip,
             seed=recipe.seed,
             reuse=None if recipe.reuse == "all" else recipe.reuse,
-            dtype=self._dtype,
+            dtype=self.header.dtype,
             half=recipe.particles.precision in ("auto", "fast"),
             tables=TableRequest(knots=tables.knots, share=tables.directions, every=tables.every),
         )
-        like = torch.empty(self.space.dimension, 0, dtype=self._dtype, device=device)
+        like = torch.empty(self.space.dimension, 0, dtype=self.header.dtype, device=device)
         sets = None if recipe.online is None else recipe.online.sets
         facts = self.header.condition
         parts = parts_of(recipe)
@@ -338,16 +362,6 @@ class Model:
                 )
             flow.like = few.x.to(like)
         return flow
-
-    def _encoded(self, data: Dataset, image: int, key: Key, like: Tensor) -> Observation:
-        """Return what the condition sees of an image."""
-        condition, origin = self.recipe.condition, Conditions(origin=torch.tensor([image]))
-        seen: Observation | None = condition.checked.observation(
-            data, origin, key.open(like.device, like.dtype)
-        )
-        if seen is None:
-            raise RunError(f"condition '{condition.name}' sees nothing of an image")
-        return seen.to(like.device)
 
     def _columns(self, mask: Tensor, images: int) -> Tensor:
         """Return a mask (H×W or m×H×W) for all coordinates: d×1, or d×m."""
@@ -380,13 +394,12 @@ def header_file(path: Path) -> Path:
 def load_model(path: str | Path, *, plugins_dir: PluginFolders = None) -> Model:
     """Return the model of a run's folder, a model's folder or a header; raise `RunError` if it is unusable."""
     file = header_file(Path(path))
-    header = Header.read(file)
+    header = ModelHeader.read(file)
     if not header.complete:
         run = file.parent.parent
         resume = f"`cswf resume {run}{as_options(plugins_dir)}`"
         hint = f": {resume} goes on with its run" if (run / "run.json").is_file() else ""
         raise RunError(f"{file.parent} is not complete: it has {header.steps:,} steps{hint}")
-    refuse_missing(file.parent, header.files)
     recipe = recipe_of(header, file, plugins_dir)
     refuse_changed_plugins(recipe, header.plugins, str(file.parent))
     damage = find_damage(file.parent, header.files)
@@ -395,11 +408,11 @@ def load_model(path: str | Path, *, plugins_dir: PluginFolders = None) -> Model:
     return Model(file.parent, header, recipe)
 
 
-def recipe_of(header: Header, file: Path, plugins_dir: PluginFolders = None) -> Recipe:
+def recipe_of(header: ModelHeader, file: Path, plugins_dir: PluginFolders = None) -> Recipe:
     """Return the recipe in a header, as far as sampling needs it."""
     try:
         sections = from_yaml(header.recipe)
-        needed = {key: value for key, value in sections.items() if key not in UNUSED}
+        needed = {key: value for key, value in sections.items() if key not in UNUSED_SECTIONS}
     except (RecipeError, AttributeError):
         raise RunError(f"{file} is damaged: the recipe in it cannot be read") from None
     try:

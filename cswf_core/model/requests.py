@@ -1,4 +1,4 @@
-"""Requests to a model: labels by name or number, vectors, or the data's own proportions."""
+"""Requests to a model: for classes by name or number, for vectors, or in the data's proportions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import attrs
 import torch
 from torch import Tensor
 
 from cswf_core.errors import RunError, excerpt, nearest
-from cswf_core.interfaces import Key
-from cswf_core.model.header import Header
+from cswf_core.flow.particles import Particles
+from cswf_core.interfaces import BIN, Conditions, Key, Masked, Observation
+from cswf_core.model.header import ModelHeader
 from cswf_core.numbers import whole_number
 from cswf_core.online.samples import native
 
@@ -22,33 +24,94 @@ Labels: TypeAlias = Label | Sequence[Label] | Mapping[Label, int] | Tensor
 Vectors: TypeAlias = Sequence[float] | Sequence[Sequence[float]] | Tensor
 """One vector for all, or one for each."""
 
-GOLDEN = (math.sqrt(5) - 1) / 2
+GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 """The golden ratio's fractional part: its multiples modulo 1 are spread evenly, however many there are."""
+
+ByNumber: TypeAlias = Callable[[Tensor], Tensor]
+"""Returns what is requested for samples by their numbers, from 0, so that memory need not hold it for all."""
 
 log = logging.getLogger("cswf")
 
 
-ByNumber: TypeAlias = Callable[[Tensor], Tensor]
-"""The numbers of some samples, from 0 → what is asked for them: so that no more of it need be in memory."""
+@attrs.frozen(eq=False)
+class Originals:
+    """Images of which new particles see a part."""
+
+    images: Tensor
+    """Images in [−1, 1): d×m, on the CPU."""
+    origin: Tensor
+    """Number of the image of each particle: n."""
+    observation: Observation
+    """The part that is seen: the same of every image, or a mask with a column for each; on the device."""
+    width: float = 0.0
+    """Width of the uniform noise that fills the images' grey levels."""
+
+    def observed(self, particles: Tensor) -> Observation:
+        """Return what these particles see."""
+        return of_columns(self.observation, self.origin[particles])
 
 
-def labels_by_number(header: Header, count: int, labels: Labels | None, seed: int) -> ByNumber:
-    """Return what says the classes of samples; raise `RunError` for one the model cannot make.
+@attrs.frozen(eq=False)
+class SampleRequest:
+    """A request for new particles."""
 
-    Without `labels`, classes come in the data's proportions, as evenly as can be for any count.
+    conditions: Callable[[Tensor], Conditions]
+    """Returns Y of particles by their numbers, on the CPU, so that memory need not hold Y of all."""
+    count: int
+    seed: int
+    scale: float = 1.0
+    """Particles begin as N(0, scale² I), or as the Gaussian that the model has."""
+    start: Tensor | None = None
+    """Where particles begin instead: d×n, on the CPU."""
+    originals: Originals | None = None
+
+
+@attrs.define(eq=False)
+class ParticleGroup:
+    """Particles that are moved together."""
+
+    particles: Particles
+    first: int
+    """Number of the first of them among all."""
+    observation: Observation | None
+    originals: Tensor | None
+    """Images of which they see a part: d×n."""
+    strata: list[Tensor] | None
+    """The particles of each stratum, by their numbers here; None: one stratum has them all."""
+
+
+def pixels_of(images: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return images, m×C×H×W bytes, as numbers in [−1, 1): d×m."""
+    return images.reshape(len(images), -1).T.to(dtype).mul_(BIN).sub_(1)
+
+
+def of_columns(observation: Observation, index: Tensor) -> Observation:
+    """Return what is seen of some of the images that a mask has columns for; all images share anything else."""
+    if observation.shared or not isinstance(observation, Masked):
+        return observation
+    return Masked(observation.mask[:, index.to(observation.mask.device)])
+
+
+def labels_by_number(header: ModelHeader, count: int, labels: Labels | None, seed: int) -> ByNumber:
+    """Return the classes of samples by number; raise `RunError` for one the model cannot make.
+
+    Args:
+        header: The model's header.
+        count: Number of samples.
+        labels: What is requested; None: the data's proportions, as even as possible for any count.
+        seed: Seed of the order of classes in these proportions.
     """
     if "labels" not in header.condition.asks:
         raise RunError(f"the model is not conditioned on classes{_instead(header)}: it takes no labels")
     if labels is None:
         return _in_proportion(header, seed)
-    if isinstance(labels, Mapping):
-        ends = torch.tensor(_shares(labels, count)).cumsum(0)
-        numbers = torch.tensor([class_number(header, label) for label in labels])
-        return lambda index: numbers[torch.searchsorted(ends, index, right=True)]
     plain: Any = native(labels)
     if isinstance(plain, str) or not isinstance(plain, Iterable):
-        one = class_number(header, plain)
-        return lambda index: torch.full_like(index, one)
+        plain = {plain: count}
+    if isinstance(plain, Mapping):
+        ends = torch.tensor(_shares(plain, count)).cumsum(0)
+        numbers = torch.tensor([class_number(header, label) for label in plain])
+        return lambda index: numbers[torch.searchsorted(ends, index, right=True)]
     each = [native(label) for label in plain]
     if len(each) != count:
         raise RunError(f"{len(each):,} labels are given, and {count:,} samples are asked for")
@@ -69,9 +132,11 @@ def _shares(labels: Mapping[Label, int], count: int) -> list[int]:
     return shares
 
 
-def class_number(header: Header, label: Label) -> int:
+def class_number(header: ModelHeader, label: Label) -> int:
     """Return the number of a class, given by its name or number; warn if the data had none of it."""
-    classes, condition, label = header.data.classes, header.condition, native(label)
+    classes = header.data.classes
+    condition = header.condition
+    label = native(label)
     digits = whole_number(label) if isinstance(label, str) else None
     if isinstance(label, str) and label in classes:
         number = classes.index(label)
@@ -98,13 +163,13 @@ def class_number(header: Header, label: Label) -> int:
     return number
 
 
-def vectors_by_number(header: Header, count: int, vectors: Vectors, dtype: torch.dtype) -> ByNumber:
-    """Return what says the vectors Y of samples, of which there are `count`: n → l×n."""
+def vectors_by_number(header: ModelHeader, count: int, vectors: Vectors) -> ByNumber:
+    """Return the vectors Y of `count` samples by number: n → l×n."""
     length = header.condition.length
     if "vectors" not in header.condition.asks:
         raise RunError(f"the model is not conditioned on vectors{_instead(header)}: it takes none")
     try:
-        rows = torch.as_tensor(vectors, dtype=dtype).cpu()
+        rows = torch.as_tensor(vectors, dtype=header.dtype).cpu()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise RunError(f"vectors must be numbers ({' '.join(str(error).split())})") from None
     rows = rows.expand(count, -1) if rows.ndim == 1 else rows
@@ -117,7 +182,7 @@ def vectors_by_number(header: Header, count: int, vectors: Vectors, dtype: torch
     return lambda index: rows[index].T.contiguous()
 
 
-def _warn_outside(header: Header, rows: Tensor) -> None:
+def _warn_outside(header: ModelHeader, rows: Tensor) -> None:
     """Warn if vectors (n×l) lie outside of what the data had: there, maps were fitted to nothing."""
     for number, (low, high) in enumerate(zip(header.condition.low, header.condition.high, strict=True)):
         values = rows[:, number]
@@ -133,7 +198,7 @@ def _warn_outside(header: Header, rows: Tensor) -> None:
             )
 
 
-def _in_proportion(header: Header, seed: int) -> ByNumber:
+def _in_proportion(header: ModelHeader, seed: int) -> ByNumber:
     """Return labels whose first n, for every n, have nearly the data's shares: a golden-ratio sequence."""
     if not any(header.data.counts):
         raise RunError("the model does not say in which proportions classes come: say which ones you want")
@@ -147,13 +212,13 @@ def _in_proportion(header: Header, seed: int) -> ByNumber:
     last = int(counts.nonzero().max())
 
     def chosen(index: Tensor) -> Tensor:
-        level = (start + GOLDEN * index.double()).remainder(1)
+        level = (start + GOLDEN_RATIO * index.double()).remainder(1)
         return torch.searchsorted(edges, level, right=True).clamp_(max=last)
 
     return chosen
 
 
-def _instead(header: Header) -> str:
+def _instead(header: ModelHeader) -> str:
     """Return what a model is conditioned on instead, for a sentence."""
     asks = header.condition.asks
     if "image" in asks:

@@ -41,7 +41,7 @@ from cswf_core.kernels.finite import is_finite
 from cswf_core.kernels.memory import is_out_of_memory, total_memory
 from cswf_core.model.fitted import Fitted
 from cswf_core.model.format import SavedStep
-from cswf_core.model.groups import Group, Request
+from cswf_core.model.requests import ParticleGroup, SampleRequest
 from cswf_core.ranks import Ranks
 
 log = logging.getLogger("cswf")
@@ -121,7 +121,7 @@ class SavedFlow:
         self._most = max(1, groups // 2)
         return self.half and groups > 1
 
-    def group(self, request: Request, first: int) -> Group:
+    def group(self, request: SampleRequest, first: int) -> ParticleGroup:
         """Return a group where it begins; beyond the last particle of the request, that one is repeated."""
         amplifier, like = self.parts.condition.amplifier, self.like
         index = torch.arange(first, first + self.size).clamp_(max=request.count - 1)
@@ -145,9 +145,9 @@ class SavedFlow:
                 x = regression.conditioned(x, seen)
             x = observation.free(x) + amplifier * seen
         particles = Particles(x.contiguous(), own.to(like.device, like.dtype), self.settings.clip)
-        return Group(particles, first, observation, images, self._strata(own))
+        return ParticleGroup(particles, first, observation, images, self._strata(own))
 
-    def samples(self, group: Group) -> Tensor:
+    def samples(self, group: ParticleGroup) -> Tensor:
         """Return a group's particles, with what is observed as it was: d×n, on the CPU."""
         x = group.particles.x
         stretched = self.parts.condition.amplifier != 1
@@ -156,7 +156,11 @@ class SavedFlow:
         return x.cpu()
 
     def run(
-        self, groups: Sequence[Group], steps: Iterable[SavedStep], seed: int, after_step: Callable[[], None]
+        self,
+        groups: Sequence[ParticleGroup],
+        steps: Iterable[SavedStep],
+        seed: int,
+        after_step: Callable[[], None],
     ) -> None:
         """Take groups through all steps; `after_step` is called after each, `seed` is for noise on the way."""
         for stage, own in groupby(steps, attrgetter("stage")):
@@ -184,7 +188,7 @@ class SavedFlow:
 
     def _exact(
         self,
-        groups: Sequence[Group],
+        groups: Sequence[ParticleGroup],
         sampler: DirectionSampler,
         stage: int,
         steps: Iterable[SavedStep],
@@ -224,7 +228,7 @@ class SavedFlow:
 
     def _half(
         self,
-        groups: Sequence[Group],
+        groups: Sequence[ParticleGroup],
         sampler: DirectionSampler,
         stage: int,
         steps: Iterable[SavedStep],
@@ -237,7 +241,7 @@ class SavedFlow:
         yield from own.take(steps, lambda group, saved: self._add_noise(group, sampler.stage, saved, seed))
         self._recordable = self._recordable and not own.failed
 
-    def _enter(self, groups: Sequence[Group], stage: Stage) -> DirectionSampler:
+    def _enter(self, groups: Sequence[ParticleGroup], stage: Stage) -> DirectionSampler:
         """Bring groups into a stage's coordinates; return what draws its directions."""
         amplifier, like = self.parts.condition.amplifier, self.like
 
@@ -288,7 +292,7 @@ class SavedFlow:
         drawn = sampler.batches(self.settings.seed, stage, key, check=False)
         return [sampler.in_blocks(theta.rows(slice(0, tabulated(theta.count)))) for theta in drawn]
 
-    def _add_noise(self, group: Group, stage: Stage, saved: SavedStep, seed: int) -> None:
+    def _add_noise(self, group: ParticleGroup, stage: Stage, saved: SavedStep, seed: int) -> None:
         """Add √(2λη) ε, where the stage has λ > 0."""
         if stage.entropy > 0:
             key = Key(seed, "offline entropy", saved.stage, saved.number)
@@ -312,7 +316,7 @@ class SavedFlow:
 
 
 def particles_at_end(
-    request: Request,
+    request: SampleRequest,
     flow: SavedFlow,
     steps: Callable[[], Iterable[SavedStep]],
     firsts: Sequence[int],
@@ -351,12 +355,12 @@ def particles_at_end(
 
 
 def _attempt(
-    request: Request,
+    request: SampleRequest,
     flow: SavedFlow,
     steps: Callable[[], Iterable[SavedStep]],
     firsts: Sequence[int],
     after_step: Callable[[], None],
-) -> list[Group] | None:
+) -> list[ParticleGroup] | None:
     """Return groups at their end; None if memory was short, and fewer are to flow side by side.
 
     When this returns, the error is gone, and with it the tensors that its frames held.

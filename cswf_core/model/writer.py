@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +17,27 @@ from cswf_core.flow.flow import Flow, State
 from cswf_core.flow.tables import StepTables
 from cswf_core.hookspecs import hookimpl
 from cswf_core.interfaces import Key, Masked
-from cswf_core.kernels.finite import is_finite
-from cswf_core.model.fitted import write_fitted
-from cswf_core.model.format import FITTED, PATTERN, Steps, shard_entry, shard_file
+from cswf_core.model.fitted import FITTED, write_fitted
+from cswf_core.model.format import (
+    HOST,
+    SavedStep,
+    read_shard,
+    shard_entry,
+    shard_file,
+    steps_per_shard,
+    write_shard,
+)
 from cswf_core.model.header import (
     FORMAT,
     NAME,
     ConditionFacts,
+    ConditionKind,
     Cost,
     DataFacts,
-    Header,
-    Kind,
-    Shard,
+    ModelHeader,
     StageFacts,
     TableFacts,
+    TableShard,
     pack_mask,
 )
 from cswf_core.recipe import Recipe
@@ -38,7 +45,7 @@ from cswf_core.recipe.render import to_yaml
 from cswf_core.runs.durable import FileEntry, make_folder, refuse_changed, remove_parts, write_durably
 from cswf_core.runs.record import versions
 
-KEPT = {
+REMEMBERED = {
     "closed": TensorForm(torch.uint8, (None, 32)),
     "tail": TensorForm(torch.int64, (1,)),
     "tail_sha256": TensorForm(torch.uint8, (32,)),
@@ -59,7 +66,6 @@ class ModelWriter:
         self.recipe = recipe
         self.data_digest: str | None = None
         """SHA-256 of the data; computed if None, which takes a while for many."""
-        self._complete = False
         self._forget()
 
     def _forget(self) -> None:
@@ -67,11 +73,11 @@ class ModelWriter:
         """What the header says about the flow; empty until that begins."""
         self._fitted: FileEntry | None = None
         """What was fitted to the data, as it is on the disk; None: nothing was."""
-        self._full: list[Shard] = []
+        self._full: list[TableShard] = []
         """Shards that are complete."""
-        self._open = Steps()
+        self._open: list[SavedStep] = []
         """Steps of the shard that is not yet complete."""
-        self._open_entry: Shard | None = None
+        self._open_entry: TableShard | None = None
         """The open shard as it is on the disk; None if it is not there, or has grown since."""
         self._seconds = 0.0
         """Time spent on saving."""
@@ -81,9 +87,7 @@ class ModelWriter:
     @hookimpl
     def before_stage(self, flow: Flow) -> None:
         """Write the header of a model that is not complete."""
-        self._complete = False
-        self._describe(flow)
-        self._write_header()
+        self._describe(flow, complete=False)
 
     @hookimpl
     def after_step(self, flow: Flow, state: State) -> None:
@@ -94,16 +98,15 @@ class ModelWriter:
         if flow.device.type == "cuda":
             torch.cuda.synchronize(flow.device)  # the step's own time is not the model's
         began = time.perf_counter()
-        if self._open.stage != state.stage_index:
+        if self._open and self._open[0].stage != state.stage_index:
             self._close()
-            self._open.stage = state.stage_index
-        tables = StepTables(state.tables.positions.cpu(), state.tables.displacements.cpu())
-        if not (is_finite(tables.positions) and is_finite(tables.displacements)):
+        step = SavedStep(state.stage_index, state.step - 1, state.eta, state.tables).moved(Tensor.cpu)
+        if not step.finite:
             flow.require_finite()  # says more, where particles have followed these maps already
-            raise _not_finite(tables)
-        self._open.add(state.step - 1, state.eta, tables)
+            raise _not_finite(step.tables)
+        self._open.append(step)
         self._open_entry = None
-        if len(self._open) == self._open.most:
+        if len(self._open) == steps_per_shard(step.tables):
             self._close()
         self._seconds += time.perf_counter() - began
 
@@ -115,9 +118,7 @@ class ModelWriter:
     @hookimpl
     def after_run(self, flow: Flow) -> None:
         """Write the header of the complete model."""
-        self._complete = True
-        self._describe(flow)
-        self._write_header()
+        self._describe(flow, complete=True)
 
     def keep(self) -> dict[str, Tensor]:
         """Write the open shard and the header; return the shards' checksums, for a checkpoint."""
@@ -135,80 +136,78 @@ class ModelWriter:
     def recall(self, state: Mapping[str, Tensor], total_step: int) -> None:
         """Go back to a checkpoint: remove later shards and read the open one back.
 
-        Nothing is removed before all shards of the checkpoint are known to be good.
+        Nothing is removed before all shards of the checkpoint have been verified.
         """
         self._forget()
-        if total_step and not state:
-            raise RunError(f"the checkpoint of step {total_step:,} knows nothing of a model")
         if state:
-            require_forms(state, KEPT, f"the checkpoint of step {total_step:,}")
-        digests = [] if not state else [bytes(row.tolist()).hex() for row in state["closed"]]
-        count = 0 if not state else int(state["tail"])
-        shards = []
-        for number, sha256 in enumerate(digests):
-            path = shard_file(self.folder, number)
-            refuse_changed(path, sha256)
-            shards.append(shard_entry(path, sha256))
-        if count:
-            path = shard_file(self.folder, len(shards))
-            steps = Steps.read(path, count)
-            if _digest(steps) != bytes(state["tail_sha256"].tolist()):
-                raise RunError(f"{path} is not what was written: its checksum differs")
-            self._open = steps
-        self._full = shards
-        self._seconds = float(state["seconds"]) if state else 0.0
-        self._total = float(state["total"]) if state else 0.0
-        self._remove_after(len(shards) + (1 if count else 0))
+            require_forms(state, REMEMBERED, f"the checkpoint of step {total_step:,}")
+            self._full = [self._verified(i, bytes(row.tolist()).hex()) for i, row in enumerate(state["closed"])]
+            self._open = self._verified_steps(int(state["tail"]), bytes(state["tail_sha256"].tolist()))
+            self._seconds = float(state["seconds"])
+            self._total = float(state["total"])
+        elif total_step:
+            raise RunError(f"the checkpoint of step {total_step:,} knows nothing of a model")
+        if self.folder.is_dir():
+            self._remove_after(len(self._full) + bool(self._open))
+
+    def _verified(self, number: int, sha256: str) -> TableShard:
+        """Return the entry of a complete shard; raise `RunError` if it is not what was written."""
+        path = shard_file(self.folder, number)
+        refuse_changed(path, sha256)
+        return shard_entry(path, sha256, read_shard(path))
+
+    def _verified_steps(self, count: int, sha256: bytes) -> list[SavedStep]:
+        """Return the first `count` steps of the open shard; raise `RunError` if they are not as written."""
+        if not count:
+            return []
+        path = shard_file(self.folder, len(self._full))
+        steps = read_shard(path)[:count]
+        if _digest(steps) != sha256:
+            raise RunError(f"{path} is not what was written: its checksum differs")
+        return steps
 
     def _remove_after(self, count: int) -> None:
         """Remove all files but the first `count` shards: the header may know of more of them."""
-        if not self.folder.is_dir():
-            return
         remove_parts(self.folder)
-        first = {shard_file(self.folder, number).name for number in range(count)}
-        for path in self.folder.glob(PATTERN):
-            if path.name not in first:
-                path.unlink(missing_ok=True)
-        for name in (NAME, FITTED):  # both are written again
-            (self.folder / name).unlink(missing_ok=True)
+        first = {shard_file(self.folder, number) for number in range(count)}
+        later = set(self.folder.glob("tables-*.safetensors")) - first
+        for path in (*later, self.folder / NAME, self.folder / FITTED):  # these two are written again
+            path.unlink(missing_ok=True)
 
     def _close(self) -> None:
         """Write the open shard, and begin the next."""
-        entry = self._write_open()
-        if entry is not None:
-            self._full.append(entry)
-        self._open, self._open_entry = Steps(), None
+        self._write_open()
+        if self._open_entry is not None:
+            self._full.append(self._open_entry)
+        self._open = []
+        self._open_entry = None
 
-    def _write_open(self) -> Shard | None:
+    def _write_open(self) -> None:
         """Write the open shard as far as it goes; the complete one will take its place."""
-        if len(self._open) and self._open_entry is None:
+        if self._open and self._open_entry is None:
             make_folder(self.folder)
-            self._open_entry = self._open.write(shard_file(self.folder, len(self._full)))
-        return self._open_entry
+            self._open_entry = write_shard(shard_file(self.folder, len(self._full)), self._open)
 
     def _write_header(self) -> None:
-        shards = (*self._full, *([self._open_entry] if self._open_entry is not None else []))
-        size = sum(shard.bytes for shard in shards)
-        size += 0 if self._fitted is None else self._fitted.bytes
+        shards = [*self._full, self._open_entry] if self._open_entry is not None else self._full
+        entries = shards if self._fitted is None else [self._fitted, *shards]
         cost = Cost(
-            bytes=size,
+            bytes=sum(entry.bytes for entry in entries),
             seconds=round(self._seconds, 3),
             share=round(self._seconds / self._total, 4) if self._total else 0.0,
         )
-        header = _header(
-            format=FORMAT,
-            complete=self._complete,
-            steps=sum(shard.steps for shard in shards),
-            cost=cost,
-            shards=shards,
-            fitted=self._fitted,
-            **self._facts,
-        )
+        steps = sum(shard.steps for shard in shards)
+        try:
+            header = ModelHeader(
+                format=FORMAT, steps=steps, cost=cost, shards=tuple(shards), fitted=self._fitted, **self._facts
+            )
+        except MisfitError as error:
+            raise RunError(f"no model can be saved of this flow: {error}") from None
         make_folder(self.folder)
         write_durably(self.folder / NAME, header.text())
 
-    def _describe(self, flow: Flow) -> None:
-        """Set the header's facts about a flow; the first time, write what it has fitted to its data."""
+    def _describe(self, flow: Flow, *, complete: bool) -> None:
+        """Write the header with a flow's facts; the first time, write what it has fitted to its data, too."""
         if flow.rounds > 1 or len(flow.cohorts) > 1:
             raise RunError("a model's maps are of one round, to data that are all there from the start")
         if self.data_digest is None:
@@ -220,6 +219,7 @@ class ModelWriter:
         self._facts = {
             "cswf": versions().get("cswf", "unknown"),
             "name": self.recipe.name,
+            "complete": complete,
             "recipe": to_yaml(self.recipe.resolved()),
             "data": _data_facts(flow, self.data_digest),
             "condition": _condition_facts(flow),
@@ -239,14 +239,7 @@ class ModelWriter:
                 knots=model.knots, dtype=model.dtype, directions=model.directions, every=model.every
             ),
         }
-
-
-def _header(**facts: Any) -> Header:
-    """Return a header; raise `RunError` if nobody could read it again."""
-    try:
-        return Header(**facts)
-    except MisfitError as error:
-        raise RunError(f"no model can be saved of this flow: {error}") from None
+        self._write_header()
 
 
 def _not_finite(tables: StepTables) -> RunError:
@@ -259,7 +252,8 @@ def _not_finite(tables: StepTables) -> RunError:
 
 
 def _data_facts(flow: Flow, digest: str) -> DataFacts:
-    data, labels = flow.data, flow.balanced_data.conditions.labels
+    data = flow.data
+    labels = flow.balanced_data.conditions.labels
     counts = [] if labels is None else torch.bincount(labels.cpu(), minlength=len(data.classes)).tolist()
     return DataFacts(
         sha256=digest,
@@ -275,9 +269,9 @@ def _data_facts(flow: Flow, digest: str) -> DataFacts:
 
 def _condition_facts(flow: Flow) -> ConditionFacts:
     """Return the header's facts about the condition: what it draws for a particle, what it observes."""
-    seen, draw = flow.observation, Key(flow.settings.seed, "labels").open()
-    carried = flow.parts.condition.draw(flow.data, flow.count, draw)
-    kinds: dict[Kind, object] = {"labels": carried.labels, "vectors": carried.vectors, "image": seen}
+    seen = flow.observation
+    carried = flow.parts.condition.draw(flow.data, flow.count, Key(flow.settings.seed, "labels").open())
+    kinds: dict[ConditionKind, object] = {"labels": carried.labels, "vectors": carried.vectors, "image": seen}
     shared = seen is None or seen.shared
     vectors = flow.balanced_data.conditions.vectors if carried.vectors is not None else None
     return ConditionFacts(
@@ -293,12 +287,12 @@ def _condition_facts(flow: Flow) -> ConditionFacts:
 
 def _strata(flow: Flow) -> tuple[int, ...] | None:
     """Return the label of each stratum; None if there are none."""
-    cpu = torch.device("cpu")
-    carried, data = (c.to(cpu, flow.settings.dtype) for c in (flow.conditions, flow.balanced_data.conditions))
-    strata = flow.parts.condition.strata(carried, data)
+    conditions = flow.conditions.to(HOST, flow.settings.dtype)
+    of_data = flow.balanced_data.conditions.to(HOST, flow.settings.dtype)
+    strata = flow.parts.condition.strata(conditions, of_data)
     if strata is None:
         return None
-    labels = carried.labels
+    labels = conditions.labels
     classes: list[int] = []
     for particles, _ in strata:
         own = [] if labels is None else torch.unique(labels[particles]).tolist()
@@ -308,11 +302,11 @@ def _strata(flow: Flow) -> tuple[int, ...] | None:
     return tuple(classes)
 
 
-def _digest(steps: Steps) -> bytes:
+def _digest(steps: Sequence[SavedStep]) -> bytes:
     """Return the SHA-256 of the steps' numbers: they stay the same when more steps join the shard."""
     sha = hashlib.sha256()
-    for number, eta, tables in zip(steps.numbers, steps.eta, steps.tables, strict=True):
-        sha.update(f"{steps.stage}/{number}/{eta!r}".encode())
-        for table in (tables.positions, tables.displacements):
+    for step in steps:
+        sha.update(f"{step.stage}/{step.number}/{step.eta!r}".encode())
+        for table in (step.tables.positions, step.tables.displacements):
             sha.update(table.contiguous().numpy().tobytes())
     return sha.digest()

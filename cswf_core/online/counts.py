@@ -168,7 +168,10 @@ class Counts:
         """Return counts that were kept; raise `RunError` if they are none, or of another version."""
         version = facts.get("format") if isinstance(facts, dict) else None
         if version != FORMAT:
-            raise RunError(f"counts are of format {version}, and this version of cswf reads format {FORMAT}")
+            raise RunError(
+                f"counts are of format {version}, and this version of cswf reads format {FORMAT}: "
+                "run the recipe again"
+            )
         try:
             known: CountFacts = structured(facts, CountFacts)
         except MisfitError as error:

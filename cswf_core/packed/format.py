@@ -17,7 +17,7 @@ MANIFEST = "manifest.json"
 """The file that is written last: a folder without it is not whole."""
 
 FORMAT: Final = 1
-"""To be raised when an older cswf could not read, or would misread, what is written."""
+"""The format that is written, and the only one that is read."""
 
 AGAIN = "copy the folder again, or pack it anew with `cswf data pack SOURCE {} --force`"
 """What to do about a damaged folder."""

@@ -34,7 +34,7 @@ ASPECTS = ("quality", "coverage", "condition", "copying", "other")
 
 
 class UnknownFormatError(ValueError):
-    """A document of a later version."""
+    """A document of another version of cswf, which is neither damaged nor to be written over."""
 
 
 @attrs.frozen
@@ -159,11 +159,13 @@ def of_json(content: Any) -> ScoreDocument:
     entries = content.get("scores")
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ValueError("it has no list of scores")
-    version = content.get("format")
-    if version in (None, 1):
-        raise ValueError("it was written by an earlier version of cswf; score again with `cswf eval RUN`")
-    if version != FORMAT:
-        raise UnknownFormatError(f"it is of format {version!r}, which this version does not know")
+    if "format" not in content:
+        raise ValueError("it does not say its format")
+    if content["format"] != FORMAT:
+        raise UnknownFormatError(
+            f"it has format {content['format']!r}, and this version of cswf reads format {FORMAT}; remove it, "
+            "and score again with `cswf eval RUN`"
+        )
     scores = [_score(entry) for entry in entries]
     copied = {
         (score.source, score.all_samples_digest)
@@ -221,14 +223,14 @@ def joined(earlier: Any, later: dict[str, Any]) -> tuple[dict[str, Any], list[st
 
     Scores of samples that are no longer there are left out. Of two scores of one name, that of more samples
     stays, and of as many the later one; against other real samples, both stay. An earlier document that is
-    damaged, or of an earlier version, is replaced, with a warning; one of a later version raises `RunError`.
+    damaged is replaced, with a warning; one of another format raises `RunError`.
     """
     if earlier is None:
         return later, []
     try:
         of_json(earlier)
     except UnknownFormatError as error:
-        raise RunError(f"metrics.json cannot be added to: {error}; give another --out") from None
+        raise RunError(f"metrics.json cannot be added to: {error}, or give another --out") from None
     except ValueError:
         return later, ["the earlier metrics.json cannot be read, and is replaced"]
     told: list[str] = []

@@ -20,7 +20,7 @@ from cswf_core.flow.flow import Flow
 from cswf_core.flow.state import Snapshot
 from cswf_core.interfaces import Dataset, Owner
 from cswf_core.model import Model
-from cswf_core.model.header import Header
+from cswf_core.model.header import ModelHeader
 from cswf_core.model.model import header_file
 from cswf_core.model.writer import ModelWriter
 from cswf_core.plugins import KINDS, Plugin, Registry
@@ -164,7 +164,7 @@ def saved_model(recipe: Recipe) -> Iterator[tuple[Model, Dataset, Dataset]]:
         begin = flow.samples()
         end = flow.run()
         file = header_file(place)
-        yield Model(file.parent, Header.read(file), recipe), begin, end
+        yield Model(file.parent, ModelHeader.read(file), recipe), begin, end
 
 
 def require_retraced(recipe: Recipe) -> None:

@@ -150,7 +150,7 @@ def test_a_run_of_a_sweep_that_is_not_done_is_told_and_left_out(cswf, seeds, tmp
         ),
         (
             lambda run: (run / "metrics.json").write_text('{"format": 1, "scores": []}'),
-            "written by an earlier version of cswf; score again with `cswf eval RUN`",
+            "it has format 1, and this version of cswf reads format 2; remove it, and score again with",
         ),
         (
             lambda run: (run / "run.json").write_text('{"status": "failed"}'),

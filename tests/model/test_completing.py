@@ -13,7 +13,7 @@ from cswf_core.errors import DataError, RunError
 from cswf_core.flow.gaussian import Regression
 from cswf_core.interfaces import Key, Masked, Space
 from cswf_core.model import load_model
-from cswf_core.model.groups import Originals, Request
+from cswf_core.model.requests import Originals, SampleRequest
 from cswf_core.pictures.read import read_images, read_mask
 from tests.model.conftest import WHITENED, saving
 
@@ -55,7 +55,7 @@ def test_given_pixels_do_not_change_by_a_bit_in_other_coordinates(images, tmp_pa
     assert (shown == given).transpose(0, 1)[:, seen.T].all()
     assert not (shown == given).transpose(0, 1)[:, ~seen.T].all()
     flow = model.flow(torch.device("cpu"))
-    request = Request(
+    request = SampleRequest(
         completed.conditions.take,
         6,
         0,

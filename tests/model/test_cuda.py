@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cswf_core.model import load_model
-from cswf_core.model.shards import write_shards
+from cswf_core.model.shards import ShardJob, write_shards
 from cswf_core.model.writer import ModelWriter
 from cswf_core.recipe import build_flow, load_recipe
 from tests.model.conftest import WHITENED
@@ -48,6 +48,6 @@ def test_half_precision_ends_where_float32_does_and_bits_do_not_depend_on_the_co
         assert torch.equal(model.sample(count, device="cuda").x, other.x[:, :count])
     many = model.sample(20_000, device="cuda")
     assert torch.equal(many.x[:, :3000], other.x)
-    write_shards(model, tmp_path / "shards", 20_000, device="cuda")
+    write_shards(model, tmp_path / "shards", ShardJob(count=20_000, device="cuda"))
     shards = [np.load(path)["images"] for path in sorted((tmp_path / "shards").glob("*.npz"))]
     assert (np.concatenate(shards) == many.images().numpy()).all()

@@ -12,9 +12,9 @@ import torch
 from cswf_core.errors import RunError
 from cswf_core.interfaces.draw import Key
 from cswf_core.model import load_model, sampling, shards
-from cswf_core.model.reading import steps_on
+from cswf_core.model.format import read_shard
 from cswf_core.model.requests import labels_by_number
-from cswf_core.model.shards import Worker, write_shards
+from cswf_core.model.shards import ShardJob, write_shards
 from tests.conftest import read_json
 from tests.model.conftest import saving
 
@@ -28,7 +28,7 @@ def model(digits_model):
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(shards, "SIZE", 512)
+    monkeypatch.setattr(shards, "SAMPLES_PER_SHARD", 512)
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,9 @@ def found(folder):
     return tuple(np.concatenate([part[name] for part in parts]) for name in ("images", "labels"))
 
 
-def draw(model, folder, **more):
-    write_shards(model, folder, COUNT, **{"seed": 3, "device": "cpu", **more})
+def draw(model, folder, force=False, tell=None, **more):
+    job = ShardJob(count=COUNT, **{"seed": 3, "device": "cpu", **more})
+    write_shards(model, folder, job, force=force, tell=tell)
 
 
 def test_shards_have_the_samples_of_one_call_and_a_manifest_their_checksums(model, whole, tmp_path):
@@ -88,10 +89,10 @@ def test_a_call_that_was_interrupted_goes_on_with_the_missing_shards(model, whol
 
 def test_processes_share_the_shards_and_the_first_waits_for_the_others(model, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "PAUSE_S", 0.01)
-    first = threading.Thread(target=draw, args=(model, tmp_path), kwargs={"worker": Worker(0, 2)})
+    first = threading.Thread(target=draw, args=(model, tmp_path), kwargs={"processes": 2})
     first.start()
     try:
-        draw(model, tmp_path, worker=Worker(1, 2))
+        draw(model, tmp_path, rank=1, processes=2)
     finally:
         first.join(60)
     assert not first.is_alive()
@@ -99,10 +100,9 @@ def test_processes_share_the_shards_and_the_first_waits_for_the_others(model, wh
     assert (found(tmp_path)[0] == whole.images().numpy()).all()
 
 
-def test_shares_are_every_so_many_th_shard():
-    assert [list(Worker(rank, 3).of(7)) for rank in range(3)] == [[0, 3, 6], [1, 4], [2, 5]]
+def test_a_rank_is_one_of_the_processes():
     with pytest.raises(RunError, match="process 3 of 3"):
-        Worker(3, 3)
+        ShardJob(count=1, rank=3, processes=3)
 
 
 def test_a_folder_with_shards_of_another_request_is_refused_and_replaced_by_force(model, tmp_path):
@@ -120,7 +120,7 @@ def test_a_folder_with_shards_of_another_request_is_refused_and_replaced_by_forc
     draw(model, tmp_path, seed=4, force=True)
     assert (tmp_path / "samples-00000.npz").read_bytes() != before
     with pytest.raises(RunError, match="other processes are writing"):
-        draw(model, tmp_path, worker=Worker(0, 2), force=True)
+        draw(model, tmp_path, processes=2, force=True)
 
 
 def test_a_folder_with_other_things_in_it_is_left_alone(model, tmp_path):
@@ -133,7 +133,7 @@ def test_a_folder_with_other_things_in_it_is_left_alone(model, tmp_path):
 def test_points_go_to_shards_too(tmp_path):
     saving(tmp_path / "model", "toy-cswf", "schedule.steps=4").run()
     model = load_model(tmp_path / "model")
-    write_shards(model, tmp_path / "shards", 600, vectors=[0.5], device="cpu")
+    write_shards(model, tmp_path / "shards", ShardJob(count=600, vectors=[0.5], device="cpu"))
     parts = [np.load(path)["points"] for path in sorted((tmp_path / "shards").glob("*.npz"))]
     assert [len(part) for part in parts] == [512, 88]
     whole = model.sample(600, vectors=[0.5], device="cpu")
@@ -148,16 +148,16 @@ def test_labels_of_some_samples_are_those_among_all(asked, model):
     assert len(whole) == 1000
 
 
-def test_steps_that_are_read_ahead_are_those_that_are_read_one_by_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("cswf_core.model.format.SIZE", 4 * 128 * 12 * 2 * 2)
+def test_steps_of_shards_come_in_order_and_one_of_a_damaged_shard_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("cswf_core.model.format.SHARD_BYTES", 4 * 128 * 12 * 2 * 2)
     saving(tmp_path, "digits").run()
     model = load_model(tmp_path)
     assert len(model.header.shards) == 3
-    ahead = steps_on(torch.device("cpu"), model.folder, model.header)
-    for one, other in zip(model.steps(), ahead, strict=True):
+    each = [step for shard in model.header.shards for step in read_shard(tmp_path / shard.file)]
+    for one, other in zip(model.steps(), each, strict=True):
         assert (one.stage, one.number, one.eta) == (other.stage, other.number, other.eta)
         assert torch.equal(one.tables.positions, other.tables.positions)
         assert torch.equal(one.tables.displacements, other.tables.displacements)
     (tmp_path / "tables-00001.safetensors").write_bytes(b"no tables")
     with pytest.raises(RunError, match=r"tables-00001.safetensors cannot be read \("):
-        list(steps_on(torch.device("cpu"), model.folder, model.header))
+        list(model.steps())

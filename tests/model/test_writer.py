@@ -9,8 +9,8 @@ import torch
 import cswf_core.model.format
 from cswf_core.errors import RunError
 from cswf_core.flow.tables import StepTables
-from cswf_core.model.format import Steps, shard_entry
-from cswf_core.model.header import Header
+from cswf_core.model.format import SavedStep, read_shard, write_shard
+from cswf_core.model.header import ModelHeader
 from cswf_core.model.writer import ModelWriter
 from cswf_core.recipe import build_flow, load_recipe
 from tests.model.conftest import SMALL, WHITENED, saving
@@ -25,7 +25,7 @@ STEPS = 12
 def _small_shards():
     """Shards of four steps."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cswf_core.model.format, "SIZE", 4 * 2 * 40 * 12 * 2)
+        patch.setattr(cswf_core.model.format, "SHARD_BYTES", 4 * 2 * 40 * 12 * 2)
         yield
 
 
@@ -68,7 +68,7 @@ def test_a_killed_and_resumed_run_leaves_the_same_shards(kept, lost, whole, tmp_
     flow.run()
     assert shards(tmp_path) == whole
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", *whole]
-    assert Header.read(tmp_path / "model.json").complete
+    assert ModelHeader.read(tmp_path / "model.json").complete
 
 
 @pytest.mark.parametrize("kept", [3, 9])
@@ -84,7 +84,7 @@ def test_a_killed_run_leaves_what_was_fitted_to_the_data_once_more(kept, tmp_pat
     flow.run()
     assert len(shards(whole)) == 5
     assert shards(broken) == shards(whole)
-    first, second = (Header.read(folder / "model.json") for folder in (whole, broken))
+    first, second = (ModelHeader.read(folder / "model.json") for folder in (whole, broken))
     assert first.files == second.files
 
 
@@ -102,15 +102,15 @@ def test_a_run_that_was_killed_after_its_last_step_is_completed(whole, tmp_path)
     flow, writer = begun(tmp_path)
     flow.run()
     snapshot, remembered = flow.snapshot(), writer.keep()
-    cost = Header.read(tmp_path / "model.json").cost
+    cost = ModelHeader.read(tmp_path / "model.json").cost
     flow, writer = begun(tmp_path)
     writer.recall(remembered, STEPS)
     flow.restore(snapshot)
     flow.run()
     assert shards(tmp_path) == whole
-    assert Header.read(tmp_path / "model.json").complete
+    assert ModelHeader.read(tmp_path / "model.json").complete
     assert cost.share > 0
-    assert Header.read(tmp_path / "model.json").cost == cost
+    assert ModelHeader.read(tmp_path / "model.json").cost == cost
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "changed"])
@@ -144,12 +144,12 @@ def test_a_flow_that_goes_another_round_is_refused(tmp_path):
 def test_the_header_is_there_from_the_beginning_and_never_more_than_a_shard_is_in_memory(tmp_path):
     flow, writer = begun(tmp_path)
     for state in flow:
-        on_disk = sum(shard_entry(path, "0" * 64).steps for path in tmp_path.glob("*.safetensors"))
+        on_disk = sum(len(read_shard(path)) for path in tmp_path.glob("*.safetensors"))
         assert on_disk > state.total_step - 4
-        assert Header.read(tmp_path / "model.json").complete is (state.total_step == STEPS + 1)
+        assert ModelHeader.read(tmp_path / "model.json").complete is (state.total_step == STEPS + 1)
         if state.total_step == 6:
             writer.keep()
-            assert Header.read(tmp_path / "model.json").steps == 6
+            assert ModelHeader.read(tmp_path / "model.json").steps == 6
 
 
 def test_maps_too_large_for_half_precision_are_refused(tmp_path):
@@ -159,11 +159,11 @@ def test_maps_too_large_for_half_precision_are_refused(tmp_path):
 
 
 def test_steps_are_the_same_read_as_written(tmp_path):
-    steps = Steps(stage=3)
-    for number in range(3):
-        steps.add(number, 0.1 * number, StepTables(torch.randn(2, 5, 7), torch.randn(2, 5, 7)))
-    shard = steps.write(tmp_path / "tables-00000.safetensors")
-    assert attrs.asdict(shard)["steps"] == 3
-    again = Steps.read(tmp_path / "tables-00000.safetensors", 2)
-    assert (again.stage, again.numbers, again.eta) == (3, [0, 1], [0.0, 0.1])
-    assert torch.equal(again.tables[1].positions, steps.tables[1].positions)
+    tables = [StepTables(torch.randn(2, 5, 7), torch.randn(2, 5, 7)) for _ in range(3)]
+    steps = [SavedStep(3, number, 0.1 * number, own) for number, own in enumerate(tables)]
+    path = tmp_path / "tables-00000.safetensors"
+    assert attrs.asdict(write_shard(path, steps))["steps"] == 3
+    for one, other in zip(steps, read_shard(path), strict=True):
+        assert (other.stage, other.number, other.eta) == (3, one.number, one.eta)
+        assert torch.equal(other.tables.positions, one.tables.positions)
+        assert torch.equal(other.tables.displacements, one.tables.displacements)

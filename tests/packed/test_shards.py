@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -183,7 +184,7 @@ DAMAGES = {
     ).write_bytes((f / "held-out-images-00000.npy").read_bytes()[:-1]),
     "labels-00001.npy has the label 3, and 2 is the last class": relabel,
     "images-00000.npy cannot be read as .npy (": lambda f: (f / "images-00000.npy").write_bytes(bytes(248)),
-    "manifest.json has format 2, and this version of cswf reads format 1; use cswf 0.1.0": lambda f: change(
+    f"has format 2, and this version of cswf reads format 1; use cswf {version('cswf')}": lambda f: change(
         f / "manifest.json", lambda d: d.update(format=2)
     ),
     "manifest.json is no manifest of packed images: it does not say its format": lambda f: (

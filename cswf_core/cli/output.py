@@ -12,28 +12,35 @@ from PIL import Image
 from torch import Tensor
 
 from cswf_core.errors import RunError
-from cswf_core.interfaces import BIN, Dataset, Masked, Observation, Space
+from cswf_core.interfaces import Dataset, Observation, Space
+from cswf_core.model.requests import of_columns, pixels_of
 from cswf_core.pictures import grid as pictures
 from cswf_core.pictures.samples import completions_picture, samples_picture
 from cswf_core.runs.durable import make_folder, open_plainly, write_durably
 from cswf_core.runs.samples import archive
 
-COLUMNS = 10
-"""Samples in a row of the picture, as in a run's samples.png."""
+SAMPLES_PER_ROW = 10
+"""Number of samples in a row of the picture, as in a run's samples.png."""
 
-MOST_ROWS = 50
-"""Completed images in a picture."""
+COMPLETED_IMAGES_IN_PICTURE = 50
+"""Largest number of completed images in a picture."""
 
-OTHERS = (".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".npy", ".pt")
-"""Endings that are no folder's, and that nothing is written as."""
+REFUSED_ENDINGS = (".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".npy", ".pt")
+"""Endings of file names that are no folder's, and that nothing is written as."""
 
 
 def destinations(out: Path | None, usual: Sequence[Path], space: Space, *, force: bool) -> list[Path]:
-    """Return the files or the folder to write samples of a space to: `out`, or the usual ones.
+    """Return the files or the folder to write samples to.
 
-    Raise `RunError` if something is there already that may not be replaced, or if points would need a folder.
+    Raises `RunError` if something is there already that may not be replaced, or if points would need a folder.
+
+    Args:
+        out: The file or folder that `--out` names; None: the usual ones.
+        usual: The usual files.
+        space: The space of the samples.
+        force: Whether what is there may be replaced.
     """
-    if out is not None and out.suffix.lower() in OTHERS:
+    if out is not None and out.suffix.lower() in REFUSED_ENDINGS:
         raise RunError(f"--out takes a file that ends in .png or .npz, or a folder; got {out}")
     if out is not None and not _ending(out) and not space.is_image:
         raise RunError(
@@ -58,7 +65,7 @@ def write_samples(samples: Dataset, target: Callable[[], Dataset], places: Seque
             save(place, archive(samples, None))
         elif _ending(place) == ".png":
             backdrop = samples if samples.space.is_image else target()
-            save(place, pictures.png(samples_picture(samples, backdrop, COLUMNS)))
+            save(place, pictures.png(samples_picture(samples, backdrop, SAMPLES_PER_ROW)))
         else:
             classes = None if labels is None else [class_name(samples, label) for label in labels.tolist()]
             _one_by_one(samples, classes or ["sample"] * len(samples), place)
@@ -67,12 +74,19 @@ def write_samples(samples: Dataset, target: Callable[[], Dataset], places: Seque
 def write_completions(
     completed: Dataset, images: Tensor, observed: Observation, names: Sequence[str], places: Sequence[Path]
 ) -> None:
-    """Write completions of images (m×C×H×W bytes) that have names; `observed` is what was seen of each."""
+    """Write completions of images.
+
+    Args:
+        completed: The completions, each with the number of its image.
+        images: The images: m×C×H×W bytes.
+        observed: What was seen of each image.
+        names: Name of each image.
+        places: Files or folder to write.
+    """
     origin = completed.conditions.origin
     assert origin is not None
-    each = observed if observed.shared or not isinstance(observed, Masked) else Masked(observed.mask[:, origin])
-    each = each.to(torch.device("cpu"))
-    flat = images.reshape(len(images), -1).T.to(completed.x.dtype) * BIN - 1
+    each = of_columns(observed, origin).to(torch.device("cpu"))
+    flat = pixels_of(images, completed.x.dtype)
     originals = attrs.evolve(completed, x=flat)
     data = attrs.evolve(completed, x=flat[:, :0], held_out=originals)
     held_out = attrs.evolve(completed, conditions=attrs.evolve(completed.conditions, origin=-1 - origin))
@@ -80,7 +94,7 @@ def write_completions(
         if _ending(place) == ".npz":
             save(place, archive(completed, each))
         elif _ending(place) == ".png":
-            save(place, pictures.png(completions_picture(held_out, data, each, MOST_ROWS)))
+            save(place, pictures.png(completions_picture(held_out, data, each, COMPLETED_IMAGES_IN_PICTURE)))
         else:
             _one_by_one(completed, [names[image] for image in origin.tolist()], place)
 
