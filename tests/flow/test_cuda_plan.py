@@ -16,9 +16,10 @@ from cswf_core.flow import data as flow_data
 from cswf_core.flow import memory
 from cswf_core.flow import streaming as flow_streaming
 from cswf_core.flow.clock import Stopwatch
+from cswf_core.flow.half import half_stepper
 from cswf_core.flow.half import stepper as half_module
 from cswf_core.flow.half.graph import Recording, overwrite
-from cswf_core.flow.half.layout import refuse_too_many, runs_of
+from cswf_core.flow.half.layout import HalfSlab, refuse_too_many, runs_of
 from cswf_core.flow.half.stepper import HalfStepper
 from cswf_core.flow.settings import Parts, Settings, TableRequest
 from cswf_core.flow.stepper import ExactStepper
@@ -221,13 +222,13 @@ ALIKE = ("classes apart", "a mask", "turns", "noise", "whitened", "tables")
 def test_streamed_particles_end_where_others_do(kind, stays, monkeypatch):
     """Also where they do not stay on the device in half precision."""
     if not stays:
-        monkeypatch.setattr(half_module, "KEPT_SHARE", 10**15)
+        monkeypatch.setattr(half_module, "RESIDENT_SHARE", 10**15)
     case = {"directions": 40, **STREAMED_PARTICLES[kind]}
     whole = build(HalfStepper, **case)
     seen = [(state.distance, state.displacement) for state in whole]
     monkeypatch.setattr(flow_streaming, "fits_in_memory", lambda *_: False)
     monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cpu": 32, "cuda": 32})
-    streamed = build(HalfStepper, **case)
+    streamed = build(half_stepper, **case)
     assert streamed.particles.in_blocks
     states = [(state.distance, state.displacement) for state in streamed]
     torch.testing.assert_close(torch.tensor(states), torch.tensor(seen), rtol=1e-4, atol=1e-6)
@@ -258,7 +259,7 @@ def test_inside_a_stage_nothing_is_brought_up_to_full_resolution(monkeypatch):
 
 def test_slabs_change_results_by_rounding_only(monkeypatch):
     whole, wide = (build(HalfStepper, directions=200, entries=[COARSE]) for _ in range(2))
-    monkeypatch.setattr(half_module, "SHARE", 10**15)  # a slab is then one tile, 128 directions
+    monkeypatch.setattr(half_module, "MEMORY_OVER_VALUES", 10**15)  # a slab is then one tile, 128 directions
     steps = iter(whole)
     next(steps)
     one, end = whole.samples().x, whole.run().x
@@ -272,7 +273,7 @@ def test_slabs_change_results_by_rounding_only(monkeypatch):
 
 @pytest.mark.parametrize(("share", "slabs"), [(1, [200]), (10**15, [128, 72])])
 def test_the_bytes_of_a_step_are_counted_from_its_sizes(share, slabs, monkeypatch):
-    monkeypatch.setattr(half_module, "SHARE", share)
+    monkeypatch.setattr(half_module, "MEMORY_OVER_VALUES", share)
     flow = build(HalfStepper, directions=200, entries=[FINE])
     watch = flow.clock = Stopwatch(DEVICE)
     next(iter(flow))
@@ -290,14 +291,14 @@ def test_the_bytes_of_a_step_are_counted_from_its_sizes(share, slabs, monkeypatc
 
 def test_a_lack_of_memory_halves_the_slabs(monkeypatch, caplog):
     flow = build(HalfStepper, directions=200, entries=[COARSE])
-    project = half_module.project
+    project = HalfSlab.projected_rows
 
     def hungry(slab, *rest):
-        if slab.directions.shape[0] > 128:
+        if slab.count > 128:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return project(slab, *rest)
 
-    monkeypatch.setattr(half_module, "project", hungry)
+    monkeypatch.setattr(HalfSlab, "projected_rows", hungry)
     assert torch.isfinite(flow.run().x).all()
     assert "directions at a time; results may differ in the last digits" in caplog.text
 
@@ -366,7 +367,7 @@ def test_moves_are_measured_on_particles_from_everywhere(M):
 
 
 def test_a_number_that_is_none_in_any_particle_ends_the_flow(monkeypatch):
-    monkeypatch.setattr(half_module, "MEASURED", 256)
+    monkeypatch.setattr("cswf_core.flow.half.step.MEASURED_PARTICLES", 256)
     flow = build(HalfStepper, count=300)
     steps = iter(flow)
     next(steps)

@@ -122,7 +122,7 @@ class RecordedNoise(ExactStepper):
         super().__init__(setup)
         self.noise = noise
 
-    def _cloud(self, block, noise, clock):
+    def _cloud(self, noise, block, clock):
         d = len(self.setup.like)
         z = self.setup.sampler.coordinates.enter_data(block.x + self.noise[:d])
         wanted = self.condition_noise(noise, block.first, z.shape[1]) is not None

@@ -9,9 +9,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cswf_core.checks import checked
-from cswf_core.flow.transport import CDFTransport, TableRequest
+from cswf_core.flow.clock import Clock
+from cswf_core.flow.fits import Fitter, Members
+from cswf_core.flow.settings import TableRequest
+from cswf_core.flow.transport import CDFTransport, TakingPart
 from cswf_core.kernels import histogram
 from cswf_core.kernels.rows import Rows
+from cswf_core.ranks import Ranks
 from cswf_plugins.cdfs.histogram import Histogram
 from cswf_plugins.conditions.none import NoCondition
 from tests.conftest import small_flow
@@ -177,8 +181,10 @@ def test_tables_of_a_model_are_read_off_the_map():
     p, q = values(3, 4000), skewed(3, 5000, 1)
     got, exact = {}, {}
     for tail in (0.0, 0.05):
-        transport = CDFTransport(checked(Histogram(bins=512, tail=tail)))
-        F_p, F_q = transport.fit(Rows.of(p)), transport.begin_data(Rows.of(q))()
+        cdf = checked(Histogram(bins=512, tail=tail))
+        fitter = Fitter.of(cdf, Clock(), Ranks())
+        transport = CDFTransport(cdf, fitter, Clock(), TakingPart(particles=Members([4000])))
+        F_p, F_q = transport.fit(Rows.of(p)), fitter.begin(Rows.of(q), Members([5000]))()
         grid = TableRequest(knots=64).levels(p).expand(3, -1)
         positions = torch.stack([fit.icdf(grid) for fit in F_p])
         got[tail] = (positions + transport.displacements(grid, positions, F_p, F_q))[0]
