@@ -125,7 +125,7 @@ class RecordedNoise(ExactStepper):
     def _cloud(self, noise, block, clock):
         d = len(self.setup.like)
         z = self.setup.sampler.coordinates.enter_data(block.x + self.noise[:d])
-        wanted = self.condition_noise(noise, block.first, z.shape[1]) is not None
+        wanted = self.setup.condition_noise(noise, block.first, z.shape[1]) is not None
         return Cloud(z, block.conditions, self.noise[d:] if wanted else None)
 
 
