@@ -1,7 +1,6 @@
-"""Where the time of a step goes: parts of steps, with the work that each one does.
+"""Parts of steps are timed: the engine brackets them with `clock.part(name)`.
 
-The engine brackets its parts with `clock.part(name)`. `Clock`, the default, does nothing and costs nothing;
-`cswf bench` puts a `Stopwatch` in its place.
+`Clock`, the default, does nothing and costs nothing; `cswf bench` puts a `Stopwatch` in its place.
 """
 
 from __future__ import annotations
@@ -43,10 +42,7 @@ class PartCost:
 
 
 class Stopwatch(Clock):
-    """Times each part by waiting for the device before and after it, and adds up its work.
-
-    The time of a part inside another one does not count for the outer one.
-    """
+    """Times each part, without the parts inside it, by waiting for the device, and adds up its work."""
 
     times = True
 

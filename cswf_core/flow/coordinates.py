@@ -62,18 +62,18 @@ class StageCoordinates:
         *,
         upsampling: Upsampling | None = None,
         W: LinearMap | None = None,
-        free: FreePart | None = None,
+        free: Tensor | None = None,
     ) -> None:
         """Set up the maps between x and z.
 
         Args:
-            space: the data's space.
-            observation: what is observed of x, and never moves.
+            space: The data's space.
+            observation: What is observed of x, and never moves.
             amplifier: ξ, by which the observed part is stretched.
-            like: a tensor with the device and type in which G is kept where that pays; None: G is not kept.
+            like: Where and in which numbers G is kept, if that pays; None: it is not kept.
             upsampling: U; None is the identity.
-            W: the coordinates of the flow; None: the data's own.
-            free: how x may move in coordinates W where a part of it is observed.
+            W: The coordinates of the flow; None: the data's own.
+            free: K; see `free_moves`.
         """
         self.upsampling = upsampling
         self.W = W
@@ -118,10 +118,11 @@ class StageCoordinates:
     def leave(self, u: Tensor) -> Tensor:
         """Return P U u, or W⁻¹ U u, or K Wᵀ U u, the change of x for a sum of updates: d_k×n → d×n."""
         free = self.free
-        if free is not None:
-            return columnwise(lambda part: free.move(self.of_pixels(part)), u)
+        observation = self.observation
+        if free is not None and observation is not None:  # what is observed does not move by a bit
+            return columnwise(lambda part: observation.free(free @ self.of_pixels(part)), u)
         change = u if self.own else columnwise(self._leave, u)
-        return change if self.observation is None else self.observation.free(change)
+        return change if observation is None else observation.free(change)
 
     def _leave(self, u: Tensor) -> Tensor:
         change = u if self.upsampling is None else self.upsampling.up(u)
@@ -150,7 +151,7 @@ class StageCoordinates:
         return (t * self.upsampling.gram(t)).sum(dim=0).rsqrt()[:, None]
 
     def use_tf32(self, like: Tensor) -> None:
-        """From now on, compute products with G in TF32, as accurate as half precision, where `like` is."""
+        """Compute products with G in TF32 from now on, where `like` is."""
         channels = self.space.shape[0] if self.space.is_image else 1
         pixels = self.space.dimension // channels
         if self.upsampling is not None and pixels <= MOST_PIXELS_OF_TENSOR_CORE_GRAM:
@@ -158,56 +159,36 @@ class StageCoordinates:
             self.quick = QuickGram(self.upsampling.gram(unit), channels)
 
 
-class FreePart:
-    """How x may move in coordinates W where a part O x of it is observed: K = P (P WᵀW P)⁻¹ P, d×d.
+def free_moves(
+    W: LinearMap | None, observation: Observation | None, dimension: int, like: Tensor
+) -> Tensor | None:
+    """Return K = P (P WᵀW P)⁻¹ P (d×d, as `like`); None if there are no coordinates W, or nothing is observed.
 
     Of all moves of x that leave O x alone, K Wᵀ u is the one whose image W K Wᵀ u is nearest to u.
     """
-
-    def __init__(self, W: LinearMap, observation: Observation, dimension: int, like: Tensor) -> None:
-        """Compute K; see `of` for the arguments."""
-        self.observation = observation
-        unit = torch.eye(dimension, dtype=like.dtype, device=like.device)
-        if isinstance(observation, Masked):  # a smaller matrix will do
-            rest = (~observation.mask[:, 0]).nonzero()[:, 0]
-            squares = W.adjoint(W.enter(unit[:, rest]))[rest].double()
-            self._K = torch.zeros_like(unit)
-            self._K[rest[:, None], rest] = torch.linalg.inv((squares + squares.T) / 2).to(like)
-            return
-        free = observation.free(unit)
-        squares = observation.free(W.adjoint(W.enter(free))).double()  # P WᵀW P
-        whole = (squares + squares.T) / 2 + observation.seen(unit).double()  # and 1 where nothing moves
-        self._K = observation.free(torch.linalg.solve(whole, free.double()).to(like))
-
-    @classmethod
-    def of(
-        cls, W: LinearMap | None, observation: Observation | None, dimension: int, like: Tensor
-    ) -> FreePart | None:
-        """Return the free part, or None if it is not needed; raise `RunError` where K cannot be computed.
-
-        Args:
-            W: the coordinates of the flow; None: the data's own, in which it is not needed.
-            observation: what is observed of x; None: nothing, and it is not needed.
-            dimension: d.
-            like: a tensor with the device and type of K.
-        """
-        if W is None or observation is None:
-            return None
-        if not observation.shared:
-            raise RunError(
-                "coordinates other than plain need the same part of every image to be seen, and here each has "
-                "its own: take one mask for all, or plain coordinates"
-            )
-        if dimension > LARGEST_FREE_PART:
-            raise RunError(
-                "where a part of the image is seen, coordinates other than plain go up to "
-                f"{LARGEST_FREE_PART:,} dimensions, and these data have {dimension:,}: take plain coordinates"
-            )
-        return cls(W, observation, dimension, like)
-
-    def move(self, theta: Tensor) -> Tensor:
-        """Return K θ: d×n → d×n. What is observed does not move by a bit."""
-        return self.observation.free(self._K @ theta)
+    if W is None or observation is None:
+        return None
+    if not observation.shared:
+        raise RunError(
+            "coordinates other than plain need the same part of every image to be seen, and here each has "
+            "its own: take one mask for all, or plain coordinates"
+        )
+    if dimension > LARGEST_FREE_PART:
+        raise RunError(
+            "where a part of the image is seen, coordinates other than plain go up to "
+            f"{LARGEST_FREE_PART:,} dimensions, and these data have {dimension:,}: take plain coordinates"
+        )
+    unit = torch.eye(dimension, dtype=like.dtype, device=like.device)
+    if isinstance(observation, Masked):  # a smaller matrix will do
+        rest = (~observation.mask[:, 0]).nonzero()[:, 0]
+        squares = W.adjoint(W.enter(unit[:, rest]))[rest].double()
+        K = torch.zeros_like(unit)
+        K[rest[:, None], rest] = torch.linalg.inv((squares + squares.T) / 2).to(like)
+        return K
+    free = observation.free(unit)
+    squares = observation.free(W.adjoint(W.enter(free))).double()  # P WᵀW P
+    whole = (squares + squares.T) / 2 + observation.seen(unit).double()  # and 1 where nothing moves
+    return observation.free(torch.linalg.solve(whole, free.double()).to(like))
 
 
 class QuickGram:

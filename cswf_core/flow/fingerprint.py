@@ -1,8 +1,8 @@
 """Fingerprints of directions: whether those that are drawn again are the same ones.
 
-A resumed run, and a model that is sampled, draw directions again from their keys, by the code of a plugin. If
-that code has changed, particles would move along other directions than the maps belong to, and nothing else
-would show it. So a few directions of each stage's first step are kept as a short text.
+A resumed run, and a model that is sampled, draw directions again by the code of a plugin. If that code has
+changed, particles would move along other directions than the maps belong to, and nothing else would show it.
+So a few directions of each stage's first step are kept as a short text.
 """
 
 from __future__ import annotations
@@ -77,14 +77,7 @@ def _printed(values: Tensor) -> str:
 def recognise(sampler: DirectionSampler, seed: int, stage: int, known: str | None, ranks: Ranks) -> str | None:
     """Return the fingerprint of a stage's directions; None for directions that follow the particles.
 
-    Raise an error if they cannot be repeated, if other ranks draw others, or if they are not the known ones.
-
-    Args:
-        sampler: draws the stage's directions.
-        seed: that of the flow.
-        stage: the number of the stage in a round.
-        known: the fingerprint that the directions should have; None: any.
-        ranks: all processes.
+    Raise an error if they cannot be repeated, if other ranks draw others, or if `known` belongs to others.
     """
     if sampler.sampler.adapts:
         return None

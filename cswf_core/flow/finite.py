@@ -1,9 +1,9 @@
 """Particles stay finite, or the flow ends with an error that names the step, the stage and the plugin.
 
 On a CPU the particles are checked after every step. On a GPU the host would have to wait for that: there the
-lengths and distances of steps stay on the device, and are read together, with a check of the particles, every
-`READ_EVERY` steps, where stages end, and before anything is written. Nothing is missed by that: what is NaN or
-infinite stays so. The step that is at fault is then taken once more, with other particles, and inspected.
+lengths and distances of steps are read every `READ_EVERY` steps, where stages end, and before anything is
+written. Nothing is missed by that: what is NaN or infinite stays so. The step that is at fault is then taken
+once more, with other particles, and inspected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cswf_core.flow.particles import Particles
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.state import Position
-from cswf_core.flow.stepper import Move, Stepper
+from cswf_core.flow.stepper import ExactStepper, Move, Stepper
 from cswf_core.interfaces import Key, Stage
 from cswf_core.kernels.finite import is_finite
 from cswf_core.kernels.memory import is_out_of_memory
@@ -51,33 +51,18 @@ def located(stage: Stage, at: Position) -> Iterator[None]:
         raise
 
 
-@attrs.frozen(eq=False)
-class UnreadStep:
-    """A step whose numbers have not been read from the device yet."""
-
-    step: int
-    eta: float
-    move: Move
+UnreadStep = tuple[int, float, Move]
+"""The number and η of a step, and its numbers, which have not been read from the device yet."""
 
 
 class Finiteness:
     """Ends a flow with an error when its particles are no longer finite."""
 
-    def __init__(
-        self, parts: Parts, settings: Settings, ranks: Ranks, again: Callable[[StageSetup], Stepper]
-    ) -> None:
-        """Check nothing yet.
-
-        Args:
-            parts: the flow's plugins, to name the one at fault.
-            settings: the flow's numbers, to name those that may be too large.
-            ranks: all processes.
-            again: returns a plan that can take a step once more and inspect it, on any device.
-        """
+    def __init__(self, parts: Parts, settings: Settings, ranks: Ranks) -> None:
+        """`parts` and `settings` name what is at fault; `ranks` are all processes."""
         self._parts = parts
         self._settings = settings
         self._ranks = ranks
-        self._again = again
         self._unread: list[UnreadStep] = []
         """Steps that have not been read, all of one stage."""
         self._checked: tuple[int, int] | None = None
@@ -85,24 +70,24 @@ class Finiteness:
 
     def record(self, step: int, eta: float, move: Move) -> None:
         """Record a step's numbers, which stay on their device."""
-        self._unread.append(UnreadStep(step, eta, move))
+        self._unread.append((step, eta, move))
 
     def check(self, particles: Particles, plan: Stepper | None, at: Position, *, look: bool = True) -> None:
         """Raise `NotFiniteError` if numbers of the steps since the last call, or particles, are not finite.
 
-        All ranks call this at the same steps.
-
-        Args:
-            particles: those of this rank.
-            plan: that of the stage; None: the flow is between two stages.
-            at: how far the flow has come.
-            look: whether particles themselves are checked; the steps' numbers show nearly all.
+        All ranks call this at the same steps. `plan` is None between two stages. Unless `look` is true, only the
+        steps' numbers are checked, which show nearly all.
         """
         unread = self._unread
         self._unread = []
         lost = _first_lost(unread)
-        if lost is None and (not look or self._sound(particles, at)):
-            return
+        if lost is None:
+            here = (at.total, at.stage)
+            if not look or self._checked == here:
+                return
+            if not self._lost(particles):
+                self._checked = here
+                return
         suspects = unread[-1:] if lost is None else unread[max(0, lost - 1) : lost + 1][::-1]
         if plan is None or not suspects:
             raise NotFiniteError(f"particles are not finite after step {at.total:,}")
@@ -111,14 +96,7 @@ class Finiteness:
         raise NotFiniteError(f"particles are not finite after {place(stage, plan.setup.index, number)}: {why}")
 
     def crossed(self, particles: Particles, sampler: DirectionSampler, index: int, when: str) -> None:
-        """Raise `NotFiniteError` if particles are not finite that have entered or left a stage.
-
-        Args:
-            particles: those of this rank.
-            sampler: draws the stage's directions.
-            index: the number of the stage.
-            when: "on entering" or "after".
-        """
+        """Raise `NotFiniteError` if particles are not finite "on entering" a stage, or "after" it."""
         if not sampler.coordinates.own and self._lost(particles):
             fault = fault_of_coordinates(sampler.coordinates, "particles")
             here = place(sampler.stage, index)
@@ -130,16 +108,6 @@ class Finiteness:
             look()
             raise NotFiniteError(f"samples are not finite after step {at.total:,}, and the particles are")
 
-    def _sound(self, particles: Particles, at: Position) -> bool:
-        """Return whether all particles are finite, and check them only once at each place."""
-        here = (at.total, at.stage)
-        if self._checked == here:
-            return True
-        if self._lost(particles):
-            return False
-        self._checked = here
-        return True
-
     def _lost(self, particles: Particles) -> bool:
         """Return whether a particle of any rank is not finite."""
         lost = not particles.finite()
@@ -149,13 +117,13 @@ class Finiteness:
 
     def _diagnosed(self, plan: Stepper, suspects: list[UnreadStep]) -> tuple[int, str]:
         """Return the number of the step that is at fault, one of the last two, and why."""
-        number = suspects[0].step
+        number = suspects[0][0]
         fault = plan.fault or _examined(plan, number)
         if fault is None and not plan.inspects:
-            for suspect in suspects:
-                fault = _taken_again(self._again, plan.setup, suspect)
+            for step, eta, _ in suspects:
+                fault = _taken_again(plan.setup, step, eta)
                 if fault is not None:
-                    number = suspect.step
+                    number = step
                     break
         every = self._ranks.collected((number, fault), "fault")  # the first rank that knows it speaks for all
         number, fault = next((each for each in every if each[1] is not None), every[0])
@@ -176,7 +144,7 @@ def _first_lost(steps: list[UnreadStep]) -> int | None:
     """Return the index of the first step whose length or distance is not finite; reads all of them at once."""
     if not steps:
         return None
-    sums = [step.move.length + step.move.squares for step in steps]
+    sums = [move.length + move.squares for _, _, move in steps]
     numbers: list[float] = [float(sums[0])] if len(sums) == 1 else torch.stack(sums).tolist()
     return next((index for index, number in enumerate(numbers) if not math.isfinite(number)), None)
 
@@ -190,9 +158,7 @@ def _examined(plan: Stepper, step: int) -> Fault | None:
     return None
 
 
-def _taken_again(
-    again: Callable[[StageSetup], Stepper], setup: StageSetup, suspect: UnreadStep
-) -> Fault | None:
+def _taken_again(setup: StageSetup, step: int, eta: float) -> Fault | None:
     """Take a step once more, with noise for particles that are lost, and return what is at fault in it."""
     try:
         block = next(iter(setup.particles.blocks(whole=True)))
@@ -200,10 +166,10 @@ def _taken_again(
         noise = Key(0, "diagnosis").open(x.device, x.dtype).normal(*x.shape)
         particles = Particles(torch.where(torch.isfinite(x), x, noise), block.conditions, share=block.share)
         particles.enter(setup.sampler.coordinates)
-        plan = again(attrs.evolve(setup.of_block(block), particles=particles))
+        plan = ExactStepper(attrs.evolve(setup.of_block(block), particles=particles))
         plan.inspects = True
         with suppress(StopIteration):
-            plan.move(suspect.step, suspect.eta, Clock())
+            plan.move(step, eta, Clock())
         return plan.fault
     except PluginError as error:
         return Fault("", str(error))

@@ -113,7 +113,7 @@ class Flow:
         """How many directions are worked on at a time."""
         self._plan: Stepper | None = None
         self._watch = StepControl(self.settings, self.setup.size)
-        self._finite = Finiteness(self.parts, self.settings, self.ranks, ExactStepper)
+        self._finite = Finiteness(self.parts, self.settings, self.ranks)
         self._watchers = Watchers(observers if self.ranks.leads else ())
         self._evolution = self._evolve()
         self.ranks.define_command("samples", self, Flow._gathered)

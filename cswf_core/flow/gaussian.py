@@ -55,7 +55,7 @@ class Gaussian:
     ) -> Gaussian:
         """Fit μ and Σ to data x (d×N), with the noise in their bins; with labels (N), μ of each class too.
 
-        Fewer than two data for each class, on average, are too few for that: labels then do not count.
+        With fewer than two data for each class, on average, labels do not count.
         """
         d, count = x.shape
         classes = 1 if labels is None else len(torch.unique(labels))
