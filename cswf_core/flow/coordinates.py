@@ -1,24 +1,20 @@
 """A stage's own coordinates: exact, and as small as the grid of its directions.
 
 Where directions are θ = U t with t on a coarse grid, a step needs only z = Uᵀx, since θ·x = t·z, and moves x
-only by multiples of U. So z is computed when the stage begins, each update u changes it by G u with
-G = UᵀPU, where P removes what is observed, and S is the sum of the updates. When the stage ends, P U S is added
-to x. Up to rounding, this is what steps on x itself would have given.
+only by multiples of U. So z is computed when the stage begins, each update u changes it by G u with G = UᵀPU,
+where P removes what is observed, and P U S is added to x when the stage ends, with the sum of the updates S. Up
+to rounding, this is what steps on x itself would have given.
 
-With coordinates w = W x of the data's space (`interfaces.coordinates`), all this happens in w: directions
-θ = U t have unit length there, z = UᵀW x, and x receives W⁻¹ U S; G stays UᵀU. Where a part of x is observed,
-updates in w are projected, at right angles there, to those that leave this part alone: x receives K Wᵀ U S with
-K = P (P WᵀW P)⁻¹ P, and G = UᵀW K WᵀU. A projection at right angles makes nothing longer, so that steps are as
-safe in W as they are without it.
+With coordinates w = W x (`interfaces.coordinates`), directions have unit length in w, z = UᵀW x, x receives
+W⁻¹ U S, and G is UᵀU. Where a part of x is observed, updates in w are projected, at right angles there, to
+those that leave this part alone, which are no longer than they were: x receives K Wᵀ U S with
+K = P (P WᵀW P)⁻¹ P, and G = UᵀW K WᵀU.
 
 The amplifier ξ of an observation stretches the observed part of particles and data alike: x is replaced by
 L x, L = P + ξ (I − P). Particles begin and stay stretched; data are stretched when they enter.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import attrs
 import torch
@@ -28,14 +24,9 @@ from cswf_core.errors import RunError
 from cswf_core.interfaces import Conditions, LinearMap, Masked, Observation, Projection, Space, Upsampling
 from cswf_core.kernels.columns import columnwise
 
-MOST_PIXELS_OF_TENSOR_CORE_GRAM = 1024
-"""Up to this many pixels, a matrix for G on tensor cores is faster than one for rows and one for columns."""
-
-LARGEST_OBSERVED_GRAM = 1024
-"""Up to this d_k, G with an observation is kept as a matrix; above, going up and down is cheaper."""
-
-LARGEST_FREE_PART = 4096
-"""Up to this d, K is kept as a matrix, and so is G with it; above, an observation in coordinates is refused."""
+MOST_PIXELS_OF_TENSOR_CORE_GRAM = 1024  # above, one matrix for rows and one for columns are faster than G
+LARGEST_OBSERVED_GRAM = 1024  # d_k up to which G with an observation is a matrix: above, up and down is cheaper
+LARGEST_FREE_PART = 4096  # d up to which K is a matrix, and G with it: above, the observation is refused
 
 
 @attrs.frozen(eq=False)
@@ -45,7 +36,7 @@ class Cloud:
     z: Tensor
     conditions: Conditions
     noise: Tensor | None = None
-    """Noise that is added to ξy: l×n, or l×1 for all samples; None is none."""
+    """Noise that is added to ξy: l×n, or l×1 for all samples."""
     first: int = 0
     """The number of the first sample among all that are counted."""
 
@@ -64,17 +55,7 @@ class StageCoordinates:
         W: LinearMap | None = None,
         free: Tensor | None = None,
     ) -> None:
-        """Set up the maps between x and z.
-
-        Args:
-            space: The data's space.
-            observation: What is observed of x, and never moves.
-            amplifier: ξ, by which the observed part is stretched.
-            like: Where and in which numbers G is kept, if that pays; None: it is not kept.
-            upsampling: U; None is the identity.
-            W: The coordinates of the flow; None: the data's own.
-            free: K; see `free_moves`.
-        """
+        """Set up the maps; `free` is K, see `free_moves`. G is kept, as `like`, where that pays."""
         self.upsampling = upsampling
         self.W = W
         self.free = free
@@ -90,8 +71,7 @@ class StageCoordinates:
         largest = LARGEST_OBSERVED_GRAM if free is None else LARGEST_FREE_PART
         keep = observation is not None and observation.shared and self.space.dimension <= largest
         if not self.own and keep and like is not None:
-            unit = torch.eye(self.space.dimension, dtype=like.dtype, device=like.device)
-            self._gram = self.enter(self.leave(unit))
+            self._gram = self.enter(self.leave(_unit(self.space.dimension, like)))
 
     @property
     def own(self) -> bool:
@@ -113,7 +93,13 @@ class StageCoordinates:
 
     def enter_data(self, x: Tensor) -> Tensor:
         """Return UᵀW L x, of data or of their noise: d×n → d_k×n."""
-        return self.enter(stretched(x, self.observation, self.amplifier))
+        return self.enter(self.stretched(x))
+
+    def stretched(self, x: Tensor) -> Tensor:
+        """Return L x = P x + ξ (I − P) x: d×n → d×n."""
+        if self.observation is None or self.amplifier == 1:
+            return x
+        return self.observation.free(x) + self.amplifier * self.observation.seen(x)
 
     def leave(self, u: Tensor) -> Tensor:
         """Return P U u, or W⁻¹ U u, or K Wᵀ U u, the change of x for a sum of updates: d_k×n → d×n."""
@@ -145,18 +131,17 @@ class StageCoordinates:
         """Return 1/‖U t_h‖ for every direction (H×1); None: it is 1, because U is the identity."""
         if self.upsampling is None:
             return None
+        t = projection.dense()
         if self.quick is not None:
-            return self.quick.squares(projection.dense()).rsqrt()[:, None]
-        t = projection.dense().T
-        return (t * self.upsampling.gram(t)).sum(dim=0).rsqrt()[:, None]
+            return self.quick.squares(t).rsqrt()[:, None]
+        return (t.T * self.upsampling.gram(t.T)).sum(dim=0).rsqrt()[:, None]
 
     def use_tf32(self, like: Tensor) -> None:
         """Compute products with G in TF32 from now on, where `like` is."""
         channels = self.space.shape[0] if self.space.is_image else 1
         pixels = self.space.dimension // channels
         if self.upsampling is not None and pixels <= MOST_PIXELS_OF_TENSOR_CORE_GRAM:
-            unit = torch.eye(self.space.dimension, dtype=like.dtype, device=like.device)
-            self.quick = QuickGram(self.upsampling.gram(unit), channels)
+            self.quick = QuickGram(self.upsampling.gram(_unit(self.space.dimension, like)), channels)
 
 
 def free_moves(
@@ -178,7 +163,7 @@ def free_moves(
             "where a part of the image is seen, coordinates other than plain go up to "
             f"{LARGEST_FREE_PART:,} dimensions, and these data have {dimension:,}: take plain coordinates"
         )
-    unit = torch.eye(dimension, dtype=like.dtype, device=like.device)
+    unit = _unit(dimension, like)
     if isinstance(observation, Masked):  # a smaller matrix will do
         rest = (~observation.mask[:, 0]).nonzero()[:, 0]
         squares = W.adjoint(W.enter(unit[:, rest]))[rest].double()
@@ -192,10 +177,7 @@ def free_moves(
 
 
 class QuickGram:
-    """UᵀU as a matrix, or one for each channel where U maps channels separately.
-
-    Factors are rounded to TF32, which is as accurate as half precision.
-    """
+    """UᵀU as a matrix, or one for each channel, in products with TF32, as accurate as half precision."""
 
     def __init__(self, G: Tensor, channels: int) -> None:
         d = G.shape[0]
@@ -207,30 +189,23 @@ class QuickGram:
 
     def times(self, u: Tensor) -> Tensor:
         """Return G u: d_k×n → d_k×n."""
-        with _tensor_cores():
-            return torch.bmm(self.matrices, u.view(*self.matrices.shape[:2], u.shape[1])).view(u.shape)
+        return _product(self.matrices, u.view(*self.matrices.shape[:2], u.shape[1])).view(u.shape)
 
     def squares(self, theta: Tensor) -> Tensor:
         """Return t·Gt for directions t (H×d_k): H."""
         t = theta.view(theta.shape[0], *self.matrices.shape[:2]).transpose(0, 1)
-        with _tensor_cores():
-            image = torch.bmm(t, self.matrices)
-        return (image * t).sum(dim=(0, 2))
+        return (_product(t, self.matrices) * t).sum(dim=(0, 2))
 
 
-@contextmanager
-def _tensor_cores() -> Iterator[None]:
-    """Compute products of matrices in TF32 inside."""
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """Return a batch of products of matrices in TF32."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
-        yield
+        return torch.bmm(a, b)
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
-def stretched(x: Tensor, observation: Observation | None, amplifier: float) -> Tensor:
-    """Return L x = P x + ξ (I − P) x: d×n → d×n."""
-    if observation is None or amplifier == 1:
-        return x
-    return observation.free(x) + amplifier * observation.seen(x)
+def _unit(d: int, like: Tensor) -> Tensor:
+    return torch.eye(d, dtype=like.dtype, device=like.device)

@@ -19,17 +19,10 @@ from cswf_core.interfaces import Conditions, DenseProjection, Key, NonlinearProj
 from cswf_core.interfaces.dataset import digest_of
 from cswf_core.ranks import Ranks
 
-DIRECTIONS_PRINTED = 32
-"""Directions in a fingerprint, evenly spread over those of a batch."""
-
-LEVELS_PER_UNIT = 2**11
-"""Levels in a fingerprint for a projected value of 1, which is about as large as they are."""
-
-MOST_LEVELS_APART = 4
-"""Levels by which fingerprints of the same directions may differ, as devices round in other places."""
-
-MOST_STRAYS = 2
-"""How many of the directions may differ by more: a number on a border falls on either side of it."""
+DIRECTIONS_PRINTED = 32  # of a batch, evenly spread
+LEVELS_PER_UNIT = 2**11  # in a fingerprint; projected values are about as large as 1
+MOST_LEVELS_APART = 4  # between fingerprints of the same directions, as devices round in other places
+MOST_STRAYS = 2  # directions that differ by more: a number on a border falls on either side of it
 
 
 def first_directions(sampler: DirectionSampler, seed: int, stage: int) -> Directions:

@@ -30,8 +30,7 @@ from cswf_core.kernels.finite import is_finite
 from cswf_core.kernels.memory import is_out_of_memory
 from cswf_core.ranks import Ranks
 
-READ_EVERY = 50
-"""Steps of a stage after which a GPU's numbers are read."""
+READ_EVERY = 50  # steps of a stage after which a GPU's numbers are read
 
 
 def place(stage: Stage, index: int, step: int | None = None) -> str:
@@ -51,10 +50,6 @@ def located(stage: Stage, at: Position) -> Iterator[None]:
         raise
 
 
-UnreadStep = tuple[int, float, Move]
-"""The number and η of a step, and its numbers, which have not been read from the device yet."""
-
-
 class Finiteness:
     """Ends a flow with an error when its particles are no longer finite."""
 
@@ -63,8 +58,8 @@ class Finiteness:
         self._parts = parts
         self._settings = settings
         self._ranks = ranks
-        self._unread: list[UnreadStep] = []
-        """Steps that have not been read, all of one stage."""
+        self._unread: list[tuple[int, float, Move]] = []
+        """Steps of one stage whose numbers have not been read from the device: number, η, outcome."""
         self._checked: tuple[int, int] | None = None
         """Where the flow was when particles were last checked: steps and stages done."""
 
@@ -75,12 +70,12 @@ class Finiteness:
     def check(self, particles: Particles, plan: Stepper | None, at: Position, *, look: bool = True) -> None:
         """Raise `NotFiniteError` if numbers of the steps since the last call, or particles, are not finite.
 
-        All ranks call this at the same steps. `plan` is None between two stages. Unless `look` is true, only the
-        steps' numbers are checked, which show nearly all.
+        All ranks call this at the same steps. Without `look`, only steps are checked, which show nearly all.
         """
         unread = self._unread
         self._unread = []
-        lost = _first_lost(unread)
+        sums = torch.stack([move.length + move.squares for _, _, move in unread]).tolist() if unread else []
+        lost = next((index for index, number in enumerate(sums) if not math.isfinite(number)), None)
         if lost is None:
             here = (at.total, at.stage)
             if not look or self._checked == here:
@@ -115,16 +110,18 @@ class Finiteness:
             return lost
         return bool(self._ranks.sums(torch.tensor([float(lost)], dtype=torch.float64)) > 0)
 
-    def _diagnosed(self, plan: Stepper, suspects: list[UnreadStep]) -> tuple[int, str]:
+    def _diagnosed(self, plan: Stepper, suspects: list[tuple[int, float, Move]]) -> tuple[int, str]:
         """Return the number of the step that is at fault, one of the last two, and why."""
         number = suspects[0][0]
-        fault = plan.fault or _examined(plan, number)
+        fault = plan.fault
+        try:
+            if fault is None:
+                plan.examine(number)
+        except PluginError as error:
+            fault = Fault("", str(error))
         if fault is None and not plan.inspects:
-            for step, eta, _ in suspects:
-                fault = _taken_again(plan.setup, step, eta)
-                if fault is not None:
-                    number = step
-                    break
+            again = ((step, _taken_again(plan.setup, step, eta)) for step, eta, _ in suspects)
+            number, fault = next((each for each in again if each[1] is not None), (number, None))
         every = self._ranks.collected((number, fault), "fault")  # the first rank that knows it speaks for all
         number, fault = next((each for each in every if each[1] is not None), every[0])
         return number, self._sentence(fault, plan)
@@ -138,24 +135,6 @@ class Finiteness:
         own = None if plan is None or fault.kind != "projection" else plan.setup.sampler.sampler
         adapter = getattr(self._parts, fault.kind) if own is None else own
         return f"{adapter.owner} {fault.words}"
-
-
-def _first_lost(steps: list[UnreadStep]) -> int | None:
-    """Return the index of the first step whose length or distance is not finite; reads all of them at once."""
-    if not steps:
-        return None
-    sums = [move.length + move.squares for _, _, move in steps]
-    numbers: list[float] = [float(sums[0])] if len(sums) == 1 else torch.stack(sums).tolist()
-    return next((index for index, number in enumerate(numbers) if not math.isfinite(number)), None)
-
-
-def _examined(plan: Stepper, step: int) -> Fault | None:
-    """Return the error of a complete check of a step's directions, which most steps leave out; None: none."""
-    try:
-        plan.examine(step)
-    except PluginError as error:
-        return Fault("", str(error))
-    return None
 
 
 def _taken_again(setup: StageSetup, step: int, eta: float) -> Fault | None:

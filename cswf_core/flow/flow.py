@@ -160,8 +160,8 @@ class Flow:
             self._finite.crossed(self.particles, sampler, index, "on entering")
             known = self.fingerprints.get(number)
             self.fingerprints[number] = recognise(sampler, seed, number, known, self.ranks)
-            safe = safe_step(sampler, Key(seed, "gain", index), fixed=self._watch.fixed)
-            self._watch.begin(safe)
+            safe = safe_step(sampler, Key(seed, "gain", index), reuse=self.settings.reuse)
+            self._watch = StepControl(self.settings, self.setup.size, safe)
             if snapshot is not None:
                 self.particles.restore(snapshot.z, snapshot.sum)
             elif self.ranks.leads:

@@ -1,4 +1,4 @@
-"""Step sizes that are safe, flows that run away all the same, and the part of space that directions do not see.
+"""Step sizes that are safe, flows that run away all the same, and vectors that directions do not see.
 
 A step moves an error e of a distribution's mean by −η E[θθᵀ] e. Along the leading eigenvector of E[θθᵀ], with
 eigenvalue λ, the error is multiplied by 1 − ηλ: it is gone in one step at η = 1/λ, and grows beyond 2/λ.
@@ -10,10 +10,8 @@ H directions are an average and not the mean. With unit θ, E|e|² is multiplied
 1 − 2ηλ + η²λ² + (ηλ/H)(η − ηλ), so that η has to stay below 2 / (λ + (1−λ)/H): with few directions that is less
 than 2/λ. A flow whose steps grow all the same is stopped.
 
-Particles move along directions only. If no direction has a part along some vector, as differences of two
-pixels have none along mean brightness, then no step ever moves particles along it. So when a stage begins, a
-few vectors from particles to data are reconstructed from what directions see of them: the rest is the blind
-share.
+No step moves particles along a vector that is at right angles to all directions. So when a stage begins, a few
+vectors from particles to data are reconstructed from what directions see of them: the rest is the blind share.
 """
 
 from __future__ import annotations
@@ -38,83 +36,47 @@ log = logging.getLogger("cswf")
 Filters = tuple[Projection, Tensor | None]
 """Filters t, and s = 1/‖U t‖ (T×1; None is 1)."""
 
-POWER_ROUNDS = 9
-"""Rounds of the power iteration; the last third is averaged."""
-
-CLOSER_ROUNDS = 8
-CLOSER_ITERATIONS = 100
-"""Rounds whose directions are gathered for a closer look, and power iterations on these."""
-
-DIRECTIONS_PER_DIMENSION = 4
+# The power iteration that estimates λ, and a closer look, with more directions at once.
+POWER_ROUNDS = 9  # the last third is averaged
+CLOSER_ROUNDS = 8  # rounds whose directions are gathered
+CLOSER_ITERATIONS = 100  # on these directions
+DIRECTIONS_PER_DIMENSION = 4  # drawn in a round, between the two bounds below
 FEWEST_DIRECTIONS = 1024
 MOST_DIRECTIONS = 8192
-"""Directions drawn in a round: for each dimension of the stage, at least, and at most."""
+LARGEST_EXAMINED = 4096  # dimensions up to which a closer look is taken, and the blind share is computed
+FEWEST_STEPS = 16  # steps from which on a stage's directions are examined: in fewer, errors do not grow far
+STEP_SIZES_EXAMINED = 256  # steps of a stage whose η is examined, for the longest
+SAFE_SHARE = 0.5  # of what the most uneven directions allow: up to it, λ is not estimated, which takes seconds
 
-LARGEST_EXAMINED = 4096
-"""Dimensions up to which a closer look is taken, and the blind share is computed."""
+# Slices that are not linear.
+PARTICLES_PROBED = 16  # particles at which their gradients are computed
+SLOPE_DISTANCE = 1e-3  # the distance over which slopes are measured, relative to a particle's length
 
-CLOSER_LOOK_FROM = 1.3
-"""From this ηλ on, as the first rounds estimate it, others follow: the first may fall short by a third."""
+# Steps that are too long, by ηλ.
+CLOSER_LOOK_FROM = 1.3  # as the first rounds estimate it, who may fall short by a third
+SHORTENED_FROM = 1.85  # the closer estimate may fall short by some hundredths of 2
+MISTAKEN = 4.0  # beyond it a step size is not a matter of uneven directions but a mistake, and is not shortened
+CLOSEST_TO_LIMIT = 0.75  # how close to the limit 2 / (λ (1 + (d−1)/H)) a step may come
+DIMENSIONS_PER_DIRECTION = (
+    4  # d/H from which on a run warns: a step removes less than a fifth of the squared error
+)
+FIXED_FROM = 8  # steps in a row from which on directions that serve them all count as fixed
 
-SHORTENED_FROM = 1.85
-"""From this ηλ on steps are shortened: the estimate may fall short by some hundredths of 2."""
+# Flows that run away.
+RUNAWAY_LENGTH = 30  # a step's length, relative to data and first particles, that is one
+LARGEST_GROWTH = 8  # a step's length at η = 1, relative to the stage's shortest: steps should shrink
+STEPS_PER_MEAN = 8  # steps whose mean length is compared: with few directions single steps vary much
+GROWS_FROM = 0.5  # share of the limit on η below which steps do not grow for being too long
+NOTICEABLE_MOVE = 1 / 50  # of the data's mean length: shorter steps may grow, as that is noise
 
-MISTAKEN = 4.0
-"""Beyond this ηλ a step size is not a matter of uneven directions but a mistake, and is not shortened."""
-
-CLOSEST_TO_LIMIT = 0.75
-"""How close to the limit 2 / (λ (1 + (d−1)/H)) a step may come."""
-
-FEWEST_STEPS = 16
-"""Steps from which on a stage's directions are examined: in fewer, errors do not grow far."""
-
-STEP_SIZES_EXAMINED = 256
-"""Steps of a stage whose η is examined, for the longest."""
-
-SAFE_SHARE = 0.5
-"""Up to this share of the step that the most uneven directions allow, λ need not be estimated."""
-
-PARTICLES_PROBED = 16
-SLOPE_DISTANCE = 1e-3
-"""Particles at which slices that are not linear are examined, and over which distance, in lengths of these."""
-
-DIMENSIONS_PER_DIRECTION = 4
-"""A run warns if d exceeds this multiple of H: a step then removes less than a fifth of the squared error."""
-
-RUNAWAY_LENGTH = 30
-"""Steps of this many times the mean length of data and first particles stop a flow."""
-
-LARGEST_GROWTH = 8
-"""Steps this many times as long as a stage's shortest, at the same η, are too long: steps should shrink."""
-
-STEPS_PER_MEAN = 8
-"""Steps whose mean length is compared: with few directions single steps vary much."""
-
-GROWS_FROM = 0.5
-"""Share of the limit on η below which steps do not grow for being too long, whatever their lengths are."""
-
-NOTICEABLE_MOVE = 1 / 50
-"""Steps shorter than this share of the data's mean length may grow: that is noise."""
-
-FIXED_FROM = 8
-"""Steps in a row from which on directions that serve them all count as fixed."""
-
-SPANNING_PER_DIMENSION = 2
+# The blind share.
+SPANNING_PER_DIMENSION = 2  # directions drawn for it
 FEWEST_SPANNING = 256
-"""Directions drawn for the blind share: for each dimension, and at least."""
-
-VECTORS = 8
-"""Vectors from particles to data that are reconstructed."""
-
-GRADIENT_ROUNDS = 30
-"""Rounds of conjugate gradients, by which vectors that directions see a thousandth as well are lost too."""
-
-NEGLIGIBLE_BLIND_SHARE = 1e-4
-"""A blind share at which the reconstruction ends."""
-
-LARGEST_BLIND_SHARE = 0.01
-LARGEST_UNEVENNESS = 8.0
-"""The largest blind share, and the largest λ·d of directions not uneven on purpose, without a warning."""
+VECTORS = 8  # vectors from particles to data that are reconstructed
+GRADIENT_ROUNDS = 30  # by which vectors that directions see a thousandth as well are lost too
+NEGLIGIBLE_BLIND_SHARE = 1e-4  # at which the reconstruction ends
+LARGEST_BLIND_SHARE = 0.01  # without a warning
+LARGEST_UNEVENNESS = 8.0  # λ·d without a warning, unless directions are uneven on purpose
 
 
 def largest_eigenvalue(
@@ -257,12 +219,13 @@ class SafeStep:
         return 2 / (self.eigenvalue + noise)
 
 
-def safe_step(sampler: DirectionSampler, key: Key, *, fixed: bool = False) -> SafeStep:
+def safe_step(sampler: DirectionSampler, key: Key, *, reuse: int | None = 1) -> SafeStep:
     """Estimate λ of a stage's directions, and by how much its steps have to be shortened.
 
-    Where H directions are `fixed` for many steps, their errors do not average out: for isotropic ones in d
-    dimensions the largest eigenvalue of 1/H Σ θθᵀ is about (1 + √(d/H))² times that of E[θθᵀ].
+    Where H directions serve many steps, their errors do not average out: for isotropic ones in d dimensions the
+    largest eigenvalue of 1/H Σ θθᵀ is about (1 + √(d/H))² times that of E[θθᵀ].
     """
+    fixed = reuse is None or reuse >= FIXED_FROM
     stage = sampler.stage
     d = sampler.coordinates.space.dimension
     H = stage.directions
@@ -352,23 +315,13 @@ class StepLengths:
 
 
 class StepControl:
-    """Shortens the steps of a flow, stage by stage, and stops a flow that runs away."""
+    """Shortens the steps of a stage, and stops a flow that runs away."""
 
-    def __init__(self, settings: Settings, size: float) -> None:
-        """`size` is the mean length of the data and particles."""
+    def __init__(self, settings: Settings, size: float, safe: SafeStep | None = None) -> None:
+        """`size` is the mean length of the data and particles; without `safe`, the flow is in no stage yet."""
         self._settings = settings
         self._size = size
-        self.begin(SafeStep(1.0))
-
-    @property
-    def fixed(self) -> bool:
-        """Whether the same directions serve many steps in a row."""
-        reuse = self._settings.reuse
-        return reuse is None or reuse >= FIXED_FROM
-
-    def begin(self, safe: SafeStep) -> None:
-        """Begin a stage, with what its directions allow steps to be."""
-        self._safe = safe
+        self._safe = SafeStep(1.0) if safe is None else safe
         self.reset()
 
     def reset(self) -> None:
