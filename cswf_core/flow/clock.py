@@ -1,7 +1,4 @@
-"""Parts of steps are timed: the engine brackets them with `clock.part(name)`.
-
-`Clock`, the default, does nothing and costs nothing; `cswf bench` puts a `Stopwatch` in its place.
-"""
+"""The parts of a step are bracketed with `clock.part(name)`; `cswf bench` has a `Stopwatch` for the `Clock`."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ Work = Callable[[], tuple[float, float]]
 
 
 class Clock:
-    """Times nothing."""
+    """Times nothing, and costs nothing."""
 
     times = False
     """Whether parts are timed, so that those that could be fused are better run one by one."""

@@ -42,7 +42,7 @@ class Cloud:
 
 
 class StageCoordinates:
-    """The linear algebra of one stage; with no upsampling U is the identity and costs nothing."""
+    """The linear algebra of one stage, from the data's space, `full`, to that of z, `space`, and back."""
 
     def __init__(
         self,
@@ -55,14 +55,12 @@ class StageCoordinates:
         W: LinearMap | None = None,
         free: Tensor | None = None,
     ) -> None:
-        """Set up the maps; `free` is K, see `free_moves`. G is kept, as `like`, where that pays."""
+        """Set up the maps; K is `free`, of `free_moves`. G is kept where that pays, as `like`."""
         self.upsampling = upsampling
         self.W = W
         self.free = free
         self.full = space
-        """The data's space."""
         self.space = space if upsampling is None else upsampling.space
-        """The space of z."""
         self.observation = observation
         self.amplifier = amplifier
         self._gram: Tensor | None = None
@@ -71,7 +69,7 @@ class StageCoordinates:
         largest = LARGEST_OBSERVED_GRAM if free is None else LARGEST_FREE_PART
         keep = observation is not None and observation.shared and self.space.dimension <= largest
         if not self.own and keep and like is not None:
-            self._gram = self.enter(self.leave(_unit(self.space.dimension, like)))
+            self._gram = self.enter(self.leave(torch.eye(self.space.dimension).to(like)))
 
     @property
     def own(self) -> bool:
@@ -141,7 +139,7 @@ class StageCoordinates:
         channels = self.space.shape[0] if self.space.is_image else 1
         pixels = self.space.dimension // channels
         if self.upsampling is not None and pixels <= MOST_PIXELS_OF_TENSOR_CORE_GRAM:
-            self.quick = QuickGram(self.upsampling.gram(_unit(self.space.dimension, like)), channels)
+            self.quick = QuickGram(self.upsampling.gram(torch.eye(self.space.dimension).to(like)), channels)
 
 
 def free_moves(
@@ -163,7 +161,7 @@ def free_moves(
             "where a part of the image is seen, coordinates other than plain go up to "
             f"{LARGEST_FREE_PART:,} dimensions, and these data have {dimension:,}: take plain coordinates"
         )
-    unit = _unit(dimension, like)
+    unit = torch.eye(dimension).to(like)
     if isinstance(observation, Masked):  # a smaller matrix will do
         rest = (~observation.mask[:, 0]).nonzero()[:, 0]
         squares = W.adjoint(W.enter(unit[:, rest]))[rest].double()
@@ -205,7 +203,3 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
         return torch.bmm(a, b)
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
-
-
-def _unit(d: int, like: Tensor) -> Tensor:
-    return torch.eye(d, dtype=like.dtype, device=like.device)

@@ -17,8 +17,7 @@ from cswf_core.interfaces import Conditions, NonlinearProjection
 from cswf_core.kernels.columns import columnwise
 from cswf_core.kernels.finite import is_finite
 
-LARGEST_SAFE = 1e15
-"""Numbers below this can be multiplied, squared and added in float32 and stay finite."""
+LARGEST_SAFE = 1e15  # numbers below it can be multiplied, squared and added in float32 and stay finite
 
 
 @attrs.frozen
@@ -32,16 +31,9 @@ class Fault:
 
 
 def fault_along(
-    theta: Directions,
-    particles: Cloud,
-    data: Iterable[Cloud],
-    coordinates: StageCoordinates,
-    limit: float,
+    theta: Directions, particles: Cloud, data: Iterable[Cloud], coordinates: StageCoordinates, limit: float
 ) -> Fault | None:
-    """Return why displacements along directions are not finite; None: numbers are too large, or unknown.
-
-    The CDF plugin is at fault only if all projected values, of particles and data, are below the limit.
-    """
+    """Return why displacements along directions are not finite; None: numbers are too large, or unknown."""
     if not is_finite(particles.z):
         return None
     fault = _fault_of_directions(theta) or _fault_of_projection(theta, particles, "particles")

@@ -89,13 +89,10 @@ def recognise(sampler: DirectionSampler, seed: int, stage: int, known: str | Non
 
 
 def same_fingerprint(first: str, second: str) -> bool:
-    """Return whether two fingerprints are of the same directions, perhaps drawn on different devices.
-
-    Where Y has another length, as it may when classes are added, θ_x alone is compared.
-    """
+    """Return whether two fingerprints are of the same directions, perhaps drawn on different devices."""
     x, *y = first.split("/")
     other_x, *other_y = second.split("/")
-    comparable = bool(y and other_y) and y[0] == other_y[0]
+    comparable = bool(y and other_y) and y[0] == other_y[0]  # Y becomes longer when classes are added
     return _near(x, other_x) and (not comparable or _near(y[1], other_y[1]))
 
 

@@ -2,19 +2,18 @@
 
 On a CPU the particles are checked after every step. On a GPU the host would have to wait for that: there the
 lengths and distances of steps are read every `READ_EVERY` steps, where stages end, and before anything is
-written. Nothing is missed by that: what is NaN or infinite stays so. The step that is at fault is then taken
-once more, with other particles, and inspected.
+written: what is NaN or infinite stays so. The step at fault is then taken once more, with other particles, and
+inspected.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import attrs
 import torch
-from torch import Tensor
 
 from cswf_core.errors import CswfError, NotFiniteError, PluginError
 from cswf_core.flow.clock import Clock
@@ -26,7 +25,6 @@ from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.state import Position
 from cswf_core.flow.stepper import ExactStepper, Move, Stepper
 from cswf_core.interfaces import Key, Stage
-from cswf_core.kernels.finite import is_finite
 from cswf_core.kernels.memory import is_out_of_memory
 from cswf_core.ranks import Ranks
 
@@ -42,11 +40,10 @@ def place(stage: Stage, index: int, step: int | None = None) -> str:
 @contextmanager
 def located(stage: Stage, at: Position) -> Iterator[None]:
     """Add the step and the stage to the message of a `PluginError` that is raised inside."""
-    here = place(stage, at.stage, at.step)
     try:
         yield
     except PluginError as error:
-        error.args = (f"{error}, at {here}",)
+        error.args = (f"{error}, at {place(stage, at.stage, at.step)}",)
         raise
 
 
@@ -97,18 +94,10 @@ class Finiteness:
             here = place(sampler.stage, index)
             raise NotFiniteError(f"particles are not finite {when} {here}: {self._sentence(fault, None)}")
 
-    def require(self, x: Tensor, at: Position, look: Callable[[], None]) -> None:
-        """Raise `NotFiniteError` if samples x (d×n) are not finite; `look` does so if the particles are not."""
-        if not is_finite(x):
-            look()
-            raise NotFiniteError(f"samples are not finite after step {at.total:,}, and the particles are")
-
     def _lost(self, particles: Particles) -> bool:
         """Return whether a particle of any rank is not finite."""
-        lost = not particles.finite()
-        if self._ranks.alone:
-            return lost
-        return bool(self._ranks.sums(torch.tensor([float(lost)], dtype=torch.float64)) > 0)
+        lost = torch.tensor([float(not particles.finite())], dtype=torch.float64)
+        return bool(self._ranks.sums(lost) > 0)
 
     def _diagnosed(self, plan: Stepper, suspects: list[tuple[int, float, Move]]) -> tuple[int, str]:
         """Return the number of the step that is at fault, one of the last two, and why."""

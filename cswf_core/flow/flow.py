@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.checks import check_dataset
-from cswf_core.errors import RunError
+from cswf_core.errors import NotFiniteError, RunError
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.fingerprint import recognise
@@ -41,6 +41,7 @@ from cswf_core.flow.state import State as State  # what iterating yields
 from cswf_core.flow.stepper import ExactStepper, Stepper
 from cswf_core.flow.streaming import BlockParticles
 from cswf_core.interfaces import Conditions, Dataset, Key, Stage
+from cswf_core.kernels.finite import is_finite
 from cswf_core.plugins import Watchers
 from cswf_core.ranks import Ranks
 
@@ -245,7 +246,10 @@ class Flow:
         if index is None and self.settings.offline:
             index = torch.arange(self.count)
         x: Tensor = self.ranks.command("samples", self, None if index is None else index.cpu())
-        self._finite.require(x, self.position, self.require_finite)
+        if not is_finite(x):
+            self.require_finite()
+            step = self.position.total
+            raise NotFiniteError(f"samples are not finite after step {step:,}, and the particles are")
         return Dataset(
             x=x,
             space=self.data.space,

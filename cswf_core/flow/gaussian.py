@@ -28,7 +28,7 @@ class Gaussian:
     """N(μ, Σ) with the mean and the covariance of the data, or N(μ_y, Σ) for each class y."""
 
     mean: Tensor
-    """μ of all data, and then of each class where there are classes: d×(1 + classes)."""
+    """μ of all data, and then of each class (of all again if it is empty): d×(1 + classes)."""
     root: Tensor | None
     """R with RRᵀ = Σ, lower triangular: d×d; None: the coordinates W know Σ, that of all data together."""
     W: LinearMap | None = None
@@ -39,13 +39,10 @@ class Gaussian:
     def of_data(
         cls, x: Tensor, bin_width: float, W: LinearMap | None, settings: Settings, labels: Tensor | None = None
     ) -> Gaussian:
-        """Fit μ and Σ to data x (d×N), with the noise in their bins; with labels (N), μ of each class too.
-
-        With fewer than two data for each class, on average, labels do not count.
-        """
+        """Fit μ and Σ to data x (d×N), with the noise in their bins; with labels (N), μ of each class too."""
         d, count = x.shape
         classes = 1 if labels is None else len(torch.unique(labels))
-        if count < 2 * classes:
+        if count < 2 * classes:  # too few for a mean of each class
             labels = None
             classes = 1
         if count < 2:
@@ -53,7 +50,11 @@ class Gaussian:
         means = x.mean(dim=1, keepdim=True, dtype=torch.float64).to(x)
         if labels is not None:
             labels = labels.to(x.device)
-            means = _with_classes(x, labels, means)
+            counts = torch.bincount(labels)
+            sums = torch.zeros(d, len(counts), dtype=torch.float64, device=x.device)
+            sums.index_add_(1, labels, x.double())
+            own = torch.where(counts > 0, sums / counts.clamp_min(1), means.double())
+            means = torch.cat([means, own.to(x)], dim=1)
         mean = means + bin_width / 2
         if d > LARGEST_COVARIANCE:
             if W is None or W.coloured(torch.zeros_like(mean)) is None:
@@ -70,13 +71,10 @@ class Gaussian:
         return cls(mean, torch.linalg.cholesky(covariance).to(x), samples=count)
 
     def of_noise(self, noise: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Return μ + R ε for independent ε ~ N(0, 1): d×n → d×n. With labels (n), μ is that of its class.
-
-        A class that the data did not have begins at the mean of all.
-        """
+        """Return μ + R ε for independent ε ~ N(0, 1): d×n → d×n. With labels (n), μ is that of a class."""
         classes = self.mean.shape[1] - 1
         mean = self.mean[:, :1]
-        if labels is not None and classes:
+        if labels is not None and classes:  # one that the data did not have begins at the mean of all
             labels = labels.to(mean.device)
             mean = self.mean[:, torch.where(labels < classes, labels + 1, 0)]
         return columnwise(self._coloured, noise) + mean
@@ -98,8 +96,8 @@ class Gaussian:
     def of_tensors(cls, tensors: Mapping[str, Tensor], W: LinearMap | None, like: Tensor) -> Gaussian:
         """Return the Gaussian whose tensors a saved model has, on the device and in the numbers of `like`."""
         root = tensors.get("root")
-        samples = int(tensors["samples"])
-        return cls(tensors["mean"].to(like), None if root is None else root.to(like), W, samples)
+        root = None if root is None else root.to(like)
+        return cls(tensors["mean"].to(like), root, W, int(tensors["samples"]))
 
 
 @attrs.frozen(eq=False)
@@ -118,17 +116,14 @@ class Regression:
     def of(
         cls, gaussian: Gaussian | None, observation: Observation | None, amplifier: float
     ) -> Regression | None:
-        """Return it where Σ is a matrix and all particles see the same part; None: the rest does not follow.
-
-        Nor does it with an amplifier ξ of 0, which ignores what is seen, or after a fit to few data.
-        """
+        """Return it where Σ is a matrix and all particles see the same part; None: the rest does not follow."""
         if gaussian is None or gaussian.root is None or observation is None:
             return None
         few = gaussian.samples < DATA_PER_DIMENSION * len(gaussian.mean)
-        if few or not observation.shared or amplifier == 0:
+        if few or not observation.shared or amplifier == 0:  # ξ = 0 ignores what is seen
             return None
         root = gaussian.root
-        unit = torch.eye(len(root), dtype=root.dtype, device=root.device)
+        unit = torch.eye(len(root)).to(root)
         covariance = root.double() @ root.double().T
         apart = observation.seen(covariance).T  # Σ O
         seen = observation.seen(apart)  # O Σ O
@@ -138,12 +133,3 @@ class Regression:
     def conditioned(self, x: Tensor, seen: Tensor) -> Tensor:
         """Return draws x of the Gaussian as draws given what is seen, O y, of each: d×n → d×n."""
         return x + columnwise(self.B.matmul, seen - self.observation.seen(x))
-
-
-def _with_classes(x: Tensor, labels: Tensor, mean: Tensor) -> Tensor:
-    """Return the mean of all samples x (d×N), then those of the classes; an empty one has that of all."""
-    counts = torch.bincount(labels)
-    sums = torch.zeros(len(x), len(counts), dtype=torch.float64, device=x.device)
-    sums.index_add_(1, labels, x.double())
-    own = torch.where(counts > 0, sums / counts.clamp_min(1), mean.double())
-    return torch.cat([mean, own.to(x)], dim=1)

@@ -47,19 +47,15 @@ LARGEST_EXAMINED = 4096  # dimensions up to which a closer look is taken, and th
 FEWEST_STEPS = 16  # steps from which on a stage's directions are examined: in fewer, errors do not grow far
 STEP_SIZES_EXAMINED = 256  # steps of a stage whose η is examined, for the longest
 SAFE_SHARE = 0.5  # of what the most uneven directions allow: up to it, λ is not estimated, which takes seconds
-
-# Slices that are not linear.
-PARTICLES_PROBED = 16  # particles at which their gradients are computed
-SLOPE_DISTANCE = 1e-3  # the distance over which slopes are measured, relative to a particle's length
+PARTICLES_PROBED = 16  # particles at which gradients of nonlinear slices are computed
+SLOPE_DISTANCE = 1e-3  # the distance over which these are measured, relative to a particle's length
 
 # Steps that are too long, by ηλ.
-CLOSER_LOOK_FROM = 1.3  # as the first rounds estimate it, who may fall short by a third
+CLOSER_LOOK_FROM = 1.3  # as the first rounds estimate it, which may fall short by a third
 SHORTENED_FROM = 1.85  # the closer estimate may fall short by some hundredths of 2
 MISTAKEN = 4.0  # beyond it a step size is not a matter of uneven directions but a mistake, and is not shortened
 CLOSEST_TO_LIMIT = 0.75  # how close to the limit 2 / (λ (1 + (d−1)/H)) a step may come
-DIMENSIONS_PER_DIRECTION = (
-    4  # d/H from which on a run warns: a step removes less than a fifth of the squared error
-)
+DIMENSIONS_PER_DIRECTION = 4  # above, a run warns: a step removes less than a fifth of the squared error
 FIXED_FROM = 8  # steps in a row from which on directions that serve them all count as fixed
 
 # Flows that run away.
@@ -126,14 +122,12 @@ def largest_eigenvalue(
 
 
 def largest_eigenvalue_of(directions: Sequence[Directions], sampler: DirectionSampler, cloud: Cloud) -> float:
-    """Estimate the largest eigenvalue of 1/H Σ w θθᵀ over the directions of a step, by power iteration.
-
-    Nonlinear slices have gradients for θ, which depend on the particle: then it is the largest of a few.
-    """
+    """Estimate the largest eigenvalue of 1/H Σ w θθᵀ over the directions of a step, by power iteration."""
     d = sampler.coordinates.space.dimension
     H = sum(batch.count for batch in directions)
     curved = any(isinstance(batch.projection, NonlinearProjection) for batch in directions)
-    # The first particles are on rank 0, whatever the number of ranks.
+    # Nonlinear slices have gradients for θ, which depend on the particle: then it is the largest of a few. The
+    # first particles are on rank 0, whatever the number of ranks.
     few = Cloud(cloud.z[:, : PARTICLES_PROBED if curved else 1].contiguous(), Conditions())
     v = Key(0, "eigenvector").open(sampler.like.device, sampler.like.dtype).normal(d, few.z.shape[1])
     estimate = sampler.like.new_zeros(1)
@@ -259,10 +253,7 @@ def safe_step(sampler: DirectionSampler, key: Key, *, reuse: int | None = 1) -> 
 
 
 def longest_step(eigenvalue: float, dimension: int, directions: int, *, fixed: bool = False) -> float:
-    """Return the step size that the leading direction allows: 1/λ, or less if H is small against d.
-
-    λ of `fixed` directions, which serve many steps, includes the noise of few of them already.
-    """
+    """Return the step size that λ allows: 1/λ, or less if H is small against d; see `SafeStep` for λ."""
     few = 1.0 if fixed else min(1.0, 2 * CLOSEST_TO_LIMIT / (1 + (dimension - 1) / directions))
     return few / eigenvalue
 
@@ -293,10 +284,8 @@ class StepLengths:
     """Lengths of a stage's steps at η = 1, in means of several: the last, and the least so far."""
 
     def __init__(self) -> None:
-        self._steps: list[Tensor] = []
-        """Those that are in no mean yet."""
-        self._means: tuple[Tensor, Tensor] | None = None
-        """The last mean, and the least."""
+        self._steps: list[Tensor] = []  # in no mean yet
+        self._means: tuple[Tensor, Tensor] | None = None  # the last, and the least
 
     def add(self, length: Tensor, eta: float) -> None:
         """Add a step's mean length, a scalar that stays on its device."""
@@ -389,11 +378,7 @@ def spread(x: Tensor, count: int) -> Tensor:
 def report_spectrum(
     sampler: DirectionSampler, key: Key, particles: Tensor, x: Tensor, eigenvalue: float
 ) -> None:
-    """Warn if directions do not see a part of the way from particles to data, or see it unevenly.
-
-    Stages of few steps are not examined, nor are directions that are known to be even. Particles are in the
-    stage's coordinates (d_k×n), data x in their own (d×n).
-    """
+    """Warn if directions do not see a part of the way from particles (d_k×n) to data (d×n), or unevenly."""
     d = sampler.coordinates.space.dimension
     stage = sampler.stage
     n = min(VECTORS, particles.shape[1], x.shape[1])
