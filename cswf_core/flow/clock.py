@@ -1,8 +1,4 @@
-"""Where the time of a step goes: parts of steps, with the work that each one does.
-
-The engine brackets its parts with `clock.part(name)`. `Clock`, the default, does nothing and costs nothing;
-`cswf bench` puts a `Stopwatch` in its place.
-"""
+"""The parts of a step are bracketed with `clock.part(name)`; `cswf bench` has a `Stopwatch` for the `Clock`."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ Work = Callable[[], tuple[float, float]]
 
 
 class Clock:
-    """Times nothing."""
+    """Times nothing, and costs nothing."""
 
     times = False
     """Whether parts are timed, so that those that could be fused are better run one by one."""
@@ -43,10 +39,7 @@ class PartCost:
 
 
 class Stopwatch(Clock):
-    """Times each part by waiting for the device before and after it, and adds up its work.
-
-    The time of a part inside another one does not count for the outer one.
-    """
+    """Times each part, without the parts inside it, by waiting for the device, and adds up its work."""
 
     times = True
 

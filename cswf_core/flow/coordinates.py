@@ -1,24 +1,20 @@
 """A stage's own coordinates: exact, and as small as the grid of its directions.
 
 Where directions are θ = U t with t on a coarse grid, a step needs only z = Uᵀx, since θ·x = t·z, and moves x
-only by multiples of U. So z is computed when the stage begins, each update u changes it by G u with
-G = UᵀPU, where P removes what is observed, and S is the sum of the updates. When the stage ends, P U S is added
-to x. Up to rounding, this is what steps on x itself would have given.
+only by multiples of U. So z is computed when the stage begins, each update u changes it by G u with G = UᵀPU,
+where P removes what is observed, and P U S is added to x when the stage ends, with the sum of the updates S. Up
+to rounding, this is what steps on x itself would have given.
 
-With coordinates w = W x of the data's space (`interfaces.coordinates`), all this happens in w: directions
-θ = U t have unit length there, z = UᵀW x, and x receives W⁻¹ U S; G stays UᵀU. Where a part of x is observed,
-updates in w are projected, at right angles there, to those that leave this part alone: x receives K Wᵀ U S with
-K = P (P WᵀW P)⁻¹ P, and G = UᵀW K WᵀU. A projection at right angles makes nothing longer, so that steps are as
-safe in W as they are without it.
+With coordinates w = W x (`interfaces.coordinates`), directions have unit length in w, z = UᵀW x, x receives
+W⁻¹ U S, and G is UᵀU. Where a part of x is observed, updates in w are projected, at right angles there, to
+those that leave this part alone, which are no longer than they were: x receives K Wᵀ U S with
+K = P (P WᵀW P)⁻¹ P, and G = UᵀW K WᵀU.
 
 The amplifier ξ of an observation stretches the observed part of particles and data alike: x is replaced by
 L x, L = P + ξ (I − P). Particles begin and stay stretched; data are stretched when they enter.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import attrs
 import torch
@@ -28,14 +24,9 @@ from cswf_core.errors import RunError
 from cswf_core.interfaces import Conditions, LinearMap, Masked, Observation, Projection, Space, Upsampling
 from cswf_core.kernels.columns import columnwise
 
-MOST_PIXELS_OF_TENSOR_CORE_GRAM = 1024
-"""Up to this many pixels, a matrix for G on tensor cores is faster than one for rows and one for columns."""
-
-LARGEST_OBSERVED_GRAM = 1024
-"""Up to this d_k, G with an observation is kept as a matrix; above, going up and down is cheaper."""
-
-LARGEST_FREE_PART = 4096
-"""Up to this d, K is kept as a matrix, and so is G with it; above, an observation in coordinates is refused."""
+MOST_PIXELS_OF_TENSOR_CORE_GRAM = 1024  # above, one matrix for rows and one for columns are faster than G
+LARGEST_OBSERVED_GRAM = 1024  # d_k up to which G with an observation is a matrix: above, up and down is cheaper
+LARGEST_FREE_PART = 4096  # d up to which K is a matrix, and G with it: above, the observation is refused
 
 
 @attrs.frozen(eq=False)
@@ -45,13 +36,13 @@ class Cloud:
     z: Tensor
     conditions: Conditions
     noise: Tensor | None = None
-    """Noise that is added to ξy: l×n, or l×1 for all samples; None is none."""
+    """Noise that is added to ξy: l×n, or l×1 for all samples."""
     first: int = 0
     """The number of the first sample among all that are counted."""
 
 
 class StageCoordinates:
-    """The linear algebra of one stage; with no upsampling U is the identity and costs nothing."""
+    """The linear algebra of one stage, from the data's space, `full`, to that of z, `space`, and back."""
 
     def __init__(
         self,
@@ -62,26 +53,14 @@ class StageCoordinates:
         *,
         upsampling: Upsampling | None = None,
         W: LinearMap | None = None,
-        free: FreePart | None = None,
+        free: Tensor | None = None,
     ) -> None:
-        """Set up the maps between x and z.
-
-        Args:
-            space: the data's space.
-            observation: what is observed of x, and never moves.
-            amplifier: ξ, by which the observed part is stretched.
-            like: a tensor with the device and type in which G is kept where that pays; None: G is not kept.
-            upsampling: U; None is the identity.
-            W: the coordinates of the flow; None: the data's own.
-            free: how x may move in coordinates W where a part of it is observed.
-        """
+        """Set up the maps; K is `free`, of `free_moves`. G is kept where that pays, as `like`."""
         self.upsampling = upsampling
         self.W = W
         self.free = free
         self.full = space
-        """The data's space."""
         self.space = space if upsampling is None else upsampling.space
-        """The space of z."""
         self.observation = observation
         self.amplifier = amplifier
         self._gram: Tensor | None = None
@@ -90,8 +69,7 @@ class StageCoordinates:
         largest = LARGEST_OBSERVED_GRAM if free is None else LARGEST_FREE_PART
         keep = observation is not None and observation.shared and self.space.dimension <= largest
         if not self.own and keep and like is not None:
-            unit = torch.eye(self.space.dimension, dtype=like.dtype, device=like.device)
-            self._gram = self.enter(self.leave(unit))
+            self._gram = self.enter(self.leave(torch.eye(self.space.dimension).to(like)))
 
     @property
     def own(self) -> bool:
@@ -113,15 +91,22 @@ class StageCoordinates:
 
     def enter_data(self, x: Tensor) -> Tensor:
         """Return UᵀW L x, of data or of their noise: d×n → d_k×n."""
-        return self.enter(stretched(x, self.observation, self.amplifier))
+        return self.enter(self.stretched(x))
+
+    def stretched(self, x: Tensor) -> Tensor:
+        """Return L x = P x + ξ (I − P) x: d×n → d×n."""
+        if self.observation is None or self.amplifier == 1:
+            return x
+        return self.observation.free(x) + self.amplifier * self.observation.seen(x)
 
     def leave(self, u: Tensor) -> Tensor:
         """Return P U u, or W⁻¹ U u, or K Wᵀ U u, the change of x for a sum of updates: d_k×n → d×n."""
         free = self.free
-        if free is not None:
-            return columnwise(lambda part: free.move(self.of_pixels(part)), u)
+        observation = self.observation
+        if free is not None and observation is not None:  # what is observed does not move by a bit
+            return columnwise(lambda part: observation.free(free @ self.of_pixels(part)), u)
         change = u if self.own else columnwise(self._leave, u)
-        return change if self.observation is None else self.observation.free(change)
+        return change if observation is None else observation.free(change)
 
     def _leave(self, u: Tensor) -> Tensor:
         change = u if self.upsampling is None else self.upsampling.up(u)
@@ -144,77 +129,53 @@ class StageCoordinates:
         """Return 1/‖U t_h‖ for every direction (H×1); None: it is 1, because U is the identity."""
         if self.upsampling is None:
             return None
+        t = projection.dense()
         if self.quick is not None:
-            return self.quick.squares(projection.dense()).rsqrt()[:, None]
-        t = projection.dense().T
-        return (t * self.upsampling.gram(t)).sum(dim=0).rsqrt()[:, None]
+            return self.quick.squares(t).rsqrt()[:, None]
+        return (t.T * self.upsampling.gram(t.T)).sum(dim=0).rsqrt()[:, None]
 
     def use_tf32(self, like: Tensor) -> None:
-        """From now on, compute products with G in TF32, as accurate as half precision, where `like` is."""
+        """Compute products with G in TF32 from now on, where `like` is."""
         channels = self.space.shape[0] if self.space.is_image else 1
         pixels = self.space.dimension // channels
         if self.upsampling is not None and pixels <= MOST_PIXELS_OF_TENSOR_CORE_GRAM:
-            unit = torch.eye(self.space.dimension, dtype=like.dtype, device=like.device)
-            self.quick = QuickGram(self.upsampling.gram(unit), channels)
+            self.quick = QuickGram(self.upsampling.gram(torch.eye(self.space.dimension).to(like)), channels)
 
 
-class FreePart:
-    """How x may move in coordinates W where a part O x of it is observed: K = P (P WᵀW P)⁻¹ P, d×d.
+def free_moves(
+    W: LinearMap | None, observation: Observation | None, dimension: int, like: Tensor
+) -> Tensor | None:
+    """Return K = P (P WᵀW P)⁻¹ P (d×d, as `like`); None if there are no coordinates W, or nothing is observed.
 
     Of all moves of x that leave O x alone, K Wᵀ u is the one whose image W K Wᵀ u is nearest to u.
     """
-
-    def __init__(self, W: LinearMap, observation: Observation, dimension: int, like: Tensor) -> None:
-        """Compute K; see `of` for the arguments."""
-        self.observation = observation
-        unit = torch.eye(dimension, dtype=like.dtype, device=like.device)
-        if isinstance(observation, Masked):  # a smaller matrix will do
-            rest = (~observation.mask[:, 0]).nonzero()[:, 0]
-            squares = W.adjoint(W.enter(unit[:, rest]))[rest].double()
-            self._K = torch.zeros_like(unit)
-            self._K[rest[:, None], rest] = torch.linalg.inv((squares + squares.T) / 2).to(like)
-            return
-        free = observation.free(unit)
-        squares = observation.free(W.adjoint(W.enter(free))).double()  # P WᵀW P
-        whole = (squares + squares.T) / 2 + observation.seen(unit).double()  # and 1 where nothing moves
-        self._K = observation.free(torch.linalg.solve(whole, free.double()).to(like))
-
-    @classmethod
-    def of(
-        cls, W: LinearMap | None, observation: Observation | None, dimension: int, like: Tensor
-    ) -> FreePart | None:
-        """Return the free part, or None if it is not needed; raise `RunError` where K cannot be computed.
-
-        Args:
-            W: the coordinates of the flow; None: the data's own, in which it is not needed.
-            observation: what is observed of x; None: nothing, and it is not needed.
-            dimension: d.
-            like: a tensor with the device and type of K.
-        """
-        if W is None or observation is None:
-            return None
-        if not observation.shared:
-            raise RunError(
-                "coordinates other than plain need the same part of every image to be seen, and here each has "
-                "its own: take one mask for all, or plain coordinates"
-            )
-        if dimension > LARGEST_FREE_PART:
-            raise RunError(
-                "where a part of the image is seen, coordinates other than plain go up to "
-                f"{LARGEST_FREE_PART:,} dimensions, and these data have {dimension:,}: take plain coordinates"
-            )
-        return cls(W, observation, dimension, like)
-
-    def move(self, theta: Tensor) -> Tensor:
-        """Return K θ: d×n → d×n. What is observed does not move by a bit."""
-        return self.observation.free(self._K @ theta)
+    if W is None or observation is None:
+        return None
+    if not observation.shared:
+        raise RunError(
+            "coordinates other than plain need the same part of every image to be seen, and here each has "
+            "its own: take one mask for all, or plain coordinates"
+        )
+    if dimension > LARGEST_FREE_PART:
+        raise RunError(
+            "where a part of the image is seen, coordinates other than plain go up to "
+            f"{LARGEST_FREE_PART:,} dimensions, and these data have {dimension:,}: take plain coordinates"
+        )
+    unit = torch.eye(dimension).to(like)
+    if isinstance(observation, Masked):  # a smaller matrix will do
+        rest = (~observation.mask[:, 0]).nonzero()[:, 0]
+        squares = W.adjoint(W.enter(unit[:, rest]))[rest].double()
+        K = torch.zeros_like(unit)
+        K[rest[:, None], rest] = torch.linalg.inv((squares + squares.T) / 2).to(like)
+        return K
+    free = observation.free(unit)
+    squares = observation.free(W.adjoint(W.enter(free))).double()  # P WᵀW P
+    whole = (squares + squares.T) / 2 + observation.seen(unit).double()  # and 1 where nothing moves
+    return observation.free(torch.linalg.solve(whole, free.double()).to(like))
 
 
 class QuickGram:
-    """UᵀU as a matrix, or one for each channel where U maps channels separately.
-
-    Factors are rounded to TF32, which is as accurate as half precision.
-    """
+    """UᵀU as a matrix, or one for each channel, in products with TF32, as accurate as half precision."""
 
     def __init__(self, G: Tensor, channels: int) -> None:
         d = G.shape[0]
@@ -226,30 +187,19 @@ class QuickGram:
 
     def times(self, u: Tensor) -> Tensor:
         """Return G u: d_k×n → d_k×n."""
-        with _tensor_cores():
-            return torch.bmm(self.matrices, u.view(*self.matrices.shape[:2], u.shape[1])).view(u.shape)
+        return _product(self.matrices, u.view(*self.matrices.shape[:2], u.shape[1])).view(u.shape)
 
     def squares(self, theta: Tensor) -> Tensor:
         """Return t·Gt for directions t (H×d_k): H."""
         t = theta.view(theta.shape[0], *self.matrices.shape[:2]).transpose(0, 1)
-        with _tensor_cores():
-            image = torch.bmm(t, self.matrices)
-        return (image * t).sum(dim=(0, 2))
+        return (_product(t, self.matrices) * t).sum(dim=(0, 2))
 
 
-@contextmanager
-def _tensor_cores() -> Iterator[None]:
-    """Compute products of matrices in TF32 inside."""
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """Return a batch of products of matrices in TF32."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
-        yield
+        return torch.bmm(a, b)
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
-
-
-def stretched(x: Tensor, observation: Observation | None, amplifier: float) -> Tensor:
-    """Return L x = P x + ξ (I − P) x: d×n → d×n."""
-    if observation is None or amplifier == 1:
-        return x
-    return observation.free(x) + amplifier * observation.seen(x)

@@ -17,8 +17,7 @@ from cswf_core.interfaces import Conditions, NonlinearProjection
 from cswf_core.kernels.columns import columnwise
 from cswf_core.kernels.finite import is_finite
 
-LARGEST_SAFE = 1e15
-"""Numbers below this can be multiplied, squared and added in float32 and stay finite."""
+LARGEST_SAFE = 1e15  # numbers below it can be multiplied, squared and added in float32 and stay finite
 
 
 @attrs.frozen
@@ -32,21 +31,9 @@ class Fault:
 
 
 def fault_along(
-    theta: Directions,
-    particles: Cloud,
-    data: Iterable[Cloud],
-    coordinates: StageCoordinates,
-    limit: float = LARGEST_SAFE,
+    theta: Directions, particles: Cloud, data: Iterable[Cloud], coordinates: StageCoordinates, limit: float
 ) -> Fault | None:
-    """Return why displacements along directions are not finite; None: numbers are too large, or unknown.
-
-    Args:
-        theta: the directions.
-        particles: those that are displaced.
-        data: those that F_q is fitted to, block by block.
-        coordinates: those of the stage.
-        limit: the CDF plugin is at fault only if all projected values are below it.
-    """
+    """Return why displacements along directions are not finite; None: numbers are too large, or unknown."""
     if not is_finite(particles.z):
         return None
     fault = _fault_of_directions(theta) or _fault_of_projection(theta, particles, "particles")
@@ -81,10 +68,8 @@ def fault_of_coordinates(coordinates: StageCoordinates, moved: str) -> Fault | N
         "schedule": coordinates.upsampling,
         "condition": coordinates.observation,
     }
-    for kind, part in owners.items():
-        if part is not None:
-            return Fault(kind, f"brought {moved} to numbers that are not finite")
-    return None
+    kind = next((kind for kind, part in owners.items() if part is not None), None)
+    return None if kind is None else Fault(kind, f"brought {moved} to numbers that are not finite")
 
 
 def _fault_of_directions(theta: Directions) -> Fault | None:
@@ -92,16 +77,14 @@ def _fault_of_directions(theta: Directions) -> Fault | None:
     projection = theta.projection
     matrix = None if isinstance(projection, NonlinearProjection) else projection.dense()
     parts = {
-        ("projection", "drew directions that are not finite"): matrix,
-        ("projection", "gave weights that are not finite"): theta.weight,
-        ("condition", "drew directions of the condition that are not finite"): theta.theta_y,
-        ("condition", "gave lengths of directions that are not finite"): theta.length,
-        ("projection", "drew directions of length 0 on the stage's grid"): theta.scale,
+        Fault("projection", "drew directions that are not finite"): matrix,
+        Fault("projection", "gave weights that are not finite"): theta.weight,
+        Fault("condition", "drew directions of the condition that are not finite"): theta.theta_y,
+        Fault("condition", "gave lengths of directions that are not finite"): theta.length,
+        Fault("projection", "drew directions of length 0 on the stage's grid"): theta.scale,
     }
-    for (kind, words), numbers in parts.items():
-        if numbers is not None and not is_finite(numbers):
-            return Fault(kind, words)
-    return None
+    faults = (fault for fault, part in parts.items() if part is not None and not is_finite(part))
+    return next(faults, None)
 
 
 def _fault_of_projection(theta: Directions, cloud: Cloud, noun: str) -> Fault | None:

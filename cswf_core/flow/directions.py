@@ -14,7 +14,7 @@ from torch import Tensor
 from cswf_core.checks import CheckedCondition, CheckedSampler
 from cswf_core.errors import PluginError
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.coordinates import Cloud, StageCoordinates, stretched
+from cswf_core.flow.coordinates import Cloud, StageCoordinates
 from cswf_core.flow.memory import batches
 from cswf_core.flow.settings import Parts
 from cswf_core.interfaces import (
@@ -253,7 +253,7 @@ class Directions:
                 return self._values.new_full((self.count,), width)
             return width * self.length[:, 0]
         t = self.projection.dense().T
-        pixels = stretched(coordinates.of_pixels(t), coordinates.observation, coordinates.amplifier)
+        pixels = coordinates.stretched(coordinates.of_pixels(t))
         lengths: Tensor = torch.linalg.vector_norm(pixels, dim=0)
         lengths = lengths if self.scale is None else lengths * self.scale[:, 0]
         if both and self.length is not None:

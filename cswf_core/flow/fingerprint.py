@@ -1,8 +1,8 @@
 """Fingerprints of directions: whether those that are drawn again are the same ones.
 
-A resumed run, and a model that is sampled, draw directions again from their keys, by the code of a plugin. If
-that code has changed, particles would move along other directions than the maps belong to, and nothing else
-would show it. So a few directions of each stage's first step are kept as a short text.
+A resumed run, and a model that is sampled, draw directions again by the code of a plugin. If that code has
+changed, particles would move along other directions than the maps belong to, and nothing else would show it.
+So a few directions of each stage's first step are kept as a short text.
 """
 
 from __future__ import annotations
@@ -19,17 +19,10 @@ from cswf_core.interfaces import Conditions, DenseProjection, Key, NonlinearProj
 from cswf_core.interfaces.dataset import digest_of
 from cswf_core.ranks import Ranks
 
-DIRECTIONS_PRINTED = 32
-"""Directions in a fingerprint, evenly spread over those of a batch."""
-
-LEVELS_PER_UNIT = 2**11
-"""Levels in a fingerprint for a projected value of 1, which is about as large as they are."""
-
-MOST_LEVELS_APART = 4
-"""Levels by which fingerprints of the same directions may differ, as devices round in other places."""
-
-MOST_STRAYS = 2
-"""How many of the directions may differ by more: a number on a border falls on either side of it."""
+DIRECTIONS_PRINTED = 32  # of a batch, evenly spread
+LEVELS_PER_UNIT = 2**11  # in a fingerprint; projected values are about as large as 1
+MOST_LEVELS_APART = 4  # between fingerprints of the same directions, as devices round in other places
+MOST_STRAYS = 2  # directions that differ by more: a number on a border falls on either side of it
 
 
 def first_directions(sampler: DirectionSampler, seed: int, stage: int) -> Directions:
@@ -77,14 +70,7 @@ def _printed(values: Tensor) -> str:
 def recognise(sampler: DirectionSampler, seed: int, stage: int, known: str | None, ranks: Ranks) -> str | None:
     """Return the fingerprint of a stage's directions; None for directions that follow the particles.
 
-    Raise an error if they cannot be repeated, if other ranks draw others, or if they are not the known ones.
-
-    Args:
-        sampler: draws the stage's directions.
-        seed: that of the flow.
-        stage: the number of the stage in a round.
-        known: the fingerprint that the directions should have; None: any.
-        ranks: all processes.
+    Raise an error if they cannot be repeated, if other ranks draw others, or if `known` belongs to others.
     """
     if sampler.sampler.adapts:
         return None
@@ -103,13 +89,10 @@ def recognise(sampler: DirectionSampler, seed: int, stage: int, known: str | Non
 
 
 def same_fingerprint(first: str, second: str) -> bool:
-    """Return whether two fingerprints are of the same directions, perhaps drawn on different devices.
-
-    Where Y has another length, as it may when classes are added, θ_x alone is compared.
-    """
+    """Return whether two fingerprints are of the same directions, perhaps drawn on different devices."""
     x, *y = first.split("/")
     other_x, *other_y = second.split("/")
-    comparable = bool(y and other_y) and y[0] == other_y[0]
+    comparable = bool(y and other_y) and y[0] == other_y[0]  # Y becomes longer when classes are added
     return _near(x, other_x) and (not comparable or _near(y[1], other_y[1]))
 
 

@@ -1,20 +1,19 @@
 """Particles stay finite, or the flow ends with an error that names the step, the stage and the plugin.
 
 On a CPU the particles are checked after every step. On a GPU the host would have to wait for that: there the
-lengths and distances of steps stay on the device, and are read together, with a check of the particles, every
-`READ_EVERY` steps, where stages end, and before anything is written. Nothing is missed by that: what is NaN or
-infinite stays so. The step that is at fault is then taken once more, with other particles, and inspected.
+lengths and distances of steps are read every `READ_EVERY` steps, where stages end, and before anything is
+written: what is NaN or infinite stays so. The step at fault is then taken once more, with other particles, and
+inspected.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import attrs
 import torch
-from torch import Tensor
 
 from cswf_core.errors import CswfError, NotFiniteError, PluginError
 from cswf_core.flow.clock import Clock
@@ -24,14 +23,12 @@ from cswf_core.flow.particles import Particles
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.state import Position
-from cswf_core.flow.stepper import Move, Stepper
+from cswf_core.flow.stepper import ExactStepper, Move, Stepper
 from cswf_core.interfaces import Key, Stage
-from cswf_core.kernels.finite import is_finite
 from cswf_core.kernels.memory import is_out_of_memory
 from cswf_core.ranks import Ranks
 
-READ_EVERY = 50
-"""Steps of a stage after which a GPU's numbers are read."""
+READ_EVERY = 50  # steps of a stage after which a GPU's numbers are read
 
 
 def place(stage: Stage, index: int, step: int | None = None) -> str:
@@ -43,66 +40,46 @@ def place(stage: Stage, index: int, step: int | None = None) -> str:
 @contextmanager
 def located(stage: Stage, at: Position) -> Iterator[None]:
     """Add the step and the stage to the message of a `PluginError` that is raised inside."""
-    here = place(stage, at.stage, at.step)
     try:
         yield
     except PluginError as error:
-        error.args = (f"{error}, at {here}",)
+        error.args = (f"{error}, at {place(stage, at.stage, at.step)}",)
         raise
-
-
-@attrs.frozen(eq=False)
-class UnreadStep:
-    """A step whose numbers have not been read from the device yet."""
-
-    step: int
-    eta: float
-    move: Move
 
 
 class Finiteness:
     """Ends a flow with an error when its particles are no longer finite."""
 
-    def __init__(
-        self, parts: Parts, settings: Settings, ranks: Ranks, again: Callable[[StageSetup], Stepper]
-    ) -> None:
-        """Check nothing yet.
-
-        Args:
-            parts: the flow's plugins, to name the one at fault.
-            settings: the flow's numbers, to name those that may be too large.
-            ranks: all processes.
-            again: returns a plan that can take a step once more and inspect it, on any device.
-        """
+    def __init__(self, parts: Parts, settings: Settings, ranks: Ranks) -> None:
+        """`parts` and `settings` name what is at fault; `ranks` are all processes."""
         self._parts = parts
         self._settings = settings
         self._ranks = ranks
-        self._again = again
-        self._unread: list[UnreadStep] = []
-        """Steps that have not been read, all of one stage."""
+        self._unread: list[tuple[int, float, Move]] = []
+        """Steps of one stage whose numbers have not been read from the device: number, η, outcome."""
         self._checked: tuple[int, int] | None = None
         """Where the flow was when particles were last checked: steps and stages done."""
 
     def record(self, step: int, eta: float, move: Move) -> None:
         """Record a step's numbers, which stay on their device."""
-        self._unread.append(UnreadStep(step, eta, move))
+        self._unread.append((step, eta, move))
 
     def check(self, particles: Particles, plan: Stepper | None, at: Position, *, look: bool = True) -> None:
         """Raise `NotFiniteError` if numbers of the steps since the last call, or particles, are not finite.
 
-        All ranks call this at the same steps.
-
-        Args:
-            particles: those of this rank.
-            plan: that of the stage; None: the flow is between two stages.
-            at: how far the flow has come.
-            look: whether particles themselves are checked; the steps' numbers show nearly all.
+        All ranks call this at the same steps. Without `look`, only steps are checked, which show nearly all.
         """
         unread = self._unread
         self._unread = []
-        lost = _first_lost(unread)
-        if lost is None and (not look or self._sound(particles, at)):
-            return
+        sums = torch.stack([move.length + move.squares for _, _, move in unread]).tolist() if unread else []
+        lost = next((index for index, number in enumerate(sums) if not math.isfinite(number)), None)
+        if lost is None:
+            here = (at.total, at.stage)
+            if not look or self._checked == here:
+                return
+            if not self._lost(particles):
+                self._checked = here
+                return
         suspects = unread[-1:] if lost is None else unread[max(0, lost - 1) : lost + 1][::-1]
         if plan is None or not suspects:
             raise NotFiniteError(f"particles are not finite after step {at.total:,}")
@@ -111,52 +88,29 @@ class Finiteness:
         raise NotFiniteError(f"particles are not finite after {place(stage, plan.setup.index, number)}: {why}")
 
     def crossed(self, particles: Particles, sampler: DirectionSampler, index: int, when: str) -> None:
-        """Raise `NotFiniteError` if particles are not finite that have entered or left a stage.
-
-        Args:
-            particles: those of this rank.
-            sampler: draws the stage's directions.
-            index: the number of the stage.
-            when: "on entering" or "after".
-        """
+        """Raise `NotFiniteError` if particles are not finite "on entering" a stage, or "after" it."""
         if not sampler.coordinates.own and self._lost(particles):
             fault = fault_of_coordinates(sampler.coordinates, "particles")
             here = place(sampler.stage, index)
             raise NotFiniteError(f"particles are not finite {when} {here}: {self._sentence(fault, None)}")
 
-    def require(self, x: Tensor, at: Position, look: Callable[[], None]) -> None:
-        """Raise `NotFiniteError` if samples x (d×n) are not finite; `look` does so if the particles are not."""
-        if not is_finite(x):
-            look()
-            raise NotFiniteError(f"samples are not finite after step {at.total:,}, and the particles are")
-
-    def _sound(self, particles: Particles, at: Position) -> bool:
-        """Return whether all particles are finite, and check them only once at each place."""
-        here = (at.total, at.stage)
-        if self._checked == here:
-            return True
-        if self._lost(particles):
-            return False
-        self._checked = here
-        return True
-
     def _lost(self, particles: Particles) -> bool:
         """Return whether a particle of any rank is not finite."""
-        lost = not particles.finite()
-        if self._ranks.alone:
-            return lost
-        return bool(self._ranks.sums(torch.tensor([float(lost)], dtype=torch.float64)) > 0)
+        lost = torch.tensor([float(not particles.finite())], dtype=torch.float64)
+        return bool(self._ranks.sums(lost) > 0)
 
-    def _diagnosed(self, plan: Stepper, suspects: list[UnreadStep]) -> tuple[int, str]:
+    def _diagnosed(self, plan: Stepper, suspects: list[tuple[int, float, Move]]) -> tuple[int, str]:
         """Return the number of the step that is at fault, one of the last two, and why."""
-        number = suspects[0].step
-        fault = plan.fault or _examined(plan, number)
+        number = suspects[0][0]
+        fault = plan.fault
+        try:
+            if fault is None:
+                plan.examine(number)
+        except PluginError as error:
+            fault = Fault("", str(error))
         if fault is None and not plan.inspects:
-            for suspect in suspects:
-                fault = _taken_again(self._again, plan.setup, suspect)
-                if fault is not None:
-                    number = suspect.step
-                    break
+            again = ((step, _taken_again(plan.setup, step, eta)) for step, eta, _ in suspects)
+            number, fault = next((each for each in again if each[1] is not None), (number, None))
         every = self._ranks.collected((number, fault), "fault")  # the first rank that knows it speaks for all
         number, fault = next((each for each in every if each[1] is not None), every[0])
         return number, self._sentence(fault, plan)
@@ -172,27 +126,7 @@ class Finiteness:
         return f"{adapter.owner} {fault.words}"
 
 
-def _first_lost(steps: list[UnreadStep]) -> int | None:
-    """Return the index of the first step whose length or distance is not finite; reads all of them at once."""
-    if not steps:
-        return None
-    sums = [step.move.length + step.move.squares for step in steps]
-    numbers: list[float] = [float(sums[0])] if len(sums) == 1 else torch.stack(sums).tolist()
-    return next((index for index, number in enumerate(numbers) if not math.isfinite(number)), None)
-
-
-def _examined(plan: Stepper, step: int) -> Fault | None:
-    """Return the error of a complete check of a step's directions, which most steps leave out; None: none."""
-    try:
-        plan.examine(step)
-    except PluginError as error:
-        return Fault("", str(error))
-    return None
-
-
-def _taken_again(
-    again: Callable[[StageSetup], Stepper], setup: StageSetup, suspect: UnreadStep
-) -> Fault | None:
+def _taken_again(setup: StageSetup, step: int, eta: float) -> Fault | None:
     """Take a step once more, with noise for particles that are lost, and return what is at fault in it."""
     try:
         block = next(iter(setup.particles.blocks(whole=True)))
@@ -200,10 +134,10 @@ def _taken_again(
         noise = Key(0, "diagnosis").open(x.device, x.dtype).normal(*x.shape)
         particles = Particles(torch.where(torch.isfinite(x), x, noise), block.conditions, share=block.share)
         particles.enter(setup.sampler.coordinates)
-        plan = again(attrs.evolve(setup.of_block(block), particles=particles))
+        plan = ExactStepper(attrs.evolve(setup.of_block(block), particles=particles))
         plan.inspects = True
         with suppress(StopIteration):
-            plan.move(suspect.step, suspect.eta, Clock())
+            plan.move(step, eta, Clock())
         return plan.fault
     except PluginError as error:
         return Fault("", str(error))

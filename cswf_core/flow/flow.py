@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.checks import check_dataset
-from cswf_core.errors import RunError
+from cswf_core.errors import NotFiniteError, RunError
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.fingerprint import recognise
@@ -41,6 +41,7 @@ from cswf_core.flow.state import State as State  # what iterating yields
 from cswf_core.flow.stepper import ExactStepper, Stepper
 from cswf_core.flow.streaming import BlockParticles
 from cswf_core.interfaces import Conditions, Dataset, Key, Stage
+from cswf_core.kernels.finite import is_finite
 from cswf_core.plugins import Watchers
 from cswf_core.ranks import Ranks
 
@@ -113,7 +114,7 @@ class Flow:
         """How many directions are worked on at a time."""
         self._plan: Stepper | None = None
         self._watch = StepControl(self.settings, self.setup.size)
-        self._finite = Finiteness(self.parts, self.settings, self.ranks, ExactStepper)
+        self._finite = Finiteness(self.parts, self.settings, self.ranks)
         self._watchers = Watchers(observers if self.ranks.leads else ())
         self._evolution = self._evolve()
         self.ranks.define_command("samples", self, Flow._gathered)
@@ -160,8 +161,8 @@ class Flow:
             self._finite.crossed(self.particles, sampler, index, "on entering")
             known = self.fingerprints.get(number)
             self.fingerprints[number] = recognise(sampler, seed, number, known, self.ranks)
-            safe = safe_step(sampler, Key(seed, "gain", index), fixed=self._watch.fixed)
-            self._watch.begin(safe)
+            safe = safe_step(sampler, Key(seed, "gain", index), reuse=self.settings.reuse)
+            self._watch = StepControl(self.settings, self.setup.size, safe)
             if snapshot is not None:
                 self.particles.restore(snapshot.z, snapshot.sum)
             elif self.ranks.leads:
@@ -245,7 +246,10 @@ class Flow:
         if index is None and self.settings.offline:
             index = torch.arange(self.count)
         x: Tensor = self.ranks.command("samples", self, None if index is None else index.cpu())
-        self._finite.require(x, self.position, self.require_finite)
+        if not is_finite(x):
+            self.require_finite()
+            step = self.position.total
+            raise NotFiniteError(f"samples are not finite after step {step:,}, and the particles are")
         return Dataset(
             x=x,
             space=self.data.space,

@@ -18,17 +18,9 @@ from cswf_core.interfaces import LinearMap, Observation
 from cswf_core.kernels.columns import columnwise
 from cswf_core.kernels.frechet import moments
 
-LARGEST_COVARIANCE = 4096
-"""Up to this d, the covariance is a matrix; above, coordinates that know it are needed."""
-
-DATA_PER_DIMENSION = 5
-"""Data for each dimension from which on Σ says how the rest of an image follows a part of it.
-
-With fewer, Σ knows the data by heart: what follows a part of one of them is the rest of it, a copy.
-"""
-
-RIDGE = 1e-6
-"""Added to the covariance, as a share of its mean variance: few data leave directions without any."""
+LARGEST_COVARIANCE = 4096  # d up to which it is a matrix; above, coordinates that know it are needed
+DATA_PER_DIMENSION = 5  # from which on the rest of an image may follow a part of it: with fewer, as a copy
+RIDGE_SHARE = 1e-6  # of the mean variance, added to all: few data leave directions without any
 
 
 @attrs.frozen(eq=False)
@@ -36,30 +28,21 @@ class Gaussian:
     """N(μ, Σ) with the mean and the covariance of the data, or N(μ_y, Σ) for each class y."""
 
     mean: Tensor
-    """μ of all data, and then of each class where there are classes: d×(1 + classes)."""
+    """μ of all data, and then of each class (of all again if it is empty): d×(1 + classes)."""
     root: Tensor | None
-    """R with RRᵀ = Σ, lower triangular: d×d; None: the flow's coordinates know Σ, that of all data together."""
+    """R with RRᵀ = Σ, lower triangular: d×d; None: the coordinates W know Σ, that of all data together."""
     W: LinearMap | None = None
-    """These coordinates."""
     samples: int = 0
     """N, how many data it was fitted to."""
 
     @classmethod
     def of_data(
-        cls,
-        x: Tensor,
-        bin_width: float,
-        W: LinearMap | None,
-        settings: Settings,
-        labels: Tensor | None = None,
+        cls, x: Tensor, bin_width: float, W: LinearMap | None, settings: Settings, labels: Tensor | None = None
     ) -> Gaussian:
-        """Fit μ and Σ to data x (d×N), with the noise in their bins; with labels (N), μ of each class too.
-
-        Fewer than two data for each class, on average, are too few for that: labels then do not count.
-        """
+        """Fit μ and Σ to data x (d×N), with the noise in their bins; with labels (N), μ of each class too."""
         d, count = x.shape
         classes = 1 if labels is None else len(torch.unique(labels))
-        if count < 2 * classes:
+        if count < 2 * classes:  # too few for a mean of each class
             labels = None
             classes = 1
         if count < 2:
@@ -67,7 +50,11 @@ class Gaussian:
         means = x.mean(dim=1, keepdim=True, dtype=torch.float64).to(x)
         if labels is not None:
             labels = labels.to(x.device)
-            means = _with_classes(x, labels, means)
+            counts = torch.bincount(labels)
+            sums = torch.zeros(d, len(counts), dtype=torch.float64, device=x.device)
+            sums.index_add_(1, labels, x.double())
+            own = torch.where(counts > 0, sums / counts.clamp_min(1), means.double())
+            means = torch.cat([means, own.to(x)], dim=1)
         mean = means + bin_width / 2
         if d > LARGEST_COVARIANCE:
             if W is None or W.coloured(torch.zeros_like(mean)) is None:
@@ -80,85 +67,69 @@ class Gaussian:
         centred = x if labels is None else x - means[:, labels + 1]
         covariance = moments(centred.T).covariance * ((count - 1) / (count - classes))
         variances = covariance.diagonal()
-        variances += bin_width**2 / 12 + RIDGE * variances.mean().clamp_min(torch.finfo(x.dtype).tiny)
+        variances += bin_width**2 / 12 + RIDGE_SHARE * variances.mean().clamp_min(torch.finfo(x.dtype).tiny)
         return cls(mean, torch.linalg.cholesky(covariance).to(x), samples=count)
 
     def of_noise(self, noise: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Return μ + R ε for independent ε ~ N(0, 1): d×n → d×n. With labels (n), μ is that of its class.
-
-        A class that the data did not have begins at the mean of all.
-        """
+        """Return μ + R ε for independent ε ~ N(0, 1): d×n → d×n. With labels (n), μ is that of a class."""
         classes = self.mean.shape[1] - 1
         mean = self.mean[:, :1]
-        if labels is not None and classes:
+        if labels is not None and classes:  # one that the data did not have begins at the mean of all
             labels = labels.to(mean.device)
             mean = self.mean[:, torch.where(labels < classes, labels + 1, 0)]
-        coloured = columnwise(self._coloured, noise)
-        return coloured + mean
+        return columnwise(self._coloured, noise) + mean
 
     def _coloured(self, noise: Tensor) -> Tensor:
         """Return R ε: d×n → d×n."""
         if self.root is not None:
-            product: Tensor = self.root @ noise
-            return product
+            return torch.matmul(self.root, noise)
         coloured = None if self.W is None else self.W.coloured(noise)
         assert coloured is not None
         return coloured
 
     def tensors(self) -> dict[str, Tensor]:
         """Return mean, root and N by name, for saved models."""
-        tensors = {"mean": self.mean, "samples": torch.tensor(self.samples)}
-        return tensors | ({} if self.root is None else {"root": self.root})
+        tensors = {"mean": self.mean, "samples": torch.tensor(self.samples), "root": self.root}
+        return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor], W: LinearMap | None, like: Tensor) -> Gaussian:
         """Return the Gaussian whose tensors a saved model has, on the device and in the numbers of `like`."""
         root = tensors.get("root")
-        samples = int(tensors["samples"])
-        return cls(tensors["mean"].to(like), None if root is None else root.to(like), W, samples)
+        root = None if root is None else root.to(like)
+        return cls(tensors["mean"].to(like), root, W, int(tensors["samples"]))
 
 
+@attrs.frozen(eq=False)
 class Regression:
-    """How the rest of x follows what is seen of it, O x, in a Gaussian: by B = Σ O (O Σ O)⁻¹, d×d.
+    """How the rest of x follows what is seen of it, O x, in a Gaussian: by B = Σ O (O Σ O)⁻¹.
 
     The inverse is that on what is seen. If x ~ N(μ, Σ), then x + B (O y − O x) has the distribution of x given
     that O x = O y, whatever μ is.
     """
 
-    def __init__(self, root: Tensor, observation: Observation) -> None:
-        """`root` is R with RRᵀ = Σ: d×d."""
-        self.observation = observation
-        unit = torch.eye(len(root), dtype=root.dtype, device=root.device)
-        covariance = root.double() @ root.double().T
-        apart = observation.seen(covariance).T  # Σ O
-        seen = observation.seen(apart)  # O Σ O
-        whole = (seen + seen.T) / 2 + observation.free(unit).double()  # and 1 where nothing is seen
-        self._B = torch.linalg.solve(whole, apart.T).T.to(root)
+    B: Tensor
+    """d×d."""
+    observation: Observation
 
     @classmethod
     def of(
         cls, gaussian: Gaussian | None, observation: Observation | None, amplifier: float
     ) -> Regression | None:
-        """Return it where Σ is a matrix and all particles see the same part; None: the rest does not follow.
-
-        Nor does it with an amplifier ξ of 0, which ignores what is seen, or after a fit to few data.
-        """
+        """Return it where Σ is a matrix and all particles see the same part; None: the rest does not follow."""
         if gaussian is None or gaussian.root is None or observation is None:
             return None
         few = gaussian.samples < DATA_PER_DIMENSION * len(gaussian.mean)
-        if few or not observation.shared or amplifier == 0:
+        if few or not observation.shared or amplifier == 0:  # ξ = 0 ignores what is seen
             return None
-        return cls(gaussian.root, observation)
+        root = gaussian.root
+        unit = torch.eye(len(root)).to(root)
+        covariance = root.double() @ root.double().T
+        apart = observation.seen(covariance).T  # Σ O
+        seen = observation.seen(apart)  # O Σ O
+        whole = (seen + seen.T) / 2 + observation.free(unit).double()  # and 1 where nothing is seen
+        return cls(torch.linalg.solve(whole, apart.T).T.to(root), observation)
 
     def conditioned(self, x: Tensor, seen: Tensor) -> Tensor:
         """Return draws x of the Gaussian as draws given what is seen, O y, of each: d×n → d×n."""
-        return x + columnwise(self._B.matmul, seen - self.observation.seen(x))
-
-
-def _with_classes(x: Tensor, labels: Tensor, mean: Tensor) -> Tensor:
-    """Return the mean of all samples x (d×N), then those of the classes; an empty one has that of all."""
-    counts = torch.bincount(labels)
-    sums = torch.zeros(len(x), len(counts), dtype=torch.float64, device=x.device)
-    sums.index_add_(1, labels, x.double())
-    own = torch.where(counts > 0, sums / counts.clamp_min(1), mean.double())
-    return torch.cat([mean, own.to(x)], dim=1)
+        return x + columnwise(self.B.matmul, seen - self.observation.seen(x))

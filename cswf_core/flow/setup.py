@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cswf_core.checks import check_start
 from cswf_core.errors import RunError
-from cswf_core.flow.coordinates import FreePart, StageCoordinates
+from cswf_core.flow.coordinates import StageCoordinates, free_moves
 from cswf_core.flow.data import FlowData
 from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.gaussian import Gaussian, Regression
@@ -191,8 +191,8 @@ class FlowSetup:
     """What particles begin as, if that is fitted to the data; None: noise, or where the data's source says."""
     observation: Observation | None
     """What is observed of all ranks' particles."""
-    free: FreePart | None
-    """How particles may move in W where a part of them is observed."""
+    free: Tensor | None
+    """K, how particles may move in W where a part of them is observed; see `free_moves`."""
     size: float
     """The mean length of data and particles in W."""
     few_data: Tensor
@@ -280,7 +280,7 @@ def set_up(
         W=W,
         gaussian=gaussian,
         observation=observation,
-        free=FreePart.of(W, observation, data.space.dimension, own.like),
+        free=free_moves(W, observation, data.space.dimension, own.like),
         size=size,
         few_data=spread(typical, VECTORS),
         groups=groups,

@@ -1,4 +1,4 @@
-"""Step sizes that are safe, flows that run away all the same, and what directions do not see.
+"""Step sizes that are safe, flows that run away all the same, and vectors that directions do not see.
 
 A step moves an error e of a distribution's mean by −η E[θθᵀ] e. Along the leading eigenvector of E[θθᵀ], with
 eigenvalue λ, the error is multiplied by 1 − ηλ: it is gone in one step at η = 1/λ, and grows beyond 2/λ.
@@ -10,17 +10,15 @@ H directions are an average and not the mean. With unit θ, E|e|² is multiplied
 1 − 2ηλ + η²λ² + (ηλ/H)(η − ηλ), so that η has to stay below 2 / (λ + (1−λ)/H): with few directions that is less
 than 2/λ. A flow whose steps grow all the same is stopped.
 
-Particles move along directions only. If no direction has a part along some vector, as differences of two
-pixels have none along mean brightness, then no step ever moves particles along it. So when a stage begins, a
-few vectors from particles to data are reconstructed from what directions see of them: the rest is the blind
-share.
+No step moves particles along a vector that is at right angles to all directions. So when a stage begins, a few
+vectors from particles to data are reconstructed from what directions see of them: the rest is the blind share.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 import torch
@@ -35,98 +33,46 @@ from cswf_core.interfaces import Conditions, Key, NonlinearProjection, Projectio
 
 log = logging.getLogger("cswf")
 
-POWER_ROUNDS = 9
-"""Rounds of the power iteration; the last third is averaged."""
+Filters = tuple[Projection, Tensor | None]
+"""Filters t, and s = 1/‖U t‖ (T×1; None is 1)."""
 
-CLOSER_ROUNDS = 8
-"""Rounds whose directions are gathered for a closer look."""
-
-CLOSER_ITERATIONS = 100
-"""Power iterations on those."""
-
-DIRECTIONS_PER_DIMENSION = 4
-"""Directions drawn in a round, for each dimension of the stage, between the two bounds below."""
-
+# The power iteration that estimates λ, and a closer look, with more directions at once.
+POWER_ROUNDS = 9  # the last third is averaged
+CLOSER_ROUNDS = 8  # rounds whose directions are gathered
+CLOSER_ITERATIONS = 100  # on these directions
+DIRECTIONS_PER_DIMENSION = 4  # drawn in a round, between the two bounds below
 FEWEST_DIRECTIONS = 1024
-
 MOST_DIRECTIONS = 8192
+LARGEST_EXAMINED = 4096  # dimensions up to which a closer look is taken, and the blind share is computed
+FEWEST_STEPS = 16  # steps from which on a stage's directions are examined: in fewer, errors do not grow far
+STEP_SIZES_EXAMINED = 256  # steps of a stage whose η is examined, for the longest
+SAFE_SHARE = 0.5  # of what the most uneven directions allow: up to it, λ is not estimated, which takes seconds
+PARTICLES_PROBED = 16  # particles at which gradients of nonlinear slices are computed
+SLOPE_DISTANCE = 1e-3  # the distance over which these are measured, relative to a particle's length
 
-LARGEST_MOMENTS = 4096
-"""Dimensions up to which a closer look is taken: it needs a matrix of second moments."""
+# Steps that are too long, by ηλ.
+CLOSER_LOOK_FROM = 1.3  # as the first rounds estimate it, which may fall short by a third
+SHORTENED_FROM = 1.85  # the closer estimate may fall short by some hundredths of 2
+MISTAKEN = 4.0  # beyond it a step size is not a matter of uneven directions but a mistake, and is not shortened
+CLOSEST_TO_LIMIT = 0.75  # how close to the limit 2 / (λ (1 + (d−1)/H)) a step may come
+DIMENSIONS_PER_DIRECTION = 4  # above, a run warns: a step removes less than a fifth of the squared error
+FIXED_FROM = 8  # steps in a row from which on directions that serve them all count as fixed
 
-CLOSER_LOOK_FROM = 1.3
-"""From this ηλ on, as the first rounds estimate it, others follow: the first may fall short by a third."""
+# Flows that run away.
+RUNAWAY_LENGTH = 30  # a step's length, relative to data and first particles, that is one
+LARGEST_GROWTH = 8  # a step's length at η = 1, relative to the stage's shortest: steps should shrink
+STEPS_PER_MEAN = 8  # steps whose mean length is compared: with few directions single steps vary much
+GROWS_FROM = 0.5  # share of the limit on η below which steps do not grow for being too long
+NOTICEABLE_MOVE = 1 / 50  # of the data's mean length: shorter steps may grow, as that is noise
 
-SHORTENED_FROM = 1.85
-"""From this ηλ on steps are shortened: the estimate may fall short by some hundredths of 2."""
-
-MISTAKEN = 4.0
-"""Beyond this ηλ a step size is not a matter of uneven directions but a mistake, and is not shortened."""
-
-CLOSEST_TO_LIMIT = 0.75
-"""How close to the limit 2 / (λ (1 + (d−1)/H)) a step may come."""
-
-FEWEST_STEPS = 16
-"""Steps from which on a stage's directions are examined: in fewer, errors do not grow far."""
-
-STEP_SIZES_EXAMINED = 256
-"""Steps of a stage whose η is examined, for the longest."""
-
-SAFE_SHARE = 0.5
-"""Steps of this share of what the most uneven directions allow are safe, and λ is not estimated: for a stage of
-thousands of dimensions that takes seconds."""
-
-PARTICLES_PROBED = 16
-"""Particles at which gradients of nonlinear slices are computed."""
-
-SLOPE_DISTANCE = 1e-3
-"""The distance over which slopes are measured, relative to a particle's length."""
-
-DIMENSIONS_PER_DIRECTION = 4
-"""A run warns if d exceeds this multiple of H: a step then removes less than a fifth of the squared error."""
-
-RUNAWAY_LENGTH = 30
-"""A step counts as a runaway if it is this many times as long as data and first particles are."""
-
-LARGEST_GROWTH = 8
-"""Steps this many times as long as a stage's shortest, at the same η, are too long: steps should shrink."""
-
-STEPS_PER_MEAN = 8
-"""Steps whose mean length is compared: with few directions single steps vary much."""
-
-GROWS_FROM = 0.5
-"""Share of the limit on η below which steps do not grow for being too long, whatever their lengths are."""
-
-NOTICEABLE_MOVE = 1 / 50
-"""Steps shorter than this share of the data's mean length may grow: that is noise."""
-
-FIXED_FROM = 8
-"""Steps in a row from which on directions that serve them all count as fixed."""
-
-LARGEST_SPANNED = 4096
-"""Dimensions up to which the blind share is computed: directions have to span them."""
-
-SPANNING_PER_DIMENSION = 2
-"""Directions drawn for the blind share, for each dimension."""
-
+# The blind share.
+SPANNING_PER_DIMENSION = 2  # directions drawn for it
 FEWEST_SPANNING = 256
-"""The fewest directions drawn for the blind share."""
-
-VECTORS = 8
-"""Vectors from particles to data that are reconstructed."""
-
-GRADIENT_ROUNDS = 30
-"""Rounds of conjugate gradients, by which vectors that directions see a thousandth as well are lost too."""
-
-NEGLIGIBLE_BLIND_SHARE = 1e-4
-"""A blind share at which the reconstruction ends."""
-
-LARGEST_BLIND_SHARE = 0.01
-"""The largest blind share without a warning."""
-
-LARGEST_UNEVENNESS = 8.0
-"""The largest λ, relative to that of even directions, without a warning, unless directions are uneven on
-purpose."""
+VECTORS = 8  # vectors from particles to data that are reconstructed
+GRADIENT_ROUNDS = 30  # by which vectors that directions see a thousandth as well are lost too
+NEGLIGIBLE_BLIND_SHARE = 1e-4  # at which the reconstruction ends
+LARGEST_BLIND_SHARE = 0.01  # without a warning
+LARGEST_UNEVENNESS = 8.0  # λ·d without a warning, unless directions are uneven on purpose
 
 
 def largest_eigenvalue(
@@ -138,47 +84,50 @@ def largest_eigenvalue(
     directions are few, and v has noise in it: where other eigenvalues are nearly as large the estimate falls
     short by a tenth, and by a third at worst.
 
-    An estimate is refined with more directions at once: their own largest eigenvalue is too large, and λ as
-    fresh directions estimate it along its eigenvector too small; half-way is right within some hundredths.
-
-    Args:
-        sampler: draws the stage's directions.
-        key: the key of those that are examined.
-        closely_above: an estimate is refined if it is above this,
-        closely_below: and no larger than this.
+    An estimate in (`closely_above`, `closely_below`] is refined with more directions at once: their own largest
+    eigenvalue is too large, and λ as fresh directions estimate it along its eigenvector too small; half-way is
+    right within some hundredths.
     """
     d = sampler.coordinates.space.dimension
+    count = min(max(DIRECTIONS_PER_DIMENSION * d, FEWEST_DIRECTIONS), MOST_DIRECTIONS)
+
+    def drawn(number: int) -> Iterator[Filters]:
+        return _drawn(sampler, attrs.evolve(key, step=number), count)
+
+    def iterated(v: Tensor, number: int) -> tuple[Tensor, float]:
+        """Return E[s² t (t·Gv)], but for a factor, and λ as it is along v."""
+        Gv = _gram(sampler, v)
+        image, squares = _applied(drawn(number), Gv)
+        return image, float(squares / (v * Gv).sum())
+
     v = key.open(sampler.like.device, sampler.like.dtype).normal(d, 1)
     estimates: list[float] = []
     for number in range(POWER_ROUNDS):
-        v, estimate = _round(sampler, attrs.evolve(key, step=number), v)
+        v, estimate = iterated(v, number)
         v = v / torch.linalg.vector_norm(v)
-        estimates.append(float(estimate))
+        estimates.append(estimate)
     averaged = POWER_ROUNDS // 3
     first = sum(estimates[-averaged:]) / averaged
-    if not closely_above < first <= closely_below or d > LARGEST_MOMENTS:
+    if not closely_above < first <= closely_below or d > LARGEST_EXAMINED:
         return max(first, 1 / d)
-    gathered = [attrs.evolve(key, step=POWER_ROUNDS + number) for number in range(CLOSER_ROUNDS)]
-    moments = _second_moments(sampler, gathered)
+    last = POWER_ROUNDS + CLOSER_ROUNDS
+    moments = _second_moments(sampler, (part for number in range(POWER_ROUNDS, last) for part in drawn(number)))
     for _ in range(CLOSER_ITERATIONS):
         v = moments @ _gram(sampler, v)
         v = v / torch.linalg.vector_norm(v)
     Gv = _gram(sampler, v)
     above = float((Gv * (moments @ Gv)).sum() / (v * Gv).sum())
-    fresh = [attrs.evolve(key, step=POWER_ROUNDS + CLOSER_ROUNDS + number) for number in range(averaged)]
-    below = sum(float(_round(sampler, each, v)[1]) for each in fresh) / len(fresh)
+    below = sum(iterated(v, last + number)[1] for number in range(averaged)) / averaged
     return max(first, (above + below) / 2, 1 / d)
 
 
 def largest_eigenvalue_of(directions: Sequence[Directions], sampler: DirectionSampler, cloud: Cloud) -> float:
-    """Estimate the largest eigenvalue of 1/H Σ w θθᵀ over the directions of a step, by power iteration.
-
-    Nonlinear slices have gradients for θ, which depend on the particle: then it is the largest of a few.
-    """
+    """Estimate the largest eigenvalue of 1/H Σ w θθᵀ over the directions of a step, by power iteration."""
     d = sampler.coordinates.space.dimension
     H = sum(batch.count for batch in directions)
     curved = any(isinstance(batch.projection, NonlinearProjection) for batch in directions)
-    # The first particles are on rank 0, whatever the number of ranks.
+    # Nonlinear slices have gradients for θ, which depend on the particle: then it is the largest of a few. The
+    # first particles are on rank 0, whatever the number of ranks.
     few = Cloud(cloud.z[:, : PARTICLES_PROBED if curved else 1].contiguous(), Conditions())
     v = Key(0, "eigenvector").open(sampler.like.device, sampler.like.dtype).normal(d, few.z.shape[1])
     estimate = sampler.like.new_zeros(1)
@@ -195,11 +144,12 @@ def largest_eigenvalue_of(directions: Sequence[Directions], sampler: DirectionSa
 
 def _slopes(batch: Directions, z: Tensor, v: Tensor) -> Tensor:
     """Return how projections change along v (d_k×n), which is θ·v; of nonlinear slices, at z: H×n."""
+    project = batch.projection.project
     if isinstance(batch.projection, NonlinearProjection):
         h = SLOPE_DISTANCE * (1 + float(torch.linalg.vector_norm(z, dim=0).mean()))
-        slopes = (batch.projection.project(z + h * v) - batch.projection.project(z - h * v)) / (2 * h)
+        slopes = (project(z + h * v) - project(z - h * v)) / (2 * h)
     else:
-        slopes = batch.projection.project(v.contiguous())
+        slopes = project(v.contiguous())
     return slopes if batch.scale is None else slopes * batch.scale
 
 
@@ -209,16 +159,10 @@ def _gram(sampler: DirectionSampler, v: Tensor) -> Tensor:
     return v if upsampling is None else upsampling.gram(v)
 
 
-def _filters(sampler: DirectionSampler, key: Key, count: int) -> Iterator[tuple[Projection, Tensor | None]]:
-    """Yield `count` filters t, and s = 1/‖U t‖ (T×1; None is 1), batch by batch."""
+def _drawn(sampler: DirectionSampler, key: Key, count: int) -> Iterator[Filters]:
+    """Yield `count` filters, batch by batch."""
     for index, size in batches(count, sampler.together):
         yield sampler.filters(attrs.evolve(key, index=index), size, check=False)
-
-
-def _filters_of_round(sampler: DirectionSampler, key: Key) -> Iterator[tuple[Projection, Tensor | None]]:
-    """Yield the filters of a round of the power iteration, as `_filters` does."""
-    wanted = DIRECTIONS_PER_DIMENSION * sampler.coordinates.space.dimension
-    return _filters(sampler, key, min(max(wanted, FEWEST_DIRECTIONS), MOST_DIRECTIONS))
 
 
 def _weighted(values: Tensor, scale: Tensor | None, weights: Tensor | None) -> Tensor:
@@ -227,30 +171,28 @@ def _weighted(values: Tensor, scale: Tensor | None, weights: Tensor | None) -> T
     return values if weights is None else values * weights[:, None].sqrt()
 
 
-def _round(sampler: DirectionSampler, key: Key, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Return Σ w s² t (t·Gv) over fresh directions (d_k×1), and the estimate of λ that v gives (a scalar)."""
-    Gv = _gram(sampler, v)
+def _applied(drawn: Iterable[Filters], v: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Σ w s² t (t·v) over filters (d_k×n), and the mean of their w (s t·v)² (a scalar)."""
     count = 0
     total = torch.zeros_like(v)
-    squares = torch.zeros((), dtype=v.dtype, device=v.device)
-    for filters, scale in _filters_of_round(sampler, key):
-        values = _weighted(filters.project(Gv), scale, filters.weights)
+    squares = v.new_zeros(())
+    for filters, scale in drawn:
+        values = _weighted(filters.project(v), scale, filters.weights)
         total += filters.adjoint(_weighted(values, scale, filters.weights))
         squares += values.square().sum()
         count += len(values)
-    return total, squares / count / (v * Gv).sum()
+    return total, squares / count
 
 
-def _second_moments(sampler: DirectionSampler, keys: Sequence[Key]) -> Tensor:
-    """Return the mean of w s² t tᵀ over the directions of several rounds: d_k×d_k."""
+def _second_moments(sampler: DirectionSampler, drawn: Iterable[Filters]) -> Tensor:
+    """Return the mean of w s² t tᵀ over filters: d_k×d_k."""
     d = sampler.coordinates.space.dimension
     count = 0
-    total = torch.zeros(d, d, dtype=sampler.like.dtype, device=sampler.like.device)
-    for key in keys:
-        for filters, scale in _filters_of_round(sampler, key):
-            t = _weighted(filters.dense(), scale, filters.weights)
-            total.addmm_(t.T, t)
-            count += len(t)
+    total = sampler.like.new_zeros(d, d)
+    for filters, scale in drawn:
+        t = _weighted(filters.dense(), scale, filters.weights)
+        total.addmm_(t.T, t)
+        count += len(t)
     return total / count
 
 
@@ -261,7 +203,7 @@ class SafeStep:
     eigenvalue: float
     """λ of E[θ_x θ_xᵀ], estimated; of 1/H Σ θ_x θ_xᵀ where directions are fixed."""
     factor: float = 1.0
-    """What the stage's step sizes are multiplied with."""
+    """The factor by which the stage's step sizes are multiplied."""
     fixed: bool = False
     """Whether the same directions serve many steps."""
 
@@ -271,12 +213,13 @@ class SafeStep:
         return 2 / (self.eigenvalue + noise)
 
 
-def safe_step(sampler: DirectionSampler, key: Key, *, fixed: bool = False) -> SafeStep:
+def safe_step(sampler: DirectionSampler, key: Key, *, reuse: int | None = 1) -> SafeStep:
     """Estimate λ of a stage's directions, and by how much its steps have to be shortened.
 
-    Where H directions are `fixed` for many steps, their errors do not average out: for isotropic ones in d
-    dimensions the largest eigenvalue of 1/H Σ θθᵀ is about (1 + √(d/H))² times that of E[θθᵀ].
+    Where H directions serve many steps, their errors do not average out: for isotropic ones in d dimensions the
+    largest eigenvalue of 1/H Σ θθᵀ is about (1 + √(d/H))² times that of E[θθᵀ].
     """
+    fixed = reuse is None or reuse >= FIXED_FROM
     stage = sampler.stage
     d = sampler.coordinates.space.dimension
     H = stage.directions
@@ -284,44 +227,33 @@ def safe_step(sampler: DirectionSampler, key: Key, *, fixed: bool = False) -> Sa
     eta = max([stage.step_size, *map(stage.eta, some)])
     if stage.steps == 0 or eta <= 0 or sampler.measured_later:
         return SafeStep(1 / d)
-    spread = (1 + math.sqrt(d / H)) ** 2 if fixed else 1.0
-    if eta <= SAFE_SHARE * longest_step(spread, d, H, fixed=fixed):  # λ of unit directions is at most 1
-        return SafeStep(spread / d, fixed=fixed)
+    excess = (1 + math.sqrt(d / H)) ** 2 if fixed else 1.0
+    if eta <= SAFE_SHARE * longest_step(excess, d, H, fixed=fixed):  # λ of unit directions is at most 1
+        return SafeStep(excess / d, fixed=fixed)
     if sampler.sampler.tempered or stage.tempered:
-        eigenvalue = spread * largest_eigenvalue(sampler, key)
+        eigenvalue = excess * largest_eigenvalue(sampler, key)
         return SafeStep(eigenvalue, min(1.0, longest_step(eigenvalue, d, H, fixed=fixed) / eta), fixed)
     same = attrs.evolve(key, seed=0)  # whether a stage is shortened should not depend on the run's seed
-    share = spread * sampler.mean_square_length(attrs.evolve(same, role="weights"))
+    share = excess * sampler.mean_square_length(attrs.evolve(same, role="weights"))
     eigenvalue = share / d  # of even directions
     if stage.steps >= FEWEST_STEPS and not _is_even(sampler):
         near = CLOSER_LOOK_FROM / (eta * share)
-        mistaken = MISTAKEN * spread / (eta * share)
+        mistaken = MISTAKEN * excess / (eta * share)
         eigenvalue = share * largest_eigenvalue(sampler, same, closely_above=near, closely_below=mistaken)
-    if eta * eigenvalue <= SHORTENED_FROM or eta * eigenvalue / spread > MISTAKEN:
+    if eta * eigenvalue <= SHORTENED_FROM or eta * eigenvalue / excess > MISTAKEN:
         return SafeStep(eigenvalue, fixed=fixed)
     factor = min(1.0, longest_step(eigenvalue, d, H, fixed=fixed) / eta)
     log.warning(
-        "stage %s: steps of %g are too long, or nearly so, along the directions %s (step size times largest "
-        "eigenvalue is %.2f, and errors grow from 2 on); they are taken %.2f times as long. A projection that "
-        "is uneven on purpose says so: tempered = True in its class",
-        stage.name or "of the schedule",
-        eta,
-        "that serve so many steps" if fixed else "drawn most",
-        eta * eigenvalue,
-        factor,
+        f"stage {stage.name or 'of the schedule'}: steps of {eta:g} are too long, or nearly so, along the "
+        f"directions {'that serve so many steps' if fixed else 'drawn most'} (step size times largest "
+        f"eigenvalue is {eta * eigenvalue:.2f}, and errors grow from 2 on); they are taken {factor:.2f} times "
+        "as long. A projection that is uneven on purpose says so: tempered = True in its class"
     )
     return SafeStep(eigenvalue, factor, fixed)
 
 
 def longest_step(eigenvalue: float, dimension: int, directions: int, *, fixed: bool = False) -> float:
-    """Return the step size that the leading direction allows: 1/λ, or less if H is small against d.
-
-    Args:
-        eigenvalue: λ; that of `fixed` directions already includes the noise of few of them.
-        dimension: d.
-        directions: H.
-        fixed: whether the same directions serve many steps.
-    """
+    """Return the step size that λ allows: 1/λ, or less if H is small against d; see `SafeStep` for λ."""
     few = 1.0 if fixed else min(1.0, 2 * CLOSEST_TO_LIMIT / (1 + (dimension - 1) / directions))
     return few / eigenvalue
 
@@ -352,45 +284,33 @@ class StepLengths:
     """Lengths of a stage's steps at η = 1, in means of several: the last, and the least so far."""
 
     def __init__(self) -> None:
-        self._steps: list[Tensor] = []
-        """Those that are in no mean yet."""
-        self._least: Tensor | None = None
-        self._last: Tensor | None = None
+        self._steps: list[Tensor] = []  # in no mean yet
+        self._means: tuple[Tensor, Tensor] | None = None  # the last, and the least
 
     def add(self, length: Tensor, eta: float) -> None:
         """Add a step's mean length, a scalar that stays on its device."""
         self._steps.append(length.detach() / eta)
         if len(self._steps) == STEPS_PER_MEAN:
-            self._last = sum(self._steps[1:], self._steps[0]) / STEPS_PER_MEAN
-            self._least = self._last if self._least is None else torch.minimum(self._least, self._last)
+            last = sum(self._steps[1:], self._steps[0]) / STEPS_PER_MEAN
+            self._means = (last, last if self._means is None else torch.minimum(self._means[1], last))
             self._steps = []
 
     def growth(self) -> float:
         """Return how many times as long as at their shortest steps are now; reads from the device."""
-        if self._last is None or self._least is None:
+        if self._means is None:
             return 1.0
-        return float(self._last / self._least.clamp_min(torch.finfo(self._least.dtype).tiny))
+        last, least = self._means
+        return float(last / least.clamp_min(torch.finfo(least.dtype).tiny))
 
 
 class StepControl:
-    """Shortens the steps of a flow, stage by stage, and stops a flow that runs away."""
+    """Shortens the steps of a stage, and stops a flow that runs away."""
 
-    def __init__(self, settings: Settings, size: float) -> None:
-        """`size` is the mean length of the data and particles."""
+    def __init__(self, settings: Settings, size: float, safe: SafeStep | None = None) -> None:
+        """`size` is the mean length of the data and particles; without `safe`, the flow is in no stage yet."""
         self._settings = settings
         self._size = size
-        self._safe = SafeStep(1.0)
-        self._lengths = StepLengths()
-
-    @property
-    def fixed(self) -> bool:
-        """Whether the same directions serve many steps in a row."""
-        reuse = self._settings.reuse
-        return reuse is None or reuse >= FIXED_FROM
-
-    def begin(self, safe: SafeStep) -> None:
-        """Begin a stage, with what its directions allow steps to be."""
-        self._safe = safe
+        self._safe = SafeStep(1.0) if safe is None else safe
         self.reset()
 
     def reset(self) -> None:
@@ -408,14 +328,7 @@ class StepControl:
             self._lengths.add(length, eta)
 
     def check(self, number: int, moved: float, eta: float, H: int) -> None:
-        """Raise `RunError` if a step is out of proportion to the data's mean length, or steps grow.
-
-        Args:
-            number: how many steps the flow has taken.
-            moved: the mean length of the last one.
-            eta: its step size.
-            H: the number of its directions.
-        """
+        """Raise `RunError` if step `number` of a flow has a mean length out of proportion, or steps grow."""
         limit = self._safe.limit(H)
         far = moved > RUNAWAY_LENGTH * (self._size + 1)
         long = eta > GROWS_FROM * limit and moved > NOTICEABLE_MOVE * self._size
@@ -433,29 +346,17 @@ class StepControl:
         )
 
 
-def blind_share(sampler: DirectionSampler, key: Key, way: Tensor) -> float:
-    """Return the share of vectors (d_k×n) that fresh directions do not see, or next to nothing of: 0 … 1."""
-    wanted = max(SPANNING_PER_DIMENSION * sampler.coordinates.space.dimension, FEWEST_SPANNING)
-    drawn = list(_filters(sampler, key, wanted))
-
-    def moments(v: Tensor) -> Tensor:
-        """Return Σ w s² t (t·v): d_k×n → d_k×n."""
-        total = torch.zeros_like(v)
-        for filters, scale in drawn:
-            seen = filters.project(v.contiguous())
-            seen = seen if scale is None else seen * scale.square()
-            total += filters.adjoint(seen if filters.weights is None else seen * filters.weights[:, None])
-        return total
-
+def _blind_share(drawn: Sequence[Filters], way: Tensor) -> float:
+    """Return the share of vectors (d_k×n) that directions do not see, or next to nothing of: 0 … 1."""
     whole = float(way.square().sum())
     rest = way  # what has not been reconstructed yet
-    gradient = moments(rest)
+    gradient, _ = _applied(drawn, rest)
     step = gradient
     size = gradient.square().sum(dim=0)
     tiny = torch.finfo(way.dtype).tiny
     lost = size * torch.finfo(way.dtype).eps ** 1.5  # below it are rounding errors, along which steps diverge
     for _ in range(GRADIENT_ROUNDS):
-        image = moments(step)
+        image, _ = _applied(drawn, step)
         length = size / (step * image).sum(dim=0).clamp_min(tiny)
         length = torch.where(size > lost, length, 0)
         rest = rest - length * step
@@ -477,52 +378,33 @@ def spread(x: Tensor, count: int) -> Tensor:
 def report_spectrum(
     sampler: DirectionSampler, key: Key, particles: Tensor, x: Tensor, eigenvalue: float
 ) -> None:
-    """Warn if directions do not see a part of the way from particles to data, or see it unevenly.
-
-    Stages of few steps are not examined, nor are directions that are known to be even.
-
-    Args:
-        sampler: draws the stage's directions.
-        key: the key of those that are examined.
-        particles: some particles, in the stage's coordinates: d_k×n.
-        x: some data, in their own coordinates: d×n.
-        eigenvalue: λ of E[θθᵀ].
-    """
+    """Warn if directions do not see a part of the way from particles (d_k×n) to data (d×n), or unevenly."""
     d = sampler.coordinates.space.dimension
     stage = sampler.stage
     n = min(VECTORS, particles.shape[1], x.shape[1])
-    if (
-        _is_even(sampler)
-        or stage.steps < FEWEST_STEPS
-        or d > LARGEST_SPANNED
-        or n == 0
-        or sampler.measured_later
-    ):
+    small = stage.steps < FEWEST_STEPS or n == 0
+    if small or d > LARGEST_EXAMINED or _is_even(sampler) or sampler.measured_later:
         return
     data = sampler.coordinates.enter_data(spread(x, n))
     particles = spread(particles, n)
     mean = data.mean(dim=1, keepdim=True) - particles.mean(dim=1, keepdim=True)
-    share = blind_share(sampler, key, torch.cat([data - particles, mean], dim=1))
+    drawn = list(_drawn(sampler, key, max(SPANNING_PER_DIMENSION * d, FEWEST_SPANNING)))
+    share = _blind_share(drawn, torch.cat([data - particles, mean], dim=1))
     uneven = eigenvalue * d
     name = stage.name or "of the schedule"
     owner = sampler.sampler.owner
-    log.info("stage %s: blind share %.2g, λ·d = %.3g", name, share, uneven)
+    log.info(f"stage {name}: blind share {share:.2g}, λ·d = {uneven:.3g}")
     if share > LARGEST_BLIND_SHARE:
         log.warning(
-            "stage %s: %s does not see %.2g of the way from particles to data (in squared length), and this "
-            "part stays as it is whatever the number of steps: its directions do not span the space, or "
-            "hardly. Mix them with others that see all of it; cswf plugins check shows what they see",
-            name,
-            owner,
-            share,
+            f"stage {name}: {owner} does not see {share:.2g} of the way from particles to data (in squared "
+            "length), and this part stays as it is whatever the number of steps: its directions do not span "
+            "the space, or hardly. Mix them with others that see all of it; cswf plugins check shows what they "
+            "see"
         )
     if uneven > LARGEST_UNEVENNESS and not (sampler.sampler.tempered or stage.tempered):
         log.warning(
-            "stage %s: %s sees some vectors much better than others (λ of E[θθᵀ] is %.3g, %.3g times that of "
-            "even directions): steps that suit the one are too short for the others. If that is on purpose, "
-            "say so in its class, tempered = True: then no step is longer than 1/λ",
-            name,
-            owner,
-            eigenvalue,
-            uneven,
+            f"stage {name}: {owner} sees some vectors much better than others (λ of E[θθᵀ] is "
+            f"{eigenvalue:.3g}, {uneven:.3g} times that of even directions): steps that suit the one are too "
+            "short for the others. If that is on purpose, say so in its class, tempered = True: then no step "
+            "is longer than 1/λ"
         )

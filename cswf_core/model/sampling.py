@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import NotFiniteError, RunError
-from cswf_core.flow.coordinates import Cloud, FreePart, StageCoordinates
+from cswf_core.flow.coordinates import Cloud, StageCoordinates, free_moves
 from cswf_core.flow.directions import Directions, DirectionSampler, Draws
 from cswf_core.flow.fingerprint import recognise
 from cswf_core.flow.finite import located, too_large
@@ -282,8 +282,8 @@ class SavedFlow:
             f"samples {first:,} to {last - 1:,} are not finite: {too_large(self.settings, half=self.half)}"
         )
 
-    def _free_part(self, observation: Observation | None) -> FreePart | None:
-        return FreePart.of(self.fitted.W, observation, self.space.dimension, self.like)
+    def _free_part(self, observation: Observation | None) -> Tensor | None:
+        return free_moves(self.fitted.W, observation, self.space.dimension, self.like)
 
     def _directions(self, sampler: DirectionSampler, stage: int, key: int) -> list[Directions]:
         """Return those directions of a step that have tables."""

@@ -113,7 +113,7 @@ def test_a_condition_makes_steps_shorter_and_is_counted():
     data, schedule = random_data(n=30), Constant(steps=20, directions=100)
     flows = [small_flow(data, schedule=schedule, condition=OneHot(joint=rule)) for rule in ("equal", "uniform")]
     safe = [safe_step(flow.sampler(flow.stages[0]), Key(0, "gain")) for flow in flows]
-    d, length = data.space.dimension, flows[0].condition_length
+    d, length = data.space.dimension, flows[0].setup.condition_length
     assert safe[0].eigenvalue == pytest.approx(0.5 / d, rel=0.15)
     assert safe[1].eigenvalue == pytest.approx(1 / (d + length), rel=0.2)
 
