@@ -102,7 +102,7 @@ class Strata(Groups):
             begin = share.first - self.share.first
             inside = [mine[(mine >= begin) & (mine < begin + len(share))] for mine in self.particles]
             own = [mine - begin for mine in inside]
-        return TakingPart(particles=Members(self.particle_counts, own), strata=own)
+        return TakingPart(particles=Members(self.particle_counts, own))
 
     def members_of_data(self, count: int) -> Members:
         """Return the data of each stratum."""

@@ -30,7 +30,7 @@ from cswf_core.flow.stability import largest_eigenvalue_of
 from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.step import Tools, step
 from cswf_core.flow.tables import StepTables, TableTransport
-from cswf_core.flow.transport import CDFTransport, FittedMaps, TakingPart, Transport
+from cswf_core.flow.transport import CDFTransport, FittedMaps, TakingPart
 from cswf_core.interfaces import Key
 from cswf_core.kernels.columns import COLUMNS_AT_A_TIME, groups
 from cswf_core.kernels.finite import is_finite
@@ -133,17 +133,18 @@ class Stepper(abc.ABC):
         """Return what fits distributions."""
         return Fitter.of(self.setup.cdf, clock, self.setup.ranks)
 
-    def transport(self, taking_part: TakingPart, clock: Clock, *, check: bool) -> Transport:
+    def transport(self, taking_part: TakingPart, clock: Clock, *, check: bool) -> CDFTransport:
         """Return the transport of a step: by the CDF plugin or, if a model is saved, by tables of its maps.
 
         `check`: the plugin's numbers are checked, and not only their shapes.
         """
         setup = self.setup
-        by_cdf = CDFTransport(setup.cdf, self.fitter(clock), clock, taking_part, check)
         request = setup.settings.tables
+        common = (setup.cdf, self.fitter(clock), clock, taking_part, check)
         if request is None:
-            return by_cdf
-        return TableTransport(request, setup.sampler.stage.directions, setup.sampler.together, by_cdf)
+            return CDFTransport(*common)
+        H, together = setup.sampler.stage.directions, setup.sampler.together
+        return TableTransport(*common, request=request, directions=H, together=together)
 
     def wanted(self, number: int, tables: Sequence[Tensor]) -> StepTables | None:
         """Return the tables of a step as observers get them; None if they are not for them."""

@@ -35,84 +35,75 @@ class StepTables:
     """F_q⁻¹ − F_p⁻¹ there: S×H'×K."""
 
 
-class TableTransport:
+@attrs.frozen(eq=False, kw_only=True)
+class TableTransport(CDFTransport):
     """δ by tables of the maps, which are collected while the step's directions are worked on."""
 
-    def __init__(self, request: TableRequest, directions: int, together: int, by_cdf: CDFTransport) -> None:
-        """Begin to collect the tables of a step.
-
-        Args:
-            request: the tables that are wanted.
-            directions: H.
-            together: how many directions have to be drawn at once.
-            by_cdf: fits the distributions that the tables are made of.
-        """
-        self._request = request
-        self._by_cdf = by_cdf
-        self._sizes = [count for _, count in batches(directions, together)]
-        tabulated = [request.tabulated(count) for count in self._sizes]
-        self._first = [sum(tabulated[:i]) for i in range(len(tabulated) + 1)]
-        self._tables: tuple[Tensor, ...] = ()
-
-    def begin(self, rows: Rows) -> Begun | None:
-        """Begin to fit F_p where other ranks take part."""
-        return self._by_cdf.begin(rows)
+    request: TableRequest
+    directions: int
+    """H."""
+    together: int
+    """How many directions have to be drawn at once."""
+    _tables: list[Tensor] = attrs.field(factory=list, init=False)
 
     def displace(self, rows: Rows, F_q: Fits, place: Place, F_p: Begun | None = None) -> Tensor:
-        """Replace the particles' rows p by δ, and keep the maps; return the sum of δ² of each: H."""
+        """Replace the particles' rows p by δ, and collect the maps; return the sum of δ² of each: H."""
         H = rows.low.shape[0]
-        by_cdf = self._by_cdf
-        with by_cdf.clock.part("tables"):
-            fits = by_cdf.fit(rows, F_p)
-            levels = self._request.levels(rows.low).expand(by_cdf.fitter.rows_here(H), -1)
-            positions = by_cdf.inverse(fits, levels)
-            displacements = by_cdf.displacements(levels, positions, fits, F_q)
+        with self.clock.part("tables"):
+            fits = self.fit(rows, F_p)
+            levels = self.request.levels(rows.low).expand(self.fitter.rows_here(H), -1)
+            positions = self.inverse(fits, levels)
+            displacements = self.displacements(levels, positions, fits, F_q)
             positions, displacements = (
-                by_cdf.fitter.all_rows(part, H).to(self._request.dtype) for part in (positions, displacements)
+                self.fitter.all_rows(part, H).to(self.request.dtype) for part in (positions, displacements)
             )
             self._collect(positions, displacements, place)
-        with by_cdf.clock.part("lookup", reading(rows)):
-            return by_cdf.apart(
+        with self.clock.part("lookup", reading(rows)):
+            return self.apart(
                 rows, lambda number, part: tables.displace(part, positions[number], displacements[number])
             )
 
-    def _collect(self, positions: Tensor, displacements: Tensor, place: Place) -> None:
-        """Put some of the maps (S×H×K each) where they belong."""
-        if not self._tables:
-            shape = (positions.shape[0], self._first[-1], self._request.knots)
-            self._tables = positions.new_empty(shape), displacements.new_empty(shape)
-        chosen, places = self._chosen(place, positions.shape[1])
-        if chosen is not None:
-            for table, values in zip(self._tables, (positions, displacements), strict=True):
-                table[:, places] = values[:, chosen]
-
-    def _chosen(self, place: Place, count: int) -> tuple[Tensor | slice | None, Tensor | slice]:
-        """Return which of `count` rows have tables, and where these go; None if none of them has.
-
-        Tables are those of the first directions of each batch, in the order of the draw.
-        """
-        offset = self._first[place.batch]
-        tabulated = self._first[place.batch + 1] - offset
-        order = place.order
-        if order is None:
-            last = min(count, tabulated - place.first)
-            first = offset + place.first
-            return (slice(0, last) if last > 0 else None), slice(first, first + last)
-        if tabulated == self._sizes[place.batch]:
-            return slice(0, count), order + offset
-        if count == self._sizes[place.batch]:  # the size is known beforehand, so that steps can be recorded
-            return order.argsort()[:tabulated], slice(offset, offset + tabulated)
-        chosen = (order < tabulated).nonzero()[:, 0]
-        return (chosen if len(chosen) else None), order[chosen] + offset
-
     def tables(self) -> tuple[Tensor, ...]:
         """Return positions and displacements, once all directions have been worked on: S×H'×K each."""
-        return self._tables
+        return tuple(self._tables)
 
     @property
     def largest(self) -> float:
         """Up to this number, δ = q − p can be rounded."""
-        return min(self._by_cdf.largest, float(torch.finfo(self._request.dtype).max) / 2)
+        return min(super().largest, float(torch.finfo(self.request.dtype).max) / 2)
+
+    def _collect(self, positions: Tensor, displacements: Tensor, place: Place) -> None:
+        """Put some of the maps (S×H×K each) where they belong."""
+        sizes = [count for _, count in batches(self.directions, self.together)]
+        tabulated = [self.request.tabulated(count) for count in sizes]
+        if not self._tables:
+            shape = (positions.shape[0], sum(tabulated), self.request.knots)
+            self._tables.extend([positions.new_empty(shape), displacements.new_empty(shape)])
+        offset = sum(tabulated[: place.batch])
+        chosen, places = _tabulated(place, positions.shape[1], sizes[place.batch], tabulated[place.batch])
+        if chosen is None:
+            return
+        for table, values in zip(self._tables, (positions, displacements), strict=True):
+            table[:, offset:][:, places] = values[:, chosen]
+
+
+def _tabulated(
+    place: Place, count: int, size: int, tabulated: int
+) -> tuple[Tensor | slice | None, Tensor | slice]:
+    """Return which of `count` rows have tables, and where these go in those of their batch; None: none has.
+
+    Tables are those of the first directions of a batch of some `size`, in the order of the draw.
+    """
+    order = place.order
+    if order is None:
+        last = min(count, tabulated - place.first)
+        return (slice(0, last) if last > 0 else None), slice(place.first, place.first + last)
+    if tabulated == size:
+        return slice(0, count), order
+    if count == size:  # it is known beforehand, so that steps can be recorded
+        return order.argsort()[:tabulated], slice(0, tabulated)
+    chosen = (order < tabulated).nonzero()[:, 0]
+    return (chosen if len(chosen) else None), order[chosen]
 
 
 Lookups = Callable[[Slab[Cloud], slice], Sequence[Lookup]]

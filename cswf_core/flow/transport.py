@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Generic, Protocol
+from typing import Any, Generic
 
 import attrs
 import torch
@@ -36,89 +36,20 @@ class Maps(abc.ABC, Generic[Cloud]):
         """Return the displacement of the particles' rows by T_h; with other ranks, fits are begun here."""
 
 
-class Transport(Protocol):
-    """A way to displace particles, given the data's distributions."""
-
-    def begin(self, rows: Rows) -> Begun | None:
-        """Begin to fit F_p where other ranks take part, before other work is done; None: nobody does."""
-
-    def displace(self, rows: Rows, F_q: Fits, place: Place, F_p: Begun | None = None) -> Tensor:
-        """Replace the particles' rows p by δ, in place; return the sum of δ² of each row: H."""
-
-    def tables(self) -> tuple[Tensor, ...]:
-        """Return the positions and displacements of the step's maps, if they are saved: S×H'×K each."""
-
-    @property
-    def largest(self) -> float:
-        """Up to this number, the projected values of particles and data can be displaced."""
-
-
-@attrs.frozen(eq=False)
-class FittedMaps(Maps[Cloud]):
-    """T_h = F_q⁻¹∘F_p of distributions that are fitted to data and particles."""
-
-    transport: Transport
-    F_q: Source[Cloud]
-    F_p: Source[Cloud] | None = None
-    """The particles in blocks; None: F_p is fitted to the rows that are displaced."""
-    budget: Budget | None = None
-    """How many rows are transported at a time; None: all rows of a slab."""
-
-    def fit(self, theta: Slab[Cloud], p: Rows) -> Displace:
-        """Return the displacement of the particles' rows p."""
-        F_q = self.F_q.along(theta)
-        F_p = self._particles(theta, p)
-
-        def displace(rows: Rows, cut: slice) -> Tensor:
-            return self.transport.displace(rows, F_q(cut), theta.place.rows(cut), F_p(cut))
-
-        return displacing(theta.count, p, displace, self.budget)
-
-    def _particles(self, theta: Slab[Cloud], p: Rows) -> Callable[[slice], Begun | None]:
-        """Return F_p along some directions; None: the transport fits it to the rows that it displaces."""
-        if self.F_p is None:
-            begun = self.transport.begin(p)
-            return lambda _: begun
-        of_rows = self.F_p.along(theta)
-        return lambda cut: partial(of_rows, cut)
-
-
-def displacing(
-    count: int, p: Rows, displace: Callable[[Rows, slice], Tensor], budget: Budget | None
-) -> Displace:
-    """Return the displacement of `count` rows p, as many at a time as fit into memory.
-
-    Args:
-        count: H.
-        p: the rows.
-        displace: replaces some rows by δ, given which ones they are; returns the sum of δ² of each.
-        budget: how many rows are displaced at a time; None: all.
-    """
-    if budget is None:
-        return lambda: displace(p, slice(0, count)).double()
-    squares = torch.empty(count, dtype=torch.float64, device=p.values.device)
-
-    def some(cut: slice) -> None:
-        squares[cut] = displace(p.part(cut), cut)
-
-    def in_parts() -> Tensor:
-        budget.over_rows(count, some)
-        return squares
-
-    return in_parts
-
-
 @attrs.frozen(eq=False, kw_only=True)
 class TakingPart:
     """The particles of this rank that F_p is fitted to at a step, and whose distance is measured."""
 
     particles: Members
-    strata: Sequence[Columns] | None = None
-    """The particles that each map moves; None: there is one map for all."""
     measured: Columns | None = None
     """The particles whose distance to the data is measured, as they are not only carried along; None: all."""
     stretch: float = 1.0
     """The number of particles for each that is measured, over all ranks."""
+
+    @property
+    def strata(self) -> Sequence[Columns] | None:
+        """The particles that each map moves; None: there is one map for all."""
+        return None if self.particles.partial else self.particles.columns
 
 
 @attrs.frozen(eq=False)
@@ -222,6 +153,54 @@ class CDFTransport:
         if through is not None:
             return through.displace(rows, check=self.check)
         return _replaced(rows, self.fitter.image(rows, lambda p: self.cdf.image(p, F_p, F_q, check=self.check)))
+
+
+@attrs.frozen(eq=False)
+class FittedMaps(Maps[Cloud]):
+    """T_h = F_q⁻¹∘F_p of distributions that are fitted to data and particles."""
+
+    transport: CDFTransport
+    F_q: Source[Cloud]
+    F_p: Source[Cloud] | None = None
+    """The particles in blocks; None: F_p is fitted to the rows that are displaced."""
+    budget: Budget | None = None
+    """How many rows are transported at a time; None: all rows of a slab."""
+
+    def fit(self, theta: Slab[Cloud], p: Rows) -> Displace:
+        """Return the displacement of the particles' rows p."""
+        F_q = self.F_q.along(theta)
+        F_p: Callable[[slice], Begun | None]
+        if self.F_p is None:
+            begun = self.transport.begin(p)
+            F_p = lambda _: begun  # noqa: E731
+        else:
+            F_p = partial(partial, self.F_p.along(theta))
+
+        def displace(rows: Rows, cut: slice) -> Tensor:
+            return self.transport.displace(rows, F_q(cut), theta.place.rows(cut), F_p(cut))
+
+        return displacing(theta.count, p, displace, self.budget)
+
+
+def displacing(
+    count: int, p: Rows, displace: Callable[[Rows, slice], Tensor], budget: Budget | None
+) -> Displace:
+    """Return the displacement of `count` rows p, all at once or as many at a time as a budget says.
+
+    `displace` replaces some rows by δ, given which ones they are, and returns the sum of δ² of each.
+    """
+    if budget is None:
+        return lambda: displace(p, slice(0, count)).double()
+    squares = torch.empty(count, dtype=torch.float64, device=p.values.device)
+
+    def some(cut: slice) -> None:
+        squares[cut] = displace(p.part(cut), cut)
+
+    def in_parts() -> Tensor:
+        budget.over_rows(count, some)
+        return squares
+
+    return in_parts
 
 
 def displaced_apart(
