@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -14,14 +12,11 @@ from torch import Tensor
 
 from cswf_core.errors import CswfError, DataError, RunError
 from cswf_core.flow.particles import balanced
-from cswf_core.flow.settings import Settings, TableRequest
 from cswf_core.flow.setup import Beginning, originals
 from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Masked, Observation, Space
 from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels.memory import require_memory
-from cswf_core.model.fitted import Fitted
-from cswf_core.model.format import SavedStep, find_damage, saved_steps
-from cswf_core.model.header import NAME, ModelHeader, unpack_mask
+from cswf_core.model.format import HEADER, ModelHeader, SavedStep, find_damage, saved_steps, unpack_mask
 from cswf_core.model.requests import (
     ByNumber,
     Labels,
@@ -32,11 +27,11 @@ from cswf_core.model.requests import (
     pixels_of,
     vectors_by_number,
 )
-from cswf_core.model.sampling import SavedFlow, particles_at_end
+from cswf_core.model.sampling import SavedFlow
 from cswf_core.plugins import BUILTIN, PluginFolders, as_options
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, RecipeError, choose_device, load_recipe
-from cswf_core.recipe.build import load_everything, parts_of
+from cswf_core.recipe.build import load_everything
 from cswf_core.recipe.provenance import refuse_changed_plugins
 from cswf_core.recipe.render import from_yaml
 
@@ -287,26 +282,11 @@ class Model:
         return saved_steps(self.folder, self.header)
 
     def _samples(self, request: SampleRequest, flow: SavedFlow, tell: Tell | None) -> Dataset:
+        """Return all samples of a request."""
         x = torch.empty(flow.space.dimension, request.count, dtype=flow.like.dtype)
-        for first, part in self.drawn(request, flow, range(0, request.count, flow.size), tell):
+        for first, part in flow.drawn(request, range(0, request.count, flow.size), tell):
             x[:, first : first + part.shape[1]] = part
         return self.dataset(x, request.conditions(torch.arange(request.count)))
-
-    def drawn(
-        self, request: SampleRequest, flow: SavedFlow, firsts: Sequence[int], tell: Tell | None = None
-    ) -> Iterator[tuple[int, Tensor]]:
-        """Yield some groups of a request's particles: the number of the first particle, and d×n on the CPU.
-
-        Args:
-            request: The particles.
-            flow: This model's steps, on the device to work on.
-            firsts: Numbers of the first particles of these groups: multiples of `flow.size`.
-            tell: Hears of progress.
-        """
-        steps = partial(saved_steps, self.folder, self.header, flow.like.device)
-        here = torch.cuda.device(flow.like.device) if flow.like.is_cuda else nullcontext()
-        with here:
-            yield from particles_at_end(request, flow, steps, firsts, self.header.steps, tell)
 
     def dataset(self, x: Tensor, conditions: Conditions) -> Dataset:
         """Return particles (d×n) and their conditions as a data set."""
@@ -325,30 +305,12 @@ class Model:
     def flow(self, device: torch.device) -> SavedFlow:
         """Return this model's steps on a device."""
         recipe = self.recipe
-        tables = self.header.tables
-        settings = Settings(
-            scale=recipe.particles.scale,
-            clip=recipe.particles.clip,
-            seed=recipe.seed,
-            reuse=None if recipe.reuse == "all" else recipe.reuse,
-            dtype=self.header.dtype,
-            half=recipe.particles.precision in ("auto", "fast"),
-            tables=TableRequest(knots=tables.knots, share=tables.directions, every=tables.every),
-        )
-        like = torch.empty(self.space.dimension, 0, dtype=self.header.dtype, device=device)
-        sets = None if recipe.online is None else recipe.online.sets
-        facts = self.header.condition
-        parts = parts_of(recipe)
-        fitted = Fitted()
-        if self.header.fitted is not None:
-            fitted = Fitted.read(self.folder / self.header.fitted.file, parts, self.space, like)
-        prints = [stage.fingerprint for stage in self.header.stages]
-        flow = SavedFlow(self.space, parts, settings, facts.length, sets, facts.strata, like, fitted, prints)
+        flow = SavedFlow(self.folder, self.header, recipe, device)
         saved = [(stage.directions, stage.steps) for stage in self.header.stages]
         if saved != [(stage.directions, stage.steps) for stage in flow.stages]:
             raise RunError(
                 f"the schedule of '{self.header.name}' plans other stages than those of the model: schedule "
-                f"'{recipe.schedule.name}' has changed since, or {self.folder / NAME} is damaged"
+                f"'{recipe.schedule.name}' has changed since, or {self.folder / HEADER} is damaged"
             )
         if any(flow.parts.projection.of_stage(stage).sees_data for stage in flow.stages):
             data = self._needed(f"projection '{recipe.projection.name}' looks at the data")
@@ -360,7 +322,7 @@ class Model:
                     f"projection '{recipe.projection.name}' has looked at {looked_at:,} data, and memory holds "
                     f"{len(few):,} here: allow more (--memory-limit), or take a larger machine"
                 )
-            flow.like = few.x.to(like)
+            flow.like = few.x.to(flow.like)
         return flow
 
     def _columns(self, mask: Tensor, images: int) -> Tensor:
@@ -379,16 +341,16 @@ class Model:
 
 def header_file(path: Path) -> Path:
     """Return the header of the model that a path means: a run's folder, a model's, or the header itself."""
-    if path.name == NAME and path.is_file():
+    if path.name == HEADER and path.is_file():
         return path
-    for place in (path / NAME, path / "model" / NAME):
+    for place in (path / HEADER, path / "model" / HEADER):
         if place.is_file():
             return place
     if not path.exists():
-        raise RunError(f"{path} does not exist; give a run's folder, a model's folder or its {NAME}")
+        raise RunError(f"{path} does not exist; give a run's folder, a model's folder or its {HEADER}")
     if (path / "run.json").is_file():
         raise RunError(f"{path} has no model; a run saves one with model.save=true")
-    raise RunError(f"{path} has no model: there is no {NAME} in it")
+    raise RunError(f"{path} has no model: there is no {HEADER} in it")
 
 
 def load_model(path: str | Path, *, plugins_dir: PluginFolders = None) -> Model:

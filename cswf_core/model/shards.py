@@ -23,7 +23,7 @@ from cswf_core.documents import Size, read_document
 from cswf_core.errors import RunError
 from cswf_core.interfaces import Space
 from cswf_core.interfaces.metric import Tell
-from cswf_core.model.header import NAME
+from cswf_core.model.format import HEADER
 from cswf_core.model.model import Model
 from cswf_core.model.requests import Labels, SampleRequest, Vectors
 from cswf_core.numbers import bytes_in_words
@@ -181,7 +181,7 @@ def write_shards(
     request = model.request(job.count, labels=job.labels, vectors=job.vectors, seed=job.seed)
     facts = {
         "format": 1,
-        "model": fingerprint(model.folder / NAME),
+        "model": fingerprint(model.folder / HEADER),
         "count": job.count,
         "seed": job.seed,
         "labels": _plain(job.labels),
@@ -217,7 +217,7 @@ def _draw(
     samples = {i: range(i * SAMPLES_PER_SHARD, min((i + 1) * SAMPLES_PER_SHARD, request.count)) for i in files}
     firsts = [first for own in samples.values() for first in own[:: flow.size]]
     parts: list[Tensor] = []
-    for first, part in model.drawn(request, flow, firsts, tell):
+    for first, part in flow.drawn(request, firsts, tell):
         parts.append(part)
         number = first // SAMPLES_PER_SHARD
         own = samples[number]

@@ -17,28 +17,27 @@ from cswf_core.flow.flow import Flow, State
 from cswf_core.flow.tables import StepTables
 from cswf_core.hookspecs import hookimpl
 from cswf_core.interfaces import Key, Masked
-from cswf_core.model.fitted import FITTED, write_fitted
 from cswf_core.model.format import (
-    HOST,
-    SavedStep,
-    read_shard,
-    shard_entry,
-    shard_file,
-    steps_per_shard,
-    write_shard,
-)
-from cswf_core.model.header import (
+    FITTED,
     FORMAT,
-    NAME,
+    HEADER,
+    HOST,
     ConditionFacts,
     ConditionKind,
     Cost,
     DataFacts,
     ModelHeader,
+    SavedStep,
     StageFacts,
     TableFacts,
     TableShard,
     pack_mask,
+    read_shard,
+    shard_entry,
+    shard_file,
+    steps_per_shard,
+    write_fitted,
+    write_shard,
 )
 from cswf_core.recipe import Recipe
 from cswf_core.recipe.render import to_yaml
@@ -171,7 +170,7 @@ class ModelWriter:
         remove_parts(self.folder)
         first = {shard_file(self.folder, number) for number in range(count)}
         later = set(self.folder.glob("tables-*.safetensors")) - first
-        for path in (*later, self.folder / NAME, self.folder / FITTED):  # these two are written again
+        for path in (*later, self.folder / HEADER, self.folder / FITTED):  # these two are written again
             path.unlink(missing_ok=True)
 
     def _close(self) -> None:
@@ -204,7 +203,7 @@ class ModelWriter:
         except MisfitError as error:
             raise RunError(f"no model can be saved of this flow: {error}") from None
         make_folder(self.folder)
-        write_durably(self.folder / NAME, header.text())
+        write_durably(self.folder / HEADER, header.text())
 
     def _describe(self, flow: Flow, *, complete: bool) -> None:
         """Write the header with a flow's facts; the first time, write what it has fitted to its data, too."""

@@ -7,7 +7,7 @@ import torch
 
 import cswf_core.flow.gaussian
 from cswf_core.model import load_model
-from cswf_core.model.fitted import FITTED
+from cswf_core.model.format import FITTED
 from cswf_core.runs.durable import read_tensors
 from tests.marks import slow_if
 from tests.model.conftest import WHITENED, saving

@@ -67,16 +67,18 @@ def test_a_call_that_was_interrupted_goes_on_with_the_missing_shards(model, whol
         if done > 0 and (tmp_path / "samples-00000.npz").is_file():
             raise KeyboardInterrupt
 
-    monkeypatch.setitem(sampling.AT_ONCE, "cpu", 512 * 64 * 32)  # as many as a shard has
+    monkeypatch.setitem(sampling.BYTES_AT_ONCE, "cpu", 512 * 64 * 32)  # as many as a shard has
     with pytest.raises(KeyboardInterrupt):
         draw(model, tmp_path, tell=stop)
     assert [path.name for path in tmp_path.glob("*.npz")] == ["samples-00000.npz"]
     assert not (tmp_path / "manifest.json").exists()
     before = (tmp_path / "samples-00000.npz").stat().st_mtime_ns
     asked = []
-    drawn = type(model).drawn
+    drawn = sampling.SavedFlow.drawn
     monkeypatch.setattr(
-        type(model), "drawn", lambda self, r, f, firsts, tell: asked.extend(firsts) or drawn(self, r, f, firsts)
+        sampling.SavedFlow,
+        "drawn",
+        lambda flow, r, firsts, _: asked.extend(firsts) or drawn(flow, r, firsts),
     )
     draw(model, tmp_path)
     assert asked == [512, 768, 1024, 1280]
