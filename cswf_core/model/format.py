@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -56,8 +55,6 @@ FORMAT: Final = 4
 """The format that is written, and the only one that is read."""
 
 LARGEST_DIMENSION = 1 << 28
-"""Largest dimension d of data."""
-
 LONGEST_CONDITION = 1 << 20
 """Largest dimension l of a condition, as `condition.room` may have."""
 
@@ -68,8 +65,6 @@ FILES_AT_A_TIME = 4
 """Number of files that are read at once to compare their checksums."""
 
 ANY_TABLES = TensorForm(torch.is_floating_point, (None,) * 4)
-"""Positions or displacements of any steps: n×S×H'×K."""
-
 HOST = torch.device("cpu")
 
 ConditionKind = Literal["labels", "vectors", "image"]
@@ -135,9 +130,7 @@ class StageFacts:
 
     name: str
     directions: Size
-    """H."""
     steps: Count
-    """K as planned."""
     fingerprint: Annotated[str, Rule("hexadecimal digits", re.compile("[0-9a-f/]*").fullmatch)]
     """That of its first directions; empty where these follow the particles."""
 
@@ -160,7 +153,6 @@ class TableShard(FileEntry):
 
     stage: Count
     steps: Size
-    """Number of steps in it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -183,7 +175,6 @@ class ModelHeader:
     cswf: str
     """Version that wrote it."""
     name: str
-    """Name of the recipe."""
     complete: bool
     recipe: str
     """The resolved recipe, as YAML."""
@@ -191,7 +182,6 @@ class ModelHeader:
     condition: ConditionFacts
     precision: Literal["float32", "float64"]
     particles: Size
-    """M."""
     stages: tuple[StageFacts, ...]
     tables: TableFacts
     steps: Count
@@ -332,10 +322,7 @@ def shard_entry(path: Path, sha256: str, steps: Sequence[SavedStep]) -> TableSha
 
 
 def read_shard(path: Path, form: TensorForm = ANY_TABLES) -> list[SavedStep]:
-    """Return the steps of a shard, whose tables are read from the disk when they are used.
-
-    Raises `RunError` if the file is damaged, or its positions and displacements (n×S×H'×K) are not of `form`.
-    """
+    """Return the steps of a shard; raise `RunError` if it is damaged, or tables, n×S×H'×K, not of `form`."""
     tensors, facts = read_tensors(path)
     numbers = {"eta": TensorForm(torch.float64, (None,)), "steps": TensorForm(torch.int64, (None,))}
     require_forms(tensors, {"positions": form, "displacements": form, **numbers}, str(path))
@@ -355,7 +342,6 @@ def saved_steps(folder: Path, header: ModelHeader, device: torch.device = HOST) 
 
     The next shard is read while the steps of this one are taken. For a GPU it is read into page-locked memory,
     from which it is copied to the device without waiting: PyTorch keeps such memory until that is done.
-    Raises `RunError` for a shard that is not as the header says.
     """
 
     def read(shard: TableShard) -> list[SavedStep]:
@@ -372,10 +358,7 @@ def saved_steps(folder: Path, header: ModelHeader, device: torch.device = HOST) 
 
 
 def _steps_of(folder: Path, header: ModelHeader, shard: TableShard) -> list[SavedStep]:
-    """Return the steps of a shard; raise `RunError` if they are not as the header says.
-
-    Tables may be of some of the stage's directions only.
-    """
+    """Return the steps of a shard; raise `RunError` if they are not as the header says."""
     path = folder / shard.file
     stage = header.stages[shard.stage]
     S = 1 if header.condition.strata is None else len(header.condition.strata)
@@ -399,16 +382,16 @@ def _steps_of(folder: Path, header: ModelHeader, shard: TableShard) -> list[Save
 
 def find_damage(folder: Path, files: Iterable[FileEntry]) -> list[str]:
     """Read all files, some at a time, and return a sentence for each that is not what was written."""
+
+    def damage(entry: FileEntry) -> str:
+        try:
+            refuse_changed(folder / entry.file, entry.sha256, entry.bytes)
+        except (RunError, OSError) as error:
+            return str(error)
+        return ""
+
     with ThreadPoolExecutor(FILES_AT_A_TIME, "reading") as readers:
-        return [sentence for sentence in readers.map(partial(_damage, folder), files) if sentence]
-
-
-def _damage(folder: Path, entry: FileEntry) -> str:
-    try:
-        refuse_changed(folder / entry.file, entry.sha256, entry.bytes)
-    except (RunError, OSError) as error:
-        return str(error)
-    return ""
+        return [sentence for sentence in readers.map(damage, files) if sentence]
 
 
 @attrs.frozen(kw_only=True)

@@ -9,6 +9,7 @@ recorded as a CUDA graph, which also prepares the next step on a second stream.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import tee
 from typing import TypeAlias
 
 import torch
@@ -99,10 +100,7 @@ class HalfStage:
         return graph
 
     def _prepared(self, draw: int, tables: StepTables, into: SavedSlabs | None = None) -> SavedSlabs:
-        """Return those directions of a draw that have tables, and the maps of a step along them.
-
-        `into` are slabs of another step whose memory may be written over.
-        """
+        """Return the directions of a draw and the maps along them; the memory of `into` may be written over."""
         if draw != self._draw:
             self._slabs = self._drawn(draw, None if into is None else [slab for slab, _ in into])
             self._draw = draw
@@ -190,7 +188,6 @@ class JoinedParticles:
         sums = [particles.sum for particles in self._inside if particles.sum is not None]
         self.sum = torch.cat(sums, dim=1) if sums else None
         self.strata: list[Tensor] | None = None
-        """The particles of each stratum; None: there is one for all."""
         if groups[0].strata is not None:
             size = len(self._inside[0])
             each = [[own + size * number for own in group.strata or ()] for number, group in enumerate(groups)]
@@ -215,10 +212,7 @@ class JoinedParticles:
 
 def _with_following(steps: Iterable[SavedStep]) -> Iterator[tuple[SavedStep, SavedStep]]:
     """Yield each step with the one after it; the last with itself."""
-    now: SavedStep | None = None
-    for following in steps:
-        if now is not None:
-            yield now, following
-        now = following
-    if now is not None:
-        yield now, now
+    own, ahead = tee(steps)
+    next(ahead, None)
+    for now in own:
+        yield now, next(ahead, now)

@@ -17,6 +17,8 @@ from cswf_core.model.format import ModelHeader
 from cswf_core.numbers import whole_number
 from cswf_core.online.samples import native
 
+log = logging.getLogger("cswf")
+
 Label: TypeAlias = int | str
 Labels: TypeAlias = Label | Sequence[Label] | Mapping[Label, int] | Tensor
 """One label for all, one for each, or how many of each; NumPy's and PyTorch's numbers count as such."""
@@ -28,8 +30,6 @@ ByNumber: TypeAlias = Callable[[Tensor], Tensor]
 
 GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 """The golden ratio's fractional part: its multiples modulo 1 are spread evenly, however many there are."""
-
-log = logging.getLogger("cswf")
 
 
 @attrs.frozen(eq=False)
@@ -43,7 +43,7 @@ class Originals:
     observation: Observation
     """The part that is seen: the same of every image, or a mask with a column for each; on the device."""
     width: float = 0.0
-    """Width of the uniform noise that fills the images' grey levels."""
+    """Width of the noise that fills the images' grey levels."""
 
 
 @attrs.frozen(eq=False)
@@ -54,10 +54,8 @@ class SampleRequest:
     """Returns Y of particles by their numbers, on the CPU."""
     count: int
     seed: int
-    scale: float = 1.0
-    """Particles begin as N(0, scale² I), or as the Gaussian that the model has."""
     start: Tensor | None = None
-    """Where particles begin instead: d×n, on the CPU."""
+    """Where particles begin: d×n, on the CPU; None: in noise, or as the Gaussian that the model has."""
     originals: Originals | None = None
 
 
@@ -129,14 +127,12 @@ def class_number(header: ModelHeader, label: Label) -> int:
         able = [classes[c] for c in condition.strata]
         raise RunError(f"the model has no flow of its own for class {label!r}; it has {', '.join(able)}")
     if not 0 <= number < room:
-        raise RunError(
-            f"there is no class {label!r}: the model has room for {room}, numbered from 0{_names(classes)}"
-        )
+        room_for = f"the model has room for {room}, numbered from 0"
+        raise RunError(f"there is no class {label!r}: {room_for}{_names(classes)}")
     if not sum(header.data.counts[number : number + 1]):
         named = f"'{classes[number]}'" if number < len(classes) else str(number)
-        log.warning(
-            "class %s was never in the data: what the samples show is what its place in Y makes them", named
-        )
+        warning = "class %s was never in the data: what the samples show is what its place in Y makes them"
+        log.warning(warning, named)
     return number
 
 
@@ -165,14 +161,9 @@ def _warn_outside(header: ModelHeader, rows: Tensor) -> None:
         values = rows[:, number]
         outside = values[(values < low) | (values > high)]
         if len(outside):
-            log.warning(
-                "number %d of a vector is %.4g, and the data had %.4g … %.4g: what samples show there was "
-                "never in the data",
-                number + 1,
-                float(outside[0]),
-                low,
-                high,
-            )
+            has = f"number {number + 1} of a vector is {float(outside[0]):.4g}"
+            had = f"the data had {low:.4g} … {high:.4g}"
+            log.warning("%s, and %s: what samples show there was never in the data", has, had)
 
 
 def _in_proportion(header: ModelHeader, seed: int) -> ByNumber:

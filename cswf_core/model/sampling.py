@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import lru_cache, partial
 from itertools import groupby
@@ -53,14 +53,14 @@ HALF_GROUP = 1024
 MOST_GROUPS = 64
 """Groups that move side by side in half precision, at most: with more, drawing directions hardly counts."""
 
-PARTICLES_PER_KEY = 256
-"""Particles whose noise shares a key."""
-
 BYTES_AT_ONCE = {"cpu": 1 << 28, "cuda": 1 << 31}
 """Bytes of particles that flow side by side; directions are drawn anew for the others."""
 
 MEMORY_OVER_HALF = 8
 """Memory of the device over that of particles that flow side by side in half precision."""
+
+PARTICLES_PER_KEY = 256
+"""Particles whose noise shares a key."""
 
 
 class SavedFlow:
@@ -82,7 +82,6 @@ class SavedFlow:
             tables=TableRequest(knots=tables.knots, share=tables.directions, every=tables.every),
         )
         self.sets = None if recipe.online is None else recipe.online.sets
-        """Number of sets of directions that were used in turn; None: they were drawn anew."""
         self.like = torch.empty(self.space.dimension, 0, dtype=header.dtype, device=device)
         """Has the device and the numbers, and is the data (d×N) where a sampler looks at these."""
         self.fitted = Fitted()
@@ -97,11 +96,9 @@ class SavedFlow:
         self._budget = Budget.whole(device)
         self._recognised: dict[int, set[tuple[bool, bool]]] = {}
         """Stages whose directions are known to be those of the run, and the form that these have."""
-        amplifier = self.parts.condition.amplifier
-        self._free = lru_cache(maxsize=1)(self._free_part)
-        self._regression = lru_cache(maxsize=1)(
-            partial(Regression.of, self.fitted.gaussian, amplifier=amplifier)
-        )
+        self._amplifier = self.parts.condition.amplifier
+        self._free = lru_cache(1)(lambda seen: FreePart.of(self.fitted.W, seen, len(self.like), self.like))
+        self._regression = lru_cache(1)(lambda seen: Regression.of(self.fitted.gaussian, seen, self._amplifier))
 
     @property
     def at_once(self) -> int:
@@ -131,12 +128,16 @@ class SavedFlow:
                 rounds_left = -(-len(firsts) * self.size // self.at_once)
                 tell("sampling", done, before + rounds_left * self.header.steps)
 
+        def at_end() -> list[ParticleGroup]:
+            groups = [self.group(request, first) for first in batch]
+            self.run(groups, request.seed, after_step)
+            return groups
+
         with torch.cuda.device(self.like.device) if self.like.is_cuda else nullcontext():
             while firsts:
                 before = done
                 batch = firsts[: self.at_once // self.size]
-                work = partial(self._at_end, request, batch, after_step)
-                groups = attempted(work, partial(self._halve, len(batch)))
+                groups = attempted(at_end, partial(self._halve, len(batch)))
                 if groups is None:
                     done = before
                     torch.cuda.empty_cache()
@@ -150,14 +151,6 @@ class SavedFlow:
                         raise self._fault(group.first, last)
                     yield group.first, x
                 del groups, group  # before others take memory
-
-    def _at_end(
-        self, request: SampleRequest, firsts: Sequence[int], after_step: Callable[[], None]
-    ) -> list[ParticleGroup]:
-        """Return groups of a request's particles after all steps."""
-        groups = [self.group(request, first) for first in firsts]
-        self.run(groups, request.seed, after_step)
-        return groups
 
     def _halve(self, groups: int) -> bool:
         """Let half as many groups flow side by side, as memory was short; False: it was only one."""
@@ -175,9 +168,9 @@ class SavedFlow:
         else:
             noise = self._noise(Key(request.seed, "offline start"), first, "normal")
             labels = None if own.labels is None else own.labels.to(like.device)
-            x = noise.mul_(request.scale) if gaussian is None else gaussian.of_noise(noise, labels)
-        images = None
+            x = noise.mul_(self.settings.scale) if gaussian is None else gaussian.of_noise(noise, labels)
         observation = None
+        seen = None
         originals = request.originals
         if originals is not None:
             observation = of_columns(originals.observation, originals.origin[index])
@@ -189,21 +182,20 @@ class SavedFlow:
             regression = self._regression(observation)
             if regression is not None and request.start is None:
                 x = regression.conditioned(x, seen)
-            x = observation.free(x) + self.parts.condition.amplifier * seen
+            x = observation.free(x) + self._amplifier * seen
         particles = Particles(x.contiguous(), own.to(like.device, like.dtype), self.settings.clip)
         strata = None
         if self.header.condition.strata is not None:
             assert own.labels is not None
             each = [own.labels == label for label in self.header.condition.strata]
             strata = [members.nonzero()[:, 0].to(like.device) for members in each]
-        return ParticleGroup(particles, first, observation, images, strata)
+        return ParticleGroup(particles, first, observation, seen, strata)
 
     def _sample(self, group: ParticleGroup) -> Tensor:
         """Return a group's particles, with what is observed as it was: d×n, on the CPU."""
         x = group.particles.x
-        stretched = self.parts.condition.amplifier != 1
-        if group.observation is not None and group.originals is not None and stretched:
-            x = group.observation.free(x) + group.observation.seen(group.originals)
+        if group.observation is not None and group.seen is not None and self._amplifier != 1:
+            x = group.observation.free(x) + group.seen
         return x.cpu()
 
     def run(self, groups: Sequence[ParticleGroup], seed: int, after_step: Callable[[], None]) -> None:
@@ -211,21 +203,17 @@ class SavedFlow:
         for number, own in groupby(self.steps(), attrgetter("stage")):
             stage = self._enter(groups, number)
             self._recognise(stage)
-            for saved in self._taken(stage, groups, stage.fitting(own)):
+            steps = stage.fitting(own)
+            taken = exact_steps(stage, groups, steps)
+            if self.half and stage.sampler.plain:
+                from cswf_core.model.half import HalfStage  # needs Triton
+
+                taken = HalfStage(stage, groups).take(steps)
+            for saved in taken:
                 self._add_noise(groups, saved, seed)
                 after_step()
             for group in groups:
                 group.particles.leave()
-
-    def _taken(
-        self, stage: SavedStage, groups: Sequence[ParticleGroup], steps: Iterable[SavedStep]
-    ) -> Iterator[SavedStep]:
-        """Move groups by the steps of a stage, without their noise; yield each that has been taken."""
-        if not (self.half and stage.sampler.plain):
-            return exact_steps(stage, groups, steps)
-        from cswf_core.model.half import HalfStage  # needs Triton
-
-        return HalfStage(stage, groups).take(steps)
 
     def _add_noise(self, groups: Sequence[ParticleGroup], saved: SavedStep, seed: int) -> None:
         """Add √(2λη) ε, where the stage has λ > 0."""
@@ -247,12 +235,12 @@ class SavedFlow:
         """Bring groups into a stage's coordinates; return the stage."""
         stage = self.stages[number]
 
-        @lru_cache(maxsize=1)
+        @lru_cache(1)
         def coordinates(observation: Observation | None) -> StageCoordinates:
             return StageCoordinates(
                 self.space,
                 observation,
-                self.parts.condition.amplifier,
+                self._amplifier,
                 self.like,
                 upsampling=stage.upsampling,
                 W=self.fitted.W,
@@ -265,10 +253,6 @@ class SavedFlow:
         length = self.header.condition.length
         sampler = DirectionSampler.of_stage(stage, own, self.parts, length, lambda: self.like, self.like)
         return SavedStage(number, sampler, self.settings, self.sets, self._budget)
-
-    def _free_part(self, observation: Observation | None) -> FreePart | None:
-        """Return how x may move in W, by what is observed."""
-        return FreePart.of(self.fitted.W, observation, self.space.dimension, self.like)
 
     def recognise(self) -> None:
         """Raise `RunError` if directions of any stage are not those that its maps belong to."""

@@ -31,8 +31,8 @@ class ParticleGroup:
     first: int
     """Number of the first of them among all."""
     observation: Observation | None
-    originals: Tensor | None
-    """Images of which they see a part: d×n."""
+    seen: Tensor | None
+    """What they see of images: d×n."""
     strata: list[Tensor] | None
     """The particles of each stratum, by their numbers here; None: one stratum has them all."""
 
@@ -70,10 +70,8 @@ class SavedStage:
         for saved in steps:
             rows = saved.tables.positions.shape[1]
             if rows != self.tabulated:
-                raise RunError(
-                    f"the model is damaged: step {saved.number} of stage {saved.stage} has tables of {rows} "
-                    f"directions and should have {self.tabulated}"
-                )
+                step_has = f"step {saved.number} of stage {saved.stage} has tables of {rows} directions"
+                raise RunError(f"the model is damaged: {step_has} and should have {self.tabulated}")
             yield saved
 
 
