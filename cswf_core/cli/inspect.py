@@ -11,8 +11,7 @@ import torch
 from cswf_core.cli import options
 from cswf_core.errors import RunError
 from cswf_core.model import load_model
-from cswf_core.model.format import find_damage, saved_steps
-from cswf_core.model.header import ModelHeader
+from cswf_core.model.format import ModelHeader, find_damage, saved_steps
 from cswf_core.model.model import header_file
 from cswf_core.recipe import RecipeError
 from cswf_core.recipe.render import from_yaml

@@ -1,27 +1,62 @@
-"""The shards of a saved model, `tables-00000.safetensors`, …: the maps of its steps.
+"""The files of a saved model: its header, `model.json`; shards with its maps; what was fitted to the data.
 
-A shard has the tables of some steps of one stage, and is read by memory map. The header (`header`) says what
-each shard must have. What a flow has fitted to its data besides the maps is in one more file (`fitted`).
+The header says what the model is, without running anything, and what each of the other files must have. Shards,
+`tables-00000.safetensors` and so on, have the tables of some steps of one stage, and are read by memory map.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
+from typing import Annotated, Final, Literal
 
 import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.documents import TensorForm, require_forms
-from cswf_core.errors import RunError
+from cswf_core.documents import (
+    Amount,
+    Count,
+    Digest,
+    Fraction,
+    MisfitError,
+    Rule,
+    Size,
+    TensorForm,
+    misfit,
+    read_json,
+    require_forms,
+    seal,
+    short,
+    structured,
+    unseal,
+)
+from cswf_core.errors import PluginError, RunError
+from cswf_core.flow.flow import Flow
+from cswf_core.flow.gaussian import Gaussian
+from cswf_core.flow.settings import Parts
 from cswf_core.flow.tables import StepTables
+from cswf_core.interfaces import LinearMap, Space
 from cswf_core.kernels.finite import is_finite
-from cswf_core.model.header import ModelHeader, TableShard
 from cswf_core.runs.durable import FileEntry, fingerprint, read_tensors, refuse_changed, write_tensors
+from cswf_core.runs.facts import PluginRecord
+
+HEADER = "model.json"
+
+FITTED = "fitted.safetensors"
+"""Name of the file with what was fitted to the data besides the maps, which only some models have."""
+
+FORMAT: Final = 4
+"""The format that is written, and the only one that is read."""
+
+LARGEST_DIMENSION = 1 << 28
+LONGEST_CONDITION = 1 << 20
+"""Largest dimension l of a condition, as `condition.room` may have."""
 
 SHARD_BYTES = 32_000_000
 """Approximate size of a shard in bytes; a shard also ends where its stage does."""
@@ -30,9 +65,210 @@ FILES_AT_A_TIME = 4
 """Number of files that are read at once to compare their checksums."""
 
 ANY_TABLES = TensorForm(torch.is_floating_point, (None,) * 4)
-"""Positions or displacements of any steps: n×S×H'×K."""
-
 HOST = torch.device("cpu")
+
+ConditionKind = Literal["labels", "vectors", "image"]
+"""Kinds of the condition Y."""
+
+
+@attrs.frozen(kw_only=True)
+class DataFacts:
+    """The data that the model learned from."""
+
+    sha256: Digest
+    """That of `Dataset.digest`; of the data's bytes where they are streamed."""
+    samples: Size
+    shape: tuple[Size, ...]
+    """C×H×W for images, d for points."""
+    classes: tuple[str, ...]
+    counts: tuple[Count, ...]
+    """How many data of each class the particles flowed to."""
+    bin_width: Amount
+    """Distance between two grey levels; 0 for continuous data."""
+    streamed: bool
+    looked_at: Size | None
+    """How many of them, evenly spread, anything was fitted to before the flow; null: all."""
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse a shape that no data have, and counts of other classes."""
+        if len(self.shape) not in (1, 3) or math.prod(self.shape) > LARGEST_DIMENSION:
+            wanted = f"that of points or images, up to {LARGEST_DIMENSION:,} numbers"
+            raise misfit("shape", wanted, [*self.shape])
+        if self.counts and (len(self.counts) < len(self.classes) or not any(self.counts)):
+            raise MisfitError(f"counts are of {len(self.counts)} classes, and there are {len(self.classes)}")
+
+
+@attrs.frozen(kw_only=True)
+class ConditionFacts:
+    """The condition: Y, which requests may set."""
+
+    length: Annotated[int, Rule(f"from 0 to {LONGEST_CONDITION:,}", range(LONGEST_CONDITION + 1).__contains__)]
+    """l, the dimension of Y; 0 where Y is no vector."""
+    asks: tuple[ConditionKind, ...]
+    """Kinds of Y that a particle has: `labels`, `vectors`, `image` (a part of x); empty: unconditional."""
+    strata: tuple[Count, ...] | None
+    """The label of each stratum, where classes flow apart; null: there is one flow for all."""
+    shared: bool
+    """Whether the same part of every image is observed."""
+    mask: Annotated[str, Rule("hexadecimal digits", re.compile("[0-9a-f]+").fullmatch)] | None
+    """If whole pixels are observed, and the same of every image: which coordinates, as hexadecimal bits."""
+    low: tuple[float, ...]
+    """Minimum of each number of the data's vectors; empty where there are none."""
+    high: tuple[float, ...]
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse ranges of other vectors than Y, and strata without labels."""
+        if len(self.low) != len(self.high) or (self.length and self.low and len(self.low) != self.length):
+            raise MisfitError(f"low and high should have {self.length} numbers each")
+        if self.strata is not None and ("labels" not in self.asks or not self.strata):
+            raise MisfitError("strata are there, and no labels for them")
+
+
+@attrs.frozen(kw_only=True)
+class StageFacts:
+    """One stage of the flow."""
+
+    name: str
+    directions: Size
+    steps: Count
+    fingerprint: Annotated[str, Rule("hexadecimal digits", re.compile("[0-9a-f/]*").fullmatch)]
+    """That of its first directions; empty where these follow the particles."""
+
+
+@attrs.frozen(kw_only=True)
+class TableFacts:
+    """The tables that maps were saved in."""
+
+    knots: Annotated[int, Rule("2 or more", lambda number: number >= 2)]
+    dtype: Literal["float16", "float32", "float64"]
+    directions: Fraction
+    """Share of the directions that have tables."""
+    every: Size
+    """One in this many steps has tables, after the first of each stage."""
+
+
+@attrs.frozen(kw_only=True)
+class TableShard(FileEntry):
+    """One file of tables."""
+
+    stage: Count
+    steps: Size
+
+
+@attrs.frozen(kw_only=True)
+class Cost:
+    """What saving cost."""
+
+    bytes: Count
+    """Size of all files but the header."""
+    seconds: Amount
+    """Time to bring tables to the host and to write them."""
+    share: Amount
+    """Of the time of all steps."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ModelHeader:
+    """The content of `model.json`."""
+
+    format: Literal[4]
+    cswf: str
+    """Version that wrote it."""
+    name: str
+    complete: bool
+    recipe: str
+    """The resolved recipe, as YAML."""
+    data: DataFacts
+    condition: ConditionFacts
+    precision: Literal["float32", "float64"]
+    particles: Size
+    stages: tuple[StageFacts, ...]
+    tables: TableFacts
+    steps: Count
+    """Number of steps that have tables."""
+    cost: Cost
+    shards: tuple[TableShard, ...]
+    fitted: FileEntry | None
+    plugins: tuple[PluginRecord, ...]
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse parts that do not fit each other."""
+        self._check_shards()
+        classes = max(len(self.data.classes), len(self.data.counts))
+        strata = self.condition.strata or ()
+        if len(set(strata)) < len(strata) or any(label >= classes for label in strata):
+            raise MisfitError(f"condition.strata should be different classes, of which there are {classes}")
+        if self.condition.mask is not None:
+            unpack_mask(self.condition.mask, math.prod(self.data.shape))
+
+    def _check_shards(self) -> None:
+        """Refuse shards that are not those of the stages, in their order."""
+        stages = [shard.stage for shard in self.shards]
+        if stages != sorted(stages) or (stages and stages[-1] >= len(self.stages)):
+            raise MisfitError(f"shards should be in the order of the {len(self.stages)} stages")
+        saved = Counter({shard.stage: 0 for shard in self.shards})
+        for shard in self.shards:
+            saved[shard.stage] += shard.steps
+        for number, steps in saved.items():
+            if steps > self.stages[number].steps:
+                raise MisfitError(f"shards have {steps} steps of stage {number}, more than it has")
+        if self.complete and not self.steps:
+            raise MisfitError("it is complete, and has no steps")
+        if saved.total() != self.steps:
+            raise MisfitError(f"the shards do not have {self.steps} steps together")
+        names = [entry.file for entry in self.files]
+        if len(set(names)) < len(names) or HEADER in names:
+            raise MisfitError("a file is listed twice")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Numbers the flow was computed in."""
+        return torch.float64 if self.precision == "float64" else torch.float32
+
+    @property
+    def files(self) -> tuple[FileEntry, ...]:
+        """All files of the model but the header."""
+        return self.shards if self.fitted is None else (self.fitted, *self.shards)
+
+    def text(self) -> str:
+        """Return the header as JSON, with a checksum of itself."""
+        return json.dumps(seal(attrs.asdict(self)), indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> ModelHeader:
+        """Return the header in a file; raise `RunError` if it is damaged, or of another format."""
+        try:
+            document = read_json(path)
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path} cannot be read as a model's header ({short(error)})") from None
+        if not isinstance(document, dict) or "format" not in document:
+            raise RunError(f"{path} is no model's header: it does not say its format")
+        version = document["format"]
+        if type(version) is int and version != FORMAT:
+            raise RunError(
+                f"{path} has format {version}, and this version of cswf reads format {FORMAT}: it was written "
+                f"by cswf {document.get('cswf', 'of an unknown version')}; run the recipe again"
+            )
+        try:
+            header: ModelHeader = structured(unseal(document), cls)
+        except MisfitError as misfit:
+            raise RunError(f"{path} is damaged: {misfit}") from None
+        return header
+
+
+def pack_mask(mask: Tensor) -> str:
+    """Return d booleans as hexadecimal bits, the first coordinate first."""
+    bits = "".join("1" if bit else "0" for bit in mask.flatten().tolist())
+    return f"{int(bits, 2):0{-(-len(bits) // 4)}x}"
+
+
+def unpack_mask(text: str, dimension: int) -> Tensor:
+    """Return the d booleans that `pack_mask` has written: d."""
+    digits = -(-dimension // 4)
+    bits = f"{int(text, 16):0{dimension}b}" if len(text) == digits else ""
+    if len(bits) != dimension:
+        raise MisfitError(f"the mask should have {dimension} coordinates, in {digits} digits")
+    return torch.tensor([bit == "1" for bit in bits])
 
 
 @attrs.frozen(eq=False)
@@ -41,11 +277,9 @@ class SavedStep:
 
     stage: int
     number: int
-    """Number of the step in its stage, from 0."""
+    """Number of the step in its stage."""
     eta: float
-    """Step size η."""
     tables: StepTables
-    """Tables of the maps: S×H'×K each."""
 
     def moved(self, move: Callable[[Tensor], Tensor]) -> SavedStep:
         """Return the step with its tables elsewhere."""
@@ -83,16 +317,12 @@ def write_shard(path: Path, steps: Sequence[SavedStep]) -> TableShard:
 
 def shard_entry(path: Path, sha256: str, steps: Sequence[SavedStep]) -> TableShard:
     """Return the header's entry for a shard that is on the disk and has these steps."""
-    return TableShard(
-        file=path.name, bytes=path.stat().st_size, sha256=sha256, stage=steps[0].stage, steps=len(steps)
-    )
+    size = path.stat().st_size
+    return TableShard(file=path.name, bytes=size, sha256=sha256, stage=steps[0].stage, steps=len(steps))
 
 
 def read_shard(path: Path, form: TensorForm = ANY_TABLES) -> list[SavedStep]:
-    """Return the steps of a shard, whose tables are read from the disk when they are used.
-
-    Raises `RunError` if the file is damaged, or its positions and displacements (n×S×H'×K) are not of `form`.
-    """
+    """Return the steps of a shard; raise `RunError` if it is damaged, or tables, n×S×H'×K, not of `form`."""
     tensors, facts = read_tensors(path)
     numbers = {"eta": TensorForm(torch.float64, (None,)), "steps": TensorForm(torch.int64, (None,))}
     require_forms(tensors, {"positions": form, "displacements": form, **numbers}, str(path))
@@ -112,7 +342,6 @@ def saved_steps(folder: Path, header: ModelHeader, device: torch.device = HOST) 
 
     The next shard is read while the steps of this one are taken. For a GPU it is read into page-locked memory,
     from which it is copied to the device without waiting: PyTorch keeps such memory until that is done.
-    Raises `RunError` for a shard that is not as the header says.
     """
 
     def read(shard: TableShard) -> list[SavedStep]:
@@ -129,10 +358,7 @@ def saved_steps(folder: Path, header: ModelHeader, device: torch.device = HOST) 
 
 
 def _steps_of(folder: Path, header: ModelHeader, shard: TableShard) -> list[SavedStep]:
-    """Return the steps of a shard; raise `RunError` if they are not as the header says.
-
-    Tables may be of some of the stage's directions only.
-    """
+    """Return the steps of a shard; raise `RunError` if they are not as the header says."""
     path = folder / shard.file
     stage = header.stages[shard.stage]
     S = 1 if header.condition.strata is None else len(header.condition.strata)
@@ -156,13 +382,88 @@ def _steps_of(folder: Path, header: ModelHeader, shard: TableShard) -> list[Save
 
 def find_damage(folder: Path, files: Iterable[FileEntry]) -> list[str]:
     """Read all files, some at a time, and return a sentence for each that is not what was written."""
+
+    def damage(entry: FileEntry) -> str:
+        try:
+            refuse_changed(folder / entry.file, entry.sha256, entry.bytes)
+        except (RunError, OSError) as error:
+            return str(error)
+        return ""
+
     with ThreadPoolExecutor(FILES_AT_A_TIME, "reading") as readers:
-        return [sentence for sentence in readers.map(partial(_damage, folder), files) if sentence]
+        return [sentence for sentence in readers.map(damage, files) if sentence]
 
 
-def _damage(folder: Path, entry: FileEntry) -> str:
-    try:
-        refuse_changed(folder / entry.file, entry.sha256, entry.bytes)
-    except (RunError, OSError) as error:
-        return str(error)
-    return ""
+@attrs.frozen(kw_only=True)
+class FittedFacts:
+    """The facts of the file of what was fitted to the data."""
+
+    parts: tuple[Literal["W", "gaussian"], ...]
+    """What it has; names of their tensors begin with that: `W/variances`, `gaussian/mean`."""
+
+
+@attrs.frozen(eq=False)
+class Fitted:
+    """What a flow has fitted to its data once, and sampling needs in their place."""
+
+    W: LinearMap | None = None
+    """Coordinates of the steps; None: steps are taken in the data's own coordinates."""
+    gaussian: Gaussian | None = None
+    """Distribution of the first particles; None: they begin in noise, or where the data's source says."""
+
+    @classmethod
+    def read(cls, file: Path, parts: Parts, space: Space, like: Tensor) -> Fitted:
+        """Return what a file has, on the device of `like`; raise `RunError` if it is damaged."""
+        tensors, facts = read_tensors(file)
+        W = None
+        gaussian = None
+        try:
+            there = structured(facts, FittedFacts).parts
+            if "W" in there:
+                if parts.coordinates is None:
+                    raise RunError(f"{file} has coordinates, and the model's recipe has none: it is damaged")
+                W = parts.coordinates.of_tensors(space, _part(tensors, "W"), like)
+            if "gaussian" in there:
+                own = _part(tensors, "gaussian")
+                d = space.dimension
+                forms = {
+                    "mean": TensorForm(torch.is_floating_point, (d, None)),
+                    "root": TensorForm(torch.is_floating_point, (d, d), optional=True),
+                    "samples": TensorForm(torch.int64, ()),
+                }
+                require_forms(own, forms, str(file))
+                if not own["mean"].shape[1]:
+                    raise MisfitError("its Gaussian has no mean")
+                gaussian = Gaussian.of_tensors(own, W, like)
+        except MisfitError as error:
+            raise RunError(f"{file} is damaged: {error}") from None
+        except PluginError as error:
+            raise RunError(f"{file} is damaged, or of another version of a plugin: {error}") from None
+        if gaussian is not None and gaussian.root is None and (W is None or W.coloured(like) is None):
+            raise RunError(f"{file} is damaged: its Gaussian lacks a covariance")
+        return cls(W, gaussian)
+
+
+def _part(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
+    """Return a part's tensors by their own names."""
+    prefix = f"{part}/"
+    return {name.removeprefix(prefix): tensors[name] for name in tensors if name.startswith(prefix)}
+
+
+def write_fitted(folder: Path, flow: Flow) -> FileEntry | None:
+    """Write what a flow has fitted to its data, durably; return its entry in the header, None if there is none.
+
+    Refuses coordinates that cannot be made again of their tensors, before a run has spent its time.
+    """
+    parts: dict[str, Mapping[str, Tensor]] = {}
+    if flow.W is not None:
+        assert flow.parts.coordinates is not None
+        parts["W"] = flow.parts.coordinates.tensors_of(flow.W, flow.data.space, flow.particles.x[:, :0])
+    if flow.gaussian is not None:
+        parts["gaussian"] = flow.gaussian.tensors()
+    if not parts:
+        return None
+    path = folder / FITTED
+    tensors = {f"{part}/{name}": own[name].clone() for part, own in parts.items() for name in own}
+    write_tensors(path, tensors, {"parts": [*parts]})
+    return FileEntry.of(path)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 
 import attrs
@@ -14,14 +11,11 @@ from torch import Tensor
 
 from cswf_core.errors import CswfError, DataError, RunError
 from cswf_core.flow.particles import balanced
-from cswf_core.flow.settings import Settings, TableRequest
 from cswf_core.flow.setup import Beginning, originals
 from cswf_core.interfaces import BIN, Conditions, Dataset, Key, Masked, Observation, Space
 from cswf_core.interfaces.metric import Tell
 from cswf_core.kernels.memory import require_memory
-from cswf_core.model.fitted import Fitted
-from cswf_core.model.format import SavedStep, find_damage, saved_steps
-from cswf_core.model.header import NAME, ModelHeader, unpack_mask
+from cswf_core.model.format import HEADER, ModelHeader, find_damage, unpack_mask
 from cswf_core.model.requests import (
     ByNumber,
     Labels,
@@ -32,11 +26,11 @@ from cswf_core.model.requests import (
     pixels_of,
     vectors_by_number,
 )
-from cswf_core.model.sampling import SavedFlow, particles_at_end
+from cswf_core.model.sampling import SavedFlow
 from cswf_core.plugins import BUILTIN, PluginFolders, as_options
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, RecipeError, choose_device, load_recipe
-from cswf_core.recipe.build import load_everything, parts_of
+from cswf_core.recipe.build import load_everything
 from cswf_core.recipe.provenance import refuse_changed_plugins
 from cswf_core.recipe.render import from_yaml
 
@@ -46,7 +40,6 @@ UNUSED_SECTIONS = ("cdf", "observers", "evaluate", "outputs", "model", "variants
 """Sections of a recipe that sampling does without, so that their plugins need not be there."""
 
 USE_SHARDS = "ask for fewer; `cswf sample --out FOLDER/`, with the slash, writes shards in constant memory"
-"""Advice where memory does not hold the samples."""
 
 
 @attrs.frozen(eq=False)
@@ -77,9 +70,7 @@ class Model:
         The same seed gives the same samples, and the first of many are those of few.
 
         Args:
-            count: Number of samples.
-            labels: One class for all, one for each, or how many of each, by name or number; by default the
-                data's proportions.
+            labels: One class for all, one for each, or how many of each; None: the data's proportions.
             vectors: One vector for all, or one for each, with any values.
             seed: Seed of the noise, and of the order of classes.
             device: Device to work on, as in a recipe.
@@ -97,42 +88,34 @@ class Model:
     def request(
         self, count: int, *, labels: Labels | None = None, vectors: Vectors | None = None, seed: int = 0
     ) -> SampleRequest:
-        """Return the particles that `sample`, with the same arguments, makes.
-
-        Their Y is as requested, else as they begin, else as the data have it. Raises `RunError` for what the
-        model cannot make.
-        """
+        """Return the request of `sample`; Y is as requested, else as particles begin, else as in the data."""
         if count < 1:
             raise RunError(f"{count} samples are asked for; ask for one or more")
         asks = self.header.condition.asks
         if "image" in asks:
-            raise RunError(
-                f"the model of '{self.header.name}' completes images: use `cswf inpaint`, or Model.complete"
-            )
+            name = self.header.name
+            raise RunError(f"the model of '{name}' completes images: use `cswf inpaint`, or Model.complete")
         if self.recipe.data.checked.starts or "vectors" in asks:
             self._require_memory(count)
-        own = Conditions()
+        begin = Conditions()
         x: Tensor | None = None
         source = self.recipe.data
         if source.checked.starts:
             data = self._needed(f"dataset '{source.name}' says where particles begin")
             start = source.checked.start(data, count, Key(seed, "offline start").open(dtype=self.header.dtype))
-            own = start.conditions
+            begin = start.conditions
             x = start.x
-        if "labels" not in asks:
-            own = attrs.evolve(own, labels=None)
-        if "vectors" not in asks:
-            own = attrs.evolve(own, vectors=None)
-        elif vectors is None and own.vectors is None:
+        drawn = begin.vectors
+        if "vectors" in asks and vectors is None and drawn is None:
             data = self._needed(f"'{self.header.name}' needs vectors")
-            drawn = self.recipe.condition.checked.draw(data, count, Key(seed, "offline labels").open())
-            own = attrs.evolve(own, vectors=drawn.vectors)
+            drawn = self.recipe.condition.checked.draw(data, count, Key(seed, "offline labels").open()).vectors
+        own = Conditions(
+            labels=begin.labels if "labels" in asks else None, vectors=drawn if "vectors" in asks else None
+        )
         labels_of: ByNumber | None = None
         if labels is not None or ("labels" in asks and own.labels is None):
             labels_of = labels_by_number(self.header, count, labels, seed)
-        vectors_of: ByNumber | None = None
-        if vectors is not None:
-            vectors_of = vectors_by_number(self.header, count, vectors)
+        vectors_of = None if vectors is None else vectors_by_number(self.header, count, vectors)
 
         def conditions(index: Tensor) -> Conditions:
             mine = own.take(index)
@@ -141,7 +124,7 @@ class Model:
                 vectors=mine.vectors if vectors_of is None else vectors_of(index),
             )
 
-        return SampleRequest(conditions, count, seed, self.recipe.particles.scale, x)
+        return SampleRequest(conditions, count, seed, x)
 
     def complete(
         self,
@@ -153,14 +136,11 @@ class Model:
         device: str = "auto",
         tell: Tell | None = None,
     ) -> Dataset:
-        """Return `count` completions of each image, those of the first image first.
-
-        What is given of an image does not change.
+        """Return `count` completions of each image, in the order of images; what is given does not change.
 
         Args:
             images: m×C×H×W bytes.
-            mask: Where pixels are given: H×W, or m×H×W, one for each image; None: where the model's condition
-                says.
+            mask: Where pixels are given: H×W, or m×H×W; None: where the model's condition says.
             count: Number of completions of each image.
             seed: Seed of the noise, and of masks that the condition draws.
             device: Device to work on, as in a recipe.
@@ -168,8 +148,8 @@ class Model:
         """
         self.refuse_unless_completing()
         if images.ndim != 4 or images.shape[1:] != self.space.shape or images.dtype != torch.uint8:
-            got = f"{'×'.join(map(str, images.shape))} of {images.dtype}"
-            raise RunError(f"images must be m×{self.space} bytes, got {got}")
+            shape = "×".join(map(str, images.shape))
+            raise RunError(f"images must be m×{self.space} bytes, got {shape} of {images.dtype}")
         if count < 1 or not len(images):
             raise RunError(f"{count} completions of {len(images)} images are asked for; ask for one or more")
         self._require_memory(count * len(images), "ask for fewer completions, or of fewer images at a time")
@@ -180,13 +160,8 @@ class Model:
         width = BIN if self.header.data.bin_width else 0.0
         if not width and getattr(self.recipe.data.part, "dequantise", "none") in ("once", "middle"):
             x += BIN / 2  # where the data's pixels are, with noise or without
-        request = SampleRequest(
-            conditions=Conditions(origin=origin).take,
-            count=len(origin),
-            seed=seed,
-            scale=self.recipe.particles.scale,
-            originals=Originals(x, origin, observed, width),
-        )
+        parts = Originals(x, origin, observed, width)
+        request = SampleRequest(Conditions(origin=origin).take, len(origin), seed, originals=parts)
         return self._samples(request, flow, tell)
 
     def refuse_unless_completing(self) -> None:
@@ -197,13 +172,9 @@ class Model:
     def observation(
         self, images: Tensor, *, mask: Tensor | None = None, seed: int = 0, like: Tensor | None = None
     ) -> Observation:
-        """Return what is seen of images: the same of all, or a mask with a column for each.
+        """Return what `complete` sees of images: the same of all, or a mask with a column for each.
 
-        Args:
-            images: m×C×H×W bytes.
-            mask: As in `complete`.
-            seed: Seed of masks that the condition draws.
-            like: Has the device and the numbers that are wanted; None: the CPU, and the model's precision.
+        `like` has the device and the numbers that are wanted; None: the CPU, and the model's precision.
         """
         like = torch.empty(0, dtype=self.header.dtype) if like is None else like
         facts = self.header.condition
@@ -229,16 +200,14 @@ class Model:
         own = [encoded(i, Key(seed, "offline mask", index=i)) for i in range(len(images))]
         masks = [each.mask for each in own if isinstance(each, Masked)]
         if len(masks) < len(own):
-            raise RunError(
-                "the model sees something else of each image, and not by a mask: it cannot be told what"
-            )
+            sees = "the model sees something else of each image, and not by a mask"
+            raise RunError(f"{sees}: it cannot be told what")
         return Masked(torch.cat(masks, dim=1))
 
     def retrace(self, *, device: str = "auto", tell: Tell | None = None) -> Dataset:
         """Return the run's own samples once more: its particles, from where they began, through the saved maps.
 
-        They are those of the run, up to rounding, unless the model leaves out steps or directions. Needs the
-        data, for their labels.
+        Needs the data. Rounding makes a difference, and steps or directions that the model leaves out.
         """
         data = self.data()
         flow = self.flow(choose_device(device))
@@ -252,13 +221,8 @@ class Model:
         if observation is not None:
             x = originals(data, settings, particles.conditions, particles.x).cpu()
             images = Originals(x, torch.arange(count), observation)
-        request = SampleRequest(
-            conditions=particles.conditions.to(torch.device("cpu"), self.header.dtype).take,
-            count=count,
-            seed=self.recipe.seed,
-            start=particles.x.cpu(),
-            originals=images,
-        )
+        conditions = particles.conditions.to(torch.device("cpu"), self.header.dtype)
+        request = SampleRequest(conditions.take, count, self.recipe.seed, particles.x.cpu(), images)
         return self._samples(request, flow, tell)
 
     def data(self) -> Dataset:
@@ -276,37 +240,18 @@ class Model:
         held_out = self.data().held_out
         available = 0 if held_out is None else len(held_out)
         if held_out is None or count > available:
+            name = self.recipe.data.name
             raise DataError(
-                f"{count:,} held-out images are wanted, and the data of '{self.recipe.data.name}' hold out "
-                f"{available:,}"
+                f"{count:,} held-out images are wanted, and the data of '{name}' hold out {available:,}"
             )
         return held_out.take(torch.arange(count)).images()
 
-    def steps(self) -> Iterator[SavedStep]:
-        """Yield the saved steps, one at a time, on the CPU."""
-        return saved_steps(self.folder, self.header)
-
     def _samples(self, request: SampleRequest, flow: SavedFlow, tell: Tell | None) -> Dataset:
+        """Return all samples of a request."""
         x = torch.empty(flow.space.dimension, request.count, dtype=flow.like.dtype)
-        for first, part in self.drawn(request, flow, range(0, request.count, flow.size), tell):
+        for first, part in flow.drawn(request, range(0, request.count, flow.size), tell):
             x[:, first : first + part.shape[1]] = part
         return self.dataset(x, request.conditions(torch.arange(request.count)))
-
-    def drawn(
-        self, request: SampleRequest, flow: SavedFlow, firsts: Sequence[int], tell: Tell | None = None
-    ) -> Iterator[tuple[int, Tensor]]:
-        """Yield some groups of a request's particles: the number of the first particle, and d×n on the CPU.
-
-        Args:
-            request: The particles.
-            flow: This model's steps, on the device to work on.
-            firsts: Numbers of the first particles of these groups: multiples of `flow.size`.
-            tell: Hears of progress.
-        """
-        steps = partial(saved_steps, self.folder, self.header, flow.like.device)
-        here = torch.cuda.device(flow.like.device) if flow.like.is_cuda else nullcontext()
-        with here:
-            yield from particles_at_end(request, flow, steps, firsts, self.header.steps, tell)
 
     def dataset(self, x: Tensor, conditions: Conditions) -> Dataset:
         """Return particles (d×n) and their conditions as a data set."""
@@ -325,30 +270,12 @@ class Model:
     def flow(self, device: torch.device) -> SavedFlow:
         """Return this model's steps on a device."""
         recipe = self.recipe
-        tables = self.header.tables
-        settings = Settings(
-            scale=recipe.particles.scale,
-            clip=recipe.particles.clip,
-            seed=recipe.seed,
-            reuse=None if recipe.reuse == "all" else recipe.reuse,
-            dtype=self.header.dtype,
-            half=recipe.particles.precision in ("auto", "fast"),
-            tables=TableRequest(knots=tables.knots, share=tables.directions, every=tables.every),
-        )
-        like = torch.empty(self.space.dimension, 0, dtype=self.header.dtype, device=device)
-        sets = None if recipe.online is None else recipe.online.sets
-        facts = self.header.condition
-        parts = parts_of(recipe)
-        fitted = Fitted()
-        if self.header.fitted is not None:
-            fitted = Fitted.read(self.folder / self.header.fitted.file, parts, self.space, like)
-        prints = [stage.fingerprint for stage in self.header.stages]
-        flow = SavedFlow(self.space, parts, settings, facts.length, sets, facts.strata, like, fitted, prints)
+        flow = SavedFlow(self.folder, self.header, recipe, device)
         saved = [(stage.directions, stage.steps) for stage in self.header.stages]
         if saved != [(stage.directions, stage.steps) for stage in flow.stages]:
             raise RunError(
                 f"the schedule of '{self.header.name}' plans other stages than those of the model: schedule "
-                f"'{recipe.schedule.name}' has changed since, or {self.folder / NAME} is damaged"
+                f"'{recipe.schedule.name}' has changed since, or {self.folder / HEADER} is damaged"
             )
         if any(flow.parts.projection.of_stage(stage).sees_data for stage in flow.stages):
             data = self._needed(f"projection '{recipe.projection.name}' looks at the data")
@@ -360,7 +287,7 @@ class Model:
                     f"projection '{recipe.projection.name}' has looked at {looked_at:,} data, and memory holds "
                     f"{len(few):,} here: allow more (--memory-limit), or take a larger machine"
                 )
-            flow.like = few.x.to(like)
+            flow.like = few.x.to(flow.like)
         return flow
 
     def _columns(self, mask: Tensor, images: int) -> Tensor:
@@ -379,16 +306,14 @@ class Model:
 
 def header_file(path: Path) -> Path:
     """Return the header of the model that a path means: a run's folder, a model's, or the header itself."""
-    if path.name == NAME and path.is_file():
-        return path
-    for place in (path / NAME, path / "model" / NAME):
-        if place.is_file():
+    for place in (path, path / HEADER, path / "model" / HEADER):
+        if place.name == HEADER and place.is_file():
             return place
     if not path.exists():
-        raise RunError(f"{path} does not exist; give a run's folder, a model's folder or its {NAME}")
+        raise RunError(f"{path} does not exist; give a run's folder, a model's folder or its {HEADER}")
     if (path / "run.json").is_file():
         raise RunError(f"{path} has no model; a run saves one with model.save=true")
-    raise RunError(f"{path} has no model: there is no {NAME} in it")
+    raise RunError(f"{path} has no model: there is no {HEADER} in it")
 
 
 def load_model(path: str | Path, *, plugins_dir: PluginFolders = None) -> Model:

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from cswf_core.errors import RunError, excerpt, nearest
-from cswf_core.flow.particles import Particles
 from cswf_core.interfaces import BIN, Conditions, Key, Masked, Observation
-from cswf_core.model.header import ModelHeader
+from cswf_core.model.format import ModelHeader
 from cswf_core.numbers import whole_number
 from cswf_core.online.samples import native
+
+log = logging.getLogger("cswf")
 
 Label: TypeAlias = int | str
 Labels: TypeAlias = Label | Sequence[Label] | Mapping[Label, int] | Tensor
@@ -24,13 +25,11 @@ Labels: TypeAlias = Label | Sequence[Label] | Mapping[Label, int] | Tensor
 Vectors: TypeAlias = Sequence[float] | Sequence[Sequence[float]] | Tensor
 """One vector for all, or one for each."""
 
-GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
-"""The golden ratio's fractional part: its multiples modulo 1 are spread evenly, however many there are."""
-
 ByNumber: TypeAlias = Callable[[Tensor], Tensor]
 """Returns what is requested for samples by their numbers, from 0, so that memory need not hold it for all."""
 
-log = logging.getLogger("cswf")
+GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
+"""The golden ratio's fractional part: its multiples modulo 1 are spread evenly, however many there are."""
 
 
 @attrs.frozen(eq=False)
@@ -44,11 +43,7 @@ class Originals:
     observation: Observation
     """The part that is seen: the same of every image, or a mask with a column for each; on the device."""
     width: float = 0.0
-    """Width of the uniform noise that fills the images' grey levels."""
-
-    def observed(self, particles: Tensor) -> Observation:
-        """Return what these particles see."""
-        return of_columns(self.observation, self.origin[particles])
+    """Width of the noise that fills the images' grey levels."""
 
 
 @attrs.frozen(eq=False)
@@ -56,28 +51,12 @@ class SampleRequest:
     """A request for new particles."""
 
     conditions: Callable[[Tensor], Conditions]
-    """Returns Y of particles by their numbers, on the CPU, so that memory need not hold Y of all."""
+    """Returns Y of particles by their numbers, on the CPU."""
     count: int
     seed: int
-    scale: float = 1.0
-    """Particles begin as N(0, scale² I), or as the Gaussian that the model has."""
     start: Tensor | None = None
-    """Where particles begin instead: d×n, on the CPU."""
+    """Where particles begin: d×n, on the CPU; None: in noise, or as the Gaussian that the model has."""
     originals: Originals | None = None
-
-
-@attrs.define(eq=False)
-class ParticleGroup:
-    """Particles that are moved together."""
-
-    particles: Particles
-    first: int
-    """Number of the first of them among all."""
-    observation: Observation | None
-    originals: Tensor | None
-    """Images of which they see a part: d×n."""
-    strata: list[Tensor] | None
-    """The particles of each stratum, by their numbers here; None: one stratum has them all."""
 
 
 def pixels_of(images: Tensor, dtype: torch.dtype) -> Tensor:
@@ -93,13 +72,9 @@ def of_columns(observation: Observation, index: Tensor) -> Observation:
 
 
 def labels_by_number(header: ModelHeader, count: int, labels: Labels | None, seed: int) -> ByNumber:
-    """Return the classes of samples by number; raise `RunError` for one the model cannot make.
+    """Return the classes of `count` samples by number; raise `RunError` for one the model cannot make.
 
-    Args:
-        header: The model's header.
-        count: Number of samples.
-        labels: What is requested; None: the data's proportions, as even as possible for any count.
-        seed: Seed of the order of classes in these proportions.
+    Without labels, they are in the data's proportions, as even as possible, in an order by the seed.
     """
     if "labels" not in header.condition.asks:
         raise RunError(f"the model is not conditioned on classes{_instead(header)}: it takes no labels")
@@ -152,14 +127,12 @@ def class_number(header: ModelHeader, label: Label) -> int:
         able = [classes[c] for c in condition.strata]
         raise RunError(f"the model has no flow of its own for class {label!r}; it has {', '.join(able)}")
     if not 0 <= number < room:
-        raise RunError(
-            f"there is no class {label!r}: the model has room for {room}, numbered from 0{_names(classes)}"
-        )
+        room_for = f"the model has room for {room}, numbered from 0"
+        raise RunError(f"there is no class {label!r}: {room_for}{_names(classes)}")
     if not sum(header.data.counts[number : number + 1]):
         named = f"'{classes[number]}'" if number < len(classes) else str(number)
-        log.warning(
-            "class %s was never in the data: what the samples show is what its place in Y makes them", named
-        )
+        warning = "class %s was never in the data: what the samples show is what its place in Y makes them"
+        log.warning(warning, named)
     return number
 
 
@@ -188,14 +161,9 @@ def _warn_outside(header: ModelHeader, rows: Tensor) -> None:
         values = rows[:, number]
         outside = values[(values < low) | (values > high)]
         if len(outside):
-            log.warning(
-                "number %d of a vector is %.4g, and the data had %.4g … %.4g: what samples show there was "
-                "never in the data",
-                number + 1,
-                float(outside[0]),
-                low,
-                high,
-            )
+            has = f"number {number + 1} of a vector is {float(outside[0]):.4g}"
+            had = f"the data had {low:.4g} … {high:.4g}"
+            log.warning("%s, and %s: what samples show there was never in the data", has, had)
 
 
 def _in_proportion(header: ModelHeader, seed: int) -> ByNumber:
@@ -204,9 +172,8 @@ def _in_proportion(header: ModelHeader, seed: int) -> ByNumber:
         raise RunError("the model does not say in which proportions classes come: say which ones you want")
     counts = torch.tensor(header.data.counts, dtype=torch.float64)
     if header.condition.strata is not None:
-        able = torch.zeros_like(counts)
-        able[list(header.condition.strata)] = 1
-        counts *= able
+        others = sorted(set(range(len(counts))) - set(header.condition.strata))
+        counts[others] = 0
     start = Key(seed, "offline labels").open(dtype=torch.float64).uniform(1)
     edges = (counts / counts.sum()).cumsum(0)
     last = int(counts.nonzero().max())

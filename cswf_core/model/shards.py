@@ -11,19 +11,19 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
 import attrs
 import torch
-from torch import Tensor
 
 from cswf_core.documents import Size, read_document
 from cswf_core.errors import RunError
 from cswf_core.interfaces import Space
 from cswf_core.interfaces.metric import Tell
-from cswf_core.model.header import NAME
+from cswf_core.model.format import HEADER
 from cswf_core.model.model import Model
 from cswf_core.model.requests import Labels, SampleRequest, Vectors
 from cswf_core.numbers import bytes_in_words
@@ -39,12 +39,11 @@ from cswf_core.runs.durable import (
 )
 from cswf_core.runs.samples import archive
 
+REQUEST = "request.json"
+MANIFEST = "manifest.json"
+
 SAMPLES_PER_SHARD = 8192
 """Number of samples in a shard; the last may have fewer."""
-
-REQUEST = "request.json"
-
-MANIFEST = "manifest.json"
 
 PAUSE_S = 0.2
 """Seconds between two looks whether other processes have written their shards."""
@@ -64,7 +63,7 @@ class SampleShard(FileEntry):
 
 @attrs.frozen(kw_only=True)
 class SampleManifest:
-    """The shards of a request that is done; what was asked for stands beside them."""
+    """The shards of a request; what was requested stands beside them."""
 
     open_ended: ClassVar[bool] = True
     shards: tuple[SampleShard, ...]
@@ -98,9 +97,12 @@ class ShardFolder:
     """Content of `request.json`."""
 
     @property
-    def files(self) -> list[Path]:
-        """Paths of all shards of the request."""
-        return [self.path / f"samples-{i:05}.npz" for i in range(-(-self.facts["count"] // SAMPLES_PER_SHARD))]
+    def files(self) -> dict[Path, range]:
+        """The shards of the request, and the numbers of the samples in each."""
+        count = self.facts["count"]
+        firsts = range(0, count, SAMPLES_PER_SHARD)
+        samples = [range(first, min(first + SAMPLES_PER_SHARD, count)) for first in firsts]
+        return {self.path / f"samples-{number:05}.npz": own for number, own in enumerate(samples)}
 
     def begin(self, *, alone: bool, force: bool) -> None:
         """Make the folder, or verify that it is of this request; with `force`, remove first what was there."""
@@ -109,9 +111,8 @@ class ShardFolder:
             raise RunError(f"{folder} is a file; give another --out")
         make_folder(folder)
         if force and not alone:
-            raise RunError(
-                f"--force would remove shards that other processes are writing to {folder}: empty it beforehand"
-            )
+            others_write = f"shards that other processes are writing to {folder}"
+            raise RunError(f"--force would remove {others_write}: empty it beforehand")
         if force:
             for path in (folder / REQUEST, folder / MANIFEST, *folder.glob("samples-*.npz")):
                 path.unlink(missing_ok=True)
@@ -136,7 +137,7 @@ class ShardFolder:
         """Wait for the shards of other processes, and write the manifest; if it is there, compare checksums."""
         path = self.path / MANIFEST
         files = self.files
-        missing = files
+        missing = [*files]
         while missing := [file for file in missing if not file.is_file()]:
             if tell is not None:
                 tell("shards are there", len(files) - len(missing), len(files))
@@ -150,38 +151,26 @@ class ShardFolder:
                 refuse_changed(self.path / shard.file, shard.sha256, shard.bytes)
             return
         entries = []
-        left = self.facts["count"]
-        for entry in map(FileEntry.of, files):
-            samples = min(SAMPLES_PER_SHARD, left)
-            left -= samples
+        for file, samples in files.items():
+            own = FileEntry.of(file)
             entries.append(
-                {"file": entry.file, "samples": samples, "bytes": entry.bytes, "sha256": entry.sha256}
+                {"file": own.file, "samples": len(samples), "bytes": own.bytes, "sha256": own.sha256}
             )
         write_durably(path, json.dumps({**self.facts, "shards": entries}, indent=2) + "\n")
 
 
 def write_shards(
-    model: Model,
-    folder: Path,
-    job: ShardJob,
-    *,
-    force: bool = False,
-    tell: Tell | None = None,
+    model: Model, folder: Path, job: ShardJob, *, force: bool = False, tell: Tell | None = None
 ) -> None:
     """Write this process's shards that are not there yet; the first process waits for those of all.
 
-    Args:
-        model: The model to draw from.
-        folder: Folder of the shards; it is made if it is not there.
-        job: The samples, and this process's part of them.
-        force: Remove first what was there.
-        tell: Hears of progress.
+    With `force`, remove first what was in the folder.
     """
     device = choose_device(job.device)
     request = model.request(job.count, labels=job.labels, vectors=job.vectors, seed=job.seed)
     facts = {
         "format": 1,
-        "model": fingerprint(model.folder / NAME),
+        "model": fingerprint(model.folder / HEADER),
         "count": job.count,
         "seed": job.seed,
         "labels": _plain(job.labels),
@@ -192,8 +181,8 @@ def write_shards(
     _require_space(folder, model.space, job.count)
     shards = ShardFolder(folder, facts)
     shards.begin(alone=job.processes == 1, force=force)
-    own = list(enumerate(shards.files))[job.rank :: job.processes]
-    missing = {number: file for number, file in own if not file.is_file()}
+    own = list(shards.files.items())[job.rank :: job.processes]
+    missing = [(file, samples) for file, samples in own if not file.is_file()]
     if missing:
         _draw(model, request, device, missing, tell)
     if job.rank == 0:
@@ -201,31 +190,21 @@ def write_shards(
 
 
 def _draw(
-    model: Model, request: SampleRequest, device: torch.device, files: Mapping[int, Path], tell: Tell | None
+    model: Model,
+    request: SampleRequest,
+    device: torch.device,
+    shards: Sequence[tuple[Path, range]],
+    tell: Tell | None,
 ) -> None:
-    """Draw some shards, and write each when its last group is there; one is in the host's memory at a time.
-
-    Args:
-        model: The model to draw from.
-        request: The samples of all shards.
-        device: The device to work on.
-        files: Files to write, by the numbers of the shards.
-        tell: Hears of progress.
-    """
+    """Draw some shards, and write each when its last group is there; one is in the host's memory at a time."""
     flow = model.flow(device)
     assert SAMPLES_PER_SHARD % flow.size == 0
-    samples = {i: range(i * SAMPLES_PER_SHARD, min((i + 1) * SAMPLES_PER_SHARD, request.count)) for i in files}
-    firsts = [first for own in samples.values() for first in own[:: flow.size]]
-    parts: list[Tensor] = []
-    for first, part in model.drawn(request, flow, firsts, tell):
-        parts.append(part)
-        number = first // SAMPLES_PER_SHARD
-        own = samples[number]
-        if first + part.shape[1] == own.stop:
-            conditions = request.conditions(torch.arange(own.start, own.stop))
-            drawn = model.dataset(torch.cat(parts, dim=1), conditions)
-            write_durably(files[number], archive(drawn, None))
-            parts = []
+    firsts = [first for _, samples in shards for first in samples[:: flow.size]]
+    drawn = flow.drawn(request, firsts, tell)
+    for file, samples in shards:
+        parts = [x for _, x in islice(drawn, len(samples[:: flow.size]))]
+        conditions = request.conditions(torch.arange(samples.start, samples.stop))
+        write_durably(file, archive(model.dataset(torch.cat(parts, dim=1), conditions), None))
 
 
 def _require_space(folder: Path, space: Space, count: int) -> None:
@@ -244,6 +223,4 @@ def _plain(value: Any) -> Any:
     """Return labels or vectors as JSON has them."""
     if isinstance(value, Mapping):
         return {str(native(label)): native(share) for label, share in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    return native(value)
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else native(value)

@@ -14,31 +14,29 @@ from torch import Tensor
 from cswf_core.documents import MisfitError, TensorForm, require_forms
 from cswf_core.errors import RunError
 from cswf_core.flow.flow import Flow, State
-from cswf_core.flow.tables import StepTables
 from cswf_core.hookspecs import hookimpl
 from cswf_core.interfaces import Key, Masked
-from cswf_core.model.fitted import FITTED, write_fitted
 from cswf_core.model.format import (
-    HOST,
-    SavedStep,
-    read_shard,
-    shard_entry,
-    shard_file,
-    steps_per_shard,
-    write_shard,
-)
-from cswf_core.model.header import (
+    FITTED,
     FORMAT,
-    NAME,
+    HEADER,
+    HOST,
     ConditionFacts,
     ConditionKind,
     Cost,
     DataFacts,
     ModelHeader,
+    SavedStep,
     StageFacts,
     TableFacts,
     TableShard,
     pack_mask,
+    read_shard,
+    shard_entry,
+    shard_file,
+    steps_per_shard,
+    write_fitted,
+    write_shard,
 )
 from cswf_core.recipe import Recipe
 from cswf_core.recipe.render import to_yaml
@@ -61,7 +59,7 @@ class ModelWriter:
     remembered = "model"
 
     def __init__(self, folder: Path, recipe: Recipe) -> None:
-        """`folder` is the model's own; it is made when the first file is written."""
+        """Prepare to save a model in a folder of its own, which is made when the first file is written."""
         self.folder = folder
         self.recipe = recipe
         self.data_digest: str | None = None
@@ -72,17 +70,13 @@ class ModelWriter:
         self._facts: dict[str, Any] = {}
         """What the header says about the flow; empty until that begins."""
         self._fitted: FileEntry | None = None
-        """What was fitted to the data, as it is on the disk; None: nothing was."""
         self._full: list[TableShard] = []
-        """Shards that are complete."""
         self._open: list[SavedStep] = []
         """Steps of the shard that is not yet complete."""
         self._open_entry: TableShard | None = None
         """The open shard as it is on the disk; None if it is not there, or has grown since."""
-        self._seconds = 0.0
-        """Time spent on saving."""
-        self._total = 0.0
-        """Time of all steps so far."""
+        self._saving_seconds = 0.0
+        self._step_seconds = 0.0
 
     @hookimpl
     def before_stage(self, flow: Flow) -> None:
@@ -92,7 +86,7 @@ class ModelWriter:
     @hookimpl
     def after_step(self, flow: Flow, state: State) -> None:
         """Add the step's tables to the open shard, and write it if that completes it."""
-        self._total = state.seconds
+        self._step_seconds = state.seconds
         if state.tables is None:
             return
         if flow.device.type == "cuda":
@@ -103,12 +97,14 @@ class ModelWriter:
         step = SavedStep(state.stage_index, state.step - 1, state.eta, state.tables).moved(Tensor.cpu)
         if not step.finite:
             flow.require_finite()  # says more, where particles have followed these maps already
-            raise _not_finite(step.tables)
+            if step.tables.positions.dtype == torch.float16:
+                raise RunError("a step's maps are too large for half precision; take model.dtype=float32")
+            raise RunError("a step's maps are not finite, and no model can be made of them")
         self._open.append(step)
         self._open_entry = None
         if len(self._open) == steps_per_shard(step.tables):
             self._close()
-        self._seconds += time.perf_counter() - began
+        self._saving_seconds += time.perf_counter() - began
 
     @hookimpl
     def after_stage(self) -> None:
@@ -129,8 +125,8 @@ class ModelWriter:
             "closed": torch.tensor(list(digests), dtype=torch.uint8).reshape(-1, 32),
             "tail": torch.tensor([len(self._open)]),
             "tail_sha256": torch.tensor(list(_digest(self._open)), dtype=torch.uint8),
-            "seconds": torch.tensor([self._seconds], dtype=torch.float64),
-            "total": torch.tensor([self._total], dtype=torch.float64),
+            "seconds": torch.tensor([self._saving_seconds], dtype=torch.float64),
+            "total": torch.tensor([self._step_seconds], dtype=torch.float64),
         }
 
     def recall(self, state: Mapping[str, Tensor], total_step: int) -> None:
@@ -141,38 +137,26 @@ class ModelWriter:
         self._forget()
         if state:
             require_forms(state, REMEMBERED, f"the checkpoint of step {total_step:,}")
-            self._full = [self._verified(i, bytes(row.tolist()).hex()) for i, row in enumerate(state["closed"])]
-            self._open = self._verified_steps(int(state["tail"]), bytes(state["tail_sha256"].tolist()))
-            self._seconds = float(state["seconds"])
-            self._total = float(state["total"])
+            for number, row in enumerate(state["closed"]):
+                path = shard_file(self.folder, number)
+                sha256 = bytes(row.tolist()).hex()
+                refuse_changed(path, sha256)
+                self._full.append(shard_entry(path, sha256, read_shard(path)))
+            tail = int(state["tail"])
+            path = shard_file(self.folder, len(self._full))
+            self._open = read_shard(path)[:tail] if tail else []
+            if tail and _digest(self._open) != bytes(state["tail_sha256"].tolist()):
+                raise RunError(f"{path} is not what was written: its checksum differs")
+            self._saving_seconds = float(state["seconds"])
+            self._step_seconds = float(state["total"])
         elif total_step:
             raise RunError(f"the checkpoint of step {total_step:,} knows nothing of a model")
         if self.folder.is_dir():
-            self._remove_after(len(self._full) + bool(self._open))
-
-    def _verified(self, number: int, sha256: str) -> TableShard:
-        """Return the entry of a complete shard; raise `RunError` if it is not what was written."""
-        path = shard_file(self.folder, number)
-        refuse_changed(path, sha256)
-        return shard_entry(path, sha256, read_shard(path))
-
-    def _verified_steps(self, count: int, sha256: bytes) -> list[SavedStep]:
-        """Return the first `count` steps of the open shard; raise `RunError` if they are not as written."""
-        if not count:
-            return []
-        path = shard_file(self.folder, len(self._full))
-        steps = read_shard(path)[:count]
-        if _digest(steps) != sha256:
-            raise RunError(f"{path} is not what was written: its checksum differs")
-        return steps
-
-    def _remove_after(self, count: int) -> None:
-        """Remove all files but the first `count` shards: the header may know of more of them."""
-        remove_parts(self.folder)
-        first = {shard_file(self.folder, number) for number in range(count)}
-        later = set(self.folder.glob("tables-*.safetensors")) - first
-        for path in (*later, self.folder / NAME, self.folder / FITTED):  # these two are written again
-            path.unlink(missing_ok=True)
+            remove_parts(self.folder)
+            own = {shard_file(self.folder, number) for number in range(len(self._full) + bool(self._open))}
+            later = set(self.folder.glob("tables-*.safetensors")) - own
+            for path in (*later, self.folder / HEADER, self.folder / FITTED):  # these two are written again
+                path.unlink(missing_ok=True)
 
     def _close(self) -> None:
         """Write the open shard, and begin the next."""
@@ -193,8 +177,8 @@ class ModelWriter:
         entries = shards if self._fitted is None else [self._fitted, *shards]
         cost = Cost(
             bytes=sum(entry.bytes for entry in entries),
-            seconds=round(self._seconds, 3),
-            share=round(self._seconds / self._total, 4) if self._total else 0.0,
+            seconds=round(self._saving_seconds, 3),
+            share=round(self._saving_seconds / self._step_seconds, 4) if self._step_seconds else 0.0,
         )
         steps = sum(shard.steps for shard in shards)
         try:
@@ -204,7 +188,7 @@ class ModelWriter:
         except MisfitError as error:
             raise RunError(f"no model can be saved of this flow: {error}") from None
         make_folder(self.folder)
-        write_durably(self.folder / NAME, header.text())
+        write_durably(self.folder / HEADER, header.text())
 
     def _describe(self, flow: Flow, *, complete: bool) -> None:
         """Write the header with a flow's facts; the first time, write what it has fitted to its data, too."""
@@ -240,15 +224,6 @@ class ModelWriter:
             ),
         }
         self._write_header()
-
-
-def _not_finite(tables: StepTables) -> RunError:
-    """Return the error for tables with a number that is not finite."""
-    return RunError(
-        "a step's maps are too large for half precision; take model.dtype=float32"
-        if tables.positions.dtype == torch.float16
-        else "a step's maps are not finite, and no model can be made of them"
-    )
 
 
 def _data_facts(flow: Flow, digest: str) -> DataFacts:

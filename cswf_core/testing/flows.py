@@ -20,7 +20,7 @@ from cswf_core.flow.flow import Flow
 from cswf_core.flow.state import Snapshot
 from cswf_core.interfaces import Dataset, Owner
 from cswf_core.model import Model
-from cswf_core.model.header import ModelHeader
+from cswf_core.model.format import ModelHeader
 from cswf_core.model.model import header_file
 from cswf_core.model.writer import ModelWriter
 from cswf_core.plugins import KINDS, Plugin, Registry

@@ -233,10 +233,10 @@ def test_a_saved_model_with_weights_retraces_its_run(tmp_path):
     torch.testing.assert_close(model.retrace(device="cpu").x, samples.x, atol=2e-3, rtol=0)
     flow = model.flow(torch.device("cpu"))
     for _ in range(2):  # on a GPU, only directions without weights have a fast path, the second time too
-        samplers = [flow._enter((), stage) for stage in flow.stages]
-        for number, sampler in enumerate(samplers):
-            flow._recognise(sampler, number)
-            assert not sampler.plain
+        stages = [flow._enter((), number) for number in range(len(flow.stages))]
+        for stage in stages:
+            flow._recognise(stage)
+            assert not stage.sampler.plain
 
 
 def test_weights_that_are_not_1_on_average_are_refused():

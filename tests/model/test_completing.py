@@ -69,7 +69,7 @@ def test_given_pixels_do_not_change_by_a_bit_in_other_coordinates(images, tmp_pa
     drawn = gaussian.of_noise(flow._noise(Key(0, "offline start"), 0, "normal"))
     torch.testing.assert_close(before, Regression.of(gaussian, mask, 1.0).conditioned(drawn, mask.seen(before)))
     assert float((before - drawn)[~seen[:, 0]].abs().mean()) > 0.1  # it makes a difference
-    flow.run([group], model.steps(), 0, lambda: None)
+    flow.run([group], 0, lambda: None)
     still = group.observation.mask[:, 0]
     assert torch.equal(group.particles.x[still], before[still])
 

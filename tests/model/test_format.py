@@ -14,9 +14,7 @@ from safetensors import safe_open
 import cswf_core.model.format
 from cswf_core.errors import CswfError, RunError
 from cswf_core.model import load_model
-from cswf_core.model.fitted import FITTED
-from cswf_core.model.format import find_damage
-from cswf_core.model.header import FORMAT, ModelHeader, pack_mask, unpack_mask
+from cswf_core.model.format import FITTED, FORMAT, ModelHeader, find_damage, pack_mask, saved_steps, unpack_mask
 from cswf_core.model.requests import vectors_by_number
 from cswf_core.runs.durable import fingerprint, read_tensors, write_tensors
 from tests.conftest import read_json
@@ -67,7 +65,7 @@ def test_shards_end_where_they_are_full_and_where_stages_end(tmp_path, monkeypat
     saving(tmp_path, "digits", grids, "projection={use: locally-connected, patch: 8}").run()
     header = ModelHeader.read(tmp_path / "model.json")
     assert [(shard.stage, shard.steps) for shard in header.shards] == [(0, 3), (0, 1), (1, 3), (1, 1)]
-    assert [(step.stage, step.number) for step in load_model(tmp_path).steps()] == [
+    assert [(step.stage, step.number) for step in saved_steps(tmp_path, load_model(tmp_path).header)] == [
         (stage, step) for stage in (0, 1) for step in range(4)
     ]
 

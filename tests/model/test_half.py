@@ -20,7 +20,7 @@ def in_half(model, count, *, seed=0, groups=None, **asked):
     flow = model.flow(DEVICE)
     flow.half, flow.size = True, 256
     if groups is not None:
-        flow._most = groups
+        flow._most_groups = groups
     return model._samples(model.request(count, seed=seed, **asked), flow, None)
 
 

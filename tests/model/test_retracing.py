@@ -7,7 +7,7 @@ import torch
 
 import cswf_core.flow.gaussian
 from cswf_core.model import load_model
-from cswf_core.model.fitted import FITTED
+from cswf_core.model.format import FITTED, saved_steps
 from cswf_core.runs.durable import read_tensors
 from tests.marks import slow_if
 from tests.model.conftest import WHITENED, saving
@@ -105,7 +105,7 @@ def test_a_model_of_some_directions_and_steps_leads_nearly_there(tmp_path):
     samples = flow.run()
     model = load_model(tmp_path)
     assert model.header.steps == 52
-    assert next(iter(model.steps())).tables.positions.shape == (1, 128, 12)
+    assert next(iter(saved_steps(model.folder, model.header))).tables.positions.shape == (1, 128, 12)
     end = model.retrace(device="cpu").x
     missed, travelled = ((end - x).norm(dim=0).mean() for x in (samples.x, start))
     assert missed < 0.5 * travelled

@@ -40,7 +40,7 @@ def test_the_first_samples_of_many_are_those_of_few_and_batches_have_the_same_bi
         few = model.sample(count, device="cpu")
         assert torch.equal(few.x, many.x[:, :count])
         assert torch.equal(few.conditions.labels, many.conditions.labels[:count])
-    monkeypatch.setitem(cswf_core.model.sampling.AT_ONCE, "cpu", 1)
+    monkeypatch.setitem(cswf_core.model.sampling.BYTES_AT_ONCE, "cpu", 1)
     heard = []
     parts = model.sample(600, device="cpu", tell=lambda *said: heard.append(said))
     assert torch.equal(parts.x, many.x)
@@ -145,8 +145,8 @@ def test_classes_that_flow_apart_each_have_their_own_maps(tmp_path):
 
 
 def test_what_ran_out_of_memory_in_one_class_is_not_moved_twice_in_another():
-    strata = torch.arange(20) % 2
-    each = [(strata == number).nonzero()[:, 0] for number in range(2)]
+    label = torch.arange(20) % 2
+    strata = [(label == stratum).nonzero()[:, 0] for stratum in (0, 1)]
     position = torch.linspace(-1, 1, 5).expand(3, 5)
     maps = [Lookup.of(position, move * torch.ones(3, 5), torch.empty(0)) for move in (0.5, -0.25)]
     p = Key(1, "p").open().uniform(3, 20) - 0.5
@@ -162,10 +162,10 @@ def test_what_ran_out_of_memory_in_one_class_is_not_moved_twice_in_another():
         patch.setattr(Lookup, "displace", hungry)
         rows = Rows.of(p.clone())
         with pytest.raises(MemoryError):
-            displaced_by(rows, maps, each)
-        displaced_by(rows, maps, each)
+            displaced_by(rows, maps, strata)
+        displaced_by(rows, maps, strata)
     assert failed
-    torch.testing.assert_close(rows.values, torch.where(strata == 0, 0.5, -0.25).expand(3, 20))
+    torch.testing.assert_close(rows.values, torch.where(label == 0, 0.5, -0.25).expand(3, 20))
 
 
 def test_a_class_without_a_flow_of_its_own_is_refused(tmp_path):

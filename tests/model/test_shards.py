@@ -12,7 +12,7 @@ import torch
 from cswf_core.errors import RunError
 from cswf_core.interfaces.draw import Key
 from cswf_core.model import load_model, sampling, shards
-from cswf_core.model.format import read_shard
+from cswf_core.model.format import read_shard, saved_steps
 from cswf_core.model.requests import labels_by_number
 from cswf_core.model.shards import ShardJob, write_shards
 from tests.conftest import read_json
@@ -67,16 +67,18 @@ def test_a_call_that_was_interrupted_goes_on_with_the_missing_shards(model, whol
         if done > 0 and (tmp_path / "samples-00000.npz").is_file():
             raise KeyboardInterrupt
 
-    monkeypatch.setitem(sampling.AT_ONCE, "cpu", 512 * 64 * 32)  # as many as a shard has
+    monkeypatch.setitem(sampling.BYTES_AT_ONCE, "cpu", 512 * 64 * 32)  # as many as a shard has
     with pytest.raises(KeyboardInterrupt):
         draw(model, tmp_path, tell=stop)
     assert [path.name for path in tmp_path.glob("*.npz")] == ["samples-00000.npz"]
     assert not (tmp_path / "manifest.json").exists()
     before = (tmp_path / "samples-00000.npz").stat().st_mtime_ns
     asked = []
-    drawn = type(model).drawn
+    drawn = sampling.SavedFlow.drawn
     monkeypatch.setattr(
-        type(model), "drawn", lambda self, r, f, firsts, tell: asked.extend(firsts) or drawn(self, r, f, firsts)
+        sampling.SavedFlow,
+        "drawn",
+        lambda flow, r, firsts, _: asked.extend(firsts) or drawn(flow, r, firsts),
     )
     draw(model, tmp_path)
     assert asked == [512, 768, 1024, 1280]
@@ -154,10 +156,10 @@ def test_steps_of_shards_come_in_order_and_one_of_a_damaged_shard_is_refused(tmp
     model = load_model(tmp_path)
     assert len(model.header.shards) == 3
     each = [step for shard in model.header.shards for step in read_shard(tmp_path / shard.file)]
-    for one, other in zip(model.steps(), each, strict=True):
+    for one, other in zip(saved_steps(tmp_path, model.header), each, strict=True):
         assert (one.stage, one.number, one.eta) == (other.stage, other.number, other.eta)
         assert torch.equal(one.tables.positions, other.tables.positions)
         assert torch.equal(one.tables.displacements, other.tables.displacements)
     (tmp_path / "tables-00001.safetensors").write_bytes(b"no tables")
     with pytest.raises(RunError, match=r"tables-00001.safetensors cannot be read \("):
-        list(model.steps())
+        list(saved_steps(tmp_path, model.header))
