@@ -18,7 +18,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.bench.naive import ROWS, full_float32, naive_step, random_directions
+from cswf_core.bench.naive import DIRECTIONS_AT_A_TIME, full_float32, naive_step, random_directions
 from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock, PartCost, Stopwatch
 from cswf_core.flow.flow import Flow, State
@@ -190,7 +190,7 @@ def time_naive(d: int, M: int, N: int, H: int, device: torch.device) -> NaiveTim
         return naive_step(z, data, random_directions(count, d, generator), 0.1)
 
     with full_float32():
-        durations(device, partial(step, min(H, ROWS)), 1)
+        durations(device, partial(step, min(H, DIRECTIONS_AT_A_TIME)), 1)
         taken = durations(device, partial(step, H), 1)
         if taken[0] < ENOUGH:
             taken += durations(device, partial(step, H), NAIVE_REPEATS - 1)

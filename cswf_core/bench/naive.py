@@ -13,8 +13,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-ROWS = 512
-"""Directions at a time."""
+DIRECTIONS_AT_A_TIME = 512
 
 
 def naive_step(z: Tensor, data: Tensor, thetas: Iterable[Tensor], eta: float) -> Tensor:
@@ -22,27 +21,32 @@ def naive_step(z: Tensor, data: Tensor, thetas: Iterable[Tensor], eta: float) ->
 
     z is d×M, data d×N, and `thetas` are some of the directions each, as rows (T×d).
     """
-    M, N = z.shape[1], data.shape[1]
-    total, H = torch.zeros_like(z), 0
+    M = z.shape[1]
+    N = data.shape[1]
+    update = torch.zeros_like(z)
+    H = 0
     for theta in thetas:
-        p, q = theta @ z, theta @ data
-        ordered_p, ordered_q = p.sort(dim=1).values, q.sort(dim=1).values
+        p = theta @ z  # project: p_h = θ_h·X
+        q = theta @ data
+        ordered_p = p.sort(dim=1).values  # fit: F_p and F_q along θ_h
+        ordered_q = q.sort(dim=1).values
         rank = torch.searchsorted(ordered_p, p, right=True) - 1
         position = (rank.to(p.dtype) * (N / M)).clamp_(max=N - 1)
         below = position.long()
         low = ordered_q.gather(1, below)
         high = ordered_q.gather(1, (below + 1).clamp_(max=N - 1))
-        delta = low + (position - below) * (high - low) - p
-        total += theta.T @ delta
+        delta = low + (position - below) * (high - low) - p  # transport: δ_h = F_q⁻¹(F_p(p_h)) − p_h
+        update += theta.T @ delta  # back-project: Σ_h δ_h θ_h
         H += theta.shape[0]
-    return z + total * (eta / H)
+    return z + update * (eta / H)  # move: X ← X + η/H Σ_h δ_h θ_h
 
 
-def random_directions(count: int, d: int, generator: torch.Generator, rows: int = ROWS) -> Iterator[Tensor]:
+def random_directions(
+    count: int, d: int, generator: torch.Generator, rows: int = DIRECTIONS_AT_A_TIME
+) -> Iterator[Tensor]:
     """Yield `count` directions of ℝ^d, at most `rows` at a time: normal numbers scaled to unit length."""
     for first in range(0, count, rows):
-        size = min(rows, count - first), d
-        theta = torch.randn(size, generator=generator, device=generator.device)
+        theta = torch.randn(min(rows, count - first), d, generator=generator, device=generator.device)
         yield theta / torch.linalg.vector_norm(theta, dim=1, keepdim=True)
 
 

@@ -1,6 +1,6 @@
 """The flow: Algorithm 1 of the paper, as a loop over stages and steps.
 
-`setup` has all that comes before the first step. Each stage has its own coordinates (`stage_coordinates`) and a
+`setup` has all that comes before the first step. Each stage has its own coordinates (`coordinates`) and a
 plan (`plan`), which draws directions (`directions`) and takes the steps (`step`): project, transport
 (`transport`) towards the data's distributions F_q (`target`), back-project. A condition Y enters as θ_y·y,
 stretched by ξ, beside θ_x·x; it never moves. `settings` has the plugins, and the numbers that are no plugin's.
