@@ -6,9 +6,9 @@ they begin, and plugins and settings that cannot work together are refused. `Flo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import attrs
 import torch
@@ -20,7 +20,6 @@ from cswf_core.flow.coordinates import FreePart, StageCoordinates
 from cswf_core.flow.data import FlowData
 from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.gaussian import Gaussian, Regression
-from cswf_core.flow.memory import explain_out_of_memory
 from cswf_core.flow.particles import (
     Particles,
     dequantised,
@@ -53,7 +52,6 @@ class Beginning:
     like: Tensor
     """No samples, on the flow's device and in its numbers: d×0."""
     start: Dataset | None = None
-    """Where the data's source says that particles begin."""
     gaussian: Gaussian | None = None
 
     def first_particles(
@@ -61,8 +59,8 @@ class Beginning:
     ) -> tuple[Particles, Conditions, Observation | None]:
         """Return this rank's particles; Y of all ranks' particles, on the CPU; and what is observed of all.
 
-        X₀ ~ N(0, scale² I), or the Gaussian, and Y₀ ~ q(y); or both from `start`. Those that are carried along
-        come last. Particles for which `memory` bytes are too few stay in the host's memory.
+        X₀ ~ N(0, scale² I), or the Gaussian, and Y₀ ~ q(y); or both from `start`. Offline particles come last.
+        Particles for which `memory` bytes are too few stay in the host's memory.
         """
         settings = self.settings
         like = self.like
@@ -92,7 +90,7 @@ class Beginning:
         return placement.particles(x, own, settings.clip, share, like), conditions, observation
 
     def _x(self, conditions: Conditions, observation: Observation | None, share: Share) -> Tensor:
-        """Return a share of the particles (d×n); their conditions and observation are those of all."""
+        """Return a share of the particles (d×n), given the conditions and the observation of all."""
         settings = self.settings
         like = self.like
         own = conditions.take(share.cut).to(like.device, like.dtype)
@@ -117,15 +115,15 @@ class Beginning:
         return observation.free(x) + amplifier * seen
 
     def _drawn_conditions(self) -> Conditions:
-        """Return Y₀ ~ q(y) of all particles, and then of those that are carried along."""
+        """Return Y₀ ~ q(y) of all particles, offline particles last."""
         settings = self.settings
         draw = self.parts.condition.draw
         count = settings.count_for(len(self.data))
         conditions = draw(self.data, count, Key(settings.seed, "labels").open())
         if not settings.offline:
             return conditions
-        carried = draw(self.data, settings.offline, Key(settings.seed, "offline labels").open())
-        return Conditions.joined([conditions, carried])
+        offline = draw(self.data, settings.offline, Key(settings.seed, "offline labels").open())
+        return Conditions.joined([conditions, offline])
 
     def _refuse_unobservable(self, observation: Observation) -> None:
         """Raise `RunError` for settings that particles of which a part is observed cannot have."""
@@ -157,19 +155,49 @@ def own_part(observation: Observation, share: Share) -> Observation:
 def originals(
     data: Dataset, settings: Settings, conditions: Conditions, like: Tensor, first: int = 0
 ) -> Tensor:
-    """Return the samples of which particles see a part (d×n), noise in their bins; always the same.
+    """Return the samples of which particles see a part (d×n), with noise in their bins; always the same.
 
-    Args:
-        data: The samples, or what they are completions of.
-        settings: Has the seed of the noise.
-        conditions: Y of the particles, which name their samples.
-        like: Any tensor on the device and in the numbers that are wanted.
-        first: The number of the first particle among all.
+    `conditions` are those of the particles, of which the first has the number `first` among all.
     """
     x = data.originals(conditions).to(like)
     key = Key(settings.seed, "given")
     plain = StageCoordinates(data.space)
     return dequantised(x, data.bin_width * INSIDE, data.space.dimension, plain, key, first)
+
+
+@attrs.frozen(eq=False)
+class Retimed(Stage):
+    """A stage with another number of steps, over which the curve of its step size is stretched."""
+
+    of: Stage = attrs.field(kw_only=True)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.of, name)  # attributes that a schedule's own stages have
+
+    def eta(self, step: int) -> float:
+        """Return η at the same fraction of the other stage."""
+        return self.of.eta(step * self.of.steps // self.steps)
+
+
+Steps = int | Sequence[int] | None
+"""K of all stages of a round, or of each of them; None: as many as the schedule says."""
+
+
+def with_steps(stages: Sequence[Stage], steps: Steps) -> list[Stage]:
+    """Return the stages of a round with other numbers of steps; with 0, a stage is passed over."""
+    each = [steps] * len(stages) if isinstance(steps, int) else steps
+    if each is None:
+        return list(stages)
+    if len(each) != len(stages) or min(each) < 0 or max(each) < 1:
+        raise RunError(
+            f"a round has {len(stages)} stages, and the steps given are {list(each)}: give one number for all, "
+            "or one for each, of which some may be 0"
+        )
+    names = [field.name for field in attrs.fields(Stage) if field.name != "steps"]
+    return [
+        Retimed(steps=count, of=stage, **{name: getattr(stage, name) for name in names})
+        for stage, count in zip(stages, each, strict=True)
+    ]
 
 
 @attrs.frozen(eq=False)
@@ -188,9 +216,11 @@ class FlowSetup:
     W: LinearMap | None
     """The coordinates w = W x that steps are taken in; None: the data's own."""
     gaussian: Gaussian | None
-    """What particles begin as, if that is fitted to the data; None: noise, or where the data's source says."""
+    """What particles begin as, if that is fitted to the data; None: it is not."""
     observation: Observation | None
-    """What is observed of all ranks' particles."""
+    """What is observed of all ranks' particles; None: nothing."""
+    own_observation: Observation | None
+    """What is observed of this rank's particles."""
     free: FreePart | None
     """How particles may move in W where a part of them is observed."""
     size: float
@@ -199,13 +229,6 @@ class FlowSetup:
     """Some of the data, evenly spread: d×n."""
     strata: Strata | None
     """Groups that flow apart from each other; None: there are none."""
-    share: Share
-    """Which of the first particles this rank has."""
-
-    @property
-    def own_observation(self) -> Observation | None:
-        """What is observed of this rank's particles."""
-        return None if self.observation is None else own_part(self.observation, self.share)
 
     @property
     def like(self) -> Tensor:
@@ -245,13 +268,7 @@ def set_up(
 ) -> tuple[FlowSetup, Particles, Conditions]:
     """Do everything that comes before the first step; return this rank's particles, and Y of all ranks', too.
 
-    Args:
-        data: The data, their conditions encoded.
-        parts: The plugins.
-        settings: The numbers that are no plugin's.
-        start: Where particles begin, if the data's source says so.
-        device: Where to compute.
-        ranks: The processes that share particles and data.
+    The conditions of the data are encoded; `start` is where the data's source says that particles begin.
     """
     stages = parts.schedule.stages(data.space, parts.projection)
     length = parts.condition.length(data)
@@ -278,11 +295,11 @@ def set_up(
         W=W,
         gaussian=gaussian,
         observation=observation,
+        own_observation=None if observation is None else own_part(observation, particles.share),
         free=FreePart.of(W, observation, data.space.dimension, own.like),
         size=size,
         few_data=spread(typical, VECTORS),
         strata=None if strata is None else Strata.of(strata, particles.share, own.share),
-        share=particles.share,
     )
     counted = taking_part(conditions, M, parts.condition, settings)
     require_both_halves_used(counted, M, sum(stage.steps for stage in stages), settings)
@@ -301,13 +318,3 @@ def _fit(own: FlowData, parts: Parts, settings: Settings) -> tuple[LinearMap | N
     drawn = parts.condition.draw(data, settings.count_for(len(data)), draw)
     labels = None if drawn.labels is None else data.conditions.labels
     return W, Gaussian.of_data(x, data.bin_width, W, settings, labels)
-
-
-@contextmanager
-def on_device(device: torch.device, data: Dataset, settings: Settings) -> Iterator[None]:
-    """Work on a flow's device inside; raise `OutOfMemoryError` with the sizes if they do not fit there."""
-    sizes = data.space.dimension, settings.count_for(len(data)), len(data)
-    remedy = f"{settings.remedy(*sizes)}, or use a larger device"
-    here = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-    with explain_out_of_memory(device, *sizes, remedy), here:
-        yield

@@ -14,8 +14,8 @@ from cswf_core.flow.fits import TalliedData
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.gaussian import Gaussian
 from cswf_core.flow.particles import normal
-from cswf_core.flow.rounds import Steps
 from cswf_core.flow.settings import Parts, Settings
+from cswf_core.flow.setup import Steps
 from cswf_core.flow.state import Position
 from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap
 from cswf_core.online.counts import Counts
@@ -170,12 +170,12 @@ class OnlineFlow(Flow):
         x = normal(Key(seed, "start", step=self._pieces), len(like), Share(0, count, count), like)
         draw = Key(seed, "labels", step=self._pieces).open()
         conditions = self.parts.condition.draw(new, count, draw).to(torch.device("cpu"), like.dtype)
-        gaussian = self.gaussian
+        gaussian = self.setup.gaussian
         if gaussian is None:
             return x * self.settings.scale, conditions
         if len(new) > 1:
             labels = None if conditions.labels is None else new.conditions.labels
-            gaussian = Gaussian.of_data(new.x.to(like), new.bin_width, self.W, self.settings, labels)
+            gaussian = Gaussian.of_data(new.x.to(like), new.bin_width, self.setup.W, self.settings, labels)
         return gaussian.of_noise(x, conditions.labels), conditions
 
 
@@ -190,10 +190,10 @@ def planned_data(flow: Flow) -> Dataset:
 
 def exact_coordinates(flow: Flow) -> LinearMap | None:
     """Return the flow's coordinates W in float64; None: the data's own."""
-    if flow.W is None:
+    if flow.setup.W is None:
         return None
     assert flow.parts.coordinates is not None
-    tensors = flow.parts.coordinates.tensors_of(flow.W, flow.data.space, flow.particles.x)
+    tensors = flow.parts.coordinates.tensors_of(flow.setup.W, flow.data.space, flow.setup.like)
     return flow.parts.coordinates.of_tensors(flow.data.space, tensors, flow.setup.like.double())
 
 

@@ -74,7 +74,7 @@ def test_with_labels_each_class_begins_around_its_mean_and_without_a_condition_i
     for c in range(3):
         agree(flow.particles.x[:, labels == c], means[:, c], within)
     flow = begun(data, condition=NoCondition())
-    assert flow.gaussian.mean.shape == (4, 1)
+    assert flow.setup.gaussian.mean.shape == (4, 1)
     agree(flow.particles.x, data.x.mean(dim=1), torch.cov(data.x))
 
 
@@ -149,11 +149,11 @@ def test_of_few_data_no_particle_begins_as_a_copy():
     """With as many data as dimensions, the rest of an image would follow a part of it exactly."""
     few = Dataset(x=smooth(IMAGES, 18), space=IMAGES)
     flow = begun(few, condition=Mask(), count=2000)
-    assert Regression.of(flow.gaussian, flow.observation, 1.0) is None
+    assert Regression.of(flow.setup.gaussian, flow.observation, 1.0) is None
     hidden = ~flow.observation.mask[:, 0]
     x, own = flow.particles.x[hidden], flow.originals()[hidden]
     assert float((x - own).square().mean().sqrt()) > 0.5 * float(few.x.std(dim=1).mean())
-    assert Regression.of(attrs.evolve(flow.gaussian, samples=90), flow.observation, 1.0) is not None
+    assert Regression.of(attrs.evolve(flow.setup.gaussian, samples=90), flow.observation, 1.0) is not None
 
 
 def test_the_rest_does_not_follow_where_it_cannot():
@@ -176,8 +176,8 @@ def test_a_large_space_needs_coordinates_that_know_the_covariance(monkeypatch):
         with pytest.raises(RunError, match="a covariance of 18 dimensions takes too large a matrix: choose"):
             begun(data, coordinates=coordinates)
     flow = begun(data, coordinates=Whitened())
-    assert flow.gaussian.root is None
-    B = basis(flow.W)
+    assert flow.setup.gaussian.root is None
+    B = basis(flow.setup.W)
     agree(B @ flow.particles.x, B @ data.x.mean(dim=1), torch.diag((B @ data.x).var(dim=1)))
     monkeypatch.setattr("cswf_core.flow.gaussian.LARGEST_COVARIANCE", IMAGES.dimension)
     assert begun(data).gaussian.root.shape == (18, 18)

@@ -171,7 +171,7 @@ def test_plain_has_no_map_and_is_the_default_of_recipes():
     assert small_flow(coordinates=Plain()).W is None
     flow = build_flow(load_recipe("digits"), device="cpu")
     assert isinstance(flow.parts.coordinates.plugin, Plain)
-    assert flow.W is None
+    assert flow.setup.W is None
 
 
 @pytest.mark.parametrize("condition", [NoCondition(), OneHot(amplifier=3.0)])
