@@ -1,8 +1,8 @@
 """The flow: Algorithm 1 of the paper, as a loop over stages and steps.
 
 `setup` does everything that comes before the first step. Each stage has its own `coordinates` and a `stepper`,
-which draws `directions` and takes each `step`. The engine knows no files, screens and recipes: observers and the
-packages above see to them.
+which draws `directions` and takes each `step`. The engine knows no files, screens and recipes: observers and
+the packages above see to them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cswf_core.flow.fits import TalliedData
 from cswf_core.flow.half import stepper_for
 from cswf_core.flow.memory import Budget, explain_out_of_memory
 from cswf_core.flow.settings import Parts, Settings, device_of
-from cswf_core.flow.setup import Steps, originals, set_up, with_steps
+from cswf_core.flow.setup import FlowSetup, Steps, originals, with_steps
 from cswf_core.flow.sharing import gathered, join
 from cswf_core.flow.stability import StepControl, report_spectrum, safe_step
 from cswf_core.flow.stage import StageSetup
@@ -83,9 +83,9 @@ class Flow:
         self.data = self.parts.condition.encoded(check_dataset(data))
         self.clock = Clock()
         with self.working():
-            made = set_up(self.data, self.parts, self.settings, start, self.device, self.ranks)
-        self.setup, self.particles, self.conditions = made
-        """What has been decided by now; this rank's particles; and Y of all ranks' particles, on the CPU."""
+            self.setup = FlowSetup(self.data, self.parts, self.settings, self.device, self.ranks)
+            self.particles, self.conditions = self.setup.begin(self.data, start)
+            """This rank's particles, and Y of all ranks' particles, on the CPU."""
         self.observation = self.setup.observation
         """What is observed of all ranks' particles; None: nothing."""
         self.cohorts: tuple[int, ...] = (self.count,)
@@ -287,12 +287,12 @@ class Flow:
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from where another flow of the same parts, settings and data has been."""
         at = snapshot.position
-        share = self.ranks.share(snapshot.total, self.device)
+        share = self.ranks.share(snapshot.own_share.total, self.device)
         snapshot.check(share, self.setup.like, self.conditions)
         at.check(self.stages, adaptive=self.parts.schedule.adaptive)
         with self.working():
             self.conditions = snapshot.conditions.to(torch.device("cpu"), self.settings.dtype)
-            self.particles = self.setup.restored(snapshot, self.conditions)
+            self.particles = self.setup.restored(snapshot, share, self.conditions)
         self.position = attrs.evolve(at)
         self.fingerprints = dict(snapshot.fingerprints)
         self.before_resuming(at)
@@ -392,7 +392,7 @@ class Flow:
     @property
     def rounds(self) -> int:
         """How many rounds through the stages are planned."""
-        return len(self.stages) // max(1, len(self.setup.round))
+        return len(self.stages) // len(self.setup.round)
 
     @property
     def balanced_data(self) -> Dataset:

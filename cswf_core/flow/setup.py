@@ -1,7 +1,7 @@
 """Everything that happens before the first step of a flow.
 
 The data are brought to the device, coordinates and a Gaussian are fitted to them, the particles are put where
-they begin, and plugins and settings that cannot work together are refused. `FlowSetup` is what comes of it.
+they begin, and plugins and settings that cannot work together are refused. `FlowSetup` has the results.
 """
 
 from __future__ import annotations
@@ -200,40 +200,60 @@ def with_steps(stages: Sequence[Stage], steps: Steps) -> list[Stage]:
     ]
 
 
-@attrs.frozen(eq=False)
 class FlowSetup:
     """Everything that is decided before a flow's first step and stays as it is."""
 
-    parts: Parts
-    settings: Settings
-    ranks: Ranks
-    round: tuple[Stage, ...]
-    """The stages that the schedule plans."""
-    data: FlowData
-    """The data that particles flow to, as the condition wants them."""
-    condition_length: int
-    """l."""
-    W: LinearMap | None
-    """The coordinates w = W x that steps are taken in; None: the data's own."""
-    gaussian: Gaussian | None
-    """What particles begin as, if that is fitted to the data; None: it is not."""
-    observation: Observation | None
-    """What is observed of all ranks' particles; None: nothing."""
-    own_observation: Observation | None
-    """What is observed of this rank's particles."""
-    free: FreePart | None
-    """How particles may move in W where a part of them is observed."""
-    size: float
-    """The mean length of data and particles in W."""
-    few_data: Tensor
-    """Some of the data, evenly spread: d×n."""
-    strata: Strata | None
-    """Groups that flow apart from each other; None: there are none."""
-
-    @property
-    def like(self) -> Tensor:
+    def __init__(
+        self, data: Dataset, parts: Parts, settings: Settings, device: torch.device, ranks: Ranks
+    ) -> None:
+        """Bring the data, whose conditions are encoded, to the device, and fit to them what is to be fitted."""
+        self.parts = parts
+        self.settings = settings
+        self.ranks = ranks
+        self.round = parts.schedule.stages(data.space, parts.projection)
+        """The stages that the schedule plans."""
+        self.condition_length = parts.condition.length(data)
+        """l."""
+        self.data = FlowData(data, parts, settings, device, ranks, ranks.least(total_memory(device)))
+        """The data that particles flow to, as the condition wants them."""
+        self.data.load_to_device()
+        self.like = self.data.like
         """No samples, on the flow's device and in its numbers: d×0."""
-        return self.data.like
+        self.W, self.gaussian = _fit(self.data, parts, settings)
+        """The coordinates w = W x of the steps, and what particles begin as; None: x, and nothing fitted."""
+        typical = self.data.typical()
+        self.few_data = spread(typical, VECTORS)
+        """Some of the data, evenly spread: d×n."""
+        self.size = mean_length(typical, self.W, ranks)
+        """The mean length in W, of the data or the first particles, whichever are longer."""
+        self.observation: Observation | None = None
+        """What is observed of all ranks' particles; None: nothing."""
+        self.own_observation: Observation | None = None
+        """What is observed of this rank's particles."""
+        self.free: FreePart | None = None
+        """How particles may move in W where a part of them is observed."""
+        self.strata: Strata | None = None
+        """Groups that flow apart from each other; None: there are none."""
+
+    def begin(self, data: Dataset, start: Dataset | None) -> tuple[Particles, Conditions]:
+        """Return this rank's particles where they begin, and Y of all ranks' particles, on the CPU."""
+        like = self.like
+        condition = self.parts.condition
+        beginning = Beginning(data, self.parts, self.settings, like, start, self.gaussian)
+        particles, conditions, self.observation = beginning.first_particles(self.ranks, self.data.memory)
+        if self.observation is not None:
+            self.own_observation = own_part(self.observation, particles.share)
+            self.free = FreePart.of(self.W, self.observation, data.space.dimension, like)
+        M = particles.share.total
+        Y = [y.to(like.device, like.dtype) for y in (conditions, self.data.all.conditions)]
+        strata = condition.strata(*Y, sizes=(M, len(self.data.all)))
+        if strata is not None:
+            require_every_sample_counts(self.parts, self.settings)
+            self.strata = Strata.of(strata, particles.share, self.data.share)
+        self.size = max(self.size, mean_length(next(particles.blocks()).x, self.W, self.ranks))
+        counted = taking_part(conditions, M, condition, self.settings)
+        require_both_halves_used(counted, M, sum(stage.steps for stage in self.round), self.settings)
+        return particles, conditions
 
     def sampler(self, stage: Stage) -> DirectionSampler:
         """Return what draws a stage's directions, in coordinates of its own."""
@@ -250,60 +270,16 @@ class FlowSetup:
             stage, coordinates, self.parts, self.condition_length, self.data.sample_x, self.like
         )
 
-    def restored(self, snapshot: Snapshot, conditions: Conditions) -> Particles:
-        """Return this rank's particles as a snapshot has them; `conditions` are Y of all, on the CPU."""
+    def restored(self, snapshot: Snapshot, share: Share, conditions: Conditions) -> Particles:
+        """Return this rank's share of the particles, of which the snapshot is; `conditions` are Y of all."""
         like = self.like
-        share = self.ranks.share(snapshot.total, like.device)
 
         def x(part: Share) -> Tensor:
             return snapshot.x[:, part.first - share.first : part.stop - share.first].clone()
 
         own = conditions.take(share.cut).to(like.device, like.dtype)
-        placement = Placement.of(like, snapshot.total, self.ranks, self.data.memory)
+        placement = Placement.of(like, share.total, self.ranks, self.data.memory)
         return placement.particles(x, own, self.settings.clip, share, like)
-
-
-def set_up(
-    data: Dataset, parts: Parts, settings: Settings, start: Dataset | None, device: torch.device, ranks: Ranks
-) -> tuple[FlowSetup, Particles, Conditions]:
-    """Do everything that comes before the first step; return this rank's particles, and Y of all ranks', too.
-
-    The conditions of the data are encoded; `start` is where the data's source says that particles begin.
-    """
-    stages = parts.schedule.stages(data.space, parts.projection)
-    length = parts.condition.length(data)
-    memory = ranks.least(total_memory(device))
-    own = FlowData(data, parts, settings, device, ranks, memory)
-    own.load_to_device()
-    W, gaussian = _fit(own, parts, settings)
-    beginning = Beginning(data, parts, settings, own.like, start, gaussian)
-    particles, conditions, observation = beginning.first_particles(ranks, memory)
-    M = particles.share.total
-    Y = [y.to(device, settings.dtype) for y in (conditions, own.all.conditions)]
-    strata = parts.condition.strata(*Y, sizes=(M, len(own.all)))
-    if strata is not None:
-        require_every_sample_counts(parts, settings)
-    typical = own.typical()
-    size = max(mean_length(x, W, ranks) for x in (typical, next(particles.blocks()).x))
-    setup = FlowSetup(
-        parts=parts,
-        settings=settings,
-        ranks=ranks,
-        round=stages,
-        data=own,
-        condition_length=length,
-        W=W,
-        gaussian=gaussian,
-        observation=observation,
-        own_observation=None if observation is None else own_part(observation, particles.share),
-        free=FreePart.of(W, observation, data.space.dimension, own.like),
-        size=size,
-        few_data=spread(typical, VECTORS),
-        strata=None if strata is None else Strata.of(strata, particles.share, own.share),
-    )
-    counted = taking_part(conditions, M, parts.condition, settings)
-    require_both_halves_used(counted, M, sum(stage.steps for stage in stages), settings)
-    return setup, particles, conditions
 
 
 def _fit(own: FlowData, parts: Parts, settings: Settings) -> tuple[LinearMap | None, Gaussian | None]:

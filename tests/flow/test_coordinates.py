@@ -226,9 +226,11 @@ def errors(factor: float, steps: int) -> list[float]:
     eigenvalue = float(v.T @ second_moments(drawn, range(8, 16)) @ v)
     moved = flow(
         schedule=schedule(FULL, steps, 2000, step_size=factor / eigenvalue),
-        start=attrs.evolve(data, x=data.x + 0.5 * drawn.W.leave(v)),
+        start=attrs.evolve(data, x=data.x + 0.5 * drawn.setup.W.leave(v)),
     )
-    return [float(moved.W.enter((moved.samples().x - data.x).mean(dim=1, keepdim=True)).norm()) for _ in moved]
+    return [
+        float(moved.setup.W.enter((moved.samples().x - data.x).mean(dim=1, keepdim=True)).norm()) for _ in moved
+    ]
 
 
 def test_errors_grow_beyond_2_over_the_eigenvalue_and_fade_below_it(monkeypatch):
