@@ -121,6 +121,66 @@ class Flow:
             raise RunError("this flow was broken off by an error or an interruption; build it anew")
         return self.samples()
 
+    def samples(self, index: Tensor | None = None) -> Dataset:
+        """Return the particles as they are now, on the CPU, with the conditions they were drawn for.
+
+        `index` names some of them, which takes less time than all. Offline particles come behind the M others,
+        and are returned only if `index` names them.
+        """
+        if index is None and self.settings.offline:
+            index = torch.arange(self.count)
+        x: Tensor = self.ranks.command("samples", self, None if index is None else index.cpu())
+        self._finite.require(x, self.position, self.require_finite)
+        return Dataset(
+            x=x,
+            space=self.data.space,
+            conditions=self.conditions if index is None else self.conditions.take(index.cpu()),
+            classes=self.data.classes,
+        )
+
+    def offline_samples(self) -> Dataset:
+        """Return the particles that were carried along without taking part in F_p, as they are now."""
+        return self.samples(torch.arange(self.count, self.particles.share.total))
+
+    def snapshot(self) -> Snapshot:
+        """Return all that is needed to continue from here; for observers, after a step or a stage."""
+        x, z, total = self.particles.copied()
+        stepper = self._stepper if self.position.step else None
+        return Snapshot(
+            position=attrs.evolve(self.position),
+            conditions=self.conditions,
+            x=x,
+            z=z,
+            sum=total,
+            numerics={} if stepper is None else stepper.numerics(),
+            share=None if self.ranks.alone else self.particles.share,
+            fingerprints=dict(self.fingerprints),
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue from where another flow of the same parts, settings and data has been."""
+        at = snapshot.position
+        share = self.ranks.share(snapshot.own_share.total, self.device)
+        snapshot.check(share, self.setup.like, self.conditions)
+        at.check(self.stages, adaptive=self.parts.schedule.adaptive)
+        with self.working():
+            self.conditions = snapshot.conditions.to(torch.device("cpu"), self.settings.dtype)
+            self.particles = self.setup.restored(snapshot, share, self.conditions)
+        self.position = attrs.evolve(at)
+        self.fingerprints = dict(snapshot.fingerprints)
+        self.before_resuming(at)
+        self.budget = self._new_budget()
+        self._stepper = self._enter(self.stages[at.stage], snapshot) if at.step else None
+        self.finished = False
+        self._evolution = self._evolve()
+
+    def again(self, steps: Steps = None) -> None:
+        """Plan another round through all stages; `steps` is K of all stages, or of each."""
+        self.stages = (*self.stages, *with_steps(self.setup.round, steps))
+        if self.finished:
+            self.finished = False
+            self._evolution = self._evolve()
+
     def _evolve(self) -> Iterator[State]:
         """Take the steps of all stages from where the flow is, and yield its state after each."""
         began = time.perf_counter() - self.position.seconds
@@ -146,7 +206,7 @@ class Flow:
         index = self.position.stage
         number = index % len(self.setup.round)
         with self.working():
-            sampler = self.sampler(stage)
+            sampler = self.setup.sampler(stage)
             self.particles.enter(sampler.coordinates)
             self._finite.crossed(self.particles, sampler, index, "on entering")
             known = self.fingerprints.get(number)
@@ -223,22 +283,35 @@ class Flow:
                 self.settings.called("turn"),
             )
 
-    def samples(self, index: Tensor | None = None) -> Dataset:
-        """Return the particles as they are now, on the CPU, with the conditions they were drawn for.
-
-        `index` names some of them, which takes less time than all. Offline particles come behind the M others,
-        and are returned only if `index` names them.
-        """
-        if index is None and self.settings.offline:
-            index = torch.arange(self.count)
-        x: Tensor = self.ranks.command("samples", self, None if index is None else index.cpu())
-        self._finite.require(x, self.position, self.require_finite)
-        return Dataset(
-            x=x,
-            space=self.data.space,
-            conditions=self.conditions if index is None else self.conditions.take(index.cpu()),
-            classes=self.data.classes,
+    def _make_stepper(self, sampler: DirectionSampler) -> Stepper:
+        """Return the stepper of the stage that the flow is in."""
+        index = self.position.stage
+        number = index % len(self.setup.round)
+        counts = self.counts_of(number, sampler)
+        setup = StageSetup(
+            index=index,
+            direction_stage=index if counts is None else number,
+            first_step=self.position.total - self.position.step,
+            settings=self.settings,
+            particles=self.particles,
+            data=self.setup.data,
+            sampler=sampler,
+            cdf=self.parts.cdf,
+            strata=self.setup.strata,
+            budget=self.budget,
+            particle_conditions=self.conditions,
+            ranks=self.ranks,
+            adaptive=self.parts.schedule.adaptive,
+            counts=counts,
         )
+        return (self.new_stepper if sampler.plain else ExactStepper)(setup)
+
+    def _new_budget(self) -> Budget:
+        """Return how many directions can be worked on at a time."""
+        data = self.setup.data
+        projected = data.most_at_once(self.parts.cdf.data) if self.uses_data else 0
+        size = self.setup.like.element_size()
+        return Budget(self.device, self.particles.at_once + projected, size, data.memory)
 
     def _gathered(self, index: Tensor | None) -> Tensor:
         """Return some particles, or all: d×m, on the CPU; ranks other than 0 only send theirs."""
@@ -249,16 +322,17 @@ class Flow:
                 return self.particles.borrow_x()
             return gathered(self.particles, index, self.ranks, seen, self.originals)
 
-    def offline_samples(self) -> Dataset:
-        """Return the particles that were carried along without taking part in F_p, as they are now."""
-        return self.samples(torch.arange(self.count, self.particles.share.total))
-
-    def require_finite(self) -> None:
-        """Raise `NotFiniteError` if a particle is not finite; for observers, before they write these."""
-        self.ranks.command("finite", self)
-
     def _check_particles(self) -> None:
         self._finite.check(self.particles, self._stepper, self.position)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Work on the flow's device inside; raise `OutOfMemoryError` with the sizes if it is too small."""
+        sizes = (self.data.space.dimension, self.settings.count_for(len(self.data)), len(self.data))
+        remedy = f"{self.settings.remedy(*sizes)}, or use a larger device"
+        on_device = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
+        with explain_out_of_memory(self.device, *sizes, remedy), on_device:
+            yield
 
     def notify(self, hook: str, **arguments: object) -> None:
         """Call a hook of all observers of this flow; other ranks receive commands of rank 0 meanwhile."""
@@ -269,44 +343,35 @@ class Flow:
         self._watchers.tell(hook, flow=self, **arguments)
         self.ranks.end_commands()
 
-    def snapshot(self) -> Snapshot:
-        """Return all that is needed to continue from here; for observers, after a step or a stage."""
-        x, z, total = self.particles.copied()
-        stepper = self._stepper if self.position.step else None
-        return Snapshot(
-            position=attrs.evolve(self.position),
-            conditions=self.conditions,
-            x=x,
-            z=z,
-            sum=total,
-            numerics={} if stepper is None else stepper.numerics(),
-            share=None if self.ranks.alone else self.particles.share,
-            fingerprints=dict(self.fingerprints),
-        )
+    def require_finite(self) -> None:
+        """Raise `NotFiniteError` if a particle is not finite; for observers, before they write these."""
+        self.ranks.command("finite", self)
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Continue from where another flow of the same parts, settings and data has been."""
-        at = snapshot.position
-        share = self.ranks.share(snapshot.own_share.total, self.device)
-        snapshot.check(share, self.setup.like, self.conditions)
-        at.check(self.stages, adaptive=self.parts.schedule.adaptive)
-        with self.working():
-            self.conditions = snapshot.conditions.to(torch.device("cpu"), self.settings.dtype)
-            self.particles = self.setup.restored(snapshot, share, self.conditions)
-        self.position = attrs.evolve(at)
-        self.fingerprints = dict(snapshot.fingerprints)
-        self.before_resuming(at)
-        self.budget = self._new_budget()
-        self._stepper = self._enter(self.stages[at.stage], snapshot) if at.step else None
-        self.finished = False
-        self._evolution = self._evolve()
+    def originals(self) -> Tensor:
+        """Return the samples of which this rank's particles see a part, on the flow's device: d×n."""
+        own = self.particles
+        return originals(self.data, self.settings, own.conditions, self.setup.like, own.share.first)
 
-    def again(self, steps: Steps = None) -> None:
-        """Plan another round through all stages; `steps` is K of all stages, or of each."""
-        self.stages = (*self.stages, *with_steps(self.setup.round, steps))
-        if self.finished:
-            self.finished = False
-            self._evolution = self._evolve()
+    @property
+    def count(self) -> int:
+        """M: all particles but those of `settings.offline`."""
+        return self.particles.share.total - self.settings.offline
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds through the stages are planned."""
+        return len(self.stages) // len(self.setup.round)
+
+    @property
+    def balanced_data(self) -> Dataset:
+        """The data that particles flow to, as the condition wants them; those of all ranks, on the CPU."""
+        return self.setup.data.all
+
+    @property
+    def products(self) -> str:
+        """The numbers that products are taken in: `float16`, summed in float32, or `float32` or `float64`."""
+        half = getattr(self._stepper or self.new_stepper, "half", False)
+        return "float16" if half else str(self.settings.dtype).removeprefix("torch.")
 
     def before_entering(self, stage: int) -> None:
         """Do what has to be done before the stage with this number is entered; for subclasses."""
@@ -340,72 +405,3 @@ class Flow:
         """Replace the data by others of the same space; only where `counts_of` returns counts of them."""
         self.data = data
         self.setup.data.all = data
-
-    def sampler(self, stage: Stage) -> DirectionSampler:
-        """Return what draws a stage's directions, in coordinates of its own."""
-        return self.setup.sampler(stage)
-
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        """Work on the flow's device inside; raise `OutOfMemoryError` with the sizes if it is too small."""
-        sizes = (self.data.space.dimension, self.settings.count_for(len(self.data)), len(self.data))
-        remedy = f"{self.settings.remedy(*sizes)}, or use a larger device"
-        on_device = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
-        with explain_out_of_memory(self.device, *sizes, remedy), on_device:
-            yield
-
-    def _make_stepper(self, sampler: DirectionSampler) -> Stepper:
-        """Return the stepper of the stage that the flow is in."""
-        index = self.position.stage
-        number = index % len(self.setup.round)
-        counts = self.counts_of(number, sampler)
-        setup = StageSetup(
-            index=index,
-            direction_stage=index if counts is None else number,
-            first_step=self.position.total - self.position.step,
-            settings=self.settings,
-            particles=self.particles,
-            data=self.setup.data,
-            sampler=sampler,
-            cdf=self.parts.cdf,
-            strata=self.setup.strata,
-            budget=self.budget,
-            particle_conditions=self.conditions,
-            ranks=self.ranks,
-            adaptive=self.parts.schedule.adaptive,
-            counts=counts,
-        )
-        return (self.new_stepper if sampler.plain else ExactStepper)(setup)
-
-    def _new_budget(self) -> Budget:
-        """Return how many directions can be worked on at a time."""
-        data = self.setup.data
-        projected = data.most_at_once(self.parts.cdf.data) if self.uses_data else 0
-        size = self.setup.like.element_size()
-        return Budget(self.device, self.particles.at_once + projected, size, data.memory)
-
-    @property
-    def count(self) -> int:
-        """M: all particles but those of `settings.offline`."""
-        return self.particles.share.total - self.settings.offline
-
-    @property
-    def rounds(self) -> int:
-        """How many rounds through the stages are planned."""
-        return len(self.stages) // len(self.setup.round)
-
-    @property
-    def balanced_data(self) -> Dataset:
-        """The data that particles flow to, as the condition wants them; those of all ranks, on the CPU."""
-        return self.setup.data.all
-
-    def originals(self) -> Tensor:
-        """Return the samples of which this rank's particles see a part, on the flow's device: d×n."""
-        own = self.particles
-        return originals(self.data, self.settings, own.conditions, self.setup.like, own.share.first)
-
-    @property
-    def products(self) -> str:
-        """The numbers that products are taken in: `float16`, summed in float32, or `float32` or `float64`."""
-        half = getattr(self._stepper or self.new_stepper, "half", False)
-        return "float16" if half else str(self.settings.dtype).removeprefix("torch.")

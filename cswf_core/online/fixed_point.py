@@ -17,6 +17,7 @@ circle of `kernels.rows` by what it is: a random linear function of its pixels, 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated
 
 import attrs
@@ -32,13 +33,9 @@ from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, NonlinearP
 from cswf_core.kernels.rows import circle_from
 
 THETA = -26
-"""Directions are multiples of 2^(D+THETA),"""
-
 X = -24
-"""samples of 2^(E+X),"""
-
 VALUE = -32
-"""and values of 2^(E+D+VALUE)."""
+"""Directions are multiples of 2^(D+THETA), samples of 2^(E+X), and values of 2^(E+D+VALUE)."""
 
 LARGEST_GROWTH = 4
 """How many times farther out than the first ones samples may lie: two of three bits are left for that.
@@ -46,11 +43,12 @@ LARGEST_GROWTH = 4
 The third is for directions that are a little longer than 2^D, by rounding or as |W| is estimated from below.
 """
 
-POWER_VECTORS = 16
-"""Random vectors with which power iteration finds how much W stretches at most,"""
+SAMPLES_AT_A_TIME = 8192
+"""Samples that are counted at a time."""
 
+POWER_VECTORS = 16
 POWER_STEPS = 32
-"""and how often it applies WᵀW to them."""
+"""To find how much W stretches at most, power iteration applies WᵀW `POWER_STEPS` times to random vectors."""
 
 Exponent = Annotated[int, Rule("a power of two that float64 has", lambda power: abs(power) <= 900)]
 
@@ -68,17 +66,17 @@ class FixedSamples:
 
 @attrs.frozen(eq=False)
 class FixedDirections:
-    """A batch of directions in fixed point, at full resolution."""
+    """A batch of directions in fixed point, at full resolution; all numbers are float64."""
 
     theta: Tensor
-    """s_h WᵀU t_h: T×d, float64."""
+    """s_h WᵀU t_h: T×d."""
     theta_y: Tensor | None
-    """ξ θ_y: T×l, float64."""
+    """ξ θ_y: T×l."""
     condition: CheckedCondition | None
     check: bool
-    """Whether the numbers that it returns are checked."""
+    """Whether the numbers that `condition` returns are checked."""
     noise: Tensor | None
-    """Width of the noise along each: T, float64."""
+    """Width of the noise along each: T."""
 
 
 @attrs.frozen
@@ -123,6 +121,11 @@ class FixedPoint:
                         f"new data have |{name}| up to {most:.4g}, and counts that began with data up to "
                         f"{reach:.4g} go up to {LARGEST_GROWTH * reach:.4g}"
                     )
+
+    def pieces(self, data: Dataset, device: torch.device) -> Iterator[FixedSamples]:
+        """Yield the data in fixed point, on a device, some samples at a time."""
+        for first in range(0, len(data), SAMPLES_AT_A_TIME):
+            yield self.samples(data, slice(first, first + SAMPLES_AT_A_TIME), device)
 
     def samples(self, data: Dataset, columns: slice, device: torch.device) -> FixedSamples:
         """Return some of the data in fixed point, on a device."""

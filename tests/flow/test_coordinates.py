@@ -48,7 +48,7 @@ def whitened(data: Dataset, where: str = FULL, exponent: float = 0.8, **parts) -
 
 def full_directions(flow: Flow, step: int) -> tuple[Tensor, Tensor | None]:
     """The directions of a step of the first stage in w, at full resolution (H×d), and ξ√(1−a²)θ_y (H×l)."""
-    sampler = flow.sampler(flow.stages[0])
+    sampler = flow.setup.sampler(flow.stages[0])
     (theta,) = sampler.batches(flow.settings.seed, 0, step, check=True)
     t = theta.projection.dense() if theta.scale is None else theta.projection.dense() * theta.scale
     upsampling = sampler.coordinates.upsampling
@@ -203,7 +203,7 @@ def test_the_safe_step_is_that_of_the_map_on_x(where):
     exact = float(on_x.real.max())
     assert float(on_x.imag.abs().max()) < 1e-9
     assert exact == pytest.approx(float(torch.linalg.eigvalsh(A)[-1]), rel=1e-9)
-    sampler = flow.sampler(flow.stages[0])
+    sampler = flow.setup.sampler(flow.stages[0])
     assert largest_eigenvalue(sampler, Key(0, "gain"), closely_above=0.0) == pytest.approx(exact, rel=0.06)
     assert safe_step(sampler, Key(0, "gain")).eigenvalue == pytest.approx(exact, rel=0.25)
     even = 1 / sampler.coordinates.space.dimension
