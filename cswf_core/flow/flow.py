@@ -26,7 +26,7 @@ from cswf_core.flow.finite import READ_EVERY, Finiteness, located
 from cswf_core.flow.fits import TalliedData
 from cswf_core.flow.half import stepper_for
 from cswf_core.flow.memory import Budget, explain_out_of_memory
-from cswf_core.flow.settings import Parts, Settings, device_of
+from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.setup import FlowSetup, Steps, originals, with_steps
 from cswf_core.flow.sharing import gathered, join
 from cswf_core.flow.stability import StepControl, report_spectrum, safe_step
@@ -79,7 +79,10 @@ class Flow:
         self.parts = Parts.of() if parts is None else parts
         self.settings = Settings() if settings is None else settings
         self.ranks = Ranks() if ranks is None else ranks
-        self.device = device_of(device)
+        try:
+            self.device = torch.device(device)
+        except RuntimeError:
+            raise RunError(f"there is no device '{device}': write cpu, cuda or cuda:N") from None
         self.data = self.parts.condition.encoded(check_dataset(data))
         self.clock = Clock()
         with self.working():
@@ -277,10 +280,8 @@ class Flow:
         turn = self.settings.turn
         if turn is not None and self.position.total <= turn:
             log.warning(
-                "the flow ended after %d steps, in its first turn: half of the particles never took part in "
-                "F_p. Take a %s of fewer steps",
-                self.position.total,
-                self.settings.called("turn"),
+                f"the flow ended after {self.position.total} steps, in its first turn: half of the particles "
+                f"never took part in F_p. Take a {self.settings.called('turn')} of fewer steps"
             )
 
     def _make_stepper(self, sampler: DirectionSampler) -> Stepper:

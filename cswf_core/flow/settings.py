@@ -150,11 +150,3 @@ class Settings:
         """Raise `OutOfMemoryError` if `count` particles are more than this machine's memory holds."""
         particles = f"{count:,} particles in {dimension:,} dimensions"
         require_memory(dimension * count * self.dtype.itemsize, particles, self.remedy(dimension, count))
-
-
-def device_of(device: torch.device | str) -> torch.device:
-    """Return a device; raise `RunError` for a name that PyTorch does not know."""
-    try:
-        return torch.device(device)
-    except RuntimeError:
-        raise RunError(f"there is no device '{device}': write cpu, cuda or cuda:N") from None

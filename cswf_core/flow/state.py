@@ -11,16 +11,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.documents import (
-    Amount,
-    Count,
-    MisfitError,
-    Rule,
-    TensorForm,
-    described,
-    require_forms,
-    structured,
-)
+from cswf_core.documents import Amount, Count, MisfitError, Rule, TensorForm, require_forms, structured
 from cswf_core.errors import RunError
 from cswf_core.flow.tables import StepTables
 from cswf_core.interfaces import Conditions, Stage
@@ -183,7 +174,9 @@ class Snapshot:
         """
         form = TensorForm(like.dtype, (len(like), len(share)))
         if not form.fits(self.x):
-            raise RunError(f"it has particles of {described(self.x)}, and this rank's are {form}")
+            raise RunError(
+                f"it has particles of {TensorForm(self.x.dtype, self.x.shape)}, and this rank's are {form}"
+            )
         for part in (self.x, self.z, self.sum):
             if part is not None and (part.ndim != 2 or not bool(torch.isfinite(part).all())):
                 raise RunError("its particles are not finite")
