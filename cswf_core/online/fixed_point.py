@@ -1,14 +1,10 @@
 """Projections in fixed-point arithmetic: the same whole numbers in any batch, by any library, on any device.
 
-θ_x is rounded to multiples of 2⁻²⁶ and x to multiples of 2^(E−24), with 2^E ≥ √d max|x|. So θ_x·x is a sum of
-multiples of 2^(E−50), none of whose parts is above 2^E: float64, with its 53 bits, adds them up exactly in any
-order. With θ_y·y it is the same. What is added then is added value by value. In the end a value is cut down to
-a multiple of 2^(E−32), a whole number that can be counted.
-
-In coordinates w = W x, a direction weighs pixels by θ_x = WᵀU t, which is up to 2^D long, as W makes it. Then
-all powers of two but that of x are higher by D: θ_x is rounded to multiples of 2^(D−26), sums are multiples of
-2^(E+D−50) up to 2^(E+D), and values are cut down to multiples of 2^(E+D−32). In the data's own coordinates D
-is 0.
+θ_x is rounded to multiples of 2^(D−26) and x to multiples of 2^(E−24), with 2^E ≥ √d max|x|. In coordinates
+w = W x, θ_x = WᵀU t is up to 2^D long; in the data's own, D is 0. So θ_x·x is a sum of multiples of
+2^(E+D−50), none of whose parts is above 2^(E+D): float64, with its 53 bits, adds them up exactly in any order.
+With θ_y·y it is the same. What is added then is added value by value. In the end a value is cut down to a
+multiple of 2^(E+D−32), a whole number that can be counted.
 
 Noise in the data's bins must not depend on the order of samples either. Each sample has its place on the
 circle of `kernels.rows` by what it is: a random linear function of its pixels, modulo 2³².
@@ -92,10 +88,7 @@ class FixedPoint:
 
     @classmethod
     def of(cls, data: Dataset, W: LinearMap | None = None, like: Tensor | None = None) -> FixedPoint:
-        """Return the fixed point for data such as these: for images, one that holds all pixels from −1 to 1.
-
-        W are the flow's coordinates, on the device and in the numbers of `like`.
-        """
+        """Return the fixed point for such data: for images, of all pixels from −1 to 1; W works on `like`."""
         reach = torch.ones(1) if data.space.is_image else data.x
         vectors = data.conditions.vectors
         d = data.space.dimension
@@ -124,30 +117,24 @@ class FixedPoint:
 
     def pieces(self, data: Dataset, device: torch.device) -> Iterator[FixedSamples]:
         """Yield the data in fixed point, on a device, some samples at a time."""
-        for first in range(0, len(data), SAMPLES_AT_A_TIME):
-            yield self.samples(data, slice(first, first + SAMPLES_AT_A_TIME), device)
-
-    def samples(self, data: Dataset, columns: slice, device: torch.device) -> FixedSamples:
-        """Return some of the data in fixed point, on a device."""
         width = data.bin_width
-        own = data.conditions.take(torch.arange(len(data))[columns])
-        x = (data.columns(columns).to(device, torch.float64) + width / 2).mul_(2.0 ** -(self.x + X)).round_()
-        places = None
-        if width:
-            factors = Key(0, "places").open(device).integers(2**61, len(x))
-            places = (x.long() * factors[:, None]).sum(dim=0) >> 32 & 0xFFFFFFFF
-        conditions = own.to(device, torch.float64)
-        if conditions.vectors is not None:
-            conditions = attrs.evolve(conditions, vectors=_rounded(conditions.vectors, self.y + X))
-        return FixedSamples(x.mul_(2.0 ** (self.x + X)), conditions, places)
+        for first in range(0, len(data), SAMPLES_AT_A_TIME):
+            columns = slice(first, first + SAMPLES_AT_A_TIME)
+            x = data.columns(columns).to(device, torch.float64) + width / 2
+            x.mul_(2.0 ** -(self.x + X)).round_()
+            places = None
+            if width:
+                factors = Key(0, "places").open(device).integers(2**61, len(x))
+                places = (x.long() * factors[:, None]).sum(dim=0) >> 32 & 0xFFFFFFFF
+            conditions = data.conditions.take(columns).to(device, torch.float64)
+            if conditions.vectors is not None:
+                conditions = attrs.evolve(conditions, vectors=_rounded(conditions.vectors, self.y + X))
+            yield FixedSamples(x.mul_(2.0 ** (self.x + X)), conditions, places)
 
     def directions(
         self, batch: Directions, sampler: DirectionSampler, width: float, W: LinearMap | None = None
     ) -> FixedDirections:
-        """Return a batch of a stage's directions in fixed point, for data with bins of a width.
-
-        W are the flow's coordinates in float64.
-        """
+        """Return a batch of directions in fixed point, for data in bins of `width`; W is in float64."""
         if isinstance(batch.projection, NonlinearProjection):
             raise RunError(
                 f"{sampler.sampler.owner} has nonlinear slices, and online learning counts data along "

@@ -41,13 +41,8 @@ class OnlineFlow(Flow):
     ) -> None:
         """Begin with the first data; raise `RunError` if plugins do what counts cannot follow.
 
-        Args:
-            data: The first data; what is not listed here is as for `Flow`.
-            parts: The plugins.
-            settings: The numbers that are no plugin's.
-            sets: How many sets of directions a stage has, used in turn.
-            counts: Those of an earlier flow along the same directions, which has counted the first data.
-            options: `start`, `device`, `observers` and `ranks`.
+        `sets` is how many sets of directions a stage has, used in turn; `counts` are those of an earlier flow
+        along the same directions, which has counted the first data. All else is as for `Flow`.
         """
         super().__init__(data, parts, settings, **options)
         _refuse_unfit(self)

@@ -130,7 +130,7 @@ def test_projections_are_sums_without_rounding(coordinates, stage):
     fixed, sampler = flow.counts().fixed_point, flow.setup.sampler(flow.stages[stage])
     drawn = next(sampler.batches(0, stage, 0, check=True))
     directions = fixed.directions(drawn, sampler, data.bin_width, flow.counts().W)
-    samples = fixed.samples(attrs.evolve(data, x=4 * data.x), slice(0, N), torch.device("cpu"))
+    samples = next(fixed.pieces(attrs.evolve(data, x=4 * data.x), torch.device("cpu")))
     finest = 2.0 ** (26 - fixed.theta)
     theta, x = (directions.theta * finest).long(), (samples.x * 2 ** (24 - fixed.x)).long()
     assert torch.equal(theta.double() / finest, directions.theta)
