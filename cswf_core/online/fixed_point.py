@@ -34,10 +34,8 @@ VALUE = -32
 """Directions are multiples of 2^(D+THETA), samples of 2^(E+X), and values of 2^(E+D+VALUE)."""
 
 LARGEST_GROWTH = 4
-"""How many times farther out than the first ones samples may lie: two of three bits are left for that.
-
-The third is for directions that are a little longer than 2^D, by rounding or as |W| is estimated from below.
-"""
+"""Samples may lie this many times farther out than the first ones: two of three bits that float64 has left.
+The third is for directions a little longer than 2^D, by rounding or as |W| is estimated from below."""
 
 SAMPLES_AT_A_TIME = 8192
 """Samples that are counted at a time."""

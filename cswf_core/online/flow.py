@@ -73,10 +73,7 @@ class OnlineFlow(Flow):
         self._insert(self._admitted(as_dataset(samples, labels, self.data)))
 
     def again(self, steps: Steps = None, *, arriving: Dataset | None = None) -> None:
-        """Plan another round through all stages, from where particles are then.
-
-        `steps` is K of all stages, or of each. Data that are `arriving` are inserted when the round begins.
-        """
+        """Plan another round, with K of all stages or of each; data that are `arriving` come as it begins."""
         first = len(self.stages)
         admitted = None if arriving is None else self._admitted(arriving)
         super().again(steps)
@@ -142,7 +139,7 @@ class OnlineFlow(Flow):
         self._pieces += 1
 
     def _proportionate(self) -> int:
-        """Return M for all data that have come: M/N stays what it was."""
+        """Return M for all data that have come; M/N stays what it was."""
         return round(self.cohorts[0] * len(self.data) / self._first_data_count)
 
     def _new_particles(self, new: Dataset) -> tuple[Tensor, Conditions]:
