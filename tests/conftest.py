@@ -199,5 +199,5 @@ def small_flow(
     kind = Flow if sets is None else partial(OnlineFlow, sets=sets)
     flow = kind(data, Parts(**parts), Settings(**settings), start=start, observers=observers, ranks=ranks)
     if plan is not None:
-        flow.new_plan = plan
+        flow.new_stepper = plan
     return flow

@@ -1,12 +1,8 @@
 """The flow: Algorithm 1 of the paper, as a loop over stages and steps.
 
-`setup` has all that comes before the first step. Each stage has its own coordinates (`coordinates`) and a
-plan (`plan`), which draws directions (`directions`) and takes the steps (`step`): project, transport
-(`transport`) towards the data's distributions F_q (`target`), back-project. A condition Y enters as θ_y·y,
-stretched by ξ, beside θ_x·x; it never moves. `settings` has the plugins, and the numbers that are no plugin's.
-
-The engine knows no files, screens and recipes: observers and the packages above see to them. Flows that take in
-data later are in `cswf_core.online`: a subclass that uses what `Flow` says under "For subclasses".
+`setup` does everything that comes before the first step. Each stage has its own `coordinates` and a `stepper`,
+which draws `directions` and takes each `step`. The engine knows no files, screens and recipes: observers and
+the packages above see to them.
 """
 
 from __future__ import annotations
@@ -14,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager, nullcontext
 from typing import ClassVar
 
 import attrs
@@ -29,10 +25,9 @@ from cswf_core.flow.fingerprint import recognise
 from cswf_core.flow.finite import READ_EVERY, Finiteness, located
 from cswf_core.flow.fits import TalliedData
 from cswf_core.flow.half import half_stepper, stepper_for
-from cswf_core.flow.memory import Budget
-from cswf_core.flow.rounds import Steps, with_steps
-from cswf_core.flow.settings import Parts, Settings, device_of
-from cswf_core.flow.setup import on_device, originals, set_up
+from cswf_core.flow.memory import Budget, explain_out_of_memory
+from cswf_core.flow.settings import Parts, Settings
+from cswf_core.flow.setup import FlowSetup, Steps, originals, with_steps
 from cswf_core.flow.sharing import gathered, join
 from cswf_core.flow.stability import StepControl, report_spectrum, safe_step
 from cswf_core.flow.stage import StageSetup
@@ -85,17 +80,16 @@ class Flow:
         self.parts = Parts.of() if parts is None else parts
         self.settings = Settings() if settings is None else settings
         self.ranks = Ranks() if ranks is None else ranks
-        self.device = device_of(device)
+        try:
+            self.device = torch.device(device)
+        except RuntimeError:
+            raise RunError(f"there is no device '{device}': write cpu, cuda or cuda:N") from None
         self.data = self.parts.condition.encoded(check_dataset(data))
         self.clock = Clock()
         with self.working():
-            made = set_up(self.data, self.parts, self.settings, start, self.device, self.ranks)
-        self.setup, self.particles, self.conditions = made
-        """What has been decided by now; this rank's particles; and Y of all ranks' particles, on the CPU."""
-        self.W = self.setup.W
-        """The coordinates w = W x that steps are taken in; None: the data's own."""
-        self.gaussian = self.setup.gaussian
-        """What particles begin as, if that is fitted to the data; None: it is not."""
+            self.setup = FlowSetup(self.data, self.parts, self.settings, self.device, self.ranks)
+            self.particles, self.conditions = self.setup.begin(self.data, start)
+            """This rank's particles, and Y of all ranks' particles, on the CPU."""
         self.observation = self.setup.observation
         """What is observed of all ranks' particles; None: nothing."""
         self.cohorts: tuple[int, ...] = (self.count,)
@@ -105,15 +99,15 @@ class Flow:
         self.position = Position()
         self.fingerprints: dict[int, str | None] = {}
         """Of the directions of each stage of a round, as far as they have been drawn."""
-        self.new_plan: Callable[[StageSetup], Stepper] = stepper_for(self.settings, self.device)
-        """Makes the plan of a stage; another one may be put here before the first step."""
+        self.new_stepper: Callable[[StageSetup], Stepper] = stepper_for(self.settings, self.device)
+        """Makes the stepper of a stage; another one may be put here before the first step."""
         self.finished = False
         if not self.uses_data:
             self.setup.data.drop()
         self.budget = self._new_budget()
         """How many directions are worked on at a time."""
-        self._plan: Stepper | None = None
-        self._watch = StepControl(self.settings, self.setup.size)
+        self._stepper: Stepper | None = None
+        self._control = StepControl(self.settings, self.setup.size)
         self._finite = Finiteness(self.parts, self.settings, self.ranks)
         self._watchers = Watchers(observers if self.ranks.leads else ())
         self._evolution = self._evolve()
@@ -131,117 +125,11 @@ class Flow:
             raise RunError("this flow was broken off by an error or an interruption; build it anew")
         return self.samples()
 
-    def _evolve(self) -> Iterator[State]:
-        """Go through the stages from where the flow is, yielding its state after every step."""
-        began = time.perf_counter() - self.position.seconds
-        while self.position.stage < len(self.stages):
-            stage = self.stages[self.position.stage]
-            if self._plan is None:
-                self.before_entering(self.position.stage)
-                self._plan = self._enter(stage)
-            self.notify("before_stage", stage=stage)
-            while self.position.step < stage.steps and not self._may_leave(stage):
-                state = self._step(stage, self._plan, began)
-                self.notify("after_step", state=state)
-                yield state
-            self._leave(self._plan)
-            self.notify("after_stage", stage=stage)
-        self._warn_of_idle_half()
-        self.finished = True
-        self.notify("after_run")
-
-    def _enter(self, stage: Stage, snapshot: Snapshot | None = None) -> Stepper:
-        """Enter a stage's coordinates, or return to them as a snapshot has it, and return the stage's plan."""
-        seed = self.settings.seed
-        index = self.position.stage
-        number = index % len(self.setup.round)
-        with self.working():
-            sampler = self.sampler(stage)
-            self.particles.enter(sampler.coordinates)
-            self._finite.crossed(self.particles, sampler, index, "on entering")
-            known = self.fingerprints.get(number)
-            self.fingerprints[number] = recognise(sampler, seed, number, known, self.ranks)
-            safe = safe_step(sampler, Key(seed, "gain", index), reuse=self.settings.reuse)
-            self._watch = StepControl(self.settings, self.setup.size, safe)
-            if snapshot is not None:
-                self.particles.restore(snapshot.z, snapshot.sum)
-            elif self.ranks.leads:
-                few = next(self.particles.blocks()).cloud.z
-                key = Key(seed, "spectrum", number)
-                report_spectrum(sampler, key, few, self.setup.few_data, safe.eigenvalue)
-            plan = self._plan_with(sampler)
-            if snapshot is not None and snapshot.numerics:
-                plan.adopt(snapshot.numerics)
-        return plan
-
-    def _step(self, stage: Stage, plan: Stepper, began: float) -> State:
-        """Take a step and return where it has led; the flow began at the time `began`."""
-        at = self.position
-        schedule = self.parts.schedule
-        with self.working(), located(stage, at):
-            eta = self._watch.allowed(schedule.eta(stage, at.step))
-            move = plan.take(at.step, eta, self.clock)
-        eta *= move.shortened
-        at.step += 1
-        at.total += 1
-        self._watch.record(move.length, at.step - 1, eta)
-        self._finite.record(at.step - 1, eta, move)
-        due = at.step == stage.steps or (at.step - 1) % READ_EVERY == 0
-        if plan.inspects or schedule.adaptive or due:  # the host waits for a GPU then
-            self._finite.check(self.particles, plan, at, look=due or (plan.inspects and self.ranks.alone))
-            self._watch.check(at.total, float(move.length), eta, stage.directions)
-        at.seconds = time.perf_counter() - began
-        state = State(
-            stage=stage,
-            stage_index=at.stage,
-            stage_count=len(self.stages),
-            step=at.step,
-            total_step=at.total,
-            total_steps=sum(stage.steps for stage in self.stages),
-            seconds=at.seconds,
-            eta=eta,
-            moved=move.length,
-            squares=move.squares,
-            tables=move.tables,
-        )
-        if schedule.adaptive:
-            at.distances.append(state.distance)
-        return state
-
-    def _may_leave(self, stage: Stage) -> bool:
-        """Ask the schedule whether to leave a stage early, given its distances so far."""
-        schedule = self.parts.schedule
-        distances = self.position.distances
-        if not (schedule.adaptive and distances):
-            return False
-        return self.ranks.decided(schedule.stop(stage, list(distances)))
-
-    def _leave(self, plan: Stepper) -> None:
-        """Return to the data's own space and go to the next stage."""
-        at = self.position
-        with self.working():
-            self.particles.leave()
-            self._finite.crossed(self.particles, plan.setup.sampler, at.stage, "after")
-        self._plan = None  # it holds memory that the next stage's plan may need
-        self.position = attrs.evolve(at, stage=at.stage + 1, step=0, distances=[])
-
-    def _warn_of_idle_half(self) -> None:
-        """Warn if the flow has ended before the other half of the particles took its turn."""
-        turn = self.settings.turn
-        if turn is not None and self.position.total <= turn:
-            log.warning(
-                "the flow ended after %d steps, in its first turn: half of the particles never took part in "
-                "F_p. Take a %s of fewer steps",
-                self.position.total,
-                self.settings.called("turn"),
-            )
-
     def samples(self, index: Tensor | None = None) -> Dataset:
         """Return the particles as they are now, on the CPU, with the conditions they were drawn for.
 
-        `index` names some of them, which takes less time than all. Particles that are carried along offline
-        come behind the M others, and are returned only if `index` names them. With several ranks, rank 0 has
-        the others send theirs.
+        `index` names some of them, which takes less time than all. Offline particles come behind the M others,
+        and are returned only if `index` names them.
         """
         if index is None and self.settings.offline:
             index = torch.arange(self.count)
@@ -257,8 +145,181 @@ class Flow:
             classes=self.data.classes,
         )
 
+    def offline_samples(self) -> Dataset:
+        """Return the particles that were carried along without taking part in F_p, as they are now."""
+        return self.samples(torch.arange(self.count, self.particles.share.total))
+
+    def snapshot(self) -> Snapshot:
+        """Return all that is needed to continue from here; for observers, after a step or a stage."""
+        x, z, total = self.particles.copied()
+        stepper = self._stepper if self.position.step else None
+        return Snapshot(
+            position=attrs.evolve(self.position),
+            conditions=self.conditions,
+            x=x,
+            z=z,
+            sum=total,
+            numerics={} if stepper is None else stepper.numerics(),
+            share=None if self.ranks.alone else self.particles.share,
+            fingerprints=dict(self.fingerprints),
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue from where another flow of the same parts, settings and data has been."""
+        at = snapshot.position
+        share = self.ranks.share(snapshot.own_share.total, self.device)
+        snapshot.check(share, self.setup.like, self.conditions)
+        at.check(self.stages, adaptive=self.parts.schedule.adaptive)
+        with self.working():
+            self.conditions = snapshot.conditions.to(torch.device("cpu"), self.settings.dtype)
+            self.particles = self.setup.restored(snapshot, share, self.conditions)
+        self.position = attrs.evolve(at)
+        self.fingerprints = dict(snapshot.fingerprints)
+        self.before_resuming(at)
+        self.budget = self._new_budget()
+        self._stepper = self._enter(self.stages[at.stage], snapshot) if at.step else None
+        self.finished = False
+        self._evolution = self._evolve()
+
+    def again(self, steps: Steps = None) -> None:
+        """Plan another round through all stages; `steps` is K of all stages, or of each."""
+        self.stages = (*self.stages, *with_steps(self.setup.round, steps))
+        if self.finished:
+            self.finished = False
+            self._evolution = self._evolve()
+
+    def _evolve(self) -> Iterator[State]:
+        """Take the steps of all stages from where the flow is, and yield its state after each."""
+        began = time.perf_counter() - self.position.seconds
+        while self.position.stage < len(self.stages):
+            stage = self.stages[self.position.stage]
+            if self._stepper is None:
+                self.before_entering(self.position.stage)
+                self._stepper = self._enter(stage)
+            self.notify("before_stage", stage=stage)
+            while self.position.step < stage.steps and not self._may_leave(stage):
+                state = self._step(stage, self._stepper, began)
+                self.notify("after_step", state=state)
+                yield state
+            self._leave(self._stepper)
+            self.notify("after_stage", stage=stage)
+        self._warn_of_idle_half()
+        self.finished = True
+        self.notify("after_run")
+
+    def _enter(self, stage: Stage, snapshot: Snapshot | None = None) -> Stepper:
+        """Enter a stage, or return to where a snapshot was taken in it, and return its stepper."""
+        seed = self.settings.seed
+        index = self.position.stage
+        number = index % len(self.setup.round)
+        with self.working():
+            sampler = self.setup.sampler(stage)
+            self.particles.enter(sampler.coordinates)
+            self._finite.crossed(self.particles, sampler, index, "on entering")
+            known = self.fingerprints.get(number)
+            self.fingerprints[number] = recognise(sampler, seed, number, known, self.ranks)
+            safe = safe_step(sampler, Key(seed, "gain", index), reuse=self.settings.reuse)
+            self._control = StepControl(self.settings, self.setup.size, safe)
+            if snapshot is not None:
+                self.particles.restore(snapshot.z, snapshot.sum)
+            elif self.ranks.leads:
+                few = next(self.particles.blocks()).cloud.z
+                key = Key(seed, "spectrum", number)
+                report_spectrum(sampler, key, few, self.setup.few_data, safe.eigenvalue)
+            stepper = self._make_stepper(sampler)
+            if snapshot is not None and snapshot.numerics:
+                stepper.adopt(snapshot.numerics)
+        return stepper
+
+    def _step(self, stage: Stage, stepper: Stepper, began: float) -> State:
+        """Take a step and return where it has led; the flow began at the time `began`."""
+        at = self.position
+        schedule = self.parts.schedule
+        with self.working(), located(stage, at):
+            eta = self._control.allowed(schedule.eta(stage, at.step))
+            move = stepper.take(at.step, eta, self.clock)
+        eta *= move.shortened
+        self._control.record(move.length, at.step, eta)
+        self._finite.record(at.step, eta, move)
+        due = at.step % READ_EVERY == 0 or at.step == stage.steps - 1
+        at.step += 1
+        at.total += 1
+        if due or stepper.inspects or schedule.adaptive:  # the host waits for a GPU then
+            self._finite.check(self.particles, stepper, at, look=due or (stepper.inspects and self.ranks.alone))
+            self._control.check(at.total, float(move.length), eta, stage.directions)
+        at.seconds = time.perf_counter() - began
+        state = State(
+            stage=stage,
+            stage_index=at.stage,
+            stage_count=len(self.stages),
+            step=at.step,
+            total_step=at.total,
+            total_steps=sum(stage.steps for stage in self.stages),
+            seconds=at.seconds,
+            eta=eta,
+            moved=move.length,
+            squares=move.squares,
+            tables=move.tables,
+        )
+        if schedule.adaptive:
+            at.distances = [*at.distances, state.distance]
+        return state
+
+    def _may_leave(self, stage: Stage) -> bool:
+        """Ask the schedule whether to leave a stage early, given its distances so far."""
+        distances = list(self.position.distances)  # none but for a schedule that is adaptive
+        return bool(distances) and self.ranks.decided(self.parts.schedule.stop(stage, distances))
+
+    def _leave(self, stepper: Stepper) -> None:
+        """Return to the data's own space and go to the next stage."""
+        at = self.position
+        with self.working():
+            self.particles.leave()
+            self._finite.crossed(self.particles, stepper.setup.sampler, at.stage, "after")
+        self._stepper = None  # it holds memory that the next stage's stepper may need
+        self.position = attrs.evolve(at, stage=at.stage + 1, step=0, distances=[])
+
+    def _warn_of_idle_half(self) -> None:
+        """Warn if the flow has ended before the other half of the particles took its turn."""
+        turn = self.settings.turn
+        if turn is not None and self.position.total <= turn:
+            log.warning(
+                f"the flow ended after {self.position.total} steps, in its first turn: half of the particles "
+                f"never took part in F_p. Take a {self.settings.called('turn')} of fewer steps"
+            )
+
+    def _make_stepper(self, sampler: DirectionSampler) -> Stepper:
+        """Return the stepper of the stage that the flow is in."""
+        index = self.position.stage
+        number = index % len(self.setup.round)
+        counts = self.counts_of(number, sampler)
+        setup = StageSetup(
+            index=index,
+            direction_stage=index if counts is None else number,
+            first_step=self.position.total - self.position.step,
+            settings=self.settings,
+            particles=self.particles,
+            data=self.setup.data,
+            sampler=sampler,
+            cdf=self.parts.cdf,
+            groups=self.setup.groups,
+            budget=self.budget,
+            particle_conditions=self.conditions,
+            ranks=self.ranks,
+            adaptive=self.parts.schedule.adaptive,
+            counts=counts,
+        )
+        return (self.new_stepper if sampler.plain else ExactStepper)(setup)
+
+    def _new_budget(self) -> Budget:
+        """Return how many directions can be worked on at a time."""
+        data = self.setup.data
+        projected = data.most_at_once(self.parts.cdf.data) if self.uses_data else 0
+        size = self.setup.like.element_size()
+        return Budget(self.device, self.particles.at_once + projected, size, data.memory)
+
     def _gathered(self, index: Tensor | None) -> Tensor:
-        """Return some of the particles, or all: d×m, on the CPU; ranks other than 0 only send theirs."""
+        """Return some particles, or all: d×m, on the CPU; ranks other than 0 only send theirs."""
         seen = self.setup.own_observation if self.parts.condition.amplifier != 1 else None
         with self.working():
             whole = index is None and self.finished and self.ranks.alone
@@ -266,16 +327,17 @@ class Flow:
                 return self.particles.borrow_x()
             return gathered(self.particles, index, self.ranks, seen, self.originals)
 
-    def offline_samples(self) -> Dataset:
-        """Return the particles that were carried along without taking part in F_p, as they are now."""
-        return self.samples(torch.arange(self.count, self.particles.share.total))
-
-    def require_finite(self) -> None:
-        """Raise `NotFiniteError` if a particle is not finite; for observers, before they write these."""
-        self.ranks.command("finite", self)
-
     def _check_particles(self) -> None:
-        self._finite.check(self.particles, self._plan, self.position)
+        self._finite.check(self.particles, self._stepper, self.position)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Work on the flow's device inside; raise `OutOfMemoryError` with the sizes if it is too small."""
+        sizes = (self.data.space.dimension, self.settings.count_for(len(self.data)), len(self.data))
+        remedy = f"{self.settings.remedy(*sizes)}, or use a larger device"
+        on_device = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
+        with explain_out_of_memory(self.device, *sizes, remedy), on_device:
+            yield
 
     def notify(self, hook: str, **arguments: object) -> None:
         """Call a hook of all observers of this flow; other ranks receive commands of rank 0 meanwhile."""
@@ -286,44 +348,35 @@ class Flow:
         self._watchers.tell(hook, flow=self, **arguments)
         self.ranks.end_commands()
 
-    def snapshot(self) -> Snapshot:
-        """Return all that is needed to continue from here; for observers, after a step or a stage."""
-        x, z, total = self.particles.copied()
-        at = self.position
-        return Snapshot(
-            position=attrs.evolve(at, distances=list(at.distances)),
-            conditions=self.conditions,
-            x=x,
-            z=z,
-            sum=total,
-            numerics={} if at.step == 0 or self._plan is None else self._plan.numerics(),
-            share=None if self.ranks.alone else self.particles.share,
-            fingerprints=dict(self.fingerprints),
-        )
+    def require_finite(self) -> None:
+        """Raise `NotFiniteError` if a particle is not finite; for observers, before they write these."""
+        self.ranks.command("finite", self)
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Continue from where another flow of the same parts, settings and data has been."""
-        at = snapshot.position
-        share = self.ranks.share(snapshot.total, self.device)
-        snapshot.check(share, self.setup.like, self.conditions)
-        at.check(self.stages, adaptive=self.parts.schedule.adaptive)
-        with self.working():
-            self.conditions = snapshot.conditions.to(torch.device("cpu"), self.settings.dtype)
-            self.particles = self.setup.restored(snapshot, self.conditions)
-        self.position = attrs.evolve(at, distances=list(at.distances))
-        self.fingerprints = dict(snapshot.fingerprints)
-        self.before_resuming(at)
-        self.budget = self._new_budget()
-        self._plan = self._enter(self.stages[at.stage], snapshot) if at.step else None
-        self.finished = False
-        self._evolution = self._evolve()
+    def originals(self) -> Tensor:
+        """Return the samples of which this rank's particles see a part, on the flow's device: d×n."""
+        own = self.particles
+        return originals(self.data, self.settings, own.conditions, self.setup.like, own.share.first)
 
-    def again(self, steps: Steps = None) -> None:
-        """Stepper another round through all stages; `steps` is K of all stages, or of each."""
-        self.stages = (*self.stages, *with_steps(self.setup.round, steps))
-        if self.finished:
-            self.finished = False
-            self._evolution = self._evolve()
+    @property
+    def count(self) -> int:
+        """M: all particles but those of `settings.offline`."""
+        return self.particles.share.total - self.settings.offline
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds through the stages are planned."""
+        return len(self.stages) // len(self.setup.round)
+
+    @property
+    def balanced_data(self) -> Dataset:
+        """The data that particles flow to, as the condition wants them; those of all ranks, on the CPU."""
+        return self.setup.data.all
+
+    @property
+    def products(self) -> str:
+        """The numbers that products are taken in: `float16`, summed in float32, or `float32` or `float64`."""
+        half = self.new_stepper is half_stepper if self._stepper is None else self._stepper.half
+        return "float16" if half else str(self.settings.dtype).removeprefix("torch.")
 
     def before_entering(self, stage: int) -> None:
         """Do what has to be done before the stage with this number is entered; for subclasses."""
@@ -348,76 +401,12 @@ class Flow:
             self.conditions = Conditions.joined([self.conditions, conditions])
             join(self.particles, x, self.conditions, self.ranks)
             self.cohorts = (*self.cohorts, self.count)
-            self._watch.reset()  # steps become longer again
+            self._control.reset()  # steps become longer again
             self.budget = self._new_budget()
-            if self._plan is not None:
-                self._plan = self._plan_with(self._plan.setup.sampler)
+            if self._stepper is not None:
+                self._stepper = self._make_stepper(self._stepper.setup.sampler)
 
     def replace_data(self, data: Dataset) -> None:
         """Replace the data by others of the same space; only where `counts_of` returns counts of them."""
         self.data = data
         self.setup.data.all = data
-
-    def sampler(self, stage: Stage) -> DirectionSampler:
-        """Return what draws a stage's directions, in coordinates of its own."""
-        return self.setup.sampler(stage)
-
-    def working(self) -> AbstractContextManager[None]:
-        """Work on the flow's device inside; raise `OutOfMemoryError` with the sizes if it is too small."""
-        return on_device(self.device, self.data, self.settings)
-
-    def _plan_with(self, sampler: DirectionSampler) -> Stepper:
-        """Return the plan of the steps of the stage that the flow is in."""
-        index = self.position.stage
-        number = index % len(self.setup.round)
-        counts = self.counts_of(number, sampler)
-        setup = StageSetup(
-            index=index,
-            direction_stage=index if counts is None else number,
-            first_step=self.position.total - self.position.step,
-            settings=self.settings,
-            particles=self.particles,
-            data=self.setup.data,
-            sampler=sampler,
-            cdf=self.parts.cdf,
-            groups=self.setup.groups,
-            budget=self.budget,
-            particle_conditions=self.conditions,
-            ranks=self.ranks,
-            adaptive=self.parts.schedule.adaptive,
-            counts=counts,
-        )
-        return (self.new_plan if sampler.plain else ExactStepper)(setup)
-
-    def _new_budget(self) -> Budget:
-        """Return how many directions can be worked on at a time."""
-        data = self.setup.data
-        projected = data.most_at_once(self.parts.cdf.data) if self.uses_data else 0
-        size = self.setup.like.element_size()
-        return Budget(self.device, self.particles.at_once + projected, size, data.memory)
-
-    @property
-    def count(self) -> int:
-        """M: all particles but those of `settings.offline`."""
-        return self.particles.share.total - self.settings.offline
-
-    @property
-    def rounds(self) -> int:
-        """How many rounds through the stages are planned."""
-        return len(self.stages) // max(1, len(self.setup.round))
-
-    @property
-    def balanced_data(self) -> Dataset:
-        """The data that particles flow to, as the condition wants them; those of all ranks, on the CPU."""
-        return self.setup.data.all
-
-    def originals(self) -> Tensor:
-        """Return the samples of which this rank's particles see a part, on the flow's device: d×n."""
-        own = self.particles
-        return originals(self.data, self.settings, own.conditions, self.setup.like, own.share.first)
-
-    @property
-    def products(self) -> str:
-        """The numbers that products are taken in: `float16`, summed in float32, or `float32` or `float64`."""
-        half = self.new_plan is half_stepper if self._plan is None else self._plan.half
-        return "float16" if half else str(self.settings.dtype).removeprefix("torch.")

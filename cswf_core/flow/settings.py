@@ -30,12 +30,7 @@ class Parts:
     """The plugins that make a flow, each behind its checks; plain plugins are put there."""
 
     def __init__(
-        self,
-        condition: object,
-        projection: object,
-        cdf: object,
-        schedule: object,
-        coordinates: object = None,
+        self, condition: object, projection: object, cdf: object, schedule: object, coordinates: object = None
     ) -> None:
         """Take the plugins as objects; see `of` for names and defaults."""
         self.condition: CheckedCondition = checked(condition, kind="condition")
@@ -49,7 +44,7 @@ class Parts:
 
     @classmethod
     def of(cls, **plugins: object) -> Parts:
-        """Return plugins by kind, each an object or a name; kinds left out have the defaults of recipes."""
+        """Return plugins by kind, each an object or a name; kinds left out are those of `DEFAULTS`."""
         registry = Registry.discover()
         if "schedule" not in plugins:
             known = ", ".join(registry.names("schedule"))
@@ -80,7 +75,6 @@ class TableRequest:
     every: int = 1
     """After a stage's first `FIRST_STEPS` steps, the tables of every n-th step are wanted."""
     dtype: torch.dtype = torch.float32
-    """The numbers that tables are rounded to."""
 
     def wants(self, step: int) -> bool:
         """Say whether the tables of a stage's step, counted from 0, are wanted."""
@@ -121,8 +115,7 @@ class Settings:
     half: bool = False
     """Whether products on CUDA are in half precision with float32 sums; particles stay in `dtype`, float32."""
     turn: int | None = None
-    """Steps after which the other half of the particles takes over in F_p, so that particles the maps
-    were not fitted to drift less; None: all particles take part at every step."""
+    """Steps after which the other half of the particles takes over in F_p; None: all take part in each."""
     tables: TableRequest | None = None
     """Which of the steps' transport maps observers get; None: none."""
     names: Mapping[str, str] = attrs.field(factory=dict, repr=False)
@@ -157,11 +150,3 @@ class Settings:
         """Raise `OutOfMemoryError` if `count` particles are more than this machine's memory holds."""
         particles = f"{count:,} particles in {dimension:,} dimensions"
         require_memory(dimension * count * self.dtype.itemsize, particles, self.remedy(dimension, count))
-
-
-def device_of(device: torch.device | str) -> torch.device:
-    """Return a device; raise `RunError` for a name that PyTorch does not know."""
-    try:
-        return torch.device(device)
-    except RuntimeError:
-        raise RunError(f"there is no device '{device}': write cpu, cuda or cuda:N") from None

@@ -1,14 +1,14 @@
 """Everything that happens before the first step of a flow.
 
 The data are brought to the device, coordinates and a Gaussian are fitted to them, the particles are put where
-they begin, and plugins and settings that cannot work together are refused. `FlowSetup` is what comes of it.
+they begin, and plugins and settings that cannot work together are refused. `FlowSetup` has the results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import attrs
 import torch
@@ -20,7 +20,6 @@ from cswf_core.flow.coordinates import StageCoordinates, free_moves
 from cswf_core.flow.data import FlowData
 from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.gaussian import Gaussian, Regression
-from cswf_core.flow.memory import explain_out_of_memory
 from cswf_core.flow.particles import (
     Particles,
     dequantised,
@@ -53,7 +52,6 @@ class Beginning:
     like: Tensor
     """No samples, on the flow's device and in its numbers: d×0."""
     start: Dataset | None = None
-    """Where the data's source says that particles begin."""
     gaussian: Gaussian | None = None
 
     def first_particles(
@@ -61,8 +59,8 @@ class Beginning:
     ) -> tuple[Particles, Conditions, Observation | None]:
         """Return this rank's particles; Y of all ranks' particles, on the CPU; and what is observed of all.
 
-        X₀ ~ N(0, scale² I), or the Gaussian, and Y₀ ~ q(y); or both from `start`. Those that are carried along
-        come last. Particles for which `memory` bytes are too few stay in the host's memory.
+        X₀ ~ N(0, scale² I), or the Gaussian, and Y₀ ~ q(y); or both from `start`. Offline particles come last.
+        Particles for which `memory` bytes are too few stay in the host's memory.
         """
         settings = self.settings
         like = self.like
@@ -92,7 +90,7 @@ class Beginning:
         return placement.particles(x, own, settings.clip, share, like), conditions, observation
 
     def _x(self, conditions: Conditions, observation: Observation | None, share: Share) -> Tensor:
-        """Return a share of the particles (d×n); their conditions and observation are those of all."""
+        """Return a share of the particles (d×n), given the conditions and the observation of all."""
         settings = self.settings
         like = self.like
         own = conditions.take(share.cut).to(like.device, like.dtype)
@@ -117,15 +115,15 @@ class Beginning:
         return observation.free(x) + amplifier * seen
 
     def _drawn_conditions(self) -> Conditions:
-        """Return Y₀ ~ q(y) of all particles, and then of those that are carried along."""
+        """Return Y₀ ~ q(y) of all particles, offline particles last."""
         settings = self.settings
         draw = self.parts.condition.draw
         count = settings.count_for(len(self.data))
         conditions = draw(self.data, count, Key(settings.seed, "labels").open())
         if not settings.offline:
             return conditions
-        carried = draw(self.data, settings.offline, Key(settings.seed, "offline labels").open())
-        return Conditions.joined([conditions, carried])
+        offline = draw(self.data, settings.offline, Key(settings.seed, "offline labels").open())
+        return Conditions.joined([conditions, offline])
 
     def _refuse_unobservable(self, observation: Observation) -> None:
         """Raise `RunError` for settings that particles of which a part is observed cannot have."""
@@ -157,14 +155,9 @@ def own_part(observation: Observation, share: Share) -> Observation:
 def originals(
     data: Dataset, settings: Settings, conditions: Conditions, like: Tensor, first: int = 0
 ) -> Tensor:
-    """Return the samples of which particles see a part (d×n), noise in their bins; always the same.
+    """Return the samples of which particles see a part (d×n), with noise in their bins; always the same.
 
-    Args:
-        data: The samples, or what they are completions of.
-        settings: Has the seed of the noise.
-        conditions: Y of the particles, which name their samples.
-        like: Any tensor on the device and in the numbers that are wanted.
-        first: The number of the first particle among all.
+    `conditions` are those of the particles, of which the first has the number `first` among all.
     """
     x = data.originals(conditions).to(like)
     key = Key(settings.seed, "given")
@@ -173,44 +166,94 @@ def originals(
 
 
 @attrs.frozen(eq=False)
+class Retimed(Stage):
+    """A stage with another number of steps, over which the curve of its step size is stretched."""
+
+    of: Stage = attrs.field(kw_only=True)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.of, name)  # attributes that a schedule's own stages have
+
+    def eta(self, step: int) -> float:
+        """Return η at the same fraction of the other stage."""
+        return self.of.eta(step * self.of.steps // self.steps)
+
+
+Steps = int | Sequence[int] | None
+"""K of all stages of a round, or of each of them; None: as many as the schedule says."""
+
+
+def with_steps(stages: Sequence[Stage], steps: Steps) -> list[Stage]:
+    """Return the stages of a round with other numbers of steps; with 0, a stage is passed over."""
+    each = [steps] * len(stages) if isinstance(steps, int) else steps
+    if each is None:
+        return list(stages)
+    if len(each) != len(stages) or min(each) < 0 or max(each) < 1:
+        raise RunError(
+            f"a round has {len(stages)} stages, and the steps given are {list(each)}: give one number for all, "
+            "or one for each, of which some may be 0"
+        )
+    names = [field.name for field in attrs.fields(Stage) if field.name != "steps"]
+    return [
+        Retimed(steps=count, of=stage, **{name: getattr(stage, name) for name in names})
+        for stage, count in zip(stages, each, strict=True)
+    ]
+
+
 class FlowSetup:
     """Everything that is decided before a flow's first step and stays as it is."""
 
-    parts: Parts
-    settings: Settings
-    ranks: Ranks
-    round: tuple[Stage, ...]
-    """The stages that the schedule plans."""
-    data: FlowData
-    """The data that particles flow to, as the condition wants them."""
-    condition_length: int
-    """l."""
-    W: LinearMap | None
-    """The coordinates w = W x that steps are taken in; None: the data's own."""
-    gaussian: Gaussian | None
-    """What particles begin as, if that is fitted to the data; None: noise, or where the data's source says."""
-    observation: Observation | None
-    """What is observed of all ranks' particles."""
-    free: Tensor | None
-    """K, how particles may move in W where a part of them is observed; see `free_moves`."""
-    size: float
-    """The mean length of data and particles in W."""
-    few_data: Tensor
-    """Some of the data, evenly spread: d×n."""
-    groups: Groups
-    """Groups that flow apart from each other; None: there are none."""
-    share: Share
-    """Which of the first particles this rank has."""
-
-    @property
-    def own_observation(self) -> Observation | None:
-        """What is observed of this rank's particles."""
-        return None if self.observation is None else own_part(self.observation, self.share)
-
-    @property
-    def like(self) -> Tensor:
+    def __init__(
+        self, data: Dataset, parts: Parts, settings: Settings, device: torch.device, ranks: Ranks
+    ) -> None:
+        """Bring the data, whose conditions are encoded, to the device, and fit to them what is to be fitted."""
+        self.parts = parts
+        self.settings = settings
+        self.ranks = ranks
+        self.round = parts.schedule.stages(data.space, parts.projection)
+        """The stages that the schedule plans."""
+        self.condition_length = parts.condition.length(data)
+        """l."""
+        self.data = FlowData(data, parts, settings, device, ranks, ranks.least(total_memory(device)))
+        """The data that particles flow to, as the condition wants them."""
+        self.data.load_to_device()
+        self.like = self.data.like
         """No samples, on the flow's device and in its numbers: d×0."""
-        return self.data.like
+        self.W, self.gaussian = _fit(self.data, parts, settings)
+        """The coordinates w = W x of the steps, and what particles begin as; None: x, and nothing fitted."""
+        typical = self.data.typical()
+        self.few_data = spread(typical, VECTORS)
+        """Some of the data, evenly spread: d×n."""
+        self.size = mean_length(typical, self.W, ranks)
+        """The mean length in W, of the data or the first particles, whichever are longer."""
+        self.observation: Observation | None = None
+        """What is observed of all ranks' particles; None: nothing."""
+        self.own_observation: Observation | None = None
+        """What is observed of this rank's particles."""
+        self.free: Tensor | None = None
+        """How particles may move in W where a part of them is observed."""
+        self.groups: Groups = OneGroup()
+        """Groups that flow apart from each other; None: there are none."""
+
+    def begin(self, data: Dataset, start: Dataset | None) -> tuple[Particles, Conditions]:
+        """Return this rank's particles where they begin, and Y of all ranks' particles, on the CPU."""
+        like = self.like
+        condition = self.parts.condition
+        beginning = Beginning(data, self.parts, self.settings, like, start, self.gaussian)
+        particles, conditions, self.observation = beginning.first_particles(self.ranks, self.data.memory)
+        if self.observation is not None:
+            self.own_observation = own_part(self.observation, particles.share)
+            self.free = free_moves(self.W, self.observation, data.space.dimension, like)
+        M = particles.share.total
+        Y = [y.to(like.device, like.dtype) for y in (conditions, self.data.all.conditions)]
+        strata = condition.strata(*Y, sizes=(M, len(self.data.all)))
+        if strata is not None:
+            require_every_sample_counts(self.parts, self.settings)
+            self.groups = Strata.of(strata, particles.share, self.data.share)
+        self.size = max(self.size, mean_length(next(particles.blocks()).x, self.W, self.ranks))
+        counted = taking_part(conditions, M, condition, self.settings)
+        require_both_halves_used(counted, M, sum(stage.steps for stage in self.round), self.settings)
+        return particles, conditions
 
     def sampler(self, stage: Stage) -> DirectionSampler:
         """Return what draws a stage's directions, in coordinates of its own."""
@@ -227,68 +270,16 @@ class FlowSetup:
             stage, coordinates, self.parts, self.condition_length, self.data.sample_x, self.like
         )
 
-    def restored(self, snapshot: Snapshot, conditions: Conditions) -> Particles:
-        """Return this rank's particles as a snapshot has them; `conditions` are Y of all, on the CPU."""
+    def restored(self, snapshot: Snapshot, share: Share, conditions: Conditions) -> Particles:
+        """Return this rank's share of the particles, of which the snapshot is; `conditions` are Y of all."""
         like = self.like
-        share = self.ranks.share(snapshot.total, like.device)
 
         def x(part: Share) -> Tensor:
             return snapshot.x[:, part.first - share.first : part.stop - share.first].clone()
 
         own = conditions.take(share.cut).to(like.device, like.dtype)
-        placement = Placement.of(like, snapshot.total, self.ranks, self.data.memory)
+        placement = Placement.of(like, share.total, self.ranks, self.data.memory)
         return placement.particles(x, own, self.settings.clip, share, like)
-
-
-def set_up(
-    data: Dataset, parts: Parts, settings: Settings, start: Dataset | None, device: torch.device, ranks: Ranks
-) -> tuple[FlowSetup, Particles, Conditions]:
-    """Do everything that comes before the first step; return this rank's particles, and Y of all ranks', too.
-
-    Args:
-        data: The data, their conditions encoded.
-        parts: The plugins.
-        settings: The numbers that are no plugin's.
-        start: Where particles begin, if the data's source says so.
-        device: Where to compute.
-        ranks: The processes that share particles and data.
-    """
-    stages = parts.schedule.stages(data.space, parts.projection)
-    length = parts.condition.length(data)
-    memory = ranks.least(total_memory(device))
-    own = FlowData(data, parts, settings, device, ranks, memory)
-    own.load_to_device()
-    W, gaussian = _fit(own, parts, settings)
-    beginning = Beginning(data, parts, settings, own.like, start, gaussian)
-    particles, conditions, observation = beginning.first_particles(ranks, memory)
-    M = particles.share.total
-    Y = [y.to(device, settings.dtype) for y in (conditions, own.all.conditions)]
-    strata = parts.condition.strata(*Y, sizes=(M, len(own.all)))
-    groups: Groups = OneGroup()
-    if strata is not None:
-        require_every_sample_counts(parts, settings)
-        groups = Strata.of(strata, particles.share, own.share)
-    typical = own.typical()
-    size = max(mean_length(x, W, ranks) for x in (typical, next(particles.blocks()).x))
-    setup = FlowSetup(
-        parts=parts,
-        settings=settings,
-        ranks=ranks,
-        round=stages,
-        data=own,
-        condition_length=length,
-        W=W,
-        gaussian=gaussian,
-        observation=observation,
-        free=free_moves(W, observation, data.space.dimension, own.like),
-        size=size,
-        few_data=spread(typical, VECTORS),
-        groups=groups,
-        share=particles.share,
-    )
-    counted = taking_part(conditions, M, parts.condition, settings)
-    require_both_halves_used(counted, M, sum(stage.steps for stage in stages), settings)
-    return setup, particles, conditions
 
 
 def _fit(own: FlowData, parts: Parts, settings: Settings) -> tuple[LinearMap | None, Gaussian | None]:
@@ -303,13 +294,3 @@ def _fit(own: FlowData, parts: Parts, settings: Settings) -> tuple[LinearMap | N
     drawn = parts.condition.draw(data, settings.count_for(len(data)), draw)
     labels = None if drawn.labels is None else data.conditions.labels
     return W, Gaussian.of_data(x, data.bin_width, W, settings, labels)
-
-
-@contextmanager
-def on_device(device: torch.device, data: Dataset, settings: Settings) -> Iterator[None]:
-    """Work on a flow's device inside; raise `OutOfMemoryError` with the sizes if they do not fit there."""
-    sizes = data.space.dimension, settings.count_for(len(data)), len(data)
-    remedy = f"{settings.remedy(*sizes)}, or use a larger device"
-    here = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
-    with explain_out_of_memory(device, *sizes, remedy), here:
-        yield

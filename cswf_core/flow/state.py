@@ -1,4 +1,4 @@
-"""The state of a flow: after a step, for observers, and as a snapshot from which it can go on."""
+"""The state of a flow: after a step, for observers, and as a snapshot from which it can continue."""
 
 from __future__ import annotations
 
@@ -11,16 +11,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.documents import (
-    Amount,
-    Count,
-    MisfitError,
-    Rule,
-    TensorForm,
-    described,
-    require_forms,
-    structured,
-)
+from cswf_core.documents import Amount, Count, MisfitError, Rule, TensorForm, require_forms, structured
 from cswf_core.errors import RunError
 from cswf_core.flow.tables import StepTables
 from cswf_core.interfaces import Conditions, Stage
@@ -43,7 +34,6 @@ class State:
     seconds: float
     """Time since the first step began."""
     eta: float
-    """η of the step that was taken."""
     moved: Tensor = attrs.field(repr=False)
     squares: Tensor = attrs.field(repr=False)
     tables: StepTables | None = attrs.field(default=None, repr=False)
@@ -71,9 +61,8 @@ class Position:
     total: Count = 0
     """Steps done since the flow began."""
     seconds: Amount = 0.0
-    """Time they took."""
     distances: list[Amount] = attrs.field(factory=list)
-    """Sliced distance before each of the stage's steps, if the schedule looks at them."""
+    """Sliced distance before each of the stage's steps, if the schedule is adaptive."""
 
     def check(self, stages: Sequence[Stage], *, adaptive: bool) -> None:
         """Raise `RunError` if a flow through these stages cannot be here; if `adaptive`, it may leave early."""
@@ -91,10 +80,9 @@ class Position:
 
 @attrs.frozen(kw_only=True)
 class SnapshotFacts:
-    """The facts of a snapshot in a file."""
+    """The facts of a snapshot in a file, which has others beside them."""
 
     open_ended: ClassVar[bool] = True
-    """A file has other facts beside these."""
     position: Position
     habits: dict[str, Count]
     """`Snapshot.numerics`; files have kept this older name."""
@@ -118,7 +106,7 @@ FORMS = {
 
 @attrs.frozen(eq=False)
 class Snapshot:
-    """All that a flow needs to go on as if it had not stopped; randomness needs nothing, it has its keys."""
+    """All that a flow needs to continue as if it had not stopped; randomness has its keys."""
 
     position: Position
     conditions: Conditions
@@ -128,7 +116,7 @@ class Snapshot:
     z: Tensor | None = None
     """Inside a stage with coordinates of its own, z = UᵀWx as far as the engine keeps it up: d_k×M."""
     sum: Tensor | None = None
-    """There, the sum S of the stage's updates: d_k×M; None where z alone moves, and x is to be had from it."""
+    """There, the sum S of the stage's updates: d_k×M; None where z alone moves, and x follows from it."""
     numerics: dict[str, int] = attrs.field(factory=dict)
     """Decisions made when the stage began, or when memory ran short, that decide about the last digits."""
     share: Share | None = None
@@ -138,9 +126,7 @@ class Snapshot:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors by name, for a file."""
-        y = self.conditions
-        named = {"x": self.x, "z": self.z, "sum": self.sum}
-        named |= {"labels": y.labels, "vectors": y.vectors, "origin": y.origin}
+        named = {"x": self.x, "z": self.z, "sum": self.sum, **attrs.asdict(self.conditions)}
         return {name: tensor for name, tensor in named.items() if tensor is not None}
 
     def facts(self) -> dict[str, Any]:
@@ -154,11 +140,6 @@ class Snapshot:
         """Which of all particles these are."""
         n = self.x.shape[1]
         return Share(0, n, n) if self.share is None else self.share
-
-    @property
-    def total(self) -> int:
-        """How many particles there are, here and on other ranks."""
-        return self.own_share.total
 
     def own(self) -> Snapshot:
         """Return the snapshot with the conditions of its own particles only, for a file."""
@@ -174,17 +155,15 @@ class Snapshot:
         except MisfitError as error:
             raise RunError(f"it is damaged: {error}") from None
         require_forms(tensors, FORMS, "the checkpoint")
-        conditions = Conditions(tensors.get("labels"), tensors.get("vectors"), tensors.get("origin"))
-        prints = {int(stage): text for stage, text in known.directions.items()}
         return cls(
             position=known.position,
-            conditions=conditions,
+            conditions=Conditions(tensors.get("labels"), tensors.get("vectors"), tensors.get("origin")),
             x=tensors["x"],
             z=tensors.get("z"),
             sum=tensors.get("sum"),
             numerics=known.habits,
             share=known.share,
-            fingerprints=prints,
+            fingerprints={int(stage): text for stage, text in known.directions.items()},
         )
 
     def check(self, share: Share, like: Tensor, own: Conditions) -> None:
@@ -193,11 +172,10 @@ class Snapshot:
         `share` are the particles that should be here; `like` has their d and their numbers; `own` are the
         conditions of all particles of the flow when it began, to which others may have come.
         """
-        wanted = torch.Size((len(like), len(share)))
-        if self.x.shape != wanted or self.x.dtype != like.dtype:
+        form = TensorForm(like.dtype, (len(like), len(share)))
+        if not form.fits(self.x):
             raise RunError(
-                f"it has particles of {described(self.x)}, and this rank's are "
-                f"{'×'.join(map(str, wanted))} of {str(like.dtype)[6:]}"
+                f"it has particles of {TensorForm(self.x.dtype, self.x.shape)}, and this rank's are {form}"
             )
         for part in (self.x, self.z, self.sum):
             if part is not None and (part.ndim != 2 or not bool(torch.isfinite(part).all())):
@@ -211,37 +189,29 @@ class Snapshot:
                 raise RunError(f"its particles have {'no' if now is None else 'unexpected'} {name}")
             if before is None:
                 continue
-            n = min(before.shape[-1], self.total)
-            right = now.dtype == before.dtype and now.shape == (*before.shape[:-1], self.total)
+            n = min(before.shape[-1], share.total)
+            right = TensorForm(before.dtype, (*before.shape[:-1], share.total)).fits(now)
             if not right or (not now.is_floating_point() and not torch.equal(now[..., :n], before[..., :n])):
                 raise RunError(f"the {name} of its particles are not those of the flow")
 
     @classmethod
     def joined(cls, parts: Sequence[Snapshot], share: Share) -> Snapshot:
-        """Return a share of the particles from the snapshots of all ranks, whatever their shares were.
-
-        Conditions are those of all particles.
-        """
-
+        """Return a share of the particles, with the conditions of all, from the snapshots of all ranks."""
+        total = parts[0].own_share.total
         end = 0
         for part in parts:
             own = part.own_share
-            if (own.first, own.total, own.stop) != (end, parts[0].total, own.first + part.x.shape[1]):
+            if (own.first, own.total, own.stop) != (end, total, own.first + part.x.shape[1]):
                 raise RunError("the files of a checkpoint do not have the particles of all ranks, in a row")
             end = own.stop
-        if end != parts[0].total:
-            raise RunError(f"the files of a checkpoint have {end} of {parts[0].total} particles")
-
-        def columns(name: str) -> Tensor | None:
-            tensors = [getattr(part, name) for part in parts]
-            if any(tensor is None for tensor in tensors):
-                return None
-            cuts = [part.own_share.own(share.cut) for part in parts]
-            return torch.cat([tensor[:, cut] for tensor, cut in zip(tensors, cuts, strict=True)], dim=1)
-
-        x = columns("x")
-        assert x is not None
+        if end != total:
+            raise RunError(f"the files of a checkpoint have {end} of {total} particles")
+        cuts = [part.own_share.own(share.cut) for part in parts]
+        joined: dict[str, Any] = {}
+        for name in ("x", "z", "sum"):
+            columns = [getattr(part, name) for part in parts]
+            lacking = any(tensor is None for tensor in columns)
+            pieces = [] if lacking else [tensor[:, cut] for tensor, cut in zip(columns, cuts, strict=True)]
+            joined[name] = None if lacking else torch.cat(pieces, dim=1)
         conditions = Conditions.joined([part.conditions for part in parts])
-        return attrs.evolve(
-            parts[0], x=x, z=columns("z"), sum=columns("sum"), conditions=conditions, share=share
-        )
+        return attrs.evolve(parts[0], **joined, conditions=conditions, share=share)

@@ -456,11 +456,11 @@ def write_fitted(folder: Path, flow: Flow) -> FileEntry | None:
     Refuses coordinates that cannot be made again of their tensors, before a run has spent its time.
     """
     parts: dict[str, Mapping[str, Tensor]] = {}
-    if flow.W is not None:
+    if flow.setup.W is not None:
         assert flow.parts.coordinates is not None
-        parts["W"] = flow.parts.coordinates.tensors_of(flow.W, flow.data.space, flow.particles.x[:, :0])
-    if flow.gaussian is not None:
-        parts["gaussian"] = flow.gaussian.tensors()
+        parts["W"] = flow.parts.coordinates.tensors_of(flow.setup.W, flow.data.space, flow.setup.like)
+    if flow.setup.gaussian is not None:
+        parts["gaussian"] = flow.setup.gaussian.tensors()
     if not parts:
         return None
     path = folder / FITTED

@@ -8,7 +8,8 @@ No sample is looked at twice, and none is needed afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final, Literal
 
 import attrs
@@ -32,31 +33,11 @@ FORMAT: Final = 2
 MEMORY_SHARE = 16
 """Counts of all stages, or data that are being counted, may take one part in `MEMORY_SHARE` of memory."""
 
-SAMPLES_AT_A_TIME = 8192
-"""Samples that are counted at a time."""
-
 VALUES_AT_A_TIME = {"cpu": 1 << 20, "cuda": 1 << 25}
 """Projected values that are worked on at a time: on a CPU they had better stay in its cache."""
 
 
-SamplerOfStage = Callable[[int], DirectionSampler]
-"""The number of a stage → what draws its directions."""
-
-
-@attrs.frozen(eq=False)
-class _Pieces:
-    """Data in fixed point, some samples at a time; made anew whenever they are gone through."""
-
-    fixed_point: FixedPoint
-    data: Dataset
-    device: torch.device
-
-    def __iter__(self) -> Iterator[FixedSamples]:
-        for first in range(0, len(self.data), SAMPLES_AT_A_TIME):
-            yield self.fixed_point.samples(self.data, slice(first, first + SAMPLES_AT_A_TIME), self.device)
-
-
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class CountFacts:
     """The facts in a file of counts."""
 
@@ -81,7 +62,7 @@ class Counts:
     pieces: int = 0
     """The data sets that they came in."""
     W: LinearMap | None = None
-    """The flow's coordinates in float64, which are not kept with the counts; None: the data's own."""
+    """The flow's coordinates in float64, which files of counts lack; None: the data's own."""
 
     @classmethod
     def empty(cls, stages: Sequence[Stage], bins: int, sets: int, fixed_point: FixedPoint) -> Counts:
@@ -95,73 +76,57 @@ class Counts:
         return cls([Tally.empty(sets * stage.directions, bins) for stage in stages], fixed_point, sets)
 
     def move_to(self, device: torch.device) -> None:
-        """Move to a device, if the counts take little of its memory; else they go there stage by stage."""
+        """Move to a device, if the counts take little of its memory; otherwise stages go there one by one."""
         if sum(tally.nbytes for tally in self.tallies) <= total_memory(device) // MEMORY_SHARE:
             self.tallies = [tally.to(device) for tally in self.tallies]
 
-    def insert(self, data: Dataset, samplers: SamplerOfStage, seed: int) -> None:
-        """Count more samples. Directions are drawn on their device, and what is heavy happens there."""
+    def insert(self, data: Dataset, samplers: Iterable[DirectionSampler], seed: int) -> None:
+        """Count more samples, on the device of the samplers, which draw the directions of each stage."""
         self.fixed_point.check(data)
-        pieces: Iterable[FixedSamples] | None = None
-        for index, tally in enumerate(self.tallies):
-            sampler = samplers(index)
+        pieces: list[FixedSamples] | None = None
+        for index, (tally, sampler) in enumerate(zip(self.tallies, samplers, strict=True)):
             assert (self.W is None) == (sampler.coordinates.W is None), "counts have the flow's coordinates"
             device = sampler.like.device
-            if pieces is None:
-                pieces = _Pieces(self.fixed_point, data, device)
-                if 8 * data.space.dimension * len(data) <= total_memory(device) // MEMORY_SHARE:
-                    pieces = list(pieces)
+            if pieces is None and 8 * data.space.dimension * len(data) <= total_memory(device) // MEMORY_SHARE:
+                pieces = list(self.fixed_point.pieces(data, device))
             there = tally.to(device)
+            first = 0
             for number in range(self.sets):
-                drawn = sampler.batches(seed, index, number, check=number == 0)
-                fixed = (self.fixed_point.directions(batch, sampler, data.bin_width, self.W) for batch in drawn)
-                self._count(there, number * sampler.stage.directions, fixed, pieces)
+                for batch in sampler.batches(seed, index, number, check=number == 0):
+                    directions = self.fixed_point.directions(batch, sampler, data.bin_width, self.W)
+                    rows = there.rows(slice(first, first + batch.count))
+                    self._count(rows, directions, pieces or self.fixed_point.pieces(data, device))
+                    first += batch.count
             if there.counts is not tally.counts:
                 tally.copy_(there)
         self.samples += len(data)
         self.pieces += 1
 
-    def _count(
-        self, tally: Tally, first: int, drawn: Iterable[FixedDirections], pieces: Iterable[FixedSamples]
-    ) -> None:
-        """Count samples along the directions of a set, whose rows begin at `first`."""
-        for directions in drawn:
-            T = len(directions.theta)
-            most = VALUES_AT_A_TIME["cpu" if directions.theta.device.type == "cpu" else "cuda"]
-            for samples in pieces:
-                step = max(1, most // samples.x.shape[1])
-                for row in range(0, T, step):
-                    rows = slice(row, min(row + step, T))
-                    values = self.fixed_point.values(directions, rows, samples)
-                    tally.rows(slice(first + rows.start, first + rows.stop)).add(values)
-            first += T
+    def _count(self, tally: Tally, directions: FixedDirections, pieces: Iterable[FixedSamples]) -> None:
+        """Count samples along some directions, each of which has a row of `tally`."""
+        T = len(directions.theta)
+        for samples in pieces:
+            step = max(1, VALUES_AT_A_TIME[samples.x.device.type] // samples.x.shape[1])
+            for first in range(0, T, step):
+                rows = slice(first, min(first + step, T))
+                tally.rows(rows).add(self.fixed_point.values(directions, rows, samples))
 
     def stage(self, index: int, sampler: DirectionSampler, cdf: CheckedCDF) -> TalliedData:
         """Return a stage's counts where its directions are drawn."""
         like = sampler.like
-        first = [0]
-        for _, count in batches(sampler.stage.directions, sampler.together):
-            first.append(first[-1] + count)
+        counts = [count for _, count in batches(sampler.stage.directions, sampler.together)]
+        first = list(accumulate(counts, initial=0))
         tally = self.tallies[index].to(like.device)
         return TalliedData(tally, first, self.samples, self.fixed_point.unit, cdf, like.dtype, self.sets)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all counts, to be kept; see `of_tensors`."""
-        return {
-            f"{index}.{name}": getattr(tally, name)
-            for index, tally in enumerate(self.tallies)
-            for name in ("counts", "start", "level")
-        }
+        named = [attrs.asdict(tally) for tally in self.tallies]
+        return {f"{index}.{name}": part for index, parts in enumerate(named) for name, part in parts.items()}
 
     def facts(self) -> dict[str, Any]:
         """Return the rest of what is to be kept: a few numbers."""
-        return {
-            "format": FORMAT,
-            "samples": self.samples,
-            "pieces": self.pieces,
-            "sets": self.sets,
-            "lattice": attrs.asdict(self.fixed_point),
-        }
+        return attrs.asdict(CountFacts(FORMAT, self.samples, self.pieces, self.sets, self.fixed_point))
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Counts:
@@ -193,10 +158,9 @@ class Counts:
         mine = self.sets, [(len(tally.counts) // self.sets, tally.counts.shape[1]) for tally in self.tallies]
         wanted = sets, [(stage.directions, bins) for stage in stages]
         if mine != wanted:
-            raise RunError(f"the counts are of {_words(*mine)}, and this flow has {_words(*wanted)}")
+            raise RunError(f"the counts are of {_in_words(*mine)}, and this flow has {_in_words(*wanted)}")
 
 
-def _words(sets: int, stages: Sequence[tuple[int, int]]) -> str:
-    """Return what counts are of, in words."""
+def _in_words(sets: int, stages: Sequence[tuple[int, int]]) -> str:
     directions, bins = ("+".join(map(str, dict.fromkeys(each))) for each in zip(*stages, strict=True))
     return f"{sets} sets of {directions} directions in {len(stages)} stages, and {bins} bins"

@@ -1,14 +1,10 @@
 """Projections in fixed-point arithmetic: the same whole numbers in any batch, by any library, on any device.
 
-θ_x is rounded to multiples of 2⁻²⁶ and x to multiples of 2^(E−24), with 2^E ≥ √d max|x|. So θ_x·x is a sum of
-multiples of 2^(E−50), none of whose parts is above 2^E: float64, with its 53 bits, adds them up exactly in any
-order. With θ_y·y it is the same. What is added then is added value by value. In the end a value is cut down to
-a multiple of 2^(E−32), a whole number that can be counted.
-
-In coordinates w = W x, a direction weighs pixels by θ_x = WᵀU t, which is up to 2^D long, as W makes it. Then
-all powers of two but that of x are higher by D: θ_x is rounded to multiples of 2^(D−26), sums are multiples of
-2^(E+D−50) up to 2^(E+D), and values are cut down to multiples of 2^(E+D−32). In the data's own coordinates D
-is 0.
+θ_x is rounded to multiples of 2^(D−26) and x to multiples of 2^(E−24), with 2^E ≥ √d max|x|. In coordinates
+w = W x, θ_x = WᵀU t is up to 2^D long; in the data's own, D is 0. So θ_x·x is a sum of multiples of
+2^(E+D−50), none of whose parts is above 2^(E+D): float64, with its 53 bits, adds them up exactly in any order.
+With θ_y·y it is the same. What is added then is added value by value. In the end a value is cut down to a
+multiple of 2^(E+D−32), a whole number that can be counted.
 
 Noise in the data's bins must not depend on the order of samples either. Each sample has its place on the
 circle of `kernels.rows` by what it is: a random linear function of its pixels, modulo 2³².
@@ -17,6 +13,7 @@ circle of `kernels.rows` by what it is: a random linear function of its pixels, 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated
 
 import attrs
@@ -32,25 +29,20 @@ from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, NonlinearP
 from cswf_core.kernels.rows import circle_from
 
 THETA = -26
-"""Directions are multiples of 2^(D+THETA),"""
-
 X = -24
-"""samples of 2^(E+X),"""
-
 VALUE = -32
-"""and values of 2^(E+D+VALUE)."""
+"""Directions are multiples of 2^(D+THETA), samples of 2^(E+X), and values of 2^(E+D+VALUE)."""
 
 LARGEST_GROWTH = 4
-"""How many times farther out than the first ones samples may lie: two of three bits are left for that.
+"""Samples may lie this many times farther out than the first ones: two of three bits that float64 has left.
+The third is for directions a little longer than 2^D, by rounding or as |W| is estimated from below."""
 
-The third is for directions that are a little longer than 2^D, by rounding or as |W| is estimated from below.
-"""
+SAMPLES_AT_A_TIME = 8192
+"""Samples that are counted at a time."""
 
 POWER_VECTORS = 16
-"""Random vectors with which power iteration finds how much W stretches at most,"""
-
 POWER_STEPS = 32
-"""and how often it applies WᵀW to them."""
+"""To find how much W stretches at most, power iteration applies WᵀW `POWER_STEPS` times to random vectors."""
 
 Exponent = Annotated[int, Rule("a power of two that float64 has", lambda power: abs(power) <= 900)]
 
@@ -68,17 +60,17 @@ class FixedSamples:
 
 @attrs.frozen(eq=False)
 class FixedDirections:
-    """A batch of directions in fixed point, at full resolution."""
+    """A batch of directions in fixed point, at full resolution; all numbers are float64."""
 
     theta: Tensor
-    """s_h WᵀU t_h: T×d, float64."""
+    """s_h WᵀU t_h: T×d."""
     theta_y: Tensor | None
-    """ξ θ_y: T×l, float64."""
+    """ξ θ_y: T×l."""
     condition: CheckedCondition | None
     check: bool
-    """Whether the numbers that it returns are checked."""
+    """Whether the numbers that `condition` returns are checked."""
     noise: Tensor | None
-    """Width of the noise along each: T, float64."""
+    """Width of the noise along each: T."""
 
 
 @attrs.frozen
@@ -94,10 +86,7 @@ class FixedPoint:
 
     @classmethod
     def of(cls, data: Dataset, W: LinearMap | None = None, like: Tensor | None = None) -> FixedPoint:
-        """Return the fixed point for data such as these: for images, one that holds all pixels from −1 to 1.
-
-        W are the flow's coordinates, on the device and in the numbers of `like`.
-        """
+        """Return the fixed point for such data: for images, of all pixels from −1 to 1; W works on `like`."""
         reach = torch.ones(1) if data.space.is_image else data.x
         vectors = data.conditions.vectors
         d = data.space.dimension
@@ -124,27 +113,26 @@ class FixedPoint:
                         f"{reach:.4g} go up to {LARGEST_GROWTH * reach:.4g}"
                     )
 
-    def samples(self, data: Dataset, columns: slice, device: torch.device) -> FixedSamples:
-        """Return some of the data in fixed point, on a device."""
+    def pieces(self, data: Dataset, device: torch.device) -> Iterator[FixedSamples]:
+        """Yield the data in fixed point, on a device, some samples at a time."""
         width = data.bin_width
-        own = data.conditions.take(torch.arange(len(data))[columns])
-        x = (data.columns(columns).to(device, torch.float64) + width / 2).mul_(2.0 ** -(self.x + X)).round_()
-        places = None
-        if width:
-            factors = Key(0, "places").open(device).integers(2**61, len(x))
-            places = (x.long() * factors[:, None]).sum(dim=0) >> 32 & 0xFFFFFFFF
-        conditions = own.to(device, torch.float64)
-        if conditions.vectors is not None:
-            conditions = attrs.evolve(conditions, vectors=_rounded(conditions.vectors, self.y + X))
-        return FixedSamples(x.mul_(2.0 ** (self.x + X)), conditions, places)
+        for first in range(0, len(data), SAMPLES_AT_A_TIME):
+            columns = slice(first, first + SAMPLES_AT_A_TIME)
+            x = data.columns(columns).to(device, torch.float64) + width / 2
+            x.mul_(2.0 ** -(self.x + X)).round_()
+            places = None
+            if width:
+                factors = Key(0, "places").open(device).integers(2**61, len(x))
+                places = (x.long() * factors[:, None]).sum(dim=0) >> 32 & 0xFFFFFFFF
+            conditions = data.conditions.take(columns).to(device, torch.float64)
+            if conditions.vectors is not None:
+                conditions = attrs.evolve(conditions, vectors=_rounded(conditions.vectors, self.y + X))
+            yield FixedSamples(x.mul_(2.0 ** (self.x + X)), conditions, places)
 
     def directions(
         self, batch: Directions, sampler: DirectionSampler, width: float, W: LinearMap | None = None
     ) -> FixedDirections:
-        """Return a batch of a stage's directions in fixed point, for data with bins of a width.
-
-        W are the flow's coordinates in float64.
-        """
+        """Return a batch of directions in fixed point, for data in bins of `width`; W is in float64."""
         if isinstance(batch.projection, NonlinearProjection):
             raise RunError(
                 f"{sampler.sampler.owner} has nonlinear slices, and online learning counts data along "

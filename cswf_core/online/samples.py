@@ -24,16 +24,15 @@ def as_dataset(samples: Any, labels: Any, like: Dataset) -> Dataset:
             raise DataError("a data set has its labels in it; give labels with images or points only")
         return samples
     values = _values(samples, like.space)
-    rows = values.reshape(len(values), -1).T
-    whole = values.dtype == torch.uint8
-    x = rows.to(like.x.dtype) * BIN - 1 if whole and like.space.is_image else rows.to(like.x.dtype)
+    x = values.reshape(len(values), -1).T.to(like.x.dtype)
+    grey_levels = values.dtype == torch.uint8 and like.space.is_image
     numbers, classes = _labelled(labels, len(values), like.classes)
     return Dataset(
-        x=x.contiguous(),
+        x=(x * BIN - 1 if grey_levels else x).contiguous(),
         space=Space(like.space.shape),
         conditions=Conditions(labels=numbers),
         classes=classes,
-        bin_width=BIN if whole and like.space.is_image else like.bin_width,
+        bin_width=BIN if grey_levels else like.bin_width,
     )
 
 

@@ -66,7 +66,7 @@ def test_a_map_of_ones_own_is_taken():
     flow = small_flow(coordinates=mixing(), owners={"coordinates": MINE})
     assert torch.isfinite(flow.run().x).all()
     assert not torch.allclose(flow.samples().x, small_flow().run().x)
-    torch.testing.assert_close(flow.W.enter(torch.eye(5).double())[0, 1], torch.tensor(0.5).double())
+    torch.testing.assert_close(flow.setup.W.enter(torch.eye(5).double())[0, 1], torch.tensor(0.5).double())
 
 
 @pytest.mark.parametrize(

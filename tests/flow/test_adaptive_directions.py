@@ -58,13 +58,13 @@ def among(few: Tensor, all_of: Tensor) -> bool:
 def test_particles_and_data_are_shown_in_the_coordinates_of_the_stage(coordinates):
     spy = Spy()
     flow = image_flow(projection=spy, schedule=None, coordinates=coordinates, condition=NoCondition())
-    before = flow.W.enter(flow.particles.x) if coordinates is not None else flow.particles.x.clone()
+    before = flow.setup.W.enter(flow.particles.x) if coordinates is not None else flow.particles.x.clone()
     next(iter(flow))
     particles, data = spy.views[0]
     middles = flow.data.x + flow.data.bin_width / 2
     assert particles.shape == data.shape == (64, 7)
     assert among(particles, before)
-    assert among(data, middles if coordinates is None else flow.W.enter(middles))
+    assert among(data, middles if coordinates is None else flow.setup.W.enter(middles))
 
 
 def test_on_a_coarse_grid_they_are_shown_there():

@@ -57,7 +57,7 @@ def paper_step(X, Y, D, YD, thetas_x, thetas_y, xi, eta):
 def reference_run(flow, steps: int) -> np.ndarray:
     """Run Algorithm 1 by the slow loop, with the directions that the flow draws."""
     stage, data = flow.stages[0], flow.data
-    sampler = flow.sampler(stage)
+    sampler = flow.setup.sampler(stage)
     X = flow.particles.x.double().numpy().copy()
     one_hot = np.eye(max(1, len(data.classes)))
     conditional = flow.setup.condition_length > 0

@@ -48,7 +48,7 @@ def whitened(data: Dataset, where: str = FULL, exponent: float = 0.8, **parts) -
 
 def full_directions(flow: Flow, step: int) -> tuple[Tensor, Tensor | None]:
     """The directions of a step of the first stage in w, at full resolution (H×d), and ξ√(1−a²)θ_y (H×l)."""
-    sampler = flow.sampler(flow.stages[0])
+    sampler = flow.setup.sampler(flow.stages[0])
     (theta,) = sampler.batches(flow.settings.seed, 0, step, check=True)
     t = theta.projection.dense() if theta.scale is None else theta.projection.dense() * theta.scale
     upsampling = sampler.coordinates.upsampling
@@ -61,7 +61,7 @@ def hand_written_step(flow: Flow, x: Tensor, step: int, eta: float) -> Tensor:
     Where pixels are seen, w moves along what is left of θ when all moves that keep these still are spanned.
     """
     data, moved, xi = flow.data, torch.zeros_like(x), flow.parts.condition.amplifier
-    W = matrix(flow.W.enter, data.space.dimension)
+    W = matrix(flow.setup.W.enter, data.space.dimension)
     seen = None if flow.observation is None else flow.observation.mask.expand(data.space.dimension, -1)
     target = data.x if seen is None else torch.where(seen[:, :1], xi * data.x, data.x)
     directions, theta_y = full_directions(flow, step)
@@ -105,7 +105,7 @@ def test_directions_have_unit_length_in_w_and_not_in_x(where):
     flow = whitened(images(), where)
     theta = full_directions(flow, 0)[0].T
     torch.testing.assert_close(theta.norm(dim=0), torch.ones(30).double())
-    lengths = flow.W.adjoint(theta).norm(dim=0)
+    lengths = flow.setup.W.adjoint(theta).norm(dim=0)
     assert float(lengths.max() / lengths.min()) > 1.3
 
 
@@ -113,9 +113,9 @@ def test_directions_have_unit_length_in_w_and_not_in_x(where):
 @pytest.mark.parametrize("where", [FULL, COARSE])
 def test_the_mean_length_of_a_move_is_that_in_w(where, condition):
     flow = whitened(images(), where, condition=CONDITIONS[condition])
-    before = flow.W.enter(flow.particles.x.clone())
+    before = flow.setup.W.enter(flow.particles.x.clone())
     state = next(iter(flow))
-    moved = (flow.W.enter(flow.samples().x) - before).norm(dim=0).mean()
+    moved = (flow.setup.W.enter(flow.samples().x) - before).norm(dim=0).mean()
     assert float(state.moved) == pytest.approx(float(moved), rel=1e-9)
 
 
@@ -198,12 +198,12 @@ def second_moments(flow: Flow, steps: range) -> Tensor:
 def test_the_safe_step_is_that_of_the_map_on_x(where):
     """A step is x ← x − η W⁻¹ E[θθᵀ] W x, which has the eigenvalues of E[θθᵀ] whatever W is."""
     flow = whitened(images(GREY), where, 1.0, schedule=schedule(where, steps=20, directions=4000))
-    A, W = second_moments(flow, range(10)), matrix(flow.W.enter, GREY.dimension)
+    A, W = second_moments(flow, range(10)), matrix(flow.setup.W.enter, GREY.dimension)
     on_x = torch.linalg.eigvals(torch.linalg.solve(W, A @ W))
     exact = float(on_x.real.max())
     assert float(on_x.imag.abs().max()) < 1e-9
     assert exact == pytest.approx(float(torch.linalg.eigvalsh(A)[-1]), rel=1e-9)
-    sampler = flow.sampler(flow.stages[0])
+    sampler = flow.setup.sampler(flow.stages[0])
     assert largest_eigenvalue(sampler, Key(0, "gain"), closely_above=0.0) == pytest.approx(exact, rel=0.06)
     assert safe_step(sampler, Key(0, "gain")).eigenvalue == pytest.approx(exact, rel=0.25)
     even = 1 / sampler.coordinates.space.dimension
@@ -226,9 +226,11 @@ def errors(factor: float, steps: int) -> list[float]:
     eigenvalue = float(v.T @ second_moments(drawn, range(8, 16)) @ v)
     moved = flow(
         schedule=schedule(FULL, steps, 2000, step_size=factor / eigenvalue),
-        start=attrs.evolve(data, x=data.x + 0.5 * drawn.W.leave(v)),
+        start=attrs.evolve(data, x=data.x + 0.5 * drawn.setup.W.leave(v)),
     )
-    return [float(moved.W.enter((moved.samples().x - data.x).mean(dim=1, keepdim=True)).norm()) for _ in moved]
+    return [
+        float(moved.setup.W.enter((moved.samples().x - data.x).mean(dim=1, keepdim=True)).norm()) for _ in moved
+    ]
 
 
 def test_errors_grow_beyond_2_over_the_eigenvalue_and_fade_below_it(monkeypatch):

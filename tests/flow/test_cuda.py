@@ -184,7 +184,7 @@ def image_flow(
     settings = Settings(**{"count": 3000, "scale": 0.5, **settings})
     flow = (Flow if sets is None else partial(OnlineFlow, sets=sets))(data, parts, settings, device="cuda")
     if plan is not None:
-        flow.new_plan = plan
+        flow.new_stepper = plan
     return flow
 
 

@@ -74,7 +74,7 @@ def build(
     new = partial(OnlineFlow, sets=more.pop("sets")) if "sets" in more else Flow
     settings = {"count": 60, "scale": 0.5, "half": True, **more}
     flow = new(images(bin_width), parts, Settings(**settings), device=DEVICE)
-    flow.new_plan = kind
+    flow.new_stepper = kind
     flow.stages = tuple(attrs.evolve(stage, entropy=entropy) for stage in flow.stages)
     return flow
 
@@ -351,7 +351,7 @@ def test_data_and_starts_may_lie_in_memory_as_they_like():
     turned = attrs.evolve(flow.data, x=flow.data.x.T.contiguous().T)
     assert not turned.x.is_contiguous()
     other = Flow(turned, flow.parts, flow.settings, device=DEVICE)
-    other.new_plan = HalfStepper
+    other.new_stepper = HalfStepper
     assert torch.equal(flow.run().x, other.run().x)
 
 

@@ -74,7 +74,7 @@ def test_with_labels_each_class_begins_around_its_mean_and_without_a_condition_i
     for c in range(3):
         agree(flow.particles.x[:, labels == c], means[:, c], within)
     flow = begun(data, condition=NoCondition())
-    assert flow.gaussian.mean.shape == (4, 1)
+    assert flow.setup.gaussian.mean.shape == (4, 1)
     agree(flow.particles.x, data.x.mean(dim=1), torch.cov(data.x))
 
 
@@ -82,7 +82,7 @@ def test_a_class_without_data_begins_at_the_mean_of_all():
     data = random_data(d=4, n=300)
     labels = data.conditions.labels * 2
     lacking = attrs.evolve(data, conditions=Conditions(labels=labels), classes=tuple("abcde"))
-    gaussian = begun(lacking, condition=OneHot(), count=50).gaussian
+    gaussian = begun(lacking, condition=OneHot(), count=50).setup.gaussian
     noise = torch.zeros(4, 6, dtype=torch.float64)
     x = gaussian.of_noise(noise, torch.arange(6))  # 1 and 3 are empty, and 5 was never heard of
     everything = data.x.mean(dim=1)
@@ -118,7 +118,7 @@ def test_seen_pixels_are_in_place():
 def test_the_rest_follows_what_is_seen():
     """Many completions of one image have the mean and covariance that a Gaussian has given a part of it."""
     data = Dataset(x=smooth(IMAGES), space=IMAGES)
-    gaussian = begun(data, count=10).gaussian
+    gaussian = begun(data, count=10).setup.gaussian
     covariance, mean = torch.cov(data.x), data.x.mean(dim=1)
     mask = torch.arange(IMAGES.dimension) % 3 == 0
     seen = data.x[:, :1].masked_fill(~mask[:, None], 0)
@@ -134,7 +134,7 @@ def test_the_rest_follows_what_is_seen():
 def test_the_rest_follows_block_means_too():
     space = Space((1, 4, 4))
     data = Dataset(x=smooth(space), space=space)
-    gaussian = begun(data, count=10).gaussian
+    gaussian = begun(data, count=10).setup.gaussian
     observation = SuperResolution(size=2).observation(data, data.conditions, Key(0, "o").open())
     covariance, mean = torch.cov(data.x), data.x.mean(dim=1)
     means = observation.seen(torch.eye(16, dtype=torch.float64))
@@ -149,16 +149,16 @@ def test_of_few_data_no_particle_begins_as_a_copy():
     """With as many data as dimensions, the rest of an image would follow a part of it exactly."""
     few = Dataset(x=smooth(IMAGES, 18), space=IMAGES)
     flow = begun(few, condition=Mask(), count=2000)
-    assert Regression.of(flow.gaussian, flow.observation, 1.0) is None
+    assert Regression.of(flow.setup.gaussian, flow.observation, 1.0) is None
     hidden = ~flow.observation.mask[:, 0]
     x, own = flow.particles.x[hidden], flow.originals()[hidden]
     assert float((x - own).square().mean().sqrt()) > 0.5 * float(few.x.std(dim=1).mean())
-    assert Regression.of(attrs.evolve(flow.gaussian, samples=90), flow.observation, 1.0) is not None
+    assert Regression.of(attrs.evolve(flow.setup.gaussian, samples=90), flow.observation, 1.0) is not None
 
 
 def test_the_rest_does_not_follow_where_it_cannot():
     data = Dataset(x=smooth(IMAGES), space=IMAGES)
-    gaussian = begun(data, count=10).gaussian
+    gaussian = begun(data, count=10).setup.gaussian
     one, each = Masked(torch.arange(18) < 9), Masked(torch.rand(18, 10) < 0.5)
     assert Regression.of(gaussian, one, 1.0) is not None
     for absent in ((None, one, 1.0), (gaussian, None, 1.0), (gaussian, each, 1.0), (gaussian, one, 0.0)):
@@ -176,11 +176,11 @@ def test_a_large_space_needs_coordinates_that_know_the_covariance(monkeypatch):
         with pytest.raises(RunError, match="a covariance of 18 dimensions takes too large a matrix: choose"):
             begun(data, coordinates=coordinates)
     flow = begun(data, coordinates=Whitened())
-    assert flow.gaussian.root is None
-    B = basis(flow.W)
+    assert flow.setup.gaussian.root is None
+    B = basis(flow.setup.W)
     agree(B @ flow.particles.x, B @ data.x.mean(dim=1), torch.diag((B @ data.x).var(dim=1)))
     monkeypatch.setattr("cswf_core.flow.gaussian.LARGEST_COVARIANCE", IMAGES.dimension)
-    assert begun(data).gaussian.root.shape == (18, 18)
+    assert begun(data).setup.gaussian.root.shape == (18, 18)
 
 
 @pytest.mark.parametrize("largest", [4096, 1])
@@ -216,7 +216,7 @@ def test_a_gaussian_made_of_its_tensors_is_the_same(labels):
 
 def test_a_recipe_can_ask_for_it(monkeypatch):
     recipe = load_recipe("digits", ["particles.start=gaussian", "particles.count=50"])
-    assert build_flow(recipe, device="cpu").gaussian.mean.shape == (64, 11)
+    assert build_flow(recipe, device="cpu").setup.gaussian.mean.shape == (64, 11)
     monkeypatch.setattr("cswf_core.flow.gaussian.LARGEST_COVARIANCE", 63)
     remedy = r"another start \(particles\.start\) or, unless a part of the image is seen, coordinates that know"
     with pytest.raises(RunError, match=remedy):

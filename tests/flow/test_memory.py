@@ -152,7 +152,7 @@ def test_the_plan_of_a_stage_is_gone_when_the_stage_has_ended(kind):
     flow = image_flow(**KINDS[kind])
     steps = iter(flow)
     next(steps)
-    plan = weakref.ref(flow._plan)
+    plan = weakref.ref(flow._stepper)
     gc.disable()
     try:
         while flow.position.stage == 0:

@@ -143,7 +143,7 @@ def flow_of(case: Case, **changes) -> Flow:
     )
     flow = Flow(case.data, Parts(**{**parts, **changes}), settings, start=case.start)
     if "noise" in case:
-        flow.new_plan = lambda setup: RecordedNoise(setup, case["noise"])
+        flow.new_stepper = lambda setup: RecordedNoise(setup, case["noise"])
     return flow
 
 

@@ -77,7 +77,7 @@ def test_in_other_coordinates_w_moves_for_x_and_is_kept_at_full_resolution_too()
     assert full.sum is None
     flow = image_flow(coordinates=Whitened())
     flow.restore(full)
-    torch.testing.assert_close(flow.samples().x, flow.W.leave(full.z))
+    torch.testing.assert_close(flow.samples().x, flow.setup.W.leave(full.z))
     assert (flow.samples().x - full.x).abs().max() > 0.01  # x is as it was when the stage began
 
 

@@ -44,7 +44,7 @@ def test_a_closer_look_at_the_largest_eigenvalue_is_right_within_some_hundredths
     """The exact numbers are from 800,000 directions: half to find the vector, half to measure along it."""
     flow = single_stage(entry)
     (stage,) = flow.stages
-    closely = largest_eigenvalue(flow.sampler(stage), Key(0, "gain"), closely_above=0.0)
+    closely = largest_eigenvalue(flow.setup.sampler(stage), Key(0, "gain"), closely_above=0.0)
     assert stage.step_size * closely == pytest.approx(exact, rel=0.06)
 
 
@@ -94,10 +94,10 @@ def test_directions_are_not_looked_at_for_steps_that_are_safe_along_any(monkeypa
     monkeypatch.setattr("cswf_core.flow.stability.largest_eigenvalue", refused)
     for eta in (1e-320, 1e-308, 0.4):
         flow = single_stage("(28×28) [7] dilation=2", steps=20, step_size=eta)
-        assert safe_step(flow.sampler(flow.stages[0]), Key(0, "gain")).factor == 1
+        assert safe_step(flow.setup.sampler(flow.stages[0]), Key(0, "gain")).factor == 1
     flow = single_stage("(28×28) [7]", steps=20)
     with pytest.raises(AssertionError):
-        safe_step(flow.sampler(flow.stages[0]), Key(0, "gain"))
+        safe_step(flow.setup.sampler(flow.stages[0]), Key(0, "gain"))
 
 
 def test_a_step_size_that_is_a_mistake_gets_no_closer_look(monkeypatch):
@@ -106,13 +106,13 @@ def test_a_step_size_that_is_a_mistake_gets_no_closer_look(monkeypatch):
 
     monkeypatch.setattr("cswf_core.flow.stability._second_moments", refused)
     flow = single_stage("(14×14) [7] dilation=2", steps=20, step_size=1e6)
-    assert safe_step(flow.sampler(flow.stages[0]), Key(0, "gain")).factor == 1
+    assert safe_step(flow.setup.sampler(flow.stages[0]), Key(0, "gain")).factor == 1
 
 
 def test_a_condition_makes_steps_shorter_and_is_counted():
     data, schedule = random_data(n=30), Constant(steps=20, directions=100)
     flows = [small_flow(data, schedule=schedule, condition=OneHot(joint=rule)) for rule in ("equal", "uniform")]
-    safe = [safe_step(flow.sampler(flow.stages[0]), Key(0, "gain")) for flow in flows]
+    safe = [safe_step(flow.setup.sampler(flow.stages[0]), Key(0, "gain")) for flow in flows]
     d, length = data.space.dimension, flows[0].setup.condition_length
     assert safe[0].eigenvalue == pytest.approx(0.5 / d, rel=0.15)
     assert safe[1].eigenvalue == pytest.approx(1 / (d + length), rel=0.2)

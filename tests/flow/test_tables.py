@@ -28,7 +28,7 @@ def interpolated(values, tables):
 
 
 def directions(flow, step: int):
-    return next(flow.sampler(flow.stages[0]).batches(flow.settings.seed, 0, step, check=False))
+    return next(flow.setup.sampler(flow.stages[0]).batches(flow.settings.seed, 0, step, check=False))
 
 
 @pytest.mark.parametrize("condition", [NoCondition(), OneHot()], ids=lambda c: type(c).__name__)

@@ -140,14 +140,14 @@ def test_groups_are_checked(answer, complaint):
             return answer(*super().groups(conditions))
 
     flow = small_flow(condition=Grouped(), schedule=Constant(steps=1, directions=5))
-    sampler = flow.sampler(flow.stages[0])
+    sampler = flow.setup.sampler(flow.stages[0])
     with pytest.raises(PluginError, match=f"groups must return .*{complaint}"):
         sampler.groups(flow.data.conditions)
 
 
 def test_groups_are_the_classes_that_are_there():
     flow = small_flow(condition=OneHot(prior=(0.0, 1.0, 1.0)))
-    index, classes = flow.sampler(flow.stages[0]).groups(flow.particles.conditions)
+    index, classes = flow.setup.sampler(flow.stages[0]).groups(flow.particles.conditions)
     assert classes.labels.tolist() == [1, 2]
     assert torch.equal(classes.labels[index.long()], flow.particles.conditions.labels)
     assert index.dtype == torch.uint8

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cswf_core.errors import RunError
-from cswf_core.flow.stepper import ExactStepper
+from cswf_core.flow.stage import StageSetup
 from cswf_core.interfaces import Conditions, Dataset, Key, Part, Space
 from cswf_core.plugins import Registry
 from cswf_core.recipe import load_recipe
@@ -29,15 +29,16 @@ from tests.conftest import random_data, small_flow
 def fitted(monkeypatch):
     """The particles that F_p was fitted to at each step of the flows of a test, by number, in order."""
     steps = []
-    original = ExactStepper.samples
+    original = StageSetup.taking_part
 
-    def samples(self, step):
-        chosen = original(self, step)
-        every = torch.arange(len(self.setup.particles))
-        steps.append(every if chosen.particles is None else every[chosen.particles].sort().values)
+    def taking_part(self, step, *block):
+        chosen = original(self, step, *block)
+        every = torch.arange(len(self.particles))
+        members = chosen.particles
+        steps.append(every[members.columns[0]].sort().values if members.partial else every)
         return chosen
 
-    monkeypatch.setattr(ExactStepper, "samples", samples)
+    monkeypatch.setattr(StageSetup, "taking_part", taking_part)
     return steps
 
 

@@ -165,7 +165,7 @@ def test_the_largest_eigenvalue_counts_weights(projection):
 
 def test_the_eigenvalue_of_a_step_is_that_of_its_matrix():
     flow = small_flow(projection=weighted(uneven)(), condition=NoCondition())
-    sampler = flow.sampler(flow.stages[0])
+    sampler = flow.setup.sampler(flow.stages[0])
     drawn = list(sampler.batches(0, 0, 0, check=True))
     theta, w = drawn[0].projection.dense(), drawn[0].weight
     wanted = torch.linalg.eigvalsh((w * theta).T @ theta / len(theta))[-1]

@@ -74,7 +74,7 @@ def counted(flow, data, pieces) -> Counts:
     tallies = [Tally.empty(*tally.counts.shape) for tally in whole.tallies]
     counts = Counts(tallies, whole.fixed_point, whole.sets, W=whole.W)
     for piece in pieces:
-        counts.insert(data.take(piece), flow.sampler_of_round, flow.settings.seed)
+        counts.insert(data.take(piece), map(flow.setup.sampler, flow.setup.round), flow.settings.seed)
     return counts
 
 
@@ -112,7 +112,7 @@ def test_counts_are_those_of_the_projected_values(coordinates):
     flow = learner(data, condition=OneHot(), schedule=PYRAMID, projection=ConvStack(), coordinates=coordinates)
     counts = counted(flow, data, [torch.arange(N)])
     for index, stage in enumerate(flow.stages):
-        sampler = flow.sampler(stage)
+        sampler = flow.setup.sampler(stage)
         theta = next(sampler.batches(flow.settings.seed, index, 1, check=True))
         z = sampler.coordinates.enter_data(data.x.double())
         values = theta.project(Cloud(z, data.conditions))
@@ -127,10 +127,10 @@ def test_counts_are_those_of_the_projected_values(coordinates):
 def test_projections_are_sums_without_rounding(coordinates, stage):
     data = smooth()
     flow = learner(data, condition=OneHot(), schedule=PYRAMID, projection=ConvStack(), coordinates=coordinates)
-    fixed, sampler = flow.counts().fixed_point, flow.sampler(flow.stages[stage])
+    fixed, sampler = flow.counts().fixed_point, flow.setup.sampler(flow.stages[stage])
     drawn = next(sampler.batches(0, stage, 0, check=True))
     directions = fixed.directions(drawn, sampler, data.bin_width, flow.counts().W)
-    samples = fixed.samples(attrs.evolve(data, x=4 * data.x), slice(0, N), torch.device("cpu"))
+    samples = next(fixed.pieces(attrs.evolve(data, x=4 * data.x), torch.device("cpu")))
     finest = 2.0 ** (26 - fixed.theta)
     theta, x = (directions.theta * finest).long(), (samples.x * 2 ** (24 - fixed.x)).long()
     assert torch.equal(theta.double() / finest, directions.theta)
@@ -181,7 +181,7 @@ def test_fits_come_in_the_order_that_is_asked_for():
     data = images()
     flow = learner(data)
     counts = counted(flow, data, [torch.arange(N)])
-    target = counts.stage(0, flow.sampler(flow.stages[0]), flow.parts.cdf).of_set(0)
+    target = counts.stage(0, flow.setup.sampler(flow.stages[0]), flow.parts.cdf).of_set(0)
     (everything,), order = target.at(Place(0), 50), torch.tensor([7, 3, 49])
     (chosen,), (some,) = target.at(Place(0, 0, order), 3), target.at(Place(0, 10), 5)
     assert torch.equal(chosen.below, everything.below[order])
@@ -219,7 +219,7 @@ def test_counts_can_be_kept_and_taken_up_again():
     half = counted(flow, data, [torch.arange(60)])
     tensors = {name: tensor.clone() for name, tensor in half.tensors().items()}
     again = Counts.of_tensors(tensors, half.facts())
-    again.insert(data.take(torch.arange(60, N)), flow.sampler_of_round, flow.settings.seed)
+    again.insert(data.take(torch.arange(60, N)), map(flow.setup.sampler, flow.setup.round), flow.settings.seed)
     assert same(again, counted(flow, data, [torch.arange(N)]))
     assert (again.samples, again.pieces) == (N, 2)
 

@@ -132,12 +132,12 @@ def test_other_coordinates_stay_those_of_the_first_data_when_more_come(stopped):
     for flow in (whole, broken, later):
         flow.again(2, arriving=new)
     by_hand.run()
-    first = by_hand.W.tensors()["variances"].clone()
+    first = by_hand.setup.W.tensors()["variances"].clone()
     by_hand.insert(new)
     by_hand.again(2)
     end = whole.run().digest()
     assert by_hand.run().digest() == end
-    assert torch.equal(by_hand.W.tensors()["variances"], first)
+    assert torch.equal(by_hand.setup.W.tensors()["variances"], first)
     next(state for state in broken if state.total_step == stopped)
     later.restore(broken.snapshot())
     assert later.run().digest() == end

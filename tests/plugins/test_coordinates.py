@@ -168,10 +168,10 @@ def test_points_are_refused_with_a_sentence():
 
 def test_plain_has_no_map_and_is_the_default_of_recipes():
     assert Plain().fit(Space((5,)), torch.zeros(5, 3)) is None
-    assert small_flow(coordinates=Plain()).W is None
+    assert small_flow(coordinates=Plain()).setup.W is None
     flow = build_flow(load_recipe("digits"), device="cpu")
     assert isinstance(flow.parts.coordinates.plugin, Plain)
-    assert flow.W is None
+    assert flow.setup.W is None
 
 
 @pytest.mark.parametrize("condition", [NoCondition(), OneHot(amplifier=3.0)])

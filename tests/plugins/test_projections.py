@@ -266,7 +266,7 @@ class Uneven(ProjectionSampler):
 
 def test_the_largest_eigenvalue_is_found():
     flow = small_flow(Dataset(x=draw().normal(8, 30), space=Space((8,))), projection=Uneven())
-    directions = flow.sampler(flow.stages[0])
+    directions = flow.setup.sampler(flow.stages[0])
     assert largest_eigenvalue(directions, Key(0, "gain")) == pytest.approx(8 / 36, rel=0.1)
 
 
@@ -274,7 +274,7 @@ def test_the_largest_eigenvalue_counts_the_upsampling():
     space = Space((1, 12, 12))
     schedule = Pyramid(entries=(Entry.from_text("(5×5) [3]"),), directions=50)
     flow = small_flow(noise_images(space), projection=ConvStack(), schedule=schedule)
-    directions = flow.sampler(flow.stages[0])
+    directions = flow.setup.sampler(flow.stages[0])
     theta = torch.cat(
         [t.scale * t.projection.dense() for i in range(300) for t in directions.batches(0, 0, i, check=False)]
     )
@@ -326,7 +326,9 @@ def test_a_step_draws_whole_bases(monkeypatch):
     monkeypatch.setattr("cswf_core.flow.memory.DIRECTIONS_PER_BATCH", 1024)
     d = GRID.dimension
     flow = small_flow(noise_images(), projection=Orthogonal(), schedule=Constant(steps=1, directions=1500))
-    tiles = [tile.projection.dense() for tile in flow.sampler(flow.stages[0]).batches(0, 0, 0, check=True)]
+    tiles = [
+        tile.projection.dense() for tile in flow.setup.sampler(flow.stages[0]).batches(0, 0, 0, check=True)
+    ]
     assert [len(tile) for tile in tiles] == [9 * d, 1500 - 9 * d]  # nine bases are the first with 1,024 or more
     for first in range(0, 9 * d, d):
         block = tiles[0][first : first + d]
@@ -401,7 +403,7 @@ def test_samplers_and_those_inside_them_are_told_the_length_of_y(outer):
     data = random_data(d=16, classes=3)
     data = attrs.evolve(data, space=Space((1, 4, 4)))
     flow = small_flow(data, projection=outer(Told()))
-    drawn = next(flow.sampler(flow.stages[0]).batches(0, 0, 0, check=True))
+    drawn = next(flow.setup.sampler(flow.stages[0]).batches(0, 0, 0, check=True))
     assert drawn.projection.dense().abs().sum(dim=0).argmax() == 3
 
 

@@ -168,7 +168,7 @@ def growth(schedule: Pyramid, space: Space, projection: ProjectionSampler) -> li
     flow = small_flow(data, projection=projection, schedule=schedule, count=2)
     found = []
     for index, stage in enumerate(flow.stages):
-        sampler = flow.sampler(stage)
+        sampler = flow.setup.sampler(stage)
         coordinates = sampler.coordinates
         eta = stage.eta(0) * safe_step(sampler, Key(flow.settings.seed, "gain", index)).factor
         error = Key(1, "e").open(dtype=torch.float64).normal(space.dimension, 1)

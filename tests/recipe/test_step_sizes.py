@@ -128,7 +128,7 @@ def test_no_step_of_a_recipe_grows_along_the_directions_drawn_most(sizes, deep, 
         filters, grid = filters_of(flow, stage), grid_of(stage, flow.data.space)
         if laborious(filters) != deep or has_closed_form(filters, stage) != closed:
             continue
-        key, sampler = (flow.data.space, grid, filters, stage.tempered), flow.sampler(stage)
+        key, sampler = (flow.data.space, grid, filters, stage.tempered), flow.setup.sampler(stage)
         if key not in eigenvalues:
             eigenvalues[key] = largest_eigenvalue(sampler, Key(1, "another estimate"), closely_above=0.0)
         eta = stage.step_size * sampler.mean_square_length(Key(1, "another mean"))
@@ -257,7 +257,7 @@ def test_the_closed_form_is_near_what_sampled_directions_give(name, stage_name, 
     closed = eigenvalue_by_variances(filters, stage.upsampling, flow.data.space)
     if not laborious(filters):
         monkeypatch.setattr(stability, "FEWEST_DIRECTIONS", 4096)
-    sampled = largest_eigenvalue(flow.sampler(stage), Key(1, "another estimate"), closely_above=0.0)
+    sampled = largest_eigenvalue(flow.setup.sampler(stage), Key(1, "another estimate"), closely_above=0.0)
     assert sampled == pytest.approx(closed, rel=within)
 
 
@@ -293,11 +293,11 @@ def test_no_step_of_a_recipe_grows_by_the_closed_form(recipes):
         if filters != filters_of(flow, stage):
             product *= CORRELATED
         if flow.setup.condition_length:
-            product *= flow.sampler(stage).mean_square_length(Key(1, "another mean"))
+            product *= flow.setup.sampler(stage).mean_square_length(Key(1, "another mean"))
         if product * MARGIN >= 2 and grid.dimension < SMALL:
             same = *key, stage.step_size, stage.directions, product
             if same not in factors:
-                sampler = flow.sampler(stage)
+                sampler = flow.setup.sampler(stage)
                 factors[same] = safe_step(sampler, Key(flow.settings.seed, "gain", index)).factor
             product *= factors[same]
         products[flow, index] = product
