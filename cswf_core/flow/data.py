@@ -23,8 +23,7 @@ FEWEST_FITTED = 4096
 """The fewest streamed data that anything is fitted to, and enough for their mean length."""
 
 MEMORY_OVER_FITTED = 16
-"""The memory is at least this many times as large as the streamed data that anything is fitted to, unless
-these are `FEWEST_FITTED`."""
+"""The memory is at least this many times as large as streamed data that are fitted to, or these are fewest."""
 
 BYTES_PER_COPY = 1 << 26
 """Bytes that are copied to a GPU at a time."""
@@ -52,10 +51,9 @@ class Block:
 
 @attrs.frozen(eq=False)
 class DataRequest:
-    """Some of the data, to be read now or ahead of time."""
+    """Some of the data, to be read now or ahead of time; the key identifies the request."""
 
     key: object
-    """Identifies the request."""
     numbers: Callable[[], Numbers]
 
 
@@ -65,16 +63,7 @@ class FlowData:
     def __init__(
         self, data: Dataset, parts: Parts, settings: Settings, device: torch.device, ranks: Ranks, memory: int
     ) -> None:
-        """Decide where the data are kept; `load_to_device` brings them there.
-
-        Args:
-            data: all data, before they are balanced.
-            parts: the flow's plugins.
-            settings: the flow's numbers.
-            device: where the flow works.
-            ranks: all processes.
-            memory: the bytes that each rank may use of its device's memory.
-        """
+        """Decide where the data are kept, with `memory` bytes of each device; `load_to_device` brings them there."""
         self.all = balanced(data, parts.condition, settings.seed)
         """The data of all ranks: on the CPU, or stored."""
         self.memory = memory
@@ -87,18 +76,17 @@ class FlowData:
         most = max(map(len, ranks.shares(len(self.all), device)))
         self.together = fits_in_memory(bytes_each * len(self.all), memory)
         """Whether one device could hold all: then no blocks are made, whatever the number of ranks."""
-        self.resident = fits_in_memory(bytes_each * most, memory)
+        part = parts.cdf.data
+        own = part is None or ranks.alone  # a rank's share of a part may be any of the data
+        self.resident = own and fits_in_memory(bytes_each * most, memory)
         """Whether this rank's share stays on the device; otherwise it is brought there in blocks."""
-        if parts.cdf.data is not None and not ranks.alone:
-            self.resident = False  # a rank's share of a part may be any of the data
         self.width = block_width(self.like, memory)
         """The largest number of data in a block."""
         self.x = self.like
         """This rank's share on its device, once it is loaded: d×n; empty if it is not resident, or dropped."""
         self._reader = (PinnedReader if device.type == "cuda" else DataReader)(self.all, self.like)
         self._source: DataReader | ResidentSource = self._reader
-        """What blocks are read from."""
-        counted = len(self.all) if parts.cdf.data is None else parts.cdf.data.of(len(self.all))
+        counted = len(self.all) if part is None else part.of(len(self.all))
         if parts.cdf.bins is None and len(self.cuts(counted)) > 1:
             raise RunError(
                 f"{parts.cdf.owner} needs all projected data of a direction at once, and {counted:,} do not "
@@ -146,16 +134,16 @@ class FlowData:
         """Load this rank's share, if it is to stay on the device."""
         if not self.resident:
             return
+        share = self.share
         if self.all.stored is None:
-            own = self.all.columns(self.share.cut)
-            self.x = own.to(self.like.device, self.like.dtype).contiguous()
+            self.x = self.all.columns(share.cut).to(self.like.device, self.like.dtype).contiguous()
         else:
-            self.x = self.like.new_empty(len(self.like), len(self.share))
-            for first in range(self.share.first, self.share.stop, self.width):
-                numbers = slice(first, min(first + self.width, self.share.stop))
-                part = slice(first - self.share.first, numbers.stop - self.share.first)
+            self.x = self.like.new_empty(len(self.like), len(share))
+            for first in range(0, len(share), self.width):
+                part = slice(first, min(first + self.width, len(share)))
+                numbers = slice(share.first + part.start, share.first + part.stop)
                 self.x[:, part] = self._reader.fetch(numbers)
-        self._source = ResidentSource(self.x, self.share.first)
+        self._source = ResidentSource(self.x, share.first)
 
     def drop(self) -> None:
         """Release the data on the device: counts have taken their place."""
@@ -163,10 +151,7 @@ class FlowData:
         self._source = self._reader
 
     def most_at_once(self, part: Part | None) -> int:
-        """Return how many data are projected at once: over all ranks or, if they come in blocks, on each.
-
-        It does not depend on the number of ranks, so that slabs do not.
-        """
+        """Return how many data are projected at once, over all ranks or in a block; the same for any ranks."""
         counted = len(self.all) if part is None else part.of(len(self.all))
         return counted if self.together else min(counted, self.width)
 
@@ -184,13 +169,9 @@ class FlowData:
         return [slice(min(first, own.stop), min(first + self.width, own.stop)) for first in starts]
 
     def blocks(self, stage: int, draw: int, chosen: Chosen, following: int | None = None) -> Iterator[Block]:
-        """Yield the data that F_q is fitted to, block by block, while the next block is read.
+        """Yield the data that F_q is fitted to at a draw of a stage, block by block, while the next is read.
 
-        Args:
-            stage: the number of the stage.
-            draw: the number of the draw.
-            chosen: returns which data belong to a draw.
-            following: the draw whose first block is read after the last one of this; None: there is none.
+        After the last one that is the first block of the draw `following`; None: there is none.
         """
         of_draw = chosen(draw)
         if self.resident and self.together and of_draw is None:
@@ -219,12 +200,10 @@ def _numbers_at(of_draw: Tensor | None, cut: slice) -> Numbers:
 
 @attrs.frozen(eq=False)
 class ResidentSource:
-    """Selects blocks from data on the device."""
+    """Selects blocks from data x (d×n) on the device, of which the first is number `first` of all."""
 
     x: Tensor
-    """d×n."""
     first: int
-    """The number of the first of them among all data."""
 
     def read(self, request: DataRequest, ahead: DataRequest | None) -> Tensor:
         """Return some of the data: d×m; nothing is read ahead."""
@@ -242,7 +221,7 @@ class DataReader:
         """Read `data` as numbers of the type of `like`, on its device."""
         self._data = data
         self._like = like
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread = ThreadPoolExecutor(1, "cswf-data")
         self._ahead: tuple[object, Future[Tensor]] | None = None
         """What is read ahead, by the key of its request."""
 
@@ -252,19 +231,14 @@ class DataReader:
 
     def read(self, request: DataRequest, ahead: DataRequest | None) -> Tensor:
         """Return some of the data on the device (d×m), and begin to read those of the request `ahead`."""
-        pending = self._ahead
-        self._ahead = None
         brought: Tensor | None = None
-        if pending is not None:
-            key, future = pending
-            brought = (
-                future.result()
-            )  # also if another request was expected: pinned memory serves one at a time
-            brought = brought if key == request.key else None
+        if self._ahead is not None:
+            key, future = self._ahead
+            self._ahead = None
+            early = future.result()  # also if another request was expected: pinned memory serves one at a time
+            brought = early if key == request.key else None
         x = self._decoded(self._brought(request.numbers()) if brought is None else brought)
         if ahead is not None:
-            if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, "cswf-data")
             self._ahead = ahead.key, self._thread.submit(self._brought_ahead, ahead)
         return x
 
@@ -289,7 +263,6 @@ class PinnedReader(DataReader):
     def __init__(self, data: Dataset, like: Tensor) -> None:
         super().__init__(data, like)
         self._stream: Any = torch.cuda.Stream(like.device, priority=-1)  # type: ignore[no-untyped-call]
-        """Its work goes before that of others."""
         self._dtype = like.dtype if data.stored is None else torch.uint8
         self._buffers = [torch.empty(0, dtype=self._dtype) for _ in range(2)]
 

@@ -33,7 +33,6 @@ from cswf_core.flow.memory import Budget
 from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.settings import Parts, Settings, device_of
 from cswf_core.flow.setup import on_device, originals, set_up
-from cswf_core.flow.sharing import gathered, join
 from cswf_core.flow.stability import StepControl, report_spectrum, safe_step
 from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.state import Position, Snapshot
@@ -260,7 +259,7 @@ class Flow:
             whole = index is None and self.finished and self.ranks.alone
             if whole and isinstance(self.particles, BlockParticles) and self.particles.streamed:
                 return self.particles.borrow_x()
-            return gathered(self.particles, index, self.ranks, seen, self.originals)
+            return self.particles.gathered(index, self.ranks, seen, self.originals)
 
     def offline_samples(self) -> Dataset:
         """Return the particles that were carried along without taking part in F_p, as they are now."""
@@ -284,14 +283,14 @@ class Flow:
 
     def snapshot(self) -> Snapshot:
         """Return all that is needed to continue from here; for observers, after a step or a stage."""
-        x, z, total = self.particles.copied()
+        parts = self.particles.copied()
         at = self.position
         return Snapshot(
             position=attrs.evolve(at, distances=list(at.distances)),
             conditions=self.conditions,
-            x=x,
-            z=z,
-            sum=total,
+            x=parts["x"],
+            z=parts.get("z"),
+            sum=parts.get("sum"),
             numerics={} if at.step == 0 or self._plan is None else self._plan.numerics(),
             share=None if self.ranks.alone else self.particles.share,
             fingerprints=dict(self.fingerprints),
@@ -342,7 +341,7 @@ class Flow:
         """
         with self.working():
             self.conditions = Conditions.joined([self.conditions, conditions])
-            join(self.particles, x, self.conditions, self.ranks)
+            self.particles.join(x, self.conditions, self.ranks)
             self.cohorts = (*self.cohorts, self.count)
             self._watch.reset()  # steps become longer again
             self.budget = self._new_budget()
