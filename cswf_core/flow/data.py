@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import zip_longest
 from typing import Any
 
 import attrs
@@ -34,6 +35,9 @@ Numbers = Tensor | slice
 Chosen = Callable[[int], Tensor | None]
 """The number of a draw → the data that F_q is fitted to then, in rising order; None: all."""
 
+Request = tuple[object, Callable[[], Numbers]]
+"""Some of the data, to be read now or ahead of time, by a key."""
+
 log = logging.getLogger("cswf")
 
 
@@ -49,21 +53,13 @@ class Block:
     """The place of the first among those that F_q is fitted to."""
 
 
-@attrs.frozen(eq=False)
-class DataRequest:
-    """Some of the data, to be read now or ahead of time; the key identifies the request."""
-
-    key: object
-    numbers: Callable[[], Numbers]
-
-
 class FlowData:
     """The data of a flow, balanced as its condition wants them."""
 
     def __init__(
         self, data: Dataset, parts: Parts, settings: Settings, device: torch.device, ranks: Ranks, memory: int
     ) -> None:
-        """Decide where the data are kept, with `memory` bytes of each device; `load_to_device` brings them there."""
+        """Decide where the data are kept, of whose memory each device gives `memory` bytes."""
         self.all = balanced(data, parts.condition, settings.seed)
         """The data of all ranks: on the CPU, or stored."""
         self.memory = memory
@@ -85,7 +81,6 @@ class FlowData:
         self.x = self.like
         """This rank's share on its device, once it is loaded: d×n; empty if it is not resident, or dropped."""
         self._reader = (PinnedReader if device.type == "cuda" else DataReader)(self.all, self.like)
-        self._source: DataReader | ResidentSource = self._reader
         counted = len(self.all) if part is None else part.of(len(self.all))
         if parts.cdf.bins is None and len(self.cuts(counted)) > 1:
             raise RunError(
@@ -143,12 +138,10 @@ class FlowData:
                 part = slice(first, min(first + self.width, len(share)))
                 numbers = slice(share.first + part.start, share.first + part.stop)
                 self.x[:, part] = self._reader.fetch(numbers)
-        self._source = ResidentSource(self.x, share.first)
 
     def drop(self) -> None:
         """Release the data on the device: counts have taken their place."""
         self.x = self.like
-        self._source = self._reader
 
     def most_at_once(self, part: Part | None) -> int:
         """Return how many data are projected at once, over all ranks or in a block; the same for any ranks."""
@@ -156,10 +149,7 @@ class FlowData:
         return counted if self.together else min(counted, self.width)
 
     def cuts(self, count: int | None = None) -> list[slice]:
-        """Return the blocks of a rank's share of the data that F_q is fitted to, by their places there.
-
-        All ranks have the same number of blocks; some may be empty.
-        """
+        """Return the blocks of a rank's share of `count` data, as many on all ranks; some may be empty."""
         shares = self._ranks.shares(len(self.all) if count is None else count, self.like.device)
         own = shares[self._ranks.rank]
         if self.together:
@@ -169,9 +159,9 @@ class FlowData:
         return [slice(min(first, own.stop), min(first + self.width, own.stop)) for first in starts]
 
     def blocks(self, stage: int, draw: int, chosen: Chosen, following: int | None = None) -> Iterator[Block]:
-        """Yield the data that F_q is fitted to at a draw of a stage, block by block, while the next is read.
+        """Yield the data that F_q is fitted to at a draw, block by block, while the next block is read.
 
-        After the last one that is the first block of the draw `following`; None: there is none.
+        After the last one, that is the first of the draw `following`, if there is one.
         """
         of_draw = chosen(draw)
         if self.resident and self.together and of_draw is None:
@@ -179,39 +169,26 @@ class FlowData:
             return
         cuts = self.cuts(None if of_draw is None else len(of_draw))
 
-        def request(draw: int, cut: slice) -> DataRequest:
+        def numbers_of(draw: int, cut: slice) -> Numbers:
+            of_draw = chosen(draw)
+            return cut if of_draw is None else of_draw[cut]
+
+        def request(draw: int, cut: slice) -> Request:
             # Parts are drawn for a stage, and all data are always the same.
             key = cut.start if of_draw is None else (stage, draw, cut.start)
-            return DataRequest(key, lambda: _numbers_at(chosen(draw), cut))
+            return key, partial(numbers_of, draw, cut)
 
-        requests = [request(draw, cut) for cut in cuts]
-        ahead = [*requests[1:], None if following is None else request(following, cuts[0])]
-        for number, cut in enumerate(cuts):
-            numbers = _numbers_at(of_draw, cut)
-            x = self._source.read(requests[number], ahead[number])
+        ahead = [request(draw, cut) for cut in cuts[1:]]
+        if following is not None:
+            ahead.append(request(following, cuts[0]))
+        for cut, after in zip_longest(cuts, ahead):
+            numbers = numbers_of(draw, cut)
+            if self.resident:
+                x = self.x[:, self.share.own(numbers)].contiguous()
+            else:
+                x = self._reader.read(request(draw, cut), after)
             conditions = self.all.conditions.take(numbers if isinstance(numbers, slice) else numbers.cpu())
             yield Block(x, conditions.to(self.like.device, self.like.dtype), numbers, cut.start)
-
-
-def _numbers_at(of_draw: Tensor | None, cut: slice) -> Numbers:
-    """Return the numbers of the data at a cut of those that belong to a draw, or of all."""
-    return cut if of_draw is None else of_draw[cut]
-
-
-@attrs.frozen(eq=False)
-class ResidentSource:
-    """Selects blocks from data x (d×n) on the device, of which the first is number `first` of all."""
-
-    x: Tensor
-    first: int
-
-    def read(self, request: DataRequest, ahead: DataRequest | None) -> Tensor:
-        """Return some of the data: d×m; nothing is read ahead."""
-        del ahead
-        numbers = request.numbers()
-        if isinstance(numbers, slice):
-            numbers = slice(numbers.start - self.first, numbers.stop - self.first)
-        return self.x[:, numbers].contiguous()
 
 
 class DataReader:
@@ -222,29 +199,25 @@ class DataReader:
         self._data = data
         self._like = like
         self._thread = ThreadPoolExecutor(1, "cswf-data")
-        self._ahead: tuple[object, Future[Tensor]] | None = None
+        self._ahead: dict[object, Future[Tensor]] = {}
         """What is read ahead, by the key of its request."""
 
     def fetch(self, numbers: Numbers) -> Tensor:
         """Return some of the data on the device: d×m."""
         return self._decoded(self._brought(numbers))
 
-    def read(self, request: DataRequest, ahead: DataRequest | None) -> Tensor:
+    def read(self, request: Request, ahead: Request | None) -> Tensor:
         """Return some of the data on the device (d×m), and begin to read those of the request `ahead`."""
-        brought: Tensor | None = None
-        if self._ahead is not None:
-            key, future = self._ahead
-            self._ahead = None
-            early = future.result()  # also if another request was expected: pinned memory serves one at a time
-            brought = early if key == request.key else None
-        x = self._decoded(self._brought(request.numbers()) if brought is None else brought)
+        key, numbers = request
+        pending = self._ahead
+        self._ahead = {}
+        for future in pending.values():
+            future.result()  # also if another was expected: pinned memory serves one at a time
+        x = self._decoded(pending[key].result()) if key in pending else self.fetch(numbers())
         if ahead is not None:
-            self._ahead = ahead.key, self._thread.submit(self._brought_ahead, ahead)
+            following, chosen = ahead
+            self._ahead[following] = self._thread.submit(lambda: self._brought(chosen()))
         return x
-
-    def _brought_ahead(self, request: DataRequest) -> Tensor:
-        """Choose some of the data and read them, in the thread."""
-        return self._brought(request.numbers())
 
     def _brought(self, numbers: Numbers) -> Tensor:
         """Read some of the data and return them on the device: bytes m×d, or d×m."""
@@ -263,18 +236,16 @@ class PinnedReader(DataReader):
     def __init__(self, data: Dataset, like: Tensor) -> None:
         super().__init__(data, like)
         self._stream: Any = torch.cuda.Stream(like.device, priority=-1)  # type: ignore[no-untyped-call]
+        # A GPU may help to choose what is read ahead, and does so beside other work.
+        self._thread = ThreadPoolExecutor(1, "cswf-data", torch.cuda.set_stream, (self._stream,))
         self._dtype = like.dtype if data.stored is None else torch.uint8
         self._buffers = [torch.empty(0, dtype=self._dtype) for _ in range(2)]
-
-    def _brought_ahead(self, request: DataRequest) -> Tensor:
-        with torch.cuda.stream(self._stream):  # a GPU may help to choose, and does so beside other work
-            numbers = request.numbers()
-        return self._brought(numbers)
 
     def _brought(self, numbers: Numbers) -> Tensor:
         stored = self._data.stored
         d = self._data.space.dimension
-        count = len(numbers) if isinstance(numbers, Tensor) else numbers.stop - numbers.start
+        index = numbers if isinstance(numbers, Tensor) else range(numbers.start, numbers.stop)
+        count = len(index)
         axis = 1 if stored is None else 0
         step = max(1, BYTES_PER_COPY // (d * self._dtype.itemsize))
         sent: list[Any] = [torch.cuda.Event() for _ in self._buffers]  # type: ignore[no-untyped-call]
@@ -289,11 +260,8 @@ class PinnedReader(DataReader):
                 if self._buffers[which].numel() < target.numel():
                     self._buffers[which] = torch.empty(target.numel(), dtype=self._dtype, pin_memory=True)
                 pinned = self._buffers[which][: target.numel()].view(target.shape)
-                part: Numbers
-                if isinstance(numbers, Tensor):
-                    part = numbers[first:stop]
-                else:
-                    part = slice(numbers.start + first, numbers.start + stop)
+                some = index[first:stop]
+                part = some if isinstance(some, Tensor) else slice(some.start, some.stop)
                 if stored is None:
                     pinned.copy_(self._data.columns(part))
                 else:

@@ -35,7 +35,7 @@ TEMPORARIES_PER_VALUE = 12
 """Numbers that a transport keeps at once for each projected value, indices counted double."""
 
 MEMORY_OVER_SAMPLES = 4
-"""Samples stay on a device with this many times their memory: in a stage's coordinates they take as much again."""
+"""Samples stay on a device with this many times their memory: noise and stages take as much again."""
 
 LARGEST_BLOCK = {"cpu": 8192, "cuda": 131_072}
 """The largest number of samples in a block."""
@@ -94,7 +94,7 @@ class Budget:
     def __init__(
         self, device: torch.device, values_per_direction: int, itemsize: int, memory: int | None = None
     ) -> None:
-        """Choose the sizes for values of `itemsize` bytes, of which `values_per_direction` are projected at once.
+        """Choose the sizes, for a number of projected values of `itemsize` bytes.
 
         `memory` are the bytes that every rank may use; None: all of the device's.
         """

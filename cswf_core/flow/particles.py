@@ -62,8 +62,7 @@ class Particles:
     def blocks(self, *, write: bool = False, whole: bool = False) -> Iterator[Particles]:
         """Yield all particles in blocks on the device, here as one block.
 
-        With `write`, changes of the blocks are kept. With `whole`, blocks also have what a step does not need:
-        x where z moves.
+        `write`: changes of the blocks are kept. `whole`: they have x where z moves, too.
         """
         del write, whole
         yield self
@@ -71,11 +70,15 @@ class Particles:
     @property
     def x(self) -> Tensor:
         """The particles in the data's space, also in the middle of a stage: d×M."""
+        return self._x_of(self.parts.__getitem__)
+
+    def _x_of(self, part: Callable[[Quantity], Tensor]) -> Tensor:
+        """Return x, computed from x, z and S as far as these are needed."""
         if not self._x_stays:
-            return self.parts["x"]
+            return part("x")
         if "sum" not in self.parts:
-            return self._coordinates.leave(self.parts["z"])
-        return self.parts["x"] + self._coordinates.leave(self.parts["sum"])
+            return self._coordinates.leave(part("z"))
+        return part("x") + self._coordinates.leave(part("sum"))
 
     @property
     def _x_stays(self) -> bool:
@@ -88,26 +91,16 @@ class Particles:
         `gather` puts columns of all ranks together; it is called before they are mapped, so that the map is
         applied to the same columns whatever the number of ranks.
         """
-        inside = self._coordinates
-        if not self._x_stays:
-            return gather(self.parts["x"][:, index])
-        if "sum" not in self.parts:
-            return inside.leave(gather(self.parts["z"][:, index]))
-        if inside.observation is not None:  # it may be another one for each particle
+        if "sum" in self.parts and self._coordinates.observation is not None:  # maybe another for each particle
             return gather(self.x[:, index])
-        return gather(self.parts["x"][:, index]) + inside.leave(gather(self.parts["sum"][:, index]))
+        return self._x_of(lambda name: gather(self.parts[name][:, index]))
 
     def gathered(
-        self,
-        index: Tensor | None,
-        ranks: Ranks,
-        seen: Observation | None,
-        originals: Callable[[], Tensor],
+        self, index: Tensor | None, ranks: Ranks, seen: Observation | None, originals: Callable[[], Tensor]
     ) -> Tensor:
-        """Return all ranks' particles, or those that `index` names, on the CPU at rank 0: d×m.
+        """Return all ranks' particles, or those that `index` names, on the CPU: d×m; only rank 0 has them.
 
-        Other ranks only send theirs. `seen` is what is observed of a rank's particles, if that has to be put
-        back as it is in their originals.
+        `seen` is what is observed of a rank's particles, if it has to be as it is in their originals.
         """
         own = self.share.own(None if index is None else index.to(self.parts["x"].device))
 
@@ -133,20 +126,12 @@ class Particles:
 
     @property
     def sum(self) -> Tensor | None:
-        """The sum S of the stage's updates (d_k×M); None: x can be computed from z, or moves itself.
-
-        A caller that adds to it without `move` has to compute z = z₀ + G S, of which `cloud` has z₀ only.
-        """
+        """The sum S of the stage's updates (d_k×M), which `move` adds to z as G S; None: S is not kept."""
         return self.parts.get("sum")
-
-    @property
-    def moving(self) -> list[Tensor]:
-        """Those of x, z and S that move."""
-        return [part for name, part in self.parts.items() if not (name == "x" and self._x_stays)]
 
     def finite(self) -> bool:
         """Return whether all that has moved is finite. Reads numbers from the device."""
-        return all(is_finite(part) for block in self.blocks() for part in block.moving)
+        return all(is_finite(part) for block in self.blocks() for part in block.parts.values())
 
     def enter(self, coordinates: StageCoordinates) -> None:
         """Begin a stage."""
@@ -175,10 +160,7 @@ class Particles:
         return {name: torch.cat(blocks, dim=1) for name, blocks in self._needed().items()}
 
     def restore(self, z: Tensor | None, total: Tensor | None) -> None:
-        """Continue in a stage that was entered before, with its z and S: d_k×M each; None where x moves.
-
-        Raise `RunError` if one does not have the shape that it has in this stage.
-        """
+        """Continue in a stage with z and S (d_k×M each); `RunError` if they do not have their shapes there."""
         parts: dict[Quantity, Tensor | None] = {"z": z, "sum": total}
         for name, part in parts.items():
             blocks = self._needed().get(name)
@@ -195,10 +177,9 @@ class Particles:
         self.parts[name] = part.to(self.parts["x"], copy=True)
 
     def join(self, x: Tensor, conditions: Conditions, ranks: Ranks) -> None:
-        """Let particles x (d×m) in behind all others, in a stage or between two.
+        """Add particles x (d×m) behind all others, in a stage or between two, and share all out anew.
 
-        `conditions` are those of all then, on the CPU. With several ranks the last has x first; then particles
-        are shared out anew.
+        `conditions` are those of all then, on the CPU.
         """
         M = self.share.total
         before = ranks.shares(M, x.device)
@@ -209,12 +190,10 @@ class Particles:
         others = Particles(x if ranks.rank == ranks.size - 1 else x[:, :0], self.conditions, self.clip)
         if self._x_stays:
             others.enter(self._coordinates)
-            both = {name: torch.cat([part, others.parts[name]], dim=1) for name, part in self.parts.items()}
-        else:  # z follows x
-            self.parts = {"x": torch.cat([self.parts["x"], others.x], dim=1)}
+        self.parts = {n: torch.cat([self.parts[n], part], dim=1) for n, part in others.parts.items()}
+        if not self._x_stays:  # z follows x
             self.enter(self._coordinates)
-            both = self.parts
-        self.parts = {name: ranks.reshared(part, before, after) for name, part in both.items()}
+        self.parts = {n: ranks.reshared(part, before, after) for n, part in self.parts.items()}
 
     def move(self, u: Tensor) -> Tensor:
         """Add the update U u (u: d_k×M), but not to observed coordinates; return the length of each move: M."""
@@ -285,10 +264,7 @@ def require_every_sample_counts(parts: Parts, settings: Settings) -> None:
 def taking_part(
     conditions: Conditions, total: int, condition: CheckedCondition, settings: Settings
 ) -> Columns | None:
-    """Return which of all particles take part in F_p, and are not only carried along; None: all of them.
-
-    The plugin may carry along particles of images that are held out.
-    """
+    """Return which of all particles take part in F_p, and are not only carried along; None: all of them."""
     origin = conditions.origin
     if condition.carries_held_out and origin is not None:
         seen = (origin >= 0).nonzero()[:, 0]
@@ -297,10 +273,7 @@ def taking_part(
 
 
 def require_both_halves_used(part: Columns | None, total: int, steps: int, settings: Settings) -> None:
-    """Raise `RunError` if there are turns, and one half of the particles would never take part in F_p.
-
-    `part` are the particles that ever take part (None: all `total`), and `steps` those of the whole flow.
-    """
+    """Raise `RunError` if there are turns, and one half of the `part` of particles would never have its own."""
     if settings.turn is None:
         return
     if size_of(part, total) < 2:
@@ -333,7 +306,7 @@ def normal(key: Key, share: Share, like: Tensor) -> Tensor:
 
 
 def uniform(key: Key, dimension: int, first: int, count: int, like: Tensor) -> Tensor:
-    """Return entries uniform in [0, 1) for `count` samples from number `first` on, drawn as those of `normal`."""
+    """Return entries uniform in [0, 1) for `count` samples from number `first` on: d×n; see `normal`."""
     noise = like.new_empty(dimension, count)
     for columns, draw in _keyed(key, dimension, first, noise):
         noise[:, columns] = draw.uniform(columns.stop - columns.start, dimension).T
@@ -343,8 +316,7 @@ def uniform(key: Key, dimension: int, first: int, count: int, like: Tensor) -> T
 def dequantised(z: Tensor, bin_width: float, coordinates: StageCoordinates, key: Key, first: int = 0) -> Tensor:
     """Return data in a stage's coordinates (z = UᵀLx, d_k×n) with fresh uniform noise in every pixel's bin.
 
-    The noise is drawn for all coordinates of x and mapped into the stage's coordinates, so that the result is
-    UᵀL(x + noise) exactly. `first` is the number of the first sample among all.
+    It is drawn in the data's space and mapped, so that this is UᵀL(x + noise); `first` is the first's number.
     """
     if bin_width == 0:
         return z

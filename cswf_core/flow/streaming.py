@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Iterator
+from functools import cached_property
 
+import attrs
 import torch
 from torch import Tensor
 
@@ -26,13 +28,13 @@ BlockParts = dict[Quantity, Tensor]
 """x, z and S of one block, as far as they are needed: d×n or d_k×n each."""
 
 
+@attrs.frozen(eq=False)
 class Placement:
     """How particles are kept: as a whole, on the device."""
 
-    def __init__(self, like: Tensor, total: int) -> None:
-        """Keep `total` particles over all ranks, of the kind of `like` and on its device: d×0."""
-        self.like = like
-        self.total = total
+    like: Tensor
+    """No particles, in their type and on their device: d×0."""
+    total: int
 
     @staticmethod
     def of(like: Tensor, total: int, ranks: Ranks, memory: int | None = None) -> Placement:
@@ -61,17 +63,15 @@ class Placement:
         return Particles(first_x(share).to(self.like).contiguous(), conditions, clip, share)
 
 
+@attrs.frozen(eq=False)
 class BlockPlacement(Placement):
-    """How particles are kept that one device cannot hold: in blocks of `width`, where they are worked on.
+    """How particles are kept that one device cannot hold: in blocks of `width`, on a rank's own device.
 
-    That is on the devices of ranks that hold all together; `streamed`: in the host's memory, and the device is
-    a CPU.
+    `streamed`: they take too much of the memory even so, and the device is a CPU.
     """
 
-    def __init__(self, like: Tensor, total: int, width: int, streamed: bool) -> None:
-        super().__init__(like, total)
-        self.width = width
-        self.streamed = streamed
+    width: int
+    streamed: bool
 
     def require_support(self, parts: Parts, observation: Observation | None, settings: Settings) -> None:
         """Raise `RunError` if plugins or observations need all particles at once."""
@@ -112,10 +112,10 @@ class BlockPlacement(Placement):
 class PinnedPlacement(BlockPlacement):
     """How blocks are kept in the host's memory that a GPU copies from and to beside other work."""
 
-    def __init__(self, like: Tensor, total: int, width: int, streamed: bool) -> None:
-        super().__init__(like, total, width, streamed)
-        self._side = torch.cuda.Stream(like.device)  # type: ignore[no-untyped-call]
+    @cached_property
+    def _side(self) -> torch.cuda.Stream:
         """The stream of the copies."""
+        return torch.cuda.Stream(self.like.device)  # type: ignore[no-untyped-call]
 
     def keep(self, part: Tensor) -> Tensor:
         """Return a copy of some particles in pinned memory."""
@@ -161,11 +161,10 @@ class PinnedPlacement(BlockPlacement):
 
 
 class BlockParticles(Particles):
-    """Particles whose x, z and S are kept in blocks: on the device, or in the host's memory.
+    """Particles whose x, z and S are kept in blocks: in the host's memory, or on ranks that hold all together.
 
     All operations process one block at a time on the device, while the next is brought there and the last is
-    brought back. Blocks stay on the device where several ranks together hold what one alone could not: all
-    ranks then work as one alone does.
+    brought back.
     """
 
     in_blocks = True
@@ -182,19 +181,16 @@ class BlockParticles(Particles):
         super().__init__(placement.like, conditions, clip, share)
         self.width = placement.width
         self.streamed = placement.streamed
+        self.stored: list[Particles] = []
+        """The blocks where they are kept: there is one at least, which may be empty."""
         self._placement = placement
         self._borrowed: Tensor | None = None
         """x as a whole, once `borrow_x` has returned it."""
-        n = len(share)
-        self._cuts = [slice(first, min(first + self.width, n)) for first in range(0, max(1, n), self.width)]
-        """The columns of each block; there is one at least, which may be empty."""
-        self._shares = [
-            Share(share.first + cut.start, share.first + cut.stop, share.total) for cut in self._cuts
-        ]
-        self._stored: dict[Quantity, list[Tensor]] = {
-            "x": [placement.keep(first_x(part)) for part in self._shares]
-        }
-        """The blocks of x, and inside a stage of z and of S, as far as these are needed: d×n each."""
+        for first in range(0, max(1, len(share)), self.width):
+            cut = slice(first, min(first + self.width, len(share)))
+            part = Share(share.first + cut.start, share.first + cut.stop, share.total)
+            x = placement.keep(first_x(part))
+            self.stored.append(Particles(x, conditions.take(cut), clip, part))
 
     @property
     def at_once(self) -> int:
@@ -203,46 +199,40 @@ class BlockParticles(Particles):
 
     def _empty(self, count: int) -> Tensor:
         """Return room for x of some particles, on the CPU."""
-        return torch.empty(len(self._placement.like), count, dtype=self._placement.like.dtype)
+        return self._placement.like.new_empty(len(self._placement.like), count, device="cpu")
 
     @property
     def x(self) -> Tensor:
         """The particles in the data's space, on the CPU: d×M, a copy."""
         x = self._empty(len(self))
-        for cut, block in zip(self._cuts, self.blocks(whole=True), strict=True):
-            x[:, cut] = block.x
+        for part, block in zip(torch.split(x, self.width, dim=1), self.blocks(whole=True), strict=True):
+            part.copy_(block.x)
         return x
 
     def borrow_x(self) -> Tensor:
-        """Return x (d×M) on the CPU, in the memory of the particles, of a flow that is done.
-
-        It does not change any more: a stage that is entered later works on a copy.
-        """
+        """Return x (d×M) on the CPU, in the memory of the particles; a stage entered later works on a copy."""
         assert self._coordinates is BETWEEN_STAGES
         self._placement.wait()
         if self._borrowed is None:
-            blocks = self._stored["x"]
             self._borrowed = self._empty(len(self))
-            for number, cut in enumerate(self._cuts):
-                self._borrowed[:, cut] = blocks[number]
-                blocks[number] = self._borrowed[:, cut]
+            for block, part in zip(self.stored, torch.split(self._borrowed, self.width, dim=1), strict=True):
+                block.parts["x"] = part.copy_(block.parts["x"])
         return self._borrowed
 
     def some(self, index: Tensor, gather: Callable[[Tensor], Tensor]) -> Tensor:
         """Return those particles that `index` (m) names, on the CPU: d×m; see `Particles.some`."""
         here = index.cpu()
-        block_of = here // self.width
-        inside = here % self.width
         few: BlockParts = {}
         for name, blocks in self._needed().items():
             columns = blocks[0].new_empty(len(blocks[0]), len(here), device="cpu")
-            for number in sorted(set(block_of.tolist())):
-                chosen = block_of == number
-                columns[:, chosen] = blocks[number][:, inside[chosen].to(blocks[number].device)].cpu()
+            for number, block in enumerate(blocks):
+                chosen = here // self.width == number
+                inside = here[chosen] % self.width
+                columns[:, chosen] = block[:, inside.to(block.device)].cpu()
             few[name] = gather(columns)
         some = self._empty(few["x"].shape[1])
         for first in range(0, some.shape[1], self.width):
-            cut = slice(first, min(first + self.width, some.shape[1]))
+            cut = slice(first, first + self.width)
             parts = {name: columns[:, cut].to(self._placement.like.device) for name, columns in few.items()}
             some[:, cut] = self._block(parts, Conditions()).x.cpu()
         return some
@@ -250,29 +240,36 @@ class BlockParticles(Particles):
     def enter(self, coordinates: StageCoordinates) -> None:
         """Begin a stage."""
         self.leave()
+        keep = self._placement.keep
         if self._borrowed is not None:
-            self._stored["x"] = [self._placement.keep(block) for block in self._stored["x"]]
+            for stored in self.stored:
+                stored.parts["x"] = keep(stored.parts["x"])
             self._borrowed = None
         if not coordinates.own:
-            for block in self.blocks(whole=True):
+            for stored, block in zip(self.stored, self.blocks(), strict=True):
                 block.enter(coordinates)
-                for name, part in block.parts.items():
-                    if name != "x":
-                        self._stored.setdefault(name, []).append(self._placement.keep(part))
+                stored.parts |= {name: keep(part) for name, part in block.parts.items() if name != "x"}
         self._coordinates = coordinates
 
     def leave(self) -> None:
         """End a stage: apply its changes to x."""
         self._placement.wait()
         if self._x_stays:
-            for block, stored in zip(self.blocks(whole=True), self._stored["x"], strict=True):
-                self._placement.send(block.x, stored)
+            for stored, block in zip(self.stored, self.blocks(whole=True), strict=True):
+                self._placement.send(block.x, stored.parts["x"])
             self._placement.wait()
-        self._stored = {"x": self._stored["x"]}
+        for stored in self.stored:
+            stored.parts = {"x": stored.parts["x"]}
         self._coordinates = BETWEEN_STAGES
 
+    def _needed(self) -> dict[Quantity, list[Tensor]]:
+        self._placement.wait()
+        names = [name for name in self.stored[0].parts if name == "x" or self._x_stays]
+        return {name: [stored.parts[name] for stored in self.stored] for name in names}
+
     def _replace(self, name: Quantity, part: Tensor) -> None:
-        self._stored[name] = [self._placement.keep(part[:, cut]) for cut in self._cuts]
+        for stored, own in zip(self.stored, torch.split(part, self.width, dim=1), strict=True):
+            stored.parts[name] = self._placement.keep(own)
 
     def join(self, x: Tensor, conditions: Conditions, ranks: Ranks) -> None:
         """Raise `RunError`."""
@@ -281,28 +278,22 @@ class BlockParticles(Particles):
 
     def blocks(self, *, write: bool = False, whole: bool = False) -> Iterator[Particles]:
         """Yield all particles in blocks on the device; see `Particles.blocks`."""
-        names = [name for name in self._stored if whole or not (name == "x" and self._x_stays)]
-        bring = self._placement.bring
-        ahead = bring({name: self._stored[name][0] for name in names})
-        for number, cut in enumerate(self._cuts):
+
+        def bring(stored: Particles) -> Callable[[], BlockParts]:
+            names = [name for name in stored.parts if whole or not (name == "x" and self._x_stays)]
+            return self._placement.bring({name: stored.parts[name] for name in names})
+
+        ahead = bring(self.stored[0])
+        for number, stored in enumerate(self.stored):
             arrived = ahead
-            if number + 1 < len(self._cuts):
-                ahead = bring({name: self._stored[name][number + 1] for name in names})
-            block = self._block(arrived(), self.conditions.take(cut), self._shares[number])
+            if number + 1 < len(self.stored):
+                ahead = bring(self.stored[number + 1])
+            parts = arrived()
+            block = self._block(parts, stored.conditions, stored.share)
             yield block
             if write:
-                for name in names:
-                    self._placement.send(block.parts[name], self._stored[name][number])
-
-    def outlines(self) -> Iterator[Particles]:
-        """Yield the blocks without x, z and S: which particles they are, and their conditions."""
-        for cut, share in zip(self._cuts, self._shares, strict=True):
-            nothing = self._placement.like.new_empty(0, len(share))
-            yield Particles(nothing, self.conditions.take(cut), self.clip, share)
-
-    def _needed(self) -> dict[Quantity, list[Tensor]]:
-        self._placement.wait()
-        return self._stored if self._x_stays else {"x": self._stored["x"]}
+                for name in parts:
+                    self._placement.send(block.parts[name], stored.parts[name])
 
     def _block(self, parts: BlockParts, conditions: Conditions, share: Share | None = None) -> Particles:
         """Return particles made of x, z and S on the device; x is not needed where z moves."""

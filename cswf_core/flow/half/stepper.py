@@ -387,7 +387,7 @@ class HalfStepper(Stepper):
 
         def blocks(again: bool) -> Iterator[tuple[HalfCloud, Members]]:
             del again
-            there = particles.outlines() if self._resident else particles.blocks()
+            there = particles.stored if self._resident else particles.blocks()
             for index, block in enumerate(there):
                 members = self.setup.taking_part(number, block).particles
                 if self._resident:
