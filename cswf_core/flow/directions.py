@@ -410,11 +410,58 @@ class DirectionSampler:
         return a, theta_y * (1 - a.square()).clamp_min(0).sqrt() * self.condition.amplifier
 
 
-def draw_number(step: int, reuse: int | None, sets: int | None = None) -> int:
-    """Return the number of the draw whose directions a step uses: that of the first of every `reuse` steps.
+@attrs.frozen
+class Draws:
+    """The draws of a stage: which directions each of its steps uses."""
 
-    With `reuse` None a stage has one draw; with `sets` there are only so many, numbered from 0, used in turn.
-    """
-    if reuse is None:
-        return 0
-    return step - step % reuse if sets is None else step // reuse % sets
+    reuse: int | None = 1
+    """Steps for which the directions of a draw are kept; None: one draw serves the whole stage."""
+
+    @staticmethod
+    def of(reuse: int | None, sets: int | None) -> Draws:
+        """Return the draws of a stage; `sets` of directions are used in turn, if a number is given."""
+        return Draws(reuse) if sets is None else DrawnSets(reuse, sets)
+
+    def number(self, step: int) -> int:
+        """Return the number of the draw that a step uses: that of the first of every `reuse` steps."""
+        return 0 if self.reuse is None else step - step % self.reuse
+
+    def next(self, number: int, steps: int) -> int | None:
+        """Return the draw after another one in a stage with some steps; None: there is none, or it is kept."""
+        if self.reuse is None or number + self.reuse >= steps:
+            return None
+        return number + self.reuse
+
+    def return_within(self, most: int) -> bool:
+        """Say whether draws are used again after others, and there are at most so many of them."""
+        del most
+        return False
+
+    @property
+    def fresh(self) -> bool:
+        """Whether each step has a draw of its own."""
+        return self.reuse == 1
+
+
+@attrs.frozen
+class DrawnSets(Draws):
+    """The draws of a stage that has only some sets of directions, used in turn."""
+
+    sets: int = 1
+    """How many there are."""
+
+    def number(self, step: int) -> int:
+        """Return the number of the set that a step uses."""
+        return 0 if self.reuse is None else step // self.reuse % self.sets
+
+    def next(self, number: int, steps: int) -> int | None:
+        """Return None: counts of the data serve all sets, and no data are read for the next."""
+
+    def return_within(self, most: int) -> bool:
+        """Say whether there are at most so many sets."""
+        return self.sets <= most
+
+    @property
+    def fresh(self) -> bool:
+        """No: sets come again."""
+        return False

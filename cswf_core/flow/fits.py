@@ -24,6 +24,7 @@ from torch import Tensor
 from cswf_core.checks import CheckedCDF
 from cswf_core.flow.clock import Clock, Work
 from cswf_core.flow.directions import Place
+from cswf_core.flow.memory import Budget
 from cswf_core.interfaces import FittedCDF, Rows
 from cswf_core.kernels.histogram import counted
 from cswf_core.kernels.rows import Columns
@@ -156,6 +157,10 @@ class Fitter:
         del sent
         return nullcontext()
 
+    def budget(self, budget: Budget) -> Budget | None:
+        """Return how many rows are transported at a time; None: all, as other ranks take part."""
+        return budget
+
     def of_counts(
         self, below: Iterable[Tensor], ends: Iterable[tuple[Tensor, Tensor]], sizes: Sequence[int], half: bool
     ) -> Fits:
@@ -245,6 +250,9 @@ class CountingFitter(Fitter):
         with self.clock.part("count", reading(values)):
             begun = lru_cache(self.begin(values, members))
         return lambda _: begun()
+
+    def budget(self, budget: Budget) -> Budget | None:
+        """Return None: ranks take part in the transport of all rows of a slab at once."""
 
     def communicating(self, *sent: Tensor) -> AbstractContextManager[None]:
         """Measure communication with other ranks, which are sent tensors."""

@@ -28,7 +28,7 @@ from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.fingerprint import recognise
 from cswf_core.flow.finite import READ_EVERY, Finiteness, located
 from cswf_core.flow.fits import TalliedData
-from cswf_core.flow.half import stepper_for
+from cswf_core.flow.half import half_stepper, stepper_for
 from cswf_core.flow.memory import Budget
 from cswf_core.flow.rounds import Steps, with_steps
 from cswf_core.flow.settings import Parts, Settings, device_of
@@ -375,7 +375,7 @@ class Flow:
             data=self.setup.data,
             sampler=sampler,
             cdf=self.parts.cdf,
-            strata=self.setup.strata,
+            groups=self.setup.groups,
             budget=self.budget,
             particle_conditions=self.conditions,
             ranks=self.ranks,
@@ -414,5 +414,5 @@ class Flow:
     @property
     def products(self) -> str:
         """The numbers that products are taken in: `float16`, summed in float32, or `float32` or `float64`."""
-        half = getattr(self.new_plan if self._plan is None else self._plan, "half", False)
+        half = self.new_plan is half_stepper if self._plan is None else self._plan.half
         return "float16" if half else str(self.settings.dtype).removeprefix("torch.")

@@ -32,7 +32,7 @@ from cswf_core.flow.particles import (
 )
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stability import VECTORS, spread
-from cswf_core.flow.stage import Strata
+from cswf_core.flow.stage import Groups, OneGroup, Strata
 from cswf_core.flow.state import Snapshot
 from cswf_core.flow.streaming import Placement
 from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, Masked, Observation, Stage
@@ -197,7 +197,7 @@ class FlowSetup:
     """The mean length of data and particles in W."""
     few_data: Tensor
     """Some of the data, evenly spread: d×n."""
-    strata: Strata | None
+    groups: Groups
     """Groups that flow apart from each other; None: there are none."""
     share: Share
     """Which of the first particles this rank has."""
@@ -264,8 +264,10 @@ def set_up(
     M = particles.share.total
     Y = [y.to(device, settings.dtype) for y in (conditions, own.all.conditions)]
     strata = parts.condition.strata(*Y, sizes=(M, len(own.all)))
+    groups: Groups = OneGroup()
     if strata is not None:
         require_every_sample_counts(parts, settings)
+        groups = Strata.of(strata, particles.share, own.share)
     typical = own.typical()
     size = max(mean_length(x, W, ranks) for x in (typical, next(particles.blocks()).x))
     setup = FlowSetup(
@@ -281,7 +283,7 @@ def set_up(
         free=FreePart.of(W, observation, data.space.dimension, own.like),
         size=size,
         few_data=spread(typical, VECTORS),
-        strata=None if strata is None else Strata.of(strata, particles.share, own.share),
+        groups=groups,
         share=particles.share,
     )
     counted = taking_part(conditions, M, parts.condition, settings)

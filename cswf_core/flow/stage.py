@@ -7,6 +7,7 @@ keeps strata apart, each has distributions of its own.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from cswf_core.checks import CheckedCDF
 from cswf_core.flow.data import Block, FlowData
-from cswf_core.flow.directions import DirectionSampler, draw_number
+from cswf_core.flow.directions import DirectionSampler, Draws
 from cswf_core.flow.fits import Members, TalliedData
 from cswf_core.flow.memory import Budget
 from cswf_core.flow.particles import Particles, taking_part, uniform
@@ -26,50 +27,100 @@ from cswf_core.interfaces import Conditions, Key, Part, Stratum
 from cswf_core.kernels.rows import Columns
 from cswf_core.ranks import Ranks, Share, size_of
 
-SETS_SHARE = 16
+MEMORY_OVER_SETS = 16
 """Directions that come again may take one part in this many of a device's memory."""
 
 
-@attrs.frozen(eq=False)
-class Strata:
-    """Groups of particles and data that flow apart from each other."""
+class Groups(abc.ABC):
+    """The groups of particles and data that flow apart from each other."""
 
-    particles: Sequence[Columns]
+    @abc.abstractmethod
+    def taking_part(self, setup: StageSetup, step: int, share: Share) -> TakingPart:
+        """Return those of a share of the particles that F_p is fitted to at a step."""
+
+    @abc.abstractmethod
+    def members_of_data(self, count: int) -> Members:
+        """Return those of this rank's data that F_q is fitted to; over all ranks they are `count`."""
+
+    def members_of_block(self, members: Members, block: Block, first: int) -> Members:
+        """Return the same for a block of the data; `first` is the number of this rank's first datum."""
+        del block, first
+        return members
+
+
+class OneGroup(Groups):
+    """All particles and data as one group, in which some particles may not count at a step."""
+
+    def taking_part(self, setup: StageSetup, step: int, share: Share) -> TakingPart:
+        """Return those of a share of the particles that F_p is fitted to at a step."""
+        fitted = setup.fitted_particles(step)
+        own = share.own(fitted)
+        sizes = [size_of(fitted, share.total)]
+        return TakingPart(
+            particles=Members(sizes) if own is None else Members(sizes, [own], partial=True),
+            measured=share.own(setup.counted),
+            stretch=share.total / max(1, size_of(setup.counted, share.total)),
+        )
+
+    def members_of_data(self, count: int) -> Members:
+        """Return all data that F_q is fitted to."""
+        return Members([count])
+
+
+@attrs.frozen(eq=False)
+class Strata(Groups):
+    """Several groups, each with distributions of its own, in which every particle and every datum counts."""
+
+    particles: Sequence[Tensor]
     """The particles of each that this rank has, by their numbers here."""
-    data: Sequence[Tensor]
-    """The data of each that this rank has, by their numbers here."""
-    places: Sequence[Tensor | None]
-    """The place of each of these data among all of its stratum; None: they follow one another."""
+    data: Members
+    """The data of each that this rank has."""
     particle_counts: Sequence[int]
     """The number of particles of each, over all ranks."""
-    data_counts: Sequence[int]
-    """The number of data of each, over all ranks."""
+    share: Share
+    """The particles of this rank."""
 
     @classmethod
     def of(cls, all_strata: list[Stratum], particles: Share, data: Share) -> Strata:
         """Return a rank's part of strata of all samples."""
         return cls(
             particles=[_numbers(particles.own(mine)) for mine, _ in all_strata],
-            data=[_numbers(data.own(theirs)) for _, theirs in all_strata],
-            places=[data.places(theirs) for _, theirs in all_strata],
+            data=Members(
+                sizes=[len(theirs) for _, theirs in all_strata],
+                columns=[_numbers(data.own(theirs)) for _, theirs in all_strata],
+                places=[data.places(theirs) for _, theirs in all_strata],
+            ),
             particle_counts=[len(mine) for mine, _ in all_strata],
-            data_counts=[len(theirs) for _, theirs in all_strata],
+            share=particles,
         )
 
-    def particles_of(self, cut: slice) -> Sequence[Tensor]:
-        """Return the particles of each stratum that a block has, by their numbers there."""
-        inside = [mine[(mine >= cut.start) & (mine < cut.stop)] for mine in map(_numbers, self.particles)]
-        return [mine - cut.start for mine in inside]
+    def taking_part(self, setup: StageSetup, step: int, share: Share) -> TakingPart:
+        """Return all particles of a share, stratum by stratum."""
+        del setup, step
+        own = self.particles
+        if share != self.share:  # a recorded step cannot wait for how many of each there are
+            begin = share.first - self.share.first
+            inside = [mine[(mine >= begin) & (mine < begin + len(share))] for mine in self.particles]
+            own = [mine - begin for mine in inside]
+        return TakingPart(particles=Members(self.particle_counts, own), strata=own)
 
-    def data_of(self, first: int, stop: int) -> Members:
-        """Return the data of each stratum that a block of this rank's data has."""
+    def members_of_data(self, count: int) -> Members:
+        """Return the data of each stratum."""
+        del count
+        return self.data
+
+    def members_of_block(self, members: Members, block: Block, first: int) -> Members:
+        """Return the data of each stratum that a block has."""
+        assert isinstance(block.numbers, slice)
+        begin = block.numbers.start - first
+        stop = block.numbers.stop - first
         columns: list[Columns] = []
         places: list[Tensor | None] = []
-        for data, place in zip(self.data, self.places, strict=True):
-            here = ((data >= first) & (data < stop)).nonzero()[:, 0]
-            columns.append(data[here] - first)
+        for data, place in zip(map(_numbers, members.columns or ()), members.places, strict=True):
+            here = ((data >= begin) & (data < stop)).nonzero()[:, 0]
+            columns.append(data[here] - begin)
             places.append(here if place is None else place[here])
-        return Members(self.data_counts, columns, places)
+        return Members(members.sizes, columns, places)
 
 
 def _numbers(columns: Columns | None) -> Tensor:
@@ -93,7 +144,7 @@ class StageSetup:
     """The data that particles flow to."""
     sampler: DirectionSampler
     cdf: CheckedCDF
-    strata: Strata | None
+    groups: Groups
     budget: Budget
     particle_conditions: Conditions
     """Those of all ranks' particles, on the CPU."""
@@ -113,63 +164,45 @@ class StageSetup:
         """The distance between two grey levels of the data; 0: they are not dequantised."""
         return self.data.all.bin_width
 
-    def draw_number(self, step: int) -> int:
-        """Return the number of the draw whose directions a step uses."""
-        sets = None if self.counts is None else self.counts.sets
-        return draw_number(step, self.settings.reuse, sets)
+    @cached_property
+    def draws(self) -> Draws:
+        """Which directions each step uses."""
+        return Draws.of(self.settings.reuse, None if self.counts is None else self.counts.sets)
 
-    @property
-    def kept_sets(self) -> bool:
-        """Whether directions that come again are kept: if all sets of a stage take little of the memory."""
-        if self.counts is None:
-            return False
+    @cached_property
+    def keeps_draws(self) -> bool:
+        """Whether directions that come again are kept: if all of a stage take little of the memory."""
         d = self.sampler.coordinates.space.dimension
         size = self.sampler.stage.directions * d * self.like.element_size()
-        return self.counts.sets * size <= self.budget.memory // SETS_SHARE
+        return self.draws.return_within(self.budget.memory // MEMORY_OVER_SETS // size)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a step may be begun anew with smaller slabs: alone, and if no block has moved yet."""
+        return self.ranks.alone and not self.particles.in_blocks
+
+    @property
+    def streams_data(self) -> bool:
+        """Whether F_q is fitted to data that are brought to the device some at a time."""
+        return self.counts is None and not self.data.resident
 
     def of_block(self, block: Particles) -> StageSetup:
         """Return the setup of a block of the particles alone, on one rank."""
-        first = self.particles.share.first
-        cut = slice(block.share.first - first, block.share.stop - first)
-        strata = self.strata
-        if strata is not None:
-            strata = attrs.evolve(strata, particles=strata.particles_of(cut))
-        return attrs.evolve(self, particles=block, strata=strata, ranks=Ranks())
+        return attrs.evolve(self, particles=block, ranks=Ranks())
 
     def taking_part(self, step: int, block: Particles | None = None) -> TakingPart:
         """Return the particles of this rank, or of a block of these, that take part in a step."""
         share = self.particles.share if block is None else block.share
-        if self.strata is not None:
-            strata = self.strata.particles
-            if share is not self.particles.share:
-                first = self.particles.share.first
-                strata = self.strata.particles_of(slice(share.first - first, share.stop - first))
-            return TakingPart(
-                particles=Members(self.strata.particle_counts, strata),
-                strata=strata,
-            )
-        fitted = self._fitted_particles(step)
-        own = share.own(fitted)
-        sizes = [size_of(fitted, share.total)]
-        return TakingPart(
-            particles=Members(sizes) if own is None else Members(sizes, [own], partial=True),
-            measured=share.own(self.counted),
-            stretch=share.total / max(1, size_of(self.counted, share.total)),
-        )
+        return self.groups.taking_part(self, step, share)
 
     @property
     def data_members(self) -> Members:
         """The data of this rank that F_q is fitted to."""
-        if self.strata is not None:
-            return Members(self.strata.data_counts, self.strata.data, self.strata.places)
-        return Members([len(self.data.all) if self.part_size is None else self.part_size])
+        return self.groups.members_of_data(self.data_count)
 
-    def members_of_data(self, data: Members, block: Block) -> Members:
-        """Return which data of a block each distribution is fitted to."""
-        if self.strata is None or isinstance(block.numbers, Tensor):
-            return data
-        first = self.data.share.first
-        return self.strata.data_of(block.numbers.start - first, block.numbers.stop - first)
+    def members_of_block(self, members: Members, block: Block) -> Members:
+        """Return the data of a block that F_q is fitted to."""
+        return self.groups.members_of_block(members, block, self.data.share.first)
 
     def turn_of(self, step: int) -> int:
         """Return the half of the particles, 0 or 1, whose turn it is in F_p at a step; without turns, 0."""
@@ -184,7 +217,7 @@ class StageSetup:
         )
         return part.to(self.like.device) if isinstance(part, Tensor) else part
 
-    def _fitted_particles(self, step: int) -> Columns | None:
+    def fitted_particles(self, step: int) -> Columns | None:
         """Return those of all ranks' particles that a step's F_p is fitted to; None: all."""
         if self._fitted_at is None or self._fitted_at[0] != step:
             self._fitted_at = step, self._drawn_particles(self._particles_in_turn(step), step)
@@ -215,16 +248,21 @@ class StageSetup:
         return particles if chosen is None else mine[chosen]
 
     @property
-    def part_size(self) -> int | None:
-        """The number of data that F_q is fitted to at a time; None: all."""
+    def data_count(self) -> int:
+        """The number of data that F_q is fitted to at a time."""
         part = self.cdf.data
         N = len(self.data.all)
-        return None if part is None or part.of(N) == N else part.of(N)
+        return N if part is None else part.of(N)
+
+    @property
+    def fits_parts_of_data(self) -> bool:
+        """Whether F_q is fitted to some of the data only."""
+        return self.data_count < len(self.data.all)
 
     @property
     def data_blocks_count(self) -> int:
         """The number of blocks of the data that F_q is fitted to."""
-        return len(self.data.cuts(self.part_size))
+        return len(self.data.cuts(self.data_count))
 
     @property
     def fits_the_same(self) -> bool:
@@ -236,15 +274,8 @@ class StageSetup:
 
         `again`: they will be gone through once more. Otherwise those of the next draw follow.
         """
-        following = key if again else self._next_draw(key)
+        following = key if again else self.draws.next(key, self.sampler.stage.steps)
         return self.data.blocks(self.index, key, self._chosen_data, following)
-
-    def _next_draw(self, key: int) -> int | None:
-        """Return the number of the draw behind another in this stage; None if that is the last, or kept."""
-        reuse = self.settings.reuse
-        if reuse is None or self.counts is not None or key + reuse >= self.sampler.stage.steps:
-            return None
-        return key + reuse
 
     _parts_of_data: tuple[tuple[int, Tensor | None], ...] = attrs.field(default=(), init=False)
     """The data that F_q is fitted to at the last draws, by the number of the draw."""
@@ -257,9 +288,8 @@ class StageSetup:
         for known, numbers in self._parts_of_data:
             if known == key:
                 return numbers
-        data = self.data
-        numbers = self._random_part(self.cdf.data, len(data.all), key, 1, self.like.device)
-        if numbers is not None and not data.resident:
+        numbers = self._random_part(self.cdf.data, len(self.data.all), key, 1, self.like.device)
+        if numbers is not None and self.streams_data:
             numbers = numbers.cpu()  # where they are read
         self._parts_of_data = (*self._parts_of_data[-1:], (key, numbers))
         return numbers

@@ -126,29 +126,29 @@ class Stepper(abc.ABC):
         """Check the numbers of a step's directions, as most steps do not; raise if they are at fault."""
         self.setup.sampler.sampler.recheck()
         if not self.setup.sampler.sampler.adapts:  # those were checked as they were drawn
-            for _ in self.draw(self.setup.draw_number(number), Clock(), check=True):
+            for _ in self.draw(self.setup.draws.number(number), Clock(), check=True):
                 pass
 
     def fitter(self, clock: Clock) -> Fitter:
         """Return what fits distributions."""
         return Fitter.of(self.setup.cdf, clock, self.setup.ranks)
 
-    def by_cdf(self, taking_part: TakingPart, clock: Clock, *, check: bool) -> CDFTransport:
-        """Return the transport by the CDF plugin, whose numbers are checked at each stage's first step."""
-        return CDFTransport(self.setup.cdf, self.fitter(clock), clock, taking_part, check)
+    def transport(self, taking_part: TakingPart, clock: Clock, *, check: bool) -> Transport:
+        """Return the transport of a step: by the CDF plugin or, if a model is saved, by tables of its maps.
 
-    def by_tables(self, by_cdf: CDFTransport) -> TableTransport | None:
-        """Return the transport by tables, which collects these; None if no model is saved."""
-        request = self.setup.settings.tables
-        sampler = self.setup.sampler
+        `check`: the plugin's numbers are checked, and not only their shapes.
+        """
+        setup = self.setup
+        by_cdf = CDFTransport(setup.cdf, self.fitter(clock), clock, taking_part, check)
+        request = setup.settings.tables
         if request is None:
-            return None
-        return TableTransport(request, sampler.stage.directions, sampler.together, by_cdf)
+            return by_cdf
+        return TableTransport(request, setup.sampler.stage.directions, setup.sampler.together, by_cdf)
 
-    def wants_tables(self, number: int) -> bool:
-        """Say whether the tables of a step are for observers."""
+    def wanted(self, number: int, tables: Sequence[Tensor]) -> StepTables | None:
+        """Return the tables of a step as observers get them; None if they are not for them."""
         request = self.setup.settings.tables
-        return request is not None and request.wants(number)
+        return StepTables(*tables) if request is not None and request.wants(number) else None
 
     def blocks_of_data(
         self, key: int, enter: Callable[[Block, Clock], Entered], members: Members, clock: Clock, again: bool
@@ -160,7 +160,7 @@ class Stepper(abc.ABC):
                 block = next(blocks, None)
             if block is None:
                 return
-            yield enter(block, clock), self.setup.members_of_data(members, block)
+            yield enter(block, clock), self.setup.members_of_block(members, block)
 
 
 class SquareSums:
@@ -230,7 +230,8 @@ class ExactStepper(Stepper):
         quick = setup.settings.half and setup.cdf.displaces and setup.sampler.plain
         self._binned = quick and setup.bin_width > 0
         """Whether noise in the data's bins is added when they are counted: quicker than drawing it."""
-        self._data_z = self._entered(setup.data.x if setup.data.together else setup.like)
+        self._data_z: Tensor | None = None
+        """The data in the stage's coordinates, where they are one block; entered when they are needed."""
         self._key = -1
         self._directions: list[Directions] | None = None
         """Those of the draw `_key`, if they serve more than one step."""
@@ -252,9 +253,7 @@ class ExactStepper(Stepper):
     def _may_halve(self, work: _Work) -> bool:
         """Have fewer directions worked on at a time; False: that is not possible, or particles have moved."""
         setup = self.setup
-        if work.moving or setup.particles.in_blocks or not setup.ranks.alone:  # ranks need the same slabs
-            return False
-        return setup.budget.halve(setup.sampler.stage.directions)
+        return not work.moving and setup.repeatable and setup.budget.halve(setup.sampler.stage.directions)
 
     def _move(self, work: _Work) -> Move:
         """Take a step without its noise."""
@@ -299,10 +298,8 @@ class ExactStepper(Stepper):
         setup = self.setup
         F_p, F_q = sources
         taking_part = setup.taking_part(work.number, block)
-        by_cdf = self.by_cdf(taking_part, work.clock, check=work.number == 0)
-        by_tables = self.by_tables(by_cdf)
-        transport: Transport = by_cdf if by_tables is None else by_tables
-        maps = FittedMaps(transport, F_q, F_p, setup.budget if setup.ranks.alone else None)
+        transport = self.transport(taking_part, work.clock, check=work.number == 0)
+        maps = FittedMaps(transport, F_q, F_p, self.fitter(work.clock).budget(setup.budget))
         sums = SquareSums(block.share.total, setup.like)
         if setup.adaptive:
             sums = GroupedSquareSums(block.share, taking_part, setup.like)
@@ -310,7 +307,7 @@ class ExactStepper(Stepper):
 
         def record(theta: Directions, delta: Tensor, squares: Tensor) -> None:
             if self.inspects:
-                self._inspect(X, F_q, theta, squares)
+                self._inspect(X, F_q, theta, squares, transport.largest)
             sums.add(theta, delta, squares)
 
         def scale(update: Tensor, H: int) -> Tensor:
@@ -326,18 +323,15 @@ class ExactStepper(Stepper):
             )
             self._inspect_update(work, eta, float(sums.distance.sum()), again)
         work.update = None
-        tables = None if by_tables is None or not self.wants_tables(work.number) else by_tables.tables()
-        return lengths.sum(dtype=torch.float64), sums.distance, tables
+        return lengths.sum(dtype=torch.float64), sums.distance, self.wanted(work.number, transport.tables())
 
-    def _inspect(self, particles: Cloud, data: Source[Cloud], theta: Directions, squares: Tensor) -> None:
+    def _inspect(
+        self, particles: Cloud, data: Source[Cloud], theta: Directions, squares: Tensor, largest: float
+    ) -> None:
         """Note what is at fault if sums of δ² along some directions are not finite."""
         if self.fault is None and not is_finite(squares):
-            tables = self.setup.settings.tables
-            limit = (
-                LARGEST_SAFE if tables is None else min(LARGEST_SAFE, torch.finfo(tables.dtype).max / 2)
-            )  # δ = q − p
             coordinates = self.setup.sampler.coordinates
-            self.fault = fault_along(theta, particles, data.clouds(), coordinates, limit)
+            self.fault = fault_along(theta, particles, data.clouds(), coordinates, largest)
 
     def _inspect_update(
         self, work: _Work, eta: float, squares: float, directions: Iterable[Directions]
@@ -368,7 +362,7 @@ class ExactStepper(Stepper):
 
     def _along(self, work: _Work) -> Iterable[Directions]:
         """Return the directions of a step; those that serve more than one step are kept."""
-        key = self.setup.draw_number(work.number)
+        key = self.setup.draws.number(work.number)
         if key != self._key:
             self._directions = self._sets.get(key)
             self._fits = {}
@@ -378,10 +372,10 @@ class ExactStepper(Stepper):
         if self.setup.sampler.sampler.adapts:
             return self._following(work)
         drawn = map(self._ready, self.draw(key, work.clock, check=work.number == 0))
-        if self.setup.settings.reuse == 1 and not self.setup.kept_sets:
+        if self.setup.settings.reuse == 1 and not self.setup.keeps_draws:
             return drawn
         self._directions = list(drawn)
-        if self.setup.kept_sets:
+        if self.setup.keeps_draws:
             self._sets[key] = self._directions
         return self._directions
 
@@ -424,7 +418,7 @@ class ExactStepper(Stepper):
     def _data(self, work: _Work) -> Source[Cloud]:
         """Return F_q: of counts where there are counts, kept where directions stay, else fitted now."""
         setup = self.setup
-        key = setup.draw_number(work.number)
+        key = setup.draws.number(work.number)
         if setup.counts is not None:
             return setup.counts.of_set(key)
         keep = setup.settings.reuse != 1 and setup.cdf.compact
@@ -448,7 +442,12 @@ class ExactStepper(Stepper):
     def _cloud(self, noise: int, block: Block, clock: Clock) -> Cloud:
         """Return a block of the data in the stage's coordinates, with the noise of a step in their bins."""
         setup = self.setup
-        z = self._data_z if block.x is setup.data.x else self._entered(block.x)
+        if block.x is setup.data.x:
+            if self._data_z is None:
+                self._data_z = self._entered(block.x)
+            z = self._data_z
+        else:
+            z = self._entered(block.x)
         if self._binned:
             return Cloud(z, block.conditions, self.setup.mean_condition_noise(), block.first)
         key = Key(setup.settings.seed, "dequantise", setup.index, noise)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
+import torch
 from torch import Tensor
 
 from cswf_core.flow.directions import Directions, Place
@@ -51,7 +52,7 @@ class TableTransport:
         self._sizes = [count for _, count in batches(directions, together)]
         tabulated = [request.tabulated(count) for count in self._sizes]
         self._first = [sum(tabulated[:i]) for i in range(len(tabulated) + 1)]
-        self._tables: tuple[Tensor, Tensor] | None = None
+        self._tables: tuple[Tensor, ...] = ()
 
     def begin(self, rows: Rows) -> Begun | None:
         """Begin to fit F_p where other ranks take part."""
@@ -77,7 +78,7 @@ class TableTransport:
 
     def _collect(self, positions: Tensor, displacements: Tensor, place: Place) -> None:
         """Put some of the maps (S×H×K each) where they belong."""
-        if self._tables is None:
+        if not self._tables:
             shape = (positions.shape[0], self._first[-1], self._request.knots)
             self._tables = positions.new_empty(shape), displacements.new_empty(shape)
         chosen, places = self._chosen(place, positions.shape[1])
@@ -104,10 +105,14 @@ class TableTransport:
         chosen = (order < tabulated).nonzero()[:, 0]
         return (chosen if len(chosen) else None), order[chosen] + offset
 
-    def tables(self) -> StepTables:
-        """Return the tables, once all directions have been worked on."""
-        assert self._tables is not None
-        return StepTables(*self._tables)
+    def tables(self) -> tuple[Tensor, ...]:
+        """Return positions and displacements, once all directions have been worked on: S×H'×K each."""
+        return self._tables
+
+    @property
+    def largest(self) -> float:
+        """Up to this number, δ = q − p can be rounded."""
+        return min(self._by_cdf.largest, float(torch.finfo(self._request.dtype).max) / 2)
 
 
 Lookups = Callable[[Slab[Cloud], slice], Sequence[Lookup]]
@@ -157,6 +162,4 @@ def lookups_of(directions: Sequence[Directions], saved: StepTables, like: Tensor
 
 def displaced_by(rows: Rows, lookups: Sequence[Lookup], strata: Sequence[Tensor] | None) -> Tensor:
     """Replace the values p by δ = T(p) − p by the map of each stratum; return the sum of δ² of each row: H."""
-    if strata is None:
-        return lookups[0].displace(rows)
     return displaced_apart(rows, strata, lambda number, part: lookups[number].displace(part))

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from cswf_core.checks import CheckedCDF
 from cswf_core.flow.clock import Clock
+from cswf_core.flow.diagnosis import LARGEST_SAFE
 from cswf_core.flow.directions import Place
 from cswf_core.flow.fits import Begun, Cloud, Fits, Fitter, Members, Slab, Source, reading
 from cswf_core.flow.memory import Budget
@@ -43,6 +44,13 @@ class Transport(Protocol):
 
     def displace(self, rows: Rows, F_q: Fits, place: Place, F_p: Begun | None = None) -> Tensor:
         """Replace the particles' rows p by δ, in place; return the sum of δ² of each row: H."""
+
+    def tables(self) -> tuple[Tensor, ...]:
+        """Return the positions and displacements of the step's maps, if they are saved: S×H'×K each."""
+
+    @property
+    def largest(self) -> float:
+        """Up to this number, the projected values of particles and data can be displaced."""
 
 
 @attrs.frozen(eq=False)
@@ -143,6 +151,15 @@ class CDFTransport:
         with self.clock.part("lookup", reading(rows)):
             return self.apart(rows, lambda n, part: self._displace_by(part, fits[n], F_q[n]))
 
+    def tables(self) -> tuple[Tensor, ...]:
+        """Return nothing: no maps are saved."""
+        return ()
+
+    @property
+    def largest(self) -> float:
+        """Up to this number, values can be squared and added."""
+        return LARGEST_SAFE
+
     def inverse(self, fits: Fits, levels: Tensor) -> Tensor:
         """Return F⁻¹ at some levels (H×K): S×H×K."""
         return torch.stack([self.cdf.inverse(fit, levels) for fit in fits])
@@ -161,8 +178,7 @@ class CDFTransport:
 
     def apart(self, rows: Rows, displace: Callable[[int, Rows], Tensor]) -> Tensor:
         """Displace the rows of each stratum on its own; return Σ δ² of each row, for all particles: H."""
-        strata = self.taking_part.strata
-        squares = displace(0, rows) if strata is None else displaced_apart(rows, strata, displace)
+        squares = displaced_apart(rows, self.taking_part.strata, displace)
         measured = self.taking_part.measured
         if measured is None:
             return squares
@@ -208,8 +224,12 @@ class CDFTransport:
         return _replaced(rows, self.fitter.image(rows, lambda p: self.cdf.image(p, F_p, F_q, check=self.check)))
 
 
-def displaced_apart(rows: Rows, strata: Sequence[Columns], displace: Callable[[int, Rows], Tensor]) -> Tensor:
-    """Displace the columns of each stratum by a map of its own; return the sum of δ² of each row: H."""
+def displaced_apart(
+    rows: Rows, strata: Sequence[Columns] | None, displace: Callable[[int, Rows], Tensor]
+) -> Tensor:
+    """Displace the columns of each stratum, or all, by a map of their own; return Σ δ² of each row: H."""
+    if strata is None:
+        return displace(0, rows)
     parts = [rows.columns(columns) for columns in strata]
     totals = [displace(number, part) for number, part in enumerate(parts)]
     for part, columns in zip(parts, strata, strict=True):

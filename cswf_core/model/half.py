@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from cswf_core.flow.coordinates import Cloud
-from cswf_core.flow.directions import DirectionSampler, draw_number
+from cswf_core.flow.directions import DirectionSampler, Draws
 from cswf_core.flow.half.graph import StepGraph, recorded
 from cswf_core.flow.half.layout import HalfCloud, HalfSlab, halved, refuse_too_many, slabs_of, strips_for
 from cswf_core.flow.half.step import HalfParticles, HalfTools, Movable, step
@@ -54,7 +54,7 @@ class HalfStage:
         sampler: DirectionSampler,
         stage: int,
         settings: Settings,
-        sets: int | None,
+        draws: Draws,
         *,
         recordable: bool = True,
     ) -> None:
@@ -65,15 +65,15 @@ class HalfStage:
             sampler: draws the stage's directions.
             stage: its number.
             settings: those of the run.
-            sets: the number of sets of directions that were used in turn, if any.
+            draws: which directions each step uses.
             recordable: whether steps may be recorded.
         """
         assert settings.tables is not None
         self.sampler = sampler
         self.stage = stage
         self.settings = settings
-        self.sets = sets
-        alike = settings.reuse == 1 and sets is None and sampler.stage.entropy == 0
+        self.draws = draws
+        alike = draws.fresh and sampler.stage.entropy == 0
         self.recordable = recordable and alike and sampler.like.is_cuda
         """Whether steps can be recorded."""
         self.failed = False
@@ -99,7 +99,7 @@ class HalfStage:
                 tables = StepTables(now.tables.positions.clone(), now.tables.displacements.clone())
                 graph = self._recorded(following, tables, self._prepared(now.number, now.tables))
             if graph is None or tables is None:
-                slabs = self._prepared(draw_number(now.number, self.settings.reuse, self.sets), now.tables)
+                slabs = self._prepared(self.draws.number(now.number), now.tables)
                 self._factor.fill_(now.eta / _count(slabs))
                 self._move(slabs)
                 self._add_noise(now, add_noise)

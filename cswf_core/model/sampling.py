@@ -22,7 +22,7 @@ from torch import Tensor
 
 from cswf_core.errors import NotFiniteError, RunError
 from cswf_core.flow.coordinates import Cloud, FreePart, StageCoordinates
-from cswf_core.flow.directions import Directions, DirectionSampler, draw_number
+from cswf_core.flow.directions import Directions, DirectionSampler, Draws
 from cswf_core.flow.fingerprint import recognise
 from cswf_core.flow.finite import located, too_large
 from cswf_core.flow.gaussian import Regression
@@ -90,7 +90,7 @@ class SavedFlow:
         self.like = like
         self.fitted = fitted
         self.fingerprints = fingerprints
-        self.sets = sets
+        self.draws = Draws.of(settings.reuse, sets)
         self.stages = parts.schedule.stages(space, parts.projection)
         self.half = settings.half and like.dtype == torch.float32 and gpu.usable(like.device)
         """Whether products are in half precision, on CUDA."""
@@ -198,7 +198,7 @@ class SavedFlow:
         key = -1
         directions: list[Directions] = []
         for saved in steps:
-            own = draw_number(saved.number, self.settings.reuse, self.sets)
+            own = self.draws.number(saved.number)
             if own != key:
                 directions = self._directions(sampler, stage, own)
                 key = own
@@ -237,7 +237,7 @@ class SavedFlow:
         """Take a stage's steps in half precision; yield after each."""
         from cswf_core.model.half import HalfStage  # needs Triton
 
-        own = HalfStage(groups, sampler, stage, self.settings, self.sets, recordable=self._recordable)
+        own = HalfStage(groups, sampler, stage, self.settings, self.draws, recordable=self._recordable)
         yield from own.take(steps, lambda group, saved: self._add_noise(group, sampler.stage, saved, seed))
         self._recordable = self._recordable and not own.failed
 
@@ -272,7 +272,7 @@ class SavedFlow:
     def fault(self, steps: Iterable[SavedStep], first: int, last: int) -> NotFiniteError:
         """Return the error for samples that are not finite; raise `PluginError` if directions are at fault."""
         for saved in steps:
-            key = draw_number(saved.number, self.settings.reuse, self.sets)
+            key = self.draws.number(saved.number)
             with located(self.stages[saved.stage], Position(saved.stage, saved.number)):
                 for _ in self._enter((), self.stages[saved.stage]).batches(
                     self.settings.seed, saved.stage, key, check=True

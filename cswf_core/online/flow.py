@@ -16,6 +16,7 @@ from cswf_core.flow.gaussian import Gaussian
 from cswf_core.flow.particles import normal
 from cswf_core.flow.rounds import Steps
 from cswf_core.flow.settings import Parts, Settings
+from cswf_core.flow.stage import Strata
 from cswf_core.flow.state import Position
 from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap
 from cswf_core.online.counts import Counts
@@ -234,7 +235,7 @@ def refuse_unfit(flow: Flow) -> None:
     prior = f" ({settings.names['prior']})" if "prior" in settings.names else ""
     reasons = {
         "shows particles a part of what they are to be": flow.observation is not None,
-        "has a flow for each class": flow.setup.strata is not None,
+        "has a flow for each class": isinstance(flow.setup.groups, Strata),
         f"takes some of the data several times{prior}": flow.balanced_data is not flow.data,
         "adds noise to the conditions of the data": flow.parts.condition.dequantised,
     }

@@ -37,7 +37,6 @@ from cswf_core.flow.particles import Particles
 from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.stepper import Move, Stepper
 from cswf_core.flow.streaming import BlockParticles
-from cswf_core.flow.tables import StepTables
 from cswf_core.flow.transport import FittedMaps
 from cswf_core.interfaces import Conditions
 from cswf_core.kernels.boxes import WIDEST_TILE, Strips
@@ -67,8 +66,6 @@ class HalfStepper(Stepper):
         self._placed = False
         """Whether data and particles have been brought into that order."""
         self._particles: MeasuredParticles | None = None
-        self._resident: list[HalfCloud] = []
-        """The blocks of streamed particles, as they are after the last step, where they stay on the device."""
         self._data: HalfCloud | None = None
         """The data of the draw `_data_key`, where they are one block."""
         self._data_key = -1
@@ -92,14 +89,18 @@ class HalfStepper(Stepper):
         """Return how many directions a slab has; raise `RunError` for samples that the kernels cannot have."""
         setup = self.setup
         M = setup.particles.share.total
-        counted = setup.part_size or len(setup.data.all)
-        refuse_idle_ranks(setup.ranks, (M, counted if setup.counts is None else M), setup.like.device)
-        mine = setup.particles.at_once if setup.particles.in_blocks else len(setup.particles)
-        refuse_too_many(max(mine, setup.data.x.shape[1]), setup.settings)
+        counted = setup.data_count if setup.counts is None else M
+        refuse_idle_ranks(setup.ranks, (M, counted), setup.like.device)
+        refuse_too_many(max(self._at_once, setup.data.x.shape[1]), setup.settings)
         N = setup.data.most_at_once(setup.cdf.data)
         row = 2 * (padded(setup.particles.at_once, WIDEST_TILE) + padded(N, WIDEST_TILE))
         most = setup.budget.memory // MEMORY_OVER_VALUES // row if setup.cdf.displaces else setup.budget.rows
         return min(max(TILE, most // TILE * TILE), padded(setup.sampler.stage.directions))
+
+    @property
+    def _at_once(self) -> int:
+        """The number of particles that are projected at once."""
+        return len(self.setup.particles)
 
     @property
     def recorded(self) -> bool:
@@ -109,8 +110,6 @@ class HalfStepper(Stepper):
     def move(self, number: int, eta: float, clock: Clock) -> Move:
         """Take a step without its noise: X ← X − η v̂."""
         self._factor.fill_(eta / self.setup.sampler.stage.directions)
-        if self.setup.particles.in_blocks:
-            return self._outcome(self._moved_in_blocks(number, clock), number, clock)
         if not clock.times and self._recordable(number):
             self._record(number)
         graph = self._graphs.get(self.setup.turn_of(number))
@@ -127,7 +126,7 @@ class HalfStepper(Stepper):
         return self._outcome(moved, number, clock)
 
     def _outcome(self, result: tuple[Tensor, ...], number: int, clock: Clock) -> Move:
-        tables = StepTables(*result[2:]) if self.wants_tables(number) else None
+        tables = self.wanted(number, result[2:])
         if self.setup.ranks.alone:
             return Move(result[0], result[1], tables)
         return self.outcome(result[0].double() * len(self.setup.particles), result[1], clock, tables)
@@ -147,21 +146,14 @@ class HalfStepper(Stepper):
         """Say whether it pays to record the steps from here on, and can be done: they must all be alike."""
         setup = self.setup
         half = setup.turn_of(number)
-        if half in self._tried or not (setup.budget.recordable and self._here_alone):
+        if half in self._tried or not (setup.budget.recordable and setup.ranks.alone) or setup.streams_data:
             return False
         stage = setup.sampler.stage
-        fresh = setup.settings.reuse == 1 and setup.counts is None
         by_counts = setup.cdf.displaces and setup.cdf.compact
-        alike = fresh and stage.entropy == 0 and by_counts and setup.fits_the_same
+        alike = setup.draws.fresh and stage.entropy == 0 and by_counts and setup.fits_the_same
         known = number > 0 and len(self._slabs) == 1 and self._factor.is_cuda
         repeats = sum(setup.turn_of(later) == half for later in range(number, stage.steps))
         return alike and known and repeats >= WORTHWHILE_STEPS
-
-    @property
-    def _here_alone(self) -> bool:
-        """Whether a step happens on this device alone: nothing comes from other ranks or from the host."""
-        streamed = self.setup.counts is None and not self.setup.data.resident
-        return self.setup.ranks.alone and not streamed
 
     def _record(self, number: int) -> None:
         """Record a step along the directions of this one, which prepares the next."""
@@ -197,7 +189,7 @@ class HalfStepper(Stepper):
 
     def _may_halve(self, tools: HalfTools) -> bool:
         """Halve the slabs, where particles have not moved yet; False: that is not possible."""
-        if tools.moving or self._most == TILE or not self.setup.ranks.alone:  # ranks need the same slabs
+        if tools.moving or self._most == TILE or not self.setup.repeatable:
             return False
         self._key = -1
         self._slabs = []
@@ -220,7 +212,7 @@ class HalfStepper(Stepper):
 
     def _drawn_and_moved(self, number: int, tools: HalfTools) -> tuple[Tensor, ...]:
         """Move along the directions of a step; return the mean length of the move, SW₂² and tables."""
-        self._draw(self.setup.draw_number(number), tools, check=number == 0)
+        self._draw(self.setup.draws.number(number), tools, check=number == 0)
         return self._moved(self._mine, self._slabs, number, tools)
 
     def _moved(
@@ -234,16 +226,12 @@ class HalfStepper(Stepper):
     ) -> tuple[Tensor, ...]:
         """Move particles; return the mean length of the move, SW₂² and tables, if a model is saved."""
         setup = self.setup
-        by_cdf = self.by_cdf(setup.taking_part(number, block), tools.clock, check=number == 0)
-        by_tables = self.by_tables(by_cdf)
-        data = PreparedData(self._source(setup.draw_number(number), tools.clock))
-        maps = FittedMaps(by_tables or by_cdf, data, F_p)
+        transport = self.transport(setup.taking_part(number, block), tools.clock, check=number == 0)
+        data = PreparedData(self._source(setup.draws.number(number), tools.clock))
+        maps = FittedMaps(transport, data, F_p)
         squares = step(particles, slabs, maps, self._factor, tools)
         distance = squares / (setup.particles.share.total * setup.sampler.stage.directions)
-        if by_tables is None:
-            return particles.length, distance
-        tables = by_tables.tables()
-        return particles.length, distance, tables.positions, tables.displacements
+        return particles.length, distance, *transport.tables()
 
     def _prepared(
         self, key: int, clock: Clock, *, check: bool, into: list[HalfSlab] | None = None
@@ -263,13 +251,17 @@ class HalfStepper(Stepper):
                 noise = theta.noise_widths(setup.sampler.coordinates, setup.bin_width)
                 free = None if into is None else into[len(slabs) :]
                 slabs += slabs_of(attrs.evolve(theta, noise=noise), self._places, self._most, free)
-        # Where data or particles come in blocks, F_q is fitted before any particle moves.
-        in_blocks = setup.data_blocks_count > 1 or setup.particles.in_blocks
-        if setup.cdf.compact or setup.counts is not None or in_blocks:
+        if self._fits_ahead:
             self._fit(slabs, self._source(key, clock))
-        if setup.kept_sets:
+        if setup.keeps_draws:
             self._sets[key] = slabs
         return slabs
+
+    @property
+    def _fits_ahead(self) -> bool:
+        """Whether F_q is fitted when directions are drawn, as it is small, or data are read in blocks."""
+        setup = self.setup
+        return setup.cdf.compact or setup.counts is not None or setup.data_blocks_count > 1
 
     def _fit(self, slabs: list[HalfSlab], source: Source[HalfCloud]) -> None:
         """Fit F_q along the directions of a draw."""
@@ -296,8 +288,11 @@ class HalfStepper(Stepper):
         elif self._side:
             self._places = Strips.of(space.shape, H, self._side, theta.device)
         self._placed = True
-        if not setup.particles.in_blocks:
-            self._particles = self._halved(setup.particles)
+        self._bring_particles()
+
+    def _bring_particles(self) -> None:
+        """Bring the particles into half precision."""
+        self._particles = self._halved(self.setup.particles)
 
     @property
     def _mine(self) -> MeasuredParticles:
@@ -356,16 +351,43 @@ class HalfStepper(Stepper):
 
     def _data_of(self, key: int, blocks: Callable[[bool], Iterator[tuple[HalfCloud, Members]]]) -> HalfCloud:
         """Return the data of a draw, which are one block."""
-        if self._data is None or (self.setup.part_size is not None and self._data_key != key):
+        if self._data is None or (self.setup.fits_parts_of_data and self._data_key != key):
             self._data = None
             self._data_key = key
             self._data, _ = next(blocks(False))
         return self._data
 
+
+class HalfBlockStepper(HalfStepper):
+    """Takes steps in half precision of particles that come in blocks."""
+
+    def __init__(self, setup: StageSetup) -> None:
+        super().__init__(setup)
+        self._resident: list[HalfCloud] = []
+        """The blocks in half precision as they are after the last step, where they stay on the device."""
+
+    def move(self, number: int, eta: float, clock: Clock) -> Move:
+        """Take a step without its noise: X ← X − η v̂."""
+        self._factor.fill_(eta / self.setup.sampler.stage.directions)
+        return self._outcome(self._moved_in_blocks(number, clock), number, clock)
+
+    @property
+    def _at_once(self) -> int:
+        """The number of particles of a block."""
+        return self.setup.particles.at_once
+
+    @property
+    def _fits_ahead(self) -> bool:
+        """Yes: before any block of particles moves."""
+        return True
+
+    def _bring_particles(self) -> None:
+        """Bring nothing yet: blocks are brought one at a time."""
+
     def _moved_in_blocks(self, number: int, clock: Clock) -> tuple[Tensor, ...]:
         """Move particles that come in blocks; return the mean length of the move, SW₂² and tables."""
         tools = HalfTools(clock)
-        self._draw(self.setup.draw_number(number), tools, check=number == 0)
+        self._draw(self.setup.draws.number(number), tools, check=number == 0)
         particles = self.setup.particles
         assert isinstance(particles, BlockParticles)
         F_p = self._particles_in_blocks(particles, number, clock)
