@@ -43,10 +43,9 @@ log = logging.getLogger("cswf")
 
 @attrs.frozen(eq=False)
 class Block:
-    """Some of the data, on the flow's device."""
+    """Some of the data x (d×m), on the flow's device."""
 
     x: Tensor
-    """d×m."""
     conditions: Conditions
     numbers: Numbers
     first: int
@@ -77,7 +76,6 @@ class FlowData:
         self.resident = own and fits_in_memory(bytes_each * most, memory)
         """Whether this rank's share stays on the device; otherwise it is brought there in blocks."""
         self.width = block_width(self.like, memory)
-        """The largest number of data in a block."""
         self.x = self.like
         """This rank's share on its device, once it is loaded: d×n; empty if it is not resident, or dropped."""
         self._reader = (PinnedReader if device.type == "cuda" else DataReader)(self.all, self.like)
@@ -192,15 +190,13 @@ class FlowData:
 
 
 class DataReader:
-    """Reads data, and those of the next request in a thread of its own; the device is a CPU."""
+    """Reads data as numbers of the kind of `like` (d×0), and the next ones ahead, in a thread: on a CPU."""
 
     def __init__(self, data: Dataset, like: Tensor) -> None:
-        """Read `data` as numbers of the type of `like`, on its device."""
         self._data = data
         self._like = like
         self._thread = ThreadPoolExecutor(1, "cswf-data")
         self._ahead: dict[object, Future[Tensor]] = {}
-        """What is read ahead, by the key of its request."""
 
     def fetch(self, numbers: Numbers) -> Tensor:
         """Return some of the data on the device: d×m."""

@@ -1,9 +1,8 @@
 """How many directions and samples are worked on at a time, so that memory stays bounded and bits stay the same.
 
-A *batch* is the unit in which directions are drawn: one key, fixed size. A *slab* is the part of a batch whose
-products are computed at once, the same on any number of ranks. When memory runs short, first fewer rows are
-transported at a time, which changes no bit, and then slabs are halved, which changes sums by rounding. Data and
-particles that take too much of the memory are processed in *blocks* of samples.
+A *batch* of directions is drawn with one key; a *slab* is the part of it whose products are computed at once,
+the same on any number of ranks. When memory runs short, first fewer rows are transported at a time, which
+changes no bit, and then slabs are halved, which changes sums by rounding. A *block* is some of the samples.
 """
 
 from __future__ import annotations
@@ -94,10 +93,7 @@ class Budget:
     def __init__(
         self, device: torch.device, values_per_direction: int, itemsize: int, memory: int | None = None
     ) -> None:
-        """Choose the sizes, for a number of projected values of `itemsize` bytes.
-
-        `memory` are the bytes that every rank may use; None: all of the device's.
-        """
+        """Choose the sizes; `memory` are the bytes that every rank may use, None: all of the device's."""
         self.device = device
         self.memory = total_memory(device) if memory is None else memory
         row = max(1, values_per_direction * itemsize)

@@ -102,14 +102,14 @@ class Particles:
 
         `seen` is what is observed of a rank's particles, if it has to be as it is in their originals.
         """
-        own = self.share.own(None if index is None else index.to(self.parts["x"].device))
+        device = self.parts["x"].device
+        own = self.share.own(None if index is None else index.to(device))
 
         def gather(columns: Tensor) -> Tensor:
             columns = ranks.gathered(columns)
             if index is None or ranks.alone or not ranks.leads:
                 return columns
-            shares = ranks.shares(self.share.total, columns.device)
-            here = [each.has(index).nonzero()[:, 0] for each in shares]
+            here = [each.has(index).nonzero()[:, 0] for each in ranks.shares(self.share.total, device)]
             return torch.empty_like(columns).index_copy_(1, torch.cat(here).to(columns.device), columns)
 
         if seen is not None:
@@ -273,7 +273,7 @@ def taking_part(
 
 
 def require_both_halves_used(part: Columns | None, total: int, steps: int, settings: Settings) -> None:
-    """Raise `RunError` if there are turns, and one half of the `part` of particles would never have its own."""
+    """Raise `RunError` if there are turns, and one half of the particles would never take part in F_p."""
     if settings.turn is None:
         return
     if size_of(part, total) < 2:
@@ -296,8 +296,7 @@ def balanced(data: Dataset, condition: CheckedCondition, seed: int) -> Dataset:
 def normal(key: Key, share: Share, like: Tensor) -> Tensor:
     """Return N(0, 1) entries for the samples of a share, of the kind of `like` (d×0): d×n.
 
-    Noise is drawn sample by sample, from keys of global index: that of a sample does not depend on how many
-    others there are, nor on where they are computed.
+    That of a sample depends on its number among all, and neither on the others nor on where they are computed.
     """
     noise = like.new_empty(len(like), len(share))
     for columns, draw in _keyed(key, len(like), share.first, noise):
@@ -316,7 +315,7 @@ def uniform(key: Key, dimension: int, first: int, count: int, like: Tensor) -> T
 def dequantised(z: Tensor, bin_width: float, coordinates: StageCoordinates, key: Key, first: int = 0) -> Tensor:
     """Return data in a stage's coordinates (z = UᵀLx, d_k×n) with fresh uniform noise in every pixel's bin.
 
-    It is drawn in the data's space and mapped, so that this is UᵀL(x + noise); `first` is the first's number.
+    It is drawn in the data's space and mapped: this is UᵀL(x + noise). `first` is the number of the first.
     """
     if bin_width == 0:
         return z

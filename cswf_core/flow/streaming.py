@@ -21,8 +21,8 @@ from cswf_core.ranks import Ranks, Share
 
 log = logging.getLogger("cswf")
 
-FirstX = Callable[[Share], Tensor]
-"""Which of all particles → where these begin: d×n."""
+Start = Callable[[Share], Tensor]
+"""A share of all particles → where these begin: d×n."""
 
 BlockParts = dict[Quantity, Tensor]
 """x, z and S of one block, as far as they are needed: d×n or d_k×n each."""
@@ -58,20 +58,18 @@ class Placement:
     def require_support(self, parts: Parts, observation: Observation | None, settings: Settings) -> None:
         """Raise `RunError` if plugins or observations cannot work with particles that are kept like this."""
 
-    def particles(self, first_x: FirstX, conditions: Conditions, clip: float | None, share: Share) -> Particles:
-        """Return the particles of a share, which begin where `first_x` says, with their conditions."""
-        return Particles(first_x(share).to(self.like).contiguous(), conditions, clip, share)
+    def particles(self, start: Start, conditions: Conditions, clip: float | None, share: Share) -> Particles:
+        """Return the particles of a share, which begin where `start` says, with their conditions."""
+        return Particles(start(share).to(self.like).contiguous(), conditions, clip, share)
 
 
 @attrs.frozen(eq=False)
 class BlockPlacement(Placement):
-    """How particles are kept that one device cannot hold: in blocks of `width`, on a rank's own device.
-
-    `streamed`: they take too much of the memory even so, and the device is a CPU.
-    """
+    """How particles are kept that one device cannot hold: in blocks of `width`, on the device."""
 
     width: int
     streamed: bool
+    """Whether a rank's share takes too much of the device's memory, too."""
 
     def require_support(self, parts: Parts, observation: Observation | None, settings: Settings) -> None:
         """Raise `RunError` if plugins or observations need all particles at once."""
@@ -88,9 +86,9 @@ class BlockPlacement(Placement):
                 f"blocks where each sees a part of its own, or an amplifier stretches that: {remedy}"
             )
 
-    def particles(self, first_x: FirstX, conditions: Conditions, clip: float | None, share: Share) -> Particles:
+    def particles(self, start: Start, conditions: Conditions, clip: float | None, share: Share) -> Particles:
         """Return the particles of a share, in blocks; see `Placement.particles`."""
-        return BlockParticles(first_x, conditions, clip, share, self)
+        return BlockParticles(start, conditions, clip, share, self)
 
     def keep(self, part: Tensor) -> Tensor:
         """Return a copy of some particles where they are kept."""
@@ -163,19 +161,13 @@ class PinnedPlacement(BlockPlacement):
 class BlockParticles(Particles):
     """Particles whose x, z and S are kept in blocks: in the host's memory, or on ranks that hold all together.
 
-    All operations process one block at a time on the device, while the next is brought there and the last is
-    brought back.
+    All operations process one block on the device, while the next is brought there and the last is sent back.
     """
 
     in_blocks = True
 
     def __init__(
-        self,
-        first_x: FirstX,
-        conditions: Conditions,
-        clip: float | None,
-        share: Share,
-        placement: BlockPlacement,
+        self, start: Start, conditions: Conditions, clip: float | None, share: Share, placement: BlockPlacement
     ) -> None:
         """Compute where the particles of a share begin, block by block."""
         super().__init__(placement.like, conditions, clip, share)
@@ -189,7 +181,7 @@ class BlockParticles(Particles):
         for first in range(0, max(1, len(share)), self.width):
             cut = slice(first, min(first + self.width, len(share)))
             part = Share(share.first + cut.start, share.first + cut.stop, share.total)
-            x = placement.keep(first_x(part))
+            x = placement.keep(start(part))
             self.stored.append(Particles(x, conditions.take(cut), clip, part))
 
     @property
@@ -211,7 +203,6 @@ class BlockParticles(Particles):
 
     def borrow_x(self) -> Tensor:
         """Return x (d×M) on the CPU, in the memory of the particles; a stage entered later works on a copy."""
-        assert self._coordinates is BETWEEN_STAGES
         self._placement.wait()
         if self._borrowed is None:
             self._borrowed = self._empty(len(self))

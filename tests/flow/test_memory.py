@@ -120,7 +120,7 @@ def test_running_out_of_memory_elsewhere_is_one_sentence_too_and_other_errors_st
     def full(*arguments):
         raise RuntimeError(text)
 
-    monkeypatch.setattr("cswf_core.flow.exact_plan.displacements", full)
+    monkeypatch.setattr("cswf_core.flow.transport.displacing", full)
     with pytest.raises(OutOfMemoryError if "allocate" in text else RuntimeError, match=said):
         small_flow().run()
 
