@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import zip_longest
 from typing import Any
 
 import attrs
@@ -23,8 +24,7 @@ FEWEST_FITTED = 4096
 """The fewest streamed data that anything is fitted to, and enough for their mean length."""
 
 MEMORY_OVER_FITTED = 16
-"""The memory is at least this many times as large as the streamed data that anything is fitted to, unless
-these are `FEWEST_FITTED`."""
+"""The memory is at least this many times as large as streamed data that are fitted to, or these are fewest."""
 
 BYTES_PER_COPY = 1 << 26
 """Bytes that are copied to a GPU at a time."""
@@ -35,28 +35,21 @@ Numbers = Tensor | slice
 Chosen = Callable[[int], Tensor | None]
 """The number of a draw → the data that F_q is fitted to then, in rising order; None: all."""
 
+Request = tuple[object, Callable[[], Numbers]]
+"""Some of the data, to be read now or ahead of time, by a key."""
+
 log = logging.getLogger("cswf")
 
 
 @attrs.frozen(eq=False)
 class Block:
-    """Some of the data, on the flow's device."""
+    """Some of the data x (d×m), on the flow's device."""
 
     x: Tensor
-    """d×m."""
     conditions: Conditions
     numbers: Numbers
     first: int
     """The place of the first among those that F_q is fitted to."""
-
-
-@attrs.frozen(eq=False)
-class DataRequest:
-    """Some of the data, to be read now or ahead of time."""
-
-    key: object
-    """Identifies the request."""
-    numbers: Callable[[], Numbers]
 
 
 class FlowData:
@@ -65,16 +58,7 @@ class FlowData:
     def __init__(
         self, data: Dataset, parts: Parts, settings: Settings, device: torch.device, ranks: Ranks, memory: int
     ) -> None:
-        """Decide where the data are kept; `load_to_device` brings them there.
-
-        Args:
-            data: all data, before they are balanced.
-            parts: the flow's plugins.
-            settings: the flow's numbers.
-            device: where the flow works.
-            ranks: all processes.
-            memory: the bytes that each rank may use of its device's memory.
-        """
+        """Decide where the data are kept, of whose memory each device gives `memory` bytes."""
         self.all = balanced(data, parts.condition, settings.seed)
         """The data of all ranks: on the CPU, or stored."""
         self.memory = memory
@@ -87,18 +71,15 @@ class FlowData:
         most = max(map(len, ranks.shares(len(self.all), device)))
         self.together = fits_in_memory(bytes_each * len(self.all), memory)
         """Whether one device could hold all: then no blocks are made, whatever the number of ranks."""
-        self.resident = fits_in_memory(bytes_each * most, memory)
+        part = parts.cdf.data
+        own = part is None or ranks.alone  # a rank's share of a part may be any of the data
+        self.resident = own and fits_in_memory(bytes_each * most, memory)
         """Whether this rank's share stays on the device; otherwise it is brought there in blocks."""
-        if parts.cdf.data is not None and not ranks.alone:
-            self.resident = False  # a rank's share of a part may be any of the data
         self.width = block_width(self.like, memory)
-        """The largest number of data in a block."""
         self.x = self.like
         """This rank's share on its device, once it is loaded: d×n; empty if it is not resident, or dropped."""
         self._reader = (PinnedReader if device.type == "cuda" else DataReader)(self.all, self.like)
-        self._source: DataReader | ResidentSource = self._reader
-        """What blocks are read from."""
-        counted = len(self.all) if parts.cdf.data is None else parts.cdf.data.of(len(self.all))
+        counted = len(self.all) if part is None else part.of(len(self.all))
         if parts.cdf.bins is None and len(self.cuts(counted)) > 1:
             raise RunError(
                 f"{parts.cdf.owner} needs all projected data of a direction at once, and {counted:,} do not "
@@ -146,35 +127,27 @@ class FlowData:
         """Load this rank's share, if it is to stay on the device."""
         if not self.resident:
             return
+        share = self.share
         if self.all.stored is None:
-            own = self.all.columns(self.share.cut)
-            self.x = own.to(self.like.device, self.like.dtype).contiguous()
+            self.x = self.all.columns(share.cut).to(self.like.device, self.like.dtype).contiguous()
         else:
-            self.x = self.like.new_empty(len(self.like), len(self.share))
-            for first in range(self.share.first, self.share.stop, self.width):
-                numbers = slice(first, min(first + self.width, self.share.stop))
-                part = slice(first - self.share.first, numbers.stop - self.share.first)
+            self.x = self.like.new_empty(len(self.like), len(share))
+            for first in range(0, len(share), self.width):
+                part = slice(first, min(first + self.width, len(share)))
+                numbers = slice(share.first + part.start, share.first + part.stop)
                 self.x[:, part] = self._reader.fetch(numbers)
-        self._source = ResidentSource(self.x, self.share.first)
 
     def drop(self) -> None:
         """Release the data on the device: counts have taken their place."""
         self.x = self.like
-        self._source = self._reader
 
     def most_at_once(self, part: Part | None) -> int:
-        """Return how many data are projected at once: over all ranks or, if they come in blocks, on each.
-
-        It does not depend on the number of ranks, so that slabs do not.
-        """
+        """Return how many data are projected at once, over all ranks or in a block; the same for any ranks."""
         counted = len(self.all) if part is None else part.of(len(self.all))
         return counted if self.together else min(counted, self.width)
 
     def cuts(self, count: int | None = None) -> list[slice]:
-        """Return the blocks of a rank's share of the data that F_q is fitted to, by their places there.
-
-        All ranks have the same number of blocks; some may be empty.
-        """
+        """Return the blocks of a rank's share of `count` data, as many on all ranks; some may be empty."""
         shares = self._ranks.shares(len(self.all) if count is None else count, self.like.device)
         own = shares[self._ranks.rank]
         if self.together:
@@ -184,13 +157,9 @@ class FlowData:
         return [slice(min(first, own.stop), min(first + self.width, own.stop)) for first in starts]
 
     def blocks(self, stage: int, draw: int, chosen: Chosen, following: int | None = None) -> Iterator[Block]:
-        """Yield the data that F_q is fitted to, block by block, while the next block is read.
+        """Yield the data that F_q is fitted to at a draw, block by block, while the next block is read.
 
-        Args:
-            stage: the number of the stage.
-            draw: the number of the draw.
-            chosen: returns which data belong to a draw.
-            following: the draw whose first block is read after the last one of this; None: there is none.
+        After the last one, that is the first of the draw `following`, if there is one.
         """
         of_draw = chosen(draw)
         if self.resident and self.together and of_draw is None:
@@ -198,79 +167,53 @@ class FlowData:
             return
         cuts = self.cuts(None if of_draw is None else len(of_draw))
 
-        def request(draw: int, cut: slice) -> DataRequest:
+        def numbers_of(draw: int, cut: slice) -> Numbers:
+            of_draw = chosen(draw)
+            return cut if of_draw is None else of_draw[cut]
+
+        def request(draw: int, cut: slice) -> Request:
             # Parts are drawn for a stage, and all data are always the same.
             key = cut.start if of_draw is None else (stage, draw, cut.start)
-            return DataRequest(key, lambda: _numbers_at(chosen(draw), cut))
+            return key, partial(numbers_of, draw, cut)
 
-        requests = [request(draw, cut) for cut in cuts]
-        ahead = [*requests[1:], None if following is None else request(following, cuts[0])]
-        for number, cut in enumerate(cuts):
-            numbers = _numbers_at(of_draw, cut)
-            x = self._source.read(requests[number], ahead[number])
+        ahead = [request(draw, cut) for cut in cuts[1:]]
+        if following is not None:
+            ahead.append(request(following, cuts[0]))
+        for cut, after in zip_longest(cuts, ahead):
+            numbers = numbers_of(draw, cut)
+            if self.resident:
+                x = self.x[:, self.share.own(numbers)].contiguous()
+            else:
+                x = self._reader.read(request(draw, cut), after)
             conditions = self.all.conditions.take(numbers if isinstance(numbers, slice) else numbers.cpu())
             yield Block(x, conditions.to(self.like.device, self.like.dtype), numbers, cut.start)
 
 
-def _numbers_at(of_draw: Tensor | None, cut: slice) -> Numbers:
-    """Return the numbers of the data at a cut of those that belong to a draw, or of all."""
-    return cut if of_draw is None else of_draw[cut]
-
-
-@attrs.frozen(eq=False)
-class ResidentSource:
-    """Selects blocks from data on the device."""
-
-    x: Tensor
-    """d×n."""
-    first: int
-    """The number of the first of them among all data."""
-
-    def read(self, request: DataRequest, ahead: DataRequest | None) -> Tensor:
-        """Return some of the data: d×m; nothing is read ahead."""
-        del ahead
-        numbers = request.numbers()
-        if isinstance(numbers, slice):
-            numbers = slice(numbers.start - self.first, numbers.stop - self.first)
-        return self.x[:, numbers].contiguous()
-
-
 class DataReader:
-    """Reads data, and those of the next request in a thread of its own; the device is a CPU."""
+    """Reads data as numbers of the kind of `like` (d×0), and the next ones ahead, in a thread: on a CPU."""
 
     def __init__(self, data: Dataset, like: Tensor) -> None:
-        """Read `data` as numbers of the type of `like`, on its device."""
         self._data = data
         self._like = like
-        self._thread: ThreadPoolExecutor | None = None
-        self._ahead: tuple[object, Future[Tensor]] | None = None
-        """What is read ahead, by the key of its request."""
+        self._thread = ThreadPoolExecutor(1, "cswf-data")
+        self._ahead: dict[object, Future[Tensor]] = {}
 
     def fetch(self, numbers: Numbers) -> Tensor:
         """Return some of the data on the device: d×m."""
         return self._decoded(self._brought(numbers))
 
-    def read(self, request: DataRequest, ahead: DataRequest | None) -> Tensor:
+    def read(self, request: Request, ahead: Request | None) -> Tensor:
         """Return some of the data on the device (d×m), and begin to read those of the request `ahead`."""
+        key, numbers = request
         pending = self._ahead
-        self._ahead = None
-        brought: Tensor | None = None
-        if pending is not None:
-            key, future = pending
-            brought = (
-                future.result()
-            )  # also if another request was expected: pinned memory serves one at a time
-            brought = brought if key == request.key else None
-        x = self._decoded(self._brought(request.numbers()) if brought is None else brought)
+        self._ahead = {}
+        for future in pending.values():
+            future.result()  # also if another was expected: pinned memory serves one at a time
+        x = self._decoded(pending[key].result()) if key in pending else self.fetch(numbers())
         if ahead is not None:
-            if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, "cswf-data")
-            self._ahead = ahead.key, self._thread.submit(self._brought_ahead, ahead)
+            following, chosen = ahead
+            self._ahead[following] = self._thread.submit(lambda: self._brought(chosen()))
         return x
-
-    def _brought_ahead(self, request: DataRequest) -> Tensor:
-        """Choose some of the data and read them, in the thread."""
-        return self._brought(request.numbers())
 
     def _brought(self, numbers: Numbers) -> Tensor:
         """Read some of the data and return them on the device: bytes m×d, or d×m."""
@@ -289,19 +232,16 @@ class PinnedReader(DataReader):
     def __init__(self, data: Dataset, like: Tensor) -> None:
         super().__init__(data, like)
         self._stream: Any = torch.cuda.Stream(like.device, priority=-1)  # type: ignore[no-untyped-call]
-        """Its work goes before that of others."""
+        # A GPU may help to choose what is read ahead, and does so beside other work.
+        self._thread = ThreadPoolExecutor(1, "cswf-data", torch.cuda.set_stream, (self._stream,))
         self._dtype = like.dtype if data.stored is None else torch.uint8
         self._buffers = [torch.empty(0, dtype=self._dtype) for _ in range(2)]
-
-    def _brought_ahead(self, request: DataRequest) -> Tensor:
-        with torch.cuda.stream(self._stream):  # a GPU may help to choose, and does so beside other work
-            numbers = request.numbers()
-        return self._brought(numbers)
 
     def _brought(self, numbers: Numbers) -> Tensor:
         stored = self._data.stored
         d = self._data.space.dimension
-        count = len(numbers) if isinstance(numbers, Tensor) else numbers.stop - numbers.start
+        index = numbers if isinstance(numbers, Tensor) else range(numbers.start, numbers.stop)
+        count = len(index)
         axis = 1 if stored is None else 0
         step = max(1, BYTES_PER_COPY // (d * self._dtype.itemsize))
         sent: list[Any] = [torch.cuda.Event() for _ in self._buffers]  # type: ignore[no-untyped-call]
@@ -316,11 +256,8 @@ class PinnedReader(DataReader):
                 if self._buffers[which].numel() < target.numel():
                     self._buffers[which] = torch.empty(target.numel(), dtype=self._dtype, pin_memory=True)
                 pinned = self._buffers[which][: target.numel()].view(target.shape)
-                part: Numbers
-                if isinstance(numbers, Tensor):
-                    part = numbers[first:stop]
-                else:
-                    part = slice(numbers.start + first, numbers.start + stop)
+                some = index[first:stop]
+                part = some if isinstance(some, Tensor) else slice(some.start, some.stop)
                 if stored is None:
                     pinned.copy_(self._data.columns(part))
                 else:

@@ -28,7 +28,6 @@ from cswf_core.flow.half import half_stepper, stepper_for
 from cswf_core.flow.memory import Budget, explain_out_of_memory
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.setup import FlowSetup, Steps, originals, with_steps
-from cswf_core.flow.sharing import gathered, join
 from cswf_core.flow.stability import StepControl, report_spectrum, safe_step
 from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.state import Position, Snapshot
@@ -151,14 +150,14 @@ class Flow:
 
     def snapshot(self) -> Snapshot:
         """Return all that is needed to continue from here; for observers, after a step or a stage."""
-        x, z, total = self.particles.copied()
+        parts = self.particles.copied()
         stepper = self._stepper if self.position.step else None
         return Snapshot(
             position=attrs.evolve(self.position),
             conditions=self.conditions,
-            x=x,
-            z=z,
-            sum=total,
+            x=parts["x"],
+            z=parts.get("z"),
+            sum=parts.get("sum"),
             numerics={} if stepper is None else stepper.numerics(),
             share=None if self.ranks.alone else self.particles.share,
             fingerprints=dict(self.fingerprints),
@@ -325,7 +324,7 @@ class Flow:
             whole = index is None and self.finished and self.ranks.alone
             if whole and isinstance(self.particles, BlockParticles) and self.particles.streamed:
                 return self.particles.borrow_x()
-            return gathered(self.particles, index, self.ranks, seen, self.originals)
+            return self.particles.gathered(index, self.ranks, seen, self.originals)
 
     def _check_particles(self) -> None:
         self._finite.check(self.particles, self._stepper, self.position)
@@ -399,7 +398,7 @@ class Flow:
         """
         with self.working():
             self.conditions = Conditions.joined([self.conditions, conditions])
-            join(self.particles, x, self.conditions, self.ranks)
+            self.particles.join(x, self.conditions, self.ranks)
             self.cohorts = (*self.cohorts, self.count)
             self._control.reset()  # steps become longer again
             self.budget = self._new_budget()

@@ -1,14 +1,8 @@
 """How many directions and samples are worked on at a time, so that memory stays bounded and bits stay the same.
 
-A *batch* is the unit in which directions are drawn: one key, fixed size. A *slab* is the part of a batch whose
-products are computed at once: all of it on a GPU, unless its memory is too small. With several ranks a slab has
-as many directions as with one, because sums would be rounded in other places otherwise.
-
-When memory runs short, fewer rows are transported at a time: a row's transport does not depend on its
-neighbours, so this changes no bit. If that is not enough, slabs are halved, which changes sums by rounding, and
-a warning is logged. It is an error only if a single direction does not fit.
-
-Data and particles that take too much of the memory are processed in *blocks* of samples.
+A *batch* of directions is drawn with one key; a *slab* is the part of it whose products are computed at once,
+the same on any number of ranks. When memory runs short, first fewer rows are transported at a time, which
+changes no bit, and then slabs are halved, which changes sums by rounding. A *block* is some of the samples.
 """
 
 from __future__ import annotations
@@ -28,12 +22,10 @@ from cswf_core.kernels.columns import COLUMNS_AT_A_TIME
 from cswf_core.kernels.memory import is_out_of_memory, total_memory
 
 DIRECTIONS_PER_BATCH = 16384
-"""Directions that share a key: fixed, or the same seed would draw others. Large, because on a GPU small pieces
-of work take as long to start as to do."""
+"""Directions that share a key: fixed, or the same seed would draw others."""
 
 LARGEST_SLAB = {"cpu": 2048, "cuda": DIRECTIONS_PER_BATCH}
-"""The largest number of directions in a slab: on a CPU few are as fast as many, and while counts of one slab
-are summed over several devices, the next is worked on."""
+"""The largest number of directions in a slab: on a GPU small pieces of work take as long to start as to do."""
 
 MEMORY_OVER_VALUES = 8
 """A device's memory is at least this many times as large as the projected values that are worked on at once."""
@@ -42,8 +34,7 @@ TEMPORARIES_PER_VALUE = 12
 """Numbers that a transport keeps at once for each projected value, indices counted double."""
 
 MEMORY_OVER_SAMPLES = 4
-"""Samples stay on the device if its memory is at least this many times as large as their numbers: in a stage's
-coordinates, and with noise, they take as much again."""
+"""Samples stay on a device with this many times their memory: noise and stages take as much again."""
 
 LARGEST_BLOCK = {"cpu": 8192, "cuda": 131_072}
 """The largest number of samples in a block."""
@@ -72,15 +63,7 @@ log = logging.getLogger("cswf")
 
 @contextmanager
 def explain_out_of_memory(device: torch.device, d: int, M: int, N: int, remedy: str) -> Iterator[None]:
-    """Raise `OutOfMemoryError`, which names the sizes that did not fit, if memory runs out inside.
-
-    Args:
-        device: where the flow works.
-        d: the dimension of the data.
-        M: the number of particles.
-        N: the number of data.
-        remedy: what to do, for the message.
-    """
+    """Raise `OutOfMemoryError` if memory runs out inside: M particles and N data in d dimensions do not fit."""
     try:
         yield
     except Exception as error:
@@ -110,14 +93,7 @@ class Budget:
     def __init__(
         self, device: torch.device, values_per_direction: int, itemsize: int, memory: int | None = None
     ) -> None:
-        """Choose the sizes.
-
-        Args:
-            device: where directions are worked on.
-            values_per_direction: the number of particles and data that are projected at once.
-            itemsize: the bytes of a projected value.
-            memory: the bytes that every rank may use; None: all of the device's.
-        """
+        """Choose the sizes; `memory` are the bytes that every rank may use, None: all of the device's."""
         self.device = device
         self.memory = total_memory(device) if memory is None else memory
         row = max(1, values_per_direction * itemsize)
@@ -159,14 +135,20 @@ class Budget:
 
     def over_rows(self, count: int, work: Callable[[slice], None]) -> None:
         """Call `work` with slices of `count` rows, as many as are transported at once."""
+
+        def worked(rows: slice) -> bool:
+            work(rows)
+            return True
+
         done = 0
         while done < count:
-            rows = slice(done, min(done + self.rows, count))
-            if attempted(partial(_done, work, rows), lambda: rows.stop - rows.start > 1) is None:  # noqa: B023
-                self.rows = (rows.stop - rows.start) // 2
-                self.warn(f"{self.rows} directions sorted at a time")
-                continue
-            done = rows.stop
+            stop = min(done + self.rows, count)
+            half = (stop - done) // 2
+            if attempted(partial(worked, slice(done, stop)), partial(bool, half)) is None:
+                self.rows = half
+                self.warn(f"{half} directions sorted at a time")
+            else:
+                done = stop
 
     def warn(self, how: str) -> None:
         """Warn that memory was short, and how the work continues."""
@@ -176,10 +158,7 @@ class Budget:
 
 
 def batches(directions: int, together: int = 1) -> Iterator[tuple[int, int]]:
-    """Yield the number and the size of each batch of H directions.
-
-    A batch is a multiple of the number of directions that have to be drawn `together`.
-    """
+    """Yield the number and the size of each batch, of which all but the last are multiples of `together`."""
     size = -(-DIRECTIONS_PER_BATCH // together) * together
     for number, first in enumerate(range(0, directions, size)):
         yield number, min(size, directions - first)
@@ -196,8 +175,3 @@ def attempted(work: Callable[[], Result], again: Callable[[], bool]) -> Result |
         if not is_out_of_memory(error) or not again():
             raise
     return None
-
-
-def _done(work: Callable[[slice], None], rows: slice) -> bool:
-    work(rows)
-    return True

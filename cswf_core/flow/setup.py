@@ -87,7 +87,7 @@ class Beginning:
         share = ranks.share(total, like.device)
         own = conditions.take(share.cut).to(like.device, like.dtype)
         x = partial(self._x, conditions, observation)
-        return placement.particles(x, own, settings.clip, share, like), conditions, observation
+        return placement.particles(x, own, settings.clip, share), conditions, observation
 
     def _x(self, conditions: Conditions, observation: Observation | None, share: Share) -> Tensor:
         """Return a share of the particles (d×n), given the conditions and the observation of all."""
@@ -97,7 +97,7 @@ class Beginning:
         if self.start is not None:
             x = self.start.x[:, share.cut].to(like, copy=True)
         else:
-            noise = normal(Key(settings.seed, "start"), len(like), share, like)
+            noise = normal(Key(settings.seed, "start"), share, like)
             x = noise * settings.scale if self.gaussian is None else self.gaussian.of_noise(noise, own.labels)
         if not bool(torch.isfinite(x).all()):
             remedy = f"lower the {settings.called('scale')}, which is {settings.scale:g}"
@@ -162,7 +162,7 @@ def originals(
     x = data.originals(conditions).to(like)
     key = Key(settings.seed, "given")
     plain = StageCoordinates(data.space)
-    return dequantised(x, data.bin_width * INSIDE, data.space.dimension, plain, key, first)
+    return dequantised(x, data.bin_width * INSIDE, plain, key, first)
 
 
 @attrs.frozen(eq=False)
@@ -279,7 +279,7 @@ class FlowSetup:
 
         own = conditions.take(share.cut).to(like.device, like.dtype)
         placement = Placement.of(like, share.total, self.ranks, self.data.memory)
-        return placement.particles(x, own, self.settings.clip, share, like)
+        return placement.particles(x, own, self.settings.clip, share)
 
 
 def _fit(own: FlowData, parts: Parts, settings: Settings) -> tuple[LinearMap | None, Gaussian | None]:

@@ -79,7 +79,7 @@ class Stepper(abc.ABC):
         if entropy > 0:
             key = Key(setup.settings.seed, "entropy", setup.index, number)
             for block in setup.particles.blocks(write=True, whole=True):
-                noise = normal(key, len(setup.like), block.share, setup.like)
+                noise = normal(key, block.share, setup.like)
                 block.add_noise(noise.mul_(math.sqrt(2 * entropy * eta * result.shortened)))
         return result
 
@@ -455,7 +455,7 @@ class ExactStepper(Stepper):
         drawn = float(z.nbytes) if setup.bin_width else 0.0
         with clock.part("draw", lambda: (drawn, 0.0)):
             coordinates = setup.sampler.coordinates
-            noisy = dequantised(z, setup.bin_width, len(setup.like), coordinates, key, block.first)
+            noisy = dequantised(z, setup.bin_width, coordinates, key, block.first)
             of_conditions = setup.condition_noise(noise, block.first, z.shape[1])
             return Cloud(noisy, block.conditions, of_conditions, block.first)
 

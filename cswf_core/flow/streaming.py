@@ -5,85 +5,71 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Iterator
+from functools import cached_property
 
+import attrs
 import torch
 from torch import Tensor
 
 from cswf_core.errors import RunError
 from cswf_core.flow.coordinates import StageCoordinates
 from cswf_core.flow.memory import block_width, fits_in_memory
-from cswf_core.flow.particles import BETWEEN_STAGES, Particles, Quantity, require_shape
+from cswf_core.flow.particles import BETWEEN_STAGES, Particles, Quantity
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.interfaces import Conditions, Observation
 from cswf_core.ranks import Ranks, Share
 
 log = logging.getLogger("cswf")
 
-FirstX = Callable[[Share], Tensor]
-"""Which of all particles → where these begin: d×n."""
+Start = Callable[[Share], Tensor]
+"""A share of all particles → where these begin: d×n."""
 
 BlockParts = dict[Quantity, Tensor]
 """x, z and S of one block, as far as they are needed: d×n or d_k×n each."""
 
 
+@attrs.frozen(eq=False)
 class Placement:
     """How particles are kept: as a whole, on the device."""
 
-    @staticmethod
-    def of(like: Tensor, total: int, ranks: Ranks | None = None, memory: int | None = None) -> Placement:
-        """Return how to keep particles.
+    like: Tensor
+    """No particles, in their type and on their device: d×0."""
+    total: int
 
-        Args:
-            like: no particles, in their type and on their device: d×0.
-            total: M, over all ranks.
-            ranks: all processes; None: this one alone.
-            memory: the bytes of a device that may be used; None: all particles fit.
-        """
+    @staticmethod
+    def of(like: Tensor, total: int, ranks: Ranks, memory: int | None = None) -> Placement:
+        """Return how to keep particles where `memory` bytes of each device may be used; None: all fit."""
         bytes_each = len(like) * like.dtype.itemsize
         if memory is None or fits_in_memory(bytes_each * total, memory):
-            return Placement()
-        width = block_width(like, memory)
-        most = max(map(len, (Ranks() if ranks is None else ranks).shares(total, like.device)))
-        if fits_in_memory(bytes_each * most, memory):
-            return BlockPlacement(total, width, like.device)
-        log.warning(
-            "%s particles take %.3g GB, more than a quarter of a memory of %.3g GB: they stay in the "
-            "host's, and are streamed",
-            f"{most:,}",
-            bytes_each * most / 1e9,
-            memory / 1e9,
-        )
-        return (PinnedPlacement if like.is_cuda else HostPlacement)(total, width, like.device)
+            return Placement(like, total)
+        most = max(map(len, ranks.shares(total, like.device)))
+        streamed = not fits_in_memory(bytes_each * most, memory)
+        if streamed:
+            log.warning(
+                "%s particles take %.3g GB, more than a quarter of a memory of %.3g GB: they stay in the "
+                "host's, and are streamed",
+                f"{most:,}",
+                bytes_each * most / 1e9,
+                memory / 1e9,
+            )
+        kind = PinnedPlacement if streamed and like.is_cuda else BlockPlacement
+        return kind(like, total, block_width(like, memory), streamed)
 
     def require_support(self, parts: Parts, observation: Observation | None, settings: Settings) -> None:
         """Raise `RunError` if plugins or observations cannot work with particles that are kept like this."""
 
-    def particles(
-        self, first_x: FirstX, conditions: Conditions, clip: float | None, share: Share, like: Tensor
-    ) -> Particles:
-        """Return the particles of a share.
-
-        Args:
-            first_x: returns where some of the particles begin.
-            conditions: those of the particles of this share.
-            clip: the bound on coordinates; None: there is none.
-            share: which of all particles these are.
-            like: no particles, in their type and on their device: d×0.
-        """
-        return Particles(first_x(share).to(like).contiguous(), conditions, clip, share)
+    def particles(self, start: Start, conditions: Conditions, clip: float | None, share: Share) -> Particles:
+        """Return the particles of a share, which begin where `start` says, with their conditions."""
+        return Particles(start(share).to(self.like).contiguous(), conditions, clip, share)
 
 
+@attrs.frozen(eq=False)
 class BlockPlacement(Placement):
-    """How particles are kept that one device cannot hold: in blocks, on the devices of ranks that hold all."""
+    """How particles are kept that one device cannot hold: in blocks of `width`, on the device."""
 
-    streamed = False
-    """Whether blocks are in the host's memory."""
-
-    def __init__(self, total: int, width: int, device: torch.device) -> None:
-        """Keep blocks of `width` of the particles, of which there are `total` over all ranks."""
-        self.total = total
-        self.width = width
-        self.device = device
+    width: int
+    streamed: bool
+    """Whether a rank's share takes too much of the device's memory, too."""
 
     def require_support(self, parts: Parts, observation: Observation | None, settings: Settings) -> None:
         """Raise `RunError` if plugins or observations need all particles at once."""
@@ -100,15 +86,13 @@ class BlockPlacement(Placement):
                 f"blocks where each sees a part of its own, or an amplifier stretches that: {remedy}"
             )
 
-    def particles(
-        self, first_x: FirstX, conditions: Conditions, clip: float | None, share: Share, like: Tensor
-    ) -> Particles:
+    def particles(self, start: Start, conditions: Conditions, clip: float | None, share: Share) -> Particles:
         """Return the particles of a share, in blocks; see `Placement.particles`."""
-        return BlockParticles(first_x, like, conditions, clip, share, self)
+        return BlockParticles(start, conditions, clip, share, self)
 
     def keep(self, part: Tensor) -> Tensor:
         """Return a copy of some particles where they are kept."""
-        return torch.empty(part.shape, dtype=part.dtype, device=self.device).copy_(part)
+        return torch.empty(part.shape, dtype=part.dtype, device=self.like.device).copy_(part)
 
     def bring(self, stored: BlockParts) -> Callable[[], BlockParts]:
         """Begin to bring a block to the device; what is returned waits for it."""
@@ -123,19 +107,13 @@ class BlockPlacement(Placement):
         """Wait until all blocks are back."""
 
 
-class HostPlacement(BlockPlacement):
-    """How blocks are kept in the host's memory; the device is a CPU, which works on them there."""
-
-    streamed = True
-
-
-class PinnedPlacement(HostPlacement):
+class PinnedPlacement(BlockPlacement):
     """How blocks are kept in the host's memory that a GPU copies from and to beside other work."""
 
-    def __init__(self, total: int, width: int, device: torch.device) -> None:
-        super().__init__(total, width, device)
-        self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    @cached_property
+    def _side(self) -> torch.cuda.Stream:
         """The stream of the copies."""
+        return torch.cuda.Stream(self.like.device)  # type: ignore[no-untyped-call]
 
     def keep(self, part: Tensor) -> Tensor:
         """Return a copy of some particles in pinned memory."""
@@ -153,13 +131,13 @@ class PinnedPlacement(HostPlacement):
         return stored.copy_(part)
 
     def bring(self, stored: BlockParts) -> Callable[[], BlockParts]:
-        """Begin to copy a block to the device."""
+        """Begin to copy a block to the device; what is returned waits for it."""
         with torch.cuda.stream(self._side):
-            parts = {name: part.to(self.device, non_blocking=True) for name, part in stored.items()}
+            parts = {name: part.to(self.like.device, non_blocking=True) for name, part in stored.items()}
             arrival = self._side.record_event()  # type: ignore[no-untyped-call]
 
         def arrived() -> BlockParts:
-            here = torch.cuda.current_stream(self.device)
+            here = torch.cuda.current_stream(self.like.device)
             here.wait_event(arrival)
             for part in parts.values():
                 part.record_stream(here)
@@ -170,7 +148,7 @@ class PinnedPlacement(HostPlacement):
     def send(self, part: Tensor, stored: Tensor) -> None:
         """Begin to copy a part of a block back to the host."""
         part = part.contiguous()
-        self._side.wait_stream(torch.cuda.current_stream(self.device))
+        self._side.wait_stream(torch.cuda.current_stream(self.like.device))
         part.record_stream(self._side)
         with torch.cuda.stream(self._side):
             stored.copy_(part, non_blocking=True)
@@ -181,178 +159,137 @@ class PinnedPlacement(HostPlacement):
 
 
 class BlockParticles(Particles):
-    """Particles whose x, z and S are kept in blocks: on the device, or in the host's memory.
+    """Particles whose x, z and S are kept in blocks: in the host's memory, or on ranks that hold all together.
 
-    All operations process one block at a time on the device, while the next is brought there and the last is
-    brought back. Blocks stay on the device where several ranks together hold what one alone could not: all
-    ranks then work as one alone does.
+    All operations process one block on the device, while the next is brought there and the last is sent back.
     """
 
     in_blocks = True
 
     def __init__(
-        self,
-        first_x: FirstX,
-        like: Tensor,
-        conditions: Conditions,
-        clip: float | None,
-        share: Share,
-        placement: BlockPlacement,
+        self, start: Start, conditions: Conditions, clip: float | None, share: Share, placement: BlockPlacement
     ) -> None:
-        """Compute where the particles begin, block by block.
-
-        Args:
-            first_x: returns where some of the particles begin.
-            like: no particles, in their type and on their device: d×0.
-            conditions: those of the particles of this share.
-            clip: the bound on coordinates; None: there is none.
-            share: which of all particles these are.
-            placement: keeps the blocks.
-        """
-        super().__init__(like, conditions, clip, share)
+        """Compute where the particles of a share begin, block by block."""
+        super().__init__(placement.like, conditions, clip, share)
         self.width = placement.width
+        self.streamed = placement.streamed
+        self.stored: list[Particles] = []
+        """The blocks where they are kept: there is one at least, which may be empty."""
         self._placement = placement
         self._borrowed: Tensor | None = None
         """x as a whole, once `borrow_x` has returned it."""
-        n = len(share)
-        self._cuts = [slice(first, min(first + self.width, n)) for first in range(0, max(1, n), self.width)]
-        """The columns of each block; there is one at least, which may be empty."""
-        self._shares = [
-            Share(share.first + cut.start, share.first + cut.stop, share.total) for cut in self._cuts
-        ]
-        """Which of all particles each block is."""
-        self._stored: dict[Quantity, list[Tensor]] = {
-            "x": [placement.keep(first_x(part)) for part in self._shares]
-        }
-        """The blocks of x, and inside a stage of z and of S, as far as these are needed: d×n each."""
-
-    @property
-    def streamed(self) -> bool:
-        """Whether blocks are kept in the host's memory."""
-        return self._placement.streamed
+        for first in range(0, max(1, len(share)), self.width):
+            cut = slice(first, min(first + self.width, len(share)))
+            part = Share(share.first + cut.start, share.first + cut.stop, share.total)
+            x = placement.keep(start(part))
+            self.stored.append(Particles(x, conditions.take(cut), clip, part))
 
     @property
     def at_once(self) -> int:
         """How many are projected at once, on each rank."""
         return min(self.width, self.share.total)
 
+    def _empty(self, count: int) -> Tensor:
+        """Return room for x of some particles, on the CPU."""
+        return self._placement.like.new_empty(len(self._placement.like), count, device="cpu")
+
     @property
     def x(self) -> Tensor:
         """The particles in the data's space, on the CPU: d×M, a copy."""
-        x = torch.empty(len(self._x), len(self), dtype=self._x.dtype)
-        for cut, block in zip(self._cuts, self.blocks(whole=True), strict=True):
-            x[:, cut] = block.x
+        x = self._empty(len(self))
+        for part, block in zip(torch.split(x, self.width, dim=1), self.blocks(whole=True), strict=True):
+            part.copy_(block.x)
         return x
 
     def borrow_x(self) -> Tensor:
-        """Return x (d×M) on the CPU, in the memory of the particles, of a flow that is done.
-
-        It does not change any more: a stage that is entered later works on a copy.
-        """
-        assert self._coordinates is BETWEEN_STAGES
-        assert self.streamed
+        """Return x (d×M) on the CPU, in the memory of the particles; a stage entered later works on a copy."""
         self._placement.wait()
         if self._borrowed is None:
-            blocks = self._stored["x"]
-            self._borrowed = torch.empty(len(self._x), len(self), dtype=self._x.dtype)
-            for number, cut in enumerate(self._cuts):
-                self._borrowed[:, cut] = blocks[number]
-                blocks[number] = self._borrowed[:, cut]
+            self._borrowed = self._empty(len(self))
+            for block, part in zip(self.stored, torch.split(self._borrowed, self.width, dim=1), strict=True):
+                block.parts["x"] = part.copy_(block.parts["x"])
         return self._borrowed
 
-    def some(self, index: Tensor, gather: Callable[[Tensor], Tensor] = lambda columns: columns) -> Tensor:
-        """Return those particles that `index` (m) names, on the CPU: d×m."""
-        self._placement.wait()
+    def some(self, index: Tensor, gather: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return those particles that `index` (m) names, on the CPU: d×m; see `Particles.some`."""
         here = index.cpu()
-        block_of = here // self.width
-        inside = here % self.width
         few: BlockParts = {}
         for name, blocks in self._needed().items():
-            columns = torch.empty(len(blocks[0]), len(here), dtype=self._x.dtype)
-            for number in sorted(set(block_of.tolist())):
-                chosen = block_of == number
-                columns[:, chosen] = blocks[number][:, inside[chosen].to(blocks[number].device)].cpu()
+            columns = blocks[0].new_empty(len(blocks[0]), len(here), device="cpu")
+            for number, block in enumerate(blocks):
+                chosen = here // self.width == number
+                inside = here[chosen] % self.width
+                columns[:, chosen] = block[:, inside.to(block.device)].cpu()
             few[name] = gather(columns)
-        some = torch.empty(len(self._x), few["x"].shape[1], dtype=self._x.dtype)
+        some = self._empty(few["x"].shape[1])
         for first in range(0, some.shape[1], self.width):
-            cut = slice(first, min(first + self.width, some.shape[1]))
-            parts = {name: columns[:, cut].to(self.device) for name, columns in few.items()}
+            cut = slice(first, first + self.width)
+            parts = {name: columns[:, cut].to(self._placement.like.device) for name, columns in few.items()}
             some[:, cut] = self._block(parts, Conditions()).x.cpu()
         return some
 
     def enter(self, coordinates: StageCoordinates) -> None:
         """Begin a stage."""
         self.leave()
+        keep = self._placement.keep
         if self._borrowed is not None:
-            self._stored["x"] = [self._placement.keep(block) for block in self._stored["x"]]
+            for stored in self.stored:
+                stored.parts["x"] = keep(stored.parts["x"])
             self._borrowed = None
         if not coordinates.own:
-            for block in self.blocks(whole=True):
+            for stored, block in zip(self.stored, self.blocks(), strict=True):
                 block.enter(coordinates)
-                for name, part in block.parts.items():
-                    if name != "x":
-                        self._stored.setdefault(name, []).append(self._placement.keep(part))
+                stored.parts |= {name: keep(part) for name, part in block.parts.items() if name != "x"}
         self._coordinates = coordinates
 
     def leave(self) -> None:
         """End a stage: apply its changes to x."""
         self._placement.wait()
         if self._x_stays:
-            for block, stored in zip(self.blocks(whole=True), self._stored["x"], strict=True):
-                self._placement.send(block.x, stored)
+            for stored, block in zip(self.stored, self.blocks(whole=True), strict=True):
+                self._placement.send(block.x, stored.parts["x"])
             self._placement.wait()
-        self._stored = {"x": self._stored["x"]}
+        for stored in self.stored:
+            stored.parts = {"x": stored.parts["x"]}
         self._coordinates = BETWEEN_STAGES
 
-    def copied(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Return copies of x as it was on entering the stage, and of z and S; None where x itself moves."""
+    def _needed(self) -> dict[Quantity, list[Tensor]]:
         self._placement.wait()
-        copies = {name: torch.cat(blocks, dim=1) for name, blocks in self._needed().items()}
-        return copies["x"], copies.get("z"), copies.get("sum")
+        names = [name for name in self.stored[0].parts if name == "x" or self._x_stays]
+        return {name: [stored.parts[name] for stored in self.stored] for name in names}
 
-    def restore(self, z: Tensor | None, total: Tensor | None) -> None:
-        """Continue in a stage that was entered before, with its z and S: d_k×M each; None where x moves."""
-        self._placement.wait()
-        parts: dict[Quantity, Tensor | None] = {"z": z, "sum": total}
-        for name, part in parts.items():
-            there = self._needed().get(name)
-            require_shape(part, None if there is None else (len(there[0]), len(self)), name)
-            if part is not None:
-                self._stored[name] = [self._placement.keep(part[:, cut]) for cut in self._cuts]
+    def _replace(self, name: Quantity, part: Tensor) -> None:
+        for stored, own in zip(self.stored, torch.split(part, self.width, dim=1), strict=True):
+            stored.parts[name] = self._placement.keep(own)
 
-    def join(self, x: Tensor, conditions: Conditions, share: Share) -> None:
+    def join(self, x: Tensor, conditions: Conditions, ranks: Ranks) -> None:
         """Raise `RunError`."""
-        del x, conditions, share
+        del x, conditions, ranks
         raise RunError("particles that one device's memory does not hold cannot be joined by others")
 
     def blocks(self, *, write: bool = False, whole: bool = False) -> Iterator[Particles]:
         """Yield all particles in blocks on the device; see `Particles.blocks`."""
-        names = [name for name in self._stored if whole or not (name == "x" and self._x_stays)]
-        bring = self._placement.bring
-        ahead = bring({name: self._stored[name][0] for name in names})
-        for number, cut in enumerate(self._cuts):
+
+        def bring(stored: Particles) -> Callable[[], BlockParts]:
+            names = [name for name in stored.parts if whole or not (name == "x" and self._x_stays)]
+            return self._placement.bring({name: stored.parts[name] for name in names})
+
+        ahead = bring(self.stored[0])
+        for number, stored in enumerate(self.stored):
             arrived = ahead
-            if number + 1 < len(self._cuts):
-                ahead = bring({name: self._stored[name][number + 1] for name in names})
-            block = self._block(arrived(), self.conditions.take(cut), self._shares[number])
+            if number + 1 < len(self.stored):
+                ahead = bring(self.stored[number + 1])
+            parts = arrived()
+            block = self._block(parts, stored.conditions, stored.share)
             yield block
             if write:
-                for name, part in block.parts.items():
-                    if name in names:
-                        self._placement.send(part, self._stored[name][number])
-
-    def outlines(self) -> Iterator[Particles]:
-        """Yield the blocks without x, z and S: which particles they are, and their conditions."""
-        for cut, share in zip(self._cuts, self._shares, strict=True):
-            yield Particles(self._x.new_empty(0, len(share)), self.conditions.take(cut), self.clip, share)
-
-    def _needed(self) -> dict[Quantity, list[Tensor]]:
-        """Return the blocks of x, and of z and S where these cannot be computed from x."""
-        return self._stored if self._x_stays else {"x": self._stored["x"]}
+                for name in parts:
+                    self._placement.send(block.parts[name], stored.parts[name])
 
     def _block(self, parts: BlockParts, conditions: Conditions, share: Share | None = None) -> Particles:
-        """Return particles made of x, z and S on the device."""
+        """Return particles made of x, z and S on the device; x is not needed where z moves."""
         x = parts["x"] if "x" in parts else parts["z"][:0]
         block = Particles(x, conditions, self.clip, share)
-        block.resume(self._coordinates, {"x": x, **parts})
+        block.parts = {"x": x, **parts}
+        block._coordinates = self._coordinates
         return block

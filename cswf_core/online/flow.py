@@ -153,7 +153,7 @@ class OnlineFlow(Flow):
         count = self._proportionate() - self.cohorts[-1]
         seed = self.settings.seed
         like = self.setup.like
-        x = normal(Key(seed, "start", step=self._pieces), len(like), Share(0, count, count), like)
+        x = normal(Key(seed, "start", step=self._pieces), Share(0, count, count), like)
         draw = Key(seed, "labels", step=self._pieces).open()
         conditions = self.parts.condition.draw(new, count, draw).to(torch.device("cpu"), like.dtype)
         gaussian = self.setup.gaussian

@@ -214,7 +214,7 @@ def test_one_number_of_one_particle_is_enough(kind, value):
     flow = small_flow(images(), **{"schedule": STEPS, "cdf": Histogram(), **kind})
     steps = iter(flow)
     next(steps)
-    flow.particles.moving[-1][3, -1] = value
+    [*flow.particles.parts.values()][-1][3, -1] = value
     with pytest.raises(NotFiniteError, match="particles are not finite after step 2 of stage 1"):
         next(steps)
 

@@ -409,7 +409,7 @@ class HalfBlockStepper(HalfStepper):
 
         def blocks(again: bool) -> Iterator[tuple[HalfCloud, Members]]:
             del again
-            there = particles.outlines() if self._resident else particles.blocks()
+            there = particles.stored if self._resident else particles.blocks()
             for index, block in enumerate(there):
                 members = self.setup.taking_part(number, block).particles
                 if self._resident:
