@@ -1,8 +1,9 @@
 """The ranks of a flow: processes that have a share of its particles and data each, and take all steps together.
 
-A step needs of the other ranks only whole numbers: how many projected values lie in each bin. These are summed
-over all ranks, and whole numbers have the same sum in any order: so the result does not depend on the number of
-ranks. PyTorch's own `torch.distributed` carries them, by NCCL between GPUs and by Gloo between CPUs.
+A step needs of the other ranks the ends of each row of projected values, and how many of these lie in each
+bin between them. Whole numbers have the same sum in any order: so the result does not depend on the number
+of ranks. An estimator without bins needs whole rows, which ranks exchange. PyTorch's own
+`torch.distributed` carries them, by NCCL between GPUs and by Gloo between CPUs.
 
 Rank 0 runs the program: it alone has observers, files and a terminal. The others take the same steps and,
 between two steps, carry out the commands of rank 0, such as to send their particles, until it ends these.

@@ -23,7 +23,7 @@ from cswf_core.flow.particles import Particles
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.state import Position
-from cswf_core.flow.stepper import ExactStepper, Move, Stepper
+from cswf_core.flow.stepper import ExactStepper, StepOutcome, Stepper
 from cswf_core.interfaces import Key, Stage
 from cswf_core.kernels.memory import is_out_of_memory
 from cswf_core.ranks import Ranks
@@ -55,16 +55,16 @@ class Finiteness:
         self._parts = parts
         self._settings = settings
         self._ranks = ranks
-        self._unread: list[tuple[int, float, Move]] = []
+        self._unread: list[tuple[int, float, StepOutcome]] = []
         """Steps of one stage whose numbers have not been read from the device: number, η, outcome."""
         self._checked: tuple[int, int] | None = None
         """Where the flow was when particles were last checked: steps and stages done."""
 
-    def record(self, step: int, eta: float, move: Move) -> None:
+    def record(self, step: int, eta: float, move: StepOutcome) -> None:
         """Record a step's numbers, which stay on their device."""
         self._unread.append((step, eta, move))
 
-    def check(self, particles: Particles, plan: Stepper | None, at: Position, *, look: bool = True) -> None:
+    def check(self, particles: Particles, stepper: Stepper | None, at: Position, *, look: bool = True) -> None:
         """Raise `NotFiniteError` if numbers of the steps since the last call, or particles, are not finite.
 
         All ranks call this at the same steps. Without `look`, only steps are checked, which show nearly all.
@@ -81,11 +81,12 @@ class Finiteness:
                 self._checked = here
                 return
         suspects = unread[-1:] if lost is None else unread[max(0, lost - 1) : lost + 1][::-1]
-        if plan is None or not suspects:
+        if stepper is None or not suspects:
             raise NotFiniteError(f"particles are not finite after step {at.total:,}")
-        number, why = self._diagnosed(plan, suspects)
-        stage = plan.setup.sampler.stage
-        raise NotFiniteError(f"particles are not finite after {place(stage, plan.setup.index, number)}: {why}")
+        number, why = self._diagnosed(stepper, suspects)
+        setup = stepper.setup
+        where = place(setup.sampler.stage, setup.index, number)
+        raise NotFiniteError(f"particles are not finite after {where}: {why}")
 
     def crossed(self, particles: Particles, sampler: DirectionSampler, index: int, when: str) -> None:
         """Raise `NotFiniteError` if particles are not finite "on entering" a stage, or "after" it."""
@@ -99,29 +100,29 @@ class Finiteness:
         lost = torch.tensor([float(not particles.finite())], dtype=torch.float64)
         return bool(self._ranks.sums(lost) > 0)
 
-    def _diagnosed(self, plan: Stepper, suspects: list[tuple[int, float, Move]]) -> tuple[int, str]:
+    def _diagnosed(self, stepper: Stepper, suspects: list[tuple[int, float, StepOutcome]]) -> tuple[int, str]:
         """Return the number of the step that is at fault, one of the last two, and why."""
         number = suspects[0][0]
-        fault = plan.fault
+        fault = stepper.fault
         try:
             if fault is None:
-                plan.examine(number)
+                stepper.examine(number)
         except PluginError as error:
             fault = Fault("", str(error))
-        if fault is None and not plan.inspects:
-            again = ((step, _taken_again(plan.setup, step, eta)) for step, eta, _ in suspects)
+        if fault is None and not stepper.inspects:
+            again = ((step, _taken_again(stepper.setup, step, eta)) for step, eta, _ in suspects)
             number, fault = next((each for each in again if each[1] is not None), (number, None))
         every = self._ranks.collected((number, fault), "fault")  # the first rank that knows it speaks for all
         number, fault = next((each for each in every if each[1] is not None), every[0])
-        return number, self._sentence(fault, plan)
+        return number, self._sentence(fault, stepper)
 
-    def _sentence(self, fault: Fault | None, plan: Stepper | None) -> str:
+    def _sentence(self, fault: Fault | None, stepper: Stepper | None) -> str:
         """Return what is at fault as text, with the plugin's name."""
         if fault is None:
-            return too_large(self._settings, half=plan is not None and plan.half)
+            return too_large(self._settings, half=stepper is not None and stepper.half)
         if not fault.kind:
             return fault.words
-        own = None if plan is None or fault.kind != "projection" else plan.setup.sampler.sampler
+        own = None if stepper is None or fault.kind != "projection" else stepper.setup.sampler.sampler
         adapter = getattr(self._parts, fault.kind) if own is None else own
         return f"{adapter.owner} {fault.words}"
 
@@ -134,11 +135,11 @@ def _taken_again(setup: StageSetup, step: int, eta: float) -> Fault | None:
         noise = Key(0, "diagnosis").open(x.device, x.dtype).normal(*x.shape)
         particles = Particles(torch.where(torch.isfinite(x), x, noise), block.conditions, share=block.share)
         particles.enter(setup.sampler.coordinates)
-        plan = ExactStepper(attrs.evolve(setup.of_block(block), particles=particles))
-        plan.inspects = True
+        stepper = ExactStepper(attrs.evolve(setup.of_block(block), particles=particles))
+        stepper.inspects = True
         with suppress(StopIteration):
-            plan.move(step, eta, Clock())
-        return plan.fault
+            stepper.move(step, eta, Clock())
+        return stepper.fault
     except PluginError as error:
         return Fault("", str(error))
     except Exception as error:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
+from functools import cache as once  # a function without arguments is called once
 from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
@@ -41,9 +41,9 @@ FitsOfRows = Callable[[slice], Fits]
 """Some rows of a slab of directions → the distributions along these."""
 
 RowsOfBlocks = Callable[[bool], Iterator[tuple[slice, list[Rows]]]]
-"""(whether this is the first of two passes) → rows of a block along some directions, for each distribution."""
+"""(whether there is another pass) → rows of a block along some directions, for each distribution."""
 
-Cloud = TypeVar("Cloud")
+AnyCloud = TypeVar("AnyCloud")
 """Samples in a stage's coordinates, in the numbers of the steps that project them."""
 
 Samples = TypeVar("Samples", contravariant=True)
@@ -71,7 +71,7 @@ class Slab(Protocol[Samples]):
         """Return q_h of data, with the noise in their bins: H×n."""
 
 
-Slabs = Sequence[tuple[slice, Slab[Cloud]]]
+Slabs = Sequence[tuple[slice, Slab[AnyCloud]]]
 """Slabs of directions, by their rows among all of them."""
 
 
@@ -98,7 +98,7 @@ class Members:
 
 @attrs.frozen(eq=False)
 class Fitter:
-    """Fits distributions to samples that are all here. The subclasses below share the work with other ranks."""
+    """Fits distributions on one process, which has all samples; subclasses share the work with other ranks."""
 
     cdf: CheckedCDF
     clock: Clock
@@ -138,7 +138,7 @@ class Fitter:
 
         return fits
 
-    def image(self, rows: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
+    def displacement(self, rows: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Return T(p) − p of the values of rows, T being a function of all values of a row: H×n."""
         p = rows.read()
         return function(p) - p
@@ -248,11 +248,11 @@ class CountingFitter(Fitter):
         with self.clock.part("count"):
             values = rows()
         with self.clock.part("count", reading(values)):
-            begun = lru_cache(self.begin(values, members))
+            begun = once(self.begin(values, members))
         return lambda _: begun()
 
     def budget(self, budget: Budget) -> Budget | None:
-        """Return None: ranks take part in the transport of all rows of a slab at once."""
+        """Return None: the fits of a slab are begun for all of its rows at once."""
 
     def communicating(self, *sent: Tensor) -> AbstractContextManager[None]:
         """Measure communication with other ranks, which are sent tensors."""
@@ -277,7 +277,7 @@ class ExchangingFitter(CountingFitter):
         """Begin to exchange the rows of some particles; where all count, `image` exchanges them."""
         return super().begin_particles(rows, members) if members.partial else None
 
-    def image(self, rows: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
+    def displacement(self, rows: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Return T(p) − p of the values of rows, which ranks exchange: H×n."""
         p = self.ranks.whole_rows(rows.read())()
         return self.ranks.own_columns(function(p) - p, *rows.values.shape)
@@ -291,87 +291,87 @@ class ExchangingFitter(CountingFitter):
         return self.ranks.all_rows(values.transpose(0, 1), count).transpose(0, 1)
 
 
-class Source(abc.ABC, Generic[Cloud]):
+class Source(abc.ABC, Generic[AnyCloud]):
     """What F_q, or F_p, is fitted to: one block of samples, many blocks, or counts."""
 
-    def clouds(self) -> Iterator[Cloud]:
+    def clouds(self) -> Iterator[AnyCloud]:
         """Yield the samples, to inspect them; none where there are only counts of them."""
         yield from ()
 
     @abc.abstractmethod
-    def along(self, theta: Slab[Cloud]) -> FitsOfRows:
+    def along(self, theta: Slab[AnyCloud]) -> FitsOfRows:
         """Return the distributions along directions, for some rows at a time."""
 
 
 @attrs.frozen(eq=False)
-class OneBlock(Source[Cloud]):
+class OneBlock(Source[AnyCloud]):
     """Data that are there as a whole."""
 
-    cloud: Callable[[], Cloud]
+    cloud: Callable[[], AnyCloud]
     """Returns the data in the stage's coordinates; it is called only if they are needed."""
     members: Members
     fitter: Fitter
 
-    def clouds(self) -> Iterator[Cloud]:
+    def clouds(self) -> Iterator[AnyCloud]:
         """Yield the data."""
         yield self.cloud()
 
-    def along(self, theta: Slab[Cloud]) -> FitsOfRows:
+    def along(self, theta: Slab[AnyCloud]) -> FitsOfRows:
         """Project the data with the first rows that are asked for, and fit the rows."""
         return self.fitter.of_rows(
-            lru_cache(lambda: theta.projected_data(self.cloud(), self.fitter.clock)), self.members
+            once(lambda: theta.projected_data(self.cloud(), self.fitter.clock)), self.members
         )
 
 
 @attrs.define(eq=False)
-class ManyBlocks(Source[Cloud]):
+class ManyBlocks(Source[AnyCloud]):
     """Samples that are there only in blocks, which are counted along many directions at once."""
 
-    blocks: Callable[[bool], Iterator[tuple[Cloud, Members]]]
-    """(whether the blocks will be gone through once more) → the blocks, in the stage's coordinates."""
+    blocks: Callable[[bool], Iterator[tuple[AnyCloud, Members]]]
+    """(whether there is another pass) → the blocks, in the stage's coordinates."""
     fitter: Fitter
-    project: Callable[[Any, Cloud, Clock], Rows]
+    project: Callable[[Any, AnyCloud, Clock], Rows]
     """Projects a block along directions."""
     sizes: Sequence[int]
     """How many samples each distribution has, over all blocks and ranks."""
 
-    slabs: Callable[[Any], Slabs[Cloud]] = list
+    slabs: Callable[[Any], Slabs[AnyCloud]] = list
     """A batch of directions → its slabs, which are counted together."""
     _last: tuple[object, Callable[[], FitsOfRows]] | None = attrs.field(default=None, init=False)
     """The last batch, and the distributions along it."""
 
-    def clouds(self) -> Iterator[Cloud]:
+    def clouds(self) -> Iterator[AnyCloud]:
         """Go through the blocks once more."""
         return (cloud for cloud, _ in self.blocks(False))
 
-    def fit(self, slabs: Slabs[Cloud]) -> FitsOfRows:
+    def fit(self, slabs: Slabs[AnyCloud]) -> FitsOfRows:
         """Return the distributions along slabs of directions, going through the blocks now."""
 
-        def rows(again: bool) -> Iterator[tuple[slice, list[Rows]]]:
-            for cloud, members in self.blocks(again):
+        def rows(more_passes: bool) -> Iterator[tuple[slice, list[Rows]]]:
+            for cloud, members in self.blocks(more_passes):
                 for cut, theta in slabs:
                     yield cut, members.parts(self.project(theta, cloud, self.fitter.clock))
 
         return self.fitter.of_blocks(rows, slabs[-1][0].stop, self.sizes)
 
-    def along(self, theta: Slab[Cloud]) -> FitsOfRows:
+    def along(self, theta: Slab[AnyCloud]) -> FitsOfRows:
         """Count all blocks along the directions of a batch when the first of them are asked for."""
         if self._last is None or self._last[0] is not theta.batch:
             slabs = self.slabs(theta.batch)
-            self._last = theta.batch, lru_cache(lambda: self.fit(slabs))
+            self._last = theta.batch, once(lambda: self.fit(slabs))
         fits = self._last[1]
         first = theta.place.first
         return lambda rows: fits()(slice(first + rows.start, first + rows.stop))
 
 
 @attrs.frozen(eq=False)
-class FittedBatches(Source[Cloud]):
+class FittedBatches(Source[AnyCloud]):
     """Samples whose distributions along all batches of a step are there already."""
 
     fits: Mapping[int, FitsOfRows]
     """The number of a batch → the distributions along some of its directions."""
 
-    def along(self, theta: Slab[Cloud]) -> FitsOfRows:
+    def along(self, theta: Slab[AnyCloud]) -> FitsOfRows:
         """Return the distributions of some of the rows."""
         first = theta.place.first
         fits = self.fits[theta.place.batch]
@@ -422,17 +422,17 @@ KeptFits = dict[tuple[int, int, int], Fits]
 
 
 @attrs.frozen(eq=False)
-class Kept(Source[Cloud]):
+class Kept(Source[AnyCloud]):
     """Another source, whose distributions are kept for later steps, or other blocks of particles."""
 
-    source: Source[Cloud]
+    source: Source[AnyCloud]
     fits: KeptFits
 
-    def clouds(self) -> Iterator[Cloud]:
+    def clouds(self) -> Iterator[AnyCloud]:
         """Yield the samples of the source."""
         return self.source.clouds()
 
-    def along(self, theta: Slab[Cloud]) -> FitsOfRows:
+    def along(self, theta: Slab[AnyCloud]) -> FitsOfRows:
         """Return what is kept for some rows, else what the source gives."""
         batch = theta.place.batch
         first = theta.place.first

@@ -243,8 +243,10 @@ class Flow:
         due = at.step % READ_EVERY == 0 or at.step == stage.steps - 1
         at.step += 1
         at.total += 1
-        if due or stepper.inspects or schedule.adaptive:  # the host waits for a GPU then
-            self._finite.check(self.particles, stepper, at, look=due or (stepper.inspects and self.ranks.alone))
+        reads = due or stepper.inspects or schedule.adaptive  # a GPU's numbers: the host waits for them
+        looks = due or (stepper.inspects and self.ranks.alone)  # at all particles too
+        if reads:
+            self._finite.check(self.particles, stepper, at, look=looks)
             self._control.check(at.total, float(move.length), eta, stage.directions)
         at.seconds = time.perf_counter() - began
         state = State(

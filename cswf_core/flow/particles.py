@@ -261,7 +261,7 @@ def require_every_sample_counts(parts: Parts, settings: Settings) -> None:
             )
 
 
-def taking_part(
+def eligible_particles(
     conditions: Conditions, total: int, condition: CheckedCondition, settings: Settings
 ) -> Columns | None:
     """Return which of all particles take part in F_p, and are not only carried along; None: all of them."""

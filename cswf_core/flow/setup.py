@@ -23,11 +23,11 @@ from cswf_core.flow.gaussian import Gaussian, Regression
 from cswf_core.flow.particles import (
     Particles,
     dequantised,
+    eligible_particles,
     mean_length,
     normal,
     require_both_halves_used,
     require_every_sample_counts,
-    taking_part,
 )
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stability import VECTORS, spread
@@ -251,7 +251,7 @@ class FlowSetup:
             require_every_sample_counts(self.parts, self.settings)
             self.groups = Strata.of(strata, particles.share, self.data.share)
         self.size = max(self.size, mean_length(next(particles.blocks()).x, self.W, self.ranks))
-        counted = taking_part(conditions, M, condition, self.settings)
+        counted = eligible_particles(conditions, M, condition, self.settings)
         require_both_halves_used(counted, M, sum(stage.steps for stage in self.round), self.settings)
         return particles, conditions
 

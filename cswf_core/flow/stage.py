@@ -20,9 +20,9 @@ from cswf_core.flow.data import Block, FlowData
 from cswf_core.flow.directions import DirectionSampler, Draws
 from cswf_core.flow.fits import Members, TalliedData
 from cswf_core.flow.memory import Budget
-from cswf_core.flow.particles import Particles, taking_part, uniform
+from cswf_core.flow.particles import Particles, eligible_particles, uniform
 from cswf_core.flow.settings import Settings
-from cswf_core.flow.transport import TakingPart
+from cswf_core.flow.transport import Participants
 from cswf_core.interfaces import Conditions, Key, Part, Stratum
 from cswf_core.kernels.rows import Columns
 from cswf_core.ranks import Ranks, Share, size_of
@@ -35,7 +35,7 @@ class Groups(abc.ABC):
     """The groups of particles and data that flow apart from each other."""
 
     @abc.abstractmethod
-    def taking_part(self, setup: StageSetup, step: int, share: Share) -> TakingPart:
+    def participants(self, setup: StageSetup, step: int, share: Share) -> Participants:
         """Return those of a share of the particles that F_p is fitted to at a step."""
 
     @abc.abstractmethod
@@ -51,15 +51,15 @@ class Groups(abc.ABC):
 class OneGroup(Groups):
     """All particles and data as one group, in which some particles may not count at a step."""
 
-    def taking_part(self, setup: StageSetup, step: int, share: Share) -> TakingPart:
+    def participants(self, setup: StageSetup, step: int, share: Share) -> Participants:
         """Return those of a share of the particles that F_p is fitted to at a step."""
         fitted = setup.fitted_particles(step)
         own = share.own(fitted)
         sizes = [size_of(fitted, share.total)]
-        return TakingPart(
+        return Participants(
             particles=Members(sizes) if own is None else Members(sizes, [own], partial=True),
-            measured=share.own(setup.counted),
-            stretch=share.total / max(1, size_of(setup.counted, share.total)),
+            measured=share.own(setup.eligible),
+            stretch=share.total / max(1, size_of(setup.eligible, share.total)),
         )
 
     def members_of_data(self, count: int) -> Members:
@@ -94,7 +94,7 @@ class Strata(Groups):
             share=particles,
         )
 
-    def taking_part(self, setup: StageSetup, step: int, share: Share) -> TakingPart:
+    def participants(self, setup: StageSetup, step: int, share: Share) -> Participants:
         """Return all particles of a share, stratum by stratum."""
         del setup, step
         own = self.particles
@@ -102,7 +102,7 @@ class Strata(Groups):
             begin = share.first - self.share.first
             inside = [mine[(mine >= begin) & (mine < begin + len(share))] for mine in self.particles]
             own = [mine - begin for mine in inside]
-        return TakingPart(particles=Members(self.particle_counts, own))
+        return Participants(particles=Members(self.particle_counts, own))
 
     def members_of_data(self, count: int) -> Members:
         """Return the data of each stratum."""
@@ -178,7 +178,7 @@ class StageSetup:
 
     @property
     def repeatable(self) -> bool:
-        """Whether a step may be begun anew with smaller slabs: alone, and if no block has moved yet."""
+        """Whether a step may be taken again with smaller slabs: ranks need the same, blocks move in turn."""
         return self.ranks.alone and not self.particles.in_blocks
 
     @property
@@ -190,10 +190,10 @@ class StageSetup:
         """Return the setup of a block of the particles alone, on one rank."""
         return attrs.evolve(self, particles=block, ranks=Ranks())
 
-    def taking_part(self, step: int, block: Particles | None = None) -> TakingPart:
+    def participants(self, step: int, block: Particles | None = None) -> Participants:
         """Return the particles of this rank, or of a block of these, that take part in a step."""
         share = self.particles.share if block is None else block.share
-        return self.groups.taking_part(self, step, share)
+        return self.groups.participants(self, step, share)
 
     @property
     def data_members(self) -> Members:
@@ -210,9 +210,9 @@ class StageSetup:
         return 0 if length is None else (self.first_step + step) // length % 2
 
     @cached_property
-    def counted(self) -> Columns | None:
-        """Those of all ranks' particles that take part in F_p, always or in their turns; None: all."""
-        part = taking_part(
+    def eligible(self) -> Columns | None:
+        """Those of all ranks' particles that F_p is fitted to at some step; None: all."""
+        part = eligible_particles(
             self.particle_conditions, self.particles.share.total, self.sampler.condition, self.settings
         )
         return part.to(self.like.device) if isinstance(part, Tensor) else part
@@ -229,12 +229,12 @@ class StageSetup:
     def _particles_in_turn(self, step: int) -> Columns | None:
         """Return the particles that may take part in a step's F_p: all that ever do, or one half."""
         if self.settings.turn is None:
-            return self.counted
+            return self.eligible
         # Every second one, and not one half after the other: labels may be in order.
         first = self.turn_of(step)
-        if isinstance(self.counted, Tensor):
-            return self.counted[first::2]
-        stop = self.particles.share.total if self.counted is None else self.counted.stop
+        if isinstance(self.eligible, Tensor):
+            return self.eligible[first::2]
+        stop = self.particles.share.total if self.eligible is None else self.eligible.stop
         return slice(first, stop, 2)
 
     def _drawn_particles(self, particles: Columns | None, step: int) -> Columns | None:
@@ -269,12 +269,12 @@ class StageSetup:
         """Whether F_p and F_q are fitted to the same particles and data at every step of a turn."""
         return self.cdf.particles is None and self.cdf.data is None
 
-    def data_blocks(self, key: int, again: bool) -> Iterator[Block]:
+    def data_blocks(self, key: int, more_passes: bool) -> Iterator[Block]:
         """Yield the data that F_q is fitted to along the directions of the draw `key`, block by block.
 
-        `again`: they will be gone through once more. Otherwise those of the next draw follow.
+        `more_passes`: they will be gone through once more. Otherwise those of the next draw follow.
         """
-        following = key if again else self.draws.next(key, self.sampler.stage.steps)
+        following = key if more_passes else self.draws.next(key, self.sampler.stage.steps)
         return self.data.blocks(self.index, key, self._chosen_data, following)
 
     _parts_of_data: tuple[tuple[int, Tensor | None], ...] = attrs.field(default=(), init=False)

@@ -36,6 +36,7 @@ class State:
     eta: float
     moved: Tensor = attrs.field(repr=False)
     squares: Tensor = attrs.field(repr=False)
+    """SW₂² before the step."""
     tables: StepTables | None = attrs.field(default=None, repr=False)
     """The step's transport maps, if `Settings.tables` asks for them."""
 

@@ -3,6 +3,10 @@
 `bench/naive.py` has the same step as one writes it first; `half/step.py` has it in half precision, on CUDA.
 A run has its maps T_h = F_q⁻¹∘F_p from the distributions of particles and data (`fits`), a saved model from
 its tables (`tables`): the step does not know which.
+
+Words: directions are drawn in *batches*, one key each, and worked on in *slabs* of as many as fit into
+memory; a *block* is samples that are streamed through memory together; a *rank* is a process that has some
+of the samples.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ Scale = Callable[[Tensor, int], Tensor]
 """(Σ_h w_h δ_h θ_h, H) → the update η/H Σ_h w_h δ_h θ_h."""
 
 Record = Callable[[Directions, Tensor, Tensor], object]
-"""Hears of a slab of directions, of δ along them (H×n) and of the sums of δ² (H)."""
+"""Is called with a slab of directions, δ along them (H×n) and the sums of δ² (H)."""
 
 
 def nothing(theta: Directions, delta: Tensor, squares: Tensor) -> None:
@@ -42,6 +46,7 @@ class Tools:
     clock: Clock = attrs.field(factory=Clock)
     ranks: Ranks = attrs.field(factory=Ranks)
     record: Record = nothing
+    """Sums up distances, or looks for numbers that are not finite."""
 
 
 def step(
@@ -54,22 +59,23 @@ def step(
         directions: θ_h, in batches.
         maps: T_h = F_q⁻¹∘F_p along any of them.
         scale: multiplies the sum by η/H.
-        tools: memory, clock and ranks.
+        tools: memory, clock, ranks, and what is recorded of each slab.
 
     Returns:
         The length of each particle's move: n.
     """
-    X = particles.cloud
+    X = particles.cloud  # in the stage's coordinates, with conditions
     update = torch.zeros_like(X.z)
     H = 0
 
-    def fitted(theta: Directions) -> tuple[Directions, Rows, Displace]:
+    def begun(theta: Directions) -> tuple[Directions, Rows, Displace]:
         p = theta.projected(X, tools.clock)  # project: p_h = θ_h·(X, ξY)
-        return theta, p, maps.fit(theta, p)  # fit: F_p and F_q along θ_h
+        return theta, p, maps.begin(theta, p)  # fit F_p and F_q: begun here, as other ranks take time
 
-    for theta, p, transport in tools.ranks.ahead(map(fitted, tools.budget.slabs_of(directions))):
-        squares = transport()  # transport: p_h becomes δ_h = F_q⁻¹(F_p(p_h)) − p_h
-        tools.record(theta, p.values, squares)
-        update += theta.back_projected(p.values, X, tools.clock)  # back-project: Σ_h w_h δ_h θ_h
+    for theta, p, displace in tools.ranks.ahead(map(begun, tools.budget.slabs_of(directions))):
+        squares = displace()  # fit what is left; transport: p_h becomes δ_h = F_q⁻¹(F_p(p_h)) − p_h
+        delta = p.values
+        tools.record(theta, delta, squares)
+        update += theta.back_projected(delta, X, tools.clock)  # back-project: Σ_h w_h δ_h θ_h
         H += theta.count
     return particles.move(scale(update, H))  # move: X ← X + η/H Σ_h w_h δ_h θ_h

@@ -9,7 +9,8 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import cache as once
+from functools import partial
 from typing import TypeVar
 
 import attrs
@@ -30,7 +31,7 @@ from cswf_core.flow.stability import largest_eigenvalue_of
 from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.step import Tools, step
 from cswf_core.flow.tables import StepTables, TableTransport
-from cswf_core.flow.transport import CDFTransport, FittedMaps, TakingPart
+from cswf_core.flow.transport import CDFTransport, FittedMaps, Participants
 from cswf_core.interfaces import Key
 from cswf_core.kernels.columns import COLUMNS_AT_A_TIME, groups
 from cswf_core.kernels.finite import is_finite
@@ -41,7 +42,7 @@ Entered = TypeVar("Entered")
 
 
 @attrs.frozen(eq=False)
-class Move:
+class StepOutcome:
     """The outcome of a step."""
 
     length: Tensor
@@ -68,10 +69,10 @@ class Stepper(abc.ABC):
         """What has made such numbers, if they were seen."""
 
     @abc.abstractmethod
-    def move(self, number: int, eta: float, clock: Clock) -> Move:
+    def move(self, number: int, eta: float, clock: Clock) -> StepOutcome:
         """Take a step without its noise: X ← X − η v̂."""
 
-    def take(self, number: int, eta: float, clock: Clock) -> Move:
+    def take(self, number: int, eta: float, clock: Clock) -> StepOutcome:
         """Take a step: move and, with λ > 0, add √(2λη) ε to the particles."""
         setup = self.setup
         result = self.move(number, eta, clock)
@@ -83,12 +84,12 @@ class Stepper(abc.ABC):
                 block.add_noise(noise.mul_(math.sqrt(2 * entropy * eta * result.shortened)))
         return result
 
-    def outcome(self, lengths: Tensor, squares: Tensor, clock: Clock, tables: StepTables | None) -> Move:
+    def outcome(self, lengths: Tensor, squares: Tensor, clock: Clock, tables: StepTables | None) -> StepOutcome:
         """Return the outcome of a step, given this rank's part of the sum of lengths and of SW₂²."""
         setup = self.setup
         with self.fitter(clock).communicating():
             sums = setup.ranks.sums(torch.cat([lengths.reshape(1), squares.reshape(-1)]))
-        return Move(sums[0] / setup.particles.share.total, sums[1:].sum(), tables)
+        return StepOutcome(sums[0] / setup.particles.share.total, sums[1:].sum(), tables)
 
     def numerics(self) -> dict[str, int]:
         """Return the decisions made on the way that decide about last digits; see `adopt`."""
@@ -133,14 +134,14 @@ class Stepper(abc.ABC):
         """Return what fits distributions."""
         return Fitter.of(self.setup.cdf, clock, self.setup.ranks)
 
-    def transport(self, taking_part: TakingPart, clock: Clock, *, check: bool) -> CDFTransport:
+    def transport(self, participants: Participants, clock: Clock, *, check: bool) -> CDFTransport:
         """Return the transport of a step: by the CDF plugin or, if a model is saved, by tables of its maps.
 
         `check`: the plugin's numbers are checked, and not only their shapes.
         """
         setup = self.setup
         request = setup.settings.tables
-        common = (setup.cdf, self.fitter(clock), clock, taking_part, check)
+        common = (setup.cdf, self.fitter(clock), clock, participants, check)
         if request is None:
             return CDFTransport(*common)
         H, together = setup.sampler.stage.directions, setup.sampler.together
@@ -152,10 +153,15 @@ class Stepper(abc.ABC):
         return StepTables(*tables) if request is not None and request.wants(number) else None
 
     def blocks_of_data(
-        self, key: int, enter: Callable[[Block, Clock], Entered], members: Members, clock: Clock, again: bool
+        self,
+        key: int,
+        enter: Callable[[Block, Clock], Entered],
+        members: Members,
+        clock: Clock,
+        more_passes: bool,
     ) -> Iterator[tuple[Entered, Members]]:
         """Yield the data of a draw block by block, with those of each that distributions are fitted to."""
-        blocks = self.setup.data_blocks(key, again)
+        blocks = self.setup.data_blocks(key, more_passes)
         while True:
             with clock.part("read"):
                 block = next(blocks, None)
@@ -185,7 +191,7 @@ class SquareSums:
         return theta.weighted(squares).sum()
 
     @property
-    def distance(self) -> Tensor:
+    def squared_distance(self) -> Tensor:
         """SW₂², ξy included: a scalar, or numbers that are to be added up."""
         return self.sum / self.directions
 
@@ -196,11 +202,11 @@ class GroupedSquareSums(SquareSums):
     Added up over ranks, and then over groups, they do not depend on how many ranks there are.
     """
 
-    def __init__(self, share: Share, taking_part: TakingPart, like: Tensor) -> None:
+    def __init__(self, share: Share, participants: Participants, like: Tensor) -> None:
         """Begin a step of a share of the particles."""
         super().__init__(share.total, like)
         self._share = share
-        self._taking_part = taking_part
+        self._taking_part = participants
 
     def of_slab(self, theta: Directions, delta: Tensor, squares: Tensor) -> Tensor:
         """Return the sum of a slab in each group."""
@@ -243,20 +249,20 @@ class ExactStepper(Stepper):
         self._repeated = False
         """Whether directions that follow the particles have been drawn twice, and were the same."""
 
-    def move(self, number: int, eta: float, clock: Clock) -> Move:
+    def move(self, number: int, eta: float, clock: Clock) -> StepOutcome:
         """Take a step without its noise; if memory is too short, with fewer directions at a time."""
         work = _Work(number, eta, clock)
         while True:
-            move = attempted(partial(self._move, work), partial(self._may_halve, work))
+            move = attempted(partial(self._move, work), partial(self._halve_if_possible, work))
             if move is not None:
                 return move
 
-    def _may_halve(self, work: _Work) -> bool:
-        """Have fewer directions worked on at a time; False: that is not possible, or particles have moved."""
+    def _halve_if_possible(self, work: _Work) -> bool:
+        """Halve the slabs; False: they cannot be smaller, or particles have moved already."""
         setup = self.setup
         return not work.moving and setup.repeatable and setup.budget.halve(setup.sampler.stage.directions)
 
-    def _move(self, work: _Work) -> Move:
+    def _move(self, work: _Work) -> StepOutcome:
         """Take a step without its noise."""
         particles = self.setup.particles
         directions = self._along(work)
@@ -298,12 +304,12 @@ class ExactStepper(Stepper):
         """Move a block of the particles; return the sum of lengths, its part of SW₂², and tables if wanted."""
         setup = self.setup
         F_p, F_q = sources
-        taking_part = setup.taking_part(work.number, block)
-        transport = self.transport(taking_part, work.clock, check=work.number == 0)
+        participants = setup.participants(work.number, block)
+        transport = self.transport(participants, work.clock, check=work.number == 0)
         maps = FittedMaps(transport, F_q, F_p, self.fitter(work.clock).budget(setup.budget))
         sums = SquareSums(block.share.total, setup.like)
         if setup.adaptive:
-            sums = GroupedSquareSums(block.share, taking_part, setup.like)
+            sums = GroupedSquareSums(block.share, participants, setup.like)
         X = block.cloud
 
         def record(theta: Directions, delta: Tensor, squares: Tensor) -> None:
@@ -312,7 +318,7 @@ class ExactStepper(Stepper):
             sums.add(theta, delta, squares)
 
         def scale(update: Tensor, H: int) -> Tensor:
-            work.moving = True
+            work.moving = True  # from here on, the step cannot be taken again
             work.update = update.div_(H).mul_(eta)
             return work.update
 
@@ -322,9 +328,13 @@ class ExactStepper(Stepper):
             again = (
                 directions if isinstance(directions, list) else self._along(attrs.evolve(work, clock=Clock()))
             )
-            self._inspect_update(work, eta, float(sums.distance.sum()), again)
+            self._inspect_update(work, eta, float(sums.squared_distance.sum()), again)
         work.update = None
-        return lengths.sum(dtype=torch.float64), sums.distance, self.wanted(work.number, transport.tables())
+        return (
+            lengths.sum(dtype=torch.float64),
+            sums.squared_distance,
+            self.wanted(work.number, transport.tables()),
+        )
 
     def _inspect(
         self, particles: Cloud, data: Source[Cloud], theta: Directions, squares: Tensor, largest: float
@@ -348,12 +358,12 @@ class ExactStepper(Stepper):
         """Return F_p along a step's directions, of particles that come in blocks, before any of them moves."""
         setup = self.setup
 
-        def blocks(again: bool) -> Iterator[tuple[Cloud, Members]]:
-            del again
+        def blocks(more_passes: bool) -> Iterator[tuple[Cloud, Members]]:
+            del more_passes
             for block in setup.particles.blocks():
-                yield block.cloud, setup.taking_part(work.number, block).particles
+                yield block.cloud, setup.participants(work.number, block).particles
 
-        sizes = setup.taking_part(work.number).particles.sizes
+        sizes = setup.participants(work.number).particles.sizes
         particles = ManyBlocks(blocks, self.fitter(work.clock), Directions.projected, sizes)
         return FittedBatches({batch.place.batch: particles.fit(self._slabs(batch)) for batch in directions})
 
@@ -399,7 +409,7 @@ class ExactStepper(Stepper):
 
         with work.clock.part("draw"):
             z = setup.particles.cloud.z
-            mine = part(z if setup.counted is None else z[:, setup.counted], 0)
+            mine = part(z if setup.eligible is None else z[:, setup.eligible], 0)
             theirs = setup.sampler.coordinates.enter_data(part(setup.data.x, 1) + setup.bin_width / 2)
             directions = drawn()
             if not self._repeated:
@@ -430,9 +440,9 @@ class ExactStepper(Stepper):
         source: Source[Cloud]
         if setup.data_blocks_count == 1:
 
-            @lru_cache
+            @once
             def cloud() -> Cloud:
-                return enter(next(setup.data_blocks(key, again=False)), work.clock)
+                return enter(next(setup.data_blocks(key, more_passes=False)), work.clock)
 
             source = OneBlock(cloud, members, fitter)
         else:

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from cswf_core.flow.directions import Directions, Place
-from cswf_core.flow.fits import Begun, Cloud, Fits, Slab, reading
+from cswf_core.flow.fits import AnyCloud, Begun, Fits, Slab, reading
 from cswf_core.flow.memory import Budget, batches
 from cswf_core.flow.settings import TableRequest
-from cswf_core.flow.transport import CDFTransport, Displace, Maps, displaced_apart, displacing
+from cswf_core.flow.transport import CDFTransport, Displace, Maps, displace_in_chunks, displace_per_stratum
 from cswf_core.interfaces import Rows
 from cswf_core.kernels import tables
 from cswf_core.kernels.tables import Lookup
@@ -106,26 +106,26 @@ def _tabulated(
     return (chosen if len(chosen) else None), order[chosen]
 
 
-Lookups = Callable[[Slab[Cloud], slice], Sequence[Lookup]]
+Lookups = Callable[[Slab[AnyCloud], slice], Sequence[Lookup]]
 """(directions, some rows of these) → the maps along the rows, one for each stratum."""
 
 
 @attrs.frozen(eq=False)
-class SavedMaps(Maps[Cloud]):
+class SavedMaps(Maps[AnyCloud]):
     """T_h by the tables of a saved step, for particles that do not depend on each other."""
 
-    lookups: Lookups[Cloud]
+    lookups: Lookups[AnyCloud]
     strata: Sequence[Tensor] | None
     """The particles of each stratum; None: there is one for all."""
     budget: Budget | None = None
     """How many rows are looked up at a time; None: all rows of a slab."""
 
-    def fit(self, theta: Slab[Cloud], p: Rows) -> Displace:
+    def begin(self, theta: Slab[AnyCloud], p: Rows) -> Displace:
         """Return the displacement of the particles' rows p."""
-        return displacing(theta.count, p, self._displaced_along(theta), self.budget)
+        return displace_in_chunks(theta.count, p, self._displaced_along(theta), self.budget)
 
-    def _displaced_along(self, theta: Slab[Cloud]) -> Callable[[Rows, slice], Tensor]:
-        return lambda rows, cut: displaced_by(rows, self.lookups(theta, cut), self.strata)
+    def _displaced_along(self, theta: Slab[AnyCloud]) -> Callable[[Rows, slice], Tensor]:
+        return lambda rows, cut: displace_by_tables(rows, self.lookups(theta, cut), self.strata)
 
 
 def lookups_of(directions: Sequence[Directions], saved: StepTables, like: Tensor) -> Lookups[Any]:
@@ -151,6 +151,6 @@ def lookups_of(directions: Sequence[Directions], saved: StepTables, like: Tensor
     return along
 
 
-def displaced_by(rows: Rows, lookups: Sequence[Lookup], strata: Sequence[Tensor] | None) -> Tensor:
+def displace_by_tables(rows: Rows, lookups: Sequence[Lookup], strata: Sequence[Tensor] | None) -> Tensor:
     """Replace the values p by δ = T(p) − p by the map of each stratum; return the sum of δ² of each row: H."""
-    return displaced_apart(rows, strata, lambda number, part: lookups[number].displace(part))
+    return displace_per_stratum(rows, strata, lambda number, part: lookups[number].displace(part))

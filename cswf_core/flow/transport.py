@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Generic
 
 import attrs
@@ -19,7 +18,7 @@ from cswf_core.checks import CheckedCDF
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.diagnosis import LARGEST_SAFE
 from cswf_core.flow.directions import Place
-from cswf_core.flow.fits import Begun, Cloud, Fits, Fitter, Members, Slab, Source, reading
+from cswf_core.flow.fits import AnyCloud, Begun, Fits, Fitter, Members, Slab, Source, reading
 from cswf_core.flow.memory import Budget
 from cswf_core.interfaces import FittedCDF, Rows
 from cswf_core.kernels.rows import Columns
@@ -28,23 +27,27 @@ Displace = Callable[[], Tensor]
 """Replaces projected values p by δ = T(p) − p, in place; returns the sum of δ² of each row: H, float64."""
 
 
-class Maps(abc.ABC, Generic[Cloud]):
+class Maps(abc.ABC, Generic[AnyCloud]):
     """The maps T_h of a step's directions, one slab of these at a time."""
 
     @abc.abstractmethod
-    def fit(self, theta: Slab[Cloud], p: Rows) -> Displace:
-        """Return the displacement of the particles' rows by T_h; with other ranks, fits are begun here."""
+    def begin(self, theta: Slab[AnyCloud], p: Rows) -> Displace:
+        """Return the displacement of the particles' rows by T_h.
+
+        With other ranks the fits are begun here, and waited for there. Alone, all is done there, for as
+        many rows at a time as fit into memory. Maps of saved models need no fit.
+        """
 
 
 @attrs.frozen(eq=False, kw_only=True)
-class TakingPart:
+class Participants:
     """The particles of this rank that F_p is fitted to at a step, and whose distance is measured."""
 
     particles: Members
     measured: Columns | None = None
     """The particles whose distance to the data is measured, as they are not only carried along; None: all."""
     stretch: float = 1.0
-    """The number of particles for each that is measured, over all ranks."""
+    """M divided by the number of particles that are measured, over all ranks."""
 
     @property
     def strata(self) -> Sequence[Columns] | None:
@@ -59,28 +62,28 @@ class CDFTransport:
     cdf: CheckedCDF
     fitter: Fitter
     clock: Clock
-    taking_part: TakingPart
+    participants: Participants
     check: bool = True
     """Whether the plugin's numbers are checked, and not only their shapes: that reads back from the device."""
 
     def begin(self, rows: Rows) -> Begun | None:
         """Begin to fit F_p over all ranks; None for one rank alone, and where rows are exchanged later."""
-        return self.fitter.begin_particles(rows, self.taking_part.particles)
+        return self.fitter.begin_particles(rows, self.participants.particles)
 
     def fit(self, rows: Rows, begun: Begun | None = None) -> Fits:
         """Return F_p, of the particles' rows; `begun` is what `begin` has returned for them."""
-        begun = self.fitter.begin(rows, self.taking_part.particles) if begun is None else begun
+        begun = self.fitter.begin(rows, self.participants.particles) if begun is None else begun
         return begun()
 
     def displace(self, rows: Rows, F_q: Fits, place: Place, F_p: Begun | None = None) -> Tensor:
         """Replace the particles' rows p by δ = F_q⁻¹(F_p(p)) − p; return the sum of δ² of each: H."""
         del place
-        if F_p is None and not self.taking_part.particles.partial:
-            return self.apart(rows, lambda n, part: self._fit_and_displace(part, F_q[n]))
+        if F_p is None and not self.participants.particles.partial:
+            return self.apart(rows, lambda n, part: self._displace_fused(part, F_q[n]))
         with self.clock.part("count", reading(rows)):
             fits = self.fit(rows, F_p)
         with self.clock.part("lookup", reading(rows)):
-            return self.apart(rows, lambda n, part: self._displace_by(part, fits[n], F_q[n]))
+            return self.apart(rows, lambda n, part: self._displace_composed(part, fits[n], F_q[n]))
 
     def tables(self) -> tuple[Tensor, ...]:
         """Return nothing: no maps are saved."""
@@ -109,30 +112,30 @@ class CDFTransport:
 
     def apart(self, rows: Rows, displace: Callable[[int, Rows], Tensor]) -> Tensor:
         """Displace the rows of each stratum on its own; return Σ δ² of each row, for all particles: H."""
-        squares = displaced_apart(rows, self.taking_part.strata, displace)
-        measured = self.taking_part.measured
+        squares = displace_per_stratum(rows, self.participants.strata, displace)
+        measured = self.participants.measured
         if measured is None:
             return squares
         delta = rows.values[:, measured]
         lengths: Tensor = torch.linalg.vector_norm(delta, dim=1, dtype=squares.dtype)  # read once, in any type
-        return lengths.square() * self.taking_part.stretch
+        return lengths.square() * self.participants.stretch
 
-    def _fit_and_displace(self, rows: Rows, F_q: FittedCDF) -> Tensor:
+    def _displace_fused(self, rows: Rows, F_q: FittedCDF) -> Tensor:
         """Displace rows that F_p is fitted to on the way."""
         read = reading(rows)
         if not self.fitter.displaces:
             with self.clock.part("lookup", read):
                 return _replaced(
-                    rows, self.fitter.image(rows, lambda p: self.cdf.transport(p, F_q, check=self.check))
+                    rows, self.fitter.displacement(rows, lambda p: self.cdf.transport(p, F_q, check=self.check))
                 )
-        if self.clock.times:
-            squares = self._displace_in_parts(rows, F_q)
+        if self.clock.times:  # the parts are timed one by one, which takes longer than all in one
+            squares = self._displace_timed(rows, F_q)
             if squares is not None:
                 return squares
         with self.clock.part("lookup", read):
             return self.cdf.displace(rows, F_q, check=self.check)
 
-    def _displace_in_parts(self, rows: Rows, F_q: FittedCDF) -> Tensor | None:
+    def _displace_timed(self, rows: Rows, F_q: FittedCDF) -> Tensor | None:
         """Fit, compose and look up one after the other, each timed; None if the plugin composes no maps."""
         read = reading(rows)
         with self.clock.part("count", read):
@@ -146,43 +149,47 @@ class CDFTransport:
         with self.clock.part("lookup", lambda: (2 * read()[0], 0.0)):
             return through.displace(rows, check=self.check)
 
-    def _displace_by(self, rows: Rows, F_p: FittedCDF, F_q: FittedCDF) -> Tensor:
+    def _displace_composed(self, rows: Rows, F_p: FittedCDF, F_q: FittedCDF) -> Tensor:
         """Displace rows by distributions of which F_p was fitted to some of them, or to those of all ranks."""
         with self.clock.part("tables"):
             through = self.cdf.between(F_p, F_q) if self.fitter.displaces else None
         if through is not None:
             return through.displace(rows, check=self.check)
-        return _replaced(rows, self.fitter.image(rows, lambda p: self.cdf.image(p, F_p, F_q, check=self.check)))
+        return _replaced(
+            rows, self.fitter.displacement(rows, lambda p: self.cdf.image(p, F_p, F_q, check=self.check))
+        )
 
 
 @attrs.frozen(eq=False)
-class FittedMaps(Maps[Cloud]):
+class FittedMaps(Maps[AnyCloud]):
     """T_h = F_q⁻¹∘F_p of distributions that are fitted to data and particles."""
 
     transport: CDFTransport
-    F_q: Source[Cloud]
-    F_p: Source[Cloud] | None = None
+    F_q: Source[AnyCloud]
+    F_p: Source[AnyCloud] | None = None
     """The particles in blocks; None: F_p is fitted to the rows that are displaced."""
     budget: Budget | None = None
     """How many rows are transported at a time; None: all rows of a slab."""
 
-    def fit(self, theta: Slab[Cloud], p: Rows) -> Displace:
+    def begin(self, theta: Slab[AnyCloud], p: Rows) -> Displace:
         """Return the displacement of the particles' rows p."""
         F_q = self.F_q.along(theta)
-        F_p: Callable[[slice], Begun | None]
         if self.F_p is None:
-            begun = self.transport.begin(p)
-            F_p = lambda _: begun  # noqa: E731
+            begun = self.transport.begin(p)  # with other ranks, for all rows: the budget is None then
+
+            def displace(rows: Rows, cut: slice) -> Tensor:
+                return self.transport.displace(rows, F_q(cut), theta.place.rows(cut), begun)
+
         else:
-            F_p = partial(partial, self.F_p.along(theta))
+            F_p = self.F_p.along(theta)
 
-        def displace(rows: Rows, cut: slice) -> Tensor:
-            return self.transport.displace(rows, F_q(cut), theta.place.rows(cut), F_p(cut))
+            def displace(rows: Rows, cut: slice) -> Tensor:
+                return self.transport.displace(rows, F_q(cut), theta.place.rows(cut), lambda: F_p(cut))
 
-        return displacing(theta.count, p, displace, self.budget)
+        return displace_in_chunks(theta.count, p, displace, self.budget)
 
 
-def displacing(
+def displace_in_chunks(
     count: int, p: Rows, displace: Callable[[Rows, slice], Tensor], budget: Budget | None
 ) -> Displace:
     """Return the displacement of `count` rows p, all at once or as many at a time as a budget says.
@@ -203,7 +210,7 @@ def displacing(
     return in_parts
 
 
-def displaced_apart(
+def displace_per_stratum(
     rows: Rows, strata: Sequence[Columns] | None, displace: Callable[[int, Rows], Tensor]
 ) -> Tensor:
     """Displace the columns of each stratum, or all, by a map of their own; return Σ δ² of each row: H."""

@@ -12,7 +12,7 @@ from cswf_core.checks import checked
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.fits import Fitter, Members
 from cswf_core.flow.settings import TableRequest
-from cswf_core.flow.transport import CDFTransport, TakingPart
+from cswf_core.flow.transport import CDFTransport, Participants
 from cswf_core.kernels import histogram
 from cswf_core.kernels.rows import Rows
 from cswf_core.ranks import Ranks
@@ -183,7 +183,7 @@ def test_tables_of_a_model_are_read_off_the_map():
     for tail in (0.0, 0.05):
         cdf = checked(Histogram(bins=512, tail=tail))
         fitter = Fitter.of(cdf, Clock(), Ranks())
-        transport = CDFTransport(cdf, fitter, Clock(), TakingPart(particles=Members([4000])))
+        transport = CDFTransport(cdf, fitter, Clock(), Participants(particles=Members([4000])))
         F_p, F_q = transport.fit(Rows.of(p)), fitter.begin(Rows.of(q), Members([5000]))()
         grid = TableRequest(knots=64).levels(p).expand(3, -1)
         positions = torch.stack([fit.icdf(grid) for fit in F_p])

@@ -100,7 +100,12 @@ class StepGraph(Generic[Prepared]):
     """Two recorded steps that alternate: each uses what the other has prepared."""
 
     def __init__(
-        self, step: int, prepare: Prepare[Prepared], ready: Prepared, move: Move[Prepared], pool: Any = None
+        self,
+        step: int,
+        prepare: Prepare[Prepared],
+        ready: Prepared,
+        move: Move[Prepared],
+        pool: Any = None,
     ) -> None:
         """Record `move` and, beside it, `prepare` for `step`; `ready` is what the first step uses.
 

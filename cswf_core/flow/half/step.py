@@ -46,7 +46,7 @@ def step(
 
     def fitted(theta: HalfSlab) -> tuple[HalfSlab, HalfRows, Displace]:
         p = theta.projected_rows(X, tools.clock)  # project: p_h = θ_h·(X, ξY)
-        return theta, p, maps.fit(theta, p.rows)  # fit: F_p and F_q along θ_h
+        return theta, p, maps.begin(theta, p.rows)  # fit: F_p and F_q along θ_h
 
     for number, (theta, p, transport) in enumerate(tools.ranks.ahead(map(fitted, slabs))):
         total += transport().sum()  # transport: p_h becomes δ_h = F_q⁻¹(F_p(p_h)) − p_h

@@ -35,7 +35,7 @@ from cswf_core.flow.half.step import HalfTools, MeasuredParticles, step
 from cswf_core.flow.memory import MEMORY_OVER_VALUES, attempted
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.stage import StageSetup
-from cswf_core.flow.stepper import Move, Stepper
+from cswf_core.flow.stepper import StepOutcome, Stepper
 from cswf_core.flow.streaming import BlockParticles
 from cswf_core.flow.transport import FittedMaps
 from cswf_core.interfaces import Conditions
@@ -107,7 +107,7 @@ class HalfStepper(Stepper):
         """Whether steps are repeated from a recording."""
         return bool(self._graphs)
 
-    def move(self, number: int, eta: float, clock: Clock) -> Move:
+    def move(self, number: int, eta: float, clock: Clock) -> StepOutcome:
         """Take a step without its noise: X ← X − η v̂."""
         self._factor.fill_(eta / self.setup.sampler.stage.directions)
         if not clock.times and self._recordable(number):
@@ -125,10 +125,10 @@ class HalfStepper(Stepper):
             self._mine.outdate()
         return self._outcome(moved, number, clock)
 
-    def _outcome(self, result: tuple[Tensor, ...], number: int, clock: Clock) -> Move:
+    def _outcome(self, result: tuple[Tensor, ...], number: int, clock: Clock) -> StepOutcome:
         tables = self.wanted(number, result[2:])
         if self.setup.ranks.alone:
-            return Move(result[0], result[1], tables)
+            return StepOutcome(result[0], result[1], tables)
         return self.outcome(result[0].double() * len(self.setup.particles), result[1], clock, tables)
 
     def numerics(self) -> dict[str, int]:
@@ -226,7 +226,7 @@ class HalfStepper(Stepper):
     ) -> tuple[Tensor, ...]:
         """Move particles; return the mean length of the move, SW₂² and tables, if a model is saved."""
         setup = self.setup
-        transport = self.transport(setup.taking_part(number, block), tools.clock, check=number == 0)
+        transport = self.transport(setup.participants(number, block), tools.clock, check=number == 0)
         data = PreparedData(self._source(setup.draws.number(number), tools.clock))
         maps = FittedMaps(transport, data, F_p)
         squares = step(particles, slabs, maps, self._factor, tools)
@@ -366,7 +366,7 @@ class HalfBlockStepper(HalfStepper):
         self._resident: list[HalfCloud] = []
         """The blocks in half precision as they are after the last step, where they stay on the device."""
 
-    def move(self, number: int, eta: float, clock: Clock) -> Move:
+    def move(self, number: int, eta: float, clock: Clock) -> StepOutcome:
         """Take a step without its noise: X ← X − η v̂."""
         self._factor.fill_(eta / self.setup.sampler.stage.directions)
         return self._outcome(self._moved_in_blocks(number, clock), number, clock)
@@ -407,17 +407,17 @@ class HalfBlockStepper(HalfStepper):
     def _particles_in_blocks(self, particles: BlockParticles, number: int, clock: Clock) -> Source[HalfCloud]:
         """Return F_p along a step's directions, of particles that come in blocks, before any of them moves."""
 
-        def blocks(again: bool) -> Iterator[tuple[HalfCloud, Members]]:
-            del again
+        def blocks(more_passes: bool) -> Iterator[tuple[HalfCloud, Members]]:
+            del more_passes
             there = particles.stored if self._resident else particles.blocks()
             for index, block in enumerate(there):
-                members = self.setup.taking_part(number, block).particles
+                members = self.setup.participants(number, block).particles
                 if self._resident:
                     yield self._resident[index], members
                 else:
                     yield self._halved(block).cloud, members
 
-        sizes = self.setup.taking_part(number).particles.sizes
+        sizes = self.setup.participants(number).particles.sizes
         source = ManyBlocks(blocks, self.fitter(clock), HalfSlab.projected, sizes)
         cuts = rows_of(self._slabs)
         fits = source.fit(list(zip(cuts, self._slabs, strict=True)))
