@@ -90,7 +90,7 @@ class SavedFlow:
         self.like = like
         self.fitted = fitted
         self.fingerprints = fingerprints
-        self.draws = Draws.of(settings.reuse, sets)
+        self.draws = Draws(settings.reuse, sets)
         self.stages = parts.schedule.stages(space, parts.projection)
         self.half = settings.half and like.dtype == torch.float32 and gpu.usable(like.device)
         """Whether products are in half precision, on CUDA."""

@@ -248,7 +248,7 @@ class HalfStepper(Stepper):
             with clock.part("draw", partial(packing, theta)):
                 if not self._placed:
                     self._place(theta.projection.dense())
-                noise = theta.noise_widths(setup.sampler.coordinates, setup.bin_width)
+                noise = setup.sampler.noise_widths(theta, setup.bin_width)
                 free = None if into is None else into[len(slabs) :]
                 slabs += slabs_of(attrs.evolve(theta, noise=noise), self._places, self._most, free)
         if self._fits_ahead:
