@@ -230,7 +230,7 @@ class Directions:
         H, d = self.projection.shape
         moved = float(self.itemsize * (H * d + (H + d) * samples))
         if isinstance(self.projection, BlockProjection):
-            return moved, self.projection.flops(samples)
+            return moved, self.projection.directions.flops(samples)
         return moved, 2.0 * H * d * samples
 
 

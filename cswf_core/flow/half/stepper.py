@@ -8,13 +8,14 @@ alike are recorded once as a CUDA graph (`graph`), which also prepares the direc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.data import Block
 from cswf_core.flow.fits import Fits, FittedBatches, ManyBlocks, Members, OneBlock, Source
@@ -25,11 +26,10 @@ from cswf_core.flow.half.layout import (
     PreparedData,
     halved,
     packing,
-    refuse_idle_ranks,
     refuse_too_many,
-    rows_of,
     slabs_of,
     strips_for,
+    with_rows_of,
 )
 from cswf_core.flow.half.step import HalfTools, MeasuredParticles, step
 from cswf_core.flow.memory import MEMORY_OVER_VALUES, attempted
@@ -40,6 +40,7 @@ from cswf_core.flow.streaming import BlockParticles
 from cswf_core.flow.transport import FittedMaps
 from cswf_core.interfaces import Conditions
 from cswf_core.kernels.boxes import WIDEST_TILE, Strips
+from cswf_core.kernels.columns import COLUMNS_AT_A_TIME
 from cswf_core.kernels.sparse import TILE, padded
 
 Result = TypeVar("Result")
@@ -64,8 +65,7 @@ class HalfStepper(Stepper):
         self._side: int | None = None
         """The side of what directions look at, by which they are sorted; 0: they are not; None: not known."""
         self._placed = False
-        """Whether data and particles have been brought into that order."""
-        self._particles: MeasuredParticles | None = None
+        """Whether that order has been decided on."""
         self._data: HalfCloud | None = None
         """The data of the draw `_data_key`, where they are one block."""
         self._data_key = -1
@@ -79,7 +79,7 @@ class HalfStepper(Stepper):
         self._graphs: dict[int, StepGraph[list[HalfSlab]]] = {}
         """The recorded step of each half of the particles that F_p is fitted to; without turns, of all."""
         self._tried: set[int] = set()
-        """The halves of which a step was recorded, or could not be."""
+        """The halves for which recording was tried."""
         self._factor = torch.empty(1, device=setup.like.device)
         """η/H, on the device, where a recorded step reads it."""
         self._most = self._most_directions()
@@ -88,19 +88,21 @@ class HalfStepper(Stepper):
     def _most_directions(self) -> int:
         """Return how many directions a slab has; raise `RunError` for samples that the kernels cannot have."""
         setup = self.setup
-        M = setup.particles.share.total
-        counted = setup.data_count if setup.counts is None else M
-        refuse_idle_ranks(setup.ranks, (M, counted), setup.like.device)
-        refuse_too_many(max(self._at_once, setup.data.x.shape[1]), setup.settings)
+        particles = setup.particles
+        M = particles.share.total
+        device = setup.like.device
+        for total in (M, setup.data_count if setup.counts is None else M):
+            if not all(map(len, setup.ranks.shares(total, device))):
+                width = COLUMNS_AT_A_TIME[device.type]
+                raise RunError(
+                    f"{total:,} samples are {-(-total // width)} groups of {width:,}, fewer than the "
+                    f"{setup.ranks.size} ranks: take fewer devices"
+                )
+        refuse_too_many(max(min(len(particles), particles.at_once), setup.data.x.shape[1]), setup.settings)
         N = setup.data.most_at_once(setup.cdf.data)
-        row = 2 * (padded(setup.particles.at_once, WIDEST_TILE) + padded(N, WIDEST_TILE))
+        row = 2 * (padded(particles.at_once, WIDEST_TILE) + padded(N, WIDEST_TILE))
         most = setup.budget.memory // MEMORY_OVER_VALUES // row if setup.cdf.displaces else setup.budget.rows
         return min(max(TILE, most // TILE * TILE), padded(setup.sampler.stage.directions))
-
-    @property
-    def _at_once(self) -> int:
-        """The number of particles that are projected at once."""
-        return len(self.setup.particles)
 
     @property
     def recorded(self) -> bool:
@@ -118,11 +120,11 @@ class HalfStepper(Stepper):
             self._slabs = graph.ready
             self._key = number + 1
             return self._outcome(result, number, clock)
-        moved = self._attempted(partial(self._drawn_and_moved, number), clock)
+        moved = None
         while moved is None:
             moved = self._attempted(partial(self._drawn_and_moved, number), clock)
         if self.setup.sampler.stage.entropy > 0:
-            self._mine.outdate()
+            self._particles.current = False
         return self._outcome(moved, number, clock)
 
     def _outcome(self, result: tuple[Tensor, ...], number: int, clock: Clock) -> Move:
@@ -165,7 +167,7 @@ class HalfStepper(Stepper):
             return self._prepared(number + 1, clock, check=False, into=into)
 
         def move(slabs: list[HalfSlab]) -> tuple[Tensor, ...]:
-            return self._moved(self._mine, slabs, number, HalfTools(clock))
+            return self._moved(self._particles, slabs, number, HalfTools(clock))
 
         if self._attempted(partial(self._draw, number, check=False), clock):
             other = next(iter(self._graphs.values()), None)  # never at work at the same time
@@ -213,7 +215,7 @@ class HalfStepper(Stepper):
     def _drawn_and_moved(self, number: int, tools: HalfTools) -> tuple[Tensor, ...]:
         """Move along the directions of a step; return the mean length of the move, SW₂² and tables."""
         self._draw(self.setup.draws.number(number), tools, check=number == 0)
-        return self._moved(self._mine, self._slabs, number, tools)
+        return self._moved(self._particles, self._slabs, number, tools)
 
     def _moved(
         self,
@@ -236,10 +238,7 @@ class HalfStepper(Stepper):
     def _prepared(
         self, key: int, clock: Clock, *, check: bool, into: list[HalfSlab] | None = None
     ) -> list[HalfSlab]:
-        """Draw the directions of the draw `key` and, where fits are small, fit F_q along them.
-
-        `into` are slabs of another step whose memory may be written over.
-        """
+        """Draw the directions of the draw `key`, into old slabs if any, and fit F_q where fits are small."""
         if key in self._sets:
             return self._sets[key]
         setup = self.setup
@@ -251,25 +250,20 @@ class HalfStepper(Stepper):
                 noise = setup.sampler.noise_widths(theta, setup.bin_width)
                 free = None if into is None else into[len(slabs) :]
                 slabs += slabs_of(attrs.evolve(theta, noise=noise), self._places, self._most, free)
-        if self._fits_ahead:
+        several_reads = setup.data_blocks_count > 1 or setup.particles.in_blocks
+        if setup.cdf.compact or setup.counts is not None or several_reads:
             self._fit(slabs, self._source(key, clock))
         if setup.keeps_draws:
             self._sets[key] = slabs
         return slabs
 
-    @property
-    def _fits_ahead(self) -> bool:
-        """Whether F_q is fitted when directions are drawn, as it is small, or data are read in blocks."""
-        setup = self.setup
-        return setup.cdf.compact or setup.counts is not None or setup.data_blocks_count > 1
-
     def _fit(self, slabs: list[HalfSlab], source: Source[HalfCloud]) -> None:
         """Fit F_q along the directions of a draw."""
         if isinstance(source, ManyBlocks):
-            cuts = rows_of(slabs)
-            fits = source.fit(list(zip(cuts, slabs, strict=True)))
-            for slab, cut in zip(slabs, cuts, strict=True):
-                slab.F_q = fits(cut)
+            with_rows = with_rows_of(slabs)
+            fits = source.fit(with_rows)
+            for rows, slab in with_rows:
+                slab.F_q = fits(rows)
             return
         for slab in slabs:
             slab.begun = source.along(slab)
@@ -278,43 +272,31 @@ class HalfStepper(Stepper):
                 slab.await_data()
 
     def _place(self, theta: Tensor) -> None:
-        """Decide on an order of coordinates, from a stage's first directions, and bring the particles there."""
-        setup = self.setup
-        space = setup.sampler.coordinates.space
-        H = setup.sampler.stage.directions
+        """Decide on an order of coordinates, from a stage's first directions."""
+        space = self.setup.sampler.coordinates.space
+        H = self.setup.sampler.stage.directions
         if self._side is None:
             self._places = strips_for(theta, space, H)
             self._side = 0 if self._places is None else self._places.side
         elif self._side:
             self._places = Strips.of(space.shape, H, self._side, theta.device)
         self._placed = True
-        self._bring_particles()
 
-    def _bring_particles(self) -> None:
-        """Bring the particles into half precision."""
-        self._particles = self._halved(self.setup.particles)
-
-    @property
-    def _mine(self) -> MeasuredParticles:
-        """The particles, once directions have been drawn."""
-        assert self._particles is not None
-        return self._particles
+    @cached_property
+    def _particles(self) -> MeasuredParticles:
+        """The particles, in the order of coordinates that the first directions have decided on."""
+        return self._halved(self.setup.particles)
 
     def _halved(self, block: Particles, resident: HalfCloud | None = None) -> MeasuredParticles:
         """Return particles with their copy in half precision, if it is not `resident` already."""
-        setup = self.setup
-        coordinates = setup.sampler.coordinates
-        copy = resident
-        if copy is None:
-            groups = self._groups(setup.particle_conditions, block.share.cut)
-            copy = halved(block.cloud.z, self._places, block.conditions, groups)
+        coordinates = self.setup.sampler.coordinates
+        by_update = self.setup.settings.clip is not None or coordinates.observation is not None
+        current = resident is not None or block.sum is None  # a flow may come back in the middle of a stage
+        if resident is None:
+            groups = self._groups(self.setup.particle_conditions, block.share.cut)
+            resident = halved(block.cloud.z, self._places, block.conditions, groups)
         return MeasuredParticles(
-            block,
-            coordinates,
-            self._places,
-            copy,
-            by_update=setup.settings.clip is not None or coordinates.observation is not None,
-            current=resident is not None or block.sum is None,  # a flow may come back in the middle of a stage
+            block, coordinates, self._places, resident, by_update=by_update, current=current
         )
 
     def _groups(self, everybody: Conditions, numbers: slice | Tensor) -> tuple[Tensor, Conditions] | None:
@@ -365,27 +347,15 @@ class HalfBlockStepper(HalfStepper):
         super().__init__(setup)
         self._resident: list[HalfCloud] = []
         """The blocks in half precision as they are after the last step, where they stay on the device."""
+        d = setup.sampler.coordinates.space.dimension
+        size = 2 * padded(d) * padded(setup.particles.share.total, WIDEST_TILE) // setup.ranks.size
+        with_noise = setup.sampler.stage.entropy > 0
+        self._keeps = not with_noise and size <= setup.budget.memory // RESIDENT_SHARE
+        """Whether they do: if the memory is enough, and no noise is added to particles elsewhere."""
 
     def move(self, number: int, eta: float, clock: Clock) -> Move:
         """Take a step without its noise: X ← X − η v̂."""
         self._factor.fill_(eta / self.setup.sampler.stage.directions)
-        return self._outcome(self._moved_in_blocks(number, clock), number, clock)
-
-    @property
-    def _at_once(self) -> int:
-        """The number of particles of a block."""
-        return self.setup.particles.at_once
-
-    @property
-    def _fits_ahead(self) -> bool:
-        """Yes: before any block of particles moves."""
-        return True
-
-    def _bring_particles(self) -> None:
-        """Bring nothing yet: blocks are brought one at a time."""
-
-    def _moved_in_blocks(self, number: int, clock: Clock) -> tuple[Tensor, ...]:
-        """Move particles that come in blocks; return the mean length of the move, SW₂² and tables."""
         tools = HalfTools(clock)
         self._draw(self.setup.draws.number(number), tools, check=number == 0)
         particles = self.setup.particles
@@ -402,39 +372,23 @@ class HalfBlockStepper(HalfStepper):
             if self._keeps:
                 resident.append(mine.cloud)
         self._resident = resident
-        return lengths, squares, *tables
+        return self._outcome((lengths, squares, *tables), number, clock)
 
     def _particles_in_blocks(self, particles: BlockParticles, number: int, clock: Clock) -> Source[HalfCloud]:
         """Return F_p along a step's directions, of particles that come in blocks, before any of them moves."""
 
         def blocks(again: bool) -> Iterator[tuple[HalfCloud, Members]]:
             del again
-            there = particles.outlines() if self._resident else particles.blocks()
-            for index, block in enumerate(there):
-                members = self.setup.taking_part(number, block).particles
-                if self._resident:
-                    yield self._resident[index], members
-                else:
-                    yield self._halved(block).cloud, members
+            for index, block in enumerate(particles.outlines() if self._resident else particles.blocks()):
+                cloud = self._resident[index] if self._resident else self._halved(block).cloud
+                yield cloud, self.setup.taking_part(number, block).particles
 
         sizes = self.setup.taking_part(number).particles.sizes
-        source = ManyBlocks(blocks, self.fitter(clock), HalfSlab.projected, sizes)
-        cuts = rows_of(self._slabs)
-        fits = source.fit(list(zip(cuts, self._slabs, strict=True)))
-        first = {
-            slab.place.batch: cut.start for slab, cut in reversed(list(zip(self._slabs, cuts, strict=True)))
-        }
+        with_rows = with_rows_of(self._slabs)
+        fits = ManyBlocks(blocks, self.fitter(clock), HalfSlab.projected, sizes).fit(with_rows)
 
-        def of_batch(begin: int) -> Callable[[slice], Fits]:
-            return lambda rows: fits(slice(begin + rows.start, begin + rows.stop))
+        def of_batch(begin: int, rows: slice) -> Fits:
+            return fits(slice(begin + rows.start, begin + rows.stop))
 
-        return FittedBatches({batch: of_batch(begin) for batch, begin in first.items()})
-
-    @property
-    def _keeps(self) -> bool:
-        """Whether streamed particles stay on the device in half precision: if its memory is enough for that."""
-        setup = self.setup
-        d = setup.sampler.coordinates.space.dimension
-        size = 2 * padded(d) * padded(setup.particles.share.total, WIDEST_TILE)
-        with_noise = setup.sampler.stage.entropy > 0
-        return not with_noise and size // setup.ranks.size <= setup.budget.memory // RESIDENT_SHARE
+        begins = {slab.place.batch: cut.start for cut, slab in with_rows if slab.place.first == 0}
+        return FittedBatches({batch: partial(of_batch, begin) for batch, begin in begins.items()})
