@@ -120,8 +120,6 @@ class Directions:
     """The width of the noise in the data's bins along each direction: T; None is none."""
     weight: Tensor | None = None
     """w_h, how much each direction counts: T×1; None is 1."""
-    itemsize: int = 4
-    """Bytes of a number."""
     cut_from: Directions | None = None
     """The batch that these are a part of; None: they are a batch."""
 
@@ -172,10 +170,10 @@ class Directions:
         values = columnwise(self.projection.project, cloud.z)
         if self.theta_y is None or self.condition is None:
             return values if self.scale is None else values * self.scale
-        count, conditions = cloud.z.shape[1], cloud.conditions
+        of_conditions = partial(self.condition.project, self.theta_y, check=self.check)
         offsets = [
-            self.condition.project(self.theta_y, part, count=cut.stop - cut.start, check=self.check)
-            for cut, part in ((cut, conditions.take(cut)) for cut in groups(count, values.device.type))
+            of_conditions(cloud.conditions.take(cut), count=cut.stop - cut.start)
+            for cut in groups(values.shape[1], values.device.type)
         ]
         offset = torch.cat(offsets, dim=1) if offsets else torch.zeros_like(values)
         if cloud.noise is not None:
@@ -184,7 +182,7 @@ class Directions:
 
     def projected(self, cloud: Cloud, clock: Clock) -> Rows:
         """Return p_h = θ_h·(z, ξy) of particles, in memory of its own: T×n."""
-        with clock.part("project", partial(self.work, cloud.z.shape[1])):
+        with clock.part("project", partial(self.work, cloud.z)):
             p = self.project(cloud).contiguous()
             if p.untyped_storage().data_ptr() == cloud.z.untyped_storage().data_ptr():
                 p = p.clone()  # an operator may hand the particles back; p is overwritten by δ
@@ -193,14 +191,14 @@ class Directions:
 
     def projected_data(self, cloud: Cloud, clock: Clock) -> Rows:
         """Return q_h = θ_h·(z, ξy) of data, with the noise in their bins: T×n."""
-        with clock.part("project", partial(self.work, cloud.z.shape[1])):
+        with clock.part("project", partial(self.work, cloud.z)):
             q = self.project(cloud).contiguous()
         with clock.part("count"):
             return Rows.of(q, self.noise, self.place.first, cloud.first)
 
     def back_projected(self, delta: Tensor, cloud: Cloud, clock: Clock) -> Tensor:
         """Return Σ_h w_h δ_h s_h t_h: T×n → d_k×n."""
-        with clock.part("back-project", partial(self.work, cloud.z.shape[1])):
+        with clock.part("back-project", partial(self.work, cloud.z)):
             return self.adjoint(delta, cloud)
 
     def adjoint(self, a: Tensor, cloud: Cloud) -> Tensor:
@@ -225,10 +223,11 @@ class Directions:
         """Return √w_h δ_h, whose squares count as much as they should: T×n → T×n."""
         return delta if self.weight is None else delta * self.weight.sqrt()
 
-    def work(self, samples: int) -> tuple[float, float]:
-        """Return the bytes that a product with `samples` columns has to move, and its operations."""
+    def work(self, z: Tensor) -> tuple[float, float]:
+        """Return the bytes that a product with samples (d_k×n) has to move, and its operations."""
         H, d = self.projection.shape
-        moved = float(self.itemsize * (H * d + (H + d) * samples))
+        samples = z.shape[1]
+        moved = float(z.element_size() * (H * d + (H + d) * samples))
         if isinstance(self.projection, BlockProjection):
             return moved, self.projection.directions.flops(samples)
         return moved, 2.0 * H * d * samples
@@ -292,14 +291,12 @@ class DirectionSampler:
         return attrs.evolve(self, sampler=self.sampler.adapted(self.coordinates.space, particles, data, draw))
 
     def filters(self, key: Key, count: int, *, check: bool) -> tuple[Projection, Tensor | None]:
-        """Return `count` filters t_h on the stage's grid, and 1/‖U t_h‖ (T×1; None is 1)."""
+        """Return `count` filters t_h on the stage's grid, and 1/‖U t_h‖ (T×1; None is 1).
+
+        Raise `PluginError` for directions of another form than earlier ones, or that cannot serve here.
+        """
         draw = key.open(self.like.device, self.like.dtype)
         projection = self.sampler.sample(self.coordinates.space, count, draw, check=check)
-        self._take_form(projection)
-        return projection, self.coordinates.scale(projection)
-
-    def _take_form(self, projection: Projection) -> None:
-        """Raise `PluginError` for directions of another form than earlier ones, or that cannot serve here."""
         nonlinear = isinstance(projection, NonlinearProjection)
         self.forms.add((projection.weights is not None, nonlinear))
         if len(self.forms) > 1:
@@ -314,6 +311,7 @@ class DirectionSampler:
                 f"{self.sampler.owner}: nonlinear slices work on the data's own grid with all of x flowing, "
                 f"and not {where}: take schedule constant, and another condition"
             )
+        return projection, self.coordinates.scale(projection)
 
     def mean_square_length(self, key: Key) -> float:
         """Return the mean of |θ_x|² = a² over some directions; 1 where nothing stands beside x."""
@@ -365,8 +363,7 @@ class DirectionSampler:
         """Return the `count` directions that a key names."""
         projection, scale = self.filters(key, count, check=check)
         weight = None if projection.weights is None else projection.weights[:, None]
-        size = self.like.element_size()
-        theta = Directions(projection, Place(key.index), scale, weight=weight, itemsize=size)
+        theta = Directions(projection, Place(key.index), scale, weight=weight)
         if self.length == 0:
             return theta
         a, theta_y = self._condition_part(attrs.evolve(key, role="theta_y"), count, check)

@@ -143,7 +143,10 @@ class HalfParticles:
         # by an update: read that, read and write z and S, or x, and bring that into half precision.
         each = (0 if self.direct else 18) + (8 if self._by_update and total is not None else 0)
         with clock.part("move", lambda: (float(each * z.numel()), 0.0)):
-            self._arrive(target)
+            lengths = self._particles.move(target) if self._by_update else None
+            if not self.direct:
+                self.refresh()
+            self._measure(target, lengths)
 
     def refresh(self) -> None:
         """Bring the particles into half precision: z = z₀ + G S, or z itself."""
@@ -158,14 +161,10 @@ class HalfParticles:
         return self._coordinates.gram(u) if quick is None else columnwise(quick.times, u)
 
     def _depart(self, target: Tensor) -> None:
-        """Prepare a move of a target."""
+        """Prepare to measure a move of a target."""
 
-    def _arrive(self, target: Tensor) -> None:
-        """Bring what has moved into half precision."""
-        if self._by_update:
-            self._particles.move(target)
-        if not self.direct:
-            self.refresh()
+    def _measure(self, target: Tensor, lengths: Tensor | None) -> None:
+        """Measure the move of a target; `lengths` are those of an update's move."""
 
 
 class MeasuredParticles(HalfParticles):
@@ -179,16 +178,12 @@ class MeasuredParticles(HalfParticles):
         """Note where some of the particles are."""
         self._before = runs_of(target, MEASURED_PARTICLES).clone()
 
-    def _arrive(self, target: Tensor) -> None:
-        """Bring what has moved into half precision, and measure the move."""
-        if self._by_update:
-            self.length = self._particles.move(target).mean()
-            self.refresh()
-            return
-        change = (runs_of(target, MEASURED_PARTICLES) - self._before).flatten(1)
-        if self.direct:
-            lengths: Tensor = torch.linalg.vector_norm(change, dim=0)
-            self.length = lengths.mean()
-            return
-        self.refresh()
-        self.length = (change * self.gram(change)).sum(dim=0).clamp_min(0).sqrt().mean()
+    def _measure(self, target: Tensor, lengths: Tensor | None) -> None:
+        """Measure the move of the same particles."""
+        if lengths is None:
+            change = (runs_of(target, MEASURED_PARTICLES) - self._before).flatten(1)
+            if self.direct:
+                lengths = torch.linalg.vector_norm(change, dim=0)
+            else:
+                lengths = (change * self.gram(change)).sum(dim=0).clamp_min(0).sqrt()
+        self.length = lengths.mean()

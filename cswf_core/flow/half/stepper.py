@@ -76,10 +76,8 @@ class HalfStepper(Stepper):
         self._slabs: list[HalfSlab] = []
         """The directions of the draw `_key`."""
         self._key = -1
-        self._graphs: dict[int, StepGraph[list[HalfSlab]]] = {}
-        """The recorded step of each half of the particles that F_p is fitted to; without turns, of all."""
-        self._tried: set[int] = set()
-        """The halves for which recording was tried."""
+        self._graphs: dict[int, StepGraph[list[HalfSlab]] | None] = {}
+        """The recorded step of each half of the particles that F_p is fitted to; None: it was tried in vain."""
         self._factor = torch.empty(1, device=setup.like.device)
         """η/H, on the device, where a recorded step reads it."""
         self._most = self._most_directions()
@@ -104,18 +102,16 @@ class HalfStepper(Stepper):
         most = setup.budget.memory // MEMORY_OVER_VALUES // row if setup.cdf.displaces else setup.budget.rows
         return min(max(TILE, most // TILE * TILE), padded(setup.sampler.stage.directions))
 
-    @property
-    def recorded(self) -> bool:
-        """Whether steps are repeated from a recording."""
-        return bool(self._graphs)
-
     def move(self, number: int, eta: float, clock: Clock) -> Move:
         """Take a step without its noise: X ← X − η v̂."""
         self._factor.fill_(eta / self.setup.sampler.stage.directions)
         if not clock.times and self._recordable(number):
             self._record(number)
         graph = self._graphs.get(self.setup.turn_of(number))
-        if graph is not None and not clock.times and self._handed(graph, number):
+        drawn = partial(self._draw, number, check=False)
+        if graph is not None and not clock.times and self._attempted(drawn, clock):
+            if graph.ready is not self._slabs:  # they were prepared for the other half, or drawn
+                overwrite(graph.ready, self._slabs)
             result = graph.replay(number + 1)
             self._slabs = graph.ready
             self._key = number + 1
@@ -148,7 +144,7 @@ class HalfStepper(Stepper):
         """Say whether it pays to record the steps from here on, and can be done: they must all be alike."""
         setup = self.setup
         half = setup.turn_of(number)
-        if half in self._tried or not (setup.budget.recordable and setup.ranks.alone) or setup.streams_data:
+        if half in self._graphs or not (setup.budget.recordable and setup.ranks.alone) or setup.streams_data:
             return False
         stage = setup.sampler.stage
         by_counts = setup.cdf.displaces and setup.cdf.compact
@@ -161,28 +157,14 @@ class HalfStepper(Stepper):
         """Record a step along the directions of this one, which prepares the next."""
         half = self.setup.turn_of(number)
         clock = Clock()
-        self._tried.add(half)
-
-        def prepare(into: list[HalfSlab] | None) -> list[HalfSlab]:
-            return self._prepared(number + 1, clock, check=False, into=into)
-
-        def move(slabs: list[HalfSlab]) -> tuple[Tensor, ...]:
-            return self._moved(self._particles, slabs, number, HalfTools(clock))
-
+        other = next(filter(None, self._graphs.values()), None)  # never at work at the same time
+        self._graphs[half] = None
         if self._attempted(partial(self._draw, number, check=False), clock):
-            other = next(iter(self._graphs.values()), None)  # never at work at the same time
+            prepare = partial(self._prepared, number + 1, clock, False)
+            move = partial(self._moved, number, HalfTools(clock), self._particles)
             graph = recorded(number + 1, prepare, self._slabs, move, None if other is None else other.pool)
             self.setup.budget.recordable = graph is not None
-            if graph is not None:
-                self._graphs[half] = graph
-
-    def _handed(self, graph: StepGraph[list[HalfSlab]], number: int) -> bool:
-        """Have the directions of a step where a recording reads them; False if memory was too short."""
-        if not self._attempted(partial(self._draw, number, check=False), Clock()):
-            return False
-        if graph.ready is not self._slabs:  # they were prepared for the other half, or drawn
-            overwrite(graph.ready, self._slabs)
-        return True
+            self._graphs[half] = graph
 
     def _attempted(self, work: Callable[[HalfTools], Result], clock: Clock) -> Result | None:
         """Return what `work` returns; None if memory was too short, and slabs have been halved."""
@@ -196,10 +178,9 @@ class HalfStepper(Stepper):
         self._key = -1
         self._slabs = []
         self._sets = {}
-        if self._graphs:  # they work on slabs as they were
+        if any(self._graphs.values()):  # they work on slabs as they were
             torch.cuda.synchronize(self._factor.device)
             self._graphs = {}
-            self._tried = set()
         self._most = max(TILE, self._most // 2 // TILE * TILE)
         self.setup.budget.warn(f"{self._most} directions at a time; results may differ in the last digits")
         return True
@@ -208,35 +189,34 @@ class HalfStepper(Stepper):
         """Have the directions of a draw at hand."""
         if key != self._key:
             self._slabs = []  # those of the last step may take much memory
-            self._slabs = self._prepared(key, tools.clock, check=check)
+            self._slabs = self._prepared(key, tools.clock, check)
             self._key = key
         return True
 
     def _drawn_and_moved(self, number: int, tools: HalfTools) -> tuple[Tensor, ...]:
         """Move along the directions of a step; return the mean length of the move, SW₂² and tables."""
         self._draw(self.setup.draws.number(number), tools, check=number == 0)
-        return self._moved(self._particles, self._slabs, number, tools)
+        return self._moved(number, tools, self._particles, self._slabs)
 
     def _moved(
         self,
-        particles: MeasuredParticles,
-        slabs: list[HalfSlab],
         number: int,
         tools: HalfTools,
+        particles: MeasuredParticles,
+        slabs: list[HalfSlab],
         block: Particles | None = None,
         F_p: Source[HalfCloud] | None = None,
     ) -> tuple[Tensor, ...]:
         """Move particles; return the mean length of the move, SW₂² and tables, if a model is saved."""
         setup = self.setup
         transport = self.transport(setup.taking_part(number, block), tools.clock, check=number == 0)
-        data = PreparedData(self._source(setup.draws.number(number), tools.clock))
-        maps = FittedMaps(transport, data, F_p)
-        squares = step(particles, slabs, maps, self._factor, tools)
+        F_q = PreparedData(self._source(setup.draws.number(number), tools.clock))
+        squares = step(particles, slabs, FittedMaps(transport, F_q, F_p), self._factor, tools)
         distance = squares / (setup.particles.share.total * setup.sampler.stage.directions)
         return particles.length, distance, *transport.tables()
 
     def _prepared(
-        self, key: int, clock: Clock, *, check: bool, into: list[HalfSlab] | None = None
+        self, key: int, clock: Clock, check: bool, into: list[HalfSlab] | None = None
     ) -> list[HalfSlab]:
         """Draw the directions of the draw `key`, into old slabs if any, and fit F_q where fits are small."""
         if key in self._sets:
@@ -333,7 +313,8 @@ class HalfStepper(Stepper):
 
     def _data_of(self, key: int, blocks: Callable[[bool], Iterator[tuple[HalfCloud, Members]]]) -> HalfCloud:
         """Return the data of a draw, which are one block."""
-        if self._data is None or (self.setup.fits_parts_of_data and self._data_key != key):
+        key = key if self.setup.fits_parts_of_data else 0
+        if self._data is None or self._data_key != key:
             self._data = None
             self._data_key = key
             self._data, _ = next(blocks(False))
@@ -366,7 +347,7 @@ class HalfBlockStepper(HalfStepper):
         resident: list[HalfCloud] = []
         for index, block in enumerate(particles.blocks(write=True)):
             mine = self._halved(block, self._resident[index] if self._resident else None)
-            length, square, *tables = self._moved(mine, self._slabs, number, tools, block, F_p)
+            length, square, *tables = self._moved(number, tools, mine, self._slabs, block, F_p)
             lengths = lengths + length * (len(block) / len(particles))
             squares = squares + square
             if self._keeps:
@@ -377,8 +358,7 @@ class HalfBlockStepper(HalfStepper):
     def _particles_in_blocks(self, particles: BlockParticles, number: int, clock: Clock) -> Source[HalfCloud]:
         """Return F_p along a step's directions, of particles that come in blocks, before any of them moves."""
 
-        def blocks(again: bool) -> Iterator[tuple[HalfCloud, Members]]:
-            del again
+        def blocks(_again: bool) -> Iterator[tuple[HalfCloud, Members]]:
             for index, block in enumerate(particles.outlines() if self._resident else particles.blocks()):
                 cloud = self._resident[index] if self._resident else self._halved(block).cloud
                 yield cloud, self.setup.taking_part(number, block).particles
