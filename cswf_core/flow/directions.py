@@ -143,27 +143,14 @@ class Directions:
         """Return some of the directions."""
         if (cut.start, cut.stop) == (0, self.count):
             return self
-        return attrs.evolve(
-            self._with_numbers(cut),
-            projection=self.projection.rows(cut),
-            place=self.place.rows(cut),
-            cut_from=self.batch,
-        )
+        part = self.replaced(self.projection.rows(cut), self.place.rows(cut), cut)
+        return attrs.evolve(part, cut_from=self.batch)
 
-    def in_blocks(self, blocks: SparseDirections, where: Places) -> Directions:
-        """Return the same directions as blocks, which hold their scale, in the order of the blocks."""
-        assert blocks.order is not None
-        return attrs.evolve(
-            attrs.evolve(self, scale=None)._with_numbers(blocks.order),
-            projection=BlockProjection(blocks, where),
-            place=attrs.evolve(self.place, order=blocks.order),
-        )
-
-    def _with_numbers(self, rows: slice | Tensor) -> Directions:
-        """Return directions that have the scale, θ_y, length, noise and weight of some rows."""
-        parts = (self.scale, self.theta_y, self.length, self.noise, self.weight)
-        scale, theta_y, length, noise, weight = (None if part is None else part[rows] for part in parts)
-        return attrs.evolve(self, scale=scale, theta_y=theta_y, length=length, noise=noise, weight=weight)
+    def replaced(self, projection: Projection, place: Place, rows: slice | Tensor) -> Directions:
+        """Return directions with another projection, whose rows are some of the rows here."""
+        numbers = (self.scale, self.theta_y, self.length, self.noise, self.weight)
+        scale, theta_y, length, noise, weight = (None if each is None else each[rows] for each in numbers)
+        return Directions(projection, place, scale, theta_y, self.condition, self.check, length, noise, weight)
 
     def project(self, cloud: Cloud) -> Tensor:
         """Return θ_h·(z, ξy) = s_h t_h·z + ξ √(1−a²) θ_y·y: T×n."""
@@ -202,16 +189,13 @@ class Directions:
             return self.adjoint(delta, cloud)
 
     def adjoint(self, a: Tensor, cloud: Cloud) -> Tensor:
-        """Return Σ_h w_h a_h s_h t_h: T×n → d_k×n. The θ_y part is left out: velocity masking.
-
-        `cloud` is what was projected: the gradient of a nonlinear slice depends on it.
-        """
+        """Return Σ_h w_h a_h s_h t_h of a cloud's projections, without θ_y (velocity masking): T×n → d_k×n."""
         for factor in (self.scale, self.weight):
             a = a if factor is None else a * factor
         if not isinstance(self.projection, NonlinearProjection):
             return columnwise(self.projection.adjoint, a)
         update = torch.empty_like(cloud.z)
-        for cut in groups(a.shape[1], a.device.type):
+        for cut in groups(a.shape[1], a.device.type):  # the gradient of a nonlinear slice depends on z
             update[:, cut] = self.projection.adjoint(a[:, cut].contiguous(), cloud.z[:, cut].contiguous())
         return update
 
@@ -336,7 +320,10 @@ class DirectionSampler:
         if blocks.share() > PAYS_BELOW:
             self.dense = True
             return theta
-        return theta.in_blocks(blocks, where)
+        assert blocks.order is not None
+        place = attrs.evolve(theta.place, order=blocks.order)
+        scaled = attrs.evolve(theta, scale=None)  # the blocks hold the scale
+        return scaled.replaced(BlockProjection(blocks, where), place, blocks.order)
 
     def noise_widths(self, theta: Directions, width: float) -> Tensor | None:
         """Return how wide the noise in bins of a width b is along each direction: b |L Wᵀθ_x|, T numbers.

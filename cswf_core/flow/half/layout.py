@@ -87,9 +87,7 @@ class HalfSlab:
     def projected_rows(self, cloud: HalfCloud, clock: Clock) -> tuple[Rows, Tensor]:
         """Return p_h = θ_h·(z, ξy) of samples: H×n; and the matrix of whole tiles that they begin in: H'×n'."""
         with clock.part("project", partial(self.work, cloud.count, 2)):
-            values = torch.empty(
-                padded(self.count), cloud.z.shape[1], dtype=torch.float16, device=cloud.z.device
-            )
+            values = cloud.z.new_empty(padded(self.count), cloud.z.shape[1])
             low, high = products.project(self.directions, cloud.z, values)
             rows = Rows(values[: self.count, : cloud.count], low, high)
             return self._with_conditions(rows, cloud), values
@@ -105,15 +103,11 @@ class HalfSlab:
             return rows
         low = rows.low - self.noise / 2
         high = rows.high + self.noise / 2
-        return attrs.evolve(
-            rows, low=low, high=high, noise=self.noise, first=self.place.first, column=cloud.first
-        )
+        first = self.place.first
+        return attrs.evolve(rows, low=low, high=high, noise=self.noise, first=first, column=cloud.first)
 
     def work(self, samples: int, coordinate: int) -> tuple[float, float]:
-        """Return the bytes of a projection of samples, and its operations.
-
-        A direction and a projected value take 2 bytes each, a sample's `coordinate` as many as it says.
-        """
+        """Return the bytes of a projection of samples, with those per `coordinate`, and its operations."""
         H, d = self.directions.shape
         moved = float(2 * H * (d + samples) + coordinate * d * samples)
         return moved, self.directions.flops(samples)
@@ -134,9 +128,9 @@ class HalfSlab:
             return Rows.of(rows.values.float() + offset)
         index, classes = cloud.groups
         offsets = shift + condition.project(theta_y, classes, check=self.check)
-        return Rows(
-            rows.values, rows.low + offsets.amin(dim=1), rows.high + offsets.amax(dim=1), offsets, index
-        )
+        low = rows.low + offsets.amin(dim=1)
+        high = rows.high + offsets.amax(dim=1)
+        return Rows(rows.values, low, high, offsets, index)
 
 
 @attrs.frozen(eq=False)
@@ -158,9 +152,13 @@ def slabs_of(
     """Turn a batch of directions into slabs of at most `most`; `into` are slabs whose memory may be used."""
     projection = theta.projection
     if isinstance(projection, PatchProjection):  # filters with a place are packed as they are
-        filters, shape = projection.filters, projection.space.shape
         source = boxes.DrawnDirections.of_filters(
-            filters, projection.row, projection.column, projection.dilation, shape, theta.scale
+            projection.filters,
+            projection.row,
+            projection.column,
+            projection.dilation,
+            projection.space.shape,
+            theta.scale,
         )
     else:
         source = boxes.DrawnDirections.of_matrix(projection.dense(), theta.scale)
@@ -203,7 +201,7 @@ def halved(
 ) -> HalfCloud:
     """Return samples z (d×n) in half precision, their coordinates in the order of `places`."""
     d, n = z.shape
-    half = torch.empty(padded(d), padded(n, WIDEST_TILE), dtype=torch.float16, device=z.device)
+    half = z.new_empty(padded(d), padded(n, WIDEST_TILE), dtype=torch.float16)
     products.halve(z.contiguous(), places, half)
     return HalfCloud(half, n, conditions, groups)
 
@@ -223,12 +221,9 @@ def packing(theta: Directions) -> tuple[float, float]:
 
 
 def runs_of(x: Tensor, few: int) -> Tensor:
-    """Return a view of some of the samples in x (d×n), in runs that are spread evenly: d×runs×RUN, or d×1×n.
-
-    The samples of a row must lie side by side in memory, and `few` must be some runs.
-    """
+    """Return a view of `few` samples in x (d×n), in runs that are spread evenly: d×runs×RUN, or d×1×n."""
     d, n = x.shape
-    runs = few // RUN
     if n < few:
         return x[:, None]
+    runs = few // RUN  # of samples that lie side by side in memory
     return x.as_strided((d, runs, RUN), (x.stride(0), (n - RUN) // (runs - 1), 1), x.storage_offset())

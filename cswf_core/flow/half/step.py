@@ -57,7 +57,7 @@ def step(
 
 @attrs.define(eq=False)
 class HalfTools:
-    """What a step in half precision is taken with, besides particles, directions and maps."""
+    """The clock and the ranks of a step."""
 
     clock: Clock = attrs.field(factory=Clock)
     ranks: Ranks = attrs.field(factory=Ranks)

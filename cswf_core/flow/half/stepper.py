@@ -280,10 +280,7 @@ class HalfStepper(Stepper):
         )
 
     def _groups(self, everybody: Conditions, numbers: slice | Tensor) -> tuple[Tensor, Conditions] | None:
-        """Return the group of each of some samples, and each group's condition; None: there are no groups.
-
-        Groups are those of `everybody`, the conditions of all samples: their numbers are the same everywhere.
-        """
+        """Return the group of each of some samples among those of all, and each group's condition, if any."""
         if everybody not in self._groups_of:
             there = everybody.to(self.setup.like.device, self.setup.like.dtype)
             self._groups_of[everybody] = self.setup.sampler.groups(there)
