@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from math import prod
-from typing import Any
 
 import attrs
 import torch
@@ -33,12 +32,11 @@ from cswf_core.kernels import sparse
 from cswf_core.kernels.columns import columnwise, groups
 from cswf_core.kernels.sparse import Places, SparseDirections, arrange
 
-WEIGHED = 1024
+DIRECTIONS_MEASURED = 1024
 """Directions over which the mean of a² is taken, at most."""
 
-
 PAYS_BELOW = 0.6
-"""Share of blocks that are not zero up to which skipping the others is quicker than one dense product."""
+"""Share of cells that are not zero up to which skipping the others is quicker than one dense product."""
 
 
 @lru_cache(maxsize=32)
@@ -60,7 +58,7 @@ class BlockProjection(Projection):
         return self.directions.shape
 
     def project(self, x: Tensor) -> Tensor:
-        """d×n → H×n, over the coordinates that are looked at."""
+        """d×n → H×n."""
         return sparse.project(self.directions, x[self.where.order])
 
     def adjoint(self, a: Tensor) -> Tensor:
@@ -76,15 +74,9 @@ class BlockProjection(Projection):
 
     def rows(self, cut: slice) -> BlockProjection:
         """Return some of the directions."""
-        d = self.shape[1]
-        part = sparse.arrange(
-            self.directions.theta[: self.shape[0], :d][cut], None, None, self.directions.theta.dtype
-        )
-        return BlockProjection(part, self.where)
-
-    def flops(self, samples: int) -> float:
-        """Return the operations of a product with `samples` columns."""
-        return self.directions.flops(samples)
+        H, d = self.shape
+        theta = self.directions.theta
+        return BlockProjection(arrange(theta[:H, :d][cut], None, None, theta.dtype), self.where)
 
 
 @attrs.frozen(eq=False)
@@ -94,7 +86,7 @@ class Place:
     batch: int
     """The number of the batch that they were drawn in."""
     first: int = 0
-    """The row of the batch that the first of them is."""
+    """The first row's number among those of the batch."""
     order: Tensor | None = None
     """The number of each in the order of the draw, where rows have another one; None: first, first + 1, …"""
 
@@ -115,23 +107,19 @@ class Directions:
     projection: Projection
     """The filters t_h, T×d_k."""
     place: Place
-    """Which of the step's directions they are."""
     scale: Tensor | None = None
     """s_h, T×1; None is 1."""
     theta_y: Tensor | None = None
     """ξ √(1−a²) θ_y, with θ_y of unit length: T×l; None where there is no condition."""
     condition: CheckedCondition | None = None
-    """The plugin that multiplies θ_y by conditions."""
     check: bool = False
-    """Whether the numbers that it returns are checked."""
+    """Whether the numbers that the condition plugin returns are checked."""
     length: Tensor | None = None
     """a = |θ_x| of each direction, T×1; None is 1."""
     noise: Tensor | None = None
-    """The width of the noise that data get along each direction when they are counted: T; None is none."""
+    """The width of the noise in the data's bins along each direction: T; None is none."""
     weight: Tensor | None = None
     """w_h, how much each direction counts: T×1; None is 1."""
-    itemsize: int = 4
-    """Bytes of a number."""
     cut_from: Directions | None = None
     """The batch that these are a part of; None: they are a batch."""
 
@@ -148,40 +136,31 @@ class Directions:
     @property
     def numbers(self) -> int:
         """How many numbers were drawn and written for them: T·d_k, or those of small filters."""
-        return (
-            self._values.numel()
-            if isinstance(self.projection, PatchProjection)
-            else prod(self.projection.shape)
-        )
-
-    @property
-    def _values(self) -> Tensor:
-        """Numbers of the directions: filters where there are such, else the dense matrix."""
-        whole = self.projection
-        return whole.filters if isinstance(whole, PatchProjection) else whole.dense()
+        patches = self.projection
+        return patches.filters.numel() if isinstance(patches, PatchProjection) else prod(patches.shape)
 
     def rows(self, cut: slice) -> Directions:
         """Return some of the directions."""
         if (cut.start, cut.stop) == (0, self.count):
             return self
-        named = ("scale", "theta_y", "length", "noise", "weight")
-        parts: dict[str, Any] = {
-            name: None if (each := getattr(self, name)) is None else each[cut] for name in named
-        }
-        place = self.place.rows(cut)
-        return attrs.evolve(
-            self, projection=self.projection.rows(cut), place=place, cut_from=self.batch, **parts
-        )
+        part = self.replaced(self.projection.rows(cut), self.place.rows(cut), cut)
+        return attrs.evolve(part, cut_from=self.batch)
+
+    def replaced(self, projection: Projection, place: Place, rows: slice | Tensor) -> Directions:
+        """Return directions with another projection, whose rows are some of the rows here."""
+        numbers = (self.scale, self.theta_y, self.length, self.noise, self.weight)
+        scale, theta_y, length, noise, weight = (None if each is None else each[rows] for each in numbers)
+        return Directions(projection, place, scale, theta_y, self.condition, self.check, length, noise, weight)
 
     def project(self, cloud: Cloud) -> Tensor:
         """Return θ_h·(z, ξy) = s_h t_h·z + ξ √(1−a²) θ_y·y: T×n."""
         values = columnwise(self.projection.project, cloud.z)
         if self.theta_y is None or self.condition is None:
             return values if self.scale is None else values * self.scale
-        count, conditions = cloud.z.shape[1], cloud.conditions
+        of_conditions = partial(self.condition.project, self.theta_y, check=self.check)
         offsets = [
-            self.condition.project(self.theta_y, part, count=cut.stop - cut.start, check=self.check)
-            for cut, part in ((cut, conditions.take(cut)) for cut in groups(count, values.device.type))
+            of_conditions(cloud.conditions.take(cut), count=cut.stop - cut.start)
+            for cut in groups(values.shape[1], values.device.type)
         ]
         offset = torch.cat(offsets, dim=1) if offsets else torch.zeros_like(values)
         if cloud.noise is not None:
@@ -190,7 +169,7 @@ class Directions:
 
     def projected(self, cloud: Cloud, clock: Clock) -> Rows:
         """Return p_h = θ_h·(z, ξy) of particles, in memory of its own: T×n."""
-        with clock.part("project", partial(self.work, cloud.z.shape[1])):
+        with clock.part("project", partial(self.work, cloud.z)):
             p = self.project(cloud).contiguous()
             if p.untyped_storage().data_ptr() == cloud.z.untyped_storage().data_ptr():
                 p = p.clone()  # an operator may hand the particles back; p is overwritten by δ
@@ -199,27 +178,24 @@ class Directions:
 
     def projected_data(self, cloud: Cloud, clock: Clock) -> Rows:
         """Return q_h = θ_h·(z, ξy) of data, with the noise in their bins: T×n."""
-        with clock.part("project", partial(self.work, cloud.z.shape[1])):
+        with clock.part("project", partial(self.work, cloud.z)):
             q = self.project(cloud).contiguous()
         with clock.part("count"):
             return Rows.of(q, self.noise, self.place.first, cloud.first)
 
     def back_projected(self, delta: Tensor, cloud: Cloud, clock: Clock) -> Tensor:
         """Return Σ_h w_h δ_h s_h t_h: T×n → d_k×n."""
-        with clock.part("back-project", partial(self.work, cloud.z.shape[1])):
+        with clock.part("back-project", partial(self.work, cloud.z)):
             return self.adjoint(delta, cloud)
 
     def adjoint(self, a: Tensor, cloud: Cloud) -> Tensor:
-        """Return Σ_h w_h a_h s_h t_h: T×n → d_k×n. The θ_y part is left out: velocity masking.
-
-        `cloud` is what was projected: the gradient of a nonlinear slice depends on it.
-        """
+        """Return Σ_h w_h a_h s_h t_h of a cloud's projections, without θ_y (velocity masking): T×n → d_k×n."""
         for factor in (self.scale, self.weight):
             a = a if factor is None else a * factor
         if not isinstance(self.projection, NonlinearProjection):
             return columnwise(self.projection.adjoint, a)
         update = torch.empty_like(cloud.z)
-        for cut in groups(a.shape[1], a.device.type):
+        for cut in groups(a.shape[1], a.device.type):  # the gradient of a nonlinear slice depends on z
             update[:, cut] = self.projection.adjoint(a[:, cut].contiguous(), cloud.z[:, cut].contiguous())
         return update
 
@@ -231,60 +207,37 @@ class Directions:
         """Return √w_h δ_h, whose squares count as much as they should: T×n → T×n."""
         return delta if self.weight is None else delta * self.weight.sqrt()
 
-    def work(self, samples: int) -> tuple[float, float]:
-        """Return the bytes that a product with `samples` columns has to move, and its operations."""
+    def work(self, z: Tensor) -> tuple[float, float]:
+        """Return the bytes that a product with samples (d_k×n) has to move, and its operations."""
         H, d = self.projection.shape
-        moved = float(self.itemsize * (H * d + (H + d) * samples))
+        samples = z.shape[1]
+        moved = float(z.element_size() * (H * d + (H + d) * samples))
         if isinstance(self.projection, BlockProjection):
-            return moved, self.projection.flops(samples)
+            return moved, self.projection.directions.flops(samples)
         return moved, 2.0 * H * d * samples
 
-    def noise_widths(self, coordinates: StageCoordinates, width: float) -> Tensor | None:
-        """Return how wide the noise in bins of a width b is along each direction: b |L Wᵀθ_x|, T numbers.
 
-        Where conditions get noise too, that is b |θ| = b, unless W changes lengths.
-        """
-        if width == 0:
-            return None
-        both = self.condition is not None and self.condition.dequantised
-        stretches = coordinates.observation is not None and coordinates.amplifier != 1
-        if coordinates.W is None and (both or not stretches):
-            if both or self.length is None:
-                return self._values.new_full((self.count,), width)
-            return width * self.length[:, 0]
-        t = self.projection.dense().T
-        pixels = coordinates.stretched(coordinates.of_pixels(t))
-        lengths: Tensor = torch.linalg.vector_norm(pixels, dim=0)
-        lengths = lengths if self.scale is None else lengths * self.scale[:, 0]
-        if both and self.length is not None:
-            lengths = (lengths.square() + 1 - self.length[:, 0].square()).sqrt()
-        return width * lengths
-
-
+@attrs.define(eq=False)
 class DirectionSampler:
     """Draws the directions of any step of one stage, each batch from its own key."""
 
-    def __init__(
-        self,
-        stage: Stage,
-        coordinates: StageCoordinates,
-        sampler: CheckedSampler,
-        condition: CheckedCondition,
-        length: int,
-        like: Tensor,
-    ) -> None:
-        """`length` is l; `like` has the device and the type of the directions' numbers."""
-        self.stage = stage
-        self.coordinates = coordinates
-        self.sampler = sampler
-        self.condition = condition
-        self.length = length
-        self.like = like
-        self.dense = False
-        """Whether directions are taken as dense: they are, or skipping their zeros was found not to pay."""
-        self.together = sampler.together(coordinates.space)
-        self.forms: set[tuple[bool, bool]] = set()
-        """Whether directions have weights, and whether they are nonlinear, as they have come so far."""
+    stage: Stage
+    coordinates: StageCoordinates
+    sampler: CheckedSampler
+    condition: CheckedCondition
+    length: int
+    """l."""
+    like: Tensor
+    """A tensor on the device, and of the type, of the directions' numbers."""
+    together: int = attrs.field(init=False)
+    """Directions that are drawn as one."""
+    dense: bool = attrs.field(default=False, init=False)
+    """Whether directions are taken as dense: they are, or skipping their zeros does not pay."""
+    forms: set[tuple[bool, bool]] = attrs.field(factory=set, init=False)
+    """Whether directions have weights, and whether they are nonlinear, as they have come so far."""
+
+    def __attrs_post_init__(self) -> None:
+        self.together = self.sampler.together(self.coordinates.space)
 
     @classmethod
     def of_stage(
@@ -319,18 +272,15 @@ class DirectionSampler:
 
     def adapted(self, particles: Tensor, data: Tensor, draw: Draw) -> DirectionSampler:
         """Return the sampler of one step, whose projection has seen particles and data (d_k×n each)."""
-        own = self.sampler.adapted(self.coordinates.space, particles, data, draw)
-        return DirectionSampler(self.stage, self.coordinates, own, self.condition, self.length, self.like)
+        return attrs.evolve(self, sampler=self.sampler.adapted(self.coordinates.space, particles, data, draw))
 
     def filters(self, key: Key, count: int, *, check: bool) -> tuple[Projection, Tensor | None]:
-        """Return `count` filters t_h on the stage's grid, and 1/‖U t_h‖ (T×1; None is 1)."""
+        """Return `count` filters t_h on the stage's grid, and 1/‖U t_h‖ (T×1; None is 1).
+
+        Raise `PluginError` for directions of another form than earlier ones, or that cannot serve here.
+        """
         draw = key.open(self.like.device, self.like.dtype)
         projection = self.sampler.sample(self.coordinates.space, count, draw, check=check)
-        self._take_form(projection)
-        return projection, self.coordinates.scale(projection)
-
-    def _take_form(self, projection: Projection) -> None:
-        """Raise `PluginError` for directions of another form than earlier ones, or that cannot serve here."""
         nonlinear = isinstance(projection, NonlinearProjection)
         self.forms.add((projection.weights is not None, nonlinear))
         if len(self.forms) > 1:
@@ -338,19 +288,20 @@ class DirectionSampler:
                 f"{self.sampler.owner}: some directions of a stage have weights, or are nonlinear, and others "
                 "are not: return the same form at every call"
             )
-        if nonlinear and (self.coordinates.upsampling is not None or self.coordinates.observation is not None):
-            coarse = self.coordinates.upsampling is not None
+        coarse = self.coordinates.upsampling is not None
+        if nonlinear and (coarse or self.coordinates.observation is not None):
             where = "on a coarse grid" if coarse else "where a part is observed"
             raise PluginError(
                 f"{self.sampler.owner}: nonlinear slices work on the data's own grid with all of x flowing, "
                 f"and not {where}: take schedule constant, and another condition"
             )
+        return projection, self.coordinates.scale(projection)
 
     def mean_square_length(self, key: Key) -> float:
         """Return the mean of |θ_x|² = a² over some directions; 1 where nothing stands beside x."""
         if self.length == 0:
             return 1.0
-        a, _ = self._condition_part(key, min(WEIGHED, self.stage.directions), check=True)
+        a, _ = self._condition_part(key, min(DIRECTIONS_MEASURED, self.stage.directions), check=True)
         return float(a.square().mean())
 
     def groups(self, conditions: Conditions) -> tuple[Tensor, Conditions] | None:
@@ -369,36 +320,43 @@ class DirectionSampler:
         if blocks.share() > PAYS_BELOW:
             self.dense = True
             return theta
-        sorted_too = (theta.theta_y, theta.length, theta.weight)
-        theta_y, length, weight = (None if part is None else part[blocks.order] for part in sorted_too)
-        return attrs.evolve(
-            theta,
-            projection=BlockProjection(blocks, where),
-            place=attrs.evolve(theta.place, order=blocks.order),
-            scale=None,
-            theta_y=theta_y,
-            length=length,
-            weight=weight,
-        )
+        assert blocks.order is not None
+        place = attrs.evolve(theta.place, order=blocks.order)
+        scaled = attrs.evolve(theta, scale=None)  # the blocks hold the scale
+        return scaled.replaced(BlockProjection(blocks, where), place, blocks.order)
+
+    def noise_widths(self, theta: Directions, width: float) -> Tensor | None:
+        """Return how wide the noise in bins of a width b is along each direction: b |L Wᵀθ_x|, T numbers.
+
+        Where conditions get noise too, that is b |θ| = b, unless W changes lengths.
+        """
+        if width == 0:
+            return None
+        coordinates = self.coordinates
+        both = theta.condition is not None and theta.condition.dequantised
+        stretches = coordinates.observation is not None and coordinates.amplifier != 1
+        if coordinates.W is None and (both or not stretches):
+            if both or theta.length is None:
+                return self.like.new_full((theta.count,), width)
+            return width * theta.length[:, 0]
+        pixels = coordinates.stretched(coordinates.of_pixels(theta.projection.dense().T))
+        lengths: Tensor = torch.linalg.vector_norm(pixels, dim=0)
+        lengths = lengths if theta.scale is None else lengths * theta.scale[:, 0]
+        if both and theta.length is not None:
+            lengths = (lengths.square() + 1 - theta.length[:, 0].square()).sqrt()
+        return width * lengths
 
     def batch(self, key: Key, count: int, check: bool) -> Directions:
         """Return the `count` directions that a key names."""
         projection, scale = self.filters(key, count, check=check)
-        place, size = Place(key.index), self.like.element_size()
         weight = None if projection.weights is None else projection.weights[:, None]
+        theta = Directions(projection, Place(key.index), scale, weight=weight)
         if self.length == 0:
-            return Directions(projection, place, scale, weight=weight, itemsize=size)
+            return theta
         a, theta_y = self._condition_part(attrs.evolve(key, role="theta_y"), count, check)
-        return Directions(
-            projection,
-            place,
-            a if scale is None else a * scale,
-            theta_y,
-            self.condition,
-            check,
-            length=a,
-            weight=weight,
-            itemsize=size,
+        scale = a if scale is None else a * scale
+        return attrs.evolve(
+            theta, scale=scale, theta_y=theta_y, condition=self.condition, check=check, length=a
         )
 
     def _condition_part(self, key: Key, count: int, check: bool) -> tuple[Tensor, Tensor]:
@@ -416,52 +374,26 @@ class Draws:
 
     reuse: int | None = 1
     """Steps for which the directions of a draw are kept; None: one draw serves the whole stage."""
-
-    @staticmethod
-    def of(reuse: int | None, sets: int | None) -> Draws:
-        """Return the draws of a stage; `sets` of directions are used in turn, if a number is given."""
-        return Draws(reuse) if sets is None else DrawnSets(reuse, sets)
+    sets: int | None = None
+    """How many sets of directions are used in turn; None: a draw never comes again after another."""
 
     def number(self, step: int) -> int:
-        """Return the number of the draw that a step uses: that of the first of every `reuse` steps."""
-        return 0 if self.reuse is None else step - step % self.reuse
+        """Return the number of the set that a step uses, or that of the first step with the same draw."""
+        if self.reuse is None:
+            return 0
+        return step - step % self.reuse if self.sets is None else step // self.reuse % self.sets
 
     def next(self, number: int, steps: int) -> int | None:
-        """Return the draw after another one in a stage with some steps; None: there is none, or it is kept."""
-        if self.reuse is None or number + self.reuse >= steps:
+        """Return the draw after another one in a stage with some steps; None: no data are read for one."""
+        if self.reuse is None or self.sets is not None or number + self.reuse >= steps:
             return None
         return number + self.reuse
 
     def return_within(self, most: int) -> bool:
         """Say whether draws are used again after others, and there are at most so many of them."""
-        del most
-        return False
+        return self.sets is not None and self.sets <= most
 
     @property
     def fresh(self) -> bool:
         """Whether each step has a draw of its own."""
-        return self.reuse == 1
-
-
-@attrs.frozen
-class DrawnSets(Draws):
-    """The draws of a stage that has only some sets of directions, used in turn."""
-
-    sets: int = 1
-    """How many there are."""
-
-    def number(self, step: int) -> int:
-        """Return the number of the set that a step uses."""
-        return 0 if self.reuse is None else step // self.reuse % self.sets
-
-    def next(self, number: int, steps: int) -> int | None:
-        """Return None: counts of the data serve all sets, and no data are read for the next."""
-
-    def return_within(self, most: int) -> bool:
-        """Say whether there are at most so many sets."""
-        return self.sets <= most
-
-    @property
-    def fresh(self) -> bool:
-        """No: sets come again."""
-        return False
+        return self.reuse == 1 and self.sets is None

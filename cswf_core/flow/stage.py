@@ -167,7 +167,7 @@ class StageSetup:
     @cached_property
     def draws(self) -> Draws:
         """Which directions each step uses."""
-        return Draws.of(self.settings.reuse, None if self.counts is None else self.counts.sets)
+        return Draws(self.settings.reuse, None if self.counts is None else self.counts.sets)
 
     @cached_property
     def keeps_draws(self) -> bool:

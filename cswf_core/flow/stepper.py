@@ -424,7 +424,7 @@ class ExactStepper(Stepper):
         theta = sampler.in_blocks(theta)
         if not self._binned:
             return theta
-        return attrs.evolve(theta, noise=theta.noise_widths(sampler.coordinates, self.setup.bin_width))
+        return attrs.evolve(theta, noise=sampler.noise_widths(theta, self.setup.bin_width))
 
     def _data(self, work: _Work) -> Source[Cloud]:
         """Return F_q: of counts where there are counts, kept where directions stay, else fitted now."""

@@ -70,7 +70,7 @@ class HalfStage:
             yield now
             if self._sampler.stage.entropy > 0:  # noise was added
                 for particles, _ in self._particles:
-                    particles.outdate()
+                    particles.current = False
         if self._joined is not None:
             self._joined.part()
 

@@ -82,7 +82,7 @@ class SavedFlow:
             tables=TableRequest(knots=tables.knots, share=tables.directions, every=tables.every),
         )
         sets = None if recipe.online is None else recipe.online.sets
-        self.draws = Draws.of(self.settings.reuse, sets)
+        self.draws = Draws(self.settings.reuse, sets)
         self.like = torch.empty(self.space.dimension, 0, dtype=header.dtype, device=device)
         """Has the device and the numbers, and is the data (d×N) where a sampler looks at these."""
         self.fitted = Fitted()

@@ -147,7 +147,7 @@ class FixedPoint:
         if batch.theta_y is not None:
             stretch = math.ceil(math.log2(max(1.0, abs(sampler.condition.amplifier))))
             theta_y = _rounded(batch.theta_y.double(), THETA + stretch)
-        noise = batch.noise_widths(coordinates, width)
+        noise = sampler.noise_widths(batch, width)
         noise = None if noise is None else noise.double()
         theta = _rounded(theta, self.theta + THETA)
         return FixedDirections(theta, theta_y, batch.condition, batch.check, noise)

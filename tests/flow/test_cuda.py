@@ -234,7 +234,7 @@ def test_steps_are_recorded_and_numbers_differ_from_step_to_step(offline, turn, 
         plan=lambda setup: plans.append(HalfStepper(setup)) or plans[-1],
     )
     moved = [state.displacement for state in flow]
-    assert all(plan.recorded for plan in plans)
+    assert all(any(plan._graphs.values()) for plan in plans)
     assert len(set(moved)) == len(moved)
     monkeypatch.setattr("cswf_core.flow.half.plan.WORTHWHILE", 10**9)
     again = image_flow(half=True, steps=20, offline=offline, turn=turn)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cswf_core.flow.block_projection import BlockProjection, places
 
+from cswf_core.flow.directions import BlockProjection, places
 from cswf_core.interfaces import Key, Space
 from cswf_core.kernels import sparse
 from cswf_core.kernels.sparse import along_hilbert

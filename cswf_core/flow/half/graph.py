@@ -25,8 +25,7 @@ log = logging.getLogger("cswf")
 Prepared = TypeVar("Prepared")
 
 PRIORITY = -1
-"""Of the second stream; the first has 0, and the lower number goes first."""
-
+"""The second stream's; the first has 0, and the lower number goes first."""
 
 Prepare = Callable[[Prepared | None], Prepared]
 """(what is to be written over, or None) → the directions of a step, and the data's distributions along them.
@@ -38,11 +37,7 @@ Move = Callable[[Prepared], tuple[Tensor, ...]]
 
 
 class Recording:
-    """Random numbers of work that is recorded once, as a CUDA graph is, and repeated for other steps.
-
-    While it is `noting`, keys that are opened are noted, and their bits are read from the device; `turn_to`
-    puts those of another step there.
-    """
+    """Random numbers of work that is recorded once, as a CUDA graph, and repeated for other steps."""
 
     SLOTS = 256
     NUMBERS = 1 << 20
@@ -60,7 +55,7 @@ class Recording:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Note the keys that are opened inside."""
+        """Note the keys that are opened inside, whose bits are then read from the device."""
         token = recorder.set(self)
         try:
             yield
@@ -75,7 +70,7 @@ class Recording:
         return self._bits[len(self._keys) - 1]
 
     def note_numbers(self, key: Key, make: Callable[[Key], Tensor], count: int) -> Tensor:
-        """Return where `count` numbers will be that are made on the host, of a key."""
+        """Return where `count` numbers will be that the host makes of a key."""
         place = self._numbers[self._used : self._used + count]
         if len(place) < count:
             raise NotRepeatableError("more numbers are drawn than can be recorded")
@@ -111,13 +106,13 @@ class StepGraph(Generic[Prepared]):
 
         `pool` is the memory of another recording that is never repeated at the same time.
         """
-        device = torch.device("cuda", torch.cuda.current_device())
-        self.device, self.step = device, step
-        with Recording(device, step).noting():
+        self.device = torch.device("cuda", torch.cuda.current_device())
+        self.step = step
+        with Recording(self.device, step).noting():
             prepare(None)  # what cannot be repeated had better show before anything is recorded
         # What is prepared goes first: it begins with many small pieces of work, which would otherwise wait for
         # each of the large ones beside them.
-        self.side: Any = torch.cuda.Stream(device, priority=PRIORITY)  # type: ignore[no-untyped-call]
+        self.side: Any = torch.cuda.Stream(self.device, priority=PRIORITY)  # type: ignore[no-untyped-call]
         self.ready = ready
         """What the next step uses."""
         first = self._record(prepare, ready, move, None, pool)
@@ -134,7 +129,8 @@ class StepGraph(Generic[Prepared]):
         pool: Any,
     ) -> RecordedStep[Prepared]:
         """Record a step that uses what is `ready`, and leaves what it prepares in `target`, or where it is."""
-        recording, graph = Recording(self.device, self.step), torch.cuda.CUDAGraph()
+        recording = Recording(self.device, self.step)
+        graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             main = torch.cuda.current_stream(self.device)
             self.side.wait_stream(main)
@@ -149,7 +145,7 @@ class StepGraph(Generic[Prepared]):
         return RecordedStep(graph, recording, prepared if target is None else target, result, prepared)
 
     def replay(self, step: int) -> tuple[Tensor, ...]:
-        """Take a step and return what is to be known of it; `step` is the one that is prepared for."""
+        """Take a step and return its numbers; `step` is the one that is prepared for."""
         recorded_step = self._steps.pop(0)
         self._steps.append(recorded_step)
         recorded_step.recording.turn_to(step)
@@ -168,13 +164,13 @@ class RecordedStep(Generic[Prepared]):
     """Where it leaves what it prepares."""
     result: tuple[Tensor, ...]
     alive: object
-    """Memory that the graph writes to must not be given away."""
+    """What holds memory that the graph writes to."""
 
 
 def recorded(
     step: int, prepare: Prepare[Prepared], ready: Prepared, move: Move[Prepared], pool: Any = None
 ) -> StepGraph[Prepared] | None:
-    """Return a recorded step; None if something in it cannot be recorded, as a draw on the host."""
+    """Return a recorded step; None if something in it cannot be recorded, such as a draw on the host."""
     try:
         return StepGraph(step, prepare, ready, move, pool)
     except (CswfError, RuntimeError) as error:
@@ -197,6 +193,6 @@ def overwrite(old: object, new: object) -> None:
         for field in attrs.fields(kind):
             overwrite(getattr(old, field.name), getattr(new, field.name))
     elif not (
-        old is new or (isinstance(old, (int, float, str)) and old == new) or isinstance(old, FunctionType)
+        old is new or isinstance(old, FunctionType) or (isinstance(old, (int, float, str)) and old == new)
     ):
         raise NotRepeatableError(f"{type(old).__name__} cannot be copied")

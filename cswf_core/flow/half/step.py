@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.coordinates import Cloud, StageCoordinates
-from cswf_core.flow.half.layout import HalfCloud, HalfRows, HalfSlab, back_work, moving_work, runs_of
+from cswf_core.flow.half.layout import HalfCloud, HalfSlab, runs_of
 from cswf_core.flow.transport import Displace, Maps
 from cswf_core.interfaces import Conditions
 from cswf_core.kernels.boxes import Strips
@@ -34,33 +34,30 @@ def step(
 ) -> Tensor:
     """Move particles by X ← X + η/H Σ_h δ_h θ_h; return Σ_h of the sums of δ_h², a scalar in float64.
 
-    Args:
-        particles: X and Y in half precision.
-        slabs: θ_h.
-        maps: T_h = F_q⁻¹∘F_p along any of them.
-        factor: η/H, one number on the device, where a recorded step reads it.
-        tools: clock and ranks.
+    `maps` are T_h = F_q⁻¹∘F_p, and `factor` is η/H, one number on the device, where a recorded step reads it.
     """
     X = particles.cloud
     total = torch.zeros((), dtype=torch.float64, device=factor.device)
 
-    def fitted(theta: HalfSlab) -> tuple[HalfSlab, HalfRows, Displace]:
-        p = theta.projected_rows(X, tools.clock)  # project: p_h = θ_h·(X, ξY)
-        return theta, p, maps.begin(theta, p.rows)  # fit: F_p and F_q along θ_h
+    def begun(theta: HalfSlab) -> tuple[HalfSlab, Tensor, Tensor, Displace]:
+        p, whole = theta.projected_rows(X, tools.clock)  # project: p_h = θ_h·(X, ξY)
+        return theta, p.values, whole, maps.begin(theta, p)  # fit F_p and F_q: begun here
 
-    for number, (theta, p, transport) in enumerate(tools.ranks.ahead(map(fitted, slabs))):
-        total += transport().sum()  # transport: p_h becomes δ_h = F_q⁻¹(F_p(p_h)) − p_h
+    for number, (theta, delta, whole, displace) in enumerate(tools.ranks.ahead(map(begun, slabs))):
+        total += displace().sum()  # fit what is left; transport: p_h becomes δ_h = F_q⁻¹(F_p(p_h)) − p_h
+        if delta.dtype != whole.dtype:  # else δ is a part of the matrix already
+            whole[: delta.shape[0], : delta.shape[1]] = delta
         if number + 1 < len(slabs):
-            particles.add(theta, p.filled(), tools.clock)  # back-project: Σ_h δ_h θ_h
+            particles.add(theta, whole, tools.clock)  # back-project: Σ_h δ_h θ_h
         else:
             tools.moving = True
-            particles.move(theta, p.filled(), factor, tools.clock)  # back-project the last, and move: X ← X + …
+            particles.move(theta, whole, factor, tools.clock)  # back-project the last, and move: X ← X + …
     return total
 
 
 @attrs.define(eq=False)
 class HalfTools:
-    """What a step in half precision is taken with, besides particles, directions and maps."""
+    """The clock and the ranks of a step."""
 
     clock: Clock = attrs.field(factory=Clock)
     ranks: Ranks = attrs.field(factory=Ranks)
@@ -85,48 +82,33 @@ class Movable(Protocol):
         """Add an update (d_k×n); return the length of each move: n."""
 
 
+@attrs.define(eq=False, slots=False)
 class HalfParticles:
-    """Particles in half precision inside a stage.
+    """Particles inside a stage, with their copy in half precision.
 
-    What moves is z itself; or the sum S of updates, with z = z₀ + G S; or x by an update, where a part of it is
-    observed or it is clipped.
+    What moves is z itself; or the sum S of updates; or x by an update, where a part of it is observed or it is
+    clipped. Where S moves, `particles.cloud.z` stays z₀, as it was on entering the stage, and the copy alone has
+    z = z₀ + G S: `Particles.move`, which keeps z up to date, is not called.
     """
 
-    def __init__(
-        self,
-        particles: Movable,
-        coordinates: StageCoordinates,
-        places: Strips | None,
-        half: HalfCloud,
-        *,
-        by_update: bool,
-        current: bool = True,
-    ) -> None:
-        """Bring particles together with their copy in half precision.
-
-        Args:
-            particles: the particles, in float32.
-            coordinates: those of the stage.
-            places: the order of the coordinates of `half`; None: their own.
-            half: the copy.
-            by_update: whether x moves by an update.
-            current: whether the copy is as the particles are.
-        """
-        self._particles = particles
-        self._coordinates = coordinates
-        self._places = places
-        self._half = half
-        self._by_update = by_update
-        self._current = current
-        self._sums: Tensor | None = None
-        """Σ_h δ_h θ_h of all slabs but the last: d'×n'."""
-        self._begun = False
-        """Whether `_sums` has those of this step."""
+    _particles: Movable
+    _coordinates: StageCoordinates
+    _places: Strips | None
+    """The order of the coordinates of `_half`; None: their own."""
+    _half: HalfCloud
+    _by_update: bool = attrs.field(kw_only=True)
+    """Whether x moves by an update."""
+    current: bool = attrs.field(default=True, kw_only=True)
+    """Whether the copy is as the particles are."""
+    _sums: Tensor | None = attrs.field(default=None, init=False)
+    """Σ_h δ_h θ_h of all slabs but the last: d'×n'."""
+    _begun: bool = attrs.field(default=False, init=False)
+    """Whether `_sums` has those of this step."""
 
     @property
     def cloud(self) -> HalfCloud:
-        """The particles in half precision, brought up to date if noise was added to them."""
-        if not self._current:
+        """The particles in half precision, brought up to date if they have changed."""
+        if not self.current:
             self.refresh()
         return self._half
 
@@ -135,60 +117,55 @@ class HalfParticles:
         """Whether what moves is what is projected: x itself, or W x."""
         return self._particles.sum is None and not self._by_update
 
-    def outdate(self) -> None:
-        """Note that the particles have changed since they were brought into half precision."""
-        self._current = False
-
     def add(self, theta: HalfSlab, delta: Tensor, clock: Clock) -> None:
         """Add Σ_h δ_h θ_h of a slab that is not the last: δ is H'×n'."""
         if self._sums is None:
             self._sums = torch.empty(self._half.z.shape, device=delta.device)
         moved = 8 if self._begun else 4
-        with clock.part("back-project", partial(back_work, theta, self._half.count, moved)):
+        with clock.part("back-project", partial(theta.back_work, self._half.count, moved)):
             products.back_project(theta.directions, delta, self._sums, add=self._begun)
         self._begun = True
 
     def move(self, theta: HalfSlab, delta: Tensor, factor: Tensor, clock: Clock) -> None:
         """Add Σ_h δ_h θ_h of the last slab, and move by η/H times all of it."""
-        target = self._target()
+        z = self._particles.cloud.z
+        total = self._particles.sum
+        target = z if total is None else total
+        if self._by_update:
+            target = torch.zeros_like(z)
         self._depart(target)
         sums = self._sums if self._begun else None
         self._begun = False
         half = self._half.z if self.direct else None
         moved = 8 + (2 if self.direct else 0) + (0 if sums is None else 4)
-        with clock.part("back-project", partial(back_work, theta, self._half.count, moved)):
+        with clock.part("back-project", partial(theta.back_work, self._half.count, moved)):
             products.move(theta.directions, delta, sums, target, factor, self._places, half)
-        with clock.part("move", partial(moving_work, self._particles, self._by_update)):
-            self._arrive(target)
+        # Of z = z₀ + G S: read S, write G S, read both parts, write z in half precision. Where particles move
+        # by an update: read that, read and write z and S, or x, and bring that into half precision.
+        each = (0 if self.direct else 18) + (8 if self._by_update and total is not None else 0)
+        with clock.part("move", lambda: (float(each * z.numel()), 0.0)):
+            lengths = self._particles.move(target) if self._by_update else None
+            if not self.direct:
+                self.refresh()
+            self._measure(target, lengths)
 
     def refresh(self) -> None:
         """Bring the particles into half precision: z = z₀ + G S, or z itself."""
         total = self._particles.sum
         moved = None if total is None or self._by_update else self.gram(total).contiguous()
         products.halve(self._particles.cloud.z.contiguous(), self._places, self._half.z, moved)
-        self._current = True
+        self.current = True
 
     def gram(self, u: Tensor) -> Tensor:
         """Return G u: d_k×n → d_k×n."""
         quick = self._coordinates.quick
         return self._coordinates.gram(u) if quick is None else columnwise(quick.times, u)
 
-    def _target(self) -> Tensor:
-        """Return what updates are added to: z, the sum S, or an empty update."""
-        if self._by_update:
-            return torch.zeros_like(self._particles.cloud.z)
-        total = self._particles.sum
-        return self._particles.cloud.z if total is None else total
-
     def _depart(self, target: Tensor) -> None:
-        """Prepare a move of a target."""
+        """Prepare to measure a move of a target."""
 
-    def _arrive(self, target: Tensor) -> None:
-        """Bring what has moved into half precision."""
-        if self._by_update:
-            self._particles.move(target)
-        if not self.direct:
-            self.refresh()
+    def _measure(self, target: Tensor, lengths: Tensor | None) -> None:
+        """Measure the move of a target; `lengths` are those of an update's move."""
 
 
 class MeasuredParticles(HalfParticles):
@@ -202,16 +179,12 @@ class MeasuredParticles(HalfParticles):
         """Note where some of the particles are."""
         self._before = runs_of(target, MEASURED_PARTICLES).clone()
 
-    def _arrive(self, target: Tensor) -> None:
-        """Bring what has moved into half precision, and measure the move."""
-        if self._by_update:
-            self.length = self._particles.move(target).mean()
-            self.refresh()
-            return
-        change = (runs_of(target, MEASURED_PARTICLES) - self._before).flatten(1)
-        if self.direct:
-            lengths: Tensor = torch.linalg.vector_norm(change, dim=0)
-            self.length = lengths.mean()
-            return
-        self.refresh()
-        self.length = (change * self.gram(change)).sum(dim=0).clamp_min(0).sqrt().mean()
+    def _measure(self, target: Tensor, lengths: Tensor | None) -> None:
+        """Measure the move of the same particles."""
+        if lengths is None:
+            change = (runs_of(target, MEASURED_PARTICLES) - self._before).flatten(1)
+            if self.direct:
+                lengths = torch.linalg.vector_norm(change, dim=0)
+            else:
+                lengths = (change * self.gram(change)).sum(dim=0).clamp_min(0).sqrt()
+        self.length = lengths.mean()

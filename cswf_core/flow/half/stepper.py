@@ -8,13 +8,14 @@ alike are recorded once as a CUDA graph (`graph`), which also prepares the direc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 import attrs
 import torch
 from torch import Tensor
 
+from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.data import Block
 from cswf_core.flow.fits import Fits, FittedBatches, ManyBlocks, Members, OneBlock, Source
@@ -25,11 +26,10 @@ from cswf_core.flow.half.layout import (
     PreparedData,
     halved,
     packing,
-    refuse_idle_ranks,
     refuse_too_many,
-    rows_of,
     slabs_of,
     strips_for,
+    with_rows_of,
 )
 from cswf_core.flow.half.step import HalfTools, MeasuredParticles, step
 from cswf_core.flow.memory import MEMORY_OVER_VALUES, attempted
@@ -40,6 +40,7 @@ from cswf_core.flow.streaming import BlockParticles
 from cswf_core.flow.transport import FittedMaps
 from cswf_core.interfaces import Conditions
 from cswf_core.kernels.boxes import WIDEST_TILE, Strips
+from cswf_core.kernels.columns import COLUMNS_AT_A_TIME
 from cswf_core.kernels.sparse import TILE, padded
 
 Result = TypeVar("Result")
@@ -64,8 +65,7 @@ class HalfStepper(Stepper):
         self._side: int | None = None
         """The side of what directions look at, by which they are sorted; 0: they are not; None: not known."""
         self._placed = False
-        """Whether data and particles have been brought into that order."""
-        self._particles: MeasuredParticles | None = None
+        """Whether that order has been decided on."""
         self._data: HalfCloud | None = None
         """The data of the draw `_data_key`, where they are one block."""
         self._data_key = -1
@@ -76,10 +76,8 @@ class HalfStepper(Stepper):
         self._slabs: list[HalfSlab] = []
         """The directions of the draw `_key`."""
         self._key = -1
-        self._graphs: dict[int, StepGraph[list[HalfSlab]]] = {}
-        """The recorded step of each half of the particles that F_p is fitted to; without turns, of all."""
-        self._tried: set[int] = set()
-        """The halves of which a step was recorded, or could not be."""
+        self._graphs: dict[int, StepGraph[list[HalfSlab]] | None] = {}
+        """The recorded step of each half of the particles that F_p is fitted to; None: it was tried in vain."""
         self._factor = torch.empty(1, device=setup.like.device)
         """η/H, on the device, where a recorded step reads it."""
         self._most = self._most_directions()
@@ -88,24 +86,21 @@ class HalfStepper(Stepper):
     def _most_directions(self) -> int:
         """Return how many directions a slab has; raise `RunError` for samples that the kernels cannot have."""
         setup = self.setup
-        M = setup.particles.share.total
-        counted = setup.data_count if setup.counts is None else M
-        refuse_idle_ranks(setup.ranks, (M, counted), setup.like.device)
-        refuse_too_many(max(self._at_once, setup.data.x.shape[1]), setup.settings)
+        particles = setup.particles
+        M = particles.share.total
+        device = setup.like.device
+        for total in (M, setup.data_count if setup.counts is None else M):
+            if not all(map(len, setup.ranks.shares(total, device))):
+                width = COLUMNS_AT_A_TIME[device.type]
+                raise RunError(
+                    f"{total:,} samples are {-(-total // width)} groups of {width:,}, fewer than the "
+                    f"{setup.ranks.size} ranks: take fewer devices"
+                )
+        refuse_too_many(max(min(len(particles), particles.at_once), setup.data.x.shape[1]), setup.settings)
         N = setup.data.most_at_once(setup.cdf.data)
-        row = 2 * (padded(setup.particles.at_once, WIDEST_TILE) + padded(N, WIDEST_TILE))
+        row = 2 * (padded(particles.at_once, WIDEST_TILE) + padded(N, WIDEST_TILE))
         most = setup.budget.memory // MEMORY_OVER_VALUES // row if setup.cdf.displaces else setup.budget.rows
         return min(max(TILE, most // TILE * TILE), padded(setup.sampler.stage.directions))
-
-    @property
-    def _at_once(self) -> int:
-        """The number of particles that are projected at once."""
-        return len(self.setup.particles)
-
-    @property
-    def recorded(self) -> bool:
-        """Whether steps are repeated from a recording."""
-        return bool(self._graphs)
 
     def move(self, number: int, eta: float, clock: Clock) -> StepOutcome:
         """Take a step without its noise: X ← X − η v̂."""
@@ -113,16 +108,19 @@ class HalfStepper(Stepper):
         if not clock.times and self._recordable(number):
             self._record(number)
         graph = self._graphs.get(self.setup.turn_of(number))
-        if graph is not None and not clock.times and self._handed(graph, number):
+        drawn = partial(self._draw, number, check=False)
+        if graph is not None and not clock.times and self._attempted(drawn, clock):
+            if graph.ready is not self._slabs:  # they were prepared for the other half, or drawn
+                overwrite(graph.ready, self._slabs)
             result = graph.replay(number + 1)
             self._slabs = graph.ready
             self._key = number + 1
             return self._outcome(result, number, clock)
-        moved = self._attempted(partial(self._drawn_and_moved, number), clock)
+        moved = None
         while moved is None:
             moved = self._attempted(partial(self._drawn_and_moved, number), clock)
         if self.setup.sampler.stage.entropy > 0:
-            self._mine.outdate()
+            self._particles.current = False
         return self._outcome(moved, number, clock)
 
     def _outcome(self, result: tuple[Tensor, ...], number: int, clock: Clock) -> StepOutcome:
@@ -146,7 +144,7 @@ class HalfStepper(Stepper):
         """Say whether it pays to record the steps from here on, and can be done: they must all be alike."""
         setup = self.setup
         half = setup.turn_of(number)
-        if half in self._tried or not (setup.budget.recordable and setup.ranks.alone) or setup.streams_data:
+        if half in self._graphs or not (setup.budget.recordable and setup.ranks.alone) or setup.streams_data:
             return False
         stage = setup.sampler.stage
         by_counts = setup.cdf.displaces and setup.cdf.compact
@@ -159,28 +157,14 @@ class HalfStepper(Stepper):
         """Record a step along the directions of this one, which prepares the next."""
         half = self.setup.turn_of(number)
         clock = Clock()
-        self._tried.add(half)
-
-        def prepare(into: list[HalfSlab] | None) -> list[HalfSlab]:
-            return self._prepared(number + 1, clock, check=False, into=into)
-
-        def move(slabs: list[HalfSlab]) -> tuple[Tensor, ...]:
-            return self._moved(self._mine, slabs, number, HalfTools(clock))
-
+        other = next(filter(None, self._graphs.values()), None)  # never at work at the same time
+        self._graphs[half] = None
         if self._attempted(partial(self._draw, number, check=False), clock):
-            other = next(iter(self._graphs.values()), None)  # never at work at the same time
+            prepare = partial(self._prepared, number + 1, clock, False)
+            move = partial(self._moved, number, HalfTools(clock), self._particles)
             graph = recorded(number + 1, prepare, self._slabs, move, None if other is None else other.pool)
             self.setup.budget.recordable = graph is not None
-            if graph is not None:
-                self._graphs[half] = graph
-
-    def _handed(self, graph: StepGraph[list[HalfSlab]], number: int) -> bool:
-        """Have the directions of a step where a recording reads them; False if memory was too short."""
-        if not self._attempted(partial(self._draw, number, check=False), Clock()):
-            return False
-        if graph.ready is not self._slabs:  # they were prepared for the other half, or drawn
-            overwrite(graph.ready, self._slabs)
-        return True
+            self._graphs[half] = graph
 
     def _attempted(self, work: Callable[[HalfTools], Result], clock: Clock) -> Result | None:
         """Return what `work` returns; None if memory was too short, and slabs have been halved."""
@@ -194,10 +178,9 @@ class HalfStepper(Stepper):
         self._key = -1
         self._slabs = []
         self._sets = {}
-        if self._graphs:  # they work on slabs as they were
+        if any(self._graphs.values()):  # they work on slabs as they were
             torch.cuda.synchronize(self._factor.device)
             self._graphs = {}
-            self._tried = set()
         self._most = max(TILE, self._most // 2 // TILE * TILE)
         self.setup.budget.warn(f"{self._most} directions at a time; results may differ in the last digits")
         return True
@@ -206,40 +189,36 @@ class HalfStepper(Stepper):
         """Have the directions of a draw at hand."""
         if key != self._key:
             self._slabs = []  # those of the last step may take much memory
-            self._slabs = self._prepared(key, tools.clock, check=check)
+            self._slabs = self._prepared(key, tools.clock, check)
             self._key = key
         return True
 
     def _drawn_and_moved(self, number: int, tools: HalfTools) -> tuple[Tensor, ...]:
         """Move along the directions of a step; return the mean length of the move, SW₂² and tables."""
         self._draw(self.setup.draws.number(number), tools, check=number == 0)
-        return self._moved(self._mine, self._slabs, number, tools)
+        return self._moved(number, tools, self._particles, self._slabs)
 
     def _moved(
         self,
-        particles: MeasuredParticles,
-        slabs: list[HalfSlab],
         number: int,
         tools: HalfTools,
+        particles: MeasuredParticles,
+        slabs: list[HalfSlab],
         block: Particles | None = None,
         F_p: Source[HalfCloud] | None = None,
     ) -> tuple[Tensor, ...]:
         """Move particles; return the mean length of the move, SW₂² and tables, if a model is saved."""
         setup = self.setup
         transport = self.transport(setup.participants(number, block), tools.clock, check=number == 0)
-        data = PreparedData(self._source(setup.draws.number(number), tools.clock))
-        maps = FittedMaps(transport, data, F_p)
-        squares = step(particles, slabs, maps, self._factor, tools)
+        F_q = PreparedData(self._source(setup.draws.number(number), tools.clock))
+        squares = step(particles, slabs, FittedMaps(transport, F_q, F_p), self._factor, tools)
         distance = squares / (setup.particles.share.total * setup.sampler.stage.directions)
         return particles.length, distance, *transport.tables()
 
     def _prepared(
-        self, key: int, clock: Clock, *, check: bool, into: list[HalfSlab] | None = None
+        self, key: int, clock: Clock, check: bool, into: list[HalfSlab] | None = None
     ) -> list[HalfSlab]:
-        """Draw the directions of the draw `key` and, where fits are small, fit F_q along them.
-
-        `into` are slabs of another step whose memory may be written over.
-        """
+        """Draw the directions of the draw `key`, into old slabs if any, and fit F_q where fits are small."""
         if key in self._sets:
             return self._sets[key]
         setup = self.setup
@@ -248,28 +227,23 @@ class HalfStepper(Stepper):
             with clock.part("draw", partial(packing, theta)):
                 if not self._placed:
                     self._place(theta.projection.dense())
-                noise = theta.noise_widths(setup.sampler.coordinates, setup.bin_width)
+                noise = setup.sampler.noise_widths(theta, setup.bin_width)
                 free = None if into is None else into[len(slabs) :]
                 slabs += slabs_of(attrs.evolve(theta, noise=noise), self._places, self._most, free)
-        if self._fits_ahead:
+        several_reads = setup.data_blocks_count > 1 or setup.particles.in_blocks
+        if setup.cdf.compact or setup.counts is not None or several_reads:
             self._fit(slabs, self._source(key, clock))
         if setup.keeps_draws:
             self._sets[key] = slabs
         return slabs
 
-    @property
-    def _fits_ahead(self) -> bool:
-        """Whether F_q is fitted when directions are drawn, as it is small, or data are read in blocks."""
-        setup = self.setup
-        return setup.cdf.compact or setup.counts is not None or setup.data_blocks_count > 1
-
     def _fit(self, slabs: list[HalfSlab], source: Source[HalfCloud]) -> None:
         """Fit F_q along the directions of a draw."""
         if isinstance(source, ManyBlocks):
-            cuts = rows_of(slabs)
-            fits = source.fit(list(zip(cuts, slabs, strict=True)))
-            for slab, cut in zip(slabs, cuts, strict=True):
-                slab.F_q = fits(cut)
+            with_rows = with_rows_of(slabs)
+            fits = source.fit(with_rows)
+            for rows, slab in with_rows:
+                slab.F_q = fits(rows)
             return
         for slab in slabs:
             slab.begun = source.along(slab)
@@ -278,50 +252,35 @@ class HalfStepper(Stepper):
                 slab.await_data()
 
     def _place(self, theta: Tensor) -> None:
-        """Decide on an order of coordinates, from a stage's first directions, and bring the particles there."""
-        setup = self.setup
-        space = setup.sampler.coordinates.space
-        H = setup.sampler.stage.directions
+        """Decide on an order of coordinates, from a stage's first directions."""
+        space = self.setup.sampler.coordinates.space
+        H = self.setup.sampler.stage.directions
         if self._side is None:
             self._places = strips_for(theta, space, H)
             self._side = 0 if self._places is None else self._places.side
         elif self._side:
             self._places = Strips.of(space.shape, H, self._side, theta.device)
         self._placed = True
-        self._bring_particles()
 
-    def _bring_particles(self) -> None:
-        """Bring the particles into half precision."""
-        self._particles = self._halved(self.setup.particles)
-
-    @property
-    def _mine(self) -> MeasuredParticles:
-        """The particles, once directions have been drawn."""
-        assert self._particles is not None
-        return self._particles
+    @cached_property
+    def _particles(self) -> MeasuredParticles:
+        """The particles, in the order of coordinates that the first directions have decided on."""
+        return self._halved(self.setup.particles)
 
     def _halved(self, block: Particles, resident: HalfCloud | None = None) -> MeasuredParticles:
         """Return particles with their copy in half precision, if it is not `resident` already."""
-        setup = self.setup
-        coordinates = setup.sampler.coordinates
-        copy = resident
-        if copy is None:
-            groups = self._groups(setup.particle_conditions, block.share.cut)
-            copy = halved(block.cloud.z, self._places, block.conditions, groups)
+        coordinates = self.setup.sampler.coordinates
+        by_update = self.setup.settings.clip is not None or coordinates.observation is not None
+        current = resident is not None or block.sum is None  # a flow may come back in the middle of a stage
+        if resident is None:
+            groups = self._groups(self.setup.particle_conditions, block.share.cut)
+            resident = halved(block.cloud.z, self._places, block.conditions, groups)
         return MeasuredParticles(
-            block,
-            coordinates,
-            self._places,
-            copy,
-            by_update=setup.settings.clip is not None or coordinates.observation is not None,
-            current=resident is not None or block.sum is None,  # a flow may come back in the middle of a stage
+            block, coordinates, self._places, resident, by_update=by_update, current=current
         )
 
     def _groups(self, everybody: Conditions, numbers: slice | Tensor) -> tuple[Tensor, Conditions] | None:
-        """Return the group of each of some samples, and each group's condition; None: there are no groups.
-
-        Groups are those of `everybody`, the conditions of all samples: their numbers are the same everywhere.
-        """
+        """Return the group of each of some samples among those of all, and each group's condition, if any."""
         if everybody not in self._groups_of:
             there = everybody.to(self.setup.like.device, self.setup.like.dtype)
             self._groups_of[everybody] = self.setup.sampler.groups(there)
@@ -351,7 +310,8 @@ class HalfStepper(Stepper):
 
     def _data_of(self, key: int, blocks: Callable[[bool], Iterator[tuple[HalfCloud, Members]]]) -> HalfCloud:
         """Return the data of a draw, which are one block."""
-        if self._data is None or (self.setup.fits_parts_of_data and self._data_key != key):
+        key = key if self.setup.fits_parts_of_data else 0
+        if self._data is None or self._data_key != key:
             self._data = None
             self._data_key = key
             self._data, _ = next(blocks(False))
@@ -365,27 +325,15 @@ class HalfBlockStepper(HalfStepper):
         super().__init__(setup)
         self._resident: list[HalfCloud] = []
         """The blocks in half precision as they are after the last step, where they stay on the device."""
+        d = setup.sampler.coordinates.space.dimension
+        size = 2 * padded(d) * padded(setup.particles.share.total, WIDEST_TILE) // setup.ranks.size
+        with_noise = setup.sampler.stage.entropy > 0
+        self._keeps = not with_noise and size <= setup.budget.memory // RESIDENT_SHARE
+        """Whether they do: if the memory is enough, and no noise is added to particles elsewhere."""
 
     def move(self, number: int, eta: float, clock: Clock) -> StepOutcome:
         """Take a step without its noise: X ← X − η v̂."""
         self._factor.fill_(eta / self.setup.sampler.stage.directions)
-        return self._outcome(self._moved_in_blocks(number, clock), number, clock)
-
-    @property
-    def _at_once(self) -> int:
-        """The number of particles of a block."""
-        return self.setup.particles.at_once
-
-    @property
-    def _fits_ahead(self) -> bool:
-        """Yes: before any block of particles moves."""
-        return True
-
-    def _bring_particles(self) -> None:
-        """Bring nothing yet: blocks are brought one at a time."""
-
-    def _moved_in_blocks(self, number: int, clock: Clock) -> tuple[Tensor, ...]:
-        """Move particles that come in blocks; return the mean length of the move, SW₂² and tables."""
         tools = HalfTools(clock)
         self._draw(self.setup.draws.number(number), tools, check=number == 0)
         particles = self.setup.particles
@@ -396,45 +344,28 @@ class HalfBlockStepper(HalfStepper):
         resident: list[HalfCloud] = []
         for index, block in enumerate(particles.blocks(write=True)):
             mine = self._halved(block, self._resident[index] if self._resident else None)
-            length, square, *tables = self._moved(mine, self._slabs, number, tools, block, F_p)
+            length, square, *tables = self._moved(number, tools, mine, self._slabs, block, F_p)
             lengths = lengths + length * (len(block) / len(particles))
             squares = squares + square
             if self._keeps:
                 resident.append(mine.cloud)
         self._resident = resident
-        return lengths, squares, *tables
+        return self._outcome((lengths, squares, *tables), number, clock)
 
     def _particles_in_blocks(self, particles: BlockParticles, number: int, clock: Clock) -> Source[HalfCloud]:
         """Return F_p along a step's directions, of particles that come in blocks, before any of them moves."""
 
-        def blocks(more_passes: bool) -> Iterator[tuple[HalfCloud, Members]]:
-            del more_passes
-            there = particles.stored if self._resident else particles.blocks()
-            for index, block in enumerate(there):
-                members = self.setup.participants(number, block).particles
-                if self._resident:
-                    yield self._resident[index], members
-                else:
-                    yield self._halved(block).cloud, members
+        def blocks(_again: bool) -> Iterator[tuple[HalfCloud, Members]]:
+            for index, block in enumerate(particles.stored if self._resident else particles.blocks()):
+                cloud = self._resident[index] if self._resident else self._halved(block).cloud
+                yield cloud, self.setup.participants(number, block).particles
 
         sizes = self.setup.participants(number).particles.sizes
-        source = ManyBlocks(blocks, self.fitter(clock), HalfSlab.projected, sizes)
-        cuts = rows_of(self._slabs)
-        fits = source.fit(list(zip(cuts, self._slabs, strict=True)))
-        first = {
-            slab.place.batch: cut.start for slab, cut in reversed(list(zip(self._slabs, cuts, strict=True)))
-        }
+        with_rows = with_rows_of(self._slabs)
+        fits = ManyBlocks(blocks, self.fitter(clock), HalfSlab.projected, sizes).fit(with_rows)
 
-        def of_batch(begin: int) -> Callable[[slice], Fits]:
-            return lambda rows: fits(slice(begin + rows.start, begin + rows.stop))
+        def of_batch(begin: int, rows: slice) -> Fits:
+            return fits(slice(begin + rows.start, begin + rows.stop))
 
-        return FittedBatches({batch: of_batch(begin) for batch, begin in first.items()})
-
-    @property
-    def _keeps(self) -> bool:
-        """Whether streamed particles stay on the device in half precision: if its memory is enough for that."""
-        setup = self.setup
-        d = setup.sampler.coordinates.space.dimension
-        size = 2 * padded(d) * padded(setup.particles.share.total, WIDEST_TILE)
-        with_noise = setup.sampler.stage.entropy > 0
-        return not with_noise and size // setup.ranks.size <= setup.budget.memory // RESIDENT_SHARE
+        begins = {slab.place.batch: cut.start for cut, slab in with_rows if slab.place.first == 0}
+        return FittedBatches({batch: partial(of_batch, begin) for batch, begin in begins.items()})
