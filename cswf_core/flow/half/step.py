@@ -86,9 +86,9 @@ class Movable(Protocol):
 class HalfParticles:
     """Particles inside a stage, with their copy in half precision.
 
-    What moves is z itself; or the sum S of updates; or x by an update, where a part of it is observed or it is
-    clipped. Where S moves, `particles.cloud.z` stays z₀, as it was on entering the stage, and the copy alone has
-    z = z₀ + G S: `Particles.move`, which keeps z up to date, is not called.
+    What moves is z itself; or the sum S of updates; or x by an update, where a part of it is observed or it
+    is clipped. Where S moves, `particles.cloud.z` stays z₀, as it was on entering the stage, and the copy
+    alone has z = z₀ + G S: `Particles.move`, which keeps z up to date, is not called.
     """
 
     _particles: Movable
