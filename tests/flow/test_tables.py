@@ -67,7 +67,7 @@ def test_a_share_of_the_directions_is_the_first_of_each_batch(rows, monkeypatch)
 
 
 def test_only_some_steps_hand_out_tables_and_all_move_by_them(monkeypatch):
-    monkeypatch.setattr("cswf_core.flow.transport.FIRST", 1)
+    monkeypatch.setattr("cswf_core.flow.settings.FIRST_STEPS", 1)
     flow = image_flow(tables=TableRequest(knots=5, every=2))
     assert [s.tables is not None for s in flow] == [True, True, False, True] * 3
     assert flow.samples().digest() == image_flow(tables=TableRequest(knots=5)).run().digest()
