@@ -12,6 +12,7 @@ of the samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import attrs
 import torch
@@ -78,4 +79,11 @@ def step(
         tools.record(theta, delta, squares)
         update += theta.back_projected(delta, X, tools.clock)  # back-project: Σ_h w_h δ_h θ_h
         H += theta.count
-    return particles.move(scale(update, H))  # move: X ← X + η/H Σ_h w_h δ_h θ_h
+    with tools.clock.part("move", partial(_bytes_moved, particles, update)):
+        return particles.move(scale(update, H))  # move: X ← X + η/H Σ_h w_h δ_h θ_h
+
+
+def _bytes_moved(particles: Particles, update: Tensor) -> tuple[float, float]:
+    """Return the work of a move: the update is read, and x, or z and S, are read and written."""
+    tensors = 1 if particles.sum is None else 2
+    return float((1 + 2 * tensors) * update.nbytes), 0.0

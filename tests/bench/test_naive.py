@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+import textwrap
+
 import attrs
 import pytest
 import torch
 
 from cswf_core.bench.measure import time_naive
 from cswf_core.bench.naive import full_float32, naive_step, random_directions
+from cswf_core.flow.step import step
 from cswf_core.interfaces import Dataset, Draw, Key, ProjectionSampler, Space
 from cswf_plugins.conditions.none import NoCondition
 from cswf_plugins.schedules.constant import Constant
 from tests.conftest import random_data, small_flow
+from tests.project.sources import blocks, read
 
 CPU = torch.device("cpu")
 
@@ -81,3 +87,12 @@ def test_its_times_are_positive_and_tf32_is_left_as_it_was():
     assert len(times.milliseconds) == 3
     assert min(times.milliseconds) > 0
     assert times.peak_memory_bytes > 0
+
+
+def test_the_docs_show_both_steps_as_they_are():
+    sources = [inspect.getsource(naive_step), inspect.getsource(step)]
+    rows = re.findall(r"^\| [^|]+ \| `([^`]+)` \| `([^`]+)` \|$", read("docs/method.md"), re.MULTILINE)
+    assert len(rows) == 7  # with the names of the two
+    assert all(line in source for row in rows for line, source in zip(row, sources, strict=True))
+    shown = blocks("CONTRIBUTING.md", 'python skip="part of a function"')
+    assert all(textwrap.indent(text.rstrip(), " " * 4) in source for text, source in zip(shown, sources, strict=True))

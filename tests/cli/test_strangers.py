@@ -28,7 +28,8 @@ def harmless(done: Outcome | str) -> str:
     """What was printed, of which nothing is obeyed and no line is a stranger's."""
     printed = done if isinstance(done, str) else done.out + done.err
     assert all(c.isprintable() or c == "\n" for c in printed), ascii(printed)
-    assert not re.search(r"^\W*forged", printed, re.MULTILINE), printed
+    # Farther to the right it is in a column of a table, which wraps its text.
+    assert not re.search(r"^\W{0,12}forged", printed, re.MULTILINE), printed
     assert "Traceback" not in printed
     return printed
 
