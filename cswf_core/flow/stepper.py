@@ -99,7 +99,7 @@ class Stepper(abc.ABC):
     def adopt(self, numerics: Mapping[str, int]) -> None:
         """Decide as a stepper of the same stage has before, so that a flow continues with the same bits."""
         for name in ("slab", "rows"):
-            if numerics.get(name, 0) < 1:
+            if numerics.get(name, 0) < 1:  # "habits" is their name in the file of a checkpoint
                 raise RunError(f"it is damaged: habits.{name} must be 1 or more, got {numerics.get(name)}")
         self.setup.budget.slab = numerics["slab"]
         self.setup.budget.rows = numerics["rows"]
@@ -280,6 +280,7 @@ class ExactStepper(Stepper):
         lengths = squares = torch.zeros((), dtype=torch.float64, device=self.setup.like.device)
         tables: StepTables | None = None
         for block in particles.blocks(write=True):
+            # Tables do not depend on the block: F_p and F_q are those of all particles and data.
             length, square, tables = self._moved(block, directions, (F_p, F_q), eta, work)
             lengths = lengths + length
             squares = squares + square

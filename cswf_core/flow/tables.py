@@ -2,8 +2,8 @@
 
 A table holds, at K levels a_1 … a_K, the position F_p⁻¹(a_k) and the displacement F_q⁻¹(a_k) − F_p⁻¹(a_k);
 between two of these knots the map is nearly a line. Where a model is saved, the particles of the run move
-by these very tables, rounded as they are saved: later steps see their errors and correct them. Errors of
-maps that the particles had not followed would grow from step to step.
+by these tables too (`TableTransport`), rounded and read off as a model does it: later steps see the errors
+and correct them. A saved model has its maps from the tables alone (`SavedMaps`).
 """
 
 from __future__ import annotations

@@ -159,10 +159,10 @@ class HalfStage:
         return particles.sum is None or sampler.coordinates.quick is not None
 
     def _move(self, slabs: SavedSlabs) -> None:
-        lookups = {id(slab): own for slab, own in slabs}
+        lookups: dict[object, list[Lookup]] = dict(slabs)
         directions = [slab for slab, _ in slabs]
         for particles, strata in self._particles:
-            saved: SavedMaps[HalfCloud] = SavedMaps(lambda theta, _: lookups[id(theta)], strata)
+            saved: SavedMaps[HalfCloud] = SavedMaps(lambda theta, _: lookups[theta], strata)
             step(particles, directions, saved, self._factor, HalfTools())
 
 

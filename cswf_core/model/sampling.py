@@ -204,12 +204,13 @@ class SavedFlow:
         for number, own in groupby(self.steps(), attrgetter("stage")):
             stage = self._enter(groups, number)
             self._recognise(stage)
-            steps = stage.fitting(own)
-            taken = exact_steps(stage, groups, steps)
+            steps = stage.checked(own)
             if self.half and stage.sampler.plain:
                 from cswf_core.model.half import HalfStage  # needs Triton
 
                 taken = HalfStage(stage, groups).take(steps)
+            else:
+                taken = exact_steps(stage, groups, steps)
             for saved in taken:
                 self._add_noise(groups, saved, seed)
                 after_step()

@@ -61,7 +61,7 @@ class SavedStage:
         drawn = batches(self.sampler.stage.directions, self.sampler.together)
         return sum(self.settings.tables.tabulated(count) for _, count in drawn)
 
-    def fitting(self, steps: Iterable[SavedStep]) -> Iterator[SavedStep]:
+    def checked(self, steps: Iterable[SavedStep]) -> Iterator[SavedStep]:
         """Yield steps; raise `RunError` for one whose tables are of more or fewer directions than it should."""
         for saved in steps:
             rows = saved.tables.positions.shape[1]

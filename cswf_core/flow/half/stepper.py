@@ -77,7 +77,7 @@ class HalfStepper(Stepper):
         """The directions of the draw `_key`."""
         self._key = -1
         self._graphs: dict[int, StepGraph[list[HalfSlab]] | None] = {}
-        """The recorded step of each half of the particles that F_p is fitted to; None: it was tried in vain."""
+        """The recorded step of each turn, as F_p is fitted to other particles; None: recording it failed."""
         self._factor = torch.empty(1, device=setup.like.device)
         """η/H, on the device, where a recorded step reads it."""
         self._most = self._most_directions()
@@ -143,28 +143,28 @@ class HalfStepper(Stepper):
     def _recordable(self, number: int) -> bool:
         """Say whether it pays to record the steps from here on, and can be done: they must all be alike."""
         setup = self.setup
-        half = setup.turn_of(number)
-        if half in self._graphs or not (setup.budget.recordable and setup.ranks.alone) or setup.streams_data:
+        turn = setup.turn_of(number)
+        if turn in self._graphs or not (setup.budget.recordable and setup.ranks.alone) or setup.streams_data:
             return False
         stage = setup.sampler.stage
         by_counts = setup.cdf.displaces and setup.cdf.compact
         alike = setup.draws.fresh and stage.entropy == 0 and by_counts and setup.fits_the_same
         known = number > 0 and len(self._slabs) == 1 and self._factor.is_cuda
-        repeats = sum(setup.turn_of(later) == half for later in range(number, stage.steps))
+        repeats = sum(setup.turn_of(later) == turn for later in range(number, stage.steps))
         return alike and known and repeats >= WORTHWHILE_STEPS
 
     def _record(self, number: int) -> None:
         """Record a step along the directions of this one, which prepares the next."""
-        half = self.setup.turn_of(number)
+        turn = self.setup.turn_of(number)
         clock = Clock()
         other = next(filter(None, self._graphs.values()), None)  # never at work at the same time
-        self._graphs[half] = None
+        self._graphs[turn] = None
         if self._attempted(partial(self._draw, number, check=False), clock):
             prepare = partial(self._prepared, number + 1, clock, False)
             move = partial(self._moved, number, HalfTools(clock), self._particles)
             graph = recorded(number + 1, prepare, self._slabs, move, None if other is None else other.pool)
             self.setup.budget.recordable = graph is not None
-            self._graphs[half] = graph
+            self._graphs[turn] = graph
 
     def _attempted(self, work: Callable[[HalfTools], Result], clock: Clock) -> Result | None:
         """Return what `work` returns; None if memory was too short, and slabs have been halved."""
