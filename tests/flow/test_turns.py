@@ -29,16 +29,16 @@ from tests.conftest import random_data, small_flow
 def fitted(monkeypatch):
     """The particles that F_p was fitted to at each step of the flows of a test, by number, in order."""
     steps = []
-    original = StageSetup.taking_part
+    original = StageSetup.participants
 
-    def taking_part(self, step, *block):
+    def participants(self, step, *block):
         chosen = original(self, step, *block)
         every = torch.arange(len(self.particles))
         members = chosen.particles
         steps.append(every[members.columns[0]].sort().values if members.partial else every)
         return chosen
 
-    monkeypatch.setattr(StageSetup, "taking_part", taking_part)
+    monkeypatch.setattr(StageSetup, "participants", participants)
     return steps
 
 
