@@ -206,16 +206,16 @@ class GroupedSquareSums(SquareSums):
         """Begin a step of a share of the particles."""
         super().__init__(share.total, like)
         self._share = share
-        self._taking_part = participants
+        self._participants = participants
 
     def of_slab(self, theta: Directions, delta: Tensor, squares: Tensor) -> Tensor:
         """Return the sum of a slab in each group."""
         del squares
         width = COLUMNS_AT_A_TIME[delta.device.type]
         of_particles = theta.weighted_root(delta).double().square()
-        if self._taking_part.measured is not None:
+        if self._participants.measured is not None:
             weights = of_particles.new_zeros(delta.shape[1])
-            weights[self._taking_part.measured] = self._taking_part.stretch
+            weights[self._participants.measured] = self._participants.stretch
             of_particles *= weights
         sums = of_particles.new_zeros(-(-self._share.total // width))
         for group in groups(delta.shape[1], delta.device.type):
