@@ -390,7 +390,7 @@ class Draws:
         return number + self.reuse
 
     def return_within(self, most: int) -> bool:
-        """Say whether draws are used again after others, and there are at most so many of them."""
+        """Say whether draws are used in turn, and their number is at most `most`."""
         return self.sets is not None and self.sets <= most
 
     @property

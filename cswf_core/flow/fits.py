@@ -15,6 +15,7 @@ import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache as once  # a function without arguments is called once
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
@@ -346,22 +347,34 @@ class ManyBlocks(Source[AnyCloud]):
 
     def fit(self, slabs: Slabs[AnyCloud]) -> FitsOfRows:
         """Return the distributions along slabs of directions, going through the blocks now."""
-
-        def rows(more_passes: bool) -> Iterator[tuple[slice, list[Rows]]]:
-            for cloud, members in self.blocks(more_passes):
-                for cut, theta in slabs:
-                    yield cut, members.parts(self.project(theta, cloud, self.fitter.clock))
-
-        return self.fitter.of_blocks(rows, slabs[-1][0].stop, self.sizes)
+        return _fitted_in_blocks(self.blocks, self.fitter, self.project, self.sizes, slabs)
 
     def along(self, theta: Slab[AnyCloud]) -> FitsOfRows:
         """Count all blocks along the directions of a batch when the first of them are asked for."""
         if self._last is None or self._last[0] is not theta.batch:
-            slabs = self.slabs(theta.batch)
-            self._last = theta.batch, once(lambda: self.fit(slabs))
+            # Nothing in it leads back here: directions and counts of a step are freed with this source.
+            known = (self.blocks, self.fitter, self.project, self.sizes, self.slabs(theta.batch))
+            self._last = theta.batch, once(partial(_fitted_in_blocks, *known))
         fits = self._last[1]
         first = theta.place.first
         return lambda rows: fits()(slice(first + rows.start, first + rows.stop))
+
+
+def _fitted_in_blocks(
+    blocks: Callable[[bool], Iterator[tuple[AnyCloud, Members]]],
+    fitter: Fitter,
+    project: Callable[[Any, AnyCloud, Clock], Rows],
+    sizes: Sequence[int],
+    slabs: Slabs[AnyCloud],
+) -> FitsOfRows:
+    """Return the distributions of samples in blocks along slabs of directions; see `ManyBlocks`."""
+
+    def rows(more_passes: bool) -> Iterator[tuple[slice, list[Rows]]]:
+        for cloud, members in blocks(more_passes):
+            for cut, theta in slabs:
+                yield cut, members.parts(project(theta, cloud, fitter.clock))
+
+    return fitter.of_blocks(rows, slabs[-1][0].stop, sizes)
 
 
 @attrs.frozen(eq=False)
@@ -441,9 +454,8 @@ class Kept(Source[AnyCloud]):
 
         def fits(rows: slice) -> Fits:
             key = (batch, first + rows.start, first + rows.stop)
-            if key not in self.fits:
-                assert fit is not None
-                self.fits[key] = fit(rows)
+            if key not in self.fits:  # the rows may be others than before, as memory was short
+                self.fits[key] = (fit or self.source.along(theta))(rows)
             return self.fits[key]
 
         return fits

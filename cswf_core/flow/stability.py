@@ -245,7 +245,7 @@ def safe_step(sampler: DirectionSampler, key: Key, *, reuse: int | None = 1) -> 
     factor = min(1.0, longest_step(eigenvalue, d, H, fixed=fixed) / eta)
     log.warning(
         f"stage {stage.name or 'of the schedule'}: steps of {eta:g} are too long, or nearly so, along the "
-        f"directions {'that serve so many steps' if fixed else 'drawn most'} (step size times largest "
+        f"directions {'that serve many steps' if fixed else 'drawn most'} (step size times largest "
         f"eigenvalue is {eta * eigenvalue:.2f}, and errors grow from 2 on); they are taken {factor:.2f} times "
         "as long. A projection that is uneven on purpose says so: tempered = True in its class"
     )

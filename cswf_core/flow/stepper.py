@@ -144,8 +144,8 @@ class Stepper(abc.ABC):
         common = (setup.cdf, self.fitter(clock), clock, participants, check)
         if request is None:
             return CDFTransport(*common)
-        H, together = setup.sampler.stage.directions, setup.sampler.together
-        return TableTransport(*common, request=request, directions=H, together=together)
+        H = setup.sampler.stage.directions
+        return TableTransport(*common, request=request, directions=H, together=setup.sampler.together)
 
     def wanted(self, number: int, tables: Sequence[Tensor]) -> StepTables | None:
         """Return the tables of a step as observers get them; None if they are not for them."""
@@ -492,7 +492,8 @@ def refuse_unfit(setup: StageSetup) -> None:
     """Raise `RunError` where directions follow the particles, and something else cannot follow them."""
     if not setup.sampler.sampler.adapts:
         return
-    settings, many = setup.settings, "has some of the particles or data only"
+    settings = setup.settings
+    many = "has some of the particles or data only"
     reasons = {
         "each of several devices " + many: not setup.ranks.alone,
         "a device with little memory " + many: setup.particles.in_blocks or not setup.data.together,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import attrs
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 from cswf_core.errors import DataError, RunError
 from cswf_core.flow import data as flow_data
 from cswf_core.flow import memory
+from cswf_core.flow.fits import ManyBlocks
 from cswf_core.flow.flow import Flow
 from cswf_core.interfaces import Dataset, Part, StoredImages
 from cswf_core.kernels.memory import memory_limited
@@ -66,6 +69,19 @@ def test_streamed_data_lead_to_the_same_bits(kind, monkeypatch):
     streamed = image_flow(DATA, **STREAMED[kind])
     assert not streamed.setup.data.resident
     assert torch.equal(streamed.run().x, wanted)
+
+
+def test_counts_and_directions_of_a_step_are_gone_with_the_step(streaming):
+    """They may fill a GPU before the garbage collector comes."""
+    steps = iter(image_flow(DATA, **STREAMED["classes"]))
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(4):
+            next(steps)
+        assert sum(type(thing) is ManyBlocks for thing in gc.get_objects()) <= 1
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("kind", ["classes", "mask", "parts", "sets"])

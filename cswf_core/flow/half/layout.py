@@ -187,7 +187,7 @@ def with_rows_of(slabs: Sequence[HalfSlab]) -> list[tuple[slice, HalfSlab]]:
 
 
 def strips_for(theta: Tensor, space: Space, directions: int) -> Strips | None:
-    """Return orders of coordinates and of so many directions like θ (H×d), if products then skip enough."""
+    """Return orders of coordinates and of directions like θ (H×d), if products then skip enough zeros."""
     if not space.is_image:
         return None
     where = Strips.of(space.shape, directions, side_of(theta, space.shape), theta.device)
