@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, partial
 from itertools import zip_longest
@@ -17,8 +17,8 @@ from cswf_core.errors import RunError
 from cswf_core.flow.memory import block_width, fits_in_memory
 from cswf_core.flow.particles import balanced
 from cswf_core.flow.settings import Parts, Settings
-from cswf_core.interfaces import Conditions, Dataset, Part
-from cswf_core.ranks import Ranks
+from cswf_core.interfaces import Conditions, Dataset
+from cswf_core.ranks import Ranks, Share
 
 FEWEST_FITTED = 4096
 """The fewest streamed data that anything is fitted to, and enough for their mean length."""
@@ -50,6 +50,8 @@ class Block:
     numbers: Numbers
     first: int
     """The place of the first among those that F_q is fitted to."""
+    stays: bool = False
+    """Whether the block is the same at every draw."""
 
 
 class FlowData:
@@ -58,46 +60,69 @@ class FlowData:
     def __init__(
         self, data: Dataset, parts: Parts, settings: Settings, device: torch.device, ranks: Ranks, memory: int
     ) -> None:
-        """Decide where the data are kept, of whose memory each device gives `memory` bytes."""
+        """Bring the data to the device, of whose memory they may take `memory` bytes; in blocks if need be."""
         self.all = balanced(data, parts.condition, settings.seed)
         """The data of all ranks: on the CPU, or stored."""
         self.memory = memory
-        self._ranks = ranks
         self.share = ranks.share(len(self.all), device)
         """Which of them are this rank's, where F_q is fitted to all."""
         self.like = torch.empty(data.space.dimension, 0, device=device, dtype=settings.dtype)
         """No data, in their type and on their device: d×0."""
-        bytes_each = len(self.like) * settings.dtype.itemsize
-        most = max(map(len, ranks.shares(len(self.all), device)))
-        self.together = fits_in_memory(bytes_each * len(self.all), memory)
-        """Whether one device could hold all: then no blocks are made, whatever the number of ranks."""
         part = parts.cdf.data
+        self.counted = len(self.all) if part is None else part.of(len(self.all))
+        """The number of data that F_q is fitted to at a draw."""
+        bytes_each = len(self.like) * settings.dtype.itemsize
+        whole = fits_in_memory(bytes_each * len(self.all), memory)
+        width = len(self.all) if whole else block_width(self.like, memory)
+        self.at_once = min(self.counted, width)
+        """How many data are projected at once, over all ranks or in a block; the same for any ranks."""
+        self.cuts = _cuts(ranks.shares(self.counted, device), ranks.rank, width)
+        """The blocks of this rank's share of those that F_q is fitted to, as many as on other ranks."""
+        if parts.cdf.bins is None and len(self.cuts) > 1:
+            raise RunError(
+                f"{parts.cdf.owner} needs all projected data of a direction at once, and {self.counted:,} do "
+                f"not fit into {memory / 1e9:.3g} GB: take an estimator with bins, such as histogram, or fit "
+                f"F_q to a {settings.called('part of the data')}"
+            )
+        self._reader = (PinnedReader if device.type == "cuda" else DataReader)(self.all, self.like)
+        most = max(map(len, ranks.shares(len(self.all), device)))
         own = part is None or ranks.alone  # a rank's share of a part may be any of the data
         self.resident = own and fits_in_memory(bytes_each * most, memory)
         """Whether this rank's share stays on the device; otherwise it is brought there in blocks."""
-        self.width = block_width(self.like, memory)
         self.x = self.like
-        """This rank's share on its device, once it is loaded: d×n; empty if it is not resident, or dropped."""
-        self._reader = (PinnedReader if device.type == "cuda" else DataReader)(self.all, self.like)
-        counted = len(self.all) if part is None else part.of(len(self.all))
-        if parts.cdf.bins is None and len(self.cuts(counted)) > 1:
-            raise RunError(
-                f"{parts.cdf.owner} needs all projected data of a direction at once, and {counted:,} do not "
-                f"fit into {memory / 1e9:.3g} GB: take an estimator with bins, such as histogram, or fit F_q "
-                f"to a {settings.called('part of the data')}"
-            )
+        """This rank's share on its device: d×n; empty if it is not resident, or dropped."""
+        self._whole: Block | None = None
+        """The share as one block, where it is resident and F_q is fitted to all data."""
+        if self.resident:
+            self._load()
 
-    @cached_property
-    def conditions(self) -> Conditions:
-        """Y of this rank's share, on its device."""
-        return self.all.conditions.take(self.share.cut).to(self.like.device, self.like.dtype)
+    def _load(self) -> None:
+        """Load this rank's share, to stay on the device."""
+        share = self.share
+        if self.all.stored is None:
+            self.x = self.all.columns(share.cut).to(self.like.device, self.like.dtype).contiguous()
+        else:
+            self.x = self.like.new_empty(len(self.like), len(share))
+            width = block_width(self.like, self.memory)
+            for first in range(share.first, share.stop, width):
+                numbers = slice(first, min(first + width, share.stop))
+                self.x[:, first - share.first : numbers.stop - share.first] = self._reader.fetch(numbers)
+        if len(self.cuts) == 1 and self.counted == len(self.all):
+            self._whole = attrs.evolve(self._block(self.x, share.cut, share.first), stays=True)
+
+    def drop(self) -> None:
+        """Release the data on the device: counts have taken their place."""
+        self.x = self.like
+        self.at_once = 0
+        self._whole = None
 
     @property
     def looked_at(self) -> int | None:
         """How many data, evenly spread, anything is fitted to before the flow; None: all."""
-        if self.all.stored is None and (self.together or self.like.device.type == "cpu"):
+        bytes_each = len(self.like) * self.like.element_size()
+        whole = fits_in_memory(bytes_each * len(self.all), self.memory)
+        if self.all.stored is None and (whole or self.like.device.type == "cpu"):
             return None
-        bytes_each = self.all.space.dimension * self.like.element_size()
         few = self.all.spread(max(FEWEST_FITTED, self.memory // MEMORY_OVER_FITTED // bytes_each))
         return len(few) if len(few) < len(self.all) else None
 
@@ -123,49 +148,14 @@ class FlowData:
         """Return this rank's share on the device, or a few of all data if the share is not there: d×n."""
         return self.x if self.resident else self.all.spread(FEWEST_FITTED).x.to(self.like)
 
-    def load_to_device(self) -> None:
-        """Load this rank's share, if it is to stay on the device."""
-        if not self.resident:
-            return
-        share = self.share
-        if self.all.stored is None:
-            self.x = self.all.columns(share.cut).to(self.like.device, self.like.dtype).contiguous()
-        else:
-            self.x = self.like.new_empty(len(self.like), len(share))
-            for first in range(0, len(share), self.width):
-                part = slice(first, min(first + self.width, len(share)))
-                numbers = slice(share.first + part.start, share.first + part.stop)
-                self.x[:, part] = self._reader.fetch(numbers)
-
-    def drop(self) -> None:
-        """Release the data on the device: counts have taken their place."""
-        self.x = self.like
-
-    def most_at_once(self, part: Part | None) -> int:
-        """Return how many data are projected at once, over all ranks or in a block; the same for any ranks."""
-        counted = len(self.all) if part is None else part.of(len(self.all))
-        return counted if self.together else min(counted, self.width)
-
-    def cuts(self, count: int | None = None) -> list[slice]:
-        """Return the blocks of a rank's share of `count` data, as many on all ranks; some may be empty."""
-        shares = self._ranks.shares(len(self.all) if count is None else count, self.like.device)
-        own = shares[self._ranks.rank]
-        if self.together:
-            return [own.cut]
-        most = max(map(len, shares))
-        starts = range(own.first, own.first + max(1, most), self.width)
-        return [slice(min(first, own.stop), min(first + self.width, own.stop)) for first in starts]
-
     def blocks(self, stage: int, draw: int, chosen: Chosen, following: int | None = None) -> Iterator[Block]:
         """Yield the data that F_q is fitted to at a draw, block by block, while the next block is read.
 
         After the last one, that is the first of the draw `following`, if there is one.
         """
-        of_draw = chosen(draw)
-        if self.resident and self.together and of_draw is None:
-            yield Block(self.x, self.conditions, self.share.cut, self.share.first)
+        if self._whole is not None:
+            yield self._whole
             return
-        cuts = self.cuts(None if of_draw is None else len(of_draw))
 
         def numbers_of(draw: int, cut: slice) -> Numbers:
             of_draw = chosen(draw)
@@ -173,20 +163,32 @@ class FlowData:
 
         def request(draw: int, cut: slice) -> Request:
             # Parts are drawn for a stage, and all data are always the same.
-            key = cut.start if of_draw is None else (stage, draw, cut.start)
+            key = cut.start if self.counted == len(self.all) else (stage, draw, cut.start)
             return key, partial(numbers_of, draw, cut)
 
-        ahead = [request(draw, cut) for cut in cuts[1:]]
+        ahead = [request(draw, cut) for cut in self.cuts[1:]]
         if following is not None:
-            ahead.append(request(following, cuts[0]))
-        for cut, after in zip_longest(cuts, ahead):
+            ahead.append(request(following, self.cuts[0]))
+        for cut, after in zip_longest(self.cuts, ahead):
             numbers = numbers_of(draw, cut)
             if self.resident:
                 x = self.x[:, self.share.own(numbers)].contiguous()
             else:
                 x = self._reader.read(request(draw, cut), after)
-            conditions = self.all.conditions.take(numbers if isinstance(numbers, slice) else numbers.cpu())
-            yield Block(x, conditions.to(self.like.device, self.like.dtype), numbers, cut.start)
+            yield self._block(x, numbers, cut.start)
+
+    def _block(self, x: Tensor, numbers: Numbers, first: int) -> Block:
+        """Return data x (d×m), which have these numbers among all, with their conditions."""
+        conditions = self.all.conditions.take(numbers if isinstance(numbers, slice) else numbers.cpu())
+        return Block(x, conditions.to(self.like.device, self.like.dtype), numbers, first)
+
+
+def _cuts(shares: Sequence[Share], rank: int, width: int) -> list[slice]:
+    """Return the blocks of a rank's share, as many on all ranks; some may be empty."""
+    own = shares[rank]
+    most = max(map(len, shares))
+    starts = range(own.first, own.first + max(1, most), width)
+    return [slice(min(first, own.stop), min(first + width, own.stop)) for first in starts]
 
 
 class DataReader:

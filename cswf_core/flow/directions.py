@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from math import prod
@@ -14,7 +15,7 @@ from cswf_core.checks import CheckedCondition, CheckedSampler
 from cswf_core.errors import PluginError
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.coordinates import Cloud, StageCoordinates
-from cswf_core.flow.memory import batches
+from cswf_core.flow.memory import batch_size, batches
 from cswf_core.flow.settings import Parts
 from cswf_core.interfaces import (
     Conditions,
@@ -85,6 +86,8 @@ class Place:
 
     batch: int
     """The number of the batch that they were drawn in."""
+    begin: int = 0
+    """The number of the batch's first direction among all of the step."""
     first: int = 0
     """The first row's number among those of the batch."""
     order: Tensor | None = None
@@ -93,7 +96,12 @@ class Place:
     def rows(self, cut: slice) -> Place:
         """Return the place of some of the rows."""
         order = None if self.order is None else self.order[cut]
-        return Place(self.batch, self.first + cut.start, order)
+        return Place(self.batch, self.begin, self.first + cut.start, order)
+
+    def in_step(self, cut: slice) -> slice:
+        """Return the numbers of some of the rows among all of the step, batch by batch."""
+        start = self.begin + self.first
+        return slice(start + cut.start, start + cut.stop)
 
     def numbers(self, count: int) -> slice | Tensor:
         """Return the numbers of `count` rows in the order of the draw."""
@@ -120,18 +128,11 @@ class Directions:
     """The width of the noise in the data's bins along each direction: T; None is none."""
     weight: Tensor | None = None
     """w_h, how much each direction counts: T×1; None is 1."""
-    cut_from: Directions | None = None
-    """The batch that these are a part of; None: they are a batch."""
 
     @property
     def count(self) -> int:
         """T."""
         return self.projection.shape[0]
-
-    @property
-    def batch(self) -> Directions:
-        """The batch that these are a part of."""
-        return self if self.cut_from is None else self.cut_from
 
     @property
     def numbers(self) -> int:
@@ -143,8 +144,7 @@ class Directions:
         """Return some of the directions."""
         if (cut.start, cut.stop) == (0, self.count):
             return self
-        part = self.replaced(self.projection.rows(cut), self.place.rows(cut), cut)
-        return attrs.evolve(part, cut_from=self.batch)
+        return self.replaced(self.projection.rows(cut), self.place.rows(cut), cut)
 
     def replaced(self, projection: Projection, place: Place, rows: slice | Tensor) -> Directions:
         """Return directions with another projection, whose rows are some of the rows here."""
@@ -350,7 +350,8 @@ class DirectionSampler:
         """Return the `count` directions that a key names."""
         projection, scale = self.filters(key, count, check=check)
         weight = None if projection.weights is None else projection.weights[:, None]
-        theta = Directions(projection, Place(key.index), scale, weight=weight)
+        place = Place(key.index, key.index * batch_size(self.together))
+        theta = Directions(projection, place, scale, weight=weight)
         if self.length == 0:
             return theta
         a, theta_y = self._condition_part(attrs.evolve(key, role="theta_y"), count, check)
@@ -368,32 +369,46 @@ class DirectionSampler:
         return a, theta_y * (1 - a.square()).clamp_min(0).sqrt() * self.condition.amplifier
 
 
-@attrs.frozen
 class Draws:
     """The draws of a stage: which directions each of its steps uses."""
 
-    reuse: int | None = 1
-    """Steps for which the directions of a draw are kept; None: one draw serves the whole stage."""
-    sets: int | None = None
-    """How many sets of directions are used in turn; None: a draw never comes again after another."""
+    def __init__(self, reuse: int | None = 1) -> None:
+        """Keep the directions of a draw for `reuse` steps; None: one draw serves the whole stage."""
+        self.reuse = sys.maxsize if reuse is None else reuse
+        self.fresh = self.reuse == 1
+        """Whether each step has a draw of its own."""
 
     def number(self, step: int) -> int:
-        """Return the number of the set that a step uses, or that of the first step with the same draw."""
-        if self.reuse is None:
-            return 0
-        return step - step % self.reuse if self.sets is None else step // self.reuse % self.sets
+        """Return the number of the draw that a step uses: that of the first step with the same one."""
+        return step - step % self.reuse
 
     def next(self, number: int, steps: int) -> int | None:
         """Return the draw after another one in a stage with some steps; None: no data are read for one."""
-        if self.reuse is None or self.sets is not None or number + self.reuse >= steps:
-            return None
-        return number + self.reuse
+        following = number + self.reuse
+        return following if following < steps else None
 
     def return_within(self, most: int) -> bool:
         """Say whether draws are used in turn, and their number is at most `most`."""
-        return self.sets is not None and self.sets <= most
+        del most
+        return False
 
-    @property
-    def fresh(self) -> bool:
-        """Whether each step has a draw of its own."""
-        return self.reuse == 1 and self.sets is None
+
+class DrawsInTurn(Draws):
+    """Draws that come again: a fixed number of sets of directions, used in turn."""
+
+    def __init__(self, reuse: int | None, sets: int) -> None:
+        """Keep each of the sets for `reuse` steps."""
+        super().__init__(reuse)
+        self.fresh = False
+        self.sets = sets
+
+    def number(self, step: int) -> int:
+        """Return the number of the set that a step uses."""
+        return step // self.reuse % self.sets
+
+    def next(self, number: int, steps: int) -> int | None:
+        """Return None: the data have been counted along all sets."""
+
+    def return_within(self, most: int) -> bool:
+        """Say whether the number of sets is at most `most`."""
+        return self.sets <= most

@@ -12,11 +12,10 @@ of ranks. An estimator without bins is given some rows as a whole on each rank.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache as once  # a function without arguments is called once
-from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import attrs
 import torch
@@ -29,7 +28,6 @@ from cswf_core.flow.memory import Budget
 from cswf_core.interfaces import FittedCDF, Rows
 from cswf_core.kernels.histogram import counted
 from cswf_core.kernels.rows import Columns
-from cswf_core.kernels.tally import Tally
 from cswf_core.ranks import Ranks
 
 Fits = list[FittedCDF]
@@ -61,10 +59,6 @@ class Slab(Protocol[Samples]):
     def count(self) -> int:
         """The number of directions."""
 
-    @property
-    def batch(self) -> object:
-        """The directions that it is a part of."""
-
     def projected(self, cloud: Samples, clock: Clock) -> Rows:
         """Return p_h = θ_h·(z, ξy) of particles: H×n."""
 
@@ -72,8 +66,18 @@ class Slab(Protocol[Samples]):
         """Return q_h of data, with the noise in their bins: H×n."""
 
 
-Slabs = Sequence[tuple[slice, Slab[AnyCloud]]]
-"""Slabs of directions, by their rows among all of them."""
+Projected = Callable[[Slab[AnyCloud], AnyCloud, Clock], Rows]
+"""(directions, samples, clock) → the samples' rows along the directions."""
+
+
+def projected_particles(theta: Slab[AnyCloud], cloud: AnyCloud, clock: Clock) -> Rows:
+    """Return p_h = θ_h·(z, ξy) of particles: H×n."""
+    return theta.projected(cloud, clock)
+
+
+def projected_data(theta: Slab[AnyCloud], cloud: AnyCloud, clock: Clock) -> Rows:
+    """Return q_h of data, with the noise in their bins: H×n."""
+    return theta.projected_data(cloud, clock)
 
 
 @attrs.frozen(eq=False)
@@ -324,114 +328,46 @@ class OneBlock(Source[AnyCloud]):
         )
 
 
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class ManyBlocks(Source[AnyCloud]):
-    """Samples that are there only in blocks, which are counted along many directions at once."""
+    """Samples that are there only in blocks, which are counted along all directions of a step at once."""
 
     blocks: Callable[[bool], Iterator[tuple[AnyCloud, Members]]]
     """(whether there is another pass) → the blocks, in the stage's coordinates."""
-    fitter: Fitter
-    project: Callable[[Any, AnyCloud, Clock], Rows]
-    """Projects a block along directions."""
+    slabs: Sequence[Slab[AnyCloud]]
+    """The step's directions."""
+    project: Projected[AnyCloud]
     sizes: Sequence[int]
     """How many samples each distribution has, over all blocks and ranks."""
-
-    slabs: Callable[[Any], Slabs[AnyCloud]] = list
-    """A batch of directions → its slabs, which are counted together."""
-    _last: tuple[object, Callable[[], FitsOfRows]] | None = attrs.field(default=None, init=False)
-    """The last batch, and the distributions along it."""
+    fitter: Fitter
+    _fits: list[FitsOfRows] = attrs.field(factory=list, init=False)
+    """The distributions along all of the step's directions, once they are fitted."""
 
     def clouds(self) -> Iterator[AnyCloud]:
         """Go through the blocks once more."""
         return (cloud for cloud, _ in self.blocks(False))
 
-    def fit(self, slabs: Slabs[AnyCloud]) -> FitsOfRows:
-        """Return the distributions along slabs of directions, going through the blocks now."""
-        return _fitted_in_blocks(self.blocks, self.fitter, self.project, self.sizes, slabs)
+    def fit(self) -> None:
+        """Go through the blocks, and fit the distributions along all of the step's directions."""
+
+        def rows(more_passes: bool) -> Iterator[tuple[slice, list[Rows]]]:
+            for cloud, members in self.blocks(more_passes):
+                for theta in self.slabs:
+                    cut = theta.place.in_step(slice(0, theta.count))
+                    yield cut, members.parts(self.project(theta, cloud, self.fitter.clock))
+
+        directions = sum(theta.count for theta in self.slabs)
+        self._fits.append(self.fitter.of_blocks(rows, directions, self.sizes))
 
     def along(self, theta: Slab[AnyCloud]) -> FitsOfRows:
-        """Count all blocks along the directions of a batch when the first of them are asked for."""
-        if self._last is None or self._last[0] is not theta.batch:
-            # Nothing in it leads back here: directions and counts of a step are freed with this source.
-            known = (self.blocks, self.fitter, self.project, self.sizes, self.slabs(theta.batch))
-            self._last = theta.batch, once(partial(_fitted_in_blocks, *known))
-        fits = self._last[1]
-        first = theta.place.first
-        return lambda rows: fits()(slice(first + rows.start, first + rows.stop))
+        """Return the distributions of some rows; the first call fits those of all."""
+        if not self._fits:
+            self.fit()
+        return lambda rows: self._fits[0](theta.place.in_step(rows))
 
 
-def _fitted_in_blocks(
-    blocks: Callable[[bool], Iterator[tuple[AnyCloud, Members]]],
-    fitter: Fitter,
-    project: Callable[[Any, AnyCloud, Clock], Rows],
-    sizes: Sequence[int],
-    slabs: Slabs[AnyCloud],
-) -> FitsOfRows:
-    """Return the distributions of samples in blocks along slabs of directions; see `ManyBlocks`."""
-
-    def rows(more_passes: bool) -> Iterator[tuple[slice, list[Rows]]]:
-        for cloud, members in blocks(more_passes):
-            for cut, theta in slabs:
-                yield cut, members.parts(project(theta, cloud, fitter.clock))
-
-    return fitter.of_blocks(rows, slabs[-1][0].stop, sizes)
-
-
-@attrs.frozen(eq=False)
-class FittedBatches(Source[AnyCloud]):
-    """Samples whose distributions along all batches of a step are there already."""
-
-    fits: Mapping[int, FitsOfRows]
-    """The number of a batch → the distributions along some of its directions."""
-
-    def along(self, theta: Slab[AnyCloud]) -> FitsOfRows:
-        """Return the distributions of some of the rows."""
-        first = theta.place.first
-        fits = self.fits[theta.place.batch]
-        return lambda rows: fits(slice(first + rows.start, first + rows.stop))
-
-
-@attrs.frozen(eq=False)
-class TalliedData(Source[Any]):
-    """Counts of the data along sets of directions that are used in turn, on the flow's device."""
-
-    tally: Tally
-    """The counts of all sets, set by set: n·H rows, in the order in which directions are drawn."""
-    first: Sequence[int]
-    """The number of the first direction of each batch."""
-    size: int
-    """N."""
-    unit: float
-    """What a value of 1 in the tally stands for."""
-    cdf: CheckedCDF
-    dtype: torch.dtype
-    sets: int = 1
-    """n."""
-
-    def of_set(self, number: int) -> TalliedData:
-        """Return the counts along one set."""
-        H = len(self.tally.counts) // self.sets
-        rows = self.tally.rows(slice(number * H, (number + 1) * H))
-        return attrs.evolve(self, tally=rows, sets=1)
-
-    def along(self, theta: Slab[Any]) -> FitsOfRows:
-        """Make distributions of the counts of some rows."""
-        return lambda rows: self.at(theta.place.rows(rows), rows.stop - rows.start)
-
-    def at(self, place: Place, count: int) -> Fits:
-        """Return F_q along `count` directions at a place."""
-        begin = self.first[place.batch]
-        numbers = place.numbers(count)
-        if isinstance(numbers, slice):
-            rows = self.tally.rows(slice(begin + numbers.start, begin + numbers.stop))
-        else:
-            rows = self.tally.rows(numbers + begin)
-        low, high = ((end.double() * self.unit).to(self.dtype) for end in rows.edges())
-        return [self.cdf.of_counts(rows.below(), self.size, low, high)]
-
-
-KeptFits = dict[tuple[int, int, int], Fits]
-"""Distributions that serve several steps, by the batch and the rows of their directions."""
+KeptFits = dict[tuple[int, int], Fits]
+"""Distributions that serve several steps, by the rows of their directions among those of a step."""
 
 
 @attrs.frozen(eq=False)
@@ -447,13 +383,12 @@ class Kept(Source[AnyCloud]):
 
     def along(self, theta: Slab[AnyCloud]) -> FitsOfRows:
         """Return what is kept for some rows, else what the source gives."""
-        batch = theta.place.batch
-        first = theta.place.first
-        whole = (batch, first, first + theta.count)
-        fit = None if whole in self.fits else self.source.along(theta)
+        all_rows = theta.place.in_step(slice(0, theta.count))
+        fit = None if (all_rows.start, all_rows.stop) in self.fits else self.source.along(theta)
 
         def fits(rows: slice) -> Fits:
-            key = (batch, first + rows.start, first + rows.stop)
+            cut = theta.place.in_step(rows)
+            key = (cut.start, cut.stop)
             if key not in self.fits:  # the rows may be others than before, as memory was short
                 self.fits[key] = (fit or self.source.along(theta))(rows)
             return self.fits[key]

@@ -23,13 +23,12 @@ from cswf_core.flow.clock import Clock
 from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.fingerprint import recognise
 from cswf_core.flow.finite import READ_EVERY, Finiteness, located
-from cswf_core.flow.fits import TalliedData
 from cswf_core.flow.half import half_stepper, stepper_for
 from cswf_core.flow.memory import Budget, explain_out_of_memory
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.setup import FlowSetup, Steps, originals, with_steps
 from cswf_core.flow.stability import StepControl, report_spectrum, safe_step
-from cswf_core.flow.stage import StageSetup
+from cswf_core.flow.stage import StageData, StageSetup, StoredData
 from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State  # what iterating yields
 from cswf_core.flow.stepper import ExactStepper, Stepper
@@ -48,7 +47,7 @@ class Flow:
     Iterate to step by hand (`for state in flow`, as often as you like: each loop continues where the last one
     stopped), or call `run()`; `samples()` returns the particles at any moment.
 
-    For subclasses: `before_entering`, `before_resuming` and `counts_of` may be overridden, and `uses_data` set
+    For subclasses: `before_entering`, `before_resuming` and `stage_data` may be overridden, and `uses_data` set
     to False; `add_particles` and `replace_data` may be called between two steps. All ranks do the same.
 
     Args:
@@ -62,7 +61,7 @@ class Flow:
     """
 
     uses_data: ClassVar[bool] = True
-    """Whether steps project the data; not where `counts_of` returns counts in their place."""
+    """Whether steps project the data; not where `stage_data` returns counts in their place."""
 
     def __init__(
         self,
@@ -291,16 +290,13 @@ class Flow:
 
     def _make_stepper(self, sampler: DirectionSampler) -> Stepper:
         """Return the stepper of the stage that the flow is in."""
-        index = self.position.stage
-        number = index % len(self.setup.round)
-        counts = self.counts_of(number, sampler)
         setup = StageSetup(
-            index=index,
-            direction_stage=index if counts is None else number,
+            index=self.position.stage,
             first_step=self.position.total - self.position.step,
             settings=self.settings,
             particles=self.particles,
-            data=self.setup.data,
+            data=self.stage_data(sampler),
+            bin_width=self.setup.data.all.bin_width,
             sampler=sampler,
             cdf=self.parts.cdf,
             groups=self.setup.groups,
@@ -308,16 +304,14 @@ class Flow:
             particle_conditions=self.conditions,
             ranks=self.ranks,
             adaptive=self.parts.schedule.adaptive,
-            counts=counts,
         )
         return (self.new_stepper if sampler.plain else ExactStepper)(setup)
 
     def _new_budget(self) -> Budget:
         """Return how many directions can be worked on at a time."""
         data = self.setup.data
-        projected = data.most_at_once(self.parts.cdf.data) if self.uses_data else 0
         size = self.setup.like.element_size()
-        return Budget(self.device, self.particles.at_once + projected, size, data.memory)
+        return Budget(self.device, self.particles.at_once + data.at_once, size, data.memory)
 
     def _gathered(self, index: Tensor | None) -> Tensor:
         """Return some particles, or all: d×m, on the CPU; ranks other than 0 only send theirs."""
@@ -385,13 +379,10 @@ class Flow:
     def before_resuming(self, position: Position) -> None:
         """Do what was done before `position` in the flow whose particles were restored; for subclasses."""
 
-    def counts_of(self, stage: int, sampler: DirectionSampler) -> TalliedData | None:
-        """Return counts of the data along the directions of a round's stage; None: F_q is fitted to the data.
-
-        Directions with counts are the same in every round; others are drawn anew. For subclasses.
-        """
-        del stage, sampler
-        return None
+    def stage_data(self, sampler: DirectionSampler) -> StageData:
+        """Return what F_q is fitted to in the stage that is entered, along these directions; for subclasses."""
+        index = self.position.stage
+        return StoredData(self.setup.data, self.setup.groups, self.settings, sampler.stage, index)
 
     def add_particles(self, x: Tensor, conditions: Conditions) -> None:
         """Add particles x (d×m, on the device) behind all others; `conditions` are theirs, on the CPU.
@@ -408,6 +399,6 @@ class Flow:
                 self._stepper = self._make_stepper(self._stepper.setup.sampler)
 
     def replace_data(self, data: Dataset) -> None:
-        """Replace the data by others of the same space; only where `counts_of` returns counts of them."""
+        """Replace the data by others of the same space; only where `stage_data` returns counts of them."""
         self.data = data
         self.setup.data.all = data

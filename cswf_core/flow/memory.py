@@ -157,9 +157,14 @@ class Budget:
         log.warning("out of memory on %s: going on with %s", self.device, how)
 
 
+def batch_size(together: int = 1) -> int:
+    """Return the size of all batches but the last: a multiple of `together`."""
+    return -(-DIRECTIONS_PER_BATCH // together) * together
+
+
 def batches(directions: int, together: int = 1) -> Iterator[tuple[int, int]]:
     """Yield the number and the size of each batch, of which all but the last are multiples of `together`."""
-    size = -(-DIRECTIONS_PER_BATCH // together) * together
+    size = batch_size(together)
     for number, first in enumerate(range(0, directions, size)):
         yield number, min(size, directions - first)
 
@@ -175,3 +180,11 @@ def attempted(work: Callable[[], Result], again: Callable[[], bool]) -> Result |
         if not is_out_of_memory(error) or not again():
             raise
     return None
+
+
+def retried(work: Callable[[], Result], smaller: Callable[[], bool]) -> Result:
+    """Return what `work` returns, after `smaller` wherever memory was too short, until that returns False."""
+    while True:
+        result = attempted(work, smaller)
+        if result is not None:
+            return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import attrs
@@ -38,6 +38,7 @@ class Particles:
     """
 
     in_blocks = False
+    stored: Sequence[Particles] = ()
 
     def __init__(
         self, x: Tensor, conditions: Conditions, clip: float | None = None, share: Share | None = None

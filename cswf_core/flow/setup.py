@@ -216,7 +216,6 @@ class FlowSetup:
         """l."""
         self.data = FlowData(data, parts, settings, device, ranks, ranks.least(total_memory(device)))
         """The data that particles flow to, as the condition wants them."""
-        self.data.load_to_device()
         self.like = self.data.like
         """No samples, on the flow's device and in its numbers: d×0."""
         self.W, self.gaussian = _fit(self.data, parts, settings)

@@ -8,7 +8,8 @@ keeps strata apart, each has distributions of its own.
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache as once  # a function without arguments is called once
 from functools import cached_property
 
 import attrs
@@ -18,12 +19,12 @@ from torch import Tensor
 from cswf_core.checks import CheckedCDF
 from cswf_core.flow.data import Block, FlowData
 from cswf_core.flow.directions import DirectionSampler, Draws
-from cswf_core.flow.fits import Members, TalliedData
+from cswf_core.flow.fits import AnyCloud, Fitter, ManyBlocks, Members, OneBlock, Slab, Source, projected_data
 from cswf_core.flow.memory import Budget
 from cswf_core.flow.particles import Particles, eligible_particles, uniform
 from cswf_core.flow.settings import Settings
 from cswf_core.flow.transport import Participants
-from cswf_core.interfaces import Conditions, Key, Part, Stratum
+from cswf_core.interfaces import Conditions, Key, Stage, Stratum
 from cswf_core.kernels.rows import Columns
 from cswf_core.ranks import Ranks, Share, size_of
 
@@ -128,20 +129,119 @@ def _numbers(columns: Columns | None) -> Tensor:
     return columns
 
 
+class StageData(abc.ABC):
+    """What F_q is fitted to in a stage: the flow's data, or what has taken their place."""
+
+    draws: Draws
+    """Which directions each step uses."""
+    direction_stage: int
+    """The number of the stage whose directions these are: its own, unless they come again in later rounds."""
+    shared: Sequence[int] = ()
+    """How many samples ranks share, each of which needs some."""
+    at_once: int = 0
+    """How many samples are projected at once, over all ranks or in a block."""
+    in_blocks: bool = False
+    """Whether samples come in several blocks."""
+    stays: bool = True
+    """Whether F_q is fitted to the same samples at every draw, which are on the device."""
+    x: Tensor
+    """All samples on the device, for directions that follow them: d×N."""
+    conditions: Conditions
+    """Y of all samples, on the CPU."""
+    unfollowed: str = ""
+    """Why directions cannot follow the samples; empty: they can."""
+
+    @abc.abstractmethod
+    def source(
+        self, key: int, enter: Callable[[Block], AnyCloud], slabs: Sequence[Slab[AnyCloud]], fitter: Fitter
+    ) -> Source[AnyCloud]:
+        """Return what F_q is fitted to along the directions of a draw.
+
+        Args:
+            key: the number of the draw.
+            enter: brings a block of the data into the stage's coordinates.
+            slabs: the directions of the draw, needed where samples come in several blocks.
+            fitter: fits distributions.
+        """
+
+
+class StoredData(StageData):
+    """The flow's data, all of them or a random part at each draw."""
+
+    def __init__(self, data: FlowData, strata: Groups, settings: Settings, stage: Stage, index: int) -> None:
+        """Offer the data to a stage, whose number is `index`."""
+        self.draws = Draws(settings.reuse)
+        self.direction_stage = index
+        self.shared = [data.counted]
+        self.at_once = data.at_once
+        self.in_blocks = len(data.cuts) > 1
+        self.stays = data.resident and data.counted == len(data.all)
+        self.x = data.x
+        self.conditions = data.all.conditions
+        if not data.resident:
+            self.unfollowed = "a device with little memory has some of the particles or data only"
+        self._data = data
+        self._strata = strata
+        self._seed = settings.seed
+        self._steps = stage.steps
+        self._parts: tuple[tuple[int, Tensor | None], ...] = ()
+        """The data that F_q is fitted to at the last draws, by the number of the draw."""
+
+    def source(
+        self, key: int, enter: Callable[[Block], AnyCloud], slabs: Sequence[Slab[AnyCloud]], fitter: Fitter
+    ) -> Source[AnyCloud]:
+        """Return the data of a draw; see `StageData.source`."""
+        members = self._strata.members_of_data(self._data.counted)
+
+        def blocks(more_passes: bool) -> Iterator[tuple[AnyCloud, Members]]:
+            following = key if more_passes else self.draws.next(key, self._steps)
+            read = self._data.blocks(self.direction_stage, key, self._chosen, following)
+            while True:
+                with fitter.clock.part("read"):
+                    block = next(read, None)
+                if block is None:
+                    return
+                yield enter(block), self._strata.members_of_block(members, block, self._data.share.first)
+
+        if self.in_blocks:
+            return ManyBlocks(blocks, slabs, projected_data, members.sizes, fitter)
+        return OneBlock(once(lambda: next(blocks(False))[0]), members, fitter)
+
+    def _chosen(self, key: int) -> Tensor | None:
+        """Return the data that F_q is fitted to along the directions of the draw `key`; None: all.
+
+        The thread that reads data ahead calls this too.
+        """
+        for known, numbers in self._parts:
+            if known == key:
+                return numbers
+        count = len(self._data.all)
+        draw = Key(self._seed, "part", self.direction_stage, key, 1)
+        numbers = random_part(self._data.counted, count, draw, self._data.like.device)
+        if numbers is not None and not self._data.resident:
+            numbers = numbers.cpu()  # where they are read
+        self._parts = (*self._parts[-1:], (key, numbers))
+        return numbers
+
+
+def random_part(size: int, count: int, key: Key, device: torch.device) -> Tensor | None:
+    """Return the numbers of `size` of `count` samples, drawn at random, in rising order; None: all of them."""
+    return None if size == count else key.open(device, torch.float64).spread(size, count)
+
+
 @attrs.define(eq=False, slots=False)
 class StageSetup:
     """Everything that the steps of a stage work on and with."""
 
     index: int
     """The number of the stage."""
-    direction_stage: int
-    """The number of the stage whose directions these are: its own, unless stages are run through again."""
     first_step: int
     """The number of steps that the flow took before this stage."""
     settings: Settings
     particles: Particles
-    data: FlowData
-    """The data that particles flow to."""
+    data: StageData
+    bin_width: float
+    """The distance between two grey levels of the data; 0: they are not dequantised."""
     sampler: DirectionSampler
     cdf: CheckedCDF
     groups: Groups
@@ -151,40 +251,28 @@ class StageSetup:
     ranks: Ranks
     adaptive: bool = False
     """Whether the schedule looks at distances: then they must not depend on how many ranks there are."""
-    counts: TalliedData | None = None
-    """Counts of the data along the stage's directions, in place of the data, of which there are none then."""
 
     @property
     def like(self) -> Tensor:
         """No samples, on the flow's device and in its numbers: d×0."""
-        return self.data.like
-
-    @property
-    def bin_width(self) -> float:
-        """The distance between two grey levels of the data; 0: they are not dequantised."""
-        return self.data.all.bin_width
-
-    @cached_property
-    def draws(self) -> Draws:
-        """Which directions each step uses."""
-        return Draws(self.settings.reuse, None if self.counts is None else self.counts.sets)
+        return self.sampler.like
 
     @cached_property
     def keeps_draws(self) -> bool:
         """Whether directions that come again are kept: if all of a stage take little of the memory."""
         d = self.sampler.coordinates.space.dimension
         size = self.sampler.stage.directions * d * self.like.element_size()
-        return self.draws.return_within(self.budget.memory // MEMORY_OVER_SETS // size)
+        return self.data.draws.return_within(self.budget.memory // MEMORY_OVER_SETS // size)
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether samples are gone through in blocks, so that all directions of a step are needed at once."""
+        return self.particles.in_blocks or self.data.in_blocks
 
     @property
     def repeatable(self) -> bool:
         """Whether a step may be taken again with smaller slabs: ranks need the same, blocks move in turn."""
         return self.ranks.alone and not self.particles.in_blocks
-
-    @property
-    def streams_data(self) -> bool:
-        """Whether F_q is fitted to data that are brought to the device some at a time."""
-        return self.counts is None and not self.data.resident
 
     def of_block(self, block: Particles) -> StageSetup:
         """Return the setup of a block of the particles alone, on one rank."""
@@ -194,15 +282,6 @@ class StageSetup:
         """Return the particles of this rank, or of a block of these, that take part in a step."""
         share = self.particles.share if block is None else block.share
         return self.groups.participants(self, step, share)
-
-    @property
-    def data_members(self) -> Members:
-        """The data of this rank that F_q is fitted to."""
-        return self.groups.members_of_data(self.data_count)
-
-    def members_of_block(self, members: Members, block: Block) -> Members:
-        """Return the data of a block that F_q is fitted to."""
-        return self.groups.members_of_block(members, block, self.data.share.first)
 
     def turn_of(self, step: int) -> int:
         """Return the half of the particles, 0 or 1, whose turn it is in F_p at a step; without turns, 0."""
@@ -244,64 +323,14 @@ class StageSetup:
             return particles
         mine = torch.arange(self.particles.share.total, device=self.like.device)
         mine = mine if particles is None else mine[particles]
-        chosen = self._random_part(part, len(mine), step, 0, mine.device)
+        key = Key(self.settings.seed, "part", self.index, step, 0)
+        chosen = random_part(part.of(len(mine)), len(mine), key, mine.device)
         return particles if chosen is None else mine[chosen]
-
-    @property
-    def data_count(self) -> int:
-        """The number of data that F_q is fitted to at a time."""
-        part = self.cdf.data
-        N = len(self.data.all)
-        return N if part is None else part.of(N)
-
-    @property
-    def fits_parts_of_data(self) -> bool:
-        """Whether F_q is fitted to some of the data only."""
-        return self.data_count < len(self.data.all)
-
-    @property
-    def data_blocks_count(self) -> int:
-        """The number of blocks of the data that F_q is fitted to."""
-        return len(self.data.cuts(self.data_count))
 
     @property
     def fits_the_same(self) -> bool:
         """Whether F_p and F_q are fitted to the same particles and data at every step of a turn."""
-        return self.cdf.particles is None and self.cdf.data is None
-
-    def data_blocks(self, key: int, more_passes: bool) -> Iterator[Block]:
-        """Yield the data that F_q is fitted to along the directions of the draw `key`, block by block.
-
-        `more_passes`: they will be gone through once more. Otherwise those of the next draw follow.
-        """
-        following = key if more_passes else self.draws.next(key, self.sampler.stage.steps)
-        return self.data.blocks(self.index, key, self._chosen_data, following)
-
-    _parts_of_data: tuple[tuple[int, Tensor | None], ...] = attrs.field(default=(), init=False)
-    """The data that F_q is fitted to at the last draws, by the number of the draw."""
-
-    def _chosen_data(self, key: int) -> Tensor | None:
-        """Return the data that F_q is fitted to along the directions of the draw `key`; None: all.
-
-        The thread that reads data ahead calls this too.
-        """
-        for known, numbers in self._parts_of_data:
-            if known == key:
-                return numbers
-        numbers = self._random_part(self.cdf.data, len(self.data.all), key, 1, self.like.device)
-        if numbers is not None and self.streams_data:
-            numbers = numbers.cpu()  # where they are read
-        self._parts_of_data = (*self._parts_of_data[-1:], (key, numbers))
-        return numbers
-
-    def _random_part(
-        self, part: Part | None, count: int, step: int, index: int, device: torch.device
-    ) -> Tensor | None:
-        """Return the numbers of a random part of `count` samples, in rising order; None: all of them."""
-        if part is None or part.of(count) == count:
-            return None
-        key = Key(self.settings.seed, "part", self.index, step, index)
-        return key.open(device, torch.float64).spread(part.of(count), count)
+        return self.cdf.particles is None and self.data.stays
 
     def condition_noise(self, step: int, first: int, count: int) -> Tensor | None:
         """Return the noise of a step in the conditions of some data (l×n), where these are dequantised."""

@@ -38,7 +38,7 @@ def nothing(theta: Directions, delta: Tensor, squares: Tensor) -> None:
     """Record nothing of a slab of directions."""
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class Tools:
     """What a step is taken with, besides particles, directions and maps."""
 
@@ -48,6 +48,8 @@ class Tools:
     ranks: Ranks = attrs.field(factory=Ranks)
     record: Record = nothing
     """Sums up distances, or looks for numbers that are not finite."""
+    moving: bool = False
+    """Whether particles have begun to move, so that the step cannot be begun anew."""
 
 
 def step(

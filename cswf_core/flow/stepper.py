@@ -9,9 +9,8 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache as once
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 import attrs
 import torch
@@ -24,8 +23,18 @@ from cswf_core.flow.data import Block
 from cswf_core.flow.diagnosis import LARGEST_SAFE, Fault, fault_along, fault_of_coordinates, fault_of_update
 from cswf_core.flow.directions import Directions
 from cswf_core.flow.fingerprint import require_repeatable
-from cswf_core.flow.fits import FittedBatches, Fitter, Kept, KeptFits, ManyBlocks, Members, OneBlock, Source
-from cswf_core.flow.memory import attempted
+from cswf_core.flow.fits import (
+    AnyCloud,
+    Fitter,
+    Kept,
+    KeptFits,
+    ManyBlocks,
+    Members,
+    Slab,
+    Source,
+    projected_particles,
+)
+from cswf_core.flow.memory import retried
 from cswf_core.flow.particles import Particles, dequantised, normal
 from cswf_core.flow.stability import largest_eigenvalue_of
 from cswf_core.flow.stage import StageSetup
@@ -36,9 +45,6 @@ from cswf_core.interfaces import Key
 from cswf_core.kernels.columns import COLUMNS_AT_A_TIME, groups
 from cswf_core.kernels.finite import is_finite
 from cswf_core.ranks import Share
-
-Entered = TypeVar("Entered")
-"""Samples in a stage's coordinates, in the numbers of a stepper."""
 
 
 @attrs.frozen(eq=False)
@@ -67,10 +73,25 @@ class Stepper(abc.ABC):
         """Whether a step is inspected while it is taken, for numbers that are not finite: a GPU would wait."""
         self.fault: Fault | None = None
         """What has made such numbers, if they were seen."""
+        self._entered: Any = None
+        """The data in the stage's coordinates, where they are the same at every draw."""
 
     @abc.abstractmethod
+    def moved(self, number: int, eta: float, tools: Tools) -> StepOutcome:
+        """Take a step without its noise."""
+
+    @abc.abstractmethod
+    def smaller(self) -> bool:
+        """Have fewer directions worked on at a time, as memory was short; False: it was one at a time."""
+
     def move(self, number: int, eta: float, clock: Clock) -> StepOutcome:
-        """Take a step without its noise: X ← X − η v̂."""
+        """Take a step without its noise, X ← X − η v̂: with fewer directions at a time if memory is short."""
+        tools = Tools(self.setup.budget, clock, self.setup.ranks)
+
+        def may_retry() -> bool:
+            return not tools.moving and self.setup.repeatable and self.smaller()
+
+        return retried(partial(self.moved, number, eta, tools), may_retry)
 
     def take(self, number: int, eta: float, clock: Clock) -> StepOutcome:
         """Take a step: move and, with λ > 0, add √(2λη) ε to the particles."""
@@ -109,7 +130,7 @@ class Stepper(abc.ABC):
         """Draw the directions of the draw `key`, batch by batch; `check` checks numbers, not only shapes."""
         setup = self.setup
         check = check or self.inspects or setup.like.device.type == "cpu"
-        drawn = setup.sampler.batches(setup.settings.seed, setup.direction_stage, key, check=check)
+        drawn = setup.sampler.batches(setup.settings.seed, setup.data.direction_stage, key, check=check)
         size = setup.like.element_size()
         theta: Directions | None = None
 
@@ -127,7 +148,7 @@ class Stepper(abc.ABC):
         """Check the numbers of a step's directions, as most steps do not; raise if they are at fault."""
         self.setup.sampler.sampler.recheck()
         if not self.setup.sampler.sampler.adapts:  # those were checked as they were drawn
-            for _ in self.draw(self.setup.draws.number(number), Clock(), check=True):
+            for _ in self.draw(self.setup.data.draws.number(number), Clock(), check=True):
                 pass
 
     def fitter(self, clock: Clock) -> Fitter:
@@ -152,22 +173,38 @@ class Stepper(abc.ABC):
         request = self.setup.settings.tables
         return StepTables(*tables) if request is not None and request.wants(number) else None
 
-    def blocks_of_data(
+    def entered(self, block: Block, enter: Callable[[Block], Any]) -> Any:
+        """Return a block of the data as `enter` makes it; one that stays is kept."""
+        if not block.stays:
+            return enter(block)
+        if self._entered is None:
+            self._entered = enter(block)
+        return self._entered
+
+    def particles_in_blocks(
         self,
-        key: int,
-        enter: Callable[[Block, Clock], Entered],
-        members: Members,
+        blocks: Callable[[], Iterable[tuple[Particles, AnyCloud]]],
+        slabs: Sequence[Slab[AnyCloud]],
+        number: int,
         clock: Clock,
-        more_passes: bool,
-    ) -> Iterator[tuple[Entered, Members]]:
-        """Yield the data of a draw block by block, with those of each that distributions are fitted to."""
-        blocks = self.setup.data_blocks(key, more_passes)
-        while True:
-            with clock.part("read"):
-                block = next(blocks, None)
-            if block is None:
-                return
-            yield enter(block, clock), self.setup.members_of_block(members, block)
+    ) -> Source[AnyCloud] | None:
+        """Return F_p along a step's directions before any particle moves; None: particles are one block.
+
+        `blocks` goes through the blocks, with each in the numbers that slabs project.
+        """
+        setup = self.setup
+        if not setup.particles.in_blocks:
+            return None
+
+        def clouds(more_passes: bool) -> Iterator[tuple[AnyCloud, Members]]:
+            del more_passes
+            for block, cloud in blocks():
+                yield cloud, setup.participants(number, block).particles
+
+        sizes = setup.participants(number).particles.sizes
+        F_p = ManyBlocks(clouds, slabs, projected_particles, sizes, self.fitter(clock))
+        F_p.fit()
+        return F_p
 
 
 class SquareSums:
@@ -237,8 +274,6 @@ class ExactStepper(Stepper):
         quick = setup.settings.half and setup.cdf.displaces and setup.sampler.plain
         self._binned = quick and setup.bin_width > 0
         """Whether noise in the data's bins is added when they are counted: quicker than drawing it."""
-        self._data_z: Tensor | None = None
-        """The data in the stage's coordinates, where they are one block; entered when they are needed."""
         self._key = -1
         self._directions: list[Directions] | None = None
         """Those of the draw `_key`, if they serve more than one step."""
@@ -249,42 +284,37 @@ class ExactStepper(Stepper):
         self._repeated = False
         """Whether directions that follow the particles have been drawn twice, and were the same."""
 
-    def move(self, number: int, eta: float, clock: Clock) -> StepOutcome:
-        """Take a step without its noise; if memory is too short, with fewer directions at a time."""
-        work = _Work(number, eta, clock)
-        while True:
-            move = attempted(partial(self._move, work), partial(self._halve_if_possible, work))
-            if move is not None:
-                return move
+    def smaller(self) -> bool:
+        """Halve the slabs of directions; False: they are of one direction."""
+        return self.setup.budget.halve(self.setup.sampler.stage.directions)
 
-    def _halve_if_possible(self, work: _Work) -> bool:
-        """Halve the slabs; False: they cannot be smaller, or particles have moved already."""
-        setup = self.setup
-        return not work.moving and setup.repeatable and setup.budget.halve(setup.sampler.stage.directions)
-
-    def _move(self, work: _Work) -> StepOutcome:
+    def moved(self, number: int, eta: float, tools: Tools) -> StepOutcome:
         """Take a step without its noise."""
-        particles = self.setup.particles
-        directions = self._along(work)
+        setup = self.setup
+        clock = tools.clock
+        directions = self._along(number, clock)
         shortened = 1.0
-        if self.setup.sampler.measured_later and work.eta > 0:
+        if setup.sampler.measured_later and eta > 0:
             directions = list(directions)
-            shortened = 1 / max(1.0, work.eta * self._largest_eigenvalue(directions))
-        eta = work.eta * shortened
-        F_q = self._data(work)
-        F_p: Source[Cloud] | None = None
-        if particles.in_blocks:
+            shortened = 1 / max(1.0, eta * self._largest_eigenvalue(directions))
+        slabs: list[Directions] = []
+        if setup.in_blocks:
             directions = list(directions)
-            F_q = F_q if isinstance(F_q, Kept) else Kept(F_q, {})
-            F_p = self._particles_in_blocks(directions, work)
-        lengths = squares = torch.zeros((), dtype=torch.float64, device=self.setup.like.device)
+            slabs = list(setup.budget.slabs_of(directions))
+        F_q = self._data(number, slabs, clock)
+        F_p = self.particles_in_blocks(self._blocks, slabs, number, clock)
+        lengths = squares = torch.zeros((), dtype=torch.float64, device=setup.like.device)
         tables: StepTables | None = None
-        for block in particles.blocks(write=True):
+        for block in setup.particles.blocks(write=True):
             # Tables do not depend on the block: F_p and F_q are those of all particles and data.
-            length, square, tables = self._moved(block, directions, (F_p, F_q), eta, work)
+            length, square, tables = self._moved(block, directions, F_p, F_q, number, eta * shortened, tools)
             lengths = lengths + length
             squares = squares + square
-        return attrs.evolve(self.outcome(lengths, squares, work.clock, tables), shortened=shortened)
+        return attrs.evolve(self.outcome(lengths, squares, clock, tables), shortened=shortened)
+
+    def _blocks(self) -> Iterator[tuple[Particles, Cloud]]:
+        """Yield the blocks of the particles, each in the stage's coordinates too."""
+        return ((block, block.cloud) for block in self.setup.particles.blocks())
 
     def _largest_eigenvalue(self, directions: Sequence[Directions]) -> float:
         """Return λ of a step's own directions, as rank 0 has it: slopes differ from particle to particle."""
@@ -298,43 +328,43 @@ class ExactStepper(Stepper):
         self,
         block: Particles,
         directions: Iterable[Directions],
-        sources: tuple[Source[Cloud] | None, Source[Cloud]],
+        F_p: Source[Cloud] | None,
+        F_q: Source[Cloud],
+        number: int,
         eta: float,
-        work: _Work,
+        tools: Tools,
     ) -> tuple[Tensor, Tensor, StepTables | None]:
         """Move a block of the particles; return the sum of lengths, its part of SW₂², and tables if wanted."""
         setup = self.setup
-        F_p, F_q = sources
-        participants = setup.participants(work.number, block)
-        transport = self.transport(participants, work.clock, check=work.number == 0)
-        maps = FittedMaps(transport, F_q, F_p, self.fitter(work.clock).budget(setup.budget))
+        participants = setup.participants(number, block)
+        transport = self.transport(participants, tools.clock, check=number == 0)
+        maps = FittedMaps(transport, F_q, F_p, self.fitter(tools.clock).budget(setup.budget))
         sums = SquareSums(block.share.total, setup.like)
         if setup.adaptive:
             sums = GroupedSquareSums(block.share, participants, setup.like)
         X = block.cloud
+        update = X.z
 
         def record(theta: Directions, delta: Tensor, squares: Tensor) -> None:
             if self.inspects:
                 self._inspect(X, F_q, theta, squares, transport.largest)
             sums.add(theta, delta, squares)
 
-        def scale(update: Tensor, H: int) -> Tensor:
-            work.moving = True  # from here on, the step cannot be taken again
-            work.update = update.div_(H).mul_(eta)
-            return work.update
+        def scale(total: Tensor, H: int) -> Tensor:
+            nonlocal update
+            tools.moving = True
+            update = total.div_(H).mul_(eta)
+            return update
 
-        tools = Tools(setup.budget, work.clock, setup.ranks, record)
+        tools.record = record
         lengths = step(block, directions, maps, scale, tools)
         if self.inspects and self.fault is None and not is_finite(lengths):
-            again = (
-                directions if isinstance(directions, list) else self._along(attrs.evolve(work, clock=Clock()))
-            )
-            self._inspect_update(work, eta, float(sums.squared_distance.sum()), again)
-        work.update = None
+            again = directions if isinstance(directions, list) else self._along(number, Clock())
+            self._inspect_update(update, eta, float(sums.squared_distance.sum()), again)
         return (
             lengths.sum(dtype=torch.float64),
             sums.squared_distance,
-            self.wanted(work.number, transport.tables()),
+            self.wanted(number, transport.tables()),
         )
 
     def _inspect(
@@ -346,35 +376,17 @@ class ExactStepper(Stepper):
             self.fault = fault_along(theta, particles, data.clouds(), coordinates, largest)
 
     def _inspect_update(
-        self, work: _Work, eta: float, squares: float, directions: Iterable[Directions]
+        self, update: Tensor, eta: float, squares: float, directions: Iterable[Directions]
     ) -> None:
         """Note what is at fault if the update η/H Σ δ θ, or particles that have moved by it, are not finite."""
-        assert work.update is not None
-        if not is_finite(work.update):
+        if not is_finite(update):
             self.fault = fault_of_update(directions, squares, self.setup.like) if eta < LARGEST_SAFE else None
-        elif float(work.update.abs().max()) < LARGEST_SAFE:
+        elif float(update.abs().max()) < LARGEST_SAFE:
             self.fault = fault_of_coordinates(self.setup.sampler.coordinates, "the particles' move")
 
-    def _particles_in_blocks(self, directions: Sequence[Directions], work: _Work) -> Source[Cloud]:
-        """Return F_p along a step's directions, of particles that come in blocks, before any of them moves."""
-        setup = self.setup
-
-        def blocks(more_passes: bool) -> Iterator[tuple[Cloud, Members]]:
-            del more_passes
-            for block in setup.particles.blocks():
-                yield block.cloud, setup.participants(work.number, block).particles
-
-        sizes = setup.participants(work.number).particles.sizes
-        particles = ManyBlocks(blocks, self.fitter(work.clock), Directions.projected, sizes)
-        return FittedBatches({batch.place.batch: particles.fit(self._slabs(batch)) for batch in directions})
-
-    def _slabs(self, batch: Directions) -> list[tuple[slice, Directions]]:
-        """Return a batch of directions, slab by slab."""
-        return [(cut, batch.rows(cut)) for cut in self.setup.budget.slabs(batch.count)]
-
-    def _along(self, work: _Work) -> Iterable[Directions]:
+    def _along(self, number: int, clock: Clock) -> Iterable[Directions]:
         """Return the directions of a step; those that serve more than one step are kept."""
-        key = self.setup.draws.number(work.number)
+        key = self.setup.data.draws.number(number)
         if key != self._key:
             self._directions = self._sets.get(key)
             self._fits = {}
@@ -382,8 +394,8 @@ class ExactStepper(Stepper):
         if self._directions is not None:
             return self._directions
         if self.setup.sampler.sampler.adapts:
-            return self._following(work)
-        drawn = map(self._ready, self.draw(key, work.clock, check=work.number == 0))
+            return self._following(number, clock)
+        drawn = map(self._ready, self.draw(key, clock, check=number == 0))
         if self.setup.settings.reuse == 1 and not self.setup.keeps_draws:
             return drawn
         self._directions = list(drawn)
@@ -391,7 +403,7 @@ class ExactStepper(Stepper):
             self._sets[key] = self._directions
         return self._directions
 
-    def _following(self, work: _Work) -> list[Directions]:
+    def _following(self, number: int, clock: Clock) -> list[Directions]:
         """Return directions that follow the particles, drawn after a look at some of these and of the data."""
         setup = self.setup
         seed = setup.settings.seed
@@ -400,15 +412,15 @@ class ExactStepper(Stepper):
         def part(z: Tensor, index: int) -> Tensor:
             if looks_at is None or looks_at >= z.shape[1]:
                 return z
-            draw = Key(seed, "look", setup.index, work.number, index).open(z.device, torch.float64)
+            draw = Key(seed, "look", setup.index, number, index).open(z.device, torch.float64)
             return z[:, draw.spread(looks_at, z.shape[1])]
 
         def drawn() -> list[Directions]:
-            key = Key(seed, "adapt", setup.index, work.number)
+            key = Key(seed, "adapt", setup.index, number)
             own = setup.sampler.adapted(mine, theirs, key.open(mine.device, mine.dtype))
-            return list(own.batches(seed, setup.direction_stage, work.number, check=True))
+            return list(own.batches(seed, setup.data.direction_stage, number, check=True))
 
-        with work.clock.part("draw"):
+        with clock.part("draw"):
             z = setup.particles.cloud.z
             mine = part(z if setup.eligible is None else z[:, setup.eligible], 0)
             theirs = setup.sampler.coordinates.enter_data(part(setup.data.x, 1) + setup.bin_width / 2)
@@ -427,41 +439,25 @@ class ExactStepper(Stepper):
             return theta
         return attrs.evolve(theta, noise=sampler.noise_widths(theta, self.setup.bin_width))
 
-    def _data(self, work: _Work) -> Source[Cloud]:
-        """Return F_q: of counts where there are counts, kept where directions stay, else fitted now."""
+    def _data(self, number: int, slabs: Sequence[Directions], clock: Clock) -> Source[Cloud]:
+        """Return F_q at a step; it is kept where directions stay, or several blocks of particles ask for it."""
         setup = self.setup
-        key = setup.draws.number(work.number)
-        if setup.counts is not None:
-            return setup.counts.of_set(key)
+        key = setup.data.draws.number(number)
         keep = setup.settings.reuse != 1 and setup.cdf.compact
         # What is kept was fitted with the noise of the first step; a flow that continues later does the same.
-        enter = partial(self._cloud, key if keep else work.number)
-        members = setup.data_members
-        fitter = self.fitter(work.clock)
-        source: Source[Cloud]
-        if setup.data_blocks_count == 1:
-
-            @once
-            def cloud() -> Cloud:
-                return enter(next(setup.data_blocks(key, more_passes=False)), work.clock)
-
-            source = OneBlock(cloud, members, fitter)
-        else:
-            blocks = partial(self.blocks_of_data, key, enter, members, work.clock)
-            source = ManyBlocks(blocks, fitter, Directions.projected_data, members.sizes, self._slabs)
-        return Kept(source, self._fits) if keep else source
+        noise = key if keep else number
+        fitter = self.fitter(clock)
+        source = setup.data.source(key, lambda block: self._cloud(noise, block, clock), slabs, fitter)
+        if not keep and not setup.particles.in_blocks:
+            return source
+        return Kept(source, self._fits if keep else {})
 
     def _cloud(self, noise: int, block: Block, clock: Clock) -> Cloud:
         """Return a block of the data in the stage's coordinates, with the noise of a step in their bins."""
         setup = self.setup
-        if block.x is setup.data.x:
-            if self._data_z is None:
-                self._data_z = self._entered(block.x)
-            z = self._data_z
-        else:
-            z = self._entered(block.x)
+        z: Tensor = self.entered(block, self._without_noise)
         if self._binned:
-            return Cloud(z, block.conditions, self.setup.mean_condition_noise(), block.first)
+            return Cloud(z, block.conditions, setup.mean_condition_noise(), block.first)
         key = Key(setup.settings.seed, "dequantise", setup.index, noise)
         drawn = float(z.nbytes) if setup.bin_width else 0.0
         with clock.part("draw", lambda: (drawn, 0.0)):
@@ -470,22 +466,10 @@ class ExactStepper(Stepper):
             of_conditions = setup.condition_noise(noise, block.first, z.shape[1])
             return Cloud(noisy, block.conditions, of_conditions, block.first)
 
-    def _entered(self, x: Tensor) -> Tensor:
+    def _without_noise(self, block: Block) -> Tensor:
         """Return data in the stage's coordinates, in the middle of their bins if noise is added later."""
-        return self.setup.sampler.coordinates.enter_data(x + self.setup.bin_width / 2 if self._binned else x)
-
-
-@attrs.define(eq=False)
-class _Work:
-    """A step that is being taken."""
-
-    number: int
-    eta: float
-    clock: Clock
-    moving: bool = False
-    """Whether particles have begun to move, so that the step cannot be begun anew."""
-    update: Tensor | None = None
-    """What they move by."""
+        x = block.x + self.setup.bin_width / 2 if self._binned else block.x
+        return self.setup.sampler.coordinates.enter_data(x)
 
 
 def refuse_unfit(setup: StageSetup) -> None:
@@ -493,12 +477,11 @@ def refuse_unfit(setup: StageSetup) -> None:
     if not setup.sampler.sampler.adapts:
         return
     settings = setup.settings
-    many = "has some of the particles or data only"
     reasons = {
-        "each of several devices " + many: not setup.ranks.alone,
-        "a device with little memory " + many: setup.particles.in_blocks or not setup.data.together,
+        "each of several devices has some of the particles or data only": not setup.ranks.alone,
+        "a device with little memory has some of the particles or data only": setup.particles.in_blocks,
+        setup.data.unfollowed: setup.data.unfollowed != "",
         "directions that are kept for several steps do not": settings.reuse != 1,
-        "counts of data along directions that stay do not": setup.counts is not None,
         "a saved model has no particles": settings.tables is not None,
     }
     for reason, unfit in reasons.items():

@@ -18,8 +18,9 @@ from torch import Tensor
 from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.half.graph import StepGraph, recorded
 from cswf_core.flow.half.layout import HalfCloud, HalfSlab, halved, refuse_too_many, slabs_of, strips_for
-from cswf_core.flow.half.step import HalfParticles, HalfTools, Movable, step
+from cswf_core.flow.half.step import HalfParticles, Movable, step
 from cswf_core.flow.half.stepper import WORTHWHILE_STEPS
+from cswf_core.flow.step import Tools
 from cswf_core.flow.tables import SavedMaps, StepTables
 from cswf_core.interfaces import Conditions
 from cswf_core.kernels.boxes import Strips
@@ -163,7 +164,7 @@ class HalfStage:
         directions = [slab for slab, _ in slabs]
         for particles, strata in self._particles:
             saved: SavedMaps[HalfCloud] = SavedMaps(lambda theta, _: lookups[theta], strata)
-            step(particles, directions, saved, self._factor, HalfTools())
+            step(particles, directions, saved, self._factor, Tools(self._stage.budget))
 
 
 class SavedParticles(HalfParticles):

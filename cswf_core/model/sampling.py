@@ -23,7 +23,7 @@ from torch import Tensor
 
 from cswf_core.errors import NotFiniteError
 from cswf_core.flow.coordinates import StageCoordinates, free_moves
-from cswf_core.flow.directions import DirectionSampler, Draws
+from cswf_core.flow.directions import DirectionSampler, Draws, DrawsInTurn
 from cswf_core.flow.fingerprint import recognise
 from cswf_core.flow.finite import located, too_large
 from cswf_core.flow.gaussian import Regression
@@ -81,8 +81,9 @@ class SavedFlow:
             half=recipe.particles.precision in ("auto", "fast"),
             tables=TableRequest(knots=tables.knots, share=tables.directions, every=tables.every),
         )
-        sets = None if recipe.online is None else recipe.online.sets
-        self.draws = Draws(self.settings.reuse, sets)
+        self.draws = Draws(self.settings.reuse)
+        if recipe.online is not None:
+            self.draws = DrawsInTurn(self.settings.reuse, recipe.online.sets)
         self.like = torch.empty(self.space.dimension, 0, dtype=header.dtype, device=device)
         """Has the device and the numbers, and is the data (d×N) where a sampler looks at these."""
         self.fitted = Fitted()

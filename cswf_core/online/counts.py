@@ -9,7 +9,6 @@ No sample is looked at twice, and none is needed afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
 from typing import Any, Final, Literal
 
 import attrs
@@ -19,9 +18,9 @@ from torch import Tensor
 from cswf_core.checks import CheckedCDF
 from cswf_core.documents import Count, MisfitError, Size, TensorForm, require_forms, structured
 from cswf_core.errors import RunError
-from cswf_core.flow.directions import DirectionSampler
-from cswf_core.flow.fits import TalliedData
-from cswf_core.flow.memory import batches
+from cswf_core.flow.directions import DirectionSampler, DrawsInTurn, Place
+from cswf_core.flow.fits import Fits, FitsOfRows, Slab, Source
+from cswf_core.flow.stage import StageData
 from cswf_core.interfaces import Dataset, LinearMap, Stage
 from cswf_core.kernels.memory import require_memory, total_memory
 from cswf_core.kernels.tally import Tally
@@ -111,13 +110,11 @@ class Counts:
                 rows = slice(first, min(first + step, T))
                 tally.rows(rows).add(self.fixed_point.values(directions, rows, samples))
 
-    def stage(self, index: int, sampler: DirectionSampler, cdf: CheckedCDF) -> TalliedData:
+    def stage(self, index: int, sampler: DirectionSampler, reuse: int | None, cdf: CheckedCDF) -> StageData:
         """Return a stage's counts where its directions are drawn."""
-        like = sampler.like
-        counts = [count for _, count in batches(sampler.stage.directions, sampler.together)]
-        first = list(accumulate(counts, initial=0))
-        tally = self.tallies[index].to(like.device)
-        return TalliedData(tally, first, self.samples, self.fixed_point.unit, cdf, like.dtype, self.sets)
+        tally = self.tallies[index].to(sampler.like.device)
+        data = TalliedData(tally, self.samples, self.fixed_point.unit, cdf, sampler.like.dtype)
+        return CountedData(data, DrawsInTurn(reuse, self.sets), index)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all counts, to be kept; see `of_tensors`."""
@@ -159,6 +156,53 @@ class Counts:
         wanted = sets, [(stage.directions, bins) for stage in stages]
         if mine != wanted:
             raise RunError(f"the counts are of {_in_words(*mine)}, and this flow has {_in_words(*wanted)}")
+
+
+@attrs.frozen(eq=False)
+class TalliedData(Source[Any]):
+    """Counts of the data along sets of directions, on the flow's device."""
+
+    tally: Tally
+    """The counts along H directions, or n·H, set by set, in the order in which they are drawn."""
+    size: int
+    """N."""
+    unit: float
+    """What a value of 1 in the tally stands for."""
+    cdf: CheckedCDF
+    dtype: torch.dtype
+
+    def along(self, theta: Slab[Any]) -> FitsOfRows:
+        """Make distributions of the counts of some rows."""
+        return lambda rows: self.at(theta.place.rows(rows), rows.stop - rows.start)
+
+    def at(self, place: Place, count: int) -> Fits:
+        """Return F_q along `count` directions at a place."""
+        numbers = place.numbers(count)
+        if isinstance(numbers, slice):
+            rows = self.tally.rows(slice(place.begin + numbers.start, place.begin + numbers.stop))
+        else:
+            rows = self.tally.rows(numbers + place.begin)
+        low, high = ((end.double() * self.unit).to(self.dtype) for end in rows.edges())
+        return [self.cdf.of_counts(rows.below(), self.size, low, high)]
+
+
+class CountedData(StageData):
+    """Counts in place of the data: nothing is read or projected."""
+
+    unfollowed = "counts of data along directions that stay do not"
+
+    def __init__(self, data: TalliedData, draws: DrawsInTurn, stage: int) -> None:
+        """Offer the counts along all sets of a stage's directions, which are the same in every round."""
+        self.draws = draws
+        self.direction_stage = stage
+        self._data = data
+        self._directions = len(data.tally.counts) // draws.sets
+
+    def source(self, key: int, *ignored: object) -> TalliedData:
+        """Return the counts along one set."""
+        del ignored
+        rows = slice(key * self._directions, (key + 1) * self._directions)
+        return attrs.evolve(self._data, tally=self._data.tally.rows(rows))
 
 
 def _in_words(sets: int, stages: Sequence[tuple[int, int]]) -> str:

@@ -10,13 +10,12 @@ from torch import Tensor
 from cswf_core.checks import check_dataset
 from cswf_core.errors import DataError, RoomError, RunError
 from cswf_core.flow.directions import DirectionSampler
-from cswf_core.flow.fits import TalliedData
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.gaussian import Gaussian
 from cswf_core.flow.particles import normal
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.setup import Steps
-from cswf_core.flow.stage import Strata
+from cswf_core.flow.stage import StageData, Strata
 from cswf_core.flow.state import Position
 from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap
 from cswf_core.online.counts import Counts
@@ -102,10 +101,11 @@ class OnlineFlow(Flow):
                 self._take_in(self.arriving.pop(stage))
                 self.cohorts = (*self.cohorts, self._proportionate())
 
-    def counts_of(self, stage: int, sampler: DirectionSampler) -> TalliedData:
-        """Return a stage's counts, of all data."""
+    def stage_data(self, sampler: DirectionSampler) -> StageData:
+        """Return the counts of all data along the directions of the stage."""
         self._counts.move_to(sampler.like.device)
-        return self.counts().stage(stage, sampler, self.parts.cdf)
+        number = self.position.stage % len(self.setup.round)
+        return self.counts().stage(number, sampler, self.settings.reuse, self.parts.cdf)
 
     def _admitted(self, new: Dataset) -> Dataset:
         """Return new data with the numbers that their classes have here; refuse what does not fit."""

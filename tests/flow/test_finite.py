@@ -223,7 +223,7 @@ def test_data_that_are_none_are_told():
     flow = small_flow(schedule=STEPS, cdf=Histogram())
     steps = iter(flow)
     next(steps)
-    flow._stepper._data_z[0, 0] = math.nan
+    flow._stepper._entered[0, 0] = math.nan
     with pytest.raises(NotFiniteError, match=r"after step 2 of stage 1 .*: data are not finite"):
         next(steps)
 

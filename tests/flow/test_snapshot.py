@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cswf_core import hookimpl
-from cswf_core.flow.directions import Draws
+from cswf_core.flow.directions import Draws, DrawsInTurn
 from cswf_core.flow.state import Snapshot
 from cswf_core.runs.durable import read_tensors, write_tensors
 from cswf_plugins.coordinates.whitened import Whitened
@@ -110,6 +110,6 @@ def test_another_round_goes_through_all_stages_again_whether_planned_beforehand_
 
 
 def test_sets_of_directions_come_round_again():
-    assert [Draws(1, 3).number(step) for step in range(7)] == [0, 1, 2, 0, 1, 2, 0]
-    assert [Draws(2, 2).number(step) for step in range(7)] == [0, 0, 1, 1, 0, 0, 1]
-    assert [Draws(1, None).number(step) for step in range(4)] == [0, 1, 2, 3]
+    assert [DrawsInTurn(1, 3).number(step) for step in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+    assert [DrawsInTurn(2, 2).number(step) for step in range(7)] == [0, 0, 1, 1, 0, 0, 1]
+    assert [Draws(1).number(step) for step in range(4)] == [0, 1, 2, 3]

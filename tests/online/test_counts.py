@@ -116,7 +116,7 @@ def test_counts_are_those_of_the_projected_values(coordinates):
         theta = next(sampler.batches(flow.settings.seed, index, 1, check=True))
         z = sampler.coordinates.enter_data(data.x.double())
         values = theta.project(Cloud(z, data.conditions))
-        (fit,) = counts.stage(index, sampler, flow.parts.cdf).of_set(1).along(theta)(slice(0, len(values)))
+        (fit,) = counts.stage(index, sampler, 1, flow.parts.cdf).source(1).along(theta)(slice(0, len(values)))
         edges = fit.low[:, None] + (fit.high - fit.low)[:, None] / 32 * torch.arange(33)
         direct = (values[:, :, None] < edges[:, None]).sum(dim=1)
         assert int((direct - fit.below).abs().max()) <= 1  # a value at an edge
@@ -181,9 +181,9 @@ def test_fits_come_in_the_order_that_is_asked_for():
     data = images()
     flow = learner(data)
     counts = counted(flow, data, [torch.arange(N)])
-    target = counts.stage(0, flow.setup.sampler(flow.stages[0]), flow.parts.cdf).of_set(0)
+    target = counts.stage(0, flow.setup.sampler(flow.stages[0]), 1, flow.parts.cdf).source(0)
     (everything,), order = target.at(Place(0), 50), torch.tensor([7, 3, 49])
-    (chosen,), (some,) = target.at(Place(0, 0, order), 3), target.at(Place(0, 10), 5)
+    (chosen,), (some,) = target.at(Place(0, order=order), 3), target.at(Place(0, first=10), 5)
     assert torch.equal(chosen.below, everything.below[order])
     assert torch.equal(some.low, everything.low[10:15])
 

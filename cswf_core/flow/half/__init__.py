@@ -21,6 +21,6 @@ def stepper_for(settings: Settings, device: torch.device) -> Callable[[StageSetu
 
 def half_stepper(setup: StageSetup) -> Stepper:
     """Return a stepper in half precision."""
-    from cswf_core.flow.half.stepper import HalfBlockStepper, HalfStepper  # need Triton
+    from cswf_core.flow.half.stepper import HalfStepper  # needs Triton
 
-    return HalfBlockStepper(setup) if setup.particles.in_blocks else HalfStepper(setup)
+    return HalfStepper(setup)

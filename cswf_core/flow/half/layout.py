@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
 from functools import partial
 
 import attrs
@@ -70,11 +68,6 @@ class HalfSlab:
     def count(self) -> int:
         """H."""
         return self.directions.shape[0]
-
-    @property
-    def batch(self) -> HalfSlab:
-        """The slab itself."""
-        return self
 
     def await_data(self) -> Fits:
         """Return F_q along the directions, once counts have come from other ranks, and keep it."""
@@ -178,12 +171,6 @@ def slabs_of(
         slab = boxes.packed(source, mine, where, free[number] if number < len(free) else None)
         slabs.append(HalfSlab(slab, whole.rows(rows), theta_y, theta.condition, theta.check, noise))
     return slabs
-
-
-def with_rows_of(slabs: Sequence[HalfSlab]) -> list[tuple[slice, HalfSlab]]:
-    """Return each slab after the rows that its directions are, among those of all."""
-    stops = itertools.accumulate(slab.count for slab in slabs)
-    return [(slice(stop - slab.count, stop), slab) for stop, slab in zip(stops, slabs, strict=True)]
 
 
 def strips_for(theta: Tensor, space: Space, directions: int) -> Strips | None:

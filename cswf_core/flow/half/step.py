@@ -18,19 +18,19 @@ from torch import Tensor
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.coordinates import Cloud, StageCoordinates
 from cswf_core.flow.half.layout import HalfCloud, HalfSlab, runs_of
+from cswf_core.flow.step import Tools
 from cswf_core.flow.transport import Displace, Maps
 from cswf_core.interfaces import Conditions
 from cswf_core.kernels.boxes import Strips
 from cswf_core.kernels.columns import columnwise
 from cswf_core.kernels.gpu import products
-from cswf_core.ranks import Ranks
 
 MEASURED_PARTICLES = 1024
 """Particles whose moves are measured, for the log."""
 
 
 def step(
-    particles: HalfParticles, slabs: Sequence[HalfSlab], maps: Maps[HalfCloud], factor: Tensor, tools: HalfTools
+    particles: HalfParticles, slabs: Sequence[HalfSlab], maps: Maps[HalfCloud], factor: Tensor, tools: Tools
 ) -> Tensor:
     """Move particles by X ← X + η/H Σ_h δ_h θ_h; return Σ_h of the sums of δ_h², a scalar in float64.
 
@@ -53,16 +53,6 @@ def step(
             tools.moving = True
             particles.move(theta, whole, factor, tools.clock)  # back-project the last, and move: X ← X + …
     return total
-
-
-@attrs.define(eq=False)
-class HalfTools:
-    """The clock and the ranks of a step."""
-
-    clock: Clock = attrs.field(factory=Clock)
-    ranks: Ranks = attrs.field(factory=Ranks)
-    moving: bool = False
-    """Whether particles have begun to move, so that the step cannot be begun anew."""
 
 
 class Movable(Protocol):

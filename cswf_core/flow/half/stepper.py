@@ -7,9 +7,8 @@ alike are recorded once as a CUDA graph (`graph`), which also prepares the direc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property, partial
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
+from functools import partial
 
 import attrs
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor
 from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.data import Block
-from cswf_core.flow.fits import Fits, FittedBatches, ManyBlocks, Members, OneBlock, Source
+from cswf_core.flow.fits import Source
 from cswf_core.flow.half.graph import StepGraph, overwrite, recorded
 from cswf_core.flow.half.layout import (
     HalfCloud,
@@ -29,21 +28,18 @@ from cswf_core.flow.half.layout import (
     refuse_too_many,
     slabs_of,
     strips_for,
-    with_rows_of,
 )
-from cswf_core.flow.half.step import HalfTools, MeasuredParticles, step
+from cswf_core.flow.half.step import MeasuredParticles, step
 from cswf_core.flow.memory import MEMORY_OVER_VALUES, attempted
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.stage import StageSetup
+from cswf_core.flow.step import Tools
 from cswf_core.flow.stepper import StepOutcome, Stepper
-from cswf_core.flow.streaming import BlockParticles
 from cswf_core.flow.transport import FittedMaps
 from cswf_core.interfaces import Conditions
 from cswf_core.kernels.boxes import WIDEST_TILE, Strips
 from cswf_core.kernels.columns import COLUMNS_AT_A_TIME
 from cswf_core.kernels.sparse import TILE, padded
-
-Result = TypeVar("Result")
 
 WORTHWHILE_STEPS = 6
 """Steps that a stage must have left for a recording to pay."""
@@ -61,14 +57,9 @@ class HalfStepper(Stepper):
         super().__init__(setup)
         setup.sampler.coordinates.use_tf32(setup.like)
         self._places: Strips | None = None
-        """The order of coordinates that directions are sorted by; None: they are not sorted."""
+        """The order of coordinates that directions are sorted by; None: they are not sorted, or not yet."""
         self._side: int | None = None
         """The side of what directions look at, by which they are sorted; 0: they are not; None: not known."""
-        self._placed = False
-        """Whether that order has been decided on."""
-        self._data: HalfCloud | None = None
-        """The data of the draw `_data_key`, where they are one block."""
-        self._data_key = -1
         self._groups_of: dict[Conditions, tuple[Tensor, Conditions] | None] = {}
         """The groups of all samples, by the conditions of these."""
         self._sets: dict[int, list[HalfSlab]] = {}
@@ -82,6 +73,13 @@ class HalfStepper(Stepper):
         """η/H, on the device, where a recorded step reads it."""
         self._most = self._most_directions()
         """Directions of a slab."""
+        self._resident: list[HalfCloud] = []
+        """The blocks of the particles as they are after the last step, where they stay on the device."""
+        d = padded(setup.sampler.coordinates.space.dimension)
+        size = 2 * d * padded(setup.particles.share.total, WIDEST_TILE) // setup.ranks.size
+        may_stay = setup.sampler.stage.entropy == 0 and size <= setup.budget.memory // RESIDENT_SHARE
+        self._keeps = may_stay or not setup.particles.in_blocks
+        """Whether they do: if the memory is enough, and no noise is added to blocks elsewhere."""
 
     def _most_directions(self) -> int:
         """Return how many directions a slab has; raise `RunError` for samples that the kernels cannot have."""
@@ -89,39 +87,49 @@ class HalfStepper(Stepper):
         particles = setup.particles
         M = particles.share.total
         device = setup.like.device
-        for total in (M, setup.data_count if setup.counts is None else M):
+        for total in (M, *setup.data.shared):
             if not all(map(len, setup.ranks.shares(total, device))):
                 width = COLUMNS_AT_A_TIME[device.type]
                 raise RunError(
                     f"{total:,} samples are {-(-total // width)} groups of {width:,}, fewer than the "
                     f"{setup.ranks.size} ranks: take fewer devices"
                 )
-        refuse_too_many(max(min(len(particles), particles.at_once), setup.data.x.shape[1]), setup.settings)
-        N = setup.data.most_at_once(setup.cdf.data)
-        row = 2 * (padded(particles.at_once, WIDEST_TILE) + padded(N, WIDEST_TILE))
+        refuse_too_many(max(min(len(particles), particles.at_once), setup.data.at_once), setup.settings)
+        row = 2 * sum(padded(count, WIDEST_TILE) for count in (particles.at_once, setup.data.at_once))
         most = setup.budget.memory // MEMORY_OVER_VALUES // row if setup.cdf.displaces else setup.budget.rows
         return min(max(TILE, most // TILE * TILE), padded(setup.sampler.stage.directions))
 
     def move(self, number: int, eta: float, clock: Clock) -> StepOutcome:
-        """Take a step without its noise: X ← X − η v̂."""
+        """Take a step without its noise, X ← X − η v̂: by replaying a recorded step, where there is one."""
         self._factor.fill_(eta / self.setup.sampler.stage.directions)
-        if not clock.times and self._recordable(number):
-            self._record(number)
-        graph = self._graphs.get(self.setup.turn_of(number))
-        drawn = partial(self._draw, number, check=False)
-        if graph is not None and not clock.times and self._attempted(drawn, clock):
-            if graph.ready is not self._slabs:  # they were prepared for the other half, or drawn
-                overwrite(graph.ready, self._slabs)
-            result = graph.replay(number + 1)
-            self._slabs = graph.ready
-            self._key = number + 1
-            return self._outcome(result, number, clock)
-        moved = None
-        while moved is None:
-            moved = self._attempted(partial(self._drawn_and_moved, number), clock)
-        if self.setup.sampler.stage.entropy > 0:
-            self._particles.current = False
-        return self._outcome(moved, number, clock)
+        graph = None if clock.times else self._recorded(number)
+        if graph is None:
+            return super().move(number, eta, clock)
+        if graph.ready is not self._slabs:  # they were prepared for the other half, or drawn
+            overwrite(graph.ready, self._slabs)
+        result = graph.replay(number + 1)
+        self._slabs = graph.ready
+        self._key = number + 1
+        return self._outcome(result, number, clock)
+
+    def moved(self, number: int, eta: float, tools: Tools) -> StepOutcome:
+        """Take a step without its noise."""
+        del eta  # its factor is on the device
+        setup = self.setup
+        self._draw(setup.data.draws.number(number), tools.clock, check=number == 0)
+        F_p = self.particles_in_blocks(self._blocks, self._slabs, number, tools.clock)
+        lengths = squares = torch.zeros((), dtype=torch.float32, device=setup.like.device)
+        tables: list[Tensor] = []
+        resident: list[HalfCloud] = []
+        for index, block in enumerate(setup.particles.blocks(write=True)):
+            mine = self._halved(block, self._resident[index] if self._resident else None)
+            length, square, *tables = self._moved(number, tools, block, mine, self._slabs, F_p)
+            lengths = lengths + length * (len(block) / len(setup.particles))
+            squares = squares + square
+            if self._keeps:
+                resident.append(mine.cloud)
+        self._resident = resident
+        return self._outcome((lengths, squares, *tables), number, tools.clock)
 
     def _outcome(self, result: tuple[Tensor, ...], number: int, clock: Clock) -> StepOutcome:
         tables = self.wanted(number, result[2:])
@@ -137,43 +145,65 @@ class HalfStepper(Stepper):
     def adopt(self, numerics: Mapping[str, int]) -> None:
         """Sort directions, and cut them into slabs, as before."""
         super().adopt(numerics)
+        sampler = self.setup.sampler
         self._side = numerics.get("side")
+        if self._side:
+            shape = sampler.coordinates.space.shape
+            self._places = Strips.of(shape, sampler.stage.directions, self._side, sampler.like.device)
         self._most = max(1, numerics.get("most", self._most))
 
     def _recordable(self, number: int) -> bool:
         """Say whether it pays to record the steps from here on, and can be done: they must all be alike."""
         setup = self.setup
-        turn = setup.turn_of(number)
-        if turn in self._graphs or not (setup.budget.recordable and setup.ranks.alone) or setup.streams_data:
-            return False
         stage = setup.sampler.stage
         by_counts = setup.cdf.displaces and setup.cdf.compact
-        alike = setup.draws.fresh and stage.entropy == 0 and by_counts and setup.fits_the_same
+        alike = setup.data.draws.fresh and stage.entropy == 0 and by_counts and setup.fits_the_same
         known = number > 0 and len(self._slabs) == 1 and self._factor.is_cuda
-        repeats = sum(setup.turn_of(later) == turn for later in range(number, stage.steps))
-        return alike and known and repeats >= WORTHWHILE_STEPS
+        possible = setup.budget.recordable and setup.repeatable
+        if not (possible and alike and known):
+            return False
+        turn = setup.turn_of(number)
+        return sum(setup.turn_of(later) == turn for later in range(number, stage.steps)) >= WORTHWHILE_STEPS
 
-    def _record(self, number: int) -> None:
-        """Record a step along the directions of this one, which prepares the next."""
+    def _recorded(self, number: int) -> StepGraph[list[HalfSlab]] | None:
+        """Return the recorded step of a turn, with directions at hand; None: steps are taken one by one."""
         turn = self.setup.turn_of(number)
+        if turn not in self._graphs and self._recordable(number):
+            self._graphs[turn] = None
+            if self._drawn_in_time(number):
+                self._graphs[turn] = self._record(number)
+        if self._graphs.get(turn) is None or not self._drawn_in_time(number):
+            return None
+        return self._graphs[turn]
+
+    def _drawn_in_time(self, number: int) -> bool:
+        """Have the directions of a step at hand; False: memory was short, and slabs are smaller now."""
+        draw = partial(self._draw, number, Clock(), check=False)
+        return attempted(draw, lambda: self.setup.repeatable and self.smaller()) is not None
+
+    def _record(self, number: int) -> StepGraph[list[HalfSlab]] | None:
+        """Record a step along the directions of this one, which prepares the next."""
         clock = Clock()
         other = next(filter(None, self._graphs.values()), None)  # never at work at the same time
-        self._graphs[turn] = None
-        if self._attempted(partial(self._draw, number, check=False), clock):
-            prepare = partial(self._prepared, number + 1, clock, False)
-            move = partial(self._moved, number, HalfTools(clock), self._particles)
-            graph = recorded(number + 1, prepare, self._slabs, move, None if other is None else other.pool)
-            self.setup.budget.recordable = graph is not None
-            self._graphs[turn] = graph
+        block = next(self.setup.particles.blocks())
+        particles = self._halved(block, self._resident[0])
+        prepare = partial(self._prepared, number + 1, clock, False)
+        move = partial(self._moved, number, Tools(self.setup.budget, clock), block, particles)
+        graph = recorded(number + 1, prepare, self._slabs, move, None if other is None else other.pool)
+        self.setup.budget.recordable = graph is not None
+        return graph
 
-    def _attempted(self, work: Callable[[HalfTools], Result], clock: Clock) -> Result | None:
-        """Return what `work` returns; None if memory was too short, and slabs have been halved."""
-        tools = HalfTools(clock, self.setup.ranks)
-        return attempted(partial(work, tools), lambda: self._may_halve(tools))
+    def _draw(self, key: int, clock: Clock, *, check: bool) -> bool:
+        """Have the directions of a draw at hand."""
+        if key != self._key:
+            self._slabs = []  # those of the last step may take much memory
+            self._slabs = self._prepared(key, clock, check)
+            self._key = key
+        return True
 
-    def _may_halve(self, tools: HalfTools) -> bool:
-        """Halve the slabs, where particles have not moved yet; False: that is not possible."""
-        if tools.moving or self._most == TILE or not self.setup.repeatable:
+    def smaller(self) -> bool:
+        """Halve the slabs of directions; False: they are as small as tiles."""
+        if self._most == TILE:
             return False
         self._key = -1
         self._slabs = []
@@ -185,32 +215,19 @@ class HalfStepper(Stepper):
         self.setup.budget.warn(f"{self._most} directions at a time; results may differ in the last digits")
         return True
 
-    def _draw(self, key: int, tools: HalfTools, *, check: bool) -> bool:
-        """Have the directions of a draw at hand."""
-        if key != self._key:
-            self._slabs = []  # those of the last step may take much memory
-            self._slabs = self._prepared(key, tools.clock, check)
-            self._key = key
-        return True
-
-    def _drawn_and_moved(self, number: int, tools: HalfTools) -> tuple[Tensor, ...]:
-        """Move along the directions of a step; return the mean length of the move, SW₂² and tables."""
-        self._draw(self.setup.draws.number(number), tools, check=number == 0)
-        return self._moved(number, tools, self._particles, self._slabs)
-
     def _moved(
         self,
         number: int,
-        tools: HalfTools,
+        tools: Tools,
+        block: Particles,
         particles: MeasuredParticles,
         slabs: list[HalfSlab],
-        block: Particles | None = None,
         F_p: Source[HalfCloud] | None = None,
     ) -> tuple[Tensor, ...]:
         """Move particles; return the mean length of the move, SW₂² and tables, if a model is saved."""
         setup = self.setup
         transport = self.transport(setup.participants(number, block), tools.clock, check=number == 0)
-        F_q = PreparedData(self._source(setup.draws.number(number), tools.clock))
+        F_q = PreparedData(self._source(setup.data.draws.number(number), slabs, tools.clock))
         squares = step(particles, slabs, FittedMaps(transport, F_q, F_p), self._factor, tools)
         distance = squares / (setup.particles.share.total * setup.sampler.stage.directions)
         return particles.length, distance, *transport.tables()
@@ -225,58 +242,46 @@ class HalfStepper(Stepper):
         slabs: list[HalfSlab] = []
         for theta in self.draw(key, clock, check=check):
             with clock.part("draw", partial(packing, theta)):
-                if not self._placed:
-                    self._place(theta.projection.dense())
+                if self._side is None:
+                    self._sort(theta.projection.dense())
                 noise = setup.sampler.noise_widths(theta, setup.bin_width)
                 free = None if into is None else into[len(slabs) :]
                 slabs += slabs_of(attrs.evolve(theta, noise=noise), self._places, self._most, free)
-        several_reads = setup.data_blocks_count > 1 or setup.particles.in_blocks
-        if setup.cdf.compact or setup.counts is not None or several_reads:
-            self._fit(slabs, self._source(key, clock))
+        if setup.cdf.compact or setup.in_blocks:
+            source = self._source(key, slabs, clock)
+            for slab in slabs:
+                slab.begun = source.along(slab)
+            if setup.ranks.alone:  # otherwise all are begun before one is awaited
+                for slab in slabs:
+                    slab.await_data()
         if setup.keeps_draws:
             self._sets[key] = slabs
         return slabs
 
-    def _fit(self, slabs: list[HalfSlab], source: Source[HalfCloud]) -> None:
-        """Fit F_q along the directions of a draw."""
-        if isinstance(source, ManyBlocks):
-            with_rows = with_rows_of(slabs)
-            fits = source.fit(with_rows)
-            for rows, slab in with_rows:
-                slab.F_q = fits(rows)
-            return
-        for slab in slabs:
-            slab.begun = source.along(slab)
-        if self.setup.ranks.alone:  # otherwise all are begun before one is awaited
-            for slab in slabs:
-                slab.await_data()
-
-    def _place(self, theta: Tensor) -> None:
+    def _sort(self, theta: Tensor) -> None:
         """Decide on an order of coordinates, from a stage's first directions."""
-        space = self.setup.sampler.coordinates.space
-        H = self.setup.sampler.stage.directions
-        if self._side is None:
-            self._places = strips_for(theta, space, H)
-            self._side = 0 if self._places is None else self._places.side
-        elif self._side:
-            self._places = Strips.of(space.shape, H, self._side, theta.device)
-        self._placed = True
+        stage = self.setup.sampler.stage
+        self._places = strips_for(theta, self.setup.sampler.coordinates.space, stage.directions)
+        self._side = 0 if self._places is None else self._places.side
 
-    @cached_property
-    def _particles(self) -> MeasuredParticles:
-        """The particles, in the order of coordinates that the first directions have decided on."""
-        return self._halved(self.setup.particles)
+    def _blocks(self) -> Iterable[tuple[Particles, HalfCloud]]:
+        """Return the blocks of the particles, each in half precision too."""
+        particles = self.setup.particles
+        if self._resident:
+            return zip(particles.stored, self._resident, strict=True)
+        return ((block, self._halved(block).cloud) for block in particles.blocks())
 
     def _halved(self, block: Particles, resident: HalfCloud | None = None) -> MeasuredParticles:
         """Return particles with their copy in half precision, if it is not `resident` already."""
-        coordinates = self.setup.sampler.coordinates
-        by_update = self.setup.settings.clip is not None or coordinates.observation is not None
-        current = resident is not None or block.sum is None  # a flow may come back in the middle of a stage
+        sampler = self.setup.sampler
+        by_update = self.setup.settings.clip is not None or sampler.coordinates.observation is not None
+        current = sampler.stage.entropy == 0  # else noise was added to the particles alone
         if resident is None:
+            current = block.sum is None  # a flow may come back in the middle of a stage
             groups = self._groups(self.setup.particle_conditions, block.share.cut)
             resident = halved(block.cloud.z, self._places, block.conditions, groups)
         return MeasuredParticles(
-            block, coordinates, self._places, resident, by_update=by_update, current=current
+            block, sampler.coordinates, self._places, resident, by_update=by_update, current=current
         )
 
     def _groups(self, everybody: Conditions, numbers: slice | Tensor) -> tuple[Tensor, Conditions] | None:
@@ -287,85 +292,17 @@ class HalfStepper(Stepper):
         groups = self._groups_of[everybody]
         return None if groups is None else (groups[0][numbers].contiguous(), groups[1])
 
-    def _source(self, key: int, clock: Clock) -> Source[HalfCloud]:
+    def _source(self, key: int, slabs: list[HalfSlab], clock: Clock) -> Source[HalfCloud]:
         """Return what F_q is fitted to along the directions of a draw."""
-        setup = self.setup
-        if setup.counts is not None:
-            return setup.counts.of_set(key)
-        members = setup.data_members
-        blocks = partial(self.blocks_of_data, key, self._entered, members, clock)
-        if setup.data_blocks_count == 1:
-            return OneBlock(partial(self._data_of, key, blocks), members, self.fitter(clock))
-        return ManyBlocks(blocks, self.fitter(clock), HalfSlab.projected_data, members.sizes)
+        enter = partial(self._data_halved, clock)
+        return self.setup.data.source(key, lambda block: self.entered(block, enter), slabs, self.fitter(clock))
 
-    def _entered(self, block: Block, clock: Clock) -> HalfCloud:
+    def _data_halved(self, clock: Clock, block: Block) -> HalfCloud:
         """Return a block of the data in half precision."""
         setup = self.setup
         with clock.part("read"):
             middle = block.x + setup.bin_width / 2 if setup.bin_width else block.x
             z = setup.sampler.coordinates.enter_data(middle)
-            groups = self._groups(setup.data.all.conditions, block.numbers)
+            groups = self._groups(setup.data.conditions, block.numbers)
             cloud = halved(z, self._places, block.conditions, groups)
         return attrs.evolve(cloud, noise=setup.mean_condition_noise(), first=block.first)
-
-    def _data_of(self, key: int, blocks: Callable[[bool], Iterator[tuple[HalfCloud, Members]]]) -> HalfCloud:
-        """Return the data of a draw, which are one block."""
-        key = key if self.setup.fits_parts_of_data else 0
-        if self._data is None or self._data_key != key:
-            self._data = None
-            self._data_key = key
-            self._data, _ = next(blocks(False))
-        return self._data
-
-
-class HalfBlockStepper(HalfStepper):
-    """Takes steps in half precision of particles that come in blocks."""
-
-    def __init__(self, setup: StageSetup) -> None:
-        super().__init__(setup)
-        self._resident: list[HalfCloud] = []
-        """The blocks in half precision as they are after the last step, where they stay on the device."""
-        d = setup.sampler.coordinates.space.dimension
-        size = 2 * padded(d) * padded(setup.particles.share.total, WIDEST_TILE) // setup.ranks.size
-        with_noise = setup.sampler.stage.entropy > 0
-        self._keeps = not with_noise and size <= setup.budget.memory // RESIDENT_SHARE
-        """Whether they do: if the memory is enough, and no noise is added to particles elsewhere."""
-
-    def move(self, number: int, eta: float, clock: Clock) -> StepOutcome:
-        """Take a step without its noise: X ← X − η v̂."""
-        self._factor.fill_(eta / self.setup.sampler.stage.directions)
-        tools = HalfTools(clock)
-        self._draw(self.setup.draws.number(number), tools, check=number == 0)
-        particles = self.setup.particles
-        assert isinstance(particles, BlockParticles)
-        F_p = self._particles_in_blocks(particles, number, clock)
-        lengths = squares = torch.zeros((), dtype=torch.float32, device=self.setup.like.device)
-        tables: list[Tensor] = []
-        resident: list[HalfCloud] = []
-        for index, block in enumerate(particles.blocks(write=True)):
-            mine = self._halved(block, self._resident[index] if self._resident else None)
-            length, square, *tables = self._moved(number, tools, mine, self._slabs, block, F_p)
-            lengths = lengths + length * (len(block) / len(particles))
-            squares = squares + square
-            if self._keeps:
-                resident.append(mine.cloud)
-        self._resident = resident
-        return self._outcome((lengths, squares, *tables), number, clock)
-
-    def _particles_in_blocks(self, particles: BlockParticles, number: int, clock: Clock) -> Source[HalfCloud]:
-        """Return F_p along a step's directions, of particles that come in blocks, before any of them moves."""
-
-        def blocks(_again: bool) -> Iterator[tuple[HalfCloud, Members]]:
-            for index, block in enumerate(particles.stored if self._resident else particles.blocks()):
-                cloud = self._resident[index] if self._resident else self._halved(block).cloud
-                yield cloud, self.setup.participants(number, block).particles
-
-        sizes = self.setup.participants(number).particles.sizes
-        with_rows = with_rows_of(self._slabs)
-        fits = ManyBlocks(blocks, self.fitter(clock), HalfSlab.projected, sizes).fit(with_rows)
-
-        def of_batch(begin: int, rows: slice) -> Fits:
-            return fits(slice(begin + rows.start, begin + rows.stop))
-
-        begins = {slab.place.batch: cut.start for cut, slab in with_rows if slab.place.first == 0}
-        return FittedBatches({batch: partial(of_batch, begin) for batch, begin in begins.items()})
