@@ -39,8 +39,8 @@ from cswf_core.flow.particles import Particles, dequantised, normal
 from cswf_core.flow.stability import largest_eigenvalue_of
 from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.step import Tools, step
-from cswf_core.flow.tables import StepTables, TableTransport
-from cswf_core.flow.transport import CDFTransport, FittedMaps, Participants
+from cswf_core.flow.tables import StepTables, TabulatedMaps
+from cswf_core.flow.transport import FittedMaps, Participants
 from cswf_core.interfaces import Key
 from cswf_core.kernels.columns import COLUMNS_AT_A_TIME, groups
 from cswf_core.kernels.finite import is_finite
@@ -155,18 +155,19 @@ class Stepper(abc.ABC):
         """Return what fits distributions."""
         return Fitter.of(self.setup.cdf, clock, self.setup.ranks)
 
-    def transport(self, participants: Participants, clock: Clock, *, check: bool) -> CDFTransport:
-        """Return the transport of a step: by the CDF plugin or, if a model is saved, by tables of its maps.
-
-        `check`: the plugin's numbers are checked, and not only their shapes.
-        """
+    def maps(
+        self, number: int, block: Particles, F_q: Source[AnyCloud], F_p: Source[AnyCloud] | None, tools: Tools
+    ) -> FittedMaps[AnyCloud]:
+        """Return the maps that move a block of the particles at a step; tables of them if a model is saved."""
         setup = self.setup
+        fitter = self.fitter(tools.clock)
+        budget = None if self.half else fitter.budget(setup.budget)
+        maps = (fitter, setup.participants(number, block), F_q, F_p, budget, number == 0)
         request = setup.settings.tables
-        common = (setup.cdf, self.fitter(clock), clock, participants, check)
         if request is None:
-            return CDFTransport(*common)
+            return FittedMaps(*maps)
         H = setup.sampler.stage.directions
-        return TableTransport(*common, request=request, directions=H, together=setup.sampler.together)
+        return TabulatedMaps(*maps, request=request, directions=H, together=setup.sampler.together)
 
     def wanted(self, number: int, tables: Sequence[Tensor]) -> StepTables | None:
         """Return the tables of a step as observers get them; None if they are not for them."""
@@ -207,57 +208,21 @@ class Stepper(abc.ABC):
         return F_p
 
 
-class SquareSums:
-    """Sums of w_h δ_h², for the distance from particles to data."""
-
-    def __init__(self, total: int, like: Tensor) -> None:
-        """Begin a step; `total` is M."""
-        self._total = total
-        self.sum = torch.zeros((), dtype=torch.float64, device=like.device)
-        """Σ_h of the mean of w_h δ_h² over the particles: a scalar, or numbers that are to be added up."""
-        self.directions = 0
-
-    def add(self, theta: Directions, delta: Tensor, squares: Tensor) -> None:
-        """Add those of a slab of directions: δ is H×n, and Σ δ² of each direction H."""
-        self.sum = self.sum + self.of_slab(theta, delta, squares) / self._total
-        self.directions += theta.count
-
-    def of_slab(self, theta: Directions, delta: Tensor, squares: Tensor) -> Tensor:
-        """Return the sum of a slab."""
-        del delta
-        return theta.weighted(squares).sum()
-
-    @property
-    def squared_distance(self) -> Tensor:
-        """SW₂², ξy included: a scalar, or numbers that are to be added up."""
-        return self.sum / self.directions
-
-
-class GroupedSquareSums(SquareSums):
-    """The same sums in groups of particles, 0 for those of other ranks.
+def squares_in_groups(theta: Directions, delta: Tensor, share: Share, participants: Participants) -> Tensor:
+    """Return Σ w_h δ_h² of a slab (δ: H×n) in groups of particles, 0 for those of other ranks.
 
     Added up over ranks, and then over groups, they do not depend on how many ranks there are.
     """
-
-    def __init__(self, share: Share, participants: Participants, like: Tensor) -> None:
-        """Begin a step of a share of the particles."""
-        super().__init__(share.total, like)
-        self._share = share
-        self._participants = participants
-
-    def of_slab(self, theta: Directions, delta: Tensor, squares: Tensor) -> Tensor:
-        """Return the sum of a slab in each group."""
-        del squares
-        width = COLUMNS_AT_A_TIME[delta.device.type]
-        of_particles = theta.weighted_root(delta).double().square()
-        if self._participants.measured is not None:
-            weights = of_particles.new_zeros(delta.shape[1])
-            weights[self._participants.measured] = self._participants.stretch
-            of_particles *= weights
-        sums = of_particles.new_zeros(-(-self._share.total // width))
-        for group in groups(delta.shape[1], delta.device.type):
-            sums[(self._share.first + group.start) // width] = of_particles[:, group].contiguous().sum()
-        return sums
+    width = COLUMNS_AT_A_TIME[delta.device.type]
+    of_particles = theta.weighted_root(delta).double().square()
+    if participants.measured is not None:
+        weights = of_particles.new_zeros(delta.shape[1])
+        weights[participants.measured] = participants.stretch
+        of_particles *= weights
+    sums = of_particles.new_zeros(-(-share.total // width))
+    for group in groups(delta.shape[1], delta.device.type):
+        sums[(share.first + group.start) // width] = of_particles[:, group].contiguous().sum()
+    return sums
 
 
 class ExactStepper(Stepper):
@@ -336,19 +301,20 @@ class ExactStepper(Stepper):
     ) -> tuple[Tensor, Tensor, StepTables | None]:
         """Move a block of the particles; return the sum of lengths, its part of SW₂², and tables if wanted."""
         setup = self.setup
-        participants = setup.participants(number, block)
-        transport = self.transport(participants, tools.clock, check=number == 0)
-        maps = FittedMaps(transport, F_q, F_p, self.fitter(tools.clock).budget(setup.budget))
-        sums = SquareSums(block.share.total, setup.like)
-        if setup.adaptive:
-            sums = GroupedSquareSums(block.share, participants, setup.like)
+        maps = self.maps(number, block, F_q, F_p, tools)
+        # SW₂², ξy included: a scalar, or numbers that are to be added up.
+        distance = torch.zeros((), dtype=torch.float64, device=setup.like.device)
         X = block.cloud
         update = X.z
 
         def record(theta: Directions, delta: Tensor, squares: Tensor) -> None:
+            nonlocal distance
             if self.inspects:
-                self._inspect(X, F_q, theta, squares, transport.largest)
-            sums.add(theta, delta, squares)
+                self._inspect(X, F_q, theta, squares, maps.largest)
+            part = theta.weighted(squares).sum()
+            if setup.adaptive:
+                part = squares_in_groups(theta, delta, block.share, maps.participants)
+            distance = distance + part / block.share.total
 
         def scale(total: Tensor, H: int) -> Tensor:
             nonlocal update
@@ -358,14 +324,11 @@ class ExactStepper(Stepper):
 
         tools.record = record
         lengths = step(block, directions, maps, scale, tools)
+        distance = distance / setup.sampler.stage.directions
         if self.inspects and self.fault is None and not is_finite(lengths):
             again = directions if isinstance(directions, list) else self._along(number, Clock())
-            self._inspect_update(update, eta, float(sums.squared_distance.sum()), again)
-        return (
-            lengths.sum(dtype=torch.float64),
-            sums.squared_distance,
-            self.wanted(number, transport.tables()),
-        )
+            self._inspect_update(update, eta, float(distance.sum()), again)
+        return lengths.sum(dtype=torch.float64), distance, self.wanted(number, maps.tables())
 
     def _inspect(
         self, particles: Cloud, data: Source[Cloud], theta: Directions, squares: Tensor, largest: float

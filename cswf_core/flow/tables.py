@@ -2,7 +2,7 @@
 
 A table holds, at K levels a_1 … a_K, the position F_p⁻¹(a_k) and the displacement F_q⁻¹(a_k) − F_p⁻¹(a_k);
 between two of these knots the map is nearly a line. Where a model is saved, the particles of the run move
-by these tables too (`TableTransport`), rounded and read off as a model does it: later steps see the errors
+by these tables too (`TabulatedMaps`), rounded and read off as a model does it: later steps see the errors
 and correct them. A saved model has its maps from the tables alone (`SavedMaps`).
 """
 
@@ -19,7 +19,7 @@ from cswf_core.flow.directions import Directions, Place
 from cswf_core.flow.fits import AnyCloud, Begun, Fits, Slab, reading
 from cswf_core.flow.memory import Budget, batches
 from cswf_core.flow.settings import TableRequest
-from cswf_core.flow.transport import CDFTransport, Displace, Maps, displace_in_chunks, displace_per_stratum
+from cswf_core.flow.transport import Displace, FittedMaps, Maps, displace_in_chunks, displace_per_stratum
 from cswf_core.interfaces import Rows
 from cswf_core.kernels import tables
 from cswf_core.kernels.tables import Lookup
@@ -36,8 +36,8 @@ class StepTables:
 
 
 @attrs.frozen(eq=False, kw_only=True)
-class TableTransport(CDFTransport):
-    """δ by tables of the maps, which are collected while the step's directions are worked on."""
+class TabulatedMaps(FittedMaps[AnyCloud]):
+    """Fitted maps as tables, which are collected while the step's directions are worked on."""
 
     request: TableRequest
     directions: int

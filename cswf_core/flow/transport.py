@@ -1,13 +1,14 @@
-"""The one-dimensional transport of the particles by the CDF plugin: p becomes δ = F_q⁻¹(F_p(p)) − p.
+"""The one-dimensional transport of the particles: p becomes δ = T(p) − p.
 
 `Maps` is what a step asks for: the maps T_h = F_q⁻¹∘F_p along directions. `FittedMaps` has them from the
-distributions of particles and data (`fits`); `tables` has those of saved models.
+distributions of particles and data (`fits`), by the CDF plugin; `tables` has those of saved models.
 """
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic
 
 import attrs
@@ -56,22 +57,43 @@ class Participants:
 
 
 @attrs.frozen(eq=False)
-class CDFTransport:
-    """δ by the CDF plugin, stratum by stratum."""
+class FittedMaps(Maps[AnyCloud]):
+    """T_h = F_q⁻¹∘F_p of distributions that are fitted to data and particles, stratum by stratum."""
 
-    cdf: CheckedCDF
     fitter: Fitter
-    clock: Clock
     participants: Participants
+    F_q: Source[AnyCloud]
+    F_p: Source[AnyCloud] | None = None
+    """The particles in blocks; None: F_p is fitted to the rows that are displaced."""
+    budget: Budget | None = None
+    """How many rows are transported at a time; None: all rows of a slab."""
     check: bool = True
     """Whether the plugin's numbers are checked, and not only their shapes: that reads back from the device."""
 
-    def begin(self, rows: Rows) -> Begun | None:
-        """Begin to fit F_p over all ranks; None for one rank alone, and where rows are exchanged later."""
-        return self.fitter.begin_particles(rows, self.participants.particles)
+    @property
+    def cdf(self) -> CheckedCDF:
+        """The plugin."""
+        return self.fitter.cdf
+
+    @property
+    def clock(self) -> Clock:
+        """Times the parts of a step."""
+        return self.fitter.clock
+
+    def begin(self, theta: Slab[AnyCloud], p: Rows) -> Displace:
+        """Return the displacement of the particles' rows p."""
+        F_q = self.F_q.along(theta)
+        F_p = None if self.F_p is None else self.F_p.along(theta)
+        of_all_rows = self.fitter.begin_particles(p, self.participants.particles) if F_p is None else None
+
+        def displace(rows: Rows, cut: slice) -> Tensor:
+            begun = of_all_rows if F_p is None else partial(F_p, cut)
+            return self.displace(rows, F_q(cut), theta.place.rows(cut), begun)
+
+        return displace_in_chunks(theta.count, p, displace, self.budget)
 
     def fit(self, rows: Rows, begun: Begun | None = None) -> Fits:
-        """Return F_p, of the particles' rows; `begun` is what `begin` has returned for them."""
+        """Return F_p, of the particles' rows; `begun` is F_p that has been begun."""
         begun = self.fitter.begin(rows, self.participants.particles) if begun is None else begun
         return begun()
 
@@ -158,35 +180,6 @@ class CDFTransport:
         return _replaced(
             rows, self.fitter.displacement(rows, lambda p: self.cdf.image(p, F_p, F_q, check=self.check))
         )
-
-
-@attrs.frozen(eq=False)
-class FittedMaps(Maps[AnyCloud]):
-    """T_h = F_q⁻¹∘F_p of distributions that are fitted to data and particles."""
-
-    transport: CDFTransport
-    F_q: Source[AnyCloud]
-    F_p: Source[AnyCloud] | None = None
-    """The particles in blocks; None: F_p is fitted to the rows that are displaced."""
-    budget: Budget | None = None
-    """How many rows are transported at a time; None: all rows of a slab."""
-
-    def begin(self, theta: Slab[AnyCloud], p: Rows) -> Displace:
-        """Return the displacement of the particles' rows p."""
-        F_q = self.F_q.along(theta)
-        if self.F_p is None:
-            begun = self.transport.begin(p)  # with other ranks, for all rows: the budget is None then
-
-            def displace(rows: Rows, cut: slice) -> Tensor:
-                return self.transport.displace(rows, F_q(cut), theta.place.rows(cut), begun)
-
-        else:
-            F_p = self.F_p.along(theta)
-
-            def displace(rows: Rows, cut: slice) -> Tensor:
-                return self.transport.displace(rows, F_q(cut), theta.place.rows(cut), lambda: F_p(cut))
-
-        return displace_in_chunks(theta.count, p, displace, self.budget)
 
 
 def displace_in_chunks(

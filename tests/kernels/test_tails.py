@@ -10,9 +10,9 @@ from torch import Tensor
 
 from cswf_core.checks import checked
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.fits import Fitter, Members
+from cswf_core.flow.fits import Fitter, Members, OneBlock
 from cswf_core.flow.settings import TableRequest
-from cswf_core.flow.transport import CDFTransport, Participants
+from cswf_core.flow.transport import FittedMaps, Participants
 from cswf_core.kernels import histogram
 from cswf_core.kernels.rows import Rows
 from cswf_core.ranks import Ranks
@@ -183,11 +183,12 @@ def test_tables_of_a_model_are_read_off_the_map():
     for tail in (0.0, 0.05):
         cdf = checked(Histogram(bins=512, tail=tail))
         fitter = Fitter.of(cdf, Clock(), Ranks())
-        transport = CDFTransport(cdf, fitter, Clock(), Participants(particles=Members([4000])))
-        F_p, F_q = transport.fit(Rows.of(p)), fitter.begin(Rows.of(q), Members([5000]))()
+        data = OneBlock(lambda: q, Members([5000]), fitter)
+        maps = FittedMaps(fitter, Participants(particles=Members([4000])), F_q=data)
+        F_p, F_q = maps.fit(Rows.of(p)), fitter.begin(Rows.of(q), data.members)()
         grid = TableRequest(knots=64).levels(p).expand(3, -1)
         positions = torch.stack([fit.icdf(grid) for fit in F_p])
-        got[tail] = (positions + transport.displacements(grid, positions, F_p, F_q))[0]
+        got[tail] = (positions + maps.displacements(grid, positions, F_p, F_q))[0]
         nearest = (p[:, None] - positions[0, :, :, None]).abs().argmin(dim=2)
         exact[tail] = image(p, q, tail, 512).gather(1, nearest)
     torch.testing.assert_close(got[0.0], F_q[0].icdf(grid))

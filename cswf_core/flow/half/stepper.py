@@ -35,7 +35,6 @@ from cswf_core.flow.particles import Particles
 from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.step import Tools
 from cswf_core.flow.stepper import StepOutcome, Stepper
-from cswf_core.flow.transport import FittedMaps
 from cswf_core.interfaces import Conditions
 from cswf_core.kernels.boxes import WIDEST_TILE, Strips
 from cswf_core.kernels.columns import COLUMNS_AT_A_TIME
@@ -226,11 +225,11 @@ class HalfStepper(Stepper):
     ) -> tuple[Tensor, ...]:
         """Move particles; return the mean length of the move, SW₂² and tables, if a model is saved."""
         setup = self.setup
-        transport = self.transport(setup.participants(number, block), tools.clock, check=number == 0)
         F_q = PreparedData(self._source(setup.data.draws.number(number), slabs, tools.clock))
-        squares = step(particles, slabs, FittedMaps(transport, F_q, F_p), self._factor, tools)
+        maps = self.maps(number, block, F_q, F_p, tools)
+        squares = step(particles, slabs, maps, self._factor, tools)
         distance = squares / (setup.particles.share.total * setup.sampler.stage.directions)
-        return particles.length, distance, *transport.tables()
+        return particles.length, distance, *maps.tables()
 
     def _prepared(
         self, key: int, clock: Clock, check: bool, into: list[HalfSlab] | None = None
