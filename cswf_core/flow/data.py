@@ -50,8 +50,6 @@ class Block:
     numbers: Numbers
     first: int
     """The place of the first among those that F_q is fitted to."""
-    stays: bool = False
-    """Whether the block is the same at every draw."""
 
 
 class FlowData:
@@ -108,7 +106,7 @@ class FlowData:
                 numbers = slice(first, min(first + width, share.stop))
                 self.x[:, first - share.first : numbers.stop - share.first] = self._reader.fetch(numbers)
         if len(self.cuts) == 1 and self.counted == len(self.all):
-            self._whole = attrs.evolve(self._block(self.x, share.cut, share.first), stays=True)
+            self._whole = self._block(self.x, share.cut, share.first)
 
     def drop(self) -> None:
         """Release the data on the device: counts have taken their place."""

@@ -387,10 +387,10 @@ class Draws:
         following = number + self.reuse
         return following if following < steps else None
 
-    def return_within(self, most: int) -> bool:
-        """Say whether draws are used in turn, and their number is at most `most`."""
+    def kept(self, most: int) -> int:
+        """Return how many draws are kept for later steps, if memory is enough for `most`."""
         del most
-        return False
+        return 0 if self.reuse == 1 else 1
 
 
 class DrawsInTurn(Draws):
@@ -409,6 +409,6 @@ class DrawsInTurn(Draws):
     def next(self, number: int, steps: int) -> int | None:
         """Return None: the data have been counted along all sets."""
 
-    def return_within(self, most: int) -> bool:
-        """Say whether the number of sets is at most `most`."""
-        return self.sets <= most
+    def kept(self, most: int) -> int:
+        """Return the number of sets, if memory is enough for all."""
+        return self.sets if self.sets <= most else super().kept(most)

@@ -66,20 +66,6 @@ class Slab(Protocol[Samples]):
         """Return q_h of data, with the noise in their bins: H×n."""
 
 
-Projected = Callable[[Slab[AnyCloud], AnyCloud, Clock], Rows]
-"""(directions, samples, clock) → the samples' rows along the directions."""
-
-
-def projected_particles(theta: Slab[AnyCloud], cloud: AnyCloud, clock: Clock) -> Rows:
-    """Return p_h = θ_h·(z, ξy) of particles: H×n."""
-    return theta.projected(cloud, clock)
-
-
-def projected_data(theta: Slab[AnyCloud], cloud: AnyCloud, clock: Clock) -> Rows:
-    """Return q_h of data, with the noise in their bins: H×n."""
-    return theta.projected_data(cloud, clock)
-
-
 @attrs.frozen(eq=False)
 class Members:
     """The samples that each distribution is fitted to: the columns of each stratum, or those of all."""
@@ -336,7 +322,8 @@ class ManyBlocks(Source[AnyCloud]):
     """(whether there is another pass) → the blocks, in the stage's coordinates."""
     slabs: Sequence[Slab[AnyCloud]]
     """The step's directions."""
-    project: Projected[AnyCloud]
+    project: Callable[[Slab[AnyCloud], AnyCloud], Rows]
+    """(directions, samples) → the samples' rows along the directions."""
     sizes: Sequence[int]
     """How many samples each distribution has, over all blocks and ranks."""
     fitter: Fitter
@@ -354,7 +341,7 @@ class ManyBlocks(Source[AnyCloud]):
             for cloud, members in self.blocks(more_passes):
                 for theta in self.slabs:
                     cut = theta.place.in_step(slice(0, theta.count))
-                    yield cut, members.parts(self.project(theta, cloud, self.fitter.clock))
+                    yield cut, members.parts(self.project(theta, cloud))
 
         directions = sum(theta.count for theta in self.slabs)
         self._fits.append(self.fitter.of_blocks(rows, directions, self.sizes))

@@ -19,7 +19,7 @@ from torch import Tensor
 from cswf_core.checks import CheckedCDF
 from cswf_core.flow.data import Block, FlowData
 from cswf_core.flow.directions import DirectionSampler, Draws
-from cswf_core.flow.fits import AnyCloud, Fitter, ManyBlocks, Members, OneBlock, Slab, Source, projected_data
+from cswf_core.flow.fits import AnyCloud, Fitter, ManyBlocks, Members, OneBlock, Slab, Source
 from cswf_core.flow.memory import Budget
 from cswf_core.flow.particles import Particles, eligible_particles, uniform
 from cswf_core.flow.settings import Settings
@@ -204,7 +204,9 @@ class StoredData(StageData):
                 yield enter(block), self._strata.members_of_block(members, block, self._data.share.first)
 
         if self.in_blocks:
-            return ManyBlocks(blocks, slabs, projected_data, members.sizes, fitter)
+            return ManyBlocks(
+                blocks, slabs, lambda theta, q: theta.projected_data(q, fitter.clock), members.sizes, fitter
+            )
         return OneBlock(once(lambda: next(blocks(False))[0]), members, fitter)
 
     def _chosen(self, key: int) -> Tensor | None:
@@ -258,11 +260,11 @@ class StageSetup:
         return self.sampler.like
 
     @cached_property
-    def keeps_draws(self) -> bool:
-        """Whether directions that come again are kept: if all of a stage take little of the memory."""
+    def draws_kept(self) -> int:
+        """How many draws are kept for later steps: all that come again, if these take little of the memory."""
         d = self.sampler.coordinates.space.dimension
         size = self.sampler.stage.directions * d * self.like.element_size()
-        return self.data.draws.return_within(self.budget.memory // MEMORY_OVER_SETS // size)
+        return self.data.draws.kept(self.budget.memory // MEMORY_OVER_SETS // size)
 
     @property
     def in_blocks(self) -> bool:

@@ -32,7 +32,6 @@ from cswf_core.flow.fits import (
     Members,
     Slab,
     Source,
-    projected_particles,
 )
 from cswf_core.flow.memory import retried
 from cswf_core.flow.particles import Particles, dequantised, normal
@@ -175,8 +174,8 @@ class Stepper(abc.ABC):
         return StepTables(*tables) if request is not None and request.wants(number) else None
 
     def entered(self, block: Block, enter: Callable[[Block], Any]) -> Any:
-        """Return a block of the data as `enter` makes it; one that stays is kept."""
-        if not block.stays:
+        """Return a block of the data as `enter` makes it; one block that serves all draws is kept."""
+        if self.setup.data.in_blocks or not self.setup.data.stays:
             return enter(block)
         if self._entered is None:
             self._entered = enter(block)
@@ -203,7 +202,7 @@ class Stepper(abc.ABC):
                 yield cloud, setup.participants(number, block).particles
 
         sizes = setup.participants(number).particles.sizes
-        F_p = ManyBlocks(clouds, slabs, projected_particles, sizes, self.fitter(clock))
+        F_p = ManyBlocks(clouds, slabs, lambda theta, p: theta.projected(p, clock), sizes, self.fitter(clock))
         F_p.fit()
         return F_p
 
@@ -239,13 +238,10 @@ class ExactStepper(Stepper):
         quick = setup.settings.half and setup.cdf.displaces and setup.sampler.plain
         self._binned = quick and setup.bin_width > 0
         """Whether noise in the data's bins is added when they are counted: quicker than drawing it."""
-        self._key = -1
-        self._directions: list[Directions] | None = None
-        """Those of the draw `_key`, if they serve more than one step."""
-        self._fits: KeptFits = {}
-        """F_q along them."""
-        self._sets: dict[int, list[Directions]] = {}
-        """The directions of each set, where sets come again."""
+        self._kept: dict[int, list[Directions]] = {}
+        """The directions of draws that serve more than one step."""
+        self._fits: dict[int, KeptFits] = {}
+        """F_q along those of the last draw."""
         self._repeated = False
         """Whether directions that follow the particles have been drawn twice, and were the same."""
 
@@ -350,21 +346,17 @@ class ExactStepper(Stepper):
     def _along(self, number: int, clock: Clock) -> Iterable[Directions]:
         """Return the directions of a step; those that serve more than one step are kept."""
         key = self.setup.data.draws.number(number)
-        if key != self._key:
-            self._directions = self._sets.get(key)
-            self._fits = {}
-            self._key = key
-        if self._directions is not None:
-            return self._directions
+        if key in self._kept:
+            return self._kept[key]
         if self.setup.sampler.sampler.adapts:
             return self._following(number, clock)
         drawn = map(self._ready, self.draw(key, clock, check=number == 0))
-        if self.setup.settings.reuse == 1 and not self.setup.keeps_draws:
+        if self.setup.draws_kept == 0:
             return drawn
-        self._directions = list(drawn)
-        if self.setup.keeps_draws:
-            self._sets[key] = self._directions
-        return self._directions
+        if len(self._kept) == self.setup.draws_kept:
+            self._kept.clear()
+        self._kept[key] = list(drawn)
+        return self._kept[key]
 
     def _following(self, number: int, clock: Clock) -> list[Directions]:
         """Return directions that follow the particles, drawn after a look at some of these and of the data."""
@@ -413,7 +405,9 @@ class ExactStepper(Stepper):
         source = setup.data.source(key, lambda block: self._cloud(noise, block, clock), slabs, fitter)
         if not keep and not setup.particles.in_blocks:
             return source
-        return Kept(source, self._fits if keep else {})
+        if key not in self._fits:
+            self._fits = {key: {}}
+        return Kept(source, self._fits[key] if keep else {})
 
     def _cloud(self, noise: int, block: Block, clock: Clock) -> Cloud:
         """Return a block of the data in the stage's coordinates, with the noise of a step in their bins."""

@@ -67,6 +67,22 @@ class TabulatedMaps(FittedMaps[AnyCloud]):
         """Return positions and displacements, once all directions have been worked on: S×H'×K each."""
         return tuple(self._tables)
 
+    def inverse(self, fits: Fits, levels: Tensor) -> Tensor:
+        """Return F⁻¹ at some levels (H×K): S×H×K."""
+        return torch.stack([self.cdf.inverse(fit, levels) for fit in fits])
+
+    def displacements(self, levels: Tensor, positions: Tensor, F_p: Fits, F_q: Fits) -> Tensor:
+        """Return δ at some levels (H×K), where F_p has its positions: S×H×K."""
+        if not self.cdf.extrapolates:
+            return self.inverse(F_q, levels) - positions
+        delta = positions.clone()
+        for part, mine, theirs in zip(delta, F_p, F_q, strict=True):
+            through = self.cdf.between(mine, theirs)
+            if through is None:
+                raise TypeError("an estimator that extrapolates has `between` return a TransportMap")
+            through.displace(Rows.of(part), check=self.check)
+        return delta
+
     @property
     def largest(self) -> float:
         """Up to this number, δ = q − p can be rounded."""

@@ -180,7 +180,7 @@ class SavedParticles(HalfParticles):
         order = None if self._places is None else self._places.place
         maps.follow(quick.matrices, total, self._particles.cloud.z, order, self._half.z)
         products.fill_up(self._half.z, self._half.count)
-        self._current = True
+        self.current = True
 
 
 class JoinedParticles:

@@ -12,7 +12,8 @@ from cswf_core.checks import checked
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.fits import Fitter, Members, OneBlock
 from cswf_core.flow.settings import TableRequest
-from cswf_core.flow.transport import FittedMaps, Participants
+from cswf_core.flow.tables import TabulatedMaps
+from cswf_core.flow.transport import Participants
 from cswf_core.kernels import histogram
 from cswf_core.kernels.rows import Rows
 from cswf_core.ranks import Ranks
@@ -184,9 +185,11 @@ def test_tables_of_a_model_are_read_off_the_map():
         cdf = checked(Histogram(bins=512, tail=tail))
         fitter = Fitter.of(cdf, Clock(), Ranks())
         data = OneBlock(lambda: q, Members([5000]), fitter)
-        maps = FittedMaps(fitter, Participants(particles=Members([4000])), F_q=data)
+        particles = Participants(particles=Members([4000]))
+        request = TableRequest(knots=64)
+        maps = TabulatedMaps(fitter, particles, data, request=request, directions=3, together=1)
         F_p, F_q = maps.fit(Rows.of(p)), fitter.begin(Rows.of(q), data.members)()
-        grid = TableRequest(knots=64).levels(p).expand(3, -1)
+        grid = request.levels(p).expand(3, -1)
         positions = torch.stack([fit.icdf(grid) for fit in F_p])
         got[tail] = (positions + maps.displacements(grid, positions, F_p, F_q))[0]
         nearest = (p[:, None] - positions[0, :, :, None]).abs().argmin(dim=2)

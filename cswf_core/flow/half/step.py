@@ -94,6 +94,8 @@ class HalfParticles:
     """Σ_h δ_h θ_h of all slabs but the last: d'×n'."""
     _begun: bool = attrs.field(default=False, init=False)
     """Whether `_sums` has those of this step."""
+    _lengths: Tensor | None = attrs.field(default=None, init=False)
+    """How far each particle moved in the last step, where they move by an update."""
 
     @property
     def cloud(self) -> HalfCloud:
@@ -120,10 +122,7 @@ class HalfParticles:
         """Add Σ_h δ_h θ_h of the last slab, and move by η/H times all of it."""
         z = self._particles.cloud.z
         total = self._particles.sum
-        target = z if total is None else total
-        if self._by_update:
-            target = torch.zeros_like(z)
-        self._depart(target)
+        target = torch.zeros_like(z) if self._by_update else self._moving
         sums = self._sums if self._begun else None
         self._begun = False
         half = self._half.z if self.direct else None
@@ -134,10 +133,30 @@ class HalfParticles:
         # by an update: read that, read and write z and S, or x, and bring that into half precision.
         each = (0 if self.direct else 18) + (8 if self._by_update and total is not None else 0)
         with clock.part("move", lambda: (float(each * z.numel()), 0.0)):
-            lengths = self._particles.move(target) if self._by_update else None
+            self._lengths = self._particles.move(target) if self._by_update else None
             if not self.direct:
                 self.refresh()
-            self._measure(target, lengths)
+
+    @property
+    def _moving(self) -> Tensor:
+        """What moves unless particles move by an update: S, or z itself."""
+        total = self._particles.sum
+        return self._particles.cloud.z if total is None else total
+
+    def some(self) -> Tensor:
+        """Return a copy of what moves of some particles, to measure their move later."""
+        return runs_of(self._moving, MEASURED_PARTICLES).clone()
+
+    def mean_length(self, before: Tensor) -> Tensor:
+        """Return the mean length of the last move: of `some` particles, unless they moved by an update."""
+        lengths = self._lengths
+        if lengths is None:
+            change = (runs_of(self._moving, MEASURED_PARTICLES) - before).flatten(1)
+            if self.direct:
+                lengths = torch.linalg.vector_norm(change, dim=0)
+            else:
+                lengths = (change * self.gram(change)).sum(dim=0).clamp_min(0).sqrt()
+        return lengths.mean()
 
     def refresh(self) -> None:
         """Bring the particles into half precision: z = z₀ + G S, or z itself."""
@@ -150,31 +169,3 @@ class HalfParticles:
         """Return G u: d_k×n → d_k×n."""
         quick = self._coordinates.quick
         return self._coordinates.gram(u) if quick is None else columnwise(quick.times, u)
-
-    def _depart(self, target: Tensor) -> None:
-        """Prepare to measure a move of a target."""
-
-    def _measure(self, target: Tensor, lengths: Tensor | None) -> None:
-        """Measure the move of a target; `lengths` are those of an update's move."""
-
-
-class MeasuredParticles(HalfParticles):
-    """Particles whose moves are measured."""
-
-    length: Tensor
-    """The mean length of the last move: of `MEASURED_PARTICLES`, unless particles move by an update."""
-    _before: Tensor
-
-    def _depart(self, target: Tensor) -> None:
-        """Note where some of the particles are."""
-        self._before = runs_of(target, MEASURED_PARTICLES).clone()
-
-    def _measure(self, target: Tensor, lengths: Tensor | None) -> None:
-        """Measure the move of the same particles."""
-        if lengths is None:
-            change = (runs_of(target, MEASURED_PARTICLES) - self._before).flatten(1)
-            if self.direct:
-                lengths = torch.linalg.vector_norm(change, dim=0)
-            else:
-                lengths = (change * self.gram(change)).sum(dim=0).clamp_min(0).sqrt()
-        self.length = lengths.mean()

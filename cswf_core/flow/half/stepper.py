@@ -29,7 +29,7 @@ from cswf_core.flow.half.layout import (
     slabs_of,
     strips_for,
 )
-from cswf_core.flow.half.step import MeasuredParticles, step
+from cswf_core.flow.half.step import HalfParticles, step
 from cswf_core.flow.memory import MEMORY_OVER_VALUES, attempted
 from cswf_core.flow.particles import Particles
 from cswf_core.flow.stage import StageSetup
@@ -61,11 +61,8 @@ class HalfStepper(Stepper):
         """The side of what directions look at, by which they are sorted; 0: they are not; None: not known."""
         self._groups_of: dict[Conditions, tuple[Tensor, Conditions] | None] = {}
         """The groups of all samples, by the conditions of these."""
-        self._sets: dict[int, list[HalfSlab]] = {}
-        """The directions of each set, where sets come again."""
-        self._slabs: list[HalfSlab] = []
-        """The directions of the draw `_key`."""
-        self._key = -1
+        self._kept: dict[int, list[HalfSlab]] = {}
+        """The directions of the last draw, or of all that come again."""
         self._graphs: dict[int, StepGraph[list[HalfSlab]] | None] = {}
         """The recorded step of each turn, as F_p is fitted to other particles; None: recording it failed."""
         self._factor = torch.empty(1, device=setup.like.device)
@@ -104,25 +101,25 @@ class HalfStepper(Stepper):
         graph = None if clock.times else self._recorded(number)
         if graph is None:
             return super().move(number, eta, clock)
-        if graph.ready is not self._slabs:  # they were prepared for the other half, or drawn
-            overwrite(graph.ready, self._slabs)
+        slabs = self._kept[number]
+        if graph.ready is not slabs:  # they were prepared for the other half, or drawn
+            overwrite(graph.ready, slabs)
         result = graph.replay(number + 1)
-        self._slabs = graph.ready
-        self._key = number + 1
+        self._kept = {number + 1: graph.ready}
         return self._outcome(result, number, clock)
 
     def moved(self, number: int, eta: float, tools: Tools) -> StepOutcome:
         """Take a step without its noise."""
         del eta  # its factor is on the device
         setup = self.setup
-        self._draw(setup.data.draws.number(number), tools.clock, check=number == 0)
-        F_p = self.particles_in_blocks(self._blocks, self._slabs, number, tools.clock)
+        slabs = self._along(setup.data.draws.number(number), tools.clock, check=number == 0)
+        F_p = self.particles_in_blocks(self._blocks, slabs, number, tools.clock)
         lengths = squares = torch.zeros((), dtype=torch.float32, device=setup.like.device)
         tables: list[Tensor] = []
         resident: list[HalfCloud] = []
         for index, block in enumerate(setup.particles.blocks(write=True)):
             mine = self._halved(block, self._resident[index] if self._resident else None)
-            length, square, *tables = self._moved(number, tools, block, mine, self._slabs, F_p)
+            length, square, *tables = self._moved(number, tools, block, mine, slabs, F_p)
             lengths = lengths + length * (len(block) / len(setup.particles))
             squares = squares + square
             if self._keeps:
@@ -157,7 +154,7 @@ class HalfStepper(Stepper):
         stage = setup.sampler.stage
         by_counts = setup.cdf.displaces and setup.cdf.compact
         alike = setup.data.draws.fresh and stage.entropy == 0 and by_counts and setup.fits_the_same
-        known = number > 0 and len(self._slabs) == 1 and self._factor.is_cuda
+        known = number > 0 and [len(slabs) for slabs in self._kept.values()] == [1] and self._factor.is_cuda
         possible = setup.budget.recordable and setup.repeatable
         if not (possible and alike and known):
             return False
@@ -177,7 +174,7 @@ class HalfStepper(Stepper):
 
     def _drawn_in_time(self, number: int) -> bool:
         """Have the directions of a step at hand; False: memory was short, and slabs are smaller now."""
-        draw = partial(self._draw, number, Clock(), check=False)
+        draw = partial(self._along, number, Clock(), check=False)
         return attempted(draw, lambda: self.setup.repeatable and self.smaller()) is not None
 
     def _record(self, number: int) -> StepGraph[list[HalfSlab]] | None:
@@ -188,25 +185,23 @@ class HalfStepper(Stepper):
         particles = self._halved(block, self._resident[0])
         prepare = partial(self._prepared, number + 1, clock, False)
         move = partial(self._moved, number, Tools(self.setup.budget, clock), block, particles)
-        graph = recorded(number + 1, prepare, self._slabs, move, None if other is None else other.pool)
+        graph = recorded(number + 1, prepare, self._kept[number], move, None if other is None else other.pool)
         self.setup.budget.recordable = graph is not None
         return graph
 
-    def _draw(self, key: int, clock: Clock, *, check: bool) -> bool:
-        """Have the directions of a draw at hand."""
-        if key != self._key:
-            self._slabs = []  # those of the last step may take much memory
-            self._slabs = self._prepared(key, clock, check)
-            self._key = key
-        return True
+    def _along(self, key: int, clock: Clock, *, check: bool) -> list[HalfSlab]:
+        """Return the directions of a draw, which are kept."""
+        if key not in self._kept:
+            if len(self._kept) >= self.setup.draws_kept:  # first of all: they may take much memory
+                self._kept.clear()
+            self._kept[key] = self._prepared(key, clock, check)
+        return self._kept[key]
 
     def smaller(self) -> bool:
         """Halve the slabs of directions; False: they are as small as tiles."""
         if self._most == TILE:
             return False
-        self._key = -1
-        self._slabs = []
-        self._sets = {}
+        self._kept = {}
         if any(self._graphs.values()):  # they work on slabs as they were
             torch.cuda.synchronize(self._factor.device)
             self._graphs = {}
@@ -219,7 +214,7 @@ class HalfStepper(Stepper):
         number: int,
         tools: Tools,
         block: Particles,
-        particles: MeasuredParticles,
+        particles: HalfParticles,
         slabs: list[HalfSlab],
         F_p: Source[HalfCloud] | None = None,
     ) -> tuple[Tensor, ...]:
@@ -227,16 +222,15 @@ class HalfStepper(Stepper):
         setup = self.setup
         F_q = PreparedData(self._source(setup.data.draws.number(number), slabs, tools.clock))
         maps = self.maps(number, block, F_q, F_p, tools)
+        before = particles.some()
         squares = step(particles, slabs, maps, self._factor, tools)
         distance = squares / (setup.particles.share.total * setup.sampler.stage.directions)
-        return particles.length, distance, *maps.tables()
+        return particles.mean_length(before), distance, *maps.tables()
 
     def _prepared(
         self, key: int, clock: Clock, check: bool, into: list[HalfSlab] | None = None
     ) -> list[HalfSlab]:
         """Draw the directions of the draw `key`, into old slabs if any, and fit F_q where fits are small."""
-        if key in self._sets:
-            return self._sets[key]
         setup = self.setup
         slabs: list[HalfSlab] = []
         for theta in self.draw(key, clock, check=check):
@@ -253,8 +247,6 @@ class HalfStepper(Stepper):
             if setup.ranks.alone:  # otherwise all are begun before one is awaited
                 for slab in slabs:
                     slab.await_data()
-        if setup.keeps_draws:
-            self._sets[key] = slabs
         return slabs
 
     def _sort(self, theta: Tensor) -> None:
@@ -270,7 +262,7 @@ class HalfStepper(Stepper):
             return zip(particles.stored, self._resident, strict=True)
         return ((block, self._halved(block).cloud) for block in particles.blocks())
 
-    def _halved(self, block: Particles, resident: HalfCloud | None = None) -> MeasuredParticles:
+    def _halved(self, block: Particles, resident: HalfCloud | None = None) -> HalfParticles:
         """Return particles with their copy in half precision, if it is not `resident` already."""
         sampler = self.setup.sampler
         by_update = self.setup.settings.clip is not None or sampler.coordinates.observation is not None
@@ -279,7 +271,7 @@ class HalfStepper(Stepper):
             current = block.sum is None  # a flow may come back in the middle of a stage
             groups = self._groups(self.setup.particle_conditions, block.share.cut)
             resident = halved(block.cloud.z, self._places, block.conditions, groups)
-        return MeasuredParticles(
+        return HalfParticles(
             block, sampler.coordinates, self._places, resident, by_update=by_update, current=current
         )
 
