@@ -11,7 +11,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from traceback import clear_frames
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -136,19 +136,22 @@ class Budget:
     def over_rows(self, count: int, work: Callable[[slice], None]) -> None:
         """Call `work` with slices of `count` rows, as many as are transported at once."""
 
-        def worked(rows: slice) -> bool:
-            work(rows)
-            return True
-
         done = 0
-        while done < count:
+
+        def some() -> int:
             stop = min(done + self.rows, count)
-            half = (stop - done) // 2
-            if attempted(partial(worked, slice(done, stop)), partial(bool, half)) is None:
+            work(slice(done, stop))
+            return stop
+
+        def fewer() -> bool:
+            half = min(self.rows, count - done) // 2
+            if half:
                 self.rows = half
                 self.warn(f"{half} directions sorted at a time")
-            else:
-                done = stop
+            return half > 0
+
+        while done < count:
+            done = retried(some, fewer)
 
     def warn(self, how: str) -> None:
         """Warn that memory was short, and how the work continues."""
@@ -172,12 +175,15 @@ def batches(directions: int, together: int = 1) -> Iterator[tuple[int, int]]:
 def attempted(work: Callable[[], Result], again: Callable[[], bool]) -> Result | None:
     """Return what `work` returns; None if memory was too short, and `again` says that less can be tried.
 
-    When this returns, the error is gone, and with it the tensors that its frames held.
+    The tensors that the error's frames hold are let go before `again` is called.
     """
     try:
         return work()
     except Exception as error:
-        if not is_out_of_memory(error) or not again():
+        if not is_out_of_memory(error):
+            raise
+        clear_frames(error.__traceback__)
+        if not again():
             raise
     return None
 

@@ -212,7 +212,7 @@ class Model:
         data = self.data()
         flow = self.flow(choose_device(device))
         count = self.header.particles
-        settings = attrs.evolve(flow.settings, count=count)
+        settings = flow.settings
         draw = Key(self.recipe.seed, "start").open(dtype=self.header.dtype)
         start = self.recipe.data.checked.start(data, count, draw)
         beginning = Beginning(data, flow.parts, settings, flow.like, start, flow.fitted.gaussian)
