@@ -91,29 +91,25 @@ class TabulatedMaps(FittedMaps[AnyCloud]):
         own = of_batches[place.batch]
         size = min(batch_size(self.together), self.directions - place.begin)
         chosen, places = _tabulated(place, positions.shape[1], size, own.stop - own.start)
-        if chosen is None:
-            return
         for table, values in zip(self._tables, (positions, displacements), strict=True):
             table[:, own][:, places] = values[:, chosen]
 
 
-def _tabulated(
-    place: Place, count: int, size: int, tabulated: int
-) -> tuple[Tensor | slice | None, Tensor | slice]:
-    """Return which of `count` rows have tables, and where these go in those of their batch; None: none has.
+def _tabulated(place: Place, count: int, size: int, tabulated: int) -> tuple[Tensor | slice, Tensor | slice]:
+    """Return which of `count` rows have tables, and where these go in those of their batch.
 
     Tables are those of the first directions of a batch of some `size`, in the order of the draw.
     """
     order = place.order
     if order is None:
-        last = min(count, tabulated - place.first)
-        return (slice(0, last) if last > 0 else None), slice(place.first, place.first + last)
+        here = max(0, min(count, tabulated - place.first))
+        return slice(0, here), slice(place.first, place.first + here)
     if tabulated == size:
         return slice(0, count), order
     if count == size:  # it is known beforehand, so that steps can be recorded
         return order.argsort()[:tabulated], slice(0, tabulated)
     chosen = (order < tabulated).nonzero()[:, 0]
-    return (chosen if len(chosen) else None), order[chosen]
+    return chosen, order[chosen]
 
 
 @attrs.frozen(eq=False)

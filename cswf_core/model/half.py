@@ -15,7 +15,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from cswf_core.flow.half.graph import StepGraph, recorded
+from cswf_core.flow.half.graph import StepGraph, overwrite, recorded
 from cswf_core.flow.half.layout import HalfCloud, HalfSlab, halved, refuse_too_many, slabs_of, strips_for
 from cswf_core.flow.half.step import HalfParticles, step
 from cswf_core.flow.half.stepper import WORTHWHILE_STEPS
@@ -65,8 +65,7 @@ class HalfStage:
             if graph is None or tables is None:
                 self._move(self._prepared(self._stage.draws.number(now.number), now.tables))
             else:
-                tables.positions.copy_(following.tables.positions)
-                tables.displacements.copy_(following.tables.displacements)
+                overwrite(tables, following.tables)
                 graph.replay(following.number)
             yield now
             if self._sampler.stage.entropy > 0:  # noise was added

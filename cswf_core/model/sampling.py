@@ -29,7 +29,7 @@ from cswf_core.flow.finite import located, too_large
 from cswf_core.flow.gaussian import Regression
 from cswf_core.flow.memory import Budget, retried
 from cswf_core.flow.particles import Particles
-from cswf_core.flow.settings import Settings, TableRequest
+from cswf_core.flow.settings import TableRequest
 from cswf_core.flow.setup import INSIDE
 from cswf_core.flow.state import Position
 from cswf_core.interfaces import Key, Observation, Space
@@ -43,7 +43,7 @@ from cswf_core.model.requests import SampleRequest, of_columns
 from cswf_core.model.stage import SavedStage, exact_steps
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe
-from cswf_core.recipe.build import parts_of
+from cswf_core.recipe.build import parts_of, settings_of
 
 log = logging.getLogger("cswf")
 
@@ -85,15 +85,8 @@ class SavedFlow:
         self.parts = parts_of(recipe)
         tables = header.tables
         self.tables = TableRequest(knots=tables.knots, share=tables.directions, every=tables.every)
-        self.settings = Settings(
-            count=header.particles,
-            scale=recipe.particles.scale,
-            clip=recipe.particles.clip,
-            seed=recipe.seed,
-            reuse=None if recipe.reuse == "all" else recipe.reuse,
-            dtype=header.dtype,
-            half=recipe.particles.precision in ("auto", "fast"),
-        )
+        own = settings_of(recipe, header.particles)
+        self.settings = attrs.evolve(own, count=header.particles, offline=0, turn=None, tables=None, names={})
         self.draws = Draws(self.settings.reuse)
         if recipe.online is not None:
             self.draws = DrawsInTurn(self.settings.reuse, recipe.online.sets)

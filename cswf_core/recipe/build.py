@@ -162,7 +162,11 @@ def build_flow(
         raise RunError("a recipe that has been loaded takes no overrides and plugins: give them to load_recipe")
     chosen = choose_device(device)
     data = load_data(recipe, device=chosen)
-    settings = _settings(recipe, data)
+    settings = settings_of(recipe, len(data))
+    if settings.gaussian and settings.scale != 1:
+        log.warning(
+            "particles.scale has no effect with particles.start: gaussian, which is as wide as the data"
+        )
     parts = parts_of(recipe)
     options: dict[str, Any] = {
         "start": _start(recipe, data, settings),
@@ -183,15 +187,11 @@ def build_flow(
     return flow
 
 
-def _settings(recipe: Recipe, data: Dataset) -> Settings:
+def settings_of(recipe: Recipe, data_count: int) -> Settings:
     """Return the numbers of a recipe's flow that are no plugin's."""
     particles = recipe.particles
-    if particles.start == "gaussian" and particles.scale != 1:
-        log.warning(
-            "particles.scale has no effect with particles.start: gaussian, which is as wide as the data"
-        )
     return Settings(
-        count=len(data) if particles.count is None else particles.count,
+        count=data_count if particles.count is None else particles.count,
         offline=particles.offline,
         scale=particles.scale,
         gaussian=particles.start == "gaussian",
