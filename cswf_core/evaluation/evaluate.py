@@ -14,12 +14,11 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.errors import OutOfMemoryError
 from cswf_core.evaluation.samples import Reference
 from cswf_core.evaluation.task import COPYING, Task
 from cswf_core.interfaces import Comparison, Dataset, Figure, Key, Meaning, Spread, Workbench
 from cswf_core.interfaces.metric import ShareOut, Tell
-from cswf_core.kernels.memory import is_out_of_memory
+from cswf_core.kernels.memory import out_of_memory_explained
 from cswf_core.recipe import Choice
 from cswf_core.runs.record import command_line, commit, describe_device, versions
 from cswf_core.scores.document import FORMAT, notes_of
@@ -187,13 +186,9 @@ def _compute(
     `of_training` is how many training data there are, if only some are compared with.
     """
     owner, began = metric.plugin.owner, time.perf_counter()
-    try:
+    hint = "score fewer samples (evaluate.samples, --count), or use another device"
+    with out_of_memory_explained(f"metric '{owner.name}' does not fit into memory; {hint}"):
         result = metric.checked.compute(comparison)
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        hint = "score fewer samples (evaluate.samples, --count), or use another device"
-        raise OutOfMemoryError(f"metric '{owner.name}' does not fit into memory; {hint}") from error
     seconds = round(time.perf_counter() - began, 3)
     count = len(comparison.generated) if result.samples is None else result.samples
     scores, values = evaluation.document["scores"], {**result.scores, **result.details}

@@ -24,7 +24,7 @@ from cswf_core.flow.directions import DirectionSampler
 from cswf_core.flow.fingerprint import recognise
 from cswf_core.flow.finite import READ_EVERY, Finiteness, located
 from cswf_core.flow.half import half_stepper, stepper_for
-from cswf_core.flow.memory import Budget, explain_out_of_memory
+from cswf_core.flow.memory import Budget
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.setup import FlowSetup, Steps, originals, with_steps
 from cswf_core.flow.stability import StepControl, report_spectrum, safe_step
@@ -35,6 +35,7 @@ from cswf_core.flow.stepper import ExactStepper, Stepper
 from cswf_core.flow.streaming import BlockParticles
 from cswf_core.interfaces import Conditions, Dataset, Key, Stage
 from cswf_core.kernels.finite import is_finite
+from cswf_core.kernels.memory import out_of_memory_explained
 from cswf_core.plugins import Watchers
 from cswf_core.ranks import Ranks
 
@@ -328,10 +329,15 @@ class Flow:
     @contextmanager
     def working(self) -> Iterator[None]:
         """Work on the flow's device inside; raise `OutOfMemoryError` with the sizes if it is too small."""
-        sizes = (self.data.space.dimension, self.settings.count_for(len(self.data)), len(self.data))
-        remedy = f"{self.settings.remedy(*sizes)}, or use a larger device"
+        d = self.data.space.dimension
+        M = self.settings.count_for(len(self.data))
+        N = len(self.data)
+        sentence = (
+            f"out of memory on {self.device}: {M:,} particles and {N:,} data in {d:,} dimensions do not fit, "
+            f"not even with one direction at a time; {self.settings.remedy(d, M, N)}, or use a larger device"
+        )
         on_device = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
-        with explain_out_of_memory(self.device, *sizes, remedy), on_device:
+        with out_of_memory_explained(sentence), on_device:
             yield
 
     def notify(self, hook: str, **arguments: object) -> None:

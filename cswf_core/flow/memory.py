@@ -10,14 +10,12 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from traceback import clear_frames
 from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from cswf_core.errors import OutOfMemoryError
 from cswf_core.kernels.columns import COLUMNS_AT_A_TIME
 from cswf_core.kernels.memory import is_out_of_memory, total_memory
 
@@ -61,20 +59,6 @@ Cuttable = TypeVar("Cuttable", bound=Batch)
 log = logging.getLogger("cswf")
 
 
-@contextmanager
-def explain_out_of_memory(device: torch.device, d: int, M: int, N: int, remedy: str) -> Iterator[None]:
-    """Raise `OutOfMemoryError` if memory runs out inside: M particles and N data in d dimensions do not fit."""
-    try:
-        yield
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        raise OutOfMemoryError(
-            f"out of memory on {device}: {M:,} particles and {N:,} data in {d:,} dimensions do not fit, "
-            f"not even with one direction at a time; {remedy}"
-        ) from error
-
-
 def fits_in_memory(size: int, memory: int) -> bool:
     """Return whether samples of `size` bytes can stay on a device that has `memory` bytes."""
     return size <= memory // MEMORY_OVER_SAMPLES
@@ -112,16 +96,11 @@ class Budget:
         budget.slab = budget.rows = sys.maxsize
         return budget
 
-    def slabs(self, count: int) -> Iterator[slice]:
-        """Yield slices of `count` directions, a slab at a time."""
-        for first in range(0, count, self.slab):
-            yield slice(first, min(first + self.slab, count))
-
     def slabs_of(self, directions: Iterable[Cuttable]) -> Iterator[Cuttable]:
         """Yield slabs of batches of directions."""
         for batch in directions:
-            for cut in self.slabs(batch.count):
-                yield batch.rows(cut)
+            for first in range(0, batch.count, self.slab):
+                yield batch.rows(slice(first, min(first + self.slab, batch.count)))
 
     def halve(self, count: int) -> bool:
         """Let half as many of `count` directions be worked on at a time; False: it was only one."""
@@ -136,19 +115,22 @@ class Budget:
     def over_rows(self, count: int, work: Callable[[slice], None]) -> None:
         """Call `work` with slices of `count` rows, as many as are transported at once."""
 
-        def worked(rows: slice) -> bool:
-            work(rows)
-            return True
-
         done = 0
-        while done < count:
+
+        def some() -> int:
             stop = min(done + self.rows, count)
-            half = (stop - done) // 2
-            if attempted(partial(worked, slice(done, stop)), partial(bool, half)) is None:
+            work(slice(done, stop))
+            return stop
+
+        def fewer() -> bool:
+            half = min(self.rows, count - done) // 2
+            if half:
                 self.rows = half
                 self.warn(f"{half} directions sorted at a time")
-            else:
-                done = stop
+            return half > 0
+
+        while done < count:
+            done = retried(some, fewer)
 
     def warn(self, how: str) -> None:
         """Warn that memory was short, and how the work continues."""
@@ -172,12 +154,15 @@ def batches(directions: int, together: int = 1) -> Iterator[tuple[int, int]]:
 def attempted(work: Callable[[], Result], again: Callable[[], bool]) -> Result | None:
     """Return what `work` returns; None if memory was too short, and `again` says that less can be tried.
 
-    When this returns, the error is gone, and with it the tensors that its frames held.
+    The tensors that the error's frames hold are let go before `again` is called.
     """
     try:
         return work()
     except Exception as error:
-        if not is_out_of_memory(error) or not again():
+        if not is_out_of_memory(error):
+            raise
+        clear_frames(error.__traceback__)
+        if not again():
             raise
     return None
 

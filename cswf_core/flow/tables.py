@@ -9,15 +9,15 @@ and correct them. A saved model has its maps from the tables alone (`SavedMaps`)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import accumulate, pairwise
 
 import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.flow.directions import Directions, Place
+from cswf_core.flow.directions import Place
 from cswf_core.flow.fits import AnyCloud, Begun, Fits, Slab, reading
-from cswf_core.flow.memory import Budget, batches
+from cswf_core.flow.memory import Budget, batch_size, batches
 from cswf_core.flow.settings import TableRequest
 from cswf_core.flow.transport import Displace, FittedMaps, Maps, displace_in_chunks, displace_per_stratum
 from cswf_core.interfaces import Rows
@@ -33,6 +33,16 @@ class StepTables:
     """F_p⁻¹ at the levels: S×H'×K, S being 1 unless conditions keep strata apart."""
     displacements: Tensor
     """F_q⁻¹ − F_p⁻¹ there: S×H'×K."""
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> StepTables:
+        """Return the tables with a change of both tensors, such as to another device."""
+        return StepTables(change(self.positions), change(self.displacements))
+
+
+def rows_of_batches(request: TableRequest, directions: int, together: int) -> list[slice]:
+    """Return which rows of a step's tables each batch has: those of its first directions, batch by batch."""
+    ends = accumulate((request.tabulated(count) for _, count in batches(directions, together)), initial=0)
+    return [slice(first, stop) for first, stop in pairwise(ends)]
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -90,47 +100,40 @@ class TabulatedMaps(FittedMaps[AnyCloud]):
 
     def _collect(self, positions: Tensor, displacements: Tensor, place: Place) -> None:
         """Put some of the maps (S×H×K each) where they belong."""
-        sizes = [count for _, count in batches(self.directions, self.together)]
-        tabulated = [self.request.tabulated(count) for count in sizes]
+        of_batches = rows_of_batches(self.request, self.directions, self.together)
         if not self._tables:
-            shape = (positions.shape[0], sum(tabulated), self.request.knots)
+            shape = (positions.shape[0], of_batches[-1].stop, self.request.knots)
             self._tables.extend([positions.new_empty(shape), displacements.new_empty(shape)])
-        offset = sum(tabulated[: place.batch])
-        chosen, places = _tabulated(place, positions.shape[1], sizes[place.batch], tabulated[place.batch])
-        if chosen is None:
-            return
+        own = of_batches[place.batch]
+        size = min(batch_size(self.together), self.directions - place.begin)
+        chosen, places = _tabulated(place, positions.shape[1], size, own.stop - own.start)
         for table, values in zip(self._tables, (positions, displacements), strict=True):
-            table[:, offset:][:, places] = values[:, chosen]
+            table[:, own][:, places] = values[:, chosen]
 
 
-def _tabulated(
-    place: Place, count: int, size: int, tabulated: int
-) -> tuple[Tensor | slice | None, Tensor | slice]:
-    """Return which of `count` rows have tables, and where these go in those of their batch; None: none has.
+def _tabulated(place: Place, count: int, size: int, tabulated: int) -> tuple[Tensor | slice, Tensor | slice]:
+    """Return which of `count` rows have tables, and where these go in those of their batch.
 
     Tables are those of the first directions of a batch of some `size`, in the order of the draw.
     """
     order = place.order
     if order is None:
-        last = min(count, tabulated - place.first)
-        return (slice(0, last) if last > 0 else None), slice(place.first, place.first + last)
+        here = max(0, min(count, tabulated - place.first))
+        return slice(0, here), slice(place.first, place.first + here)
     if tabulated == size:
         return slice(0, count), order
     if count == size:  # it is known beforehand, so that steps can be recorded
         return order.argsort()[:tabulated], slice(0, tabulated)
     chosen = (order < tabulated).nonzero()[:, 0]
-    return (chosen if len(chosen) else None), order[chosen]
-
-
-Lookups = Callable[[Slab[AnyCloud], slice], Sequence[Lookup]]
-"""(directions, some rows of these) → the maps along the rows, one for each stratum."""
+    return chosen, order[chosen]
 
 
 @attrs.frozen(eq=False)
 class SavedMaps(Maps[AnyCloud]):
     """T_h by the tables of a saved step, for particles that do not depend on each other."""
 
-    lookups: Lookups[AnyCloud]
+    lookups: Sequence[Sequence[Lookup]]
+    """The maps along the directions of each batch, one for each stratum."""
     strata: Sequence[Tensor] | None
     """The particles of each stratum; None: there is one for all."""
     budget: Budget | None = None
@@ -138,35 +141,11 @@ class SavedMaps(Maps[AnyCloud]):
 
     def begin(self, theta: Slab[AnyCloud], p: Rows) -> Displace:
         """Return the displacement of the particles' rows p."""
-        return displace_in_chunks(theta.count, p, self._displaced_along(theta), self.budget)
+        of_batch = self.lookups[theta.place.batch]
+        first = theta.place.first
 
-    def _displaced_along(self, theta: Slab[AnyCloud]) -> Callable[[Rows, slice], Tensor]:
-        return lambda rows, cut: displace_by_tables(rows, self.lookups(theta, cut), self.strata)
+        def displace(rows: Rows, cut: slice) -> Tensor:
+            own = slice(first + cut.start, first + cut.stop)
+            return displace_per_stratum(rows, self.strata, lambda n, part: of_batch[n].part(own).displace(part))
 
-
-def lookups_of(directions: Sequence[Directions], saved: StepTables, like: Tensor) -> Lookups[Any]:
-    """Return the maps of a saved step along directions, batch by batch."""
-    lookups: dict[int, list[Lookup]] = {}
-    first = 0
-    for theta in directions:
-        rows = slice(first, first + theta.count)
-        first = rows.stop
-        positions = saved.positions[:, rows].to(like.device)
-        displacements = saved.displacements[:, rows].to(like.device)
-        if theta.place.order is not None:
-            positions = positions[:, theta.place.order]
-            displacements = displacements[:, theta.place.order]
-        of_strata = zip(positions, displacements, strict=True)
-        lookups[theta.place.batch] = [Lookup.of(p, d, like) for p, d in of_strata]
-
-    def along(theta: Slab[Any], cut: slice) -> list[Lookup]:
-        begin = theta.place.first
-        rows = slice(begin + cut.start, begin + cut.stop)
-        return [lookup.part(rows) for lookup in lookups[theta.place.batch]]
-
-    return along
-
-
-def displace_by_tables(rows: Rows, lookups: Sequence[Lookup], strata: Sequence[Tensor] | None) -> Tensor:
-    """Replace the values p by δ = T(p) − p by the map of each stratum; return the sum of δ² of each row: H."""
-    return displace_per_stratum(rows, strata, lambda number, part: lookups[number].displace(part))
+        return displace_in_chunks(theta.count, p, displace, self.budget)

@@ -103,3 +103,14 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, RuntimeError) and any(sign in text for sign in OUT_OF_MEMORY):
         return True
     return isinstance(error, (RuntimeError, ValueError)) and any(sign in text for sign in SIZE_OVERFLOWS)
+
+
+@contextmanager
+def out_of_memory_explained(sentence: str) -> Iterator[None]:
+    """Raise `OutOfMemoryError` with a sentence if memory runs out inside."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise OutOfMemoryError(sentence) from error

@@ -48,10 +48,10 @@ class Lookup:
 
     @classmethod
     def in_order(
-        cls, positions: Tensor, displacements: Tensor, order: Tensor | None, like: Tensor
+        cls, positions: Tensor, displacements: Tensor, order: Tensor | None, like: Tensor, *, quick: bool
     ) -> list[Lookup]:
-        """Return the maps of each stratum (S×H×K), with row order[r] as row r, on CUDA by one kernel."""
-        if gpu.usable(positions.device) and like.dtype == torch.float32:
+        """Return the maps of each stratum (S×H×K), row r being row order[r]; `quick`: by one kernel on CUDA."""
+        if quick and gpu.usable(positions.device):
             from cswf_core.kernels.gpu import maps
 
             strata = zip(*maps.tabulated(positions, displacements, order, LOOKUP_BINS), strict=True)

@@ -28,7 +28,6 @@ from cswf_core.documents import (
     Rule,
     Size,
     TensorForm,
-    misfit,
     read_json,
     require_forms,
     seal,
@@ -55,6 +54,12 @@ FORMAT: Final = 4
 """The format that is written, and the only one that is read."""
 
 LARGEST_DIMENSION = 1 << 28
+
+SHAPE = Rule(
+    f"that of points or images, up to {LARGEST_DIMENSION:,} numbers",
+    lambda shape: len(shape) in (1, 3) and math.prod(shape) <= LARGEST_DIMENSION,
+)
+
 LONGEST_CONDITION = 1 << 20
 """Largest dimension l of a condition, as `condition.room` may have."""
 
@@ -78,7 +83,7 @@ class DataFacts:
     sha256: Digest
     """That of `Dataset.digest`; of the data's bytes where they are streamed."""
     samples: Size
-    shape: tuple[Size, ...]
+    shape: Annotated[tuple[Size, ...], SHAPE]
     """C×H×W for images, d for points."""
     classes: tuple[str, ...]
     counts: tuple[Count, ...]
@@ -90,10 +95,7 @@ class DataFacts:
     """How many of them, evenly spread, anything was fitted to before the flow; null: all."""
 
     def __attrs_post_init__(self) -> None:
-        """Refuse a shape that no data have, and counts of other classes."""
-        if len(self.shape) not in (1, 3) or math.prod(self.shape) > LARGEST_DIMENSION:
-            wanted = f"that of points or images, up to {LARGEST_DIMENSION:,} numbers"
-            raise misfit("shape", wanted, [*self.shape])
+        """Refuse counts of other classes."""
         if self.counts and (len(self.counts) < len(self.classes) or not any(self.counts)):
             raise MisfitError(f"counts are of {len(self.counts)} classes, and there are {len(self.classes)}")
 
@@ -206,7 +208,7 @@ class ModelHeader:
         stages = [shard.stage for shard in self.shards]
         if stages != sorted(stages) or (stages and stages[-1] >= len(self.stages)):
             raise MisfitError(f"shards should be in the order of the {len(self.stages)} stages")
-        saved = Counter({shard.stage: 0 for shard in self.shards})
+        saved: Counter[int] = Counter()
         for shard in self.shards:
             saved[shard.stage] += shard.steps
         for number, steps in saved.items():
@@ -283,8 +285,7 @@ class SavedStep:
 
     def moved(self, move: Callable[[Tensor], Tensor]) -> SavedStep:
         """Return the step with its tables elsewhere."""
-        tables = StepTables(move(self.tables.positions), move(self.tables.displacements))
-        return attrs.evolve(self, tables=tables)
+        return attrs.evolve(self, tables=self.tables.each(move))
 
     @property
     def finite(self) -> bool:
@@ -421,7 +422,7 @@ class Fitted:
             there = structured(facts, FittedFacts).parts
             if "W" in there:
                 if parts.coordinates is None:
-                    raise RunError(f"{file} has coordinates, and the model's recipe has none: it is damaged")
+                    raise MisfitError("it has coordinates, and the model's recipe has none")
                 W = parts.coordinates.of_tensors(space, _part(tensors, "W"), like)
             if "gaussian" in there:
                 own = _part(tensors, "gaussian")
@@ -435,12 +436,12 @@ class Fitted:
                 if not own["mean"].shape[1]:
                     raise MisfitError("its Gaussian has no mean")
                 gaussian = Gaussian.of_tensors(own, W, like)
+                if gaussian.root is None and (W is None or W.coloured(like) is None):
+                    raise MisfitError("its Gaussian lacks a covariance")
         except MisfitError as error:
             raise RunError(f"{file} is damaged: {error}") from None
         except PluginError as error:
             raise RunError(f"{file} is damaged, or of another version of a plugin: {error}") from None
-        if gaussian is not None and gaussian.root is None and (W is None or W.coloured(like) is None):
-            raise RunError(f"{file} is damaged: its Gaussian lacks a covariance")
         return cls(W, gaussian)
 
 

@@ -15,11 +15,11 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from cswf_core.flow.coordinates import Cloud
-from cswf_core.flow.half.graph import StepGraph, recorded
+from cswf_core.flow.half.graph import StepGraph, overwrite, recorded
 from cswf_core.flow.half.layout import HalfCloud, HalfSlab, halved, refuse_too_many, slabs_of, strips_for
-from cswf_core.flow.half.step import HalfParticles, Movable, step
+from cswf_core.flow.half.step import HalfParticles, step
 from cswf_core.flow.half.stepper import WORTHWHILE_STEPS
+from cswf_core.flow.particles import Particles
 from cswf_core.flow.step import Tools
 from cswf_core.flow.tables import SavedMaps, StepTables
 from cswf_core.interfaces import Conditions
@@ -28,20 +28,20 @@ from cswf_core.kernels.gpu import maps, products
 from cswf_core.kernels.sparse import padded
 from cswf_core.kernels.tables import Lookup
 from cswf_core.model.format import SavedStep
-from cswf_core.model.stage import ParticleGroup, SavedStage
+from cswf_core.model.stage import SavedStage
 
-SavedSlabs: TypeAlias = list[tuple[HalfSlab, list[Lookup]]]
-"""Directions whose products are taken at once; and the maps along them, one for each stratum."""
+SavedSlabs: TypeAlias = tuple[list[HalfSlab], list[list[Lookup]]]
+"""Directions, a slab for each batch; and the maps along each slab, one for each stratum."""
 
 
 class HalfStage:
     """Takes groups of particles through the steps of a stage, which they have entered."""
 
-    def __init__(self, stage: SavedStage, groups: Sequence[ParticleGroup]) -> None:
+    def __init__(self, stage: SavedStage, groups: Sequence[Particles]) -> None:
         self._stage = stage
         self._sampler = stage.sampler
         self._groups = groups
-        self._joined: JoinedParticles | None = None
+        self._joined: Particles | None = None
         """The groups side by side; None: they are moved one after the other."""
         self._particles: list[tuple[SavedParticles, list[Tensor] | None]] = []
         """What is moved, with the particles of each stratum; empty until directions have been drawn."""
@@ -59,32 +59,27 @@ class HalfStage:
         tables: StepTables | None = None
         for taken, (now, following) in enumerate(_with_following(steps)):
             if taken == 1 and self._recordable(now):
-                tables = StepTables(now.tables.positions.clone(), now.tables.displacements.clone())
+                tables = now.tables.each(Tensor.clone)
                 graph = self._recorded(following, tables, self._prepared(now.number, now.tables))
             self._factor.fill_(now.eta / self._stage.tabulated)
             if graph is None or tables is None:
                 self._move(self._prepared(self._stage.draws.number(now.number), now.tables))
             else:
-                tables.positions.copy_(following.tables.positions)
-                tables.displacements.copy_(following.tables.displacements)
+                overwrite(tables, following.tables)
                 graph.replay(following.number)
             yield now
             if self._sampler.stage.entropy > 0:  # noise was added
                 for particles, _ in self._particles:
                     particles.current = False
         if self._joined is not None:
-            self._joined.part()
+            _part(self._joined, self._groups)
 
     def _recordable(self, now: SavedStep) -> bool:
         """Say whether it pays to record the steps from here on, and can be done: they must all be alike."""
         stage = self._sampler.stage
+        alike = self._stage.draws.fresh and stage.entropy == 0
         possible = self._stage.budget.recordable and self._factor.is_cuda
-        return (
-            self._stage.draws.fresh
-            and possible
-            and stage.entropy == 0
-            and stage.steps - now.number >= WORTHWHILE_STEPS
-        )
+        return alike and possible and stage.steps - now.number >= WORTHWHILE_STEPS
 
     def _recorded(
         self, following: SavedStep, tables: StepTables, ready: SavedSlabs
@@ -107,17 +102,9 @@ class HalfStage:
     def _prepared(self, draw: int, tables: StepTables, into: SavedSlabs | None = None) -> SavedSlabs:
         """Return the directions of a draw and the maps along them; the memory of `into` may be written over."""
         if draw != self._draw:
-            self._slabs = self._drawn(draw, None if into is None else [slab for slab, _ in into])
+            self._slabs = self._drawn(draw, None if into is None else into[0])
             self._draw = draw
-        prepared = []
-        first = 0
-        for slab in self._slabs:
-            rows = slice(first, first + slab.count)
-            first = rows.stop
-            positions = tables.positions[:, rows]
-            displacements = tables.displacements[:, rows]
-            prepared.append((slab, Lookup.in_order(positions, displacements, slab.place.order, self._factor)))
-        return prepared
+        return self._slabs, self._stage.lookups(self._slabs, tables, quick=True)
 
     def _drawn(self, draw: int, into: list[HalfSlab] | None) -> list[HalfSlab]:
         """Return the slabs of a draw."""
@@ -136,16 +123,16 @@ class HalfStage:
         coordinates = sampler.coordinates
         self._places = strips_for(theta, coordinates.space, sampler.stage.directions)
         by_update = settings.clip is not None or coordinates.observation is not None
-        own: list[tuple[Movable, list[Tensor] | None]] = [(g.particles, g.strata) for g in self._groups]
-        if len(own) > 1 and not by_update and self._may_join():
-            self._joined = JoinedParticles(self._groups)
-            own = [(self._joined, self._joined.strata)]
-        for particles, strata in own:
+        moved = self._groups
+        if len(moved) > 1 and not by_update and self._may_join():
+            self._joined = _joined(self._groups)
+            moved = [self._joined]
+        for particles in moved:
             z = particles.cloud.z
             refuse_too_many(z.shape[1], settings)
             copy = halved(z, self._places, particles.conditions, sampler.groups(particles.conditions))
             saved = SavedParticles(particles, coordinates, self._places, copy, by_update=by_update)
-            self._particles.append((saved, strata))
+            self._particles.append((saved, self._stage.members(particles)))
 
     def _may_join(self) -> bool:
         """Say whether groups can move side by side: no step multiplies them by a library.
@@ -154,17 +141,16 @@ class HalfStage:
         and move what is partly observed.
         """
         sampler = self._sampler
-        particles = self._groups[0].particles
+        particles = self._groups[0]
         if sampler.stage.entropy > 0 or (sampler.length and sampler.groups(particles.conditions) is None):
             return False
         return particles.sum is None or sampler.coordinates.quick is not None
 
-    def _move(self, slabs: SavedSlabs) -> None:
-        lookups: dict[object, list[Lookup]] = dict(slabs)
-        directions = [slab for slab, _ in slabs]
+    def _move(self, prepared: SavedSlabs) -> None:
+        slabs, lookups = prepared
         for particles, strata in self._particles:
-            saved: SavedMaps[HalfCloud] = SavedMaps(lambda theta, _: lookups[theta], strata)
-            step(particles, directions, saved, self._factor, Tools(self._stage.budget))
+            along: SavedMaps[HalfCloud] = SavedMaps(lookups, strata)
+            step(particles, slabs, along, self._factor, Tools(self._stage.budget))
 
 
 class SavedParticles(HalfParticles):
@@ -183,36 +169,20 @@ class SavedParticles(HalfParticles):
         self.current = True
 
 
-class JoinedParticles:
-    """Particles of several groups as one, inside a stage."""
+def _joined(groups: Sequence[Particles]) -> Particles:
+    """Return the particles of several groups as one, inside a stage."""
+    parts = {name: torch.cat([own.parts[name] for own in groups], dim=1) for name in groups[0].parts}
+    whole = Particles(parts["x"], Conditions.joined([own.conditions for own in groups]))
+    whole.parts = parts
+    return whole
 
-    def __init__(self, groups: Sequence[ParticleGroup]) -> None:
-        self._inside = [group.particles for group in groups]
-        self.conditions = Conditions.joined([particles.conditions for particles in self._inside])
-        self.cloud = Cloud(torch.cat([own.cloud.z for own in self._inside], dim=1), self.conditions)
-        sums = [particles.sum for particles in self._inside if particles.sum is not None]
-        self.sum = torch.cat(sums, dim=1) if sums else None
-        self.strata: list[Tensor] | None = None
-        if groups[0].strata is not None:
-            size = len(self._inside[0])
-            each = [[own + size * number for own in group.strata or ()] for number, group in enumerate(groups)]
-            self.strata = [torch.cat(of_stratum) for of_stratum in zip(*each, strict=True)]
 
-    def move(self, u: Tensor) -> Tensor:
-        """Refuse to move by an update, as groups are not joined then."""
-        raise NotImplementedError
-
-    def part(self) -> None:
-        """Let each group have what has moved, before it leaves the stage."""
-        first = 0
-        for particles in self._inside:
-            z = particles.cloud.z
-            columns = slice(first, first + z.shape[1])
-            first = columns.stop
-            if self.sum is not None and particles.sum is not None:
-                particles.sum.copy_(self.sum[:, columns])
-            else:
-                z.copy_(self.cloud.z[:, columns])
+def _part(joined: Particles, groups: Sequence[Particles]) -> None:
+    """Let each group have what has moved, before it leaves the stage."""
+    sizes = [len(own) for own in groups]
+    for name, whole in joined.parts.items():
+        for own, part in zip(groups, torch.split(whole, sizes, dim=1), strict=True):
+            own.parts[name].copy_(part)
 
 
 def _with_following(steps: Iterable[SavedStep]) -> Iterator[tuple[SavedStep, SavedStep]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -95,34 +96,31 @@ class Model:
         if "image" in asks:
             name = self.header.name
             raise RunError(f"the model of '{name}' completes images: use `cswf inpaint`, or Model.complete")
-        if self.recipe.data.checked.starts or "vectors" in asks:
-            self._require_memory(count)
-        begin = Conditions()
-        x: Tensor | None = None
         source = self.recipe.data
+        if source.checked.starts or "vectors" in asks:
+            self._require_memory(count)
+        own = Conditions()
+        x: Tensor | None = None
         if source.checked.starts:
             data = self._needed(f"dataset '{source.name}' says where particles begin")
             start = source.checked.start(data, count, Key(seed, "offline start").open(dtype=self.header.dtype))
-            begin = start.conditions
+            own = start.conditions
             x = start.x
-        drawn = begin.vectors
-        if "vectors" in asks and vectors is None and drawn is None:
-            data = self._needed(f"'{self.header.name}' needs vectors")
-            drawn = self.recipe.condition.checked.draw(data, count, Key(seed, "offline labels").open()).vectors
-        own = Conditions(
-            labels=begin.labels if "labels" in asks else None, vectors=drawn if "vectors" in asks else None
-        )
-        labels_of: ByNumber | None = None
+        kinds: dict[str, ByNumber] = {}
         if labels is not None or ("labels" in asks and own.labels is None):
-            labels_of = labels_by_number(self.header, count, labels, seed)
-        vectors_of = None if vectors is None else vectors_by_number(self.header, count, vectors)
+            kinds["labels"] = labels_by_number(self.header, count, labels, seed)
+        elif "labels" in asks and own.labels is not None:
+            kinds["labels"] = own.labels.__getitem__
+        if vectors is None and "vectors" in asks and own.vectors is None:
+            data = self._needed(f"'{self.header.name}' needs vectors")
+            own = self.recipe.condition.checked.draw(data, count, Key(seed, "offline labels").open())
+        if vectors is not None:
+            kinds["vectors"] = vectors_by_number(self.header, count, vectors)
+        elif "vectors" in asks and own.vectors is not None:
+            kinds["vectors"] = partial(own.vectors.index_select, 1)
 
         def conditions(index: Tensor) -> Conditions:
-            mine = own.take(index)
-            return Conditions(
-                labels=mine.labels if labels_of is None else labels_of(index),
-                vectors=mine.vectors if vectors_of is None else vectors_of(index),
-            )
+            return Conditions(**{kind: of(index) for kind, of in kinds.items()})
 
         return SampleRequest(conditions, count, seed, x)
 
@@ -178,6 +176,7 @@ class Model:
         """
         like = torch.empty(0, dtype=self.header.dtype) if like is None else like
         facts = self.header.condition
+        condition = self.recipe.condition
         if mask is not None:
             if facts.shared:
                 log.warning("the model has learned to complete something else than this mask leaves out")
@@ -185,23 +184,24 @@ class Model:
         if facts.mask is not None:
             return Masked(unpack_mask(facts.mask, self.space.dimension).to(like.device))
         data = Dataset(pixels_of(images, like.dtype), self.space, bin_width=BIN)
-        condition = self.recipe.condition
 
-        def encoded(image: int, key: Key) -> Observation:
+        def seen(image: int, key: Key) -> Observation:
             origin = Conditions(origin=torch.tensor([image]))
             draw = key.open(like.device, like.dtype)
-            seen: Observation | None = condition.checked.observation(data, origin, draw)
-            if seen is None:
+            observation: Observation | None = condition.checked.observation(data, origin, draw)
+            if observation is None:
                 raise RunError(f"condition '{condition.name}' sees nothing of an image")
-            return seen.to(like.device)
+            return observation.to(like.device)
 
         if facts.shared:
-            return encoded(0, Key(self.recipe.seed, "observation"))
-        own = [encoded(i, Key(seed, "offline mask", index=i)) for i in range(len(images))]
-        masks = [each.mask for each in own if isinstance(each, Masked)]
-        if len(masks) < len(own):
-            sees = "the model sees something else of each image, and not by a mask"
-            raise RunError(f"{sees}: it cannot be told what")
+            return seen(0, Key(self.recipe.seed, "observation"))
+        masks = []
+        for image in range(len(images)):
+            own = seen(image, Key(seed, "offline mask", index=image))
+            if not isinstance(own, Masked):
+                sees = "the model sees something else of each image, and not by a mask"
+                raise RunError(f"{sees}: it cannot be told what")
+            masks.append(own.mask)
         return Masked(torch.cat(masks, dim=1))
 
     def retrace(self, *, device: str = "auto", tell: Tell | None = None) -> Dataset:
@@ -212,16 +212,14 @@ class Model:
         data = self.data()
         flow = self.flow(choose_device(device))
         count = self.header.particles
-        settings = attrs.evolve(flow.settings, count=count)
         draw = Key(self.recipe.seed, "start").open(dtype=self.header.dtype)
         start = self.recipe.data.checked.start(data, count, draw)
-        beginning = Beginning(data, flow.parts, settings, flow.like, start, flow.fitted.gaussian)
-        particles, _, observation = beginning.first_particles(Ranks())
+        beginning = Beginning(data, flow.parts, flow.settings, flow.like, start, flow.fitted.gaussian)
+        particles, conditions, observation = beginning.first_particles(Ranks())
         images = None
         if observation is not None:
-            x = originals(data, settings, particles.conditions, particles.x).cpu()
+            x = originals(data, flow.settings, particles.conditions, particles.x).cpu()
             images = Originals(x, torch.arange(count), observation)
-        conditions = particles.conditions.to(torch.device("cpu"), self.header.dtype)
         request = SampleRequest(conditions.take, count, self.recipe.seed, particles.x.cpu(), images)
         return self._samples(request, flow, tell)
 

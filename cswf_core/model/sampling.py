@@ -27,9 +27,9 @@ from cswf_core.flow.directions import DirectionSampler, Draws, DrawsInTurn
 from cswf_core.flow.fingerprint import recognise
 from cswf_core.flow.finite import located, too_large
 from cswf_core.flow.gaussian import Regression
-from cswf_core.flow.memory import Budget, attempted
+from cswf_core.flow.memory import Budget, retried
 from cswf_core.flow.particles import Particles
-from cswf_core.flow.settings import Settings, TableRequest
+from cswf_core.flow.settings import TableRequest
 from cswf_core.flow.setup import INSIDE
 from cswf_core.flow.state import Position
 from cswf_core.interfaces import Key, Observation, Space
@@ -40,10 +40,10 @@ from cswf_core.kernels.finite import is_finite
 from cswf_core.kernels.memory import total_memory
 from cswf_core.model.format import Fitted, ModelHeader, SavedStep, saved_steps
 from cswf_core.model.requests import SampleRequest, of_columns
-from cswf_core.model.stage import ParticleGroup, SavedStage, exact_steps
+from cswf_core.model.stage import SavedStage, exact_steps
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe
-from cswf_core.recipe.build import parts_of
+from cswf_core.recipe.build import parts_of, settings_of
 
 log = logging.getLogger("cswf")
 
@@ -63,6 +63,18 @@ PARTICLES_PER_KEY = 256
 """Particles whose noise shares a key."""
 
 
+@attrs.frozen(eq=False)
+class ParticleGroup:
+    """Particles whose noise and products do not depend on other groups."""
+
+    particles: Particles
+    first: int
+    """Number of the first of them among all."""
+    observation: Observation | None
+    seen: Tensor | None
+    """What they see of images: d×n."""
+
+
 class SavedFlow:
     """The steps of a saved model on one device, without its data."""
 
@@ -72,15 +84,9 @@ class SavedFlow:
         self.space = Space(header.data.shape)
         self.parts = parts_of(recipe)
         tables = header.tables
-        self.settings = Settings(
-            scale=recipe.particles.scale,
-            clip=recipe.particles.clip,
-            seed=recipe.seed,
-            reuse=None if recipe.reuse == "all" else recipe.reuse,
-            dtype=header.dtype,
-            half=recipe.particles.precision in ("auto", "fast"),
-            tables=TableRequest(knots=tables.knots, share=tables.directions, every=tables.every),
-        )
+        self.tables = TableRequest(knots=tables.knots, share=tables.directions, every=tables.every)
+        own = settings_of(recipe, header.particles)
+        self.settings = attrs.evolve(own, count=header.particles, offline=0, turn=None, tables=None, names={})
         self.draws = Draws(self.settings.reuse)
         if recipe.online is not None:
             self.draws = DrawsInTurn(self.settings.reuse, recipe.online.sets)
@@ -96,8 +102,8 @@ class SavedFlow:
         """Number of particles in a group."""
         self._most_groups = MOST_GROUPS if self.half else sys.maxsize
         self._budget = Budget.whole(device)
-        self._recognised: dict[int, set[tuple[bool, bool]]] = {}
-        """Stages whose directions are known to be those of the run, and the form that these have."""
+        self._forms: dict[int, set[tuple[bool, bool]]] = {}
+        """The form of directions of each stage in which they are known to be those of the run."""
         self._amplifier = self.parts.condition.amplifier
         self._free = lru_cache(1)(lambda seen: free_moves(self.fitted.W, seen, len(self.like), self.like))
         self._regression = lru_cache(1)(lambda seen: Regression.of(self.fitted.gaussian, seen, self._amplifier))
@@ -121,7 +127,7 @@ class SavedFlow:
 
         `firsts` are the numbers of the first particles of these groups: multiples of `size`.
         """
-        done = 0
+        done = before = 0
 
         def after_step() -> None:
             nonlocal done
@@ -131,21 +137,17 @@ class SavedFlow:
                 tell("sampling", done, before + rounds_left * self.header.steps)
 
         def at_end() -> list[ParticleGroup]:
-            groups = [self.group(request, first) for first in batch]
+            nonlocal done
+            done = before
+            groups = [self.group(request, first) for first in firsts[: self.at_once // self.size]]
             self.run(groups, request.seed, after_step)
             return groups
 
         with torch.cuda.device(self.like.device) if self.like.is_cuda else nullcontext():
             while firsts:
+                groups = retried(at_end, partial(self._halve, len(firsts)))
                 before = done
-                batch = firsts[: self.at_once // self.size]
-                groups = attempted(at_end, partial(self._halve, len(batch)))
-                if groups is None:
-                    done = before
-                    torch.cuda.empty_cache()
-                    log.warning("out of memory: going on with %s particles at a time", f"{self.at_once:,}")
-                    continue
-                firsts = firsts[len(batch) :]
+                firsts = firsts[len(groups) :]
                 for group in groups:
                     last = min(group.first + self.size, request.count)
                     x = self._sample(group)[:, : last - group.first]
@@ -154,10 +156,15 @@ class SavedFlow:
                     yield group.first, x
                 del groups, group  # before others take memory
 
-    def _halve(self, groups: int) -> bool:
-        """Let half as many groups flow side by side, as memory was short; False: it was only one."""
-        self._most_groups = max(1, groups // 2)
-        return self.half and groups > 1
+    def _halve(self, most: int) -> bool:
+        """Let half as many groups flow side by side, of at most some; False: it was only one."""
+        groups = min(most, self.at_once // self.size)
+        if not self.half or groups == 1:
+            return False
+        self._most_groups = groups // 2
+        torch.cuda.empty_cache()
+        log.warning("out of memory: going on with %s particles at a time", f"{self.at_once:,}")
+        return True
 
     def group(self, request: SampleRequest, first: int) -> ParticleGroup:
         """Return a group where it begins; beyond the last particle of the request, that one is repeated."""
@@ -186,12 +193,7 @@ class SavedFlow:
                 x = regression.conditioned(x, seen)
             x = observation.free(x) + self._amplifier * seen
         particles = Particles(x.contiguous(), own.to(like.device, like.dtype), self.settings.clip)
-        strata = None
-        if self.header.condition.strata is not None:
-            assert own.labels is not None
-            each = [own.labels == label for label in self.header.condition.strata]
-            strata = [members.nonzero()[:, 0].to(like.device) for members in each]
-        return ParticleGroup(particles, first, observation, seen, strata)
+        return ParticleGroup(particles, first, observation, seen)
 
     def _sample(self, group: ParticleGroup) -> Tensor:
         """Return a group's particles, with what is observed as it was: d×n, on the CPU."""
@@ -202,21 +204,21 @@ class SavedFlow:
 
     def run(self, groups: Sequence[ParticleGroup], seed: int, after_step: Callable[[], None]) -> None:
         """Take groups through all steps; `after_step` is called after each, `seed` is for noise on the way."""
+        particles = [group.particles for group in groups]
         for number, own in groupby(self.steps(), attrgetter("stage")):
-            stage = self._enter(groups, number)
-            self._recognise(stage)
+            stage = self._enter(number, groups)
             steps = stage.checked(own)
             if self.half and stage.sampler.plain:
                 from cswf_core.model.half import HalfStage  # needs Triton
 
-                taken = HalfStage(stage, groups).take(steps)
+                taken = HalfStage(stage, particles).take(steps)
             else:
-                taken = exact_steps(stage, groups, steps)
+                taken = exact_steps(stage, particles, steps)
             for saved in taken:
                 self._add_noise(groups, saved, seed)
                 after_step()
-            for group in groups:
-                group.particles.leave()
+            for each in particles:
+                each.leave()
 
     def _add_noise(self, groups: Sequence[ParticleGroup], saved: SavedStep, seed: int) -> None:
         """Add √(2λη) ε, where the stage has λ > 0."""
@@ -234,8 +236,11 @@ class SavedFlow:
         d = self.space.dimension
         return torch.cat([getattr(draw, kind)(PARTICLES_PER_KEY, d) for draw in opened]).T.contiguous()
 
-    def _enter(self, groups: Sequence[ParticleGroup], number: int) -> SavedStage:
-        """Bring groups into a stage's coordinates; return the stage."""
+    def _enter(self, number: int, groups: Sequence[ParticleGroup] = ()) -> SavedStage:
+        """Bring groups into a stage's coordinates; return the stage.
+
+        Raise `RunError` if its directions, which are compared once, are not those that its maps belong to.
+        """
         stage = self.stages[number]
 
         @lru_cache(1)
@@ -253,29 +258,24 @@ class SavedFlow:
         for group in groups:
             group.particles.enter(coordinates(group.observation))
         own = coordinates(groups[0].observation if groups else None)
-        length = self.header.condition.length
-        sampler = DirectionSampler.of_stage(stage, own, self.parts, length, lambda: self.like, self.like)
-        return SavedStage(number, sampler, self.settings, self.draws, self._budget)
+        facts = self.header.condition
+        sampler = DirectionSampler.of_stage(stage, own, self.parts, facts.length, lambda: self.like, self.like)
+        if number not in self._forms:
+            recognise(sampler, self.settings.seed, number, self.header.stages[number].fingerprint, Ranks())
+            self._forms[number] = sampler.forms
+        sampler.forms = self._forms[number]
+        return SavedStage(number, sampler, self.settings, self.tables, self.draws, self._budget, facts.strata)
 
     def recognise(self) -> None:
         """Raise `RunError` if directions of any stage are not those that its maps belong to."""
         for number in range(len(self.stages)):
-            self._recognise(self._enter((), number))
-
-    def _recognise(self, stage: SavedStage) -> None:
-        """Raise `RunError` if directions are not those that a stage's maps belong to; compare them once."""
-        number = stage.number
-        if number not in self._recognised:
-            known = self.header.stages[number].fingerprint
-            recognise(stage.sampler, self.settings.seed, number, known, Ranks())
-            self._recognised[number] = stage.sampler.forms
-        stage.sampler.forms = self._recognised[number]
+            self._enter(number)
 
     def _fault(self, first: int, last: int) -> NotFiniteError:
         """Return the error for samples that are not finite; raise `PluginError` if directions are at fault."""
         for saved in self.steps():
             with located(self.stages[saved.stage], Position(saved.stage, saved.number)):
-                stage = self._enter((), saved.stage)
+                stage = self._enter(saved.stage)
                 draw = stage.draws.number(saved.number)
                 for _ in stage.sampler.batches(self.settings.seed, saved.stage, draw, check=True):
                     pass

@@ -142,21 +142,20 @@ class ShardFolder:
             if tell is not None:
                 tell("shards are there", len(files) - len(missing), len(files))
             time.sleep(PAUSE_S)
-        if path.exists():
-            advice = "; remove it, and it is written anew"
-            shards = read_document(path, SampleManifest, advice=advice).shards
-            if [shard.file for shard in shards] != [file.name for file in files]:
-                raise RunError(f"{path} is damaged: it is not of {len(files)} shards{advice}")
-            for shard in shards:
-                refuse_changed(self.path / shard.file, shard.sha256, shard.bytes)
+        if not path.exists():
+            of = {file: FileEntry.of(file) for file in files}
+            entries = [
+                {"file": own.file, "samples": len(files[file]), "bytes": own.bytes, "sha256": own.sha256}
+                for file, own in of.items()
+            ]
+            write_durably(path, json.dumps({**self.facts, "shards": entries}, indent=2) + "\n")
             return
-        entries = []
-        for file, samples in files.items():
-            own = FileEntry.of(file)
-            entries.append(
-                {"file": own.file, "samples": len(samples), "bytes": own.bytes, "sha256": own.sha256}
-            )
-        write_durably(path, json.dumps({**self.facts, "shards": entries}, indent=2) + "\n")
+        advice = "; remove it, and it is written anew"
+        shards = read_document(path, SampleManifest, advice=advice).shards
+        if [shard.file for shard in shards] != [file.name for file in files]:
+            raise RunError(f"{path} is damaged: it is not of {len(files)} shards{advice}")
+        for shard in shards:
+            refuse_changed(self.path / shard.file, shard.sha256, shard.bytes)
 
 
 def write_shards(

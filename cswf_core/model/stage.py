@@ -1,4 +1,4 @@
-"""One stage of a saved model: its directions are drawn again, and groups of particles take its steps.
+"""One stage of a saved model: its directions are drawn again, and particles take its steps.
 
 `exact_steps` works in float32 or float64; `half.HalfStage` in half precision, on CUDA.
 """
@@ -14,52 +14,68 @@ from torch import Tensor
 from cswf_core.errors import RunError
 from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.directions import Directions, DirectionSampler, Draws
-from cswf_core.flow.memory import Budget, attempted, batches
+from cswf_core.flow.fits import AnyCloud, Slab
+from cswf_core.flow.memory import Budget, retried
 from cswf_core.flow.particles import Particles
-from cswf_core.flow.settings import Settings
+from cswf_core.flow.settings import Settings, TableRequest
 from cswf_core.flow.step import Tools, step
-from cswf_core.flow.tables import SavedMaps, lookups_of
-from cswf_core.interfaces import Observation
+from cswf_core.flow.tables import SavedMaps, StepTables, rows_of_batches
+from cswf_core.kernels.tables import Lookup
 from cswf_core.model.format import SavedStep
 
 
 @attrs.frozen(eq=False)
-class ParticleGroup:
-    """Particles that are moved together."""
-
-    particles: Particles
-    first: int
-    """Number of the first of them among all."""
-    observation: Observation | None
-    seen: Tensor | None
-    """What they see of images: d×n."""
-    strata: list[Tensor] | None
-    """The particles of each stratum, by their numbers here; None: one stratum has them all."""
-
-
-@attrs.frozen(eq=False)
 class SavedStage:
-    """A stage that groups of particles have entered."""
+    """A stage that particles have entered."""
 
     number: int
     sampler: DirectionSampler
     settings: Settings
+    tables: TableRequest
+    """Which directions have tables."""
     draws: Draws
     """Which directions each step uses."""
     budget: Budget
+    strata: Sequence[int] | None
+    """The label of each stratum; None: there is one for all particles."""
 
-    def directions(self, draw: int) -> Iterator[Directions]:
-        """Yield those directions of a draw that have tables, batch by batch."""
-        assert self.settings.tables is not None
-        for theta in self.sampler.batches(self.settings.seed, self.number, draw, check=False):
-            yield theta.rows(slice(0, self.settings.tables.tabulated(theta.count)))
+    @property
+    def rows(self) -> list[slice]:
+        """Which rows of a step's tables each batch of directions has."""
+        return rows_of_batches(self.tables, self.sampler.stage.directions, self.sampler.together)
 
     @property
     def tabulated(self) -> int:
         """The number of directions that have tables at each step."""
-        assert self.settings.tables is not None
-        drawn = batches(self.sampler.stage.directions, self.sampler.together)
-        return sum(self.settings.tables.tabulated(count) for _, count in drawn)
+        return sum(rows.stop - rows.start for rows in self.rows)
+
+    def directions(self, draw: int) -> Iterator[Directions]:
+        """Yield those directions of a draw that have tables, batch by batch."""
+        for theta in self.sampler.batches(self.settings.seed, self.number, draw, check=False):
+            yield theta.rows(slice(0, self.tables.tabulated(theta.count)))
+
+    def lookups(
+        self, batches: Sequence[Slab[AnyCloud]], saved: StepTables, *, quick: bool
+    ) -> list[list[Lookup]]:
+        """Return the maps of a saved step along whole batches of directions, stratum by stratum."""
+        return [
+            Lookup.in_order(
+                saved.positions[:, rows],
+                saved.displacements[:, rows],
+                theta.place.order,
+                self.sampler.like,
+                quick=quick,
+            )
+            for theta, rows in zip(batches, self.rows, strict=True)
+        ]
+
+    def members(self, particles: Particles) -> list[Tensor] | None:
+        """Return the particles of each stratum, by their numbers; None: one stratum has them all."""
+        if self.strata is None:
+            return None
+        labels = particles.conditions.labels
+        assert labels is not None, "a header without labels has no strata"
+        return [(labels == label).nonzero()[:, 0] for label in self.strata]
 
     def checked(self, steps: Iterable[SavedStep]) -> Iterator[SavedStep]:
         """Yield steps; raise `RunError` for one whose tables are of more or fewer directions than it should."""
@@ -72,19 +88,20 @@ class SavedStage:
 
 
 def exact_steps(
-    stage: SavedStage, groups: Sequence[ParticleGroup], steps: Iterable[SavedStep]
+    stage: SavedStage, particles: Sequence[Particles], steps: Iterable[SavedStep]
 ) -> Iterator[SavedStep]:
-    """Move groups by the steps of a stage in float32 or float64; yield each step that has been taken."""
+    """Move particles by the steps of a stage in float32 or float64; yield each step that has been taken."""
     draw = -1
     directions: list[Directions] = []
+    members = [stage.members(own) for own in particles]
     for saved in steps:
         if stage.draws.number(saved.number) != draw:
             draw = stage.draws.number(saved.number)
             directions = [stage.sampler.in_blocks(theta) for theta in stage.directions(draw)]
-        lookups = lookups_of(directions, saved.tables, stage.sampler.like)
-        for group in groups:
-            maps: SavedMaps[Cloud] = SavedMaps(lookups, group.strata, stage.budget)
-            _move(group.particles, directions, maps, saved.eta, stage.budget)
+        lookups = stage.lookups(directions, saved.tables, quick=False)
+        for own, strata in zip(particles, members, strict=True):
+            maps: SavedMaps[Cloud] = SavedMaps(lookups, strata, stage.budget)
+            _move(own, directions, maps, saved.eta, stage.budget)
         yield saved
 
 
@@ -92,14 +109,12 @@ def _move(
     particles: Particles, directions: Sequence[Directions], maps: SavedMaps[Cloud], eta: float, budget: Budget
 ) -> None:
     """Move particles; if memory is too short, with fewer directions at a time."""
-    moving = False
+    tools = Tools(budget)
 
     def scale(update: Tensor, H: int) -> Tensor:
-        nonlocal moving
-        moving = True
+        tools.moving = True
         return update.mul_(eta / H)
 
-    work = partial(step, particles, directions, maps, scale, Tools(budget))
     most = max(theta.count for theta in directions)
-    while attempted(work, lambda: not moving and budget.halve(most)) is None:
-        pass
+    work = partial(step, particles, directions, maps, scale, tools)
+    retried(work, lambda: not tools.moving and budget.halve(most))

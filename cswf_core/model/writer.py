@@ -73,8 +73,6 @@ class ModelWriter:
         self._full: list[TableShard] = []
         self._open: list[SavedStep] = []
         """Steps of the shard that is not yet complete."""
-        self._open_entry: TableShard | None = None
-        """The open shard as it is on the disk; None if it is not there, or has grown since."""
         self._saving_seconds = 0.0
         self._step_seconds = 0.0
 
@@ -101,7 +99,6 @@ class ModelWriter:
                 raise RunError("a step's maps are too large for half precision; take model.dtype=float32")
             raise RunError("a step's maps are not finite, and no model can be made of them")
         self._open.append(step)
-        self._open_entry = None
         if len(self._open) == steps_per_shard(step.tables):
             self._close()
         self._saving_seconds += time.perf_counter() - began
@@ -118,8 +115,7 @@ class ModelWriter:
 
     def keep(self) -> dict[str, Tensor]:
         """Write the open shard and the header; return the shards' checksums, for a checkpoint."""
-        self._write_open()
-        self._write_header()
+        self._write_header([*self._full, self._write_open()] if self._open else self._full)
         digests = b"".join(bytes.fromhex(shard.sha256) for shard in self._full)
         return {
             "closed": torch.tensor(list(digests), dtype=torch.uint8).reshape(-1, 32),
@@ -160,20 +156,17 @@ class ModelWriter:
 
     def _close(self) -> None:
         """Write the open shard, and begin the next."""
-        self._write_open()
-        if self._open_entry is not None:
-            self._full.append(self._open_entry)
-        self._open = []
-        self._open_entry = None
+        if self._open:
+            self._full.append(self._write_open())
+            self._open = []
 
-    def _write_open(self) -> None:
+    def _write_open(self) -> TableShard:
         """Write the open shard as far as it goes; the complete one will take its place."""
-        if self._open and self._open_entry is None:
-            make_folder(self.folder)
-            self._open_entry = write_shard(shard_file(self.folder, len(self._full)), self._open)
+        make_folder(self.folder)
+        return write_shard(shard_file(self.folder, len(self._full)), self._open)
 
-    def _write_header(self) -> None:
-        shards = [*self._full, self._open_entry] if self._open_entry is not None else self._full
+    def _write_header(self, shards: Sequence[TableShard]) -> None:
+        """Write the header of a model that has some shards on the disk."""
         entries = shards if self._fitted is None else [self._fitted, *shards]
         cost = Cost(
             bytes=sum(entry.bytes for entry in entries),
@@ -223,7 +216,7 @@ class ModelWriter:
                 knots=model.knots, dtype=model.dtype, directions=model.directions, every=model.every
             ),
         }
-        self._write_header()
+        self._write_header(self._full)
 
 
 def _data_facts(flow: Flow, digest: str) -> DataFacts:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from cswf_core.errors import DataError, OutOfMemoryError, RunError
+from cswf_core.errors import DataError, RunError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.memory import fits_in_memory
 from cswf_core.flow.settings import Parts, Settings, TableRequest
 from cswf_core.flow.stability import warn_of_few_directions
 from cswf_core.interfaces import Dataset, Key, StoredImages
-from cswf_core.kernels.memory import is_out_of_memory, total_memory
+from cswf_core.kernels.memory import out_of_memory_explained, total_memory
 from cswf_core.online import Counts, OnlineFlow
 from cswf_core.packed import LoadedImages
 from cswf_core.plugins import PluginFolders
@@ -162,7 +162,11 @@ def build_flow(
         raise RunError("a recipe that has been loaded takes no overrides and plugins: give them to load_recipe")
     chosen = choose_device(device)
     data = load_data(recipe, device=chosen)
-    settings = _settings(recipe, data)
+    settings = settings_of(recipe, len(data))
+    if settings.gaussian and settings.scale != 1:
+        log.warning(
+            "particles.scale has no effect with particles.start: gaussian, which is as wide as the data"
+        )
     parts = parts_of(recipe)
     options: dict[str, Any] = {
         "start": _start(recipe, data, settings),
@@ -183,15 +187,11 @@ def build_flow(
     return flow
 
 
-def _settings(recipe: Recipe, data: Dataset) -> Settings:
+def settings_of(recipe: Recipe, data_count: int) -> Settings:
     """Return the numbers of a recipe's flow that are no plugin's."""
     particles = recipe.particles
-    if particles.start == "gaussian" and particles.scale != 1:
-        log.warning(
-            "particles.scale has no effect with particles.start: gaussian, which is as wide as the data"
-        )
     return Settings(
-        count=len(data) if particles.count is None else particles.count,
+        count=data_count if particles.count is None else particles.count,
         offline=particles.offline,
         scale=particles.scale,
         gaussian=particles.start == "gaussian",
@@ -250,12 +250,6 @@ def _dtype(recipe: Recipe) -> torch.dtype:
     return torch.float64 if recipe.particles.precision == "float64" else torch.float32
 
 
-@contextmanager
-def _data_fitting() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        remedy = "take fewer (data.count) or smaller images (data.size)"
-        raise OutOfMemoryError(f"the data do not fit into this machine's memory; {remedy}") from error
+def _data_fitting() -> AbstractContextManager[None]:
+    remedy = "take fewer (data.count) or smaller images (data.size)"
+    return out_of_memory_explained(f"the data do not fit into this machine's memory; {remedy}")

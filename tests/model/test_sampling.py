@@ -11,7 +11,7 @@ import torch
 
 import cswf_core.model.sampling
 from cswf_core.errors import PluginError, RunError
-from cswf_core.flow.tables import displace_by_tables
+from cswf_core.flow.transport import displace_per_stratum
 from cswf_core.interfaces import Coordinates, Key, Rows
 from cswf_core.kernels.tables import Lookup
 from cswf_core.model import load_model
@@ -162,8 +162,8 @@ def test_what_ran_out_of_memory_in_one_class_is_not_moved_twice_in_another():
         patch.setattr(Lookup, "displace", hungry)
         rows = Rows.of(p.clone())
         with pytest.raises(MemoryError):
-            displace_by_tables(rows, maps, strata)
-        displace_by_tables(rows, maps, strata)
+            displace_per_stratum(rows, strata, lambda number, part: maps[number].displace(part))
+        displace_per_stratum(rows, strata, lambda number, part: maps[number].displace(part))
     assert failed
     torch.testing.assert_close(rows.values, torch.where(label == 0, 0.5, -0.25).expand(3, 20))
 
