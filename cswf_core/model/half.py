@@ -15,14 +15,13 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.half.graph import StepGraph, recorded
 from cswf_core.flow.half.layout import HalfCloud, HalfSlab, halved, refuse_too_many, slabs_of, strips_for
-from cswf_core.flow.half.step import HalfParticles, Movable, step
+from cswf_core.flow.half.step import HalfParticles, step
 from cswf_core.flow.half.stepper import WORTHWHILE_STEPS
+from cswf_core.flow.particles import ParticleBlock
 from cswf_core.flow.step import Tools
 from cswf_core.flow.tables import SavedMaps, StepTables
-from cswf_core.interfaces import Conditions
 from cswf_core.kernels.boxes import Strips
 from cswf_core.kernels.gpu import maps, products
 from cswf_core.kernels.sparse import padded
@@ -41,8 +40,6 @@ class HalfStage:
         self._stage = stage
         self._sampler = stage.sampler
         self._groups = groups
-        self._joined: JoinedParticles | None = None
-        """The groups side by side; None: they are moved one after the other."""
         self._particles: list[tuple[SavedParticles, list[Tensor] | None]] = []
         """What is moved, with the particles of each stratum; empty until directions have been drawn."""
         self._places: Strips | None = None
@@ -72,8 +69,6 @@ class HalfStage:
             if self._sampler.stage.entropy > 0:  # noise was added
                 for particles, _ in self._particles:
                     particles.current = False
-        if self._joined is not None:
-            self._joined.part()
 
     def _recordable(self, now: SavedStep) -> bool:
         """Say whether it pays to record the steps from here on, and can be done: they must all be alike."""
@@ -136,16 +131,23 @@ class HalfStage:
         coordinates = sampler.coordinates
         self._places = strips_for(theta, coordinates.space, sampler.stage.directions)
         by_update = settings.clip is not None or coordinates.observation is not None
-        own: list[tuple[Movable, list[Tensor] | None]] = [(g.particles, g.strata) for g in self._groups]
+        own = [(group.particles, group.strata) for group in self._groups]
         if len(own) > 1 and not by_update and self._may_join():
-            self._joined = JoinedParticles(self._groups)
-            own = [(self._joined, self._joined.strata)]
+            own = [(ParticleBlock.joined([particles for particles, _ in own]), self._joined_strata())]
         for particles, strata in own:
             z = particles.cloud.z
             refuse_too_many(z.shape[1], settings)
             copy = halved(z, self._places, particles.conditions, sampler.groups(particles.conditions))
             saved = SavedParticles(particles, coordinates, self._places, copy, by_update=by_update)
             self._particles.append((saved, strata))
+
+    def _joined_strata(self) -> list[Tensor] | None:
+        """Return the particles of each stratum in all groups, by their numbers among those side by side."""
+        if self._groups[0].strata is None:
+            return None
+        size = len(self._groups[0].particles)
+        each = [[own + size * n for own in group.strata or ()] for n, group in enumerate(self._groups)]
+        return [torch.cat(of_stratum) for of_stratum in zip(*each, strict=True)]
 
     def _may_join(self) -> bool:
         """Say whether groups can move side by side: no step multiplies them by a library.
@@ -181,38 +183,6 @@ class SavedParticles(HalfParticles):
         maps.follow(quick.matrices, total, self._particles.cloud.z, order, self._half.z)
         products.fill_up(self._half.z, self._half.count)
         self._current = True
-
-
-class JoinedParticles:
-    """Particles of several groups as one, inside a stage."""
-
-    def __init__(self, groups: Sequence[ParticleGroup]) -> None:
-        self._inside = [group.particles for group in groups]
-        self.conditions = Conditions.joined([particles.conditions for particles in self._inside])
-        self.cloud = Cloud(torch.cat([own.cloud.z for own in self._inside], dim=1), self.conditions)
-        sums = [particles.sum for particles in self._inside if particles.sum is not None]
-        self.sum = torch.cat(sums, dim=1) if sums else None
-        self.strata: list[Tensor] | None = None
-        if groups[0].strata is not None:
-            size = len(self._inside[0])
-            each = [[own + size * number for own in group.strata or ()] for number, group in enumerate(groups)]
-            self.strata = [torch.cat(of_stratum) for of_stratum in zip(*each, strict=True)]
-
-    def move(self, u: Tensor) -> Tensor:
-        """Refuse to move by an update, as groups are not joined then."""
-        raise NotImplementedError
-
-    def part(self) -> None:
-        """Let each group have what has moved, before it leaves the stage."""
-        first = 0
-        for particles in self._inside:
-            z = particles.cloud.z
-            columns = slice(first, first + z.shape[1])
-            first = columns.stop
-            if self.sum is not None and particles.sum is not None:
-                particles.sum.copy_(self.sum[:, columns])
-            else:
-                z.copy_(self.cloud.z[:, columns])
 
 
 def _with_following(steps: Iterable[SavedStep]) -> Iterator[tuple[SavedStep, SavedStep]]:

@@ -15,7 +15,7 @@ from cswf_core.errors import RunError
 from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.directions import Directions, DirectionSampler, Draws
 from cswf_core.flow.memory import Budget, attempted, batches
-from cswf_core.flow.particles import Particles
+from cswf_core.flow.particles import ParticleBlock
 from cswf_core.flow.settings import Settings
 from cswf_core.flow.step import Tools, step
 from cswf_core.flow.tables import SavedMaps, lookups_of
@@ -27,7 +27,7 @@ from cswf_core.model.format import SavedStep
 class ParticleGroup:
     """Particles that are moved together."""
 
-    particles: Particles
+    particles: ParticleBlock
     first: int
     """Number of the first of them among all."""
     observation: Observation | None
@@ -89,7 +89,11 @@ def exact_steps(
 
 
 def _move(
-    particles: Particles, directions: Sequence[Directions], maps: SavedMaps[Cloud], eta: float, budget: Budget
+    particles: ParticleBlock,
+    directions: Sequence[Directions],
+    maps: SavedMaps[Cloud],
+    eta: float,
+    budget: Budget,
 ) -> None:
     """Move particles; if memory is too short, with fewer directions at a time."""
     moving = False
