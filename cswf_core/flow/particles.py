@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import zip_longest
 from typing import Literal
 
 import attrs
@@ -186,23 +185,19 @@ class Placement:
         """Return a part of a block where it is kept; the caller does not change it any more."""
         return part.to(self.like).contiguous()
 
-    def bring(self, stored: ParticleBlock, *, whole: bool) -> Callable[[], ParticleBlock]:
-        """Begin to bring a block to the device, `whole` or what moves; what is returned waits for it."""
-        del whole
-        return lambda: stored
-
-    def send(self, block: ParticleBlock, stored: ParticleBlock) -> None:
-        """Begin to bring a block that has moved back to where it is kept."""
+    def brought(self, stored: Sequence[ParticleBlock], *, write: bool, whole: bool) -> Iterator[ParticleBlock]:
+        """Yield blocks on the device; see `Particles.blocks`."""
+        del write, whole
+        return iter(stored)
 
     def wait(self) -> None:
-        """Wait until all blocks are back."""
+        """Wait until all blocks are back where they are kept."""
 
 
 class Particles:
     """A rank's particles, in one or more blocks, which move on the device one after the other.
 
-    Where blocks are kept is a matter of their placement. While one moves, the next may be on its way to the
-    device, and the last one back.
+    Where blocks are kept between their moves is a matter of their placement.
     """
 
     def __init__(
@@ -241,15 +236,7 @@ class Particles:
 
         `write`: changes of the blocks are kept. `whole`: they have x where z moves, too.
         """
-        ahead = self.placement.bring(self.stored[0], whole=whole)
-        for stored, following in zip_longest(self.stored, self.stored[1:]):
-            arrived = ahead
-            if following is not None:
-                ahead = self.placement.bring(following, whole=whole)
-            block = arrived()
-            yield block
-            if write:
-                self.placement.send(block, stored)
+        return self.placement.brought(self.stored, write=write, whole=whole)
 
     @property
     def x(self) -> Tensor:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import zip_longest
 
 import attrs
 import torch
@@ -81,23 +82,30 @@ class PinnedPlacement(Placement):
             weakref.finalize(stored.untyped_storage(), runtime.cudaHostUnregister, place)
         return stored.copy_(part)
 
-    def bring(self, stored: ParticleBlock, *, whole: bool) -> Callable[[], ParticleBlock]:
-        """Begin to copy a block to the device; what is returned waits for it."""
-        names = stored.parts if whole else stored.moving
-        with torch.cuda.stream(self._side):
-            parts: BlockParts = {n: stored.parts[n].to(self.like.device, non_blocking=True) for n in names}
-            arrival = self._side.record_event()  # type: ignore[no-untyped-call]
-
-        def arrived() -> ParticleBlock:
+    def brought(self, stored: Sequence[ParticleBlock], *, write: bool, whole: bool) -> Iterator[ParticleBlock]:
+        """Yield blocks on the device, where the next one is on its way then; see `Particles.blocks`."""
+        ahead = self._begun(stored[0], whole)
+        for kept, following in zip_longest(stored, stored[1:]):
+            parts, arrival = ahead
+            if following is not None:
+                ahead = self._begun(following, whole)
             here = torch.cuda.current_stream(self.like.device)
             here.wait_event(arrival)
             for part in parts.values():
                 part.record_stream(here)
-            return attrs.evolve(stored, parts=parts)
+            block = attrs.evolve(kept, parts=parts)
+            yield block
+            if write:
+                self._send(block, kept)
 
-        return arrived
+    def _begun(self, stored: ParticleBlock, whole: bool) -> tuple[BlockParts, torch.cuda.Event]:
+        """Begin to copy a block to the device, `whole` or what moves; return the copies, and their arrival."""
+        names = stored.parts if whole else stored.moving
+        with torch.cuda.stream(self._side):
+            parts: BlockParts = {n: stored.parts[n].to(self.like.device, non_blocking=True) for n in names}
+            return parts, self._side.record_event()  # type: ignore[no-untyped-call]
 
-    def send(self, block: ParticleBlock, stored: ParticleBlock) -> None:
+    def _send(self, block: ParticleBlock, stored: ParticleBlock) -> None:
         """Begin to copy a block back to the host."""
         for name in block.parts:
             part = block.parts[name].contiguous()

@@ -69,14 +69,13 @@ class Elsewhere(Placement):
     def keep(self, part):
         return part.clone()
 
-    def bring(self, stored, *, whole):
-        names = stored.parts if whole else stored.moving
-        parts = {name: stored.parts[name].clone() for name in names}
-        return lambda: attrs.evolve(stored, parts=parts)
-
-    def send(self, block, stored):
-        for name, part in block.parts.items():
-            stored.parts[name].copy_(part)
+    def brought(self, stored, *, write, whole):
+        for kept in stored:
+            names = kept.parts if whole else kept.moving
+            block = attrs.evolve(kept, parts={name: kept.parts[name].clone() for name in names})
+            yield block
+            for name in block.parts if write else ():
+                kept.parts[name].copy_(block.parts[name])
 
 
 @pytest.mark.parametrize(
