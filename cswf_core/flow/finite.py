@@ -19,7 +19,7 @@ from cswf_core.errors import CswfError, NotFiniteError, PluginError
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.diagnosis import Fault, fault_of_coordinates
 from cswf_core.flow.directions import DirectionSampler
-from cswf_core.flow.particles import Particles
+from cswf_core.flow.particles import Particles, Placement
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.state import Position
@@ -133,9 +133,10 @@ def _taken_again(setup: StageSetup, step: int, eta: float) -> Fault | None:
         block = next(iter(setup.particles.blocks(whole=True)))
         x = block.x
         noise = Key(0, "diagnosis").open(x.device, x.dtype).normal(*x.shape)
-        particles = Particles(torch.where(torch.isfinite(x), x, noise), block.conditions, share=block.share)
+        x = torch.where(torch.isfinite(x), x, noise)
+        particles = Particles(lambda _: x, block.conditions, None, block.share, Placement(setup.like))
         particles.enter(setup.sampler.coordinates)
-        stepper = ExactStepper(attrs.evolve(setup.of_block(block), particles=particles))
+        stepper = ExactStepper(attrs.evolve(setup, particles=particles, ranks=Ranks()))
         stepper.inspects = True
         with suppress(StopIteration):
             stepper.move(step, eta, Clock())

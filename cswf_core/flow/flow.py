@@ -32,7 +32,6 @@ from cswf_core.flow.stage import StageData, StageSetup, StoredData
 from cswf_core.flow.state import Position, Snapshot
 from cswf_core.flow.state import State as State  # what iterating yields
 from cswf_core.flow.stepper import ExactStepper, Stepper
-from cswf_core.flow.streaming import BlockParticles
 from cswf_core.interfaces import Conditions, Dataset, Key, Stage
 from cswf_core.kernels.finite import is_finite
 from cswf_core.kernels.memory import out_of_memory_explained
@@ -318,10 +317,7 @@ class Flow:
         """Return some particles, or all: d×m, on the CPU; ranks other than 0 only send theirs."""
         seen = self.setup.own_observation if self.parts.condition.amplifier != 1 else None
         with self.working():
-            whole = index is None and self.finished and self.ranks.alone
-            if whole and isinstance(self.particles, BlockParticles) and self.particles.streamed:
-                return self.particles.borrow_x()
-            return self.particles.gathered(index, self.ranks, seen, self.originals)
+            return self.particles.gathered(index, self.ranks, seen, self.originals, borrow=self.finished)
 
     def _check_particles(self) -> None:
         self._finite.check(self.particles, self._stepper, self.position)

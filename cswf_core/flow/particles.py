@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 import attrs
@@ -28,82 +29,244 @@ BETWEEN_STAGES = StageCoordinates(Space((1,)))
 Quantity = Literal["x", "z", "sum"]
 """What is kept of particles: x, and z and S inside a stage."""
 
+BlockParts = dict[Quantity, Tensor]
+"""x, z and S of some particles, as far as they are needed: d×n or d_k×n each."""
 
-class Particles:
-    """M particles x (d×M) with conditions Y that never move.
+Start = Callable[[Share], Tensor]
+"""A share of all particles → where these begin: d×n, in memory that nothing else uses."""
+
+
+@attrs.define(eq=False)
+class ParticleBlock:
+    """n particles x (d×n) with conditions Y that never move, and the linear algebra of moving them.
 
     In a stage whose coordinates are not x itself, z = UᵀWx moves while x stays as it was on entering. If x
     cannot be computed from z alone, the sum S of all updates is kept besides. With `clip`, x is kept in
     [−clip, clip] after each move: then x itself moves in every stage, and z is computed from it.
     """
 
-    in_blocks = False
-    stored: Sequence[Particles] = ()
+    parts: BlockParts
+    """x, z and S, as far as they are kept: all else follows from them."""
+    conditions: Conditions
+    share: Share
+    """Which of all particles these are."""
+    clip: float | None = None
+    coordinates: StageCoordinates = BETWEEN_STAGES
+    """Those of the stage that the particles are in."""
+    _image: Tensor | None = attrs.field(default=None, init=False)
+    """z where x moves, once it has been computed for where x is now."""
+
+    @classmethod
+    def joined(cls, blocks: Sequence[ParticleBlock]) -> ParticleBlock:
+        """Return blocks in a stage as one, with which they all move: what moves is a view of it from now on."""
+        parts: BlockParts = {}
+        widths = [len(block) for block in blocks]
+        for name in blocks[0].moving:
+            parts[name] = torch.cat([block.parts[name] for block in blocks], dim=1)
+            for block, own in zip(blocks, torch.split(parts[name], widths, dim=1), strict=True):
+                block.parts[name] = own
+        conditions = Conditions.joined([block.conditions for block in blocks])
+        share = Share(0, sum(widths), sum(widths))
+        return attrs.evolve(blocks[0], parts=parts, conditions=conditions, share=share)
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.share)
+
+    @property
+    def x(self) -> Tensor:
+        """The particles in the data's space, also in the middle of a stage: d×n."""
+        if "sum" in self.parts:
+            return self.parts["x"] + self.coordinates.leave(self.parts["sum"])
+        return self.coordinates.leave(self.parts["z"]) if "z" in self.parts else self.parts["x"]
+
+    @property
+    def cloud(self) -> Cloud:
+        """The particles in the current stage's coordinates."""
+        if "z" in self.parts or self.coordinates.own:
+            return Cloud(self.parts[self.moving[0]], self.conditions)
+        if self._image is None:
+            self._image = self.coordinates.enter(self.parts["x"])
+        return Cloud(self._image, self.conditions)
+
+    @property
+    def sum(self) -> Tensor | None:
+        """The sum S of the stage's updates (d_k×n), which `move` adds to z as G S; None: S is not kept."""
+        return self.parts.get("sum")
+
+    @property
+    def moving(self) -> list[Quantity]:
+        """What a step reads and writes: x; or z, and S if it is kept."""
+        return [name for name in self.parts if name != "x"] or ["x"]
+
+    def enter(self, coordinates: StageCoordinates) -> None:
+        """Begin a stage."""
+        self.coordinates = coordinates
+        self._image = None
+        x = self.parts["x"]
+        if coordinates.own or self.clip is not None:  # x moves
+            return
+        z = coordinates.enter(x)  # W may return its argument, or a view of it
+        shared = z.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+        self.parts["z"] = z.clone() if shared else z.contiguous()
+        if not coordinates.reversible:
+            self.parts["sum"] = torch.zeros_like(self.parts["z"])
+
+    def leave(self) -> None:
+        """End a stage: apply its changes to x."""
+        self.parts = {"x": self.x.contiguous()}  # it may be a view, as in `joined`
+        self.coordinates = BETWEEN_STAGES
+        self._image = None
+
+    def move(self, u: Tensor) -> Tensor:
+        """Add the update U u (u: d_k×n), but not to observed coordinates; return the length of each move: n."""
+        if "sum" in self.parts:
+            change = self.coordinates.gram(u)
+            self.parts["z"] += change
+            self.parts["sum"] += u
+            return (u * change).sum(dim=0).clamp_min(0).sqrt()
+        if "z" in self.parts:
+            self.parts["z"] += u
+        else:
+            u = self._move_x(self.coordinates.leave(u))
+        lengths: Tensor = torch.linalg.vector_norm(u, dim=0)
+        return lengths
+
+    def add_noise(self, noise: Tensor) -> None:
+        """Add noise (d×n) to the particles, but not to observed coordinates."""
+        inside = self.coordinates
+        if inside.observation is not None:
+            noise = inside.observation.free(noise)
+        if "z" not in self.parts:
+            self._move_x(noise)
+            return
+        if "sum" in self.parts:
+            self.parts["x"] += noise
+        self.parts["z"] += inside.enter(noise)
+
+    def _move_x(self, change: Tensor) -> Tensor:
+        """Add a change (d×n) to x, within the bounds; return the change as it was made."""
+        x = self.parts["x"]
+        if self.clip is None:
+            x += change
+        else:
+            moved = x + change
+            bounded = moved.clamp(-self.clip, self.clip)
+            observation = self.coordinates.observation
+            if isinstance(observation, Masked):  # observed pixels stay as they are
+                bounded = torch.where(observation.mask, moved, bounded)
+            change = bounded - x
+            x.copy_(bounded)
+        self._image = None
+        return change
+
+
+@attrs.frozen(eq=False)
+class Placement:
+    """How particles are kept: on the device where they move; `streaming` has others."""
+
+    like: Tensor
+    """No particles, in their type and on the device: d×0."""
+    width: int = sys.maxsize
+    """Particles of a block, at most."""
+    streamed: bool = False
+    """Whether a rank's share takes too much of the device's memory."""
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether there are several blocks, so that no device has room for all particles."""
+        return self.width < sys.maxsize
+
+    def room(self, count: int) -> Tensor:
+        """Return room for `count` particles (d×count), on a device that has it for those of all ranks."""
+        return self.like.new_empty(len(self.like), count, device="cpu" if self.in_blocks else None)
+
+    def keep(self, part: Tensor) -> Tensor:
+        """Return a part of a block where it is kept; the caller does not change it any more."""
+        return part.to(self.like).contiguous()
+
+    def brought(self, stored: Sequence[ParticleBlock], *, write: bool, whole: bool) -> Iterator[ParticleBlock]:
+        """Yield blocks on the device; see `Particles.blocks`."""
+        del write, whole
+        return iter(stored)
+
+    def wait(self) -> None:
+        """Wait until all blocks are back where they are kept."""
+
+
+class Particles:
+    """A rank's particles, in one or more blocks, which move on the device one after the other.
+
+    Where blocks are kept between their moves is a matter of their placement.
+    """
 
     def __init__(
-        self, x: Tensor, conditions: Conditions, clip: float | None = None, share: Share | None = None
+        self, start: Start, conditions: Conditions, clip: float | None, share: Share, placement: Placement
     ) -> None:
-        """Begin between two stages with the particles x (d×n) of a share; None: these are all."""
+        """Put the particles of a share where they begin, block by block; `conditions` are theirs."""
         self.conditions = conditions
-        self.share = Share(0, x.shape[1], x.shape[1]) if share is None else share
-        self.clip = clip
-        self.parts: dict[Quantity, Tensor] = {"x": x}
-        """x, z and S, as far as they are tensors of their own."""
-        self._coordinates = BETWEEN_STAGES
+        self.share = share
+        self.placement = placement
+        self.stored: list[ParticleBlock] = []
+        """The blocks where they are kept: there is one at least, which may be empty."""
+        self._borrowed: Tensor | None = None
+        """x as a whole, once `_borrow_x` has returned it."""
+        for first in range(0, max(1, len(share)), placement.width):
+            cut = slice(first, min(first + placement.width, len(share)))
+            own = Share(share.first + cut.start, share.first + cut.stop, share.total)
+            parts: BlockParts = {"x": placement.keep(start(own))}
+            self.stored.append(ParticleBlock(parts, conditions.take(cut), own, clip))
 
     def __len__(self) -> int:
         """Return how many there are here; `share.total` is M."""
         return len(self.share)
 
     @property
+    def in_blocks(self) -> bool:
+        """Whether particles are processed in several blocks; the same on all ranks."""
+        return self.placement.in_blocks
+
+    @property
     def at_once(self) -> int:
         """How many are projected at once: over all ranks, or on each in blocks; the same on all ranks."""
-        return self.share.total
+        return min(self.placement.width, self.share.total)
 
-    def blocks(self, *, write: bool = False, whole: bool = False) -> Iterator[Particles]:
-        """Yield all particles in blocks on the device, here as one block.
+    def blocks(self, *, write: bool = False, whole: bool = False) -> Iterator[ParticleBlock]:
+        """Yield all particles in blocks on the device.
 
         `write`: changes of the blocks are kept. `whole`: they have x where z moves, too.
         """
-        del write, whole
-        yield self
+        return self.placement.brought(self.stored, write=write, whole=whole)
 
     @property
     def x(self) -> Tensor:
-        """The particles in the data's space, also in the middle of a stage: d×M."""
-        return self._x_of(self.parts.__getitem__)
+        """The particles in the data's space, also in the middle of a stage: d×n, a copy."""
+        x = self.placement.room(len(self))
+        for part, block in zip(self._split(x), self.blocks(whole=True), strict=True):
+            part.copy_(block.x)
+        return x
 
-    def _x_of(self, part: Callable[[Quantity], Tensor]) -> Tensor:
-        """Return x, computed from x, z and S as far as these are needed."""
-        if not self._x_stays:
-            return part("x")
-        if "sum" not in self.parts:
-            return self._coordinates.leave(part("z"))
-        return part("x") + self._coordinates.leave(part("sum"))
-
-    @property
-    def _x_stays(self) -> bool:
-        """Whether x stays as it was on entering the stage, and z moves."""
-        return not self._coordinates.own and self.clip is None
-
-    def some(self, index: Tensor, gather: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return those particles that `index` (m) names, in the data's space: d×m.
-
-        `gather` puts columns of all ranks together; it is called before they are mapped, so that the map is
-        applied to the same columns whatever the number of ranks.
-        """
-        if "sum" in self.parts and self._coordinates.observation is not None:  # maybe another for each particle
-            return gather(self.x[:, index])
-        return self._x_of(lambda name: gather(self.parts[name][:, index]))
+    def _split(self, columns: Tensor) -> tuple[Tensor, ...]:
+        """Return the columns of each block, of some that have one for each particle."""
+        return torch.split(columns, [len(block) for block in self.stored], dim=1)
 
     def gathered(
-        self, index: Tensor | None, ranks: Ranks, seen: Observation | None, originals: Callable[[], Tensor]
+        self,
+        index: Tensor | None,
+        ranks: Ranks,
+        seen: Observation | None,
+        originals: Callable[[], Tensor],
+        *,
+        borrow: bool = False,
     ) -> Tensor:
         """Return all ranks' particles, or those that `index` names, on the CPU: d×m; only rank 0 has them.
 
-        `seen` is what is observed of a rank's particles, if it has to be as it is in their originals.
+        `seen` is what is observed of a rank's particles, if it has to be as it is in their originals. With
+        `borrow`, where memory is short, they are not copied until a stage is entered.
         """
-        device = self.parts["x"].device
+        if borrow and index is None and ranks.alone and self.placement.streamed:
+            return self._borrow_x()
+        device = self.placement.like.device
         own = self.share.own(None if index is None else index.to(device))
 
         def gather(columns: Tensor) -> Tensor:
@@ -118,126 +281,111 @@ class Particles:
             x = gather(x if own is None else x[:, own])
         else:
             x = self.some(own, gather) if isinstance(own, Tensor) else gather(self.x)
-        return x.cpu() if self.in_blocks else x.detach().clone().cpu()  # those in blocks are a copy already
+        return x.cpu()
 
-    @property
-    def cloud(self) -> Cloud:
-        """The particles in the current stage's coordinates."""
-        return Cloud(self.parts.get("z", self.parts["x"]), self.conditions)
+    def some(self, index: Tensor, gather: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return those particles that `index` (m) names, in the data's space: d×m.
 
-    @property
-    def sum(self) -> Tensor | None:
-        """The sum S of the stage's updates (d_k×M), which `move` adds to z as G S; None: S is not kept."""
-        return self.parts.get("sum")
+        `gather` puts columns of all ranks together; it is called before they are mapped, so that the map is
+        applied to the same columns whatever the number of ranks.
+        """
+        self.placement.wait()
+        first = self.stored[0]
+        if first.coordinates.observation is not None:  # maybe another for each particle
+            return gather(self._columns((block.x for block in self.blocks(whole=True)), index))
+        names = list(first.parts)
+        few = {n: gather(self._columns((stored.parts[n] for stored in self.stored), index)) for n in names}
+        x = torch.empty_like(few["x"])
+        for begin in range(0, x.shape[1], self.placement.width):
+            cut = slice(begin, min(begin + self.placement.width, x.shape[1]))
+            parts = {name: columns[:, cut].to(self.placement.like.device) for name, columns in few.items()}
+            x[:, cut] = attrs.evolve(first, parts=parts).x
+        return x
+
+    def _columns(self, parts: Iterable[Tensor], index: Tensor) -> Tensor:
+        """Return some columns (m) of x, z or S, of which each block has a part."""
+        columns = self.placement.room(len(index))
+        index = index.to(columns.device)
+        for number, part in enumerate(parts):
+            chosen = index // self.placement.width == number
+            inside = index[chosen] % self.placement.width
+            columns[: len(part), chosen] = part[:, inside.to(part.device)].to(columns.device)
+        return columns[: len(part)]
+
+    def _borrow_x(self) -> Tensor:
+        """Return x (d×n) on the CPU, in the memory of the particles; a stage entered later works on a copy."""
+        self.placement.wait()
+        if self._borrowed is None:
+            self._borrowed = self.placement.room(len(self))
+            for stored, part in zip(self.stored, self._split(self._borrowed), strict=True):
+                stored.parts["x"] = part.copy_(stored.parts["x"])
+        return self._borrowed
 
     def finite(self) -> bool:
         """Return whether all that has moved is finite. Reads numbers from the device."""
-        return all(is_finite(part) for block in self.blocks() for part in block.parts.values())
+        return all(is_finite(z) for block in self.blocks() for z in {block.cloud.z, *block.parts.values()})
 
     def enter(self, coordinates: StageCoordinates) -> None:
         """Begin a stage."""
-        self._coordinates = coordinates
-        x = self.parts["x"]
-        self.parts = {"x": x}
-        if coordinates.own:
-            return
-        z = coordinates.enter(x)  # W may return its argument, or a view of it
-        shared = z.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
-        self.parts["z"] = z.clone() if shared else z.contiguous()
-        if self._x_stays and not coordinates.reversible:
-            self.parts["sum"] = torch.zeros_like(self.parts["z"])
+        if self._borrowed is not None:
+            for stored in self.stored:
+                stored.parts["x"] = self.placement.keep(stored.parts["x"].clone())
+            self._borrowed = None
+        for stored, block in zip(self.stored, self.blocks(), strict=True):
+            block.enter(coordinates)
+            stored.coordinates = coordinates
+            new = {name: part for name, part in block.parts.items() if name not in stored.parts}
+            stored.parts |= {name: self.placement.keep(part) for name, part in new.items()}
 
     def leave(self) -> None:
         """End a stage: apply its changes to x."""
-        self.parts = {"x": self.x}
-        self._coordinates = BETWEEN_STAGES
+        if "z" in self.stored[0].parts:
+            for block in self.blocks(write=True, whole=True):
+                block.leave()
+        self.placement.wait()
+        outside = BETWEEN_STAGES
+        self.stored = [attrs.evolve(s, parts={"x": s.parts["x"]}, coordinates=outside) for s in self.stored]
 
-    def _needed(self) -> dict[Quantity, list[Tensor]]:
-        """Return the blocks of x, and of z and S where these cannot be computed from x."""
-        return {name: [part] for name, part in self.parts.items() if name == "x" or self._x_stays}
-
-    def copied(self) -> dict[Quantity, Tensor]:
+    def copied(self) -> BlockParts:
         """Return copies of x as it was on entering the stage, and of z and S where x itself does not move."""
-        return {name: torch.cat(blocks, dim=1) for name, blocks in self._needed().items()}
+        self.placement.wait()
+        names = list(self.stored[0].parts)
+        return {name: torch.cat([block.parts[name] for block in self.stored], dim=1) for name in names}
 
     def restore(self, z: Tensor | None, total: Tensor | None) -> None:
-        """Continue in a stage with z and S (d_k×M each); `RunError` if they do not have their shapes there."""
+        """Continue in a stage with z and S (d_k×n each); `RunError` if they do not have their shapes there."""
         parts: dict[Quantity, Tensor | None] = {"z": z, "sum": total}
+        first = self.stored[0]
         for name, part in parts.items():
-            blocks = self._needed().get(name)
-            shape = None if blocks is None else (len(blocks[0]), len(self))
+            shape = (len(first.parts[name]), len(self)) if name in first.parts else None
             there = None if part is None else part.shape
             if there != shape:
                 got = "missing" if there is None else "×".join(map(str, there))
                 wanted = "left out" if shape is None else "×".join(map(str, shape))
                 raise RunError(f"its {name} is {got}, and should be {wanted}")
             if part is not None:
-                self._replace(name, part)
-
-    def _replace(self, name: Quantity, part: Tensor) -> None:
-        self.parts[name] = part.to(self.parts["x"], copy=True)
+                for stored, own in zip(self.stored, self._split(part), strict=True):
+                    stored.parts[name].copy_(own)
 
     def join(self, x: Tensor, conditions: Conditions, ranks: Ranks) -> None:
         """Add particles x (d×m) behind all others, in a stage or between two, and share all out anew.
 
         `conditions` are those of all then, on the CPU.
         """
+        if self.in_blocks:
+            raise RunError("particles that one device's memory does not hold cannot be joined by others")
         M = self.share.total
         before = ranks.shares(M, x.device)
         before[-1] = attrs.evolve(before[-1], stop=M + x.shape[1])
         after = ranks.shares(M + x.shape[1], x.device)
         self.share = after[ranks.rank]
         self.conditions = conditions.take(self.share.cut).to(x.device, x.dtype)
-        others = Particles(x if ranks.rank == ranks.size - 1 else x[:, :0], self.conditions, self.clip)
-        if self._x_stays:
-            others.enter(self._coordinates)
-        self.parts = {n: torch.cat([self.parts[n], part], dim=1) for n, part in others.parts.items()}
-        if not self._x_stays:  # z follows x
-            self.enter(self._coordinates)
-        self.parts = {n: ranks.reshared(part, before, after) for n, part in self.parts.items()}
-
-    def move(self, u: Tensor) -> Tensor:
-        """Add the update U u (u: d_k×M), but not to observed coordinates; return the length of each move: M."""
-        if "sum" in self.parts:
-            change = self._coordinates.gram(u)
-            self.parts["z"] += change
-            self.parts["sum"] += u
-            return (u * change).sum(dim=0).clamp_min(0).sqrt()
-        if self._x_stays:
-            self.parts["z"] += u
-        else:
-            u = self._move_x(self._coordinates.leave(u))
-        lengths: Tensor = torch.linalg.vector_norm(u, dim=0)
-        return lengths
-
-    def add_noise(self, noise: Tensor) -> None:
-        """Add noise (d×M) to the particles, but not to observed coordinates."""
-        inside = self._coordinates
-        if inside.observation is not None:
-            noise = inside.observation.free(noise)
-        if not self._x_stays:
-            self._move_x(noise)
-            return
-        if "sum" in self.parts:
-            self.parts["x"] += noise
-        self.parts["z"] += inside.enter(noise)
-
-    def _move_x(self, change: Tensor) -> Tensor:
-        """Add a change (d×M) to x, within the bounds, and let z follow; return the change as it was made."""
-        x = self.parts["x"]
-        if self.clip is None:
-            x += change
-        else:
-            moved = x + change
-            bounded = moved.clamp(-self.clip, self.clip)
-            observation = self._coordinates.observation
-            if isinstance(observation, Masked):  # observed pixels stay as they are
-                bounded = torch.where(observation.mask, moved, bounded)
-            change = bounded - x
-            x.copy_(bounded)
-        if "z" in self.parts:
-            self.parts["z"] = self._coordinates.enter(x)
-        return change
+        block = self.stored[0]
+        others = attrs.evolve(block, parts={"x": x if ranks.rank == ranks.size - 1 else x[:, :0]})
+        others.enter(block.coordinates)
+        parts = {n: torch.cat([part, others.parts[n]], dim=1) for n, part in block.parts.items()}
+        parts = {n: ranks.reshared(part, before, after) for n, part in parts.items()}
+        self.stored = [attrs.evolve(block, parts=parts, conditions=self.conditions, share=self.share)]
 
 
 def mean_length(x: Tensor, W: LinearMap | None, ranks: Ranks) -> float:

@@ -33,7 +33,7 @@ from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stability import VECTORS, spread
 from cswf_core.flow.stage import Groups, OneGroup, Strata
 from cswf_core.flow.state import Snapshot
-from cswf_core.flow.streaming import Placement
+from cswf_core.flow.streaming import placement_of, require_blocks_suffice
 from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, Masked, Observation, Stage
 from cswf_core.kernels.memory import total_memory
 from cswf_core.ranks import Ranks, Share
@@ -82,12 +82,13 @@ class Beginning:
         observation = self.parts.condition.observation(self.data, conditions.to(like.device, like.dtype), draw)
         if observation is not None:
             self._refuse_unobservable(observation)
-        placement = Placement.of(like, total, ranks, memory)
-        placement.require_support(self.parts, observation, settings)
+        placement = placement_of(like, total, ranks, memory)
+        if placement.in_blocks:
+            require_blocks_suffice(total, self.parts, observation, settings)
         share = ranks.share(total, like.device)
         own = conditions.take(share.cut).to(like.device, like.dtype)
         x = partial(self._x, conditions, observation)
-        return placement.particles(x, own, settings.clip, share), conditions, observation
+        return Particles(x, own, settings.clip, share, placement), conditions, observation
 
     def _x(self, conditions: Conditions, observation: Observation | None, share: Share) -> Tensor:
         """Return a share of the particles (d×n), given the conditions and the observation of all."""
@@ -277,8 +278,8 @@ class FlowSetup:
             return snapshot.x[:, part.first - share.first : part.stop - share.first].clone()
 
         own = conditions.take(share.cut).to(like.device, like.dtype)
-        placement = Placement.of(like, share.total, self.ranks, self.data.memory)
-        return placement.particles(x, own, self.settings.clip, share)
+        placement = placement_of(like, share.total, self.ranks, self.data.memory)
+        return Particles(x, own, self.settings.clip, share, placement)
 
 
 def _fit(own: FlowData, parts: Parts, settings: Settings) -> tuple[LinearMap | None, Gaussian | None]:

@@ -21,7 +21,7 @@ from cswf_core.flow.data import Block, FlowData
 from cswf_core.flow.directions import DirectionSampler, Draws
 from cswf_core.flow.fits import AnyCloud, Fitter, ManyBlocks, Members, OneBlock, Slab, Source
 from cswf_core.flow.memory import Budget
-from cswf_core.flow.particles import Particles, eligible_particles, uniform
+from cswf_core.flow.particles import ParticleBlock, Particles, eligible_particles, uniform
 from cswf_core.flow.settings import Settings
 from cswf_core.flow.transport import Participants
 from cswf_core.interfaces import Conditions, Key, Stage, Stratum
@@ -276,11 +276,7 @@ class StageSetup:
         """Whether a step may be taken again with smaller slabs: ranks need the same, blocks move in turn."""
         return self.ranks.alone and not self.particles.in_blocks
 
-    def of_block(self, block: Particles) -> StageSetup:
-        """Return the setup of a block of the particles alone, on one rank."""
-        return attrs.evolve(self, particles=block, ranks=Ranks())
-
-    def participants(self, step: int, block: Particles | None = None) -> Participants:
+    def participants(self, step: int, block: ParticleBlock | None = None) -> Participants:
         """Return the particles of this rank, or of a block of these, that take part in a step."""
         share = self.particles.share if block is None else block.share
         return self.groups.participants(self, step, share)

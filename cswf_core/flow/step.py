@@ -22,7 +22,7 @@ from cswf_core.flow.clock import Clock
 from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.directions import Directions
 from cswf_core.flow.memory import Budget
-from cswf_core.flow.particles import Particles
+from cswf_core.flow.particles import ParticleBlock
 from cswf_core.flow.transport import Displace, Maps
 from cswf_core.interfaces import Rows
 from cswf_core.ranks import Ranks
@@ -53,12 +53,12 @@ class Tools:
 
 
 def step(
-    particles: Particles, directions: Iterable[Directions], maps: Maps[Cloud], scale: Scale, tools: Tools
+    particles: ParticleBlock, directions: Iterable[Directions], maps: Maps[Cloud], scale: Scale, tools: Tools
 ) -> Tensor:
     """Move particles by X ← X + η/H Σ_h w_h δ_h θ_h, with weights w_h of 1 unless the projection has others.
 
     Args:
-        particles: X and Y, or a block of them.
+        particles: X and Y, or some of them.
         directions: θ_h, in batches.
         maps: T_h = F_q⁻¹∘F_p along any of them.
         scale: multiplies the sum by η/H.
@@ -85,7 +85,7 @@ def step(
         return particles.move(scale(update, H))  # move: X ← X + η/H Σ_h w_h δ_h θ_h
 
 
-def _bytes_moved(particles: Particles, update: Tensor) -> tuple[float, float]:
+def _bytes_moved(particles: ParticleBlock, update: Tensor) -> tuple[float, float]:
     """Return the work of a move: the update is read, and x, or z and S, are read and written."""
     tensors = 1 if particles.sum is None else 2
     return float((1 + 2 * tensors) * update.nbytes), 0.0

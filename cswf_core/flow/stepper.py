@@ -34,7 +34,7 @@ from cswf_core.flow.fits import (
     Source,
 )
 from cswf_core.flow.memory import retried
-from cswf_core.flow.particles import Particles, dequantised, normal
+from cswf_core.flow.particles import ParticleBlock, dequantised, normal
 from cswf_core.flow.stability import largest_eigenvalue_of
 from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.step import Tools, step
@@ -155,7 +155,12 @@ class Stepper(abc.ABC):
         return Fitter.of(self.setup.cdf, clock, self.setup.ranks)
 
     def maps(
-        self, number: int, block: Particles, F_q: Source[AnyCloud], F_p: Source[AnyCloud] | None, tools: Tools
+        self,
+        number: int,
+        block: ParticleBlock,
+        F_q: Source[AnyCloud],
+        F_p: Source[AnyCloud] | None,
+        tools: Tools,
     ) -> FittedMaps[AnyCloud]:
         """Return the maps that move a block of the particles at a step; tables of them if a model is saved."""
         setup = self.setup
@@ -183,7 +188,7 @@ class Stepper(abc.ABC):
 
     def particles_in_blocks(
         self,
-        blocks: Callable[[], Iterable[tuple[Particles, AnyCloud]]],
+        blocks: Callable[[], Iterable[tuple[ParticleBlock, AnyCloud]]],
         slabs: Sequence[Slab[AnyCloud]],
         number: int,
         clock: Clock,
@@ -273,7 +278,7 @@ class ExactStepper(Stepper):
             squares = squares + square
         return attrs.evolve(self.outcome(lengths, squares, clock, tables), shortened=shortened)
 
-    def _blocks(self) -> Iterator[tuple[Particles, Cloud]]:
+    def _blocks(self) -> Iterator[tuple[ParticleBlock, Cloud]]:
         """Yield the blocks of the particles, each in the stage's coordinates too."""
         return ((block, block.cloud) for block in self.setup.particles.blocks())
 
@@ -287,7 +292,7 @@ class ExactStepper(Stepper):
 
     def _moved(
         self,
-        block: Particles,
+        block: ParticleBlock,
         directions: Iterable[Directions],
         F_p: Source[Cloud] | None,
         F_q: Source[Cloud],
@@ -376,7 +381,7 @@ class ExactStepper(Stepper):
             return list(own.batches(seed, setup.data.direction_stage, number, check=True))
 
         with clock.part("draw"):
-            z = setup.particles.cloud.z
+            z = next(setup.particles.blocks()).cloud.z
             mine = part(z if setup.eligible is None else z[:, setup.eligible], 0)
             theirs = setup.sampler.coordinates.enter_data(part(setup.data.x, 1) + setup.bin_width / 2)
             directions = drawn()

@@ -19,10 +19,9 @@ from cswf_core.flow.half.graph import StepGraph, overwrite, recorded
 from cswf_core.flow.half.layout import HalfCloud, HalfSlab, halved, refuse_too_many, slabs_of, strips_for
 from cswf_core.flow.half.step import HalfParticles, step
 from cswf_core.flow.half.stepper import WORTHWHILE_STEPS
-from cswf_core.flow.particles import Particles
+from cswf_core.flow.particles import ParticleBlock
 from cswf_core.flow.step import Tools
 from cswf_core.flow.tables import SavedMaps, StepTables
-from cswf_core.interfaces import Conditions
 from cswf_core.kernels.boxes import Strips
 from cswf_core.kernels.gpu import maps, products
 from cswf_core.kernels.sparse import padded
@@ -37,12 +36,10 @@ SavedSlabs: TypeAlias = tuple[list[HalfSlab], list[list[Lookup]]]
 class HalfStage:
     """Takes groups of particles through the steps of a stage, which they have entered."""
 
-    def __init__(self, stage: SavedStage, groups: Sequence[Particles]) -> None:
+    def __init__(self, stage: SavedStage, groups: Sequence[ParticleBlock]) -> None:
         self._stage = stage
         self._sampler = stage.sampler
         self._groups = groups
-        self._joined: Particles | None = None
-        """The groups side by side; None: they are moved one after the other."""
         self._particles: list[tuple[SavedParticles, list[Tensor] | None]] = []
         """What is moved, with the particles of each stratum; empty until directions have been drawn."""
         self._places: Strips | None = None
@@ -71,8 +68,6 @@ class HalfStage:
             if self._sampler.stage.entropy > 0:  # noise was added
                 for particles, _ in self._particles:
                     particles.current = False
-        if self._joined is not None:
-            _part(self._joined, self._groups)
 
     def _recordable(self, now: SavedStep) -> bool:
         """Say whether it pays to record the steps from here on, and can be done: they must all be alike."""
@@ -125,8 +120,7 @@ class HalfStage:
         by_update = settings.clip is not None or coordinates.observation is not None
         moved = self._groups
         if len(moved) > 1 and not by_update and self._may_join():
-            self._joined = _joined(self._groups)
-            moved = [self._joined]
+            moved = [ParticleBlock.joined(moved)]
         for particles in moved:
             z = particles.cloud.z
             refuse_too_many(z.shape[1], settings)
@@ -167,22 +161,6 @@ class SavedParticles(HalfParticles):
         maps.follow(quick.matrices, total, self._particles.cloud.z, order, self._half.z)
         products.fill_up(self._half.z, self._half.count)
         self.current = True
-
-
-def _joined(groups: Sequence[Particles]) -> Particles:
-    """Return the particles of several groups as one, inside a stage."""
-    parts = {name: torch.cat([own.parts[name] for own in groups], dim=1) for name in groups[0].parts}
-    whole = Particles(parts["x"], Conditions.joined([own.conditions for own in groups]))
-    whole.parts = parts
-    return whole
-
-
-def _part(joined: Particles, groups: Sequence[Particles]) -> None:
-    """Let each group have what has moved, before it leaves the stage."""
-    sizes = [len(own) for own in groups]
-    for name, whole in joined.parts.items():
-        for own, part in zip(groups, torch.split(whole, sizes, dim=1), strict=True):
-            own.parts[name].copy_(part)
 
 
 def _with_following(steps: Iterable[SavedStep]) -> Iterator[tuple[SavedStep, SavedStep]]:

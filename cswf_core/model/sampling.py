@@ -28,7 +28,7 @@ from cswf_core.flow.fingerprint import recognise
 from cswf_core.flow.finite import located, too_large
 from cswf_core.flow.gaussian import Regression
 from cswf_core.flow.memory import Budget, retried
-from cswf_core.flow.particles import Particles
+from cswf_core.flow.particles import ParticleBlock
 from cswf_core.flow.settings import TableRequest
 from cswf_core.flow.setup import INSIDE
 from cswf_core.flow.state import Position
@@ -41,7 +41,7 @@ from cswf_core.kernels.memory import total_memory
 from cswf_core.model.format import Fitted, ModelHeader, SavedStep, saved_steps
 from cswf_core.model.requests import SampleRequest, of_columns
 from cswf_core.model.stage import SavedStage, exact_steps
-from cswf_core.ranks import Ranks
+from cswf_core.ranks import Ranks, Share
 from cswf_core.recipe import Recipe
 from cswf_core.recipe.build import parts_of, settings_of
 
@@ -67,7 +67,7 @@ PARTICLES_PER_KEY = 256
 class ParticleGroup:
     """Particles whose noise and products do not depend on other groups."""
 
-    particles: Particles
+    particles: ParticleBlock
     first: int
     """Number of the first of them among all."""
     observation: Observation | None
@@ -192,7 +192,9 @@ class SavedFlow:
             if regression is not None and request.start is None:
                 x = regression.conditioned(x, seen)
             x = observation.free(x) + self._amplifier * seen
-        particles = Particles(x.contiguous(), own.to(like.device, like.dtype), self.settings.clip)
+        share = Share(first, first + self.size, first + self.size)
+        conditions = own.to(like.device, like.dtype)
+        particles = ParticleBlock({"x": x.contiguous()}, conditions, share, self.settings.clip)
         return ParticleGroup(particles, first, observation, seen)
 
     def _sample(self, group: ParticleGroup) -> Tensor:

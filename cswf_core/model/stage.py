@@ -16,7 +16,7 @@ from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.directions import Directions, DirectionSampler, Draws
 from cswf_core.flow.fits import AnyCloud, Slab
 from cswf_core.flow.memory import Budget, retried
-from cswf_core.flow.particles import Particles
+from cswf_core.flow.particles import ParticleBlock
 from cswf_core.flow.settings import Settings, TableRequest
 from cswf_core.flow.step import Tools, step
 from cswf_core.flow.tables import SavedMaps, StepTables, rows_of_batches
@@ -69,7 +69,7 @@ class SavedStage:
             for theta, rows in zip(batches, self.rows, strict=True)
         ]
 
-    def members(self, particles: Particles) -> list[Tensor] | None:
+    def members(self, particles: ParticleBlock) -> list[Tensor] | None:
         """Return the particles of each stratum, by their numbers; None: one stratum has them all."""
         if self.strata is None:
             return None
@@ -88,7 +88,7 @@ class SavedStage:
 
 
 def exact_steps(
-    stage: SavedStage, particles: Sequence[Particles], steps: Iterable[SavedStep]
+    stage: SavedStage, particles: Sequence[ParticleBlock], steps: Iterable[SavedStep]
 ) -> Iterator[SavedStep]:
     """Move particles by the steps of a stage in float32 or float64; yield each step that has been taken."""
     draw = -1
@@ -106,7 +106,11 @@ def exact_steps(
 
 
 def _move(
-    particles: Particles, directions: Sequence[Directions], maps: SavedMaps[Cloud], eta: float, budget: Budget
+    particles: ParticleBlock,
+    directions: Sequence[Directions],
+    maps: SavedMaps[Cloud],
+    eta: float,
+    budget: Budget,
 ) -> None:
     """Move particles; if memory is too short, with fewer directions at a time."""
     tools = Tools(budget)

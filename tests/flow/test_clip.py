@@ -105,7 +105,7 @@ def test_clipping_in_a_pyramid_is_clipping_at_full_resolution_after_each_step(co
     plain = small_flow(images(1 / 128), condition=condition, projection=LocallyConnected(), schedule=schedule)
     free = torch.ones(64, 1, dtype=torch.bool) if plain.observation is None else ~plain.observation.mask
     for state, by_hand in zip(flow, plain, strict=True):
-        x = plain.particles.x
+        x = plain.particles.stored[0].x
         x.copy_(torch.where(free, x.clamp(-0.9, 0.9), x))
         torch.testing.assert_close(flow.samples().x, plain.samples().x, atol=1e-9, rtol=0)
         assert state.distance == pytest.approx(by_hand.distance, rel=1e-9)

@@ -416,7 +416,7 @@ def test_particles_that_are_none_end_a_flow_within_50_steps_and_the_step_is_name
         for state in steps:
             done.append(state.step)
             if state.step == 70:
-                [*flow.particles.parts.values()][-1][3, 1999] = torch.nan
+                [*flow.particles.stored[0].parts.values()][-1][3, 1999] = torch.nan
 
     with pytest.raises(NotFiniteError, match=r"particles are not finite after step \d+ of stage 1"):
         broken()
@@ -432,7 +432,7 @@ def test_particles_that_are_none_are_not_written_from_a_gpu(tmp_path):
     steps = iter(flow)
     for _ in range(23):
         next(steps)
-    [*flow.particles.parts.values()][-1][3, 1999] = torch.inf
+    [*flow.particles.stored[0].parts.values()][-1][3, 1999] = torch.inf
     with pytest.raises(NotFiniteError, match="particles are not finite after step"):
         list(steps)
     assert next(folder.newest_first([])).step == 20

@@ -371,8 +371,8 @@ def test_a_number_that_is_none_in_any_particle_ends_the_flow(monkeypatch):
     flow = build(HalfStepper, count=300)
     steps = iter(flow)
     next(steps)
-    flow.particles.sum[:, -1] = float("nan")
-    assert int(flow.particles.sum.isnan().any(dim=0).sum()) == 1
+    flow.particles.stored[0].sum[:, -1] = float("nan")
+    assert int(flow.particles.stored[0].sum.isnan().any(dim=0).sum()) == 1
     with pytest.raises(CswfError, match=r"numbers are too large|finite numbers"):
         for _ in steps:
             pass

@@ -214,7 +214,7 @@ def test_one_number_of_one_particle_is_enough(kind, value):
     flow = small_flow(images(), **{"schedule": STEPS, "cdf": Histogram(), **kind})
     steps = iter(flow)
     next(steps)
-    [*flow.particles.parts.values()][-1][3, -1] = value
+    [*flow.particles.stored[0].parts.values()][-1][3, -1] = value
     with pytest.raises(NotFiniteError, match="particles are not finite after step 2 of stage 1"):
         next(steps)
 
@@ -269,7 +269,7 @@ def test_particles_that_are_none_are_never_written():
     for _ in range(3):
         next(steps)
     flow.require_finite()
-    flow.particles.x[0, 0] = math.nan
+    flow.particles.stored[0].x[0, 0] = math.nan
     next(steps)
     for read in (flow.samples, flow.require_finite):
         with pytest.raises(NotFiniteError, match="not finite after step 4"):

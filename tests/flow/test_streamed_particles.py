@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 import torch
 
 from cswf_core.errors import RunError
 from cswf_core.flow import memory
 from cswf_core.flow import streaming as flow_streaming
+from cswf_core.flow.particles import Placement
 from cswf_core.flow.settings import TableRequest
-from cswf_core.flow.streaming import BlockParticles
 from cswf_core.interfaces import Part
 from cswf_core.kernels.memory import memory_limited
 from cswf_plugins.cdfs.histogram import Histogram
@@ -53,13 +54,42 @@ def test_streamed_particles_end_with_the_same_bits(kind, monkeypatch):
     monkeypatch.setattr(flow_streaming, "fits_in_memory", lambda *_: False)
     monkeypatch.setattr(memory, "LARGEST_BLOCK", {"cpu": 256})
     flow = image_flow(count=M, **STREAMED[kind])
-    assert isinstance(flow.particles, BlockParticles)
+    assert flow.particles.in_blocks
     few = torch.tensor([3, 699, 256, 255, 3])
     seen = [(state.distance, state.displacement) for state in flow]
     torch.testing.assert_close(torch.tensor(seen), torch.tensor(states))
     assert torch.equal(flow.samples().x, wanted.samples().x)
     assert torch.equal(flow.samples(few).x, wanted.samples(few).x)
     assert torch.equal(flow.offline_samples().x, wanted.offline_samples().x)
+
+
+class Elsewhere(Placement):
+    """Blocks that are copied to where they move and back, as to a GPU and back."""
+
+    def keep(self, part):
+        return part.clone()
+
+    def brought(self, stored, *, write, whole):
+        for kept in stored:
+            names = kept.parts if whole else kept.moving
+            block = attrs.evolve(kept, parts={name: kept.parts[name].clone() for name in names})
+            yield block
+            for name in block.parts if write else ():
+                kept.parts[name].copy_(block.parts[name])
+
+
+@pytest.mark.parametrize(
+    "kind", ["classes", "clip", "whitened", "whitened, clip", "whitened, entropy", "a mask"]
+)
+def test_blocks_that_are_kept_elsewhere_end_with_the_same_bits(kind, streaming, monkeypatch):
+    wanted = image_flow(count=M, **STREAMED[kind])
+    monkeypatch.setattr(flow_streaming, "Placement", Elsewhere)
+    flow = image_flow(count=M, **STREAMED[kind])
+    few = torch.tensor([3, 699, 256, 255, 3])
+    for _ in zip(flow, wanted, strict=True):
+        assert torch.equal(flow.samples(few).x, wanted.samples(few).x)
+        assert flow.snapshot().tensors().keys() == wanted.snapshot().tensors().keys()
+    assert torch.equal(flow.samples().x, wanted.samples().x)
 
 
 @pytest.mark.parametrize("kind", ["classes", "whitened", "clip"])
@@ -143,7 +173,7 @@ def test_ranks_that_hold_together_what_one_does_not_work_in_the_same_blocks(monk
             flow = image_flow(1100, count=1100, ranks=ranks, condition=OneHot(), schedule=SHORT)
         list(flow)
         x = flow.samples().x if ranks is None or ranks.leads else None
-        return not flow.setup.data.resident, flow.particles.streamed, x
+        return not flow.setup.data.resident, flow.particles.placement.streamed, x
 
     streams, streamed, wanted = taken()
     assert streams
@@ -162,7 +192,7 @@ def test_ranks_with_more_and_fewer_particles_stream_all_of_them_or_none(monkeypa
         with memory_limited(limit):
             flow = image_flow(80, count=300, ranks=ranks, condition=OneHot(), schedule=SHORT)
         list(flow)
-        return flow.particles.streamed, flow.samples().x if ranks is None or ranks.leads else None
+        return flow.particles.placement.streamed, flow.samples().x if ranks is None or ranks.leads else None
 
     (one, x), (other, _) = on_ranks(2, tmp_path, taken)
     assert one

@@ -169,7 +169,7 @@ def test_the_eigenvalue_of_a_step_is_that_of_its_matrix():
     drawn = list(sampler.batches(0, 0, 0, check=True))
     theta, w = drawn[0].projection.dense(), drawn[0].weight
     wanted = torch.linalg.eigvalsh((w * theta).T @ theta / len(theta))[-1]
-    found = largest_eigenvalue_of(drawn, sampler, flow.particles.cloud)
+    found = largest_eigenvalue_of(drawn, sampler, flow.particles.stored[0].cloud)
     assert 0.9 * wanted <= found <= wanted * (1 + 1e-9)
 
 

@@ -21,7 +21,7 @@ def test_all_ranks_end_with_the_same_sentence_when_one_has_particles_that_are_no
         for _ in range(3):
             next(steps)
         if ranks.rank == 1:
-            flow.particles.x[0, 0] = math.nan
+            flow.particles.stored[0].x[0, 0] = math.nan
         with pytest.raises(NotFiniteError) as error:
             next(steps)
         return str(error.value)

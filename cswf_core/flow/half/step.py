@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
 
 import attrs
 import torch
 from torch import Tensor
 
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.coordinates import Cloud, StageCoordinates
+from cswf_core.flow.coordinates import StageCoordinates
 from cswf_core.flow.half.layout import HalfCloud, HalfSlab, runs_of
+from cswf_core.flow.particles import ParticleBlock
 from cswf_core.flow.step import Tools
 from cswf_core.flow.transport import Displace, Maps
-from cswf_core.interfaces import Conditions
 from cswf_core.kernels.boxes import Strips
 from cswf_core.kernels.columns import columnwise
 from cswf_core.kernels.gpu import products
@@ -55,33 +54,16 @@ def step(
     return total
 
 
-class Movable(Protocol):
-    """Particles inside a stage, as `flow.particles.Particles` are."""
-
-    conditions: Conditions
-
-    @property
-    def cloud(self) -> Cloud:
-        """The particles in the stage's coordinates."""
-
-    @property
-    def sum(self) -> Tensor | None:
-        """The sum S of the stage's updates (d_k×n); None where updates go to x directly."""
-
-    def move(self, u: Tensor) -> Tensor:
-        """Add an update (d_k×n); return the length of each move: n."""
-
-
 @attrs.define(eq=False, slots=False)
 class HalfParticles:
     """Particles inside a stage, with their copy in half precision.
 
     What moves is z itself; or the sum S of updates; or x by an update, where a part of it is observed or it
     is clipped. Where S moves, `particles.cloud.z` stays z₀, as it was on entering the stage, and the copy
-    alone has z = z₀ + G S: `Particles.move`, which keeps z up to date, is not called.
+    alone has z = z₀ + G S: `ParticleBlock.move`, which keeps z up to date, is not called.
     """
 
-    _particles: Movable
+    _particles: ParticleBlock
     _coordinates: StageCoordinates
     _places: Strips | None
     """The order of the coordinates of `_half`; None: their own."""

@@ -31,7 +31,7 @@ from cswf_core.flow.half.layout import (
 )
 from cswf_core.flow.half.step import HalfParticles, step
 from cswf_core.flow.memory import MEMORY_OVER_VALUES, attempted
-from cswf_core.flow.particles import Particles
+from cswf_core.flow.particles import ParticleBlock
 from cswf_core.flow.stage import StageSetup
 from cswf_core.flow.step import Tools
 from cswf_core.flow.stepper import StepOutcome, Stepper
@@ -213,7 +213,7 @@ class HalfStepper(Stepper):
         self,
         number: int,
         tools: Tools,
-        block: Particles,
+        block: ParticleBlock,
         particles: HalfParticles,
         slabs: list[HalfSlab],
         F_p: Source[HalfCloud] | None = None,
@@ -255,14 +255,14 @@ class HalfStepper(Stepper):
         self._places = strips_for(theta, self.setup.sampler.coordinates.space, stage.directions)
         self._side = 0 if self._places is None else self._places.side
 
-    def _blocks(self) -> Iterable[tuple[Particles, HalfCloud]]:
+    def _blocks(self) -> Iterable[tuple[ParticleBlock, HalfCloud]]:
         """Return the blocks of the particles, each in half precision too."""
         particles = self.setup.particles
         if self._resident:
             return zip(particles.stored, self._resident, strict=True)
         return ((block, self._halved(block).cloud) for block in particles.blocks())
 
-    def _halved(self, block: Particles, resident: HalfCloud | None = None) -> HalfParticles:
+    def _halved(self, block: ParticleBlock, resident: HalfCloud | None = None) -> HalfParticles:
         """Return particles with their copy in half precision, if it is not `resident` already."""
         sampler = self.setup.sampler
         by_update = self.setup.settings.clip is not None or sampler.coordinates.observation is not None
