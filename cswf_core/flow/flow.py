@@ -105,7 +105,6 @@ class Flow:
         self.budget = self._new_budget()
         """How many directions are worked on at a time."""
         self._stepper: Stepper | None = None
-        self._control = StepControl(self.settings, self.setup.size)
         self._finite = Finiteness(self.parts, self.settings, self.ranks)
         self._watchers = Watchers(observers if self.ranks.leads else ())
         self._evolution = self._evolve()
@@ -158,14 +157,14 @@ class Flow:
             z=parts.get("z"),
             sum=parts.get("sum"),
             numerics={} if stepper is None else stepper.numerics(),
-            share=None if self.ranks.alone else self.particles.share,
+            share=self.particles.share,
             fingerprints=dict(self.fingerprints),
         )
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from where another flow of the same parts, settings and data has been."""
         at = snapshot.position
-        share = self.ranks.share(snapshot.own_share.total, self.device)
+        share = self.ranks.share(snapshot.share.total, self.device)
         snapshot.check(share, self.setup.like, self.conditions)
         at.check(self.stages, adaptive=self.parts.schedule.adaptive)
         with self.working():
@@ -234,7 +233,7 @@ class Flow:
         at = self.position
         schedule = self.parts.schedule
         with self.working(), located(stage, at):
-            eta = self._control.allowed(schedule.eta(stage, at.step))
+            eta = schedule.eta(stage, at.step) * self._control.safe.factor
             move = stepper.take(at.step, eta, self.clock)
         eta *= move.shortened
         self._control.record(move.length, at.step, eta)
@@ -393,9 +392,9 @@ class Flow:
             self.conditions = Conditions.joined([self.conditions, conditions])
             self.particles.join(x, self.conditions, self.ranks)
             self.cohorts = (*self.cohorts, self.count)
-            self._control.reset()  # steps become longer again
             self.budget = self._new_budget()
             if self._stepper is not None:
+                self._control.reset()  # steps become longer again
                 self._stepper = self._make_stepper(self._stepper.setup.sampler)
 
     def replace_data(self, data: Dataset) -> None:

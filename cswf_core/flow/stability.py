@@ -29,7 +29,7 @@ from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.directions import Directions, DirectionSampler
 from cswf_core.flow.memory import batches
 from cswf_core.flow.settings import Settings
-from cswf_core.interfaces import Conditions, Key, NonlinearProjection, Projection, Space, Stage
+from cswf_core.interfaces import Conditions, Key, NonlinearProjection, Projection
 
 log = logging.getLogger("cswf")
 
@@ -55,7 +55,6 @@ CLOSER_LOOK_FROM = 1.3  # as the first rounds estimate it, which may fall short 
 SHORTENED_FROM = 1.85  # the closer estimate may fall short by some hundredths of 2
 MISTAKEN = 4.0  # beyond it a step size is not a matter of uneven directions but a mistake, and is not shortened
 CLOSEST_TO_LIMIT = 0.75  # how close to the limit 2 / (λ (1 + (d−1)/H)) a step may come
-DIMENSIONS_PER_DIRECTION = 4  # above, a run warns: a step removes less than a fifth of the squared error
 FIXED_FROM = 8  # steps in a row from which on directions that serve them all count as fixed
 
 # Flows that run away.
@@ -263,37 +262,34 @@ def _is_even(sampler: DirectionSampler) -> bool:
     return sampler.sampler.isotropic and sampler.stage.upsampling is None
 
 
-def warn_of_few_directions(stages: Sequence[Stage], space: Space, settings: Settings) -> None:
-    """Warn, of the worst stage, if H is far below d.
+class StepControl:
+    """Shortens the steps of a stage, and stops a flow that runs away."""
 
-    A step multiplies E|e|² by 1 − 2c + c² (1 + (d−1)/H) with c = η/d, which is 1 − H / (H + d − 1) at best.
-    """
-    worst = min(stages, key=lambda stage: stage.directions / stage.dimension(space))
-    H = worst.directions
-    d = worst.dimension(space)
-    if d > DIMENSIONS_PER_DIRECTION * H:
-        log.warning(
-            f"stage {worst.name}: {H:,} directions are few for {d:,} dimensions: a step of any size removes at "
-            f"most {100 * H / (H + d - 1):.2g} % of the squared error, and samples stay noisy; take about "
-            f"{2 * d:,} {settings.called('directions')}, or many steps of a smaller "
-            f"{settings.called('step size')}"
-        )
+    def __init__(self, settings: Settings, size: float, safe: SafeStep) -> None:
+        """`size` is the mean length of the data and particles."""
+        self._settings = settings
+        self._size = size
+        self.safe = safe
+        self.reset()
 
+    def reset(self) -> None:
+        """Discard the lengths of steps so far: they may become longer again."""
+        self._lengths: list[Tensor] = []  # at η = 1, in no mean yet
+        self._means: tuple[Tensor, Tensor] | None = None  # of several steps: the last, and the least
 
-class StepLengths:
-    """Lengths of a stage's steps at η = 1, in means of several: the last, and the least so far."""
+    def record(self, length: Tensor, step: int, eta: float) -> None:
+        """Record a step's mean length, a scalar that stays on its device.
 
-    def __init__(self) -> None:
-        self._steps: list[Tensor] = []  # in no mean yet
-        self._means: tuple[Tensor, Tensor] | None = None  # the last, and the least
-
-    def add(self, length: Tensor, eta: float) -> None:
-        """Add a step's mean length, a scalar that stays on its device."""
-        self._steps.append(length.detach() / eta)
-        if len(self._steps) == STEPS_PER_MEAN:
-            last = sum(self._steps[1:], self._steps[0]) / STEPS_PER_MEAN
+        Only steps along fresh directions are recorded: these should not grow.
+        """
+        reuse = self._settings.reuse
+        if eta <= 0 or (reuse is not None and step % reuse != 0):
+            return
+        self._lengths.append(length.detach() / eta)
+        if len(self._lengths) == STEPS_PER_MEAN:
+            last = sum(self._lengths[1:], self._lengths[0]) / STEPS_PER_MEAN
             self._means = (last, last if self._means is None else torch.minimum(self._means[1], last))
-            self._steps = []
+            self._lengths = []
 
     def growth(self) -> float:
         """Return how many times as long as at their shortest steps are now; reads from the device."""
@@ -302,44 +298,19 @@ class StepLengths:
         last, least = self._means
         return float(last / least.clamp_min(torch.finfo(least.dtype).tiny))
 
-
-class StepControl:
-    """Shortens the steps of a stage, and stops a flow that runs away."""
-
-    def __init__(self, settings: Settings, size: float, safe: SafeStep | None = None) -> None:
-        """`size` is the mean length of the data and particles; without `safe`, the flow is in no stage yet."""
-        self._settings = settings
-        self._size = size
-        self._safe = SafeStep(1.0) if safe is None else safe
-        self.reset()
-
-    def reset(self) -> None:
-        """Discard the lengths of steps so far: they may become longer again."""
-        self._lengths = StepLengths()
-
-    def allowed(self, eta: float) -> float:
-        """Return the step size that is taken for one that is wanted."""
-        return eta * self._safe.factor
-
-    def record(self, length: Tensor, step: int, eta: float) -> None:
-        """Record a step's mean length, if the step is along fresh directions: then it should not grow."""
-        reuse = self._settings.reuse
-        if eta > 0 and (reuse is None or step % reuse == 0):
-            self._lengths.add(length, eta)
-
     def check(self, number: int, moved: float, eta: float, H: int) -> None:
         """Raise `RunError` if step `number` of a flow has a mean length out of proportion, or steps grow."""
-        limit = self._safe.limit(H)
+        limit = self.safe.limit(H)
         far = moved > RUNAWAY_LENGTH * (self._size + 1)
         long = eta > GROWS_FROM * limit and moved > NOTICEABLE_MOVE * self._size
-        growth = self._lengths.growth()
+        growth = self.growth()
         if not far and not (long and growth > LARGEST_GROWTH):
             return
         grown = "" if far else f", and steps are {growth:.3g} times as long as earlier in this stage"
         called = self._settings.called
         raise RunError(
             f"the flow ran away: step {number} moved particles by {moved:.3g} on average{grown}. With "
-            f"{H:,} directions, and a largest eigenvalue of about {self._safe.eigenvalue:.3g} of their second "
+            f"{H:,} directions, and a largest eigenvalue of about {self.safe.eigenvalue:.3g} of their second "
             f"moments, a step size of {eta:g} is too large. A projection that is uneven on purpose says so in "
             "its class, tempered = True, and then no step is longer than its directions allow; otherwise take "
             f"more {called('directions')} or a smaller {called('step size')}, well below {min(limit, eta):.3g}"

@@ -294,7 +294,7 @@ def _save_part(flow: Flow, folder: str, name: str) -> list[dict[str, Any]]:
 def _restore(flow: Flow, files: Sequence[str]) -> None:
     """Go back to a checkpoint, whose particles lie in a file for each of the ranks that wrote it."""
     parts = read_snapshots([Path(file) for file in files])
-    flow.restore(Snapshot.joined(parts, flow.ranks.share(parts[0].own_share.total, flow.device)))
+    flow.restore(Snapshot.joined(parts, flow.ranks.share(parts[0].share.total, flow.device)))
 
 
 def read_snapshots(files: Sequence[Path]) -> list[Snapshot]:

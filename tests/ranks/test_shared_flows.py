@@ -151,7 +151,7 @@ def test_a_flow_goes_on_with_another_number_of_ranks(kind, tmp_path):
 
     def resumed(ranks, parts):
         flow = image_flow(DATA, ranks=ranks, **changes)
-        flow.restore(Snapshot.joined(parts, ranks.share(parts[0].own_share.total, flow.device)))
+        flow.restore(Snapshot.joined(parts, ranks.share(parts[0].share.total, flow.device)))
         for _ in flow:
             pass
         return flow.samples().x if ranks.leads else None
