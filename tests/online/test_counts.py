@@ -129,14 +129,14 @@ def test_projections_are_sums_without_rounding(coordinates, stage):
     flow = learner(data, condition=OneHot(), schedule=PYRAMID, projection=ConvStack(), coordinates=coordinates)
     fixed, sampler = flow.counts().fixed_point, flow.setup.sampler(flow.stages[stage])
     drawn = next(sampler.batches(0, stage, 0, check=True))
-    directions = fixed.directions(drawn, sampler, data.bin_width, flow.counts().W)
+    fine = fixed.directions(drawn, sampler, data.bin_width, flow.counts().W).projection.dense()
     samples = next(fixed.pieces(attrs.evolve(data, x=4 * data.x), torch.device("cpu")))
     finest = 2.0 ** (26 - fixed.theta)
-    theta, x = (directions.theta * finest).long(), (samples.x * 2 ** (24 - fixed.x)).long()
-    assert torch.equal(theta.double() / finest, directions.theta)
+    theta, x = (fine * finest).long(), (samples.x * 2 ** (24 - fixed.x)).long()
+    assert torch.equal(theta.double() / finest, fine)
     assert torch.equal(x.double() / 2 ** (24 - fixed.x), samples.x)
     whole = theta @ x  # in whole numbers, which know no rounding
-    assert torch.equal(whole.double() / finest / 2 ** (24 - fixed.x), directions.theta @ samples.x)
+    assert torch.equal(whole.double() / finest / 2 ** (24 - fixed.x), fine @ samples.x)
     assert int((theta.abs() @ x.abs()).max()) < 2**53  # whatever comes first
     assert fixed.unit == 2.0 ** (fixed.x + fixed.theta - 32)
 
