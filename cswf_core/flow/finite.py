@@ -57,8 +57,6 @@ class Finiteness:
         self._ranks = ranks
         self._unread: list[tuple[int, float, StepOutcome]] = []
         """Steps of one stage whose numbers have not been read from the device: number, η, outcome."""
-        self._checked: tuple[int, int] | None = None
-        """Where the flow was when particles were last checked: steps and stages done."""
 
     def record(self, step: int, eta: float, move: StepOutcome) -> None:
         """Record a step's numbers, which stay on their device."""
@@ -73,13 +71,8 @@ class Finiteness:
         self._unread = []
         sums = torch.stack([move.length + move.squares for _, _, move in unread]).tolist() if unread else []
         lost = next((index for index, number in enumerate(sums) if not math.isfinite(number)), None)
-        if lost is None:
-            here = (at.total, at.stage)
-            if not look or self._checked == here:
-                return
-            if not self._lost(particles):
-                self._checked = here
-                return
+        if lost is None and not (look and self._lost(particles)):
+            return
         suspects = unread[-1:] if lost is None else unread[max(0, lost - 1) : lost + 1][::-1]
         if stepper is None or not suspects:
             raise NotFiniteError(f"particles are not finite after step {at.total:,}")

@@ -174,7 +174,12 @@ class Flow:
         self.fingerprints = dict(snapshot.fingerprints)
         self.before_resuming(at)
         self.budget = self._new_budget()
-        self._stepper = self._enter(self.stages[at.stage], snapshot) if at.step else None
+        self._stepper = None
+        if at.step:
+            self._stepper = self._enter(self.stages[at.stage])
+            with self.working():
+                self.particles.restore(snapshot.z, snapshot.sum)
+                self._stepper.adopt(snapshot.numerics)
         self.finished = False
         self._evolution = self._evolve()
 
@@ -204,8 +209,8 @@ class Flow:
         self.finished = True
         self.notify("after_run")
 
-    def _enter(self, stage: Stage, snapshot: Snapshot | None = None) -> Stepper:
-        """Enter a stage, or return to where a snapshot was taken in it, and return its stepper."""
+    def _enter(self, stage: Stage) -> Stepper:
+        """Enter a stage and return its stepper."""
         seed = self.settings.seed
         index = self.position.stage
         number = index % len(self.setup.round)
@@ -217,16 +222,11 @@ class Flow:
             self.fingerprints[number] = recognise(sampler, seed, number, known, self.ranks)
             safe = safe_step(sampler, Key(seed, "gain", index), reuse=self.settings.reuse)
             self._control = StepControl(self.settings, self.setup.size, safe)
-            if snapshot is not None:
-                self.particles.restore(snapshot.z, snapshot.sum)
-            elif self.ranks.leads:
+            if self.position.step == 0 and self.ranks.leads:
                 few = next(self.particles.blocks()).cloud.z
                 key = Key(seed, "spectrum", number)
                 report_spectrum(sampler, key, few, self.setup.few_data, safe.eigenvalue)
-            stepper = self._make_stepper(sampler)
-            if snapshot is not None and snapshot.numerics:
-                stepper.adopt(snapshot.numerics)
-        return stepper
+            return self._make_stepper(sampler)
 
     def _step(self, stage: Stage, stepper: Stepper, began: float) -> State:
         """Take a step and return where it has led; the flow began at the time `began`."""
@@ -241,10 +241,9 @@ class Flow:
         due = at.step % READ_EVERY == 0 or at.step == stage.steps - 1
         at.step += 1
         at.total += 1
-        reads = due or stepper.inspects or schedule.adaptive  # a GPU's numbers: the host waits for them
-        looks = due or (stepper.inspects and self.ranks.alone)  # at all particles too
-        if reads:
-            self._finite.check(self.particles, stepper, at, look=looks)
+        look = due or stepper.inspects
+        if look or schedule.adaptive:  # a GPU's numbers are read: the host waits for them
+            self._finite.check(self.particles, stepper, at, look=look)
             self._control.check(at.total, float(move.length), eta, stage.directions)
         at.seconds = time.perf_counter() - began
         state = State(
