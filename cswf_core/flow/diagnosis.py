@@ -73,7 +73,8 @@ def fault_of_coordinates(coordinates: StageCoordinates, moved: str) -> Fault | N
 
 
 def _fault_of_directions(theta: Directions) -> Fault | None:
-    """Return whose directions are not finite; of plain matrices, weights and θ_y that is checked at each draw."""
+    """Return whose directions are not finite, if they are not."""
+    # The adapters have checked weights, θ_y, and θ where it is a matrix, as they were drawn.
     projection = theta.projection
     if not isinstance(projection, NonlinearProjection) and not is_finite(projection.dense()):
         return Fault("projection", "drew directions that are not finite")

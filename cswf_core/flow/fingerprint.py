@@ -49,7 +49,7 @@ def fingerprint(sampler: DirectionSampler, directions: Directions) -> str:
     theta_y = directions.theta_y
     a = directions.length
     values = attrs.evolve(directions, theta_y=None).project(Cloud(_probe(sampler), Conditions()))[:, 0]
-    values = values if directions.weight is None else values * directions.weight[:, 0]
+    values = directions.weighted(values)
     if isinstance(directions.projection, NonlinearProjection):  # of any size, unlike those of unit directions
         values = (values - values.mean()) / values.std(correction=0).clamp_min(torch.finfo(values.dtype).tiny)
     if theta_y is None or a is None:

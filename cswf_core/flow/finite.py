@@ -86,7 +86,7 @@ class Finiteness:
         if not sampler.coordinates.own and self._lost(particles):
             fault = fault_of_coordinates(sampler.coordinates, "particles")
             here = place(sampler.stage, index)
-            raise NotFiniteError(f"particles are not finite {when} {here}: {self._sentence(fault, None)}")
+            raise NotFiniteError(f"particles are not finite {when} {here}: {self._sentence(fault, sampler)}")
 
     def _lost(self, particles: Particles) -> bool:
         """Return whether a particle of any rank is not finite."""
@@ -107,17 +107,16 @@ class Finiteness:
             number, fault = next((each for each in again if each[1] is not None), (number, None))
         every = self._ranks.collected((number, fault), "fault")  # the first rank that knows it speaks for all
         number, fault = next((each for each in every if each[1] is not None), every[0])
-        return number, self._sentence(fault, stepper)
+        return number, self._sentence(fault, stepper.setup.sampler, half=stepper.half)
 
-    def _sentence(self, fault: Fault | None, stepper: Stepper | None) -> str:
-        """Return what is at fault as text, with the plugin's name."""
+    def _sentence(self, fault: Fault | None, sampler: DirectionSampler, *, half: bool = False) -> str:
+        """Return what is at fault as text, with the plugin's name; None: numbers are too large."""
         if fault is None:
-            return too_large(self._settings, half=stepper is not None and stepper.half)
+            return too_large(self._settings, half=half)
         if not fault.kind:
             return fault.words
-        own = None if stepper is None or fault.kind != "projection" else stepper.setup.sampler.sampler
-        adapter = getattr(self._parts, fault.kind) if own is None else own
-        return f"{adapter.owner} {fault.words}"
+        plugin = sampler.sampler if fault.kind == "projection" else getattr(self._parts, fault.kind)
+        return f"{plugin.owner} {fault.words}"
 
 
 def _taken_again(setup: StageSetup, step: int, eta: float) -> Fault | None:

@@ -29,12 +29,9 @@ from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.directions import Directions, DirectionSampler
 from cswf_core.flow.memory import batches
 from cswf_core.flow.settings import Settings
-from cswf_core.interfaces import Conditions, Key, NonlinearProjection, Projection
+from cswf_core.interfaces import Conditions, Key, NonlinearProjection
 
 log = logging.getLogger("cswf")
-
-Filters = tuple[Projection, Tensor | None]
-"""Filters t, and s = 1/‖U t‖ (T×1; None is 1)."""
 
 # The power iteration that estimates λ, and a closer look, with more directions at once.
 POWER_ROUNDS = 9  # the last third is averaged
@@ -90,7 +87,7 @@ def largest_eigenvalue(
     d = sampler.coordinates.space.dimension
     count = min(max(DIRECTIONS_PER_DIMENSION * d, FEWEST_DIRECTIONS), MOST_DIRECTIONS)
 
-    def drawn(number: int) -> Iterator[Filters]:
+    def drawn(number: int) -> Iterator[Directions]:
         return _drawn(sampler, attrs.evolve(key, step=number), count)
 
     def iterated(v: Tensor, number: int) -> tuple[Tensor, float]:
@@ -158,38 +155,34 @@ def _gram(sampler: DirectionSampler, v: Tensor) -> Tensor:
     return v if upsampling is None else upsampling.gram(v)
 
 
-def _drawn(sampler: DirectionSampler, key: Key, count: int) -> Iterator[Filters]:
-    """Yield `count` filters, batch by batch."""
+def _drawn(sampler: DirectionSampler, key: Key, count: int) -> Iterator[Directions]:
+    """Yield `count` directions s t with s = 1/‖U t‖, batch by batch."""
     for index, size in batches(count, sampler.together):
         yield sampler.filters(attrs.evolve(key, index=index), size, check=False)
 
 
-def _weighted(values: Tensor, scale: Tensor | None, weights: Tensor | None) -> Tensor:
-    """Return s √w times each row of T×n values."""
-    values = values if scale is None else values * scale
-    return values if weights is None else values * weights[:, None].sqrt()
-
-
-def _applied(drawn: Iterable[Filters], v: Tensor) -> tuple[Tensor, Tensor]:
-    """Return Σ w s² t (t·v) over filters (d_k×n), and the mean of their w (s t·v)² (a scalar)."""
+def _applied(drawn: Iterable[Directions], v: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Σ w s² t (t·v) over directions (d_k×n), and the mean of their w (s t·v)² (a scalar)."""
     count = 0
     total = torch.zeros_like(v)
     squares = v.new_zeros(())
-    for filters, scale in drawn:
-        values = _weighted(filters.project(v), scale, filters.weights)
-        total += filters.adjoint(_weighted(values, scale, filters.weights))
-        squares += values.square().sum()
-        count += len(values)
+    cloud = Cloud(v, Conditions())
+    for theta in drawn:
+        values = theta.project(cloud)
+        total += theta.adjoint(values, cloud)
+        squares += theta.weighted_root(values).square().sum()
+        count += theta.count
     return total, squares / count
 
 
-def _second_moments(sampler: DirectionSampler, drawn: Iterable[Filters]) -> Tensor:
-    """Return the mean of w s² t tᵀ over filters: d_k×d_k."""
+def _second_moments(sampler: DirectionSampler, drawn: Iterable[Directions]) -> Tensor:
+    """Return the mean of w s² t tᵀ over directions: d_k×d_k."""
     d = sampler.coordinates.space.dimension
     count = 0
     total = sampler.like.new_zeros(d, d)
-    for filters, scale in drawn:
-        t = _weighted(filters.dense(), scale, filters.weights)
+    for theta in drawn:
+        t = theta.projection.dense()
+        t = theta.weighted_root(t if theta.scale is None else t * theta.scale)
         total.addmm_(t.T, t)
         count += len(t)
     return total / count
@@ -317,7 +310,7 @@ class StepControl:
         )
 
 
-def _blind_share(drawn: Sequence[Filters], way: Tensor) -> float:
+def _blind_share(drawn: Sequence[Directions], way: Tensor) -> float:
     """Return the share of vectors (d_k×n) that directions do not see, or next to nothing of: 0 … 1."""
     whole = float(way.square().sum())
     rest = way  # what has not been reconstructed yet
