@@ -147,12 +147,15 @@ class Flow:
         return self.samples(torch.arange(self.count, self.particles.share.total))
 
     def snapshot(self) -> Snapshot:
-        """Return all that is needed to continue from here; for observers, after a step or a stage."""
+        """Return all that is needed to continue from here; for observers, after a step or a stage.
+
+        Each rank returns its own particles; see `Snapshot.joined`.
+        """
         parts = self.particles.copied()
         stepper = self._stepper if self.position.step else None
         return Snapshot(
             position=attrs.evolve(self.position),
-            conditions=self.conditions,
+            conditions=self.conditions.take(self.particles.share.cut),
             x=parts["x"],
             z=parts.get("z"),
             sum=parts.get("sum"),

@@ -111,7 +111,7 @@ class Snapshot:
 
     position: Position
     conditions: Conditions
-    """Y of all particles, also of those that other ranks have."""
+    """Y of these particles; once the snapshots of all ranks are joined, of all particles."""
     x: Tensor
     """The particles as they were when the stage was entered, or as they are between two stages: d×M."""
     share: Share
@@ -135,10 +135,6 @@ class Snapshot:
         prints = {str(stage): text for stage, text in self.fingerprints.items()}
         facts = {"position": attrs.asdict(self.position), "habits": self.numerics, "directions": prints}
         return facts if self.share.whole else {**facts, "share": attrs.asdict(self.share)}
-
-    def own(self) -> Snapshot:
-        """Return the snapshot with the conditions of its own particles only, for a file."""
-        return attrs.evolve(self, conditions=self.conditions.take(self.share.cut))
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Snapshot:
