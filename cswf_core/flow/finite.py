@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 
 import attrs
 import torch
+from torch import Tensor
 
 from cswf_core.errors import CswfError, NotFiniteError, PluginError
 from cswf_core.flow.clock import Clock
@@ -55,12 +56,12 @@ class Finiteness:
         self._parts = parts
         self._settings = settings
         self._ranks = ranks
-        self._unread: list[tuple[int, float, StepOutcome]] = []
-        """Steps of one stage whose numbers have not been read from the device: number, η, outcome."""
+        self._unread: list[tuple[int, float, Tensor]] = []
+        """Steps of one stage: number, η, and a number that has not been read from the device."""
 
     def record(self, step: int, eta: float, move: StepOutcome) -> None:
         """Record a step's numbers, which stay on their device."""
-        self._unread.append((step, eta, move))
+        self._unread.append((step, eta, move.length + move.squares))
 
     def check(self, particles: Particles, stepper: Stepper | None, at: Position, *, look: bool = True) -> None:
         """Raise `NotFiniteError` if numbers of the steps since the last call, or particles, are not finite.
@@ -69,7 +70,7 @@ class Finiteness:
         """
         unread = self._unread
         self._unread = []
-        sums = torch.stack([move.length + move.squares for _, _, move in unread]).tolist() if unread else []
+        sums = torch.stack([each for _, _, each in unread]).tolist() if unread else []
         lost = next((index for index, number in enumerate(sums) if not math.isfinite(number)), None)
         if lost is None and not (look and self._lost(particles)):
             return
@@ -93,7 +94,7 @@ class Finiteness:
         lost = torch.tensor([float(not particles.finite())], dtype=torch.float64)
         return bool(self._ranks.sums(lost) > 0)
 
-    def _diagnosed(self, stepper: Stepper, suspects: list[tuple[int, float, StepOutcome]]) -> tuple[int, str]:
+    def _diagnosed(self, stepper: Stepper, suspects: list[tuple[int, float, Tensor]]) -> tuple[int, str]:
         """Return the number of the step that is at fault, one of the last two, and why."""
         number = suspects[0][0]
         fault = stepper.fault
