@@ -103,9 +103,9 @@ class Place:
         start = self.begin + self.first
         return slice(start + cut.start, start + cut.stop)
 
-    def numbers(self, count: int) -> slice | Tensor:
-        """Return the numbers of `count` rows in the order of the draw."""
-        return slice(self.first, self.first + count) if self.order is None else self.order
+    def in_draw(self, cut: slice) -> slice | Tensor:
+        """Return the numbers of some of the rows among all of the step, in the order of the draw."""
+        return self.in_step(cut) if self.order is None else self.order[cut] + self.begin
 
 
 @attrs.frozen(eq=False)

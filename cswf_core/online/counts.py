@@ -18,7 +18,7 @@ from torch import Tensor
 from cswf_core.checks import CheckedCDF
 from cswf_core.documents import Count, MisfitError, Size, TensorForm, require_forms, structured
 from cswf_core.errors import RunError
-from cswf_core.flow.directions import Directions, DirectionSampler, DrawsInTurn, Place
+from cswf_core.flow.directions import Directions, DirectionSampler, DrawsInTurn
 from cswf_core.flow.fits import Fits, FitsOfRows, Slab, Source
 from cswf_core.flow.stage import StageData
 from cswf_core.interfaces import Dataset, LinearMap, Stage
@@ -172,15 +172,9 @@ class TalliedData(Source[Any]):
 
     def along(self, theta: Slab[Any]) -> FitsOfRows:
         """Make distributions of the counts of some rows."""
-        return lambda rows: self.at(theta.place.rows(rows), rows.stop - rows.start)
+        return lambda rows: self._fits(self.tally.rows(theta.place.in_draw(rows)))
 
-    def at(self, place: Place, count: int) -> Fits:
-        """Return F_q along `count` directions at a place."""
-        numbers = place.numbers(count)
-        if isinstance(numbers, slice):
-            rows = self.tally.rows(slice(place.begin + numbers.start, place.begin + numbers.stop))
-        else:
-            rows = self.tally.rows(numbers + place.begin)
+    def _fits(self, rows: Tally) -> Fits:
         low, high = ((end.double() * self.unit).to(self.dtype) for end in rows.edges())
         return [self.cdf.of_counts(rows.below(), self.size, low, high)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import attrs
 import pytest
 import torch
@@ -182,8 +184,13 @@ def test_fits_come_in_the_order_that_is_asked_for():
     flow = learner(data)
     counts = counted(flow, data, [torch.arange(N)])
     target = counts.stage(0, flow.setup.sampler(flow.stages[0]), 1, flow.parts.cdf).source(0)
-    (everything,), order = target.at(Place(0), 50), torch.tensor([7, 3, 49])
-    (chosen,), (some,) = target.at(Place(0, order=order), 3), target.at(Place(0, first=10), 5)
+
+    def fit_of(place: Place, count: int):
+        (fit,) = target.along(SimpleNamespace(place=place))(slice(0, count))
+        return fit
+
+    everything, order = fit_of(Place(0), 50), torch.tensor([7, 3, 49])
+    chosen, some = fit_of(Place(0, order=order), 3), fit_of(Place(0, first=10), 5)
     assert torch.equal(chosen.below, everything.below[order])
     assert torch.equal(some.low, everything.low[10:15])
 
