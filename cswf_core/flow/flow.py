@@ -105,6 +105,8 @@ class Flow:
         self.budget = self._new_budget()
         """How many directions are worked on at a time."""
         self._stepper: Stepper | None = None
+        self._control: StepControl
+        """Of the steps of the stage that the flow is in."""
         self._finite = Finiteness(self.parts, self.settings, self.ranks)
         self._watchers = Watchers(observers if self.ranks.leads else ())
         self._evolution = self._evolve()
