@@ -74,17 +74,13 @@ def fault_of_coordinates(coordinates: StageCoordinates, moved: str) -> Fault | N
 
 def _fault_of_directions(theta: Directions) -> Fault | None:
     """Return whose directions are not finite, if they are not."""
+    # The adapters have checked weights, θ_y, and θ where it is a matrix, as they were drawn.
     projection = theta.projection
-    matrix = None if isinstance(projection, NonlinearProjection) else projection.dense()
-    parts = {
-        Fault("projection", "drew directions that are not finite"): matrix,
-        Fault("projection", "gave weights that are not finite"): theta.weight,
-        Fault("condition", "drew directions of the condition that are not finite"): theta.theta_y,
-        Fault("condition", "gave lengths of directions that are not finite"): theta.length,
-        Fault("projection", "drew directions of length 0 on the stage's grid"): theta.scale,
-    }
-    faults = (fault for fault, part in parts.items() if part is not None and not is_finite(part))
-    return next(faults, None)
+    if not isinstance(projection, NonlinearProjection) and not is_finite(projection.dense()):
+        return Fault("projection", "drew directions that are not finite")
+    if theta.scale is not None and not is_finite(theta.scale):
+        return Fault("projection", "drew directions of length 0 on the stage's grid")
+    return None
 
 
 def _fault_of_projection(theta: Directions, cloud: Cloud, noun: str) -> Fault | None:

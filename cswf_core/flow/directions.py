@@ -103,9 +103,9 @@ class Place:
         start = self.begin + self.first
         return slice(start + cut.start, start + cut.stop)
 
-    def numbers(self, count: int) -> slice | Tensor:
-        """Return the numbers of `count` rows in the order of the draw."""
-        return slice(self.first, self.first + count) if self.order is None else self.order
+    def in_draw(self, cut: slice) -> slice | Tensor:
+        """Return the numbers of some of the rows among all of the step, in the order of the draw."""
+        return self.in_step(cut) if self.order is None else self.order[cut] + self.begin
 
 
 @attrs.frozen(eq=False)
@@ -274,8 +274,8 @@ class DirectionSampler:
         """Return the sampler of one step, whose projection has seen particles and data (d_k×n each)."""
         return attrs.evolve(self, sampler=self.sampler.adapted(self.coordinates.space, particles, data, draw))
 
-    def filters(self, key: Key, count: int, *, check: bool) -> tuple[Projection, Tensor | None]:
-        """Return `count` filters t_h on the stage's grid, and 1/‖U t_h‖ (T×1; None is 1).
+    def filters(self, key: Key, count: int, *, check: bool) -> Directions:
+        """Return `count` directions s_h t_h, with s_h = 1/‖U t_h‖ and without θ_y.
 
         Raise `PluginError` for directions of another form than earlier ones, or that cannot serve here.
         """
@@ -295,7 +295,9 @@ class DirectionSampler:
                 f"{self.sampler.owner}: nonlinear slices work on the data's own grid with all of x flowing, "
                 f"and not {where}: take schedule constant, and another condition"
             )
-        return projection, self.coordinates.scale(projection)
+        weight = None if projection.weights is None else projection.weights[:, None]
+        place = Place(key.index, key.index * batch_size(self.together))
+        return Directions(projection, place, self.coordinates.scale(projection), weight=weight)
 
     def mean_square_length(self, key: Key) -> float:
         """Return the mean of |θ_x|² = a² over some directions; 1 where nothing stands beside x."""
@@ -348,14 +350,11 @@ class DirectionSampler:
 
     def batch(self, key: Key, count: int, check: bool) -> Directions:
         """Return the `count` directions that a key names."""
-        projection, scale = self.filters(key, count, check=check)
-        weight = None if projection.weights is None else projection.weights[:, None]
-        place = Place(key.index, key.index * batch_size(self.together))
-        theta = Directions(projection, place, scale, weight=weight)
+        theta = self.filters(key, count, check=check)
         if self.length == 0:
             return theta
         a, theta_y = self._condition_part(attrs.evolve(key, role="theta_y"), count, check)
-        scale = a if scale is None else a * scale
+        scale = a if theta.scale is None else a * theta.scale
         return attrs.evolve(
             theta, scale=scale, theta_y=theta_y, condition=self.condition, check=check, length=a
         )

@@ -14,7 +14,6 @@ from torch import Tensor
 from cswf_core.errors import PluginError, RunError
 from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.directions import Directions, DirectionSampler
-from cswf_core.flow.memory import batches
 from cswf_core.interfaces import Conditions, DenseProjection, Key, NonlinearProjection
 from cswf_core.interfaces.dataset import digest_of
 from cswf_core.ranks import Ranks
@@ -27,10 +26,8 @@ MOST_STRAYS = 2  # directions that differ by more: a number on a border falls on
 
 def first_directions(sampler: DirectionSampler, seed: int, stage: int) -> Directions:
     """Return the first batch of a stage's directions, drawn twice; raise `PluginError` if they differ."""
-    number, count = next(batches(sampler.stage.directions, sampler.together))
-    key = Key(seed, "directions", stage, 0, number)
-    first = sampler.batch(key, count, check=True)
-    require_repeatable(sampler, first, sampler.batch(key, count, check=True))
+    first, again = (next(sampler.batches(seed, stage, 0, check=True)) for _ in range(2))
+    require_repeatable(sampler, first, again)
     return first
 
 
@@ -49,7 +46,7 @@ def fingerprint(sampler: DirectionSampler, directions: Directions) -> str:
     theta_y = directions.theta_y
     a = directions.length
     values = attrs.evolve(directions, theta_y=None).project(Cloud(_probe(sampler), Conditions()))[:, 0]
-    values = values if directions.weight is None else values * directions.weight[:, 0]
+    values = directions.weighted(values)
     if isinstance(directions.projection, NonlinearProjection):  # of any size, unlike those of unit directions
         values = (values - values.mean()) / values.std(correction=0).clamp_min(torch.finfo(values.dtype).tiny)
     if theta_y is None or a is None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 
 import attrs
 import torch
+from torch import Tensor
 
 from cswf_core.errors import CswfError, NotFiniteError, PluginError
 from cswf_core.flow.clock import Clock
@@ -55,14 +56,12 @@ class Finiteness:
         self._parts = parts
         self._settings = settings
         self._ranks = ranks
-        self._unread: list[tuple[int, float, StepOutcome]] = []
-        """Steps of one stage whose numbers have not been read from the device: number, η, outcome."""
-        self._checked: tuple[int, int] | None = None
-        """Where the flow was when particles were last checked: steps and stages done."""
+        self._unread: list[tuple[int, float, Tensor]] = []
+        """Steps of one stage: number, η, and a number that has not been read from the device."""
 
     def record(self, step: int, eta: float, move: StepOutcome) -> None:
         """Record a step's numbers, which stay on their device."""
-        self._unread.append((step, eta, move))
+        self._unread.append((step, eta, move.length + move.squares))
 
     def check(self, particles: Particles, stepper: Stepper | None, at: Position, *, look: bool = True) -> None:
         """Raise `NotFiniteError` if numbers of the steps since the last call, or particles, are not finite.
@@ -71,15 +70,10 @@ class Finiteness:
         """
         unread = self._unread
         self._unread = []
-        sums = torch.stack([move.length + move.squares for _, _, move in unread]).tolist() if unread else []
+        sums = torch.stack([each for _, _, each in unread]).tolist() if unread else []
         lost = next((index for index, number in enumerate(sums) if not math.isfinite(number)), None)
-        if lost is None:
-            here = (at.total, at.stage)
-            if not look or self._checked == here:
-                return
-            if not self._lost(particles):
-                self._checked = here
-                return
+        if lost is None and not (look and self._lost(particles)):
+            return
         suspects = unread[-1:] if lost is None else unread[max(0, lost - 1) : lost + 1][::-1]
         if stepper is None or not suspects:
             raise NotFiniteError(f"particles are not finite after step {at.total:,}")
@@ -93,14 +87,14 @@ class Finiteness:
         if not sampler.coordinates.own and self._lost(particles):
             fault = fault_of_coordinates(sampler.coordinates, "particles")
             here = place(sampler.stage, index)
-            raise NotFiniteError(f"particles are not finite {when} {here}: {self._sentence(fault, None)}")
+            raise NotFiniteError(f"particles are not finite {when} {here}: {self._sentence(fault, sampler)}")
 
     def _lost(self, particles: Particles) -> bool:
         """Return whether a particle of any rank is not finite."""
         lost = torch.tensor([float(not particles.finite())], dtype=torch.float64)
         return bool(self._ranks.sums(lost) > 0)
 
-    def _diagnosed(self, stepper: Stepper, suspects: list[tuple[int, float, StepOutcome]]) -> tuple[int, str]:
+    def _diagnosed(self, stepper: Stepper, suspects: list[tuple[int, float, Tensor]]) -> tuple[int, str]:
         """Return the number of the step that is at fault, one of the last two, and why."""
         number = suspects[0][0]
         fault = stepper.fault
@@ -114,17 +108,16 @@ class Finiteness:
             number, fault = next((each for each in again if each[1] is not None), (number, None))
         every = self._ranks.collected((number, fault), "fault")  # the first rank that knows it speaks for all
         number, fault = next((each for each in every if each[1] is not None), every[0])
-        return number, self._sentence(fault, stepper)
+        return number, self._sentence(fault, stepper.setup.sampler, half=stepper.half)
 
-    def _sentence(self, fault: Fault | None, stepper: Stepper | None) -> str:
-        """Return what is at fault as text, with the plugin's name."""
+    def _sentence(self, fault: Fault | None, sampler: DirectionSampler, *, half: bool = False) -> str:
+        """Return what is at fault as text, with the plugin's name; None: numbers are too large."""
         if fault is None:
-            return too_large(self._settings, half=stepper is not None and stepper.half)
+            return too_large(self._settings, half=half)
         if not fault.kind:
             return fault.words
-        own = None if stepper is None or fault.kind != "projection" else stepper.setup.sampler.sampler
-        adapter = getattr(self._parts, fault.kind) if own is None else own
-        return f"{adapter.owner} {fault.words}"
+        plugin = sampler.sampler if fault.kind == "projection" else getattr(self._parts, fault.kind)
+        return f"{plugin.owner} {fault.words}"
 
 
 def _taken_again(setup: StageSetup, step: int, eta: float) -> Fault | None:

@@ -105,7 +105,8 @@ class Flow:
         self.budget = self._new_budget()
         """How many directions are worked on at a time."""
         self._stepper: Stepper | None = None
-        self._control = StepControl(self.settings, self.setup.size)
+        self._control: StepControl
+        """Of the steps of the stage that the flow is in."""
         self._finite = Finiteness(self.parts, self.settings, self.ranks)
         self._watchers = Watchers(observers if self.ranks.leads else ())
         self._evolution = self._evolve()
@@ -148,24 +149,27 @@ class Flow:
         return self.samples(torch.arange(self.count, self.particles.share.total))
 
     def snapshot(self) -> Snapshot:
-        """Return all that is needed to continue from here; for observers, after a step or a stage."""
+        """Return all that is needed to continue from here; for observers, after a step or a stage.
+
+        Each rank returns its own particles; see `Snapshot.joined`.
+        """
         parts = self.particles.copied()
         stepper = self._stepper if self.position.step else None
         return Snapshot(
             position=attrs.evolve(self.position),
-            conditions=self.conditions,
+            conditions=self.conditions.take(self.particles.share.cut),
             x=parts["x"],
             z=parts.get("z"),
             sum=parts.get("sum"),
             numerics={} if stepper is None else stepper.numerics(),
-            share=None if self.ranks.alone else self.particles.share,
+            share=self.particles.share,
             fingerprints=dict(self.fingerprints),
         )
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from where another flow of the same parts, settings and data has been."""
         at = snapshot.position
-        share = self.ranks.share(snapshot.own_share.total, self.device)
+        share = self.ranks.share(snapshot.share.total, self.device)
         snapshot.check(share, self.setup.like, self.conditions)
         at.check(self.stages, adaptive=self.parts.schedule.adaptive)
         with self.working():
@@ -175,7 +179,12 @@ class Flow:
         self.fingerprints = dict(snapshot.fingerprints)
         self.before_resuming(at)
         self.budget = self._new_budget()
-        self._stepper = self._enter(self.stages[at.stage], snapshot) if at.step else None
+        self._stepper = None
+        if at.step:
+            self._stepper = self._enter(self.stages[at.stage])
+            with self.working():
+                self.particles.restore(snapshot.z, snapshot.sum)
+                self._stepper.adopt(snapshot.numerics)
         self.finished = False
         self._evolution = self._evolve()
 
@@ -205,8 +214,8 @@ class Flow:
         self.finished = True
         self.notify("after_run")
 
-    def _enter(self, stage: Stage, snapshot: Snapshot | None = None) -> Stepper:
-        """Enter a stage, or return to where a snapshot was taken in it, and return its stepper."""
+    def _enter(self, stage: Stage) -> Stepper:
+        """Enter a stage and return its stepper."""
         seed = self.settings.seed
         index = self.position.stage
         number = index % len(self.setup.round)
@@ -218,23 +227,18 @@ class Flow:
             self.fingerprints[number] = recognise(sampler, seed, number, known, self.ranks)
             safe = safe_step(sampler, Key(seed, "gain", index), reuse=self.settings.reuse)
             self._control = StepControl(self.settings, self.setup.size, safe)
-            if snapshot is not None:
-                self.particles.restore(snapshot.z, snapshot.sum)
-            elif self.ranks.leads:
+            if self.position.step == 0 and self.ranks.leads:
                 few = next(self.particles.blocks()).cloud.z
                 key = Key(seed, "spectrum", number)
                 report_spectrum(sampler, key, few, self.setup.few_data, safe.eigenvalue)
-            stepper = self._make_stepper(sampler)
-            if snapshot is not None and snapshot.numerics:
-                stepper.adopt(snapshot.numerics)
-        return stepper
+            return self._make_stepper(sampler)
 
     def _step(self, stage: Stage, stepper: Stepper, began: float) -> State:
         """Take a step and return where it has led; the flow began at the time `began`."""
         at = self.position
         schedule = self.parts.schedule
         with self.working(), located(stage, at):
-            eta = self._control.allowed(schedule.eta(stage, at.step))
+            eta = schedule.eta(stage, at.step) * self._control.safe.factor
             move = stepper.take(at.step, eta, self.clock)
         eta *= move.shortened
         self._control.record(move.length, at.step, eta)
@@ -242,10 +246,9 @@ class Flow:
         due = at.step % READ_EVERY == 0 or at.step == stage.steps - 1
         at.step += 1
         at.total += 1
-        reads = due or stepper.inspects or schedule.adaptive  # a GPU's numbers: the host waits for them
-        looks = due or (stepper.inspects and self.ranks.alone)  # at all particles too
-        if reads:
-            self._finite.check(self.particles, stepper, at, look=looks)
+        look = due or stepper.inspects
+        if look or schedule.adaptive:  # a GPU's numbers are read: the host waits for them
+            self._finite.check(self.particles, stepper, at, look=look)
             self._control.check(at.total, float(move.length), eta, stage.directions)
         at.seconds = time.perf_counter() - began
         state = State(
@@ -395,9 +398,9 @@ class Flow:
             self.conditions = Conditions.joined([self.conditions, conditions])
             self.particles.join(x, self.conditions, self.ranks)
             self.cohorts = (*self.cohorts, self.count)
-            self._control.reset()  # steps become longer again
             self.budget = self._new_budget()
             if self._stepper is not None:
+                self._control.reset()  # steps become longer again
                 self._stepper = self._make_stepper(self._stepper.setup.sampler)
 
     def replace_data(self, data: Dataset) -> None:

@@ -105,9 +105,9 @@ class Beginning:
             if self.gaussian is not None:
                 remedy = f"leave out the {settings.called('start')}"
             raise RunError(f"particles do not begin with finite numbers: {remedy}")
+        observation = own_part(observation, share)
         if observation is None:
             return x
-        observation = own_part(observation, share)
         seen = observation.seen(originals(self.data, settings, own, x, share.first))
         amplifier = self.parts.condition.amplifier
         regression = Regression.of(self.gaussian, observation, amplifier)
@@ -141,9 +141,9 @@ class Beginning:
             )
 
 
-def own_part(observation: Observation, share: Share) -> Observation:
-    """Return what is observed of a share of the particles."""
-    if observation.shared or share.whole:
+def own_part(observation: Observation | None, share: Share) -> Observation | None:
+    """Return what is observed of a share of the particles; None: nothing."""
+    if observation is None or observation.shared or share.whole:
         return observation
     if not isinstance(observation, Masked):
         raise RunError(
@@ -241,9 +241,8 @@ class FlowSetup:
         condition = self.parts.condition
         beginning = Beginning(data, self.parts, self.settings, like, start, self.gaussian)
         particles, conditions, self.observation = beginning.first_particles(self.ranks, self.data.memory)
-        if self.observation is not None:
-            self.own_observation = own_part(self.observation, particles.share)
-            self.free = free_moves(self.W, self.observation, data.space.dimension, like)
+        self.own_observation = own_part(self.observation, particles.share)
+        self.free = free_moves(self.W, self.observation, data.space.dimension, like)
         M = particles.share.total
         Y = [y.to(like.device, like.dtype) for y in (conditions, self.data.all.conditions)]
         strata = condition.strata(*Y, sizes=(M, len(self.data.all)))

@@ -29,12 +29,9 @@ from cswf_core.flow.coordinates import Cloud
 from cswf_core.flow.directions import Directions, DirectionSampler
 from cswf_core.flow.memory import batches
 from cswf_core.flow.settings import Settings
-from cswf_core.interfaces import Conditions, Key, NonlinearProjection, Projection, Space, Stage
+from cswf_core.interfaces import Conditions, Key, NonlinearProjection
 
 log = logging.getLogger("cswf")
-
-Filters = tuple[Projection, Tensor | None]
-"""Filters t, and s = 1/‖U t‖ (T×1; None is 1)."""
 
 # The power iteration that estimates λ, and a closer look, with more directions at once.
 POWER_ROUNDS = 9  # the last third is averaged
@@ -55,7 +52,6 @@ CLOSER_LOOK_FROM = 1.3  # as the first rounds estimate it, which may fall short 
 SHORTENED_FROM = 1.85  # the closer estimate may fall short by some hundredths of 2
 MISTAKEN = 4.0  # beyond it a step size is not a matter of uneven directions but a mistake, and is not shortened
 CLOSEST_TO_LIMIT = 0.75  # how close to the limit 2 / (λ (1 + (d−1)/H)) a step may come
-DIMENSIONS_PER_DIRECTION = 4  # above, a run warns: a step removes less than a fifth of the squared error
 FIXED_FROM = 8  # steps in a row from which on directions that serve them all count as fixed
 
 # Flows that run away.
@@ -91,7 +87,7 @@ def largest_eigenvalue(
     d = sampler.coordinates.space.dimension
     count = min(max(DIRECTIONS_PER_DIMENSION * d, FEWEST_DIRECTIONS), MOST_DIRECTIONS)
 
-    def drawn(number: int) -> Iterator[Filters]:
+    def drawn(number: int) -> Iterator[Directions]:
         return _drawn(sampler, attrs.evolve(key, step=number), count)
 
     def iterated(v: Tensor, number: int) -> tuple[Tensor, float]:
@@ -159,38 +155,34 @@ def _gram(sampler: DirectionSampler, v: Tensor) -> Tensor:
     return v if upsampling is None else upsampling.gram(v)
 
 
-def _drawn(sampler: DirectionSampler, key: Key, count: int) -> Iterator[Filters]:
-    """Yield `count` filters, batch by batch."""
+def _drawn(sampler: DirectionSampler, key: Key, count: int) -> Iterator[Directions]:
+    """Yield `count` directions s t with s = 1/‖U t‖, batch by batch."""
     for index, size in batches(count, sampler.together):
         yield sampler.filters(attrs.evolve(key, index=index), size, check=False)
 
 
-def _weighted(values: Tensor, scale: Tensor | None, weights: Tensor | None) -> Tensor:
-    """Return s √w times each row of T×n values."""
-    values = values if scale is None else values * scale
-    return values if weights is None else values * weights[:, None].sqrt()
-
-
-def _applied(drawn: Iterable[Filters], v: Tensor) -> tuple[Tensor, Tensor]:
-    """Return Σ w s² t (t·v) over filters (d_k×n), and the mean of their w (s t·v)² (a scalar)."""
+def _applied(drawn: Iterable[Directions], v: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Σ w s² t (t·v) over directions (d_k×n), and the mean of their w (s t·v)² (a scalar)."""
     count = 0
     total = torch.zeros_like(v)
     squares = v.new_zeros(())
-    for filters, scale in drawn:
-        values = _weighted(filters.project(v), scale, filters.weights)
-        total += filters.adjoint(_weighted(values, scale, filters.weights))
-        squares += values.square().sum()
-        count += len(values)
+    cloud = Cloud(v, Conditions())
+    for theta in drawn:
+        values = theta.project(cloud)
+        total += theta.adjoint(values, cloud)
+        squares += theta.weighted_root(values).square().sum()
+        count += theta.count
     return total, squares / count
 
 
-def _second_moments(sampler: DirectionSampler, drawn: Iterable[Filters]) -> Tensor:
-    """Return the mean of w s² t tᵀ over filters: d_k×d_k."""
+def _second_moments(sampler: DirectionSampler, drawn: Iterable[Directions]) -> Tensor:
+    """Return the mean of w s² t tᵀ over directions: d_k×d_k."""
     d = sampler.coordinates.space.dimension
     count = 0
     total = sampler.like.new_zeros(d, d)
-    for filters, scale in drawn:
-        t = _weighted(filters.dense(), scale, filters.weights)
+    for theta in drawn:
+        t = theta.projection.dense()
+        t = theta.weighted_root(t if theta.scale is None else t * theta.scale)
         total.addmm_(t.T, t)
         count += len(t)
     return total / count
@@ -263,37 +255,34 @@ def _is_even(sampler: DirectionSampler) -> bool:
     return sampler.sampler.isotropic and sampler.stage.upsampling is None
 
 
-def warn_of_few_directions(stages: Sequence[Stage], space: Space, settings: Settings) -> None:
-    """Warn, of the worst stage, if H is far below d.
+class StepControl:
+    """Shortens the steps of a stage, and stops a flow that runs away."""
 
-    A step multiplies E|e|² by 1 − 2c + c² (1 + (d−1)/H) with c = η/d, which is 1 − H / (H + d − 1) at best.
-    """
-    worst = min(stages, key=lambda stage: stage.directions / stage.dimension(space))
-    H = worst.directions
-    d = worst.dimension(space)
-    if d > DIMENSIONS_PER_DIRECTION * H:
-        log.warning(
-            f"stage {worst.name}: {H:,} directions are few for {d:,} dimensions: a step of any size removes at "
-            f"most {100 * H / (H + d - 1):.2g} % of the squared error, and samples stay noisy; take about "
-            f"{2 * d:,} {settings.called('directions')}, or many steps of a smaller "
-            f"{settings.called('step size')}"
-        )
+    def __init__(self, settings: Settings, size: float, safe: SafeStep) -> None:
+        """`size` is the mean length of the data and particles."""
+        self._settings = settings
+        self._size = size
+        self.safe = safe
+        self.reset()
 
+    def reset(self) -> None:
+        """Discard the lengths of steps so far: they may become longer again."""
+        self._lengths: list[Tensor] = []  # at η = 1, in no mean yet
+        self._means: tuple[Tensor, Tensor] | None = None  # of several steps: the last, and the least
 
-class StepLengths:
-    """Lengths of a stage's steps at η = 1, in means of several: the last, and the least so far."""
+    def record(self, length: Tensor, step: int, eta: float) -> None:
+        """Record a step's mean length, a scalar that stays on its device.
 
-    def __init__(self) -> None:
-        self._steps: list[Tensor] = []  # in no mean yet
-        self._means: tuple[Tensor, Tensor] | None = None  # the last, and the least
-
-    def add(self, length: Tensor, eta: float) -> None:
-        """Add a step's mean length, a scalar that stays on its device."""
-        self._steps.append(length.detach() / eta)
-        if len(self._steps) == STEPS_PER_MEAN:
-            last = sum(self._steps[1:], self._steps[0]) / STEPS_PER_MEAN
+        Only steps along fresh directions are recorded: these should not grow.
+        """
+        reuse = self._settings.reuse
+        if eta <= 0 or (reuse is not None and step % reuse != 0):
+            return
+        self._lengths.append(length.detach() / eta)
+        if len(self._lengths) == STEPS_PER_MEAN:
+            last = sum(self._lengths[1:], self._lengths[0]) / STEPS_PER_MEAN
             self._means = (last, last if self._means is None else torch.minimum(self._means[1], last))
-            self._steps = []
+            self._lengths = []
 
     def growth(self) -> float:
         """Return how many times as long as at their shortest steps are now; reads from the device."""
@@ -302,51 +291,26 @@ class StepLengths:
         last, least = self._means
         return float(last / least.clamp_min(torch.finfo(least.dtype).tiny))
 
-
-class StepControl:
-    """Shortens the steps of a stage, and stops a flow that runs away."""
-
-    def __init__(self, settings: Settings, size: float, safe: SafeStep | None = None) -> None:
-        """`size` is the mean length of the data and particles; without `safe`, the flow is in no stage yet."""
-        self._settings = settings
-        self._size = size
-        self._safe = SafeStep(1.0) if safe is None else safe
-        self.reset()
-
-    def reset(self) -> None:
-        """Discard the lengths of steps so far: they may become longer again."""
-        self._lengths = StepLengths()
-
-    def allowed(self, eta: float) -> float:
-        """Return the step size that is taken for one that is wanted."""
-        return eta * self._safe.factor
-
-    def record(self, length: Tensor, step: int, eta: float) -> None:
-        """Record a step's mean length, if the step is along fresh directions: then it should not grow."""
-        reuse = self._settings.reuse
-        if eta > 0 and (reuse is None or step % reuse == 0):
-            self._lengths.add(length, eta)
-
     def check(self, number: int, moved: float, eta: float, H: int) -> None:
         """Raise `RunError` if step `number` of a flow has a mean length out of proportion, or steps grow."""
-        limit = self._safe.limit(H)
+        limit = self.safe.limit(H)
         far = moved > RUNAWAY_LENGTH * (self._size + 1)
         long = eta > GROWS_FROM * limit and moved > NOTICEABLE_MOVE * self._size
-        growth = self._lengths.growth()
+        growth = self.growth()
         if not far and not (long and growth > LARGEST_GROWTH):
             return
         grown = "" if far else f", and steps are {growth:.3g} times as long as earlier in this stage"
         called = self._settings.called
         raise RunError(
             f"the flow ran away: step {number} moved particles by {moved:.3g} on average{grown}. With "
-            f"{H:,} directions, and a largest eigenvalue of about {self._safe.eigenvalue:.3g} of their second "
+            f"{H:,} directions, and a largest eigenvalue of about {self.safe.eigenvalue:.3g} of their second "
             f"moments, a step size of {eta:g} is too large. A projection that is uneven on purpose says so in "
             "its class, tempered = True, and then no step is longer than its directions allow; otherwise take "
             f"more {called('directions')} or a smaller {called('step size')}, well below {min(limit, eta):.3g}"
         )
 
 
-def _blind_share(drawn: Sequence[Filters], way: Tensor) -> float:
+def _blind_share(drawn: Sequence[Directions], way: Tensor) -> float:
     """Return the share of vectors (d_k×n) that directions do not see, or next to nothing of: 0 … 1."""
     whole = float(way.square().sum())
     rest = way  # what has not been reconstructed yet

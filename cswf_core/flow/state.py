@@ -111,17 +111,17 @@ class Snapshot:
 
     position: Position
     conditions: Conditions
-    """Y of all particles, also of those that other ranks have."""
+    """Y of these particles; once the snapshots of all ranks are joined, of all particles."""
     x: Tensor
     """The particles as they were when the stage was entered, or as they are between two stages: d×M."""
+    share: Share
+    """Which of all particles these are."""
     z: Tensor | None = None
     """Inside a stage with coordinates of its own, z = UᵀWx as far as the engine keeps it up: d_k×M."""
     sum: Tensor | None = None
     """There, the sum S of the stage's updates: d_k×M; None where z alone moves, and x follows from it."""
     numerics: dict[str, int] = attrs.field(factory=dict)
     """Decisions made when the stage began, or when memory ran short, that decide about the last digits."""
-    share: Share | None = None
-    """Which of all particles these are; None: all of them."""
     fingerprints: dict[int, str | None] = attrs.field(factory=dict)
     """Those of the directions of each stage of a round, as far as they have been drawn."""
 
@@ -134,19 +134,7 @@ class Snapshot:
         """Return the numbers, for a file."""
         prints = {str(stage): text for stage, text in self.fingerprints.items()}
         facts = {"position": attrs.asdict(self.position), "habits": self.numerics, "directions": prints}
-        return facts if self.share is None else {**facts, "share": attrs.asdict(self.share)}
-
-    @property
-    def own_share(self) -> Share:
-        """Which of all particles these are."""
-        n = self.x.shape[1]
-        return Share(0, n, n) if self.share is None else self.share
-
-    def own(self) -> Snapshot:
-        """Return the snapshot with the conditions of its own particles only, for a file."""
-        if self.share is None:
-            return self
-        return attrs.evolve(self, conditions=self.conditions.take(self.share.cut))
+        return facts if self.share.whole else {**facts, "share": attrs.asdict(self.share)}
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Snapshot:
@@ -156,6 +144,7 @@ class Snapshot:
         except MisfitError as error:
             raise RunError(f"it is damaged: {error}") from None
         require_forms(tensors, FORMS, "the checkpoint")
+        n = tensors["x"].shape[1]
         return cls(
             position=known.position,
             conditions=Conditions(tensors.get("labels"), tensors.get("vectors"), tensors.get("origin")),
@@ -163,7 +152,7 @@ class Snapshot:
             z=tensors.get("z"),
             sum=tensors.get("sum"),
             numerics=known.habits,
-            share=known.share,
+            share=Share(0, n, n) if known.share is None else known.share,
             fingerprints={int(stage): text for stage, text in known.directions.items()},
         )
 
@@ -198,16 +187,16 @@ class Snapshot:
     @classmethod
     def joined(cls, parts: Sequence[Snapshot], share: Share) -> Snapshot:
         """Return a share of the particles, with the conditions of all, from the snapshots of all ranks."""
-        total = parts[0].own_share.total
+        total = parts[0].share.total
         end = 0
         for part in parts:
-            own = part.own_share
+            own = part.share
             if (own.first, own.total, own.stop) != (end, total, own.first + part.x.shape[1]):
                 raise RunError("the files of a checkpoint do not have the particles of all ranks, in a row")
             end = own.stop
         if end != total:
             raise RunError(f"the files of a checkpoint have {end} of {total} particles")
-        cuts = [part.own_share.own(share.cut) for part in parts]
+        cuts = [part.share.own(share.cut) for part in parts]
         joined: dict[str, Any] = {}
         for name in ("x", "z", "sum"):
             columns = [getattr(part, name) for part in parts]

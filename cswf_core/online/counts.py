@@ -18,13 +18,13 @@ from torch import Tensor
 from cswf_core.checks import CheckedCDF
 from cswf_core.documents import Count, MisfitError, Size, TensorForm, require_forms, structured
 from cswf_core.errors import RunError
-from cswf_core.flow.directions import DirectionSampler, DrawsInTurn, Place
+from cswf_core.flow.directions import Directions, DirectionSampler, DrawsInTurn
 from cswf_core.flow.fits import Fits, FitsOfRows, Slab, Source
 from cswf_core.flow.stage import StageData
 from cswf_core.interfaces import Dataset, LinearMap, Stage
 from cswf_core.kernels.memory import require_memory, total_memory
 from cswf_core.kernels.tally import Tally
-from cswf_core.online.fixed_point import FixedDirections, FixedPoint, FixedSamples
+from cswf_core.online.fixed_point import FixedPoint, FixedSamples
 
 FORMAT: Final = 2
 """Version of what `tensors` and `facts` say."""
@@ -101,14 +101,13 @@ class Counts:
         self.samples += len(data)
         self.pieces += 1
 
-    def _count(self, tally: Tally, directions: FixedDirections, pieces: Iterable[FixedSamples]) -> None:
+    def _count(self, tally: Tally, directions: Directions, pieces: Iterable[FixedSamples]) -> None:
         """Count samples along some directions, each of which has a row of `tally`."""
-        T = len(directions.theta)
         for samples in pieces:
             step = max(1, VALUES_AT_A_TIME[samples.x.device.type] // samples.x.shape[1])
-            for first in range(0, T, step):
-                rows = slice(first, min(first + step, T))
-                tally.rows(rows).add(self.fixed_point.values(directions, rows, samples))
+            for first in range(0, directions.count, step):
+                rows = slice(first, min(first + step, directions.count))
+                tally.rows(rows).add(self.fixed_point.values(directions.rows(rows), samples))
 
     def stage(self, index: int, sampler: DirectionSampler, reuse: int | None, cdf: CheckedCDF) -> StageData:
         """Return a stage's counts where its directions are drawn."""
@@ -173,15 +172,9 @@ class TalliedData(Source[Any]):
 
     def along(self, theta: Slab[Any]) -> FitsOfRows:
         """Make distributions of the counts of some rows."""
-        return lambda rows: self.at(theta.place.rows(rows), rows.stop - rows.start)
+        return lambda rows: self._fits(self.tally.rows(theta.place.in_draw(rows)))
 
-    def at(self, place: Place, count: int) -> Fits:
-        """Return F_q along `count` directions at a place."""
-        numbers = place.numbers(count)
-        if isinstance(numbers, slice):
-            rows = self.tally.rows(slice(place.begin + numbers.start, place.begin + numbers.stop))
-        else:
-            rows = self.tally.rows(numbers + place.begin)
+    def _fits(self, rows: Tally) -> Fits:
         low, high = ((end.double() * self.unit).to(self.dtype) for end in rows.edges())
         return [self.cdf.of_counts(rows.below(), self.size, low, high)]
 

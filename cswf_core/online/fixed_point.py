@@ -20,12 +20,11 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.checks import CheckedCondition
 from cswf_core.documents import Rule
 from cswf_core.errors import DataError, RunError
 from cswf_core.flow.coordinates import StageCoordinates
 from cswf_core.flow.directions import Directions, DirectionSampler
-from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, NonlinearProjection
+from cswf_core.interfaces import Conditions, Dataset, DenseProjection, Key, LinearMap, NonlinearProjection
 from cswf_core.kernels.rows import circle_from
 
 THETA = -26
@@ -56,21 +55,6 @@ class FixedSamples:
     conditions: Conditions
     places: Tensor | None
     """Where each sample's noise begins on the circle of 2³²: n whole numbers; None where there is no noise."""
-
-
-@attrs.frozen(eq=False)
-class FixedDirections:
-    """A batch of directions in fixed point, at full resolution; all numbers are float64."""
-
-    theta: Tensor
-    """s_h WᵀU t_h: T×d."""
-    theta_y: Tensor | None
-    """ξ θ_y: T×l."""
-    condition: CheckedCondition | None
-    check: bool
-    """Whether the numbers that `condition` returns are checked."""
-    noise: Tensor | None
-    """Width of the noise along each: T."""
 
 
 @attrs.frozen
@@ -131,8 +115,11 @@ class FixedPoint:
 
     def directions(
         self, batch: Directions, sampler: DirectionSampler, width: float, W: LinearMap | None = None
-    ) -> FixedDirections:
-        """Return a batch of directions in fixed point, for data in bins of `width`; W is in float64."""
+    ) -> Directions:
+        """Return a batch of directions in fixed point, at full resolution and in float64.
+
+        Data have bins of `width`; W is in float64.
+        """
         if isinstance(batch.projection, NonlinearProjection):
             raise RunError(
                 f"{sampler.sampler.owner} has nonlinear slices, and online learning counts data along "
@@ -148,24 +135,27 @@ class FixedPoint:
             stretch = math.ceil(math.log2(max(1.0, abs(sampler.condition.amplifier))))
             theta_y = _rounded(batch.theta_y.double(), THETA + stretch)
         noise = sampler.noise_widths(batch, width)
-        noise = None if noise is None else noise.double()
-        theta = _rounded(theta, self.theta + THETA)
-        return FixedDirections(theta, theta_y, batch.condition, batch.check, noise)
+        return attrs.evolve(
+            batch,
+            projection=DenseProjection(_rounded(theta, self.theta + THETA)),
+            scale=None,
+            theta_y=theta_y,
+            noise=None if noise is None else noise.double(),
+        )
 
-    def values(self, directions: FixedDirections, rows: slice, samples: FixedSamples) -> Tensor:
+    def values(self, directions: Directions, samples: FixedSamples) -> Tensor:
         """Return the values of samples along some directions, in multiples of `unit`: H×n, int64.
 
         One thing is added after the other: what a library does at once it may round once, or twice at an end.
         """
-        values = directions.theta[rows] @ samples.x
+        values = directions.projection.project(samples.x)
         if directions.theta_y is not None and directions.condition is not None:
-            theta_y = directions.theta_y[rows]
             values += directions.condition.project(
-                theta_y, samples.conditions, count=values.shape[1], check=directions.check
+                directions.theta_y, samples.conditions, count=values.shape[1], check=directions.check
             )
         if directions.noise is not None and samples.places is not None:
-            noise = circle_from(samples.places, rows.start, len(values), torch.float64)
-            values += noise.mul_(directions.noise[rows, None])
+            noise = circle_from(samples.places, directions.place.first, len(values), torch.float64)
+            values += noise.mul_(directions.noise[:, None])
         return values.mul_(1 / self.unit).floor_().long()
 
 

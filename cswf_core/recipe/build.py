@@ -15,8 +15,7 @@ from cswf_core.errors import DataError, RunError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.memory import fits_in_memory
 from cswf_core.flow.settings import Parts, Settings, TableRequest
-from cswf_core.flow.stability import warn_of_few_directions
-from cswf_core.interfaces import Dataset, Key, StoredImages
+from cswf_core.interfaces import Dataset, Key, Space, Stage, StoredImages
 from cswf_core.kernels.memory import out_of_memory_explained, total_memory
 from cswf_core.online import Counts, OnlineFlow
 from cswf_core.packed import LoadedImages
@@ -28,6 +27,9 @@ log = logging.getLogger("cswf")
 
 LOADED_SHARE = 8
 """Of data that are streamed, those that are needed at once may take one part in `LOADED_SHARE` of memory."""
+
+DIMENSIONS_PER_DIRECTION = 4
+"""Above, a run warns: a step removes less than a fifth of the squared error."""
 
 NAMES = {
     "particles": "particles.count",
@@ -180,7 +182,7 @@ def build_flow(
     else:
         flow = OnlineFlow(data, parts, settings, sets=online.sets, counts=counts, **options)
     if not parts.projection.adapts:  # such directions are chosen, and few of them suffice
-        warn_of_few_directions(flow.stages, data.space, settings)
+        _warn_of_few_directions(flow.stages, data.space, settings)
     if isinstance(flow, OnlineFlow) and online is not None:
         for number, arrival in enumerate(recipe.arrivals):
             flow.again(online.steps_after(number), arriving=load_data(recipe, arrival, chosen))
@@ -204,6 +206,23 @@ def settings_of(recipe: Recipe, data_count: int) -> Settings:
         tables=_tables(recipe),
         names=NAMES,
     )
+
+
+def _warn_of_few_directions(stages: Sequence[Stage], space: Space, settings: Settings) -> None:
+    """Warn, of the worst stage, if H is far below d.
+
+    A step multiplies E|e|² by 1 − 2c + c² (1 + (d−1)/H) with c = η/d, which is 1 − H / (H + d − 1) at best.
+    """
+    worst = min(stages, key=lambda stage: stage.directions / stage.dimension(space))
+    H = worst.directions
+    d = worst.dimension(space)
+    if d > DIMENSIONS_PER_DIRECTION * H:
+        log.warning(
+            f"stage {worst.name}: {H:,} directions are few for {d:,} dimensions: a step of any size removes at "
+            f"most {100 * H / (H + d - 1):.2g} % of the squared error, and samples stay noisy; take about "
+            f"{2 * d:,} {settings.called('directions')}, or many steps of a smaller "
+            f"{settings.called('step size')}"
+        )
 
 
 def _start(recipe: Recipe, data: Dataset, settings: Settings) -> Dataset | None:

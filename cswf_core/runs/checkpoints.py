@@ -281,7 +281,7 @@ def _save_part(flow: Flow, folder: str, name: str) -> list[dict[str, Any]]:
     entry: dict[str, Any] = {}
     if not flow.ranks.leads:
         path = Path(folder) / f"{name}-part-{flow.ranks.rank:04}.safetensors"
-        snapshot = flow.snapshot().own()
+        snapshot = flow.snapshot()
         try:
             make_folder(path.parent)
             write_tensors(path, snapshot.tensors(), {"format": FORMAT, **snapshot.facts()})
@@ -294,7 +294,7 @@ def _save_part(flow: Flow, folder: str, name: str) -> list[dict[str, Any]]:
 def _restore(flow: Flow, files: Sequence[str]) -> None:
     """Go back to a checkpoint, whose particles lie in a file for each of the ranks that wrote it."""
     parts = read_snapshots([Path(file) for file in files])
-    flow.restore(Snapshot.joined(parts, flow.ranks.share(parts[0].own_share.total, flow.device)))
+    flow.restore(Snapshot.joined(parts, flow.ranks.share(parts[0].share.total, flow.device)))
 
 
 def read_snapshots(files: Sequence[Path]) -> list[Snapshot]:
@@ -403,7 +403,7 @@ class Checkpoints:
         began = time.monotonic()
         flow.require_finite()
         define_checkpoint_commands(flow)
-        snapshot = flow.snapshot().own()
+        snapshot = flow.snapshot()
         at = snapshot.position
         try:
             tensors = {f"flow/{name}": tensor for name, tensor in snapshot.tensors().items()}

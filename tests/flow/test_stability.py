@@ -11,7 +11,7 @@ import torch
 from cswf_core.errors import RunError
 from cswf_core.flow.flow import Flow
 from cswf_core.flow.settings import Parts, Settings
-from cswf_core.flow.stability import LARGEST_GROWTH, SafeStep, StepLengths, largest_eigenvalue, safe_step
+from cswf_core.flow.stability import LARGEST_GROWTH, SafeStep, StepControl, largest_eigenvalue, safe_step
 from cswf_core.interfaces import Dataset, Key, Part, ProjectionSampler, Space
 from cswf_plugins.cdfs.sorted import Sorted
 from cswf_plugins.conditions.none import NoCondition
@@ -165,11 +165,11 @@ def test_a_plugin_that_does_not_say_it_is_uneven_is_shortened_too():
 
 
 def test_step_lengths_compare_means_of_several_steps_at_the_same_step_size():
-    lengths = StepLengths()
+    control = StepControl(Settings(), 1.0, SafeStep(1.0))
 
     def after(length: float, eta: float) -> float:
-        lengths.add(torch.tensor(length), eta)
-        return lengths.growth()
+        control.record(torch.tensor(length), 0, eta)
+        return control.growth()
 
     assert [after(4.0, 2.0) for _ in range(8)] + [after(1.0, 1.0) for _ in range(8)] == [1.0] * 16
     assert [after(12.0, 1.0) for _ in range(8)] == [1.0] * 7 + [12.0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import attrs
 import pytest
 import torch
@@ -129,14 +131,14 @@ def test_projections_are_sums_without_rounding(coordinates, stage):
     flow = learner(data, condition=OneHot(), schedule=PYRAMID, projection=ConvStack(), coordinates=coordinates)
     fixed, sampler = flow.counts().fixed_point, flow.setup.sampler(flow.stages[stage])
     drawn = next(sampler.batches(0, stage, 0, check=True))
-    directions = fixed.directions(drawn, sampler, data.bin_width, flow.counts().W)
+    fine = fixed.directions(drawn, sampler, data.bin_width, flow.counts().W).projection.dense()
     samples = next(fixed.pieces(attrs.evolve(data, x=4 * data.x), torch.device("cpu")))
     finest = 2.0 ** (26 - fixed.theta)
-    theta, x = (directions.theta * finest).long(), (samples.x * 2 ** (24 - fixed.x)).long()
-    assert torch.equal(theta.double() / finest, directions.theta)
+    theta, x = (fine * finest).long(), (samples.x * 2 ** (24 - fixed.x)).long()
+    assert torch.equal(theta.double() / finest, fine)
     assert torch.equal(x.double() / 2 ** (24 - fixed.x), samples.x)
     whole = theta @ x  # in whole numbers, which know no rounding
-    assert torch.equal(whole.double() / finest / 2 ** (24 - fixed.x), directions.theta @ samples.x)
+    assert torch.equal(whole.double() / finest / 2 ** (24 - fixed.x), fine @ samples.x)
     assert int((theta.abs() @ x.abs()).max()) < 2**53  # whatever comes first
     assert fixed.unit == 2.0 ** (fixed.x + fixed.theta - 32)
 
@@ -182,8 +184,13 @@ def test_fits_come_in_the_order_that_is_asked_for():
     flow = learner(data)
     counts = counted(flow, data, [torch.arange(N)])
     target = counts.stage(0, flow.setup.sampler(flow.stages[0]), 1, flow.parts.cdf).source(0)
-    (everything,), order = target.at(Place(0), 50), torch.tensor([7, 3, 49])
-    (chosen,), (some,) = target.at(Place(0, order=order), 3), target.at(Place(0, first=10), 5)
+
+    def fit_of(place: Place, count: int):
+        (fit,) = target.along(SimpleNamespace(place=place))(slice(0, count))
+        return fit
+
+    everything, order = fit_of(Place(0), 50), torch.tensor([7, 3, 49])
+    chosen, some = fit_of(Place(0, order=order), 3), fit_of(Place(0, first=10), 5)
     assert torch.equal(chosen.below, everything.below[order])
     assert torch.equal(some.low, everything.low[10:15])
 

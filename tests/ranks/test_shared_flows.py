@@ -147,11 +147,11 @@ def test_a_flow_goes_on_with_another_number_of_ranks(kind, tmp_path):
     def stopped(ranks):
         flow = image_flow(DATA, ranks=ranks, **changes)
         next(state for state in flow if state.total_step == 6)
-        return flow.snapshot().own()
+        return flow.snapshot()
 
     def resumed(ranks, parts):
         flow = image_flow(DATA, ranks=ranks, **changes)
-        flow.restore(Snapshot.joined(parts, ranks.share(parts[0].own_share.total, flow.device)))
+        flow.restore(Snapshot.joined(parts, ranks.share(parts[0].share.total, flow.device)))
         for _ in flow:
             pass
         return flow.samples().x if ranks.leads else None
@@ -168,7 +168,7 @@ def test_few_particles_of_several_ranks_are_saved_and_found_again(tmp_path):
     def stopped(ranks):
         flow = image_flow(50, ranks=ranks, count=30, condition=OneHot())
         next(state for state in flow if state.total_step == 6)
-        snapshot = flow.snapshot().own()
+        snapshot = flow.snapshot()
         return snapshot.tensors(), snapshot.facts()
 
     parts = [Snapshot.of(*part) for part in on_ranks(2, tmp_path, stopped)]

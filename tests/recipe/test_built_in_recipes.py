@@ -12,6 +12,7 @@ from PIL import Image
 from cswf_core.flow import stability
 from cswf_core.interfaces import Key, Space, Stage
 from cswf_core.recipe import Recipe, build_flow, builtin_recipes, load_recipe
+from cswf_core.recipe.build import DIMENSIONS_PER_DIRECTION
 from cswf_core.runs.folder import RunFolder
 from cswf_core.session.run import launch
 from tests.conftest import skip_without
@@ -106,7 +107,7 @@ def test_every_recipe_and_its_variants_make_a_flow(name, recipes):
         few = [
             s.name
             for s in flow.stages
-            if s.dimension(flow.data.space) > stability.DIMENSIONS_PER_DIRECTION * s.directions
+            if s.dimension(flow.data.space) > DIMENSIONS_PER_DIRECTION * s.directions
         ]
         assert not few  # such a flow would begin with a warning
 
