@@ -101,14 +101,13 @@ class StageCoordinates:
 
     def leave(self, u: Tensor) -> Tensor:
         """Return P U u, or W⁻¹ U u, or K Wᵀ U u, the change of x for a sum of updates: d_k×n → d×n."""
-        free = self.free
-        observation = self.observation
-        if free is not None and observation is not None:  # what is observed does not move by a bit
-            return columnwise(lambda part: observation.free(free @ self.of_pixels(part)), u)
         change = u if self.own else columnwise(self._leave, u)
-        return change if observation is None else observation.free(change)
+        # What is observed does not move by a bit, whatever W and K are.
+        return change if self.observation is None else self.observation.free(change)
 
     def _leave(self, u: Tensor) -> Tensor:
+        if self.free is not None:
+            return self.free @ self.of_pixels(u)
         change = u if self.upsampling is None else self.upsampling.up(u)
         return change if self.W is None else self.W.leave(change)
 

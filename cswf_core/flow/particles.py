@@ -83,8 +83,9 @@ class ParticleBlock:
     @property
     def cloud(self) -> Cloud:
         """The particles in the current stage's coordinates."""
-        if "z" in self.parts or self.coordinates.own:
-            return Cloud(self.parts[self.moving[0]], self.conditions)
+        name: Quantity = "x" if self.coordinates.own else "z"
+        if name in self.parts:
+            return Cloud(self.parts[name], self.conditions)
         if self._image is None:
             self._image = self.coordinates.enter(self.parts["x"])
         return Cloud(self._image, self.conditions)
@@ -280,10 +281,10 @@ class Particles:
             x = seen.free(self.x) + seen.seen(originals())
             x = gather(x if own is None else x[:, own])
         else:
-            x = self.some(own, gather) if isinstance(own, Tensor) else gather(self.x)
+            x = self._some(own, gather) if isinstance(own, Tensor) else gather(self.x)
         return x.cpu()
 
-    def some(self, index: Tensor, gather: Callable[[Tensor], Tensor]) -> Tensor:
+    def _some(self, index: Tensor, gather: Callable[[Tensor], Tensor]) -> Tensor:
         """Return those particles that `index` (m) names, in the data's space: d×m.
 
         `gather` puts columns of all ranks together; it is called before they are mapped, so that the map is
@@ -293,8 +294,9 @@ class Particles:
         first = self.stored[0]
         if first.coordinates.observation is not None:  # maybe another for each particle
             return gather(self._columns((block.x for block in self.blocks(whole=True)), index))
-        names = list(first.parts)
-        few = {n: gather(self._columns((stored.parts[n] for stored in self.stored), index)) for n in names}
+        few: BlockParts = {}
+        for name in first.parts:
+            few[name] = gather(self._columns((stored.parts[name] for stored in self.stored), index))
         x = torch.empty_like(few["x"])
         for begin in range(0, x.shape[1], self.placement.width):
             cut = slice(begin, min(begin + self.placement.width, x.shape[1]))

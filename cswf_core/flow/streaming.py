@@ -85,7 +85,7 @@ class PinnedPlacement(Placement):
     def brought(self, stored: Sequence[ParticleBlock], *, write: bool, whole: bool) -> Iterator[ParticleBlock]:
         """Yield blocks on the device, where the next one is on its way then; see `Particles.blocks`."""
         ahead = self._begun(stored[0], whole)
-        for kept, following in zip_longest(stored, stored[1:]):
+        for source, following in zip_longest(stored, stored[1:]):
             parts, arrival = ahead
             if following is not None:
                 ahead = self._begun(following, whole)
@@ -93,10 +93,10 @@ class PinnedPlacement(Placement):
             here.wait_event(arrival)
             for part in parts.values():
                 part.record_stream(here)
-            block = attrs.evolve(kept, parts=parts)
+            block = attrs.evolve(source, parts=parts)
             yield block
             if write:
-                self._send(block, kept)
+                self._send(block, source)
 
     def _begun(self, stored: ParticleBlock, whole: bool) -> tuple[BlockParts, torch.cuda.Event]:
         """Begin to copy a block to the device, `whole` or what moves; return the copies, and their arrival."""
