@@ -98,14 +98,14 @@ class Place:
         order = None if self.order is None else self.order[cut]
         return Place(self.batch, self.begin, self.first + cut.start, order)
 
-    def in_step(self, cut: slice) -> slice:
-        """Return the numbers of some of the rows among all of the step, batch by batch."""
+    def in_step(self, count: int) -> slice:
+        """Return the numbers of `count` rows among all of the step, batch by batch."""
         start = self.begin + self.first
-        return slice(start + cut.start, start + cut.stop)
+        return slice(start, start + count)
 
-    def in_draw(self, cut: slice) -> slice | Tensor:
-        """Return the numbers of some of the rows among all of the step, in the order of the draw."""
-        return self.in_step(cut) if self.order is None else self.order[cut] + self.begin
+    def in_draw(self, count: int) -> slice | Tensor:
+        """Return the numbers of `count` rows among all of the step, in the order of the draw."""
+        return self.in_step(count) if self.order is None else self.order + self.begin
 
 
 @attrs.frozen(eq=False)
@@ -386,7 +386,7 @@ class Draws:
         following = number + self.reuse
         return following if following < steps else None
 
-    def kept(self, most: int) -> int:
+    def number_kept(self, most: int) -> int:
         """Return how many draws are kept for later steps, if memory is enough for `most`."""
         del most
         return 0 if self.reuse == 1 else 1
@@ -408,6 +408,6 @@ class DrawsInTurn(Draws):
     def next(self, number: int, steps: int) -> int | None:
         """Return None: the data have been counted along all sets."""
 
-    def kept(self, most: int) -> int:
+    def number_kept(self, most: int) -> int:
         """Return the number of sets, if memory is enough for all."""
-        return self.sets if self.sets <= most else super().kept(most)
+        return self.sets if self.sets <= most else super().number_kept(most)

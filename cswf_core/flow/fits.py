@@ -14,7 +14,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache as once  # a function without arguments is called once
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import attrs
@@ -24,7 +24,6 @@ from torch import Tensor
 from cswf_core.checks import CheckedCDF
 from cswf_core.flow.clock import Clock, Work
 from cswf_core.flow.directions import Place
-from cswf_core.flow.memory import Budget
 from cswf_core.interfaces import FittedCDF, Rows
 from cswf_core.kernels.histogram import counted
 from cswf_core.kernels.rows import Columns
@@ -35,9 +34,6 @@ Fits = list[FittedCDF]
 
 Begun = Callable[[], Fits]
 """Distributions whose counts are on their way between ranks: calling it waits for them."""
-
-FitsOfRows = Callable[[slice], Fits]
-"""Some rows of a slab of directions → the distributions along these."""
 
 RowsOfBlocks = Callable[[bool], Iterator[tuple[slice, list[Rows]]]]
 """(whether there is another pass) → rows of a block along some directions, for each distribution."""
@@ -110,24 +106,19 @@ class Fitter:
 
     def begin(self, rows: Rows, members: Members) -> Begun:
         """Begin to fit distributions to rows; alone, that is all of the work."""
-        fits = [self.cdf.fit_rows(part) for part in members.parts(rows)]
+        with self.clock.part("count", reading(rows)):
+            return self._begun(members.parts(rows), members.sizes)
+
+    def _begun(self, parts: Sequence[Rows], sizes: Sequence[int]) -> Begun:
+        """Begin to fit a distribution to each part, which has a number of samples over all ranks."""
+        del sizes
+        fits = [self.cdf.fit_rows(part) for part in parts]
         return lambda: fits
 
     def begin_particles(self, rows: Rows, members: Members) -> Begun | None:
         """Begin to fit F_p before other work is done; None: there is nobody to wait for."""
         del rows, members
         return None
-
-    def of_rows(self, rows: Callable[[], Rows], members: Members) -> FitsOfRows:
-        """Return the distributions of rows, fitted for those that are asked for."""
-
-        def fits(cut: slice) -> Fits:
-            with self.clock.part("count"):
-                part = rows().part(cut)
-            with self.clock.part("count", reading(part)):
-                return self.begin(part, members)()
-
-        return fits
 
     def displacement(self, rows: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Return T(p) − p of the values of rows, T being a function of all values of a row: H×n."""
@@ -148,10 +139,6 @@ class Fitter:
         del sent
         return nullcontext()
 
-    def budget(self, budget: Budget) -> Budget | None:
-        """Return how many rows are transported at a time; None: all, as other ranks take part."""
-        return budget
-
     def of_counts(
         self, below: Iterable[Tensor], ends: Iterable[tuple[Tensor, Tensor]], sizes: Sequence[int], half: bool
     ) -> Fits:
@@ -161,8 +148,8 @@ class Fitter:
             for counts, size, ends_of_part in zip(below, sizes, ends, strict=True)
         ]
 
-    def of_blocks(self, blocks: RowsOfBlocks, count: int, sizes: Sequence[int]) -> FitsOfRows:
-        """Return the distributions along `count` directions of samples that are there only in blocks.
+    def of_blocks(self, blocks: RowsOfBlocks, count: int, sizes: Sequence[int]) -> Callable[[slice], Fits]:
+        """Return the distributions along some of `count` directions, of samples that are there only in blocks.
 
         The blocks are gone through twice: for the ends of each row, and for counts between these. So the
         distributions are those of all samples at once, to the bit.
@@ -203,9 +190,8 @@ class Fitter:
 class CountingFitter(Fitter):
     """Fits distributions to samples of which each rank has some, by counts that are summed over ranks."""
 
-    def begin(self, rows: Rows, members: Members) -> Begun:
+    def _begun(self, parts: Sequence[Rows], sizes: Sequence[int]) -> Begun:
         """Count the samples that are here, and begin to sum the counts over ranks."""
-        parts = members.parts(rows)
         lows = torch.stack([part.low for part in parts])
         highs = torch.stack([part.high for part in parts])
         with self.communicating(lows, highs):
@@ -218,32 +204,20 @@ class CountingFitter(Fitter):
                 for part, (least, most) in zip(parts, ends, strict=True)
             ]
         )
-        half = rows.values.dtype == torch.float16
+        half = parts[0].values.dtype == torch.float16
         with self.communicating(counts):
             total = self.ranks.total(counts)
 
         def fits() -> Fits:
             with self.communicating():
                 below = total()
-            return self.of_counts(below, ends, members.sizes, half)
+            return self.of_counts(below, ends, sizes, half)
 
         return fits
 
     def begin_particles(self, rows: Rows, members: Members) -> Begun | None:
         """Begin to sum the particles' counts."""
-        with self.clock.part("count", reading(rows)):
-            return self.begin(rows, members)
-
-    def of_rows(self, rows: Callable[[], Rows], members: Members) -> FitsOfRows:
-        """Begin to fit all rows at once, as all ranks take part in that."""
-        with self.clock.part("count"):
-            values = rows()
-        with self.clock.part("count", reading(values)):
-            begun = once(self.begin(values, members))
-        return lambda _: begun()
-
-    def budget(self, budget: Budget) -> Budget | None:
-        """Return None: the fits of a slab are begun for all of its rows at once."""
+        return self.begin(rows, members)
 
     def communicating(self, *sent: Tensor) -> AbstractContextManager[None]:
         """Measure communication with other ranks, which are sent tensors."""
@@ -259,9 +233,10 @@ class ExchangingFitter(CountingFitter):
         """No: a row has to be brought here first."""
         return False
 
-    def begin(self, rows: Rows, members: Members) -> Begun:
+    def _begun(self, parts: Sequence[Rows], sizes: Sequence[int]) -> Begun:
         """Begin to exchange rows."""
-        whole = [self.ranks.whole_rows(part.read()) for part in members.parts(rows)]
+        del sizes
+        whole = [self.ranks.whole_rows(part.read()) for part in parts]
         return lambda: [self.cdf.fit_rows(Rows.of(values())) for values in whole]
 
     def begin_particles(self, rows: Rows, members: Members) -> Begun | None:
@@ -290,8 +265,8 @@ class Source(abc.ABC, Generic[AnyCloud]):
         yield from ()
 
     @abc.abstractmethod
-    def along(self, theta: Slab[AnyCloud]) -> FitsOfRows:
-        """Return the distributions along directions, for some rows at a time."""
+    def along(self, theta: Slab[AnyCloud]) -> Begun:
+        """Begin to fit distributions along directions."""
 
 
 @attrs.frozen(eq=False)
@@ -307,11 +282,9 @@ class OneBlock(Source[AnyCloud]):
         """Yield the data."""
         yield self.cloud()
 
-    def along(self, theta: Slab[AnyCloud]) -> FitsOfRows:
-        """Project the data with the first rows that are asked for, and fit the rows."""
-        return self.fitter.of_rows(
-            once(lambda: theta.projected_data(self.cloud(), self.fitter.clock)), self.members
-        )
+    def along(self, theta: Slab[AnyCloud]) -> Begun:
+        """Project the data, and begin to fit distributions to the rows."""
+        return self.fitter.begin(theta.projected_data(self.cloud(), self.fitter.clock), self.members)
 
 
 @attrs.frozen(eq=False)
@@ -327,7 +300,7 @@ class ManyBlocks(Source[AnyCloud]):
     sizes: Sequence[int]
     """How many samples each distribution has, over all blocks and ranks."""
     fitter: Fitter
-    _fits: list[FitsOfRows] = attrs.field(factory=list, init=False)
+    _fits: list[Callable[[slice], Fits]] = attrs.field(factory=list, init=False)
     """The distributions along all of the step's directions, once they are fitted."""
 
     def clouds(self) -> Iterator[AnyCloud]:
@@ -340,17 +313,16 @@ class ManyBlocks(Source[AnyCloud]):
         def rows(more_passes: bool) -> Iterator[tuple[slice, list[Rows]]]:
             for cloud, members in self.blocks(more_passes):
                 for theta in self.slabs:
-                    cut = theta.place.in_step(slice(0, theta.count))
-                    yield cut, members.parts(self.project(theta, cloud))
+                    yield theta.place.in_step(theta.count), members.parts(self.project(theta, cloud))
 
         directions = sum(theta.count for theta in self.slabs)
         self._fits.append(self.fitter.of_blocks(rows, directions, self.sizes))
 
-    def along(self, theta: Slab[AnyCloud]) -> FitsOfRows:
-        """Return the distributions of some rows; the first call fits those of all."""
+    def along(self, theta: Slab[AnyCloud]) -> Begun:
+        """Return the distributions along directions; the first call fits those along all."""
         if not self._fits:
             self.fit()
-        return lambda rows: self._fits[0](theta.place.in_step(rows))
+        return partial(self._fits[0], theta.place.in_step(theta.count))
 
 
 KeptFits = dict[tuple[int, int], Fits]
@@ -368,16 +340,15 @@ class Kept(Source[AnyCloud]):
         """Yield the samples of the source."""
         return self.source.clouds()
 
-    def along(self, theta: Slab[AnyCloud]) -> FitsOfRows:
-        """Return what is kept for some rows, else what the source gives."""
-        all_rows = theta.place.in_step(slice(0, theta.count))
-        fit = None if (all_rows.start, all_rows.stop) in self.fits else self.source.along(theta)
+    def along(self, theta: Slab[AnyCloud]) -> Begun:
+        """Return what is kept, else what the source gives."""
+        rows = theta.place.in_step(theta.count)
+        key = (rows.start, rows.stop)  # others than before where memory was short
+        begun = None if key in self.fits else self.source.along(theta)
 
-        def fits(rows: slice) -> Fits:
-            cut = theta.place.in_step(rows)
-            key = (cut.start, cut.stop)
-            if key not in self.fits:  # the rows may be others than before, as memory was short
-                self.fits[key] = (fit or self.source.along(theta))(rows)
+        def fits() -> Fits:
+            if begun is not None:
+                self.fits[key] = begun()
             return self.fits[key]
 
         return fits

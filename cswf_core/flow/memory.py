@@ -84,8 +84,6 @@ class Budget:
         most = self.memory // MEMORY_OVER_VALUES // (row * TEMPORARIES_PER_VALUE)
         self.slab = max(1, min(LARGEST_SLAB[device.type], most))
         """Directions whose products are computed at once."""
-        self.rows = self.slab
-        """Directions along which values are transported at once."""
         self.recordable = True
         """Whether steps can be recorded: not once that has failed, which leaves memory behind."""
 
@@ -93,7 +91,7 @@ class Budget:
     def whole(cls, device: torch.device) -> Budget:
         """Return a budget without limits, until memory runs short."""
         budget = cls(device, 1, 1)
-        budget.slab = budget.rows = sys.maxsize
+        budget.slab = sys.maxsize
         return budget
 
     def slabs_of(self, directions: Iterable[Cuttable]) -> Iterator[Cuttable]:
@@ -108,29 +106,8 @@ class Budget:
         if most == 1:
             return False
         self.slab = most // 2
-        self.rows = min(self.rows, self.slab)
         self.warn(f"{self.slab} directions at a time; results may differ in the last digits")
         return True
-
-    def over_rows(self, count: int, work: Callable[[slice], None]) -> None:
-        """Call `work` with slices of `count` rows, as many as are transported at once."""
-
-        done = 0
-
-        def some() -> int:
-            stop = min(done + self.rows, count)
-            work(slice(done, stop))
-            return stop
-
-        def fewer() -> bool:
-            half = min(self.rows, count - done) // 2
-            if half:
-                self.rows = half
-                self.warn(f"{half} directions sorted at a time")
-            return half > 0
-
-        while done < count:
-            done = retried(some, fewer)
 
     def warn(self, how: str) -> None:
         """Warn that memory was short, and how the work continues."""

@@ -264,7 +264,7 @@ class StageSetup:
         """How many draws are kept for later steps: all that come again, if these take little of the memory."""
         d = self.sampler.coordinates.space.dimension
         size = self.sampler.stage.directions * d * self.like.element_size()
-        return self.data.draws.kept(self.budget.memory // MEMORY_OVER_SETS // size)
+        return self.data.draws.number_kept(self.budget.memory // MEMORY_OVER_SETS // size)
 
     @property
     def in_blocks(self) -> bool:

@@ -114,15 +114,14 @@ class Stepper(abc.ABC):
     def numerics(self) -> dict[str, int]:
         """Return the decisions made on the way that decide about last digits; see `adopt`."""
         budget = self.setup.budget
-        return {"slab": budget.slab, "rows": budget.rows, "dense": int(self.setup.sampler.dense)}
+        return {"slab": budget.slab, "dense": int(self.setup.sampler.dense)}
 
     def adopt(self, numerics: Mapping[str, int]) -> None:
         """Decide as a stepper of the same stage has before, so that a flow continues with the same bits."""
-        for name in ("slab", "rows"):
-            if numerics.get(name, 0) < 1:  # "habits" is their name in the file of a checkpoint
-                raise RunError(f"it is damaged: habits.{name} must be 1 or more, got {numerics.get(name)}")
-        self.setup.budget.slab = numerics["slab"]
-        self.setup.budget.rows = numerics["rows"]
+        slab = numerics.get("slab", 0)
+        if slab < 1:  # "habits" is their name in the file of a checkpoint
+            raise RunError(f"it is damaged: habits.slab must be 1 or more, got {slab}")
+        self.setup.budget.slab = slab
         self.setup.sampler.dense = bool(numerics.get("dense", 0))
 
     def draw(self, key: int, clock: Clock, *, check: bool) -> Iterator[Directions]:
@@ -164,9 +163,7 @@ class Stepper(abc.ABC):
     ) -> FittedMaps[AnyCloud]:
         """Return the maps that move a block of the particles at a step; tables of them if a model is saved."""
         setup = self.setup
-        fitter = self.fitter(tools.clock)
-        budget = None if self.half else fitter.budget(setup.budget)
-        maps = (fitter, setup.participants(number, block), F_q, F_p, budget, number == 0)
+        maps = (self.fitter(tools.clock), setup.participants(number, block), F_q, F_p, number == 0)
         request = setup.settings.tables
         if request is None:
             return FittedMaps(*maps)
@@ -243,7 +240,7 @@ class ExactStepper(Stepper):
         quick = setup.settings.half and setup.cdf.displaces and setup.sampler.plain
         self._binned = quick and setup.bin_width > 0
         """Whether noise in the data's bins is added when they are counted: quicker than drawing it."""
-        self._kept: dict[int, list[Directions]] = {}
+        self._drawn: dict[int, list[Directions]] = {}
         """The directions of draws that serve more than one step."""
         self._fits: dict[int, KeptFits] = {}
         """F_q along those of the last draw."""
@@ -351,17 +348,17 @@ class ExactStepper(Stepper):
     def _along(self, number: int, clock: Clock) -> Iterable[Directions]:
         """Return the directions of a step; those that serve more than one step are kept."""
         key = self.setup.data.draws.number(number)
-        if key in self._kept:
-            return self._kept[key]
+        if key in self._drawn:
+            return self._drawn[key]
         if self.setup.sampler.sampler.adapts:
             return self._following(number, clock)
         drawn = map(self._ready, self.draw(key, clock, check=number == 0))
         if self.setup.draws_kept == 0:
             return drawn
-        if len(self._kept) == self.setup.draws_kept:
-            self._kept.clear()
-        self._kept[key] = list(drawn)
-        return self._kept[key]
+        if len(self._drawn) == self.setup.draws_kept:
+            self._drawn.clear()
+        self._drawn[key] = list(drawn)
+        return self._drawn[key]
 
     def _following(self, number: int, clock: Clock) -> list[Directions]:
         """Return directions that follow the particles, drawn after a look at some of these and of the data."""

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from cswf_core.flow.directions import Place
 from cswf_core.flow.fits import AnyCloud, Begun, Fits, Slab, reading
-from cswf_core.flow.memory import Budget, batch_size, batches
+from cswf_core.flow.memory import batch_size, batches
 from cswf_core.flow.settings import TableRequest
-from cswf_core.flow.transport import Displace, FittedMaps, Maps, displace_in_chunks, displace_per_stratum
+from cswf_core.flow.transport import Displace, FittedMaps, Maps, displace_per_stratum
 from cswf_core.interfaces import Rows
 from cswf_core.kernels import tables
 from cswf_core.kernels.tables import Lookup
@@ -136,16 +136,10 @@ class SavedMaps(Maps[AnyCloud]):
     """The maps along the directions of each batch, one for each stratum."""
     strata: Sequence[Tensor] | None
     """The particles of each stratum; None: there is one for all."""
-    budget: Budget | None = None
-    """How many rows are looked up at a time; None: all rows of a slab."""
 
     def begin(self, theta: Slab[AnyCloud], p: Rows) -> Displace:
         """Return the displacement of the particles' rows p."""
         of_batch = self.lookups[theta.place.batch]
         first = theta.place.first
-
-        def displace(rows: Rows, cut: slice) -> Tensor:
-            own = slice(first + cut.start, first + cut.stop)
-            return displace_per_stratum(rows, self.strata, lambda n, part: of_batch[n].part(own).displace(part))
-
-        return displace_in_chunks(theta.count, p, displace, self.budget)
+        own = [lookup.part(slice(first, first + theta.count)) for lookup in of_batch]
+        return lambda: displace_per_stratum(p, self.strata, lambda n, part: own[n].displace(part)).double()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Generic
 
 import attrs
@@ -20,7 +19,6 @@ from cswf_core.flow.clock import Clock
 from cswf_core.flow.diagnosis import LARGEST_SAFE
 from cswf_core.flow.directions import Place
 from cswf_core.flow.fits import AnyCloud, Begun, Fits, Fitter, Members, Slab, Source, reading
-from cswf_core.flow.memory import Budget
 from cswf_core.interfaces import FittedCDF, Rows
 from cswf_core.kernels.rows import Columns
 
@@ -35,8 +33,8 @@ class Maps(abc.ABC, Generic[AnyCloud]):
     def begin(self, theta: Slab[AnyCloud], p: Rows) -> Displace:
         """Return the displacement of the particles' rows by T_h.
 
-        With other ranks the fits are begun here, and waited for there. Alone, all is done there, for as
-        many rows at a time as fit into memory. Maps of saved models need no fit.
+        The fits are begun here, and waited for there where other ranks take part. Maps of saved models need
+        no fit.
         """
 
 
@@ -65,8 +63,6 @@ class FittedMaps(Maps[AnyCloud]):
     F_q: Source[AnyCloud]
     F_p: Source[AnyCloud] | None = None
     """The particles in blocks; None: F_p is fitted to the rows that are displaced."""
-    budget: Budget | None = None
-    """How many rows are transported at a time; None: all rows of a slab."""
     check: bool = True
     """Whether the plugin's numbers are checked, and not only their shapes: that reads back from the device."""
 
@@ -83,14 +79,11 @@ class FittedMaps(Maps[AnyCloud]):
     def begin(self, theta: Slab[AnyCloud], p: Rows) -> Displace:
         """Return the displacement of the particles' rows p."""
         F_q = self.F_q.along(theta)
-        F_p = None if self.F_p is None else self.F_p.along(theta)
-        of_all_rows = self.fitter.begin_particles(p, self.participants.particles) if F_p is None else None
-
-        def displace(rows: Rows, cut: slice) -> Tensor:
-            begun = of_all_rows if F_p is None else partial(F_p, cut)
-            return self.displace(rows, F_q(cut), theta.place.rows(cut), begun)
-
-        return displace_in_chunks(theta.count, p, displace, self.budget)
+        if self.F_p is None:
+            F_p = self.fitter.begin_particles(p, self.participants.particles)
+        else:
+            F_p = self.F_p.along(theta)
+        return lambda: self.displace(p, F_q(), theta.place, F_p).double()
 
     def fit(self, rows: Rows, begun: Begun | None = None) -> Fits:
         """Return F_p, of the particles' rows; `begun` is F_p that has been begun."""
@@ -164,27 +157,6 @@ class FittedMaps(Maps[AnyCloud]):
         return _replaced(
             rows, self.fitter.displacement(rows, lambda p: self.cdf.image(p, F_p, F_q, check=self.check))
         )
-
-
-def displace_in_chunks(
-    count: int, p: Rows, displace: Callable[[Rows, slice], Tensor], budget: Budget | None
-) -> Displace:
-    """Return the displacement of `count` rows p, all at once or as many at a time as a budget says.
-
-    `displace` replaces some rows by δ, given which ones they are, and returns the sum of δ² of each.
-    """
-    if budget is None:
-        return lambda: displace(p, slice(0, count)).double()
-    squares = torch.empty(count, dtype=torch.float64, device=p.values.device)
-
-    def some(cut: slice) -> None:
-        squares[cut] = displace(p.part(cut), cut)
-
-    def in_parts() -> Tensor:
-        budget.over_rows(count, some)
-        return squares
-
-    return in_parts
 
 
 def displace_per_stratum(

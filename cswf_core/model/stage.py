@@ -100,7 +100,7 @@ def exact_steps(
             directions = [stage.sampler.in_blocks(theta) for theta in stage.directions(draw)]
         lookups = stage.lookups(directions, saved.tables, quick=False)
         for own, strata in zip(particles, members, strict=True):
-            maps: SavedMaps[Cloud] = SavedMaps(lookups, strata, stage.budget)
+            maps: SavedMaps[Cloud] = SavedMaps(lookups, strata)
             _move(own, directions, maps, saved.eta, stage.budget)
         yield saved
 

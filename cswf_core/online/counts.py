@@ -19,7 +19,7 @@ from cswf_core.checks import CheckedCDF
 from cswf_core.documents import Count, MisfitError, Size, TensorForm, require_forms, structured
 from cswf_core.errors import RunError
 from cswf_core.flow.directions import Directions, DirectionSampler, DrawsInTurn
-from cswf_core.flow.fits import Fits, FitsOfRows, Slab, Source
+from cswf_core.flow.fits import Begun, Fits, Slab, Source
 from cswf_core.flow.stage import StageData
 from cswf_core.interfaces import Dataset, LinearMap, Stage
 from cswf_core.kernels.memory import require_memory, total_memory
@@ -170,9 +170,9 @@ class TalliedData(Source[Any]):
     cdf: CheckedCDF
     dtype: torch.dtype
 
-    def along(self, theta: Slab[Any]) -> FitsOfRows:
-        """Make distributions of the counts of some rows."""
-        return lambda rows: self._fits(self.tally.rows(theta.place.in_draw(rows)))
+    def along(self, theta: Slab[Any]) -> Begun:
+        """Make distributions of the counts along directions."""
+        return lambda: self._fits(self.tally.rows(theta.place.in_draw(theta.count)))
 
     def _fits(self, rows: Tally) -> Fits:
         low, high = ((end.double() * self.unit).to(self.dtype) for end in rows.edges())

@@ -31,19 +31,12 @@ class Hungry(Sorted):
         return super().transport(p, data)
 
 
-def test_out_of_memory_halves_the_rows_and_changes_no_bit(caplog):
+def test_transport_that_does_not_fit_halves_the_slabs(caplog):
     flow = small_flow(cdf=Hungry(most=4))
-    digest = flow.run().digest()
-    assert (flow.budget.rows, flow.budget.slab) == (4, memory.LARGEST_SLAB["cpu"])
-    assert "going on with 4 directions sorted at a time" in caplog.text
-    assert digest == small_flow().run().digest()
-
-
-@pytest.mark.parametrize("rows", [1, 3, 128])
-def test_the_number_of_rows_at_a_time_changes_no_bit(rows):
-    flow = small_flow(dtype=torch.float32)
-    flow.budget.rows = rows
-    assert flow.run().digest() == small_flow(dtype=torch.float32).run().digest()
+    x = flow.run().x
+    assert flow.budget.slab == 4
+    assert "going on with 4 directions at a time; results may differ in the last digits" in caplog.text
+    torch.testing.assert_close(x, small_flow().run().x, atol=1e-12, rtol=0)
 
 
 @attrs.frozen
@@ -129,10 +122,10 @@ def test_the_budget_follows_from_the_memory_of_the_device(monkeypatch):
     device = torch.device("cpu")
     monkeypatch.setattr(memory, "total_memory", lambda device: 8 * memory.TEMPORARIES_PER_VALUE * 4 * 1000 * 10)
     few = memory.Budget(device, 1000, 4)
-    assert (few.slab, few.rows) == (10, 10)
+    assert few.slab == 10
     many, hardly_any = memory.Budget(device, 10**9, 4), memory.Budget(device, 0, 4)
-    assert (many.slab, many.rows) == (1, 1)
-    assert (hardly_any.slab, hardly_any.rows) == (memory.LARGEST_SLAB["cpu"], memory.LARGEST_SLAB["cpu"])
+    assert many.slab == 1
+    assert hardly_any.slab == memory.LARGEST_SLAB["cpu"]
 
 
 def test_batches_cover_all_directions_once():

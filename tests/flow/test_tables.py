@@ -54,12 +54,12 @@ def test_blocks_of_directions_do_not_change_the_order_of_tables(monkeypatch):
         torch.testing.assert_close(one.positions, other.positions, atol=0.02, rtol=0)
 
 
-@pytest.mark.parametrize("rows", [7, 16, 1000])
-def test_a_share_of_the_directions_is_the_first_of_each_batch(rows, monkeypatch):
+@pytest.mark.parametrize("slab", [7, 16, 1000])
+def test_a_share_of_the_directions_is_the_first_of_each_batch(slab, monkeypatch):
     monkeypatch.setattr("cswf_core.flow.memory.DIRECTIONS_PER_BATCH", 16)
     every = [s.tables for s in image_flow(tables=TableRequest(knots=5))]
     flow = image_flow(tables=TableRequest(knots=5, share=0.5))
-    flow.budget.rows = rows
+    flow.budget.slab = slab
     half = [s.tables for s in flow]
     chosen = [*range(8), *range(16, 24), *range(32, 36)]  # 16 + 16 + 8 directions
     for whole, part in zip(every, half, strict=True):

@@ -15,15 +15,7 @@ from cswf_plugins.conditions.one_hot import OneHot
 from cswf_plugins.conditions.separate import Separate
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
-from tests.conftest import random_data, small_flow
-
-
-@pytest.mark.parametrize("rows", [1, 7])
-def test_rows_at_a_time_change_no_bit_of_counted_flows_either(rows):
-    data = attrs.evolve(random_data(), bin_width=0.1)
-    whole, cut = (small_flow(data, cdf=Histogram(bins=64), half=True) for _ in range(2))
-    cut.budget.rows = rows
-    assert whole.run().digest() == cut.run().digest()
+from tests.conftest import small_flow
 
 
 def test_kept_directions_keep_the_datas_counts():

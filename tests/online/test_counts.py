@@ -118,7 +118,7 @@ def test_counts_are_those_of_the_projected_values(coordinates):
         theta = next(sampler.batches(flow.settings.seed, index, 1, check=True))
         z = sampler.coordinates.enter_data(data.x.double())
         values = theta.project(Cloud(z, data.conditions))
-        (fit,) = counts.stage(index, sampler, 1, flow.parts.cdf).source(1).along(theta)(slice(0, len(values)))
+        (fit,) = counts.stage(index, sampler, 1, flow.parts.cdf).source(1).along(theta)()
         edges = fit.low[:, None] + (fit.high - fit.low)[:, None] / 32 * torch.arange(33)
         direct = (values[:, :, None] < edges[:, None]).sum(dim=1)
         assert int((direct - fit.below).abs().max()) <= 1  # a value at an edge
@@ -186,7 +186,7 @@ def test_fits_come_in_the_order_that_is_asked_for():
     target = counts.stage(0, flow.setup.sampler(flow.stages[0]), 1, flow.parts.cdf).source(0)
 
     def fit_of(place: Place, count: int):
-        (fit,) = target.along(SimpleNamespace(place=place))(slice(0, count))
+        (fit,) = target.along(SimpleNamespace(place=place, count=count))()
         return fit
 
     everything, order = fit_of(Place(0), 50), torch.tensor([7, 3, 49])

@@ -12,7 +12,7 @@ from cswf_core.checks import CheckedCondition
 from cswf_core.errors import RunError
 from cswf_core.flow.clock import Clock
 from cswf_core.flow.directions import Directions, Place
-from cswf_core.flow.fits import Fits, FitsOfRows, Source
+from cswf_core.flow.fits import Begun, Fits, Source
 from cswf_core.flow.settings import Settings
 from cswf_core.interfaces import Conditions, PatchProjection, Rows, Space
 from cswf_core.kernels.boxes import WIDEST_TILE, Boxes, Strips, side_of
@@ -61,7 +61,7 @@ class HalfSlab:
     """The width of the noise in the data's bins along each direction: H."""
     F_q: Fits | None = None
     """The data's distributions along the directions, once they are fitted."""
-    begun: FitsOfRows | None = None
+    begun: Begun | None = None
     """The same, while counts are on their way between ranks."""
 
     @property
@@ -73,7 +73,7 @@ class HalfSlab:
         """Return F_q along the directions, once counts have come from other ranks, and keep it."""
         if self.F_q is None:
             assert self.begun is not None
-            self.F_q = self.begun(slice(0, self.count))
+            self.F_q = self.begun()
             self.begun = None
         return self.F_q
 
@@ -132,11 +132,11 @@ class PreparedData(Source[HalfCloud]):
 
     source: Source[HalfCloud]
 
-    def along(self, theta: HalfSlab) -> FitsOfRows:  # type: ignore[override]
+    def along(self, theta: HalfSlab) -> Begun:  # type: ignore[override]
         """Return F_q along a slab."""
         if theta.F_q is None and theta.begun is None:
             return self.source.along(theta)
-        return lambda _: theta.await_data()
+        return theta.await_data
 
 
 def slabs_of(

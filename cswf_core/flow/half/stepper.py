@@ -61,7 +61,7 @@ class HalfStepper(Stepper):
         """The side of what directions look at, by which they are sorted; 0: they are not; None: not known."""
         self._groups_of: dict[Conditions, tuple[Tensor, Conditions] | None] = {}
         """The groups of all samples, by the conditions of these."""
-        self._kept: dict[int, list[HalfSlab]] = {}
+        self._drawn: dict[int, list[HalfSlab]] = {}
         """The directions of the last draw, or of all that come again."""
         self._graphs: dict[int, StepGraph[list[HalfSlab]] | None] = {}
         """The recorded step of each turn, as F_p is fitted to other particles; None: recording it failed."""
@@ -92,7 +92,7 @@ class HalfStepper(Stepper):
                 )
         refuse_too_many(max(min(len(particles), particles.at_once), setup.data.at_once), setup.settings)
         row = 2 * sum(padded(count, WIDEST_TILE) for count in (particles.at_once, setup.data.at_once))
-        most = setup.budget.memory // MEMORY_OVER_VALUES // row if setup.cdf.displaces else setup.budget.rows
+        most = setup.budget.memory // MEMORY_OVER_VALUES // row if setup.cdf.displaces else setup.budget.slab
         return min(max(TILE, most // TILE * TILE), padded(setup.sampler.stage.directions))
 
     def move(self, number: int, eta: float, clock: Clock) -> StepOutcome:
@@ -101,11 +101,11 @@ class HalfStepper(Stepper):
         graph = None if clock.times else self._recorded(number)
         if graph is None:
             return super().move(number, eta, clock)
-        slabs = self._kept[number]
+        slabs = self._drawn[number]
         if graph.ready is not slabs:  # they were prepared for the other half, or drawn
             overwrite(graph.ready, slabs)
         result = graph.replay(number + 1)
-        self._kept = {number + 1: graph.ready}
+        self._drawn = {number + 1: graph.ready}
         return self._outcome(result, number, clock)
 
     def moved(self, number: int, eta: float, tools: Tools) -> StepOutcome:
@@ -154,7 +154,7 @@ class HalfStepper(Stepper):
         stage = setup.sampler.stage
         by_counts = setup.cdf.displaces and setup.cdf.compact
         alike = setup.data.draws.fresh and stage.entropy == 0 and by_counts and setup.fits_the_same
-        known = number > 0 and [len(slabs) for slabs in self._kept.values()] == [1] and self._factor.is_cuda
+        known = number > 0 and [len(slabs) for slabs in self._drawn.values()] == [1] and self._factor.is_cuda
         possible = setup.budget.recordable and setup.repeatable
         if not (possible and alike and known):
             return False
@@ -185,23 +185,23 @@ class HalfStepper(Stepper):
         particles = self._halved(block, self._resident[0])
         prepare = partial(self._prepared, number + 1, clock, False)
         move = partial(self._moved, number, Tools(self.setup.budget, clock), block, particles)
-        graph = recorded(number + 1, prepare, self._kept[number], move, None if other is None else other.pool)
+        graph = recorded(number + 1, prepare, self._drawn[number], move, None if other is None else other.pool)
         self.setup.budget.recordable = graph is not None
         return graph
 
     def _along(self, key: int, clock: Clock, *, check: bool) -> list[HalfSlab]:
         """Return the directions of a draw, which are kept."""
-        if key not in self._kept:
-            if len(self._kept) >= self.setup.draws_kept:  # first of all: they may take much memory
-                self._kept.clear()
-            self._kept[key] = self._prepared(key, clock, check)
-        return self._kept[key]
+        if key not in self._drawn:
+            if len(self._drawn) >= self.setup.draws_kept:  # first of all: they may take much memory
+                self._drawn.clear()
+            self._drawn[key] = self._prepared(key, clock, check)
+        return self._drawn[key]
 
     def smaller(self) -> bool:
         """Halve the slabs of directions; False: they are as small as tiles."""
         if self._most == TILE:
             return False
-        self._kept = {}
+        self._drawn = {}
         if any(self._graphs.values()):  # they work on slabs as they were
             torch.cuda.synchronize(self._factor.device)
             self._graphs = {}
