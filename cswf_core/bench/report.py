@@ -12,7 +12,8 @@ import torch
 
 from cswf_core.bench.measure import Ceilings, StepCost
 from cswf_core.bench.request import times
-from cswf_core.flow.clock import PARTS, PartCost
+from cswf_core.bench.stopwatch import PartCost
+from cswf_core.flow.clock import PARTS
 from cswf_core.runs.record import versions
 from cswf_core.runs.screen import in_letters, table
 

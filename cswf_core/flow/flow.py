@@ -302,7 +302,7 @@ class Flow:
             bin_width=self.setup.data.all.bin_width,
             sampler=sampler,
             cdf=self.parts.cdf,
-            groups=self.setup.groups,
+            division=self.setup.division,
             budget=self.budget,
             particle_conditions=self.conditions,
             ranks=self.ranks,
@@ -387,7 +387,7 @@ class Flow:
     def stage_data(self, sampler: DirectionSampler) -> StageData:
         """Return what F_q is fitted to in the stage that is entered, along these directions; for subclasses."""
         index = self.position.stage
-        return StoredData(self.setup.data, self.setup.groups, self.settings, sampler.stage, index)
+        return StoredData(self.setup.data, self.setup.division, self.settings, sampler.stage, index)
 
     def add_particles(self, x: Tensor, conditions: Conditions) -> None:
         """Add particles x (d×m, on the device) behind all others; `conditions` are theirs, on the CPU.

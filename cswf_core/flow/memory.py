@@ -1,8 +1,8 @@
 """How many directions and samples are worked on at a time, so that memory stays bounded and bits stay the same.
 
 A *batch* of directions is drawn with one key; a *slab* is the part of it whose products are computed at once,
-the same on any number of ranks. When memory runs short, first fewer rows are transported at a time, which
-changes no bit, and then slabs are halved, which changes sums by rounding. A *block* is some of the samples.
+the same on any number of ranks. When memory runs short, slabs are halved, which changes sums by rounding. A
+*block* is some of the samples.
 """
 
 from __future__ import annotations

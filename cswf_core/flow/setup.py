@@ -31,7 +31,7 @@ from cswf_core.flow.particles import (
 )
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stability import VECTORS, spread
-from cswf_core.flow.stage import Groups, OneGroup, Strata
+from cswf_core.flow.stage import Division, Strata, Undivided
 from cswf_core.flow.state import Snapshot
 from cswf_core.flow.streaming import placement_of, require_blocks_suffice
 from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, Masked, Observation, Stage
@@ -232,8 +232,8 @@ class FlowSetup:
         """What is observed of this rank's particles."""
         self.free: Tensor | None = None
         """How particles may move in W where a part of them is observed."""
-        self.groups: Groups = OneGroup()
-        """Groups that flow apart from each other; None: there are none."""
+        self.division: Division = Undivided()
+        """How particles and data are divided into strata."""
 
     def begin(self, data: Dataset, start: Dataset | None) -> tuple[Particles, Conditions]:
         """Return this rank's particles where they begin, and Y of all ranks' particles, on the CPU."""
@@ -248,7 +248,7 @@ class FlowSetup:
         strata = condition.strata(*Y, sizes=(M, len(self.data.all)))
         if strata is not None:
             require_every_sample_counts(self.parts, self.settings)
-            self.groups = Strata.of(strata, particles.share, self.data.share)
+            self.division = Strata.of(strata, particles.share, self.data.share)
         self.size = max(self.size, mean_length(next(particles.blocks()).x, self.W, self.ranks))
         counted = eligible_particles(conditions, M, condition, self.settings)
         require_both_halves_used(counted, M, sum(stage.steps for stage in self.round), self.settings)

@@ -32,8 +32,8 @@ MEMORY_OVER_SETS = 16
 """Directions that come again may take one part in this many of a device's memory."""
 
 
-class Groups(abc.ABC):
-    """The groups of particles and data that flow apart from each other."""
+class Division(abc.ABC):
+    """How particles and data are divided into strata, which flow apart from each other."""
 
     @abc.abstractmethod
     def participants(self, setup: StageSetup, step: int, share: Share) -> Participants:
@@ -49,8 +49,8 @@ class Groups(abc.ABC):
         return members
 
 
-class OneGroup(Groups):
-    """All particles and data as one group, in which some particles may not count at a step."""
+class Undivided(Division):
+    """All particles and data flow together; some particles may not count at a step."""
 
     def participants(self, setup: StageSetup, step: int, share: Share) -> Participants:
         """Return those of a share of the particles that F_p is fitted to at a step."""
@@ -69,8 +69,8 @@ class OneGroup(Groups):
 
 
 @attrs.frozen(eq=False)
-class Strata(Groups):
-    """Several groups, each with distributions of its own, in which every particle and every datum counts."""
+class Strata(Division):
+    """Each stratum has distributions of its own, in which every particle and every datum counts."""
 
     particles: Sequence[Tensor]
     """The particles of each that this rank has, by their numbers here."""
@@ -168,7 +168,9 @@ class StageData(abc.ABC):
 class StoredData(StageData):
     """The flow's data, all of them or a random part at each draw."""
 
-    def __init__(self, data: FlowData, strata: Groups, settings: Settings, stage: Stage, index: int) -> None:
+    def __init__(
+        self, data: FlowData, division: Division, settings: Settings, stage: Stage, index: int
+    ) -> None:
         """Offer the data to a stage, whose number is `index`."""
         self.draws = Draws(settings.reuse)
         self.direction_stage = index
@@ -181,7 +183,7 @@ class StoredData(StageData):
         if not data.resident:
             self.unfollowed = "a device with little memory has some of the particles or data only"
         self._data = data
-        self._strata = strata
+        self._division = division
         self._seed = settings.seed
         self._steps = stage.steps
         self._parts: tuple[tuple[int, Tensor | None], ...] = ()
@@ -191,7 +193,7 @@ class StoredData(StageData):
         self, key: int, enter: Callable[[Block], AnyCloud], slabs: Sequence[Slab[AnyCloud]], fitter: Fitter
     ) -> Source[AnyCloud]:
         """Return the data of a draw; see `StageData.source`."""
-        members = self._strata.members_of_data(self._data.counted)
+        members = self._division.members_of_data(self._data.counted)
 
         def blocks(more_passes: bool) -> Iterator[tuple[AnyCloud, Members]]:
             following = key if more_passes else self.draws.next(key, self._steps)
@@ -201,7 +203,7 @@ class StoredData(StageData):
                     block = next(read, None)
                 if block is None:
                     return
-                yield enter(block), self._strata.members_of_block(members, block, self._data.share.first)
+                yield enter(block), self._division.members_of_block(members, block, self._data.share.first)
 
         if self.in_blocks:
             return ManyBlocks(
@@ -246,7 +248,7 @@ class StageSetup:
     """The distance between two grey levels of the data; 0: they are not dequantised."""
     sampler: DirectionSampler
     cdf: CheckedCDF
-    groups: Groups
+    division: Division
     budget: Budget
     particle_conditions: Conditions
     """Those of all ranks' particles, on the CPU."""
@@ -279,7 +281,7 @@ class StageSetup:
     def participants(self, step: int, block: ParticleBlock | None = None) -> Participants:
         """Return the particles of this rank, or of a block of these, that take part in a step."""
         share = self.particles.share if block is None else block.share
-        return self.groups.participants(self, step, share)
+        return self.division.participants(self, step, share)
 
     def turn_of(self, step: int) -> int:
         """Return the half of the particles, 0 or 1, whose turn it is in F_p at a step; without turns, 0."""

@@ -203,7 +203,7 @@ def _refuse_unfit(flow: Flow) -> None:
         f"no {called('offline')} particles can be carried along where data arrive later: leave them out, or "
         f"the {called('sets')}": settings.offline > 0,
         f"{condition.owner} shows particles a part of what they are to be, {without_sets}": observed,
-        f"{condition.owner} has a flow for each class, {without_sets}": isinstance(flow.setup.groups, Strata),
+        f"{condition.owner} has a flow for each class, {without_sets}": isinstance(flow.setup.division, Strata),
         f"{condition.owner} takes some of the data several times{prior}, {without_sets}": repeated,
         f"{condition.owner} adds noise to the conditions of the data, {without_sets}": condition.dequantised,
         f"{cdf.owner} cannot be made of counts, which online learning needs: take histogram": cdf.bins is None,

@@ -18,8 +18,9 @@ from cswf_core.bench.measure import (
 )
 from cswf_core.bench.report import SweepRow, as_json, as_text, ordered, sweep_as_json, sweep_as_text
 from cswf_core.bench.request import BenchRequest, parse_resolution, parse_shape, sweep
+from cswf_core.bench.stopwatch import PartCost
 from cswf_core.errors import RunError
-from cswf_core.flow.clock import Clock, PartCost
+from cswf_core.flow.clock import Clock
 from cswf_core.interfaces import Space
 from cswf_core.recipe import load_recipe
 

@@ -11,11 +11,11 @@ import torch
 from tests.kernels.interpreted import DEVICE
 
 from cswf_core.flow.flow import Flow  # isort: skip
+from cswf_core.bench.stopwatch import Stopwatch
 from cswf_core.errors import CswfError, NotRepeatableError, RunError
 from cswf_core.flow import data as flow_data
 from cswf_core.flow import memory
 from cswf_core.flow import streaming as flow_streaming
-from cswf_core.flow.clock import Stopwatch
 from cswf_core.flow.half import half_stepper
 from cswf_core.flow.half import stepper as half_module
 from cswf_core.flow.half.graph import Recording, overwrite
