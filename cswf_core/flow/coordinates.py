@@ -68,11 +68,11 @@ class StageCoordinates:
         """G for tensor cores, where half precision is accurate enough; see `use_tf32`."""
         largest = LARGEST_OBSERVED_GRAM if free is None else LARGEST_FREE_PART
         keep = observation is not None and observation.shared and self.space.dimension <= largest
-        if not self.own and keep and like is not None:
+        if not self.identity and keep and like is not None:
             self._gram = self.enter(self.leave(torch.eye(self.space.dimension).to(like)))
 
     @property
-    def own(self) -> bool:
+    def identity(self) -> bool:
         """Whether z is x itself."""
         return self.upsampling is None and self.W is None
 
@@ -83,7 +83,7 @@ class StageCoordinates:
 
     def enter(self, x: Tensor) -> Tensor:
         """Return z = UᵀW x: d×n → d_k×n."""
-        return x if self.own else columnwise(self._enter, x)
+        return x if self.identity else columnwise(self._enter, x)
 
     def _enter(self, x: Tensor) -> Tensor:
         w = x if self.W is None else self.W.enter(x)
@@ -101,13 +101,18 @@ class StageCoordinates:
 
     def leave(self, u: Tensor) -> Tensor:
         """Return P U u, or W⁻¹ U u, or K Wᵀ U u, the change of x for a sum of updates: d_k×n → d×n."""
-        change = u if self.own else columnwise(self._leave, u)
+        if self.free is not None:
+            return columnwise(self._leave_free, u)
+        change = u if self.identity else columnwise(self._leave, u)
         # What is observed does not move by a bit, whatever W and K are.
         return change if self.observation is None else self.observation.free(change)
 
+    def _leave_free(self, u: Tensor) -> Tensor:
+        assert self.free is not None
+        assert self.observation is not None
+        return self.observation.free(self.free @ self.of_pixels(u))
+
     def _leave(self, u: Tensor) -> Tensor:
-        if self.free is not None:
-            return self.free @ self.of_pixels(u)
         change = u if self.upsampling is None else self.upsampling.up(u)
         return change if self.W is None else self.W.leave(change)
 

@@ -114,7 +114,7 @@ class FlowData:
         self.at_once = 0
         self._whole = None
 
-    @property
+    @cached_property
     def looked_at(self) -> int | None:
         """How many data, evenly spread, anything is fitted to before the flow; None: all."""
         bytes_each = len(self.like) * self.like.element_size()

@@ -46,7 +46,7 @@ def places(space: Space, device: torch.device) -> Places | None:
     return Places.of(space.shape, device) if space.is_image else None
 
 
-class BlockProjection(Projection):
+class SparseProjection(Projection):
     """H directions s_h t_h, sorted by where they look; the rest of their batch has to be sorted alike."""
 
     def __init__(self, directions: SparseDirections, where: Places) -> None:
@@ -73,11 +73,11 @@ class BlockProjection(Projection):
         theta = self.directions.theta[:H, :d]
         return torch.empty_like(theta).index_copy_(1, self.where.order, theta)
 
-    def rows(self, cut: slice) -> BlockProjection:
+    def rows(self, cut: slice) -> SparseProjection:
         """Return some of the directions."""
         H, d = self.shape
         theta = self.directions.theta
-        return BlockProjection(arrange(theta[:H, :d][cut], None, None, theta.dtype), self.where)
+        return SparseProjection(arrange(theta[:H, :d][cut], None, None, theta.dtype), self.where)
 
 
 @attrs.frozen(eq=False)
@@ -212,7 +212,7 @@ class Directions:
         H, d = self.projection.shape
         samples = z.shape[1]
         moved = float(z.element_size() * (H * d + (H + d) * samples))
-        if isinstance(self.projection, BlockProjection):
+        if isinstance(self.projection, SparseProjection):
             return moved, self.projection.directions.flops(samples)
         return moved, 2.0 * H * d * samples
 
@@ -310,22 +310,22 @@ class DirectionSampler:
         """Return the group of each sample, in few bits, and each group's condition; None: no groups."""
         return None if self.length == 0 else self.condition.groups(conditions)
 
-    def in_blocks(self, theta: Directions) -> Directions:
-        """Return a batch as blocks, sorted by where directions look, if that makes products quicker.
+    def as_sparse(self, theta: Directions) -> Directions:
+        """Return a batch as sparse directions, sorted by where they look, if that makes products quicker.
 
         Reads one number back from the device.
         """
         where = places(self.coordinates.space, self.like.device)
         if self.dense or where is None or not isinstance(theta.projection, DenseProjection):
             return theta
-        blocks = arrange(theta.projection.dense(), theta.scale, where, self.like.dtype)
-        if blocks.share() > PAYS_BELOW:
+        directions = arrange(theta.projection.dense(), theta.scale, where, self.like.dtype)
+        if directions.share() > PAYS_BELOW:
             self.dense = True
             return theta
-        assert blocks.order is not None
-        place = attrs.evolve(theta.place, order=blocks.order)
-        scaled = attrs.evolve(theta, scale=None)  # the blocks hold the scale
-        return scaled.replaced(BlockProjection(blocks, where), place, blocks.order)
+        assert directions.order is not None
+        place = attrs.evolve(theta.place, order=directions.order)
+        scaled = attrs.evolve(theta, scale=None)  # the sparse directions hold it
+        return scaled.replaced(SparseProjection(directions, where), place, directions.order)
 
     def noise_widths(self, theta: Directions, width: float) -> Tensor | None:
         """Return how wide the noise in bins of a width b is along each direction: b |L Wᵀθ_x|, T numbers.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import attrs
 import torch
@@ -84,7 +84,7 @@ class Finiteness:
 
     def crossed(self, particles: Particles, sampler: DirectionSampler, index: int, when: str) -> None:
         """Raise `NotFiniteError` if particles are not finite "on entering" a stage, or "after" it."""
-        if not sampler.coordinates.own and self._lost(particles):
+        if not sampler.coordinates.identity and self._lost(particles):
             fault = fault_of_coordinates(sampler.coordinates, "particles")
             here = place(sampler.stage, index)
             raise NotFiniteError(f"particles are not finite {when} {here}: {self._sentence(fault, sampler)}")
@@ -131,8 +131,7 @@ def _taken_again(setup: StageSetup, step: int, eta: float) -> Fault | None:
         particles.enter(setup.sampler.coordinates)
         stepper = ExactStepper(attrs.evolve(setup, particles=particles, ranks=Ranks()))
         stepper.inspects = True
-        with suppress(StopIteration):
-            stepper.move(step, eta, Clock())
+        stepper.move(step, eta, Clock())
         return stepper.fault
     except PluginError as error:
         return Fault("", str(error))

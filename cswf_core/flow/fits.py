@@ -1,8 +1,8 @@
 """F_p and F_q: the one-dimensional distributions of particles and of data along directions.
 
 A `Source` is what distributions are fitted to: one block of samples, many blocks, or counts of samples.
-`Source.along(θ)` fits them along directions, for some of these at a time. `Kept` is the one cache, for what
-serves several steps, or several blocks of particles.
+`Source.along(θ)` fits them along directions, for some of these at a time. `Kept` keeps distributions
+that serve several steps, or several blocks of particles.
 
 A `Fitter` does the fitting, for the samples of all ranks. Where ranks have some of the samples each, counts
 in bins are summed: whole numbers have the same sum in any order, so that bits do not depend on the number
@@ -14,7 +14,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from typing import Generic, Protocol, TypeVar
 
 import attrs
@@ -33,7 +33,7 @@ Fits = list[FittedCDF]
 """Distributions along some directions: one for each stratum, which is one for all where there are no strata."""
 
 Begun = Callable[[], Fits]
-"""Distributions whose counts are on their way between ranks: calling it waits for them."""
+"""Distributions that have been begun: calling it waits for what other ranks send, and finishes them."""
 
 RowsOfBlocks = Callable[[bool], Iterator[tuple[slice, list[Rows]]]]
 """(whether there is another pass) → rows of a block along some directions, for each distribution."""
@@ -90,14 +90,17 @@ class Fitter:
     cdf: CheckedCDF
     clock: Clock
     ranks: Ranks
+    exchange: Ranks = attrs.field(factory=Ranks)
+    """The ranks among which rows are exchanged; one alone where counts are summed."""
 
     @staticmethod
     def of(cdf: CheckedCDF, clock: Clock, ranks: Ranks) -> Fitter:
         """Return the fitter for a number of ranks, and for an estimator with bins or without."""
         if ranks.alone:
             return Fitter(cdf, clock, ranks)
-        kind = ExchangingFitter if cdf.bins is None else CountingFitter
-        return kind(cdf, clock, ranks)
+        if cdf.bins is None:
+            return ExchangingFitter(cdf, clock, ranks, exchange=ranks)
+        return CountingFitter(cdf, clock, ranks)
 
     @property
     def displaces(self) -> bool:
@@ -122,17 +125,16 @@ class Fitter:
 
     def displacement(self, rows: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Return T(p) − p of the values of rows, T being a function of all values of a row: H×n."""
-        p = rows.read()
-        return function(p) - p
+        p = self.exchange.whole_rows(rows.read())()
+        return self.exchange.own_columns(function(p) - p, *rows.values.shape)
 
     def rows_here(self, count: int) -> int:
         """Return how many of `count` rows this rank fits distributions to."""
-        return count
+        return self.exchange.rows(count)[self.exchange.rank]
 
     def all_rows(self, values: Tensor, count: int) -> Tensor:
         """Return the rows of all ranks, of which each has made some: S×h×K → S×H×K."""
-        del count
-        return values
+        return self.exchange.all_rows(values.transpose(0, 1), count).transpose(0, 1)
 
     def communicating(self, *sent: Tensor) -> AbstractContextManager[None]:
         """Measure communication with other ranks, which are sent tensors."""
@@ -236,25 +238,12 @@ class ExchangingFitter(CountingFitter):
     def _begun(self, parts: Sequence[Rows], sizes: Sequence[int]) -> Begun:
         """Begin to exchange rows."""
         del sizes
-        whole = [self.ranks.whole_rows(part.read()) for part in parts]
+        whole = [self.exchange.whole_rows(part.read()) for part in parts]
         return lambda: [self.cdf.fit_rows(Rows.of(values())) for values in whole]
 
     def begin_particles(self, rows: Rows, members: Members) -> Begun | None:
         """Begin to exchange the rows of some particles; where all count, `image` exchanges them."""
         return super().begin_particles(rows, members) if members.partial else None
-
-    def displacement(self, rows: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return T(p) − p of the values of rows, which ranks exchange: H×n."""
-        p = self.ranks.whole_rows(rows.read())()
-        return self.ranks.own_columns(function(p) - p, *rows.values.shape)
-
-    def rows_here(self, count: int) -> int:
-        """Return how many of `count` rows this rank is given as a whole."""
-        return self.ranks.rows(count)[self.ranks.rank]
-
-    def all_rows(self, values: Tensor, count: int) -> Tensor:
-        """Return the rows of all ranks, of which each has made some: S×h×K → S×H×K."""
-        return self.ranks.all_rows(values.transpose(0, 1), count).transpose(0, 1)
 
 
 class Source(abc.ABC, Generic[AnyCloud]):
@@ -287,7 +276,7 @@ class OneBlock(Source[AnyCloud]):
         return self.fitter.begin(theta.projected_data(self.cloud(), self.fitter.clock), self.members)
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, slots=False)
 class ManyBlocks(Source[AnyCloud]):
     """Samples that are there only in blocks, which are counted along all directions of a step at once."""
 
@@ -300,15 +289,14 @@ class ManyBlocks(Source[AnyCloud]):
     sizes: Sequence[int]
     """How many samples each distribution has, over all blocks and ranks."""
     fitter: Fitter
-    _fits: list[Callable[[slice], Fits]] = attrs.field(factory=list, init=False)
-    """The distributions along all of the step's directions, once they are fitted."""
 
     def clouds(self) -> Iterator[AnyCloud]:
         """Go through the blocks once more."""
         return (cloud for cloud, _ in self.blocks(False))
 
-    def fit(self) -> None:
-        """Go through the blocks, and fit the distributions along all of the step's directions."""
+    @cached_property
+    def fits(self) -> Callable[[slice], Fits]:
+        """The distributions along the step's directions: when first needed, the blocks are gone through."""
 
         def rows(more_passes: bool) -> Iterator[tuple[slice, list[Rows]]]:
             for cloud, members in self.blocks(more_passes):
@@ -316,13 +304,11 @@ class ManyBlocks(Source[AnyCloud]):
                     yield theta.place.in_step(theta.count), members.parts(self.project(theta, cloud))
 
         directions = sum(theta.count for theta in self.slabs)
-        self._fits.append(self.fitter.of_blocks(rows, directions, self.sizes))
+        return self.fitter.of_blocks(rows, directions, self.sizes)
 
     def along(self, theta: Slab[AnyCloud]) -> Begun:
         """Return the distributions along directions; the first call fits those along all."""
-        if not self._fits:
-            self.fit()
-        return partial(self._fits[0], theta.place.in_step(theta.count))
+        return partial(self.fits, theta.place.in_step(theta.count))
 
 
 KeptFits = dict[tuple[int, int], Fits]

@@ -246,7 +246,7 @@ class Flow:
         due = at.step % READ_EVERY == 0 or at.step == stage.steps - 1
         at.step += 1
         at.total += 1
-        look = due or stepper.inspects
+        look = due or (stepper.inspects and self.ranks.alone)
         if look or schedule.adaptive:  # a GPU's numbers are read: the host waits for them
             self._finite.check(self.particles, stepper, at, look=look)
             self._control.check(at.total, float(move.length), eta, stage.directions)
@@ -332,8 +332,8 @@ class Flow:
         M = self.settings.count_for(len(self.data))
         N = len(self.data)
         sentence = (
-            f"out of memory on {self.device}: {M:,} particles and {N:,} data in {d:,} dimensions do not fit, "
-            f"not even with one direction at a time; {self.settings.remedy(d, M, N)}, or use a larger device"
+            f"out of memory on {self.device}: {M:,} particles and {N:,} data in {d:,} dimensions do not fit; "
+            f"{self.settings.remedy(d, M, N)}, or use a larger device"
         )
         on_device = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
         with out_of_memory_explained(sentence), on_device:

@@ -83,7 +83,7 @@ class ParticleBlock:
     @property
     def cloud(self) -> Cloud:
         """The particles in the current stage's coordinates."""
-        name: Quantity = "x" if self.coordinates.own else "z"
+        name: Quantity = "x" if self.coordinates.identity else "z"
         if name in self.parts:
             return Cloud(self.parts[name], self.conditions)
         if self._image is None:
@@ -105,7 +105,7 @@ class ParticleBlock:
         self.coordinates = coordinates
         self._image = None
         x = self.parts["x"]
-        if coordinates.own or self.clip is not None:  # x moves
+        if coordinates.identity or self.clip is not None:  # x moves
             return
         z = coordinates.enter(x)  # W may return its argument, or a view of it
         shared = z.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()

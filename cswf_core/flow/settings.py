@@ -113,7 +113,9 @@ class Settings:
     """For how many steps a set of directions is kept; None keeps one for a whole stage."""
     dtype: torch.dtype = torch.float32
     half: bool = False
-    """Whether products on CUDA are in half precision with float32 sums; particles stay in `dtype`, float32."""
+    """Whether products on CUDA are in half precision with float32 sums; particles stay in `dtype`, float32.
+
+    On any device, noise in the data's bins is then added in even steps as values are counted, and not drawn."""
     turn: int | None = None
     """Steps after which the other half of the particles takes over in F_p; None: all take part in each."""
     tables: TableRequest | None = None

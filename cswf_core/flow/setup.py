@@ -31,7 +31,7 @@ from cswf_core.flow.particles import (
 )
 from cswf_core.flow.settings import Parts, Settings
 from cswf_core.flow.stability import VECTORS, spread
-from cswf_core.flow.stage import Division, Strata, Undivided
+from cswf_core.flow.stage import Division, Strata
 from cswf_core.flow.state import Snapshot
 from cswf_core.flow.streaming import placement_of, require_blocks_suffice
 from cswf_core.interfaces import Conditions, Dataset, Key, LinearMap, Masked, Observation, Stage
@@ -202,7 +202,7 @@ def with_steps(stages: Sequence[Stage], steps: Steps) -> list[Stage]:
 
 
 class FlowSetup:
-    """Everything that is decided before a flow's first step and stays as it is."""
+    """Everything that is decided before a flow's first step: by the constructor, and by `begin`."""
 
     def __init__(
         self, data: Dataset, parts: Parts, settings: Settings, device: torch.device, ranks: Ranks
@@ -232,7 +232,7 @@ class FlowSetup:
         """What is observed of this rank's particles."""
         self.free: Tensor | None = None
         """How particles may move in W where a part of them is observed."""
-        self.division: Division = Undivided()
+        self.division = Division()
         """How particles and data are divided into strata."""
 
     def begin(self, data: Dataset, start: Dataset | None) -> tuple[Particles, Conditions]:

@@ -32,25 +32,8 @@ MEMORY_OVER_SETS = 16
 """Directions that come again may take one part in this many of a device's memory."""
 
 
-class Division(abc.ABC):
-    """How particles and data are divided into strata, which flow apart from each other."""
-
-    @abc.abstractmethod
-    def participants(self, setup: StageSetup, step: int, share: Share) -> Participants:
-        """Return those of a share of the particles that F_p is fitted to at a step."""
-
-    @abc.abstractmethod
-    def members_of_data(self, count: int) -> Members:
-        """Return those of this rank's data that F_q is fitted to; over all ranks they are `count`."""
-
-    def members_of_block(self, members: Members, block: Block, first: int) -> Members:
-        """Return the same for a block of the data; `first` is the number of this rank's first datum."""
-        del block, first
-        return members
-
-
-class Undivided(Division):
-    """All particles and data flow together; some particles may not count at a step."""
+class Division:
+    """How particles and data are divided into strata, which flow apart: here all of them flow together."""
 
     def participants(self, setup: StageSetup, step: int, share: Share) -> Participants:
         """Return those of a share of the particles that F_p is fitted to at a step."""
@@ -64,8 +47,13 @@ class Undivided(Division):
         )
 
     def members_of_data(self, count: int) -> Members:
-        """Return all data that F_q is fitted to."""
+        """Return those of this rank's data that F_q is fitted to; over all ranks they are `count`."""
         return Members([count])
+
+    def members_of_block(self, members: Members, block: Block, first: int) -> Members:
+        """Return the same for a block of the data; `first` is the number of this rank's first datum."""
+        del block, first
+        return members
 
 
 @attrs.frozen(eq=False)
@@ -145,7 +133,7 @@ class StageData(abc.ABC):
     stays: bool = True
     """Whether F_q is fitted to the same samples at every draw, which are on the device."""
     x: Tensor
-    """All samples on the device, for directions that follow them: d×N."""
+    """This rank's samples on the device, for directions that follow them: d×n; where `unfollowed` is empty."""
     conditions: Conditions
     """Y of all samples, on the CPU."""
     unfollowed: str = ""
@@ -254,7 +242,7 @@ class StageSetup:
     """Those of all ranks' particles, on the CPU."""
     ranks: Ranks
     adaptive: bool = False
-    """Whether the schedule looks at distances: then they must not depend on how many ranks there are."""
+    """Whether the schedule looks at distances: float steps then measure them alike on any number of ranks."""
 
     @property
     def like(self) -> Tensor:
@@ -272,11 +260,6 @@ class StageSetup:
     def in_blocks(self) -> bool:
         """Whether samples are gone through in blocks, so that all directions of a step are needed at once."""
         return self.particles.in_blocks or self.data.in_blocks
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether a step may be taken again with smaller slabs: ranks need the same, blocks move in turn."""
-        return self.ranks.alone and not self.particles.in_blocks
 
     def participants(self, step: int, block: ParticleBlock | None = None) -> Participants:
         """Return the particles of this rank, or of a block of these, that take part in a step."""

@@ -1,8 +1,10 @@
 """One step of Algorithm 1, in float32 or float64: project, fit, transport, back-project, move.
 
-`bench/naive.py` has the same step as one writes it first; `half/step.py` has it in half precision, on CUDA.
-A run has its maps T_h = F_q⁻¹∘F_p from the distributions of particles and data (`fits`), a saved model from
-its tables (`tables`): the step does not know which.
+`bench/naive.py` has the same step as one writes it first, which sorts where the default estimator counts in
+bins; `half/step.py` has it in half precision, on CUDA. A run has its maps T_h = F_q⁻¹∘F_p from distributions of
+particles and data (`fits`), rounded to tables where it saves a model; a saved model has them from these tables
+(`tables`). The step does not know which. Where particles are streamed, it is given one block after another,
+and F_p has been fitted to all of them before (`stepper`).
 
 Words: directions are drawn in *batches*, one key each, and worked on in *slabs* of as many as fit into
 memory; a *block* is samples that are streamed through memory together; a *rank* is a process that has some

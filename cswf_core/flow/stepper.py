@@ -37,7 +37,7 @@ from cswf_core.flow.memory import retried
 from cswf_core.flow.particles import ParticleBlock, dequantised, normal
 from cswf_core.flow.stability import largest_eigenvalue_of
 from cswf_core.flow.stage import StageSetup
-from cswf_core.flow.step import Tools, step
+from cswf_core.flow.step import Tools, nothing, step
 from cswf_core.flow.tables import StepTables, TabulatedMaps
 from cswf_core.flow.transport import FittedMaps, Participants
 from cswf_core.interfaces import Key
@@ -84,11 +84,12 @@ class Stepper(abc.ABC):
         """Have fewer directions worked on at a time, as memory was short; False: it was one at a time."""
 
     def move(self, number: int, eta: float, clock: Clock) -> StepOutcome:
-        """Take a step without its noise, X ← X − η v̂: with fewer directions at a time if memory is short."""
+        """Take a step without its noise, with fewer directions at a time if memory is short."""
         tools = Tools(self.setup.budget, clock, self.setup.ranks)
 
         def may_retry() -> bool:
-            return not tools.moving and self.setup.repeatable and self.smaller()
+            tools.record = nothing  # it holds the samples
+            return not tools.moving and self.setup.ranks.alone and self.smaller()
 
         return retried(partial(self.moved, number, eta, tools), may_retry)
 
@@ -205,7 +206,7 @@ class Stepper(abc.ABC):
 
         sizes = setup.participants(number).particles.sizes
         F_p = ManyBlocks(clouds, slabs, lambda theta, p: theta.projected(p, clock), sizes, self.fitter(clock))
-        F_p.fit()
+        _ = F_p.fits  # before any particle moves
         return F_p
 
 
@@ -270,7 +271,7 @@ class ExactStepper(Stepper):
         tables: StepTables | None = None
         for block in setup.particles.blocks(write=True):
             # Tables do not depend on the block: F_p and F_q are those of all particles and data.
-            length, square, tables = self._moved(block, directions, F_p, F_q, number, eta * shortened, tools)
+            length, square, tables = self._moved(block, directions, F_q, F_p, number, eta * shortened, tools)
             lengths = lengths + length
             squares = squares + square
         return attrs.evolve(self.outcome(lengths, squares, clock, tables), shortened=shortened)
@@ -291,8 +292,8 @@ class ExactStepper(Stepper):
         self,
         block: ParticleBlock,
         directions: Iterable[Directions],
-        F_p: Source[Cloud] | None,
         F_q: Source[Cloud],
+        F_p: Source[Cloud] | None,
         number: int,
         eta: float,
         tools: Tools,
@@ -389,9 +390,9 @@ class ExactStepper(Stepper):
         return [self._ready(theta) for theta in directions]
 
     def _ready(self, theta: Directions) -> Directions:
-        """Return directions in blocks where that pays, and with the width of the noise in the data's bins."""
+        """Return directions, sparse where that pays, with the width of the noise in the data's bins."""
         sampler = self.setup.sampler
-        theta = sampler.in_blocks(theta)
+        theta = sampler.as_sparse(theta)
         if not self._binned:
             return theta
         return attrs.evolve(theta, noise=sampler.noise_widths(theta, self.setup.bin_width))

@@ -74,8 +74,14 @@ class TabulatedMaps(FittedMaps[AnyCloud]):
             )
 
     def tables(self) -> tuple[Tensor, ...]:
-        """Return positions and displacements, once all directions have been worked on: S×H'×K each."""
-        return tuple(self._tables)
+        """Return positions and displacements, once all directions have been worked on: S×H'×K each.
+
+        They are those of the first directions of each batch, in the order of the draw.
+        """
+        begins = range(0, self.directions, batch_size(self.together))
+        counts = [self.request.tabulated(count) for _, count in batches(self.directions, self.together)]
+        parts = [slice(begin, begin + count) for begin, count in zip(begins, counts, strict=True)]
+        return tuple(torch.cat([table[:, part] for part in parts], dim=1) for table in self._tables)
 
     def inverse(self, fits: Fits, levels: Tensor) -> Tensor:
         """Return F⁻¹ at some levels (H×K): S×H×K."""
@@ -99,33 +105,14 @@ class TabulatedMaps(FittedMaps[AnyCloud]):
         return min(super().largest, float(torch.finfo(self.request.dtype).max) / 2)
 
     def _collect(self, positions: Tensor, displacements: Tensor, place: Place) -> None:
-        """Put some of the maps (S×H×K each) where they belong."""
-        of_batches = rows_of_batches(self.request, self.directions, self.together)
+        """Put the maps along some of the directions (S×H×K each) where they belong."""
+        strata, count, knots = positions.shape
         if not self._tables:
-            shape = (positions.shape[0], of_batches[-1].stop, self.request.knots)
+            shape = (strata, self.directions, knots)
             self._tables.extend([positions.new_empty(shape), displacements.new_empty(shape)])
-        own = of_batches[place.batch]
-        size = min(batch_size(self.together), self.directions - place.begin)
-        chosen, places = _tabulated(place, positions.shape[1], size, own.stop - own.start)
+        rows = place.in_draw(count)
         for table, values in zip(self._tables, (positions, displacements), strict=True):
-            table[:, own][:, places] = values[:, chosen]
-
-
-def _tabulated(place: Place, count: int, size: int, tabulated: int) -> tuple[Tensor | slice, Tensor | slice]:
-    """Return which of `count` rows have tables, and where these go in those of their batch.
-
-    Tables are those of the first directions of a batch of some `size`, in the order of the draw.
-    """
-    order = place.order
-    if order is None:
-        here = max(0, min(count, tabulated - place.first))
-        return slice(0, here), slice(place.first, place.first + here)
-    if tabulated == size:
-        return slice(0, count), order
-    if count == size:  # it is known beforehand, so that steps can be recorded
-        return order.argsort()[:tabulated], slice(0, tabulated)
-    chosen = (order < tabulated).nonzero()[:, 0]
-    return chosen, order[chosen]
+            table[:, rows] = values
 
 
 @attrs.frozen(eq=False)

@@ -95,8 +95,7 @@ class FittedMaps(Maps[AnyCloud]):
         del place
         if F_p is None and not self.participants.particles.partial:
             return self.apart(rows, lambda n, part: self._displace_fused(part, F_q[n]))
-        with self.clock.part("count", reading(rows)):
-            fits = self.fit(rows, F_p)
+        fits = self.fit(rows, F_p)
         with self.clock.part("lookup", reading(rows)):
             return self.apart(rows, lambda n, part: self._displace_composed(part, fits[n], F_q[n]))
 
@@ -165,10 +164,11 @@ def displace_per_stratum(
     """Displace the columns of each stratum, or all, by a map of their own; return Σ δ² of each row: H."""
     if strata is None:
         return displace(0, rows)
-    parts = [rows.columns(columns) for columns in strata]
-    totals = [displace(number, part) for number, part in enumerate(parts)]
-    for part, columns in zip(parts, strata, strict=True):
-        rows.values[:, columns] = part.values  # only now: what runs out of memory is tried again
+    totals: list[Tensor] = []
+    for number, columns in enumerate(strata):
+        part = rows.columns(columns)
+        totals.append(displace(number, part))
+        rows.values[:, columns] = part.values
     return torch.stack(totals).sum(dim=0)
 
 

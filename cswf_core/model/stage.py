@@ -97,7 +97,7 @@ def exact_steps(
     for saved in steps:
         if stage.draws.number(saved.number) != draw:
             draw = stage.draws.number(saved.number)
-            directions = [stage.sampler.in_blocks(theta) for theta in stage.directions(draw)]
+            directions = [stage.sampler.as_sparse(theta) for theta in stage.directions(draw)]
         lookups = stage.lookups(directions, saved.tables, quick=False)
         for own, strata in zip(particles, members, strict=True):
             maps: SavedMaps[Cloud] = SavedMaps(lookups, strata)

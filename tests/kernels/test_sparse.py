@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cswf_core.flow.directions import BlockProjection, places
+from cswf_core.flow.directions import SparseProjection, places
 from cswf_core.interfaces import Key, Space
 from cswf_core.kernels import sparse
 from cswf_core.kernels.sparse import along_hilbert
@@ -32,10 +32,10 @@ def local(count: int = 300, dtype: torch.dtype = torch.float64) -> torch.Tensor:
     return ConvStack(patch=3).sample(SPACE, count, Key(4, "theta").open(dtype=dtype))
 
 
-def projection(theta: torch.Tensor) -> tuple[BlockProjection, torch.Tensor]:
+def projection(theta: torch.Tensor) -> tuple[SparseProjection, torch.Tensor]:
     where = places(SPACE, torch.device("cpu"))
     found = sparse.arrange(theta, None, where, theta.dtype)
-    return BlockProjection(found, where), theta[found.order]
+    return SparseProjection(found, where), theta[found.order]
 
 
 @pytest.mark.parametrize("sampler", [ConvStack(patch=3), Uniform()])

@@ -75,7 +75,7 @@ class HalfStepper(Stepper):
         size = 2 * d * padded(setup.particles.share.total, WIDEST_TILE) // setup.ranks.size
         may_stay = setup.sampler.stage.entropy == 0 and size <= setup.budget.memory // RESIDENT_SHARE
         self._keeps = may_stay or not setup.particles.in_blocks
-        """Whether they do: if the memory is enough, and no noise is added to blocks elsewhere."""
+        """Whether they stay: if memory is enough for all, and no noise is added to the blocks without them."""
 
     def _most_directions(self) -> int:
         """Return how many directions a slab has; raise `RunError` for samples that the kernels cannot have."""
@@ -90,19 +90,21 @@ class HalfStepper(Stepper):
                     f"{total:,} samples are {-(-total // width)} groups of {width:,}, fewer than the "
                     f"{setup.ranks.size} ranks: take fewer devices"
                 )
-        refuse_too_many(max(min(len(particles), particles.at_once), setup.data.at_once), setup.settings)
+        data_here = [len(setup.ranks.share(total, device)) for total in setup.data.shared]
+        samples = (min(len(particles), particles.at_once), min([setup.data.at_once, *data_here]))
+        refuse_too_many(max(samples), setup.settings)
         row = 2 * sum(padded(count, WIDEST_TILE) for count in (particles.at_once, setup.data.at_once))
         most = setup.budget.memory // MEMORY_OVER_VALUES // row if setup.cdf.displaces else setup.budget.slab
         return min(max(TILE, most // TILE * TILE), padded(setup.sampler.stage.directions))
 
     def move(self, number: int, eta: float, clock: Clock) -> StepOutcome:
-        """Take a step without its noise, X ← X − η v̂: by replaying a recorded step, where there is one."""
+        """Take a step without its noise, by replaying a recorded step where there is one."""
         self._factor.fill_(eta / self.setup.sampler.stage.directions)
         graph = None if clock.times else self._recorded(number)
         if graph is None:
             return super().move(number, eta, clock)
-        slabs = self._drawn[number]
-        if graph.ready is not slabs:  # they were prepared for the other half, or drawn
+        slabs = self._drawn[number]  # steps are recorded only if each has a draw of its own, with its number
+        if graph.ready is not slabs:  # prepared in the step of another turn, or drawn here
             overwrite(graph.ready, slabs)
         result = graph.replay(number + 1)
         self._drawn = {number + 1: graph.ready}
@@ -155,7 +157,7 @@ class HalfStepper(Stepper):
         by_counts = setup.cdf.displaces and setup.cdf.compact
         alike = setup.data.draws.fresh and stage.entropy == 0 and by_counts and setup.fits_the_same
         known = number > 0 and [len(slabs) for slabs in self._drawn.values()] == [1] and self._factor.is_cuda
-        possible = setup.budget.recordable and setup.repeatable
+        possible = setup.budget.recordable and setup.ranks.alone and not setup.particles.in_blocks
         if not (possible and alike and known):
             return False
         turn = setup.turn_of(number)
@@ -175,7 +177,7 @@ class HalfStepper(Stepper):
     def _drawn_in_time(self, number: int) -> bool:
         """Have the directions of a step at hand; False: memory was short, and slabs are smaller now."""
         draw = partial(self._along, number, Clock(), check=False)
-        return attempted(draw, lambda: self.setup.repeatable and self.smaller()) is not None
+        return attempted(draw, lambda: self.setup.ranks.alone and self.smaller()) is not None
 
     def _record(self, number: int) -> StepGraph[list[HalfSlab]] | None:
         """Record a step along the directions of this one, which prepares the next."""
