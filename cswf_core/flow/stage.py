@@ -141,12 +141,12 @@ class StageData(abc.ABC):
 
     @abc.abstractmethod
     def source(
-        self, key: int, enter: Callable[[Block], AnyCloud], slabs: Sequence[Slab[AnyCloud]], fitter: Fitter
+        self, draw: int, enter: Callable[[Block], AnyCloud], slabs: Sequence[Slab[AnyCloud]], fitter: Fitter
     ) -> Source[AnyCloud]:
         """Return what F_q is fitted to along the directions of a draw.
 
         Args:
-            key: the number of the draw.
+            draw: the number of the draw.
             enter: brings a block of the data into the stage's coordinates.
             slabs: the directions of the draw, needed where samples come in several blocks.
             fitter: fits distributions.
@@ -178,14 +178,14 @@ class StoredData(StageData):
         """The data that F_q is fitted to at the last draws, by the number of the draw."""
 
     def source(
-        self, key: int, enter: Callable[[Block], AnyCloud], slabs: Sequence[Slab[AnyCloud]], fitter: Fitter
+        self, draw: int, enter: Callable[[Block], AnyCloud], slabs: Sequence[Slab[AnyCloud]], fitter: Fitter
     ) -> Source[AnyCloud]:
         """Return the data of a draw; see `StageData.source`."""
         members = self._division.members_of_data(self._data.counted)
 
         def blocks(more_passes: bool) -> Iterator[tuple[AnyCloud, Members]]:
-            following = key if more_passes else self.draws.next(key, self._steps)
-            read = self._data.blocks(self.direction_stage, key, self._chosen, following)
+            following = draw if more_passes else self.draws.next(draw, self._steps)
+            read = self._data.blocks(self.direction_stage, draw, self._chosen, following)
             while True:
                 with fitter.clock.part("read"):
                     block = next(read, None)
@@ -199,20 +199,20 @@ class StoredData(StageData):
             )
         return OneBlock(once(lambda: next(blocks(False))[0]), members, fitter)
 
-    def _chosen(self, key: int) -> Tensor | None:
-        """Return the data that F_q is fitted to along the directions of the draw `key`; None: all.
+    def _chosen(self, draw: int) -> Tensor | None:
+        """Return the data that F_q is fitted to along the directions of a draw; None: all.
 
         The thread that reads data ahead calls this too.
         """
         for known, numbers in self._parts:
-            if known == key:
+            if known == draw:
                 return numbers
         count = len(self._data.all)
-        draw = Key(self._seed, "part", self.direction_stage, key, 1)
-        numbers = random_part(self._data.counted, count, draw, self._data.like.device)
+        key = Key(self._seed, "part", self.direction_stage, draw, 1)
+        numbers = random_part(self._data.counted, count, key, self._data.like.device)
         if numbers is not None and not self._data.resident:
             numbers = numbers.cpu()  # where they are read
-        self._parts = (*self._parts[-1:], (key, numbers))
+        self._parts = (*self._parts[-1:], (draw, numbers))
         return numbers
 
 

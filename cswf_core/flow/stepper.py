@@ -125,11 +125,11 @@ class Stepper(abc.ABC):
         self.setup.budget.slab = slab
         self.setup.sampler.dense = bool(numerics.get("dense", 0))
 
-    def draw(self, key: int, clock: Clock, *, check: bool) -> Iterator[Directions]:
-        """Draw the directions of the draw `key`, batch by batch; `check` checks numbers, not only shapes."""
+    def draw(self, draw: int, clock: Clock, *, check: bool) -> Iterator[Directions]:
+        """Draw the directions of a draw, batch by batch; `check` checks numbers, not only shapes."""
         setup = self.setup
         check = check or self.inspects or setup.like.device.type == "cpu"
-        drawn = setup.sampler.batches(setup.settings.seed, setup.data.direction_stage, key, check=check)
+        drawn = setup.sampler.batches(setup.settings.seed, setup.data.direction_stage, draw, check=check)
         size = setup.like.element_size()
         theta: Directions | None = None
 
@@ -348,18 +348,18 @@ class ExactStepper(Stepper):
 
     def _along(self, number: int, clock: Clock) -> Iterable[Directions]:
         """Return the directions of a step; those that serve more than one step are kept."""
-        key = self.setup.data.draws.number(number)
-        if key in self._drawn:
-            return self._drawn[key]
+        draw = self.setup.data.draws.number(number)
+        if draw in self._drawn:
+            return self._drawn[draw]
         if self.setup.sampler.sampler.adapts:
             return self._following(number, clock)
-        drawn = map(self._ready, self.draw(key, clock, check=number == 0))
+        drawn = map(self._ready, self.draw(draw, clock, check=number == 0))
         if self.setup.draws_kept == 0:
             return drawn
         if len(self._drawn) == self.setup.draws_kept:
             self._drawn.clear()
-        self._drawn[key] = list(drawn)
-        return self._drawn[key]
+        self._drawn[draw] = list(drawn)
+        return self._drawn[draw]
 
     def _following(self, number: int, clock: Clock) -> list[Directions]:
         """Return directions that follow the particles, drawn after a look at some of these and of the data."""
@@ -400,30 +400,30 @@ class ExactStepper(Stepper):
     def _data(self, number: int, slabs: Sequence[Directions], clock: Clock) -> Source[Cloud]:
         """Return F_q at a step; it is kept where directions stay, or several blocks of particles ask for it."""
         setup = self.setup
-        key = setup.data.draws.number(number)
+        draw = setup.data.draws.number(number)
         keep = setup.settings.reuse != 1 and setup.cdf.compact
         # What is kept was fitted with the noise of the first step; a flow that continues later does the same.
-        noise = key if keep else number
+        noise_step = draw if keep else number
         fitter = self.fitter(clock)
-        source = setup.data.source(key, lambda block: self._cloud(noise, block, clock), slabs, fitter)
+        source = setup.data.source(draw, lambda block: self._cloud(noise_step, block, clock), slabs, fitter)
         if not keep and not setup.particles.in_blocks:
             return source
-        if key not in self._fits:
-            self._fits = {key: {}}
-        return Kept(source, self._fits[key] if keep else {})
+        if draw not in self._fits:
+            self._fits = {draw: {}}
+        return Kept(source, self._fits[draw] if keep else {})
 
-    def _cloud(self, noise: int, block: Block, clock: Clock) -> Cloud:
+    def _cloud(self, noise_step: int, block: Block, clock: Clock) -> Cloud:
         """Return a block of the data in the stage's coordinates, with the noise of a step in their bins."""
         setup = self.setup
         z: Tensor = self.entered(block, self._without_noise)
         if self._binned:
             return Cloud(z, block.conditions, setup.mean_condition_noise(), block.first)
-        key = Key(setup.settings.seed, "dequantise", setup.index, noise)
+        key = Key(setup.settings.seed, "dequantise", setup.index, noise_step)
         drawn = float(z.nbytes) if setup.bin_width else 0.0
         with clock.part("draw", lambda: (drawn, 0.0)):
             coordinates = setup.sampler.coordinates
             noisy = dequantised(z, setup.bin_width, coordinates, key, block.first)
-            of_conditions = setup.condition_noise(noise, block.first, z.shape[1])
+            of_conditions = setup.condition_noise(noise_step, block.first, z.shape[1])
             return Cloud(noisy, block.conditions, of_conditions, block.first)
 
     def _without_noise(self, block: Block) -> Tensor:

@@ -191,10 +191,10 @@ class CountedData(StageData):
         self._data = data
         self._directions = len(data.tally.counts) // draws.sets
 
-    def source(self, key: int, *ignored: object) -> TalliedData:
+    def source(self, draw: int, *ignored: object) -> TalliedData:
         """Return the counts along one set."""
         del ignored
-        rows = slice(key * self._directions, (key + 1) * self._directions)
+        rows = slice(draw * self._directions, (draw + 1) * self._directions)
         return attrs.evolve(self._data, tally=self._data.tally.rows(rows))
 
 

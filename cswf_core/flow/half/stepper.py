@@ -191,13 +191,13 @@ class HalfStepper(Stepper):
         self.setup.budget.recordable = graph is not None
         return graph
 
-    def _along(self, key: int, clock: Clock, *, check: bool) -> list[HalfSlab]:
+    def _along(self, draw: int, clock: Clock, *, check: bool) -> list[HalfSlab]:
         """Return the directions of a draw, which are kept."""
-        if key not in self._drawn:
+        if draw not in self._drawn:
             if len(self._drawn) >= self.setup.draws_kept:  # first of all: they may take much memory
                 self._drawn.clear()
-            self._drawn[key] = self._prepared(key, clock, check)
-        return self._drawn[key]
+            self._drawn[draw] = self._prepared(draw, clock, check)
+        return self._drawn[draw]
 
     def smaller(self) -> bool:
         """Halve the slabs of directions; False: they are as small as tiles."""
@@ -230,12 +230,12 @@ class HalfStepper(Stepper):
         return particles.mean_length(before), distance, *maps.tables()
 
     def _prepared(
-        self, key: int, clock: Clock, check: bool, into: list[HalfSlab] | None = None
+        self, draw: int, clock: Clock, check: bool, into: list[HalfSlab] | None = None
     ) -> list[HalfSlab]:
-        """Draw the directions of the draw `key`, into old slabs if any, and fit F_q where fits are small."""
+        """Draw the directions of a draw, into old slabs if any, and fit F_q where fits are small."""
         setup = self.setup
         slabs: list[HalfSlab] = []
-        for theta in self.draw(key, clock, check=check):
+        for theta in self.draw(draw, clock, check=check):
             with clock.part("draw", partial(packing, theta)):
                 if self._side is None:
                     self._sort(theta.projection.dense())
@@ -243,7 +243,7 @@ class HalfStepper(Stepper):
                 free = None if into is None else into[len(slabs) :]
                 slabs += slabs_of(attrs.evolve(theta, noise=noise), self._places, self._most, free)
         if setup.cdf.compact or setup.in_blocks:
-            source = self._source(key, slabs, clock)
+            source = self._source(draw, slabs, clock)
             for slab in slabs:
                 slab.begun = source.along(slab)
             if setup.ranks.alone:  # otherwise all are begun before one is awaited
@@ -285,10 +285,10 @@ class HalfStepper(Stepper):
         groups = self._groups_of[everybody]
         return None if groups is None else (groups[0][numbers].contiguous(), groups[1])
 
-    def _source(self, key: int, slabs: list[HalfSlab], clock: Clock) -> Source[HalfCloud]:
+    def _source(self, draw: int, slabs: list[HalfSlab], clock: Clock) -> Source[HalfCloud]:
         """Return what F_q is fitted to along the directions of a draw."""
         enter = partial(self._data_halved, clock)
-        return self.setup.data.source(key, lambda block: self.entered(block, enter), slabs, self.fitter(clock))
+        return self.setup.data.source(draw, lambda block: self.entered(block, enter), slabs, self.fitter(clock))
 
     def _data_halved(self, clock: Clock, block: Block) -> HalfCloud:
         """Return a block of the data in half precision."""
