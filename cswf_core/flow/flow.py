@@ -246,8 +246,8 @@ class Flow:
         due = at.step % READ_EVERY == 0 or at.step == stage.steps - 1
         at.step += 1
         at.total += 1
-        look = due or (stepper.inspects and self.ranks.alone)
-        if look or schedule.adaptive:  # a GPU's numbers are read: the host waits for them
+        if due or stepper.inspects or schedule.adaptive:  # a GPU's numbers are read: the host waits for them
+            look = due or (stepper.inspects and self.ranks.alone)
             self._finite.check(self.particles, stepper, at, look=look)
             self._control.check(at.total, float(move.length), eta, stage.directions)
         at.seconds = time.perf_counter() - began

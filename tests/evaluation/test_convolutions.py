@@ -101,7 +101,7 @@ def test_an_image_has_the_same_numbers_whatever_stands_beside_it():
     if DEVICE.type == "cuda":
         assert torch.equal(seen(together)[1:2], seen(alone))
     else:  # NumPy multiplies tiles in the interpreter: on some CPUs, last digits depend on what is beside them
-        torch.testing.assert_close(seen(together)[1:2], seen(alone), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(seen(together)[1:2], seen(alone), rtol=1e-5, atol=1e-5)
 
 
 def test_small_weights_keep_their_digits():
