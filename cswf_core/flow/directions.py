@@ -110,7 +110,7 @@ class Place:
 
 @attrs.frozen(eq=False)
 class Directions:
-    """Some directions of a step, θ_h = [s_h t_h, √(1−a²) θ_y], with unit length at full resolution."""
+    """T of a step's H directions, θ_h = [s_h t_h, √(1−a²) θ_y], with unit length at full resolution."""
 
     projection: Projection
     """The filters t_h, T×d_k."""
@@ -262,12 +262,18 @@ class DirectionSampler:
 
     @property
     def plain(self) -> bool:
-        """Whether directions are linear, count alike and follow nothing: only such ones have a fast path."""
+        """Whether directions are linear, count alike and follow nothing: only such ones have a fast path.
+
+        This is known once some have been drawn, as `recognise` does first of all.
+        """
         return not self.sampler.adapts and self.forms <= {(False, False)}
 
     @property
     def measured_later(self) -> bool:
-        """Whether λ cannot be told when a stage begins: directions follow the particles, or are nonlinear."""
+        """Whether λ cannot be told when a stage begins: directions follow the particles, or are nonlinear.
+
+        This, too, is known once some have been drawn.
+        """
         return self.sampler.adapts or any(nonlinear for _, nonlinear in self.forms)
 
     def adapted(self, particles: Tensor, data: Tensor, draw: Draw) -> DirectionSampler:

@@ -69,7 +69,7 @@ class Members:
     sizes: Sequence[int]
     """How many samples each distribution has, over all ranks."""
     columns: Sequence[Columns] | None = None
-    """The columns of each that this rank has; None: all columns, for one distribution."""
+    """The columns of each distribution that this rank has; None: all columns, for one distribution."""
     places: Sequence[Tensor | None] = ()
     """The place of each column among all of its distribution; None: they follow one another."""
     partial: bool = False

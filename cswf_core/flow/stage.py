@@ -87,7 +87,7 @@ class Strata(Division):
         """Return all particles of a share, stratum by stratum."""
         del setup, step
         own = self.particles
-        if share != self.share:  # a recorded step cannot wait for how many of each there are
+        if share != self.share:  # a block; not in a recorded step, which could not wait for these numbers
             begin = share.first - self.share.first
             inside = [mine[(mine >= begin) & (mine < begin + len(share))] for mine in self.particles]
             own = [mine - begin for mine in inside]

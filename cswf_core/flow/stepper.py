@@ -302,18 +302,18 @@ class ExactStepper(Stepper):
         setup = self.setup
         maps = self.maps(number, block, F_q, F_p, tools)
         # SW₂², ξy included: a scalar, or numbers that are to be added up.
-        distance = torch.zeros((), dtype=torch.float64, device=setup.like.device)
+        squared = torch.zeros((), dtype=torch.float64, device=setup.like.device)
         X = block.cloud
         update = X.z
 
         def record(theta: Directions, delta: Tensor, squares: Tensor) -> None:
-            nonlocal distance
+            nonlocal squared
             if self.inspects:
                 self._inspect(X, F_q, theta, squares, maps.largest)
             part = theta.weighted(squares).sum()
             if setup.adaptive:
                 part = squares_in_groups(theta, delta, block.share, maps.participants)
-            distance = distance + part / block.share.total
+            squared = squared + part / block.share.total
 
         def scale(total: Tensor, H: int) -> Tensor:
             nonlocal update
@@ -323,11 +323,11 @@ class ExactStepper(Stepper):
 
         tools.record = record
         lengths = step(block, directions, maps, scale, tools)
-        distance = distance / setup.sampler.stage.directions
+        squared = squared / setup.sampler.stage.directions
         if self.inspects and self.fault is None and not is_finite(lengths):
             again = directions if isinstance(directions, list) else self._along(number, Clock())
-            self._inspect_update(update, eta, float(distance.sum()), again)
-        return lengths.sum(dtype=torch.float64), distance, self.wanted(number, maps.tables())
+            self._inspect_update(update, eta, float(squared.sum()), again)
+        return lengths.sum(dtype=torch.float64), squared, self.wanted(number, maps.tables())
 
     def _inspect(
         self, particles: Cloud, data: Source[Cloud], theta: Directions, squares: Tensor, largest: float

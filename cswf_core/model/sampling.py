@@ -103,7 +103,7 @@ class SavedFlow:
         self._most_groups = MOST_GROUPS if self.half else sys.maxsize
         self._budget = Budget.whole(device)
         self._forms: dict[int, set[tuple[bool, bool]]] = {}
-        """The form of directions of each stage in which they are known to be those of the run."""
+        """`DirectionSampler.forms` of each stage whose directions have been compared with those of the run."""
         self._amplifier = self.parts.condition.amplifier
         self._free = lru_cache(1)(lambda seen: free_moves(self.fitted.W, seen, len(self.like), self.like))
         self._regression = lru_cache(1)(lambda seen: Regression.of(self.fitted.gaussian, seen, self._amplifier))

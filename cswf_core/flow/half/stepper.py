@@ -226,8 +226,8 @@ class HalfStepper(Stepper):
         maps = self.maps(number, block, F_q, F_p, tools)
         before = particles.some()
         squares = step(particles, slabs, maps, self._factor, tools)
-        distance = squares / (setup.particles.share.total * setup.sampler.stage.directions)
-        return particles.mean_length(before), distance, *maps.tables()
+        squared = squares / (setup.particles.share.total * setup.sampler.stage.directions)
+        return particles.mean_length(before), squared, *maps.tables()
 
     def _prepared(
         self, draw: int, clock: Clock, check: bool, into: list[HalfSlab] | None = None
