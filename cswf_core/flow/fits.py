@@ -151,10 +151,10 @@ class Fitter:
         ]
 
     def of_blocks(self, blocks: RowsOfBlocks, count: int, sizes: Sequence[int]) -> Callable[[slice], Fits]:
-        """Return the distributions along some of `count` directions, of samples that are there only in blocks.
+        """Read all blocks twice; return a function from rows, of `count` directions, to their distributions.
 
-        The blocks are gone through twice: for the ends of each row, and for counts between these. So the
-        distributions are those of all samples at once, to the bit.
+        The first time is for the ends of each row, the second for counts between these. So distributions are
+        those of all samples at once, to the bit.
         """
         bins = bins_of(self.cdf)
         low: Tensor | None = None
@@ -242,7 +242,7 @@ class ExchangingFitter(CountingFitter):
         return lambda: [self.cdf.fit_rows(Rows.of(values())) for values in whole]
 
     def begin_particles(self, rows: Rows, members: Members) -> Begun | None:
-        """Begin to exchange the rows of some particles; where all count, `image` exchanges them."""
+        """Begin to exchange the rows of some particles; where all count, `displacement` exchanges them."""
         return super().begin_particles(rows, members) if members.partial else None
 
 

@@ -1,8 +1,8 @@
 """The flow: Algorithm 1 of the paper, as a loop over stages and steps.
 
 `setup` does everything that comes before the first step. Each stage has its own `coordinates` and a `stepper`,
-which draws `directions` and takes each `step`. The engine knows no files, screens and recipes: observers and
-the packages above see to them.
+which draws `directions` and takes each `step`. The engine reads and writes no files, and knows no screens
+and recipes: observers and the packages above do.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Flow:
         data: The samples that particles flow to.
         parts: The plugins; see `Parts.of`. Only a schedule has no default.
         settings: The numbers that are no plugin's, such as M and the seed.
-        start: Where particles begin; noise if left out.
+        start: Where particles begin; if left out, noise, or the Gaussian of `settings.gaussian`.
         device: Where to compute: `cpu`, `cuda` or `cuda:N`.
         observers: Objects with hooks that watch the flow.
         ranks: The processes that share particles and data; all of them build the same flow.
@@ -98,7 +98,7 @@ class Flow:
         self.fingerprints: dict[int, str | None] = {}
         """Of the directions of each stage of a round, as far as they have been drawn."""
         self.new_stepper: Callable[[StageSetup], Stepper] = stepper_for(self.settings, self.device)
-        """Makes the stepper of a stage; another one may be put here before the first step."""
+        """Makes the stepper of a stage with plain directions; may be replaced before the first step."""
         self.finished = False
         if not self.uses_data:
             self.setup.data.drop()
@@ -392,7 +392,8 @@ class Flow:
     def add_particles(self, x: Tensor, conditions: Conditions) -> None:
         """Add particles x (d×m, on the device) behind all others; `conditions` are theirs, on the CPU.
 
-        Flows with offline particles, observations or strata have no room for them.
+        Flows with streamed particles raise `RunError`. Callers check that there are no offline particles,
+        observations or strata, which have no room for others either.
         """
         with self.working():
             self.conditions = Conditions.joined([self.conditions, conditions])

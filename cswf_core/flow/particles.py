@@ -96,6 +96,11 @@ class ParticleBlock:
         return self.parts.get("sum")
 
     @property
+    def constrained(self) -> bool:
+        """Whether x cannot go anywhere: a part of it is observed, or it is clipped."""
+        return self.clip is not None or self.coordinates.observation is not None
+
+    @property
     def moving(self) -> list[Quantity]:
         """What a step reads and writes: x; or z, and S if it is kept."""
         return [name for name in self.parts if name != "x"] or ["x"]

@@ -115,7 +115,8 @@ class Settings:
     half: bool = False
     """Whether products on CUDA are in half precision with float32 sums; particles stay in `dtype`, float32.
 
-    On any device, noise in the data's bins is then added in even steps as values are counted, and not drawn."""
+    Noise in the data's bins is then added in even steps as values are counted, and not drawn: on CUDA with any
+    estimator, elsewhere if it displaces rows itself."""
     turn: int | None = None
     """Steps after which the other half of the particles takes over in F_p; None: all take part in each."""
     tables: TableRequest | None = None

@@ -125,7 +125,7 @@ class StageData(abc.ABC):
     direction_stage: int
     """The number of the stage whose directions these are: its own, unless they come again in later rounds."""
     shared: Sequence[int] = ()
-    """How many samples ranks share, each of which needs some."""
+    """The numbers of samples that are split over the ranks, each of which needs some of them."""
     at_once: int = 0
     """How many samples are projected at once, over all ranks or in a block."""
     in_blocks: bool = False
@@ -183,7 +183,7 @@ class StoredData(StageData):
         """Return the data of a draw; see `StageData.source`."""
         members = self._division.members_of_data(self._data.counted)
 
-        def blocks(more_passes: bool) -> Iterator[tuple[AnyCloud, Members]]:
+        def blocks(more_passes: bool) -> Iterator[Block]:
             following = draw if more_passes else self.draws.next(draw, self._steps)
             read = self._data.blocks(self.direction_stage, draw, self._chosen, following)
             while True:
@@ -191,13 +191,18 @@ class StoredData(StageData):
                     block = next(read, None)
                 if block is None:
                     return
+                yield block
+
+        if not self.in_blocks:
+            return OneBlock(once(lambda: enter(next(blocks(False)))), members, fitter)
+
+        def clouds(more_passes: bool) -> Iterator[tuple[AnyCloud, Members]]:
+            for block in blocks(more_passes):
                 yield enter(block), self._division.members_of_block(members, block, self._data.share.first)
 
-        if self.in_blocks:
-            return ManyBlocks(
-                blocks, slabs, lambda theta, q: theta.projected_data(q, fitter.clock), members.sizes, fitter
-            )
-        return OneBlock(once(lambda: next(blocks(False))[0]), members, fitter)
+        return ManyBlocks(
+            clouds, slabs, lambda theta, q: theta.projected_data(q, fitter.clock), members.sizes, fitter
+        )
 
     def _chosen(self, draw: int) -> Tensor | None:
         """Return the data that F_q is fitted to along the directions of a draw; None: all.

@@ -76,7 +76,7 @@ class Stepper(abc.ABC):
         """The data in the stage's coordinates, where they are the same at every draw."""
 
     @abc.abstractmethod
-    def moved(self, number: int, eta: float, tools: Tools) -> StepOutcome:
+    def attempt(self, number: int, eta: float, tools: Tools) -> StepOutcome:
         """Take a step without its noise."""
 
     @abc.abstractmethod
@@ -91,7 +91,7 @@ class Stepper(abc.ABC):
             tools.record = nothing  # it holds the samples
             return not tools.moving and self.setup.ranks.alone and self.smaller()
 
-        return retried(partial(self.moved, number, eta, tools), may_retry)
+        return retried(partial(self.attempt, number, eta, tools), may_retry)
 
     def take(self, number: int, eta: float, clock: Clock) -> StepOutcome:
         """Take a step: move and, with λ > 0, add √(2λη) ε to the particles."""
@@ -172,7 +172,7 @@ class Stepper(abc.ABC):
         return TabulatedMaps(*maps, request=request, directions=H, together=setup.sampler.together)
 
     def wanted(self, number: int, tables: Sequence[Tensor]) -> StepTables | None:
-        """Return the tables of a step as observers get them; None if they are not for them."""
+        """Return the tables of a step, or None if tables of this step are not requested."""
         request = self.setup.settings.tables
         return StepTables(*tables) if request is not None and request.wants(number) else None
 
@@ -184,7 +184,7 @@ class Stepper(abc.ABC):
             self._entered = enter(block)
         return self._entered
 
-    def particles_in_blocks(
+    def fit_streamed_particles(
         self,
         blocks: Callable[[], Iterable[tuple[ParticleBlock, AnyCloud]]],
         slabs: Sequence[Slab[AnyCloud]],
@@ -230,8 +230,9 @@ def squares_in_groups(theta: Directions, delta: Tensor, share: Share, participan
 class ExactStepper(Stepper):
     """Takes steps in float32 or float64 on any device.
 
-    The noise in the data's bins is drawn at every step. Where speed is wanted (`settings.half`), it is added as
-    projected values are counted, in even steps (`kernels.rows`): the same distribution, and no draw.
+    The noise in the data's bins is drawn at every step, or once for directions that are kept. Where speed is
+    wanted (`settings.half`), and the estimator can, noise of the same variance is added in even steps as
+    projected values are counted (`kernels.rows`), without a draw.
     """
 
     def __init__(self, setup: StageSetup) -> None:
@@ -252,7 +253,7 @@ class ExactStepper(Stepper):
         """Halve the slabs of directions; False: they are of one direction."""
         return self.setup.budget.halve(self.setup.sampler.stage.directions)
 
-    def moved(self, number: int, eta: float, tools: Tools) -> StepOutcome:
+    def attempt(self, number: int, eta: float, tools: Tools) -> StepOutcome:
         """Take a step without its noise."""
         setup = self.setup
         clock = tools.clock
@@ -265,13 +266,15 @@ class ExactStepper(Stepper):
         if setup.in_blocks:
             directions = list(directions)
             slabs = list(setup.budget.slabs_of(directions))
-        F_q = self._data(number, slabs, clock)
-        F_p = self.particles_in_blocks(self._blocks, slabs, number, clock)
+        F_q = self._source_of_data(number, slabs, clock)
+        F_p = self.fit_streamed_particles(self._blocks, slabs, number, clock)
         lengths = squares = torch.zeros((), dtype=torch.float64, device=setup.like.device)
         tables: StepTables | None = None
         for block in setup.particles.blocks(write=True):
             # Tables do not depend on the block: F_p and F_q are those of all particles and data.
-            length, square, tables = self._moved(block, directions, F_q, F_p, number, eta * shortened, tools)
+            length, square, tables = self._move_block(
+                block, directions, F_q, F_p, number, eta * shortened, tools
+            )
             lengths = lengths + length
             squares = squares + square
         return attrs.evolve(self.outcome(lengths, squares, clock, tables), shortened=shortened)
@@ -288,7 +291,7 @@ class ExactStepper(Stepper):
             own = largest_eigenvalue_of(directions, self.setup.sampler, few)
         return float(self.setup.ranks.sums(torch.tensor([own], dtype=torch.float64)))
 
-    def _moved(
+    def _move_block(
         self,
         block: ParticleBlock,
         directions: Iterable[Directions],
@@ -397,7 +400,7 @@ class ExactStepper(Stepper):
             return theta
         return attrs.evolve(theta, noise=sampler.noise_widths(theta, self.setup.bin_width))
 
-    def _data(self, number: int, slabs: Sequence[Directions], clock: Clock) -> Source[Cloud]:
+    def _source_of_data(self, number: int, slabs: Sequence[Directions], clock: Clock) -> Source[Cloud]:
         """Return F_q at a step; it is kept where directions stay, or several blocks of particles ask for it."""
         setup = self.setup
         draw = setup.data.draws.number(number)

@@ -1,6 +1,7 @@
 """Tables of the transport maps T_h = F_q⁻¹∘F_p: how a run makes them, and how particles move by them.
 
-A table holds, at K levels a_1 … a_K, the position F_p⁻¹(a_k) and the displacement F_q⁻¹(a_k) − F_p⁻¹(a_k);
+A table holds, at K levels a_1 … a_K, the position F_p⁻¹(a_k) and the displacement F_q⁻¹(a_k) − F_p⁻¹(a_k), or
+that of the estimator's own map where its tails differ (`extrapolates`);
 between two of these knots the map is nearly a line. Where a model is saved, the particles of the run move
 by these tables too (`TabulatedMaps`), rounded and read off as a model does it: later steps see the errors
 and correct them. A saved model has its maps from the tables alone (`SavedMaps`).

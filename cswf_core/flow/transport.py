@@ -1,7 +1,8 @@
 """The one-dimensional transport of the particles: p becomes δ = T(p) − p.
 
 `Maps` is what a step asks for: the maps T_h = F_q⁻¹∘F_p along directions. `FittedMaps` has them from the
-distributions of particles and data (`fits`), by the CDF plugin; `tables` has those of saved models.
+distributions of particles and data (`fits`), by the CDF plugin; `tables` has those of saved models, and of the
+runs that save them.
 """
 
 from __future__ import annotations
@@ -31,16 +32,15 @@ class Maps(abc.ABC, Generic[AnyCloud]):
 
     @abc.abstractmethod
     def begin(self, theta: Slab[AnyCloud], p: Rows) -> Displace:
-        """Return the displacement of the particles' rows by T_h.
+        """Begin the fits, and return a function that displaces the particles' rows by T_h.
 
-        The fits are begun here, and waited for there where other ranks take part. Maps of saved models need
-        no fit.
+        Calling it waits for other ranks, where there are any. Maps of saved models need no fit.
         """
 
 
 @attrs.frozen(eq=False, kw_only=True)
 class Participants:
-    """The particles of this rank that F_p is fitted to at a step, and whose distance is measured."""
+    """Two sets of this rank's particles: those that F_p is fitted to, and those that count in SW₂²."""
 
     particles: Members
     measured: Columns | None = None

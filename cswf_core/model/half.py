@@ -3,7 +3,7 @@
 The step is that of a run in half precision (`flow/half/step.py`), with maps from tables. Kernels go through
 fixed tiles of samples, so that a sample's bits do not depend on its neighbours; what libraries multiply, whose
 bits may depend on the number of columns, is multiplied group by group. After its first step, a stage is
-recorded as a CUDA graph, which also prepares the next step on a second stream.
+recorded as a CUDA graph where its steps are alike, which also prepares the next step on a second stream.
 """
 
 from __future__ import annotations
@@ -115,17 +115,15 @@ class HalfStage:
         """Decide on an order of coordinates by a stage's first directions, and bring the particles there."""
         sampler = self._sampler
         settings = self._stage.settings
-        coordinates = sampler.coordinates
-        self._places = strips_for(theta, coordinates.space, sampler.stage.directions)
-        by_update = settings.clip is not None or coordinates.observation is not None
+        self._places = strips_for(theta, sampler.coordinates.space, sampler.stage.directions)
         moved = self._groups
-        if len(moved) > 1 and not by_update and self._may_join():
+        if len(moved) > 1 and not moved[0].constrained and self._may_join():
             moved = [ParticleBlock.joined(moved)]
         for particles in moved:
             z = particles.cloud.z
             refuse_too_many(z.shape[1], settings)
             copy = halved(z, self._places, particles.conditions, sampler.groups(particles.conditions))
-            saved = SavedParticles(particles, coordinates, self._places, copy, by_update=by_update)
+            saved = SavedParticles(particles, self._places, copy)
             self._particles.append((saved, self._stage.members(particles)))
 
     def _may_join(self) -> bool:
@@ -153,8 +151,8 @@ class SavedParticles(HalfParticles):
     def refresh(self) -> None:
         """Bring the particles into half precision, by a kernel that goes through fixed tiles of samples."""
         total = self._particles.sum
-        quick = self._coordinates.quick
-        if quick is None or total is None or self._by_update:
+        quick = self._particles.coordinates.quick
+        if quick is None or total is None or self._particles.constrained:
             super().refresh()
             return
         order = None if self._places is None else self._places.place

@@ -54,10 +54,13 @@ MOST_GROUPS = 64
 """Groups that move side by side in half precision, at most: with more, drawing directions hardly counts."""
 
 BYTES_AT_ONCE = {"cpu": 1 << 28, "cuda": 1 << 31}
-"""Bytes of particles that flow side by side; directions are drawn anew for the others."""
+"""Bytes of particles that flow side by side, with their copies; directions are drawn anew for the others."""
 
 MEMORY_OVER_HALF = 8
-"""Memory of the device over that of particles that flow side by side in half precision."""
+"""The same in half precision: the device's memory over that of particles with their copies."""
+
+COPIES_PER_PARTICLE = 8
+"""The memory of a particle on its way, over that of its numbers."""
 
 PARTICLES_PER_KEY = 256
 """Particles whose noise shares a key."""
@@ -113,7 +116,7 @@ class SavedFlow:
         """How many particles flow side by side: whole groups."""
         device = self.like.device
         room = total_memory(device) // MEMORY_OVER_HALF if self.half else BYTES_AT_ONCE[device.type]
-        groups = room // (8 * self.space.dimension * self.like.element_size()) // self.size
+        groups = room // (COPIES_PER_PARTICLE * self.space.dimension * self.like.element_size()) // self.size
         return max(1, min(groups, self._most_groups)) * self.size
 
     def steps(self) -> Iterator[SavedStep]:
@@ -157,7 +160,7 @@ class SavedFlow:
                 del groups, group  # before others take memory
 
     def _halve(self, most: int) -> bool:
-        """Let half as many groups flow side by side, of at most some; False: it was only one."""
+        """Halve the number of groups that flow side by side, `most` being left; False: it cannot be less."""
         groups = min(most, self.at_once // self.size)
         if not self.half or groups == 1:
             return False

@@ -26,7 +26,7 @@ from cswf_core.model.format import SavedStep
 
 @attrs.frozen(eq=False)
 class SavedStage:
-    """A stage that particles have entered."""
+    """A stage of a saved model: its directions, and which maps and particles belong to them."""
 
     number: int
     sampler: DirectionSampler

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from cswf_core.flow.clock import Clock
-from cswf_core.flow.coordinates import StageCoordinates
 from cswf_core.flow.half.layout import HalfCloud, HalfSlab, runs_of
 from cswf_core.flow.particles import ParticleBlock
 from cswf_core.flow.step import Tools
@@ -64,12 +63,9 @@ class HalfParticles:
     """
 
     _particles: ParticleBlock
-    _coordinates: StageCoordinates
     _places: Strips | None
     """The order of the coordinates of `_half`; None: their own."""
     _half: HalfCloud
-    _by_update: bool = attrs.field(kw_only=True)
-    """Whether x moves by an update."""
     current: bool = attrs.field(default=True, kw_only=True)
     """Whether the copy is as the particles are."""
     _sums: Tensor | None = attrs.field(default=None, init=False)
@@ -89,7 +85,7 @@ class HalfParticles:
     @property
     def direct(self) -> bool:
         """Whether what moves is what is projected: x itself, or W x."""
-        return self._particles.sum is None and not self._by_update
+        return self._particles.sum is None and not self._particles.constrained
 
     def add(self, theta: HalfSlab, delta: Tensor, clock: Clock) -> None:
         """Add Σ_h δ_h θ_h of a slab that is not the last: δ is H'×n'."""
@@ -104,7 +100,7 @@ class HalfParticles:
         """Add Σ_h δ_h θ_h of the last slab, and move by η/H times all of it."""
         z = self._particles.cloud.z
         total = self._particles.sum
-        target = torch.zeros_like(z) if self._by_update else self._moving
+        target = torch.zeros_like(z) if self._particles.constrained else self._moving
         sums = self._sums if self._begun else None
         self._begun = False
         half = self._half.z if self.direct else None
@@ -113,9 +109,9 @@ class HalfParticles:
             products.move(theta.directions, delta, sums, target, factor, self._places, half)
         # Of z = z₀ + G S: read S, write G S, read both parts, write z in half precision. Where particles move
         # by an update: read that, read and write z and S, or x, and bring that into half precision.
-        each = (0 if self.direct else 18) + (8 if self._by_update and total is not None else 0)
+        each = (0 if self.direct else 18) + (8 if self._particles.constrained and total is not None else 0)
         with clock.part("move", lambda: (float(each * z.numel()), 0.0)):
-            self._lengths = self._particles.move(target) if self._by_update else None
+            self._lengths = self._particles.move(target) if self._particles.constrained else None
             if not self.direct:
                 self.refresh()
 
@@ -143,11 +139,12 @@ class HalfParticles:
     def refresh(self) -> None:
         """Bring the particles into half precision: z = z₀ + G S, or z itself."""
         total = self._particles.sum
-        moved = None if total is None or self._by_update else self.gram(total).contiguous()
+        moved = None if total is None or self._particles.constrained else self.gram(total).contiguous()
         products.halve(self._particles.cloud.z.contiguous(), self._places, self._half.z, moved)
         self.current = True
 
     def gram(self, u: Tensor) -> Tensor:
         """Return G u: d_k×n → d_k×n."""
-        quick = self._coordinates.quick
-        return self._coordinates.gram(u) if quick is None else columnwise(quick.times, u)
+        coordinates = self._particles.coordinates
+        quick = coordinates.quick
+        return coordinates.gram(u) if quick is None else columnwise(quick.times, u)

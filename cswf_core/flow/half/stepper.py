@@ -110,18 +110,18 @@ class HalfStepper(Stepper):
         self._drawn = {number + 1: graph.ready}
         return self._outcome(result, number, clock)
 
-    def moved(self, number: int, eta: float, tools: Tools) -> StepOutcome:
+    def attempt(self, number: int, eta: float, tools: Tools) -> StepOutcome:
         """Take a step without its noise."""
         del eta  # its factor is on the device
         setup = self.setup
         slabs = self._along(setup.data.draws.number(number), tools.clock, check=number == 0)
-        F_p = self.particles_in_blocks(self._blocks, slabs, number, tools.clock)
+        F_p = self.fit_streamed_particles(self._blocks, slabs, number, tools.clock)
         lengths = squares = torch.zeros((), dtype=torch.float32, device=setup.like.device)
         tables: list[Tensor] = []
         resident: list[HalfCloud] = []
         for index, block in enumerate(setup.particles.blocks(write=True)):
             mine = self._halved(block, self._resident[index] if self._resident else None)
-            length, square, *tables = self._moved(number, tools, block, mine, slabs, F_p)
+            length, square, *tables = self._move_block(number, tools, block, mine, slabs, F_p)
             lengths = lengths + length * (len(block) / len(setup.particles))
             squares = squares + square
             if self._keeps:
@@ -186,7 +186,7 @@ class HalfStepper(Stepper):
         block = next(self.setup.particles.blocks())
         particles = self._halved(block, self._resident[0])
         prepare = partial(self._prepared, number + 1, clock, False)
-        move = partial(self._moved, number, Tools(self.setup.budget, clock), block, particles)
+        move = partial(self._move_block, number, Tools(self.setup.budget, clock), block, particles)
         graph = recorded(number + 1, prepare, self._drawn[number], move, None if other is None else other.pool)
         self.setup.budget.recordable = graph is not None
         return graph
@@ -211,7 +211,7 @@ class HalfStepper(Stepper):
         self.setup.budget.warn(f"{self._most} directions at a time; results may differ in the last digits")
         return True
 
-    def _moved(
+    def _move_block(
         self,
         number: int,
         tools: Tools,
@@ -266,16 +266,12 @@ class HalfStepper(Stepper):
 
     def _halved(self, block: ParticleBlock, resident: HalfCloud | None = None) -> HalfParticles:
         """Return particles with their copy in half precision, if it is not `resident` already."""
-        sampler = self.setup.sampler
-        by_update = self.setup.settings.clip is not None or sampler.coordinates.observation is not None
-        current = sampler.stage.entropy == 0  # else noise was added to the particles alone
+        current = self.setup.sampler.stage.entropy == 0  # else noise was added to the particles alone
         if resident is None:
             current = block.sum is None  # a flow may come back in the middle of a stage
             groups = self._groups(self.setup.particle_conditions, block.share.cut)
             resident = halved(block.cloud.z, self._places, block.conditions, groups)
-        return HalfParticles(
-            block, sampler.coordinates, self._places, resident, by_update=by_update, current=current
-        )
+        return HalfParticles(block, self._places, resident, current=current)
 
     def _groups(self, everybody: Conditions, numbers: slice | Tensor) -> tuple[Tensor, Conditions] | None:
         """Return the group of each of some samples among those of all, and each group's condition, if any."""
