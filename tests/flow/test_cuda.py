@@ -213,12 +213,19 @@ def test_coordinates_go_the_same_way_in_half_precision_and_recorded(condition, c
     assert fast.samples().digest() == image_flow(condition, half=True, **more).run().digest()
 
 
-@pytest.mark.parametrize(("offline", "turn"), [(0, None), (300, None), (300, 10), (300, 4)])
-def test_steps_are_recorded_and_numbers_differ_from_step_to_step(offline, turn, monkeypatch):
+@pytest.mark.parametrize(
+    ("condition", "offline", "turn"),
+    [
+        *((NoCondition(), offline, turn) for offline, turn in [(0, None), (300, None), (300, 10), (300, 4)]),
+        *((condition, 0, None) for condition in (OneHot(), Mask(), Separate())),
+    ],
+)
+def test_steps_are_recorded_and_numbers_differ_from_step_to_step(condition, offline, turn, monkeypatch):
     from cswf_core.flow.half.stepper import HalfStepper  # needs Triton
 
     plans = []
     flow = image_flow(
+        condition,
         half=True,
         steps=20,
         offline=offline,
@@ -229,7 +236,7 @@ def test_steps_are_recorded_and_numbers_differ_from_step_to_step(offline, turn, 
     assert all(any(plan._graphs.values()) for plan in plans)
     assert len(set(moved)) == len(moved)
     monkeypatch.setattr("cswf_core.flow.half.stepper.WORTHWHILE_STEPS", 10**9)
-    again = image_flow(half=True, steps=20, offline=offline, turn=turn)
+    again = image_flow(condition, half=True, steps=20, offline=offline, turn=turn)
     assert flow.samples().digest() == again.run().digest()
     assert not offline or flow.offline_samples().digest() == again.offline_samples().digest()
 
