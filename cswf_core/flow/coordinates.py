@@ -108,6 +108,7 @@ class StageCoordinates:
         return change if self.observation is None else self.observation.free(change)
 
     def _leave_free(self, u: Tensor) -> Tensor:
+        """Return K Wᵀ U u: d_k×n → d×n."""
         assert self.free is not None
         assert self.observation is not None
         return self.observation.free(self.free @ self.of_pixels(u))

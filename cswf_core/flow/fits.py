@@ -43,6 +43,9 @@ AnyCloud = TypeVar("AnyCloud")
 
 Samples = TypeVar("Samples", contravariant=True)
 
+ALONE = Ranks()
+"""One process, which exchanges nothing."""
+
 
 class Slab(Protocol[Samples]):
     """Directions whose products are taken at once, in whatever numbers."""
@@ -90,7 +93,7 @@ class Fitter:
     cdf: CheckedCDF
     clock: Clock
     ranks: Ranks
-    exchange: Ranks = attrs.field(factory=Ranks)
+    exchange: Ranks = ALONE
     """The ranks among which rows are exchanged; one alone where counts are summed."""
 
     @staticmethod

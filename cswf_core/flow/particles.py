@@ -101,6 +101,13 @@ class ParticleBlock:
         return self.clip is not None or self.coordinates.observation is not None
 
     @property
+    def decisive(self) -> list[Quantity]:
+        """What `x` is computed from: x itself, or z alone, or x and S."""
+        if "sum" in self.parts:
+            return ["x", "sum"]
+        return ["z"] if "z" in self.parts else ["x"]
+
+    @property
     def moving(self) -> list[Quantity]:
         """What a step reads and writes: x; or z, and S if it is kept."""
         return [name for name in self.parts if name != "x"] or ["x"]
@@ -300,11 +307,12 @@ class Particles:
         if first.coordinates.observation is not None:  # maybe another for each particle
             return gather(self._columns((block.x for block in self.blocks(whole=True)), index))
         few: BlockParts = {}
-        for name in first.parts:
+        for name in first.decisive:
             few[name] = gather(self._columns((stored.parts[name] for stored in self.stored), index))
-        x = torch.empty_like(few["x"])
-        for begin in range(0, x.shape[1], self.placement.width):
-            cut = slice(begin, min(begin + self.placement.width, x.shape[1]))
+        count = next(iter(few.values())).shape[1]
+        x = self.placement.room(count)
+        for begin in range(0, count, self.placement.width):
+            cut = slice(begin, min(begin + self.placement.width, count))
             parts = {name: columns[:, cut].to(self.placement.like.device) for name, columns in few.items()}
             x[:, cut] = attrs.evolve(first, parts=parts).x
         return x
@@ -330,7 +338,9 @@ class Particles:
 
     def finite(self) -> bool:
         """Return whether all that has moved is finite. Reads numbers from the device."""
-        return all(is_finite(z) for block in self.blocks() for z in {block.cloud.z, *block.parts.values()})
+        return all(
+            is_finite(part) for block in self.blocks() for part in {block.cloud.z, *block.parts.values()}
+        )
 
     def enter(self, coordinates: StageCoordinates) -> None:
         """Begin a stage."""

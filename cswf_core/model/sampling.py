@@ -71,8 +71,6 @@ class ParticleGroup:
     """Particles whose noise and products do not depend on other groups."""
 
     particles: ParticleBlock
-    first: int
-    """Number of the first of them among all."""
     observation: Observation | None
     seen: Tensor | None
     """What they see of images: d×n."""
@@ -152,11 +150,12 @@ class SavedFlow:
                 before = done
                 firsts = firsts[len(groups) :]
                 for group in groups:
-                    last = min(group.first + self.size, request.count)
-                    x = self._sample(group)[:, : last - group.first]
+                    first = group.particles.share.first
+                    last = min(first + self.size, request.count)
+                    x = self._sample(group)[:, : last - first]
                     if not is_finite(x):
-                        raise self._fault(group.first, last)
-                    yield group.first, x
+                        raise self._fault(first, last)
+                    yield first, x
                 del groups, group  # before others take memory
 
     def _halve(self, most: int) -> bool:
@@ -198,7 +197,7 @@ class SavedFlow:
         share = Share(first, first + self.size, first + self.size)
         conditions = own.to(like.device, like.dtype)
         particles = ParticleBlock({"x": x.contiguous()}, conditions, share, self.settings.clip)
-        return ParticleGroup(particles, first, observation, seen)
+        return ParticleGroup(particles, observation, seen)
 
     def _sample(self, group: ParticleGroup) -> Tensor:
         """Return a group's particles, with what is observed as it was: d×n, on the CPU."""
@@ -231,7 +230,7 @@ class SavedFlow:
         if entropy > 0:
             key = Key(seed, "offline entropy", saved.stage, saved.number)
             for group in groups:
-                noise = self._noise(key, group.first, "normal")
+                noise = self._noise(key, group.particles.share.first, "normal")
                 group.particles.add_noise(noise.mul_(math.sqrt(2 * entropy * saved.eta)))
 
     def _noise(self, key: Key, first: int, kind: str) -> Tensor:

@@ -133,7 +133,9 @@ def test_a_card_with_too_little_memory_halves_the_slabs():
     try:
         torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 5 * 2**29) / total)
         flow = gpu_flow(count)
-        torch.testing.assert_close(flow.run().x, expected, atol=1e-3, rtol=0)
+        gap = (flow.run().x - expected).abs()
+        assert float(gap.max()) < 5e-4
+        assert float(gap.mean()) < 5e-6  # sums are rounded in other places
         assert flow.budget.slab < 300
         torch.cuda.empty_cache()
         torch.cuda.set_per_process_memory_fraction(400 * 2**20 / total)
