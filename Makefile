@@ -4,6 +4,7 @@
 #             `make test-all` the slow ones too
 # make soak   hundreds of short commands under signals, full disks and other faults, for MINUTES=20 with SEED=0
 # make fuzz   a million hostile inputs for all readers, half an hour on two cores; INPUTS=20000 for fewer, SEED=1 for others
+# make size   lines, files, classes and constants of each package
 # make docs   the documentation as a site, in site/, with warnings as errors; `make docs-serve` serves it while you write
 # make licences   docs/licences.md anew; `make audit` looks for known vulnerabilities in what the lock has
 # Each makes .venv first if it is not there. PYTHON=python3.12 chooses another interpreter.
@@ -17,7 +18,7 @@ PIP := $(BIN)/python -m pip install --quiet --no-compile --no-deps
 LOCKED := $(PIP) --require-hashes
 LARGE := ^(torch|triton|nvidia|cuda)
 
-.PHONY: demo accuracy soak docs docs-serve test test-ci test-all lint types units-test units-test-ci units-test-all fuzz format lock licences audit clean
+.PHONY: demo accuracy soak size docs docs-serve test test-ci test-all lint types units-test units-test-ci units-test-all fuzz format lock licences audit clean
 
 demo: $(STAMP)
 	$(BIN)/cswf run digits
@@ -30,6 +31,9 @@ SEED ?= 0
 
 soak: $(STAMP)
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED)
+
+size: $(STAMP)
+	$(BIN)/python -m tests.project.size
 
 # Not `--quiet`: MkDocs then counts no warnings, and `--strict` finds none. The variable silences a notice of the theme,
 # whose makers have another one; that says nothing about the pages.
