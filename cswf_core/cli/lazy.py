@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from cswf_core.cli import signals
+from cswf_core.cli import deferred, signals
 from cswf_core.cli.failures import traceback_option
 from cswf_core.cli.words import declared
 
@@ -16,11 +16,15 @@ from cswf_core.cli.words import declared
 class LazyGroup(click.Group):
     """A group that knows its commands' names and one-line helps, and imports a command only to run it."""
 
-    def __init__(self, *, package: str, helps: Mapping[str, str], **options: Any) -> None:
-        """Each of `helps` is a command, in a module of its name in `package`."""
+    def __init__(
+        self, *, package: str, helps: Mapping[str, str], reading: Collection[str] = (), **options: Any
+    ) -> None:
+        """Each of `helps` is a command, in a module of its name in `package`; those of `reading` only read."""
         super().__init__(**options)
         self.params.append(traceback_option)
-        self.package, self.helps = package, helps
+        self.package = package
+        self.helps = helps
+        self.reading = reading
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order a newcomer meets them."""
@@ -37,6 +41,10 @@ class LazyGroup(click.Group):
         light = declared(ctx, f"{self.package}.{cmd_name}") if ctx.resilient_parsing else None
         if light is not None:
             return light
+        if cmd_name in self.reading:
+            deferred.defer()
+        elif deferred.is_deferred():
+            deferred.load()
         command: click.Command = getattr(signals.imported(f"{self.package}.{cmd_name}"), cmd_name)
         if traceback_option not in command.params:
             command.params.append(traceback_option)

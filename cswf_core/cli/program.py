@@ -40,11 +40,15 @@ COMMANDS = {
 }
 """Each command with its help; its file, or its folder of commands, has its name."""
 
+READING = ("check", "show", "cite", "recipes", "schema", "plugins", "new")
+"""Those that only read recipes and plugins, which takes no PyTorch."""
+
 
 @click.group(
     cls=LazyGroup,
     package="cswf_core.cli",
     helps=COMMANDS,
+    reading=READING,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="cswf")
