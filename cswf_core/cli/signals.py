@@ -33,10 +33,10 @@ _raised: list[tuple[float, KeyboardInterrupt]] = []
 def install() -> None:
     """Have signals end the command; one that is ignored, as `nohup` has it, stays so. Quick: called first."""
     _raised.clear()
+    sys.unraisablehook = partial(_tell_unless_signal, sys.unraisablehook)  # before a handler raises anything
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
-    sys.unraisablehook = partial(_tell_unless_signal, sys.unraisablehook)
 
 
 def ignore() -> None:
