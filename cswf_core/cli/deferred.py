@@ -7,7 +7,7 @@ whatever else is used imports PyTorch, and every module that has a stand-in gets
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -68,6 +68,7 @@ class StandIn(type):
         return other is cls or (not is_deferred() and issubclass(other, cls.meant))
 
     def __call__(cls, *arguments: Any, **options: Any) -> Any:
+        """Return an object of the type that is meant."""
         return cls.meant(*arguments, **options)
 
     def __getattr__(cls, name: str) -> Any:
@@ -79,7 +80,6 @@ class StandIn(type):
 class DeferredTorch(ModuleType):
     """The module `torch`, before it is imported."""
 
-    __path__: Sequence[str] = ()
     types: Mapping[str, type] = {name: StandIn(name, (), {}) for name in ("Tensor", "device", "dtype")}
 
     def __getattr__(self, name: str) -> Any:
@@ -114,4 +114,5 @@ class Imported(Loader):
 
 
 TORCH = DeferredTorch("torch")
+TORCH.__path__ = []  # so that imports of its submodules reach `Submodules`
 SUBMODULES = Submodules()

@@ -49,7 +49,9 @@ class VisionTransformer:
             block = f"blocks.{number}"
             attended = self._attention(f"{block}.attn", self._norm(f"{block}.norm1", tokens))
             tokens = tokens + attended * self._tensors[f"{block}.ls1.gamma"]
-            hidden = torch.nn.functional.gelu(self._linear(f"{block}.mlp.fc1", self._norm(f"{block}.norm2", tokens)))
+            hidden = torch.nn.functional.gelu(
+                self._linear(f"{block}.mlp.fc1", self._norm(f"{block}.norm2", tokens))
+            )
             tokens = tokens + self._linear(f"{block}.mlp.fc2", hidden) * self._tensors[f"{block}.ls2.gamma"]
         return self._norm("norm", tokens[:, 0])
 
@@ -62,7 +64,9 @@ class VisionTransformer:
         return self._linear(f"{layer}.proj", (weights @ value).transpose(1, 2).reshape(n, count, width))
 
     def _linear(self, layer: str, tokens: Tensor) -> Tensor:
-        return torch.nn.functional.linear(tokens, self._tensors[f"{layer}.weight"], self._tensors[f"{layer}.bias"])
+        return torch.nn.functional.linear(
+            tokens, self._tensors[f"{layer}.weight"], self._tensors[f"{layer}.bias"]
+        )
 
     def _norm(self, layer: str, tokens: Tensor) -> Tensor:
         weight, bias = self._tensors[f"{layer}.weight"], self._tensors[f"{layer}.bias"]
@@ -81,7 +85,9 @@ def positions(stored: Tensor, side: int) -> Tensor:
         return stored
     planes = grid.reshape(1, before, before, -1).permute(0, 3, 1, 2)
     scale = (side + OFFSET) / before
-    resized = torch.nn.functional.interpolate(planes, scale_factor=(scale, scale), mode="bicubic", align_corners=False)
+    resized = torch.nn.functional.interpolate(
+        planes, scale_factor=(scale, scale), mode="bicubic", align_corners=False
+    )
     return torch.cat([first, resized.flatten(2).transpose(1, 2)], dim=1)
 
 

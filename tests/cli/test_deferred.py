@@ -67,9 +67,13 @@ def test_commands_that_read_do_not_import_pytorch(tmp_path):
 )
 def test_whatever_uses_pytorch_gets_it(use, tmp_path):
     """Here PyTorch is a small package of its name."""
-    types = "class device: pass\nclass dtype: pass\nclass Tensor:\n    @staticmethod\n    def made(): return 'made'\n"
-    files = {"torch/__init__.py": f"{types}zero = 0\n__version__ = '2'\n", "torch/nn/__init__.py": "layer = 'layer'\n"}
-    for name, text in {**files, "using.py": USING.format(use=use)}.items():
+    types = "class device: pass\nclass dtype: pass\nclass Tensor:\n    made = staticmethod(lambda: 'made')\n"
+    files = {
+        "torch/__init__.py": f"{types}zero = 0\n__version__ = '2'\n",
+        "torch/nn/__init__.py": "layer = 'layer'\n",
+        "using.py": USING.format(use=use),
+    }
+    for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     done = completed(PYTHON, tmp_path / "using.py", env={**os.environ, "PYTHONPATH": str(Path.cwd())})

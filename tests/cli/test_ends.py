@@ -143,7 +143,7 @@ def test_a_signal_while_an_object_is_deleted_is_not_lost(cswf, monkeypatch, numb
 
 
 @pytest.mark.parametrize(
-    "module", ["cswf_core.cli.signals", "cswf_core.cli.program", "click", "cswf_core.cli.cite"]
+    "module", ["cswf_core.cli.signals", "cswf_core.cli.program", "click", "cswf_core.cli.reading"]
 )
 def test_ctrl_c_while_modules_load_ends_without_a_traceback(module):
     code = (
