@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from cswf_core.cli import deferred, options, signals
-from cswf_core.cli.options import Decorator, Group, WholeNumber
+from cswf_core.cli.options import CommandGroup, Decorator, WholeNumber
 
 PATH = click.Path(path_type=Path)
 
@@ -36,7 +36,7 @@ def done_by(module: str, *, reads: bool = False) -> Decorator:
     return declare
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="cswf")
 def cli() -> None:
     """Nonparametric image generation with Conditional Sliced-Wasserstein Flows.
@@ -451,7 +451,7 @@ def bench() -> None:
     """
 
 
-@cli.group(cls=Group, short_help="Pack images into shards that are mapped into memory; check them.")
+@cli.group(cls=CommandGroup, short_help="Pack images into shards that are mapped into memory; check them.")
 def data() -> None:
     """Pack images into shards: files that are mapped into memory as they lie, with checksums.
 
@@ -599,7 +599,7 @@ def new() -> None:
     """
 
 
-class NamesOrCommands(Group):
+class NamesOrCommands(CommandGroup):
     """A group whose commands have a name each, and where any other word is the name of a plugin."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

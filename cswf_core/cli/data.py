@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from cswf_core.cli.terminal import prepare
+from cswf_core.cli.terminal import listed, prepare, say_facts
 from cswf_core.errors import DataError, RunError, excerpt
 from cswf_core.files import bytes_of
 from cswf_core.interfaces import Space, StoredImages
@@ -140,33 +140,24 @@ def check_shards(folder: Path, quiet: bool) -> None:
         say(f"{folder}: fine, all {count} files ({manifest.bytes / 1e6:,.1f} MB) are as they were written")
 
 
-MOST_NAMES = 12
-"""Classes that are listed."""
-
-
 def info(folder: Path, as_json: bool) -> None:
     """Do the work of `cswf data info`."""
     manifest = Manifest.read(folder)
     if as_json:
         say_json(json.loads(manifest.text()))
         return
-    rows = _describe(manifest, folder)
-    width = max(len(name) for name in rows)
-    for name, text in rows.items():
-        say(f"{name:<{width}}  {text}")
+    say_facts(_describe(manifest, folder))
 
 
 def _describe(manifest: Manifest, folder: Path) -> dict[str, str]:
     """Return the lines to print, by their names."""
-    classes = manifest.classes
-    names = ", ".join(classes[:MOST_NAMES]) + (f", … {len(classes)} in all" if classes[MOST_NAMES:] else "")
     shards = sum(len(split.shards) for split in manifest.splits)
     path = json.dumps(str(folder), ensure_ascii=False)
     return {
         "packed from": f"{manifest.source.get('use')} (cswf {manifest.cswf}, format {manifest.format})",
         "images": f"{manifest.samples:,} of {'×'.join(map(str, manifest.shape))} bytes",
         "splits": ", ".join(f"{split.name} {split.samples:,}" for split in manifest.splits),
-        "classes": names or "none",
+        "classes": listed(manifest.classes) or "none",
         "grey levels": f"{manifest.bin_width:g} apart, from −1",
         "size": f"{manifest.bytes / 1e6:,.1f} MB in {shards} shard{'s' if shards > 1 else ''}",
         "recipe": f"data: {{use: packed, path: {path}}}",

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from cswf_core.cli.terminal import prepare
+from cswf_core.cli.terminal import listed, prepare, say_facts
 from cswf_core.errors import CswfError, RunError, excerpt
 from cswf_core.interfaces import Dataset, Observation, Space
 from cswf_core.model import Model, load_model
@@ -168,12 +168,6 @@ def inpaint(
         say(f"{len(completed):,} completions: see {', '.join(map(str, places))}")
 
 
-SAMPLES_PER_ROW = 10
-"""Number of samples in a row of the picture, as in a run's samples.png."""
-
-COMPLETED_IMAGES_IN_PICTURE = 50
-"""Largest number of completed images in a picture."""
-
 REFUSED_ENDINGS = (".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".npy", ".pt")
 """Endings of file names that are no folder's, and that nothing is written as."""
 
@@ -214,7 +208,7 @@ def write_samples(samples: Dataset, target: Callable[[], Dataset], places: Seque
             save(place, archive(samples, None))
         elif _ending(place) == ".png":
             backdrop = samples if samples.space.is_image else target()
-            save(place, pictures.png(samples_picture(samples, backdrop, SAMPLES_PER_ROW)))
+            save(place, pictures.png(samples_picture(samples, backdrop, 10)))
         else:
             classes = None if labels is None else [class_name(samples, label) for label in labels.tolist()]
             _one_by_one(samples, classes or ["sample"] * len(samples), place)
@@ -243,7 +237,7 @@ def write_completions(
         if _ending(place) == ".npz":
             save(place, archive(completed, each))
         elif _ending(place) == ".png":
-            save(place, pictures.png(completions_picture(held_out, data, each, COMPLETED_IMAGES_IN_PICTURE)))
+            save(place, pictures.png(completions_picture(held_out, data, each, 50)))
         else:
             _one_by_one(completed, [names[image] for image in origin.tolist()], place)
 
@@ -280,10 +274,6 @@ def _ending(place: Path) -> str:
     return ending if ending in (".png", ".npz") else ""
 
 
-MOST_NAMES = 12
-"""Classes that are listed."""
-
-
 def inspect(path: Path, as_json: bool, check: bool, plugins_dir: tuple[Path, ...]) -> None:
     """Do the work of `cswf inspect`."""
     file = header_file(path)
@@ -291,10 +281,7 @@ def inspect(path: Path, as_json: bool, check: bool, plugins_dir: tuple[Path, ...
     if as_json:
         say_json(json.loads(header.text()))
     else:
-        rows = _describe(header, path)
-        width = max(len(name) for name in rows)
-        for name, text in rows.items():
-            say(f"{name:<{width}}  {text}")
+        say_facts(_describe(header, path))
     if check:
         if header.complete:
             load_model(path, plugins_dir=plugins_dir).flow(torch.device("cpu")).recognise()
@@ -347,8 +334,7 @@ def _requests(header: ModelHeader) -> str:
     asks, classes = header.condition.asks, header.data.classes
     kinds: list[str] = []
     if "labels" in asks:
-        more = f", … {len(classes)} in all" if len(classes) > MOST_NAMES else ""
-        kinds.append(f"classes {', '.join(classes[:MOST_NAMES])}{more}")
+        kinds.append(f"classes {listed(classes)}")
     if "vectors" in asks:
         pairs = zip(header.condition.low, header.condition.high, strict=True)
         ranges = ", ".join(f"{low:.3g} … {high:.3g}" for low, high in pairs)

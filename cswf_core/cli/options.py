@@ -49,7 +49,7 @@ class Command(click.Command):
         )
 
 
-class Group(Command, click.Group):
+class CommandGroup(Command, click.Group):
     """A group of such commands, listed in the order a newcomer meets them."""
 
     command_class = Command
@@ -77,18 +77,18 @@ def _completing(words: Callable[[Any], Mapping[str, str]], *, files: bool = Fals
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         del param
         deferred.defer()
-        found = [CompletionItem(incomplete, type="file")] if files else []
+        completions = [CompletionItem(incomplete, type="file")] if files else []
         try:
             with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
                 from cswf_core.plugins import Registry
 
                 known = words(Registry.discover(ctx.params.get("plugins_dir") or ()))
         except Exception:
-            return found
+            return completions
         helps = {
             printable(word): printable(text) for word, text in known.items() if word.startswith(incomplete)
         }
-        return found + [CompletionItem(word, help=text or None) for word, text in helps.items()]
+        return completions + [CompletionItem(word, help=text or None) for word, text in helps.items()]
 
     return complete
 

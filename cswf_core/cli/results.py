@@ -78,14 +78,11 @@ def _works(made: ScoreTable, plugins_dir: Sequence[Path]) -> list[Citation]:
     return citations(*recipes, metrics=metrics)
 
 
-NAME = "report.html"
-
-
 def report(runs: tuple[Path, ...], out: Path | None, samples: int | None, force: bool) -> None:
     """Do the work of `cswf report`."""
     runs = tuple(folder for run in runs for folder in (_runs_of_sweep(run) or (run,)))
     alone = len(runs) == 1
-    page = out if out is not None else runs[0] / NAME if alone else Path(NAME)
+    page = out if out is not None else runs[0] / "report.html" if alone else Path("report.html")
     if samples is not None and not alone:
         raise RunError(f"--samples is for the page of one run, and these are {len(runs)}")
     beside = page.parent.resolve() == runs[0].resolve()

@@ -84,18 +84,18 @@ def eval(
     **scoring: Any,
 ) -> None:
     """Do the work of `cswf eval`."""
-    asked = Scoring(**scoring)
+    wanted = Scoring(**scoring)
     chosen_device = choose_device(device)
     prepare(quiet=quiet)
-    generated = read(path, kind, plugins_dir, asked.reading)
+    generated = read(path, kind, plugins_dir, wanted.reading)
     folder, source = _folder(generated, out)
     if not folder.path.is_dir():
         folder.make()  # a place that cannot be written to is told before anything is computed
         click.get_current_context().call_on_close(folder.withdraw)  # if nothing comes to be in it
     facts = None if generated.run is None else RunFolder(generated.run).facts()
     with memory_limited(None if facts is None else facts.memory_limit):
-        task = _task(generated, asked, plugins_dir)
-    task = asked.adjust(task)
+        task = _task(generated, wanted, plugins_dir)
+    task = wanted.adjust(task)
     samples, notes = generated.samples, list(generated.notes)
     if task.data is not None:  # a run's labels count its own classes
         samples = attrs.evolve(samples, classes=task.data.classes)
@@ -153,18 +153,18 @@ def _is_of(folder: RunFolder, source: str) -> bool:
     return same and not folder.file("run.json").exists()
 
 
-def _task(generated: Generated, asked: Scoring, plugins_dir: tuple[Path, ...]) -> Task:
+def _task(generated: Generated, wanted: Scoring, plugins_dir: tuple[Path, ...]) -> Task:
     registry = Registry.discover(plugins_dir)
-    chosen = [choose(registry, "metric", text, "--metric") for text in asked.metrics]
-    if generated.run is None and not asked.against:
+    chosen = [choose(registry, "metric", text, "--metric") for text in wanted.metrics]
+    if generated.run is None and not wanted.against:
         raise DataError(
             f"{generated.path} is not a run's folder; name what to compare with, such as --against cifar10"
         )
-    real = read_all_real(asked.against, registry, asked.reading)
+    real = read_all_real(wanted.against, registry, wanted.reading)
     if generated.run is None:
-        return asked.with_copying(Task.of_images(real, chosen, registry), registry)
+        return wanted.with_copying(Task.of_images(real, chosen, registry), registry)
     recipe = load_recipe(generated.run / "recipe.yaml", registry=registry)
-    return asked.with_copying(Task.of_run(recipe, real, chosen), registry, recipe)
+    return wanted.with_copying(Task.of_run(recipe, real, chosen), registry, recipe)
 
 
 def _save(
@@ -207,17 +207,17 @@ def compare(
     **scoring: Any,
 ) -> None:
     """Do the work of `cswf compare`."""
-    asked = Scoring(**scoring)
+    wanted = Scoring(**scoring)
     chosen_device = choose_device(device)
     prepare(quiet=quiet)
-    both = tuple(read(path, plugins_dir=plugins_dir, reading=asked.reading) for path in (first, second))
+    both = tuple(read(path, plugins_dir=plugins_dir, reading=wanted.reading) for path in (first, second))
     registry = Registry.discover(plugins_dir)
     facts = [RunFolder(each.run).facts() for each in both if each.run is not None]
     limits = [each.memory_limit for each in facts if each is not None and each.memory_limit is not None]
     recipes = _recipe(both[0], registry), _recipe(both[1], registry)
     with memory_limited(min(limits, default=None)):
-        task = _task_of_two(both, recipes, asked, registry)
-    task = asked.adjust(task)
+        task = _task_of_two(both, recipes, wanted, registry)
+    task = wanted.adjust(task)
     real = task.references[0].samples if task.data is None else task.data
     samples, notes = [], []
     for generated, recipe in zip(both, recipes, strict=True):
@@ -248,19 +248,19 @@ def compare(
 
 
 def _task_of_two(
-    both: Sequence[Generated], recipes: Sequence[Recipe | None], asked: Scoring, registry: Registry
+    both: Sequence[Generated], recipes: Sequence[Recipe | None], wanted: Scoring, registry: Registry
 ) -> Task:
     """Return the task for both sets: against what is named, else against the data that two runs share."""
-    chosen = [choose(registry, "metric", text, "--metric") for text in asked.metrics]
-    if asked.against:
-        task = Task.of_images(read_all_real(asked.against, registry, asked.reading), chosen, registry)
+    chosen = [choose(registry, "metric", text, "--metric") for text in wanted.metrics]
+    if wanted.against:
+        task = Task.of_images(read_all_real(wanted.against, registry, wanted.reading), chosen, registry)
     else:
         task = _of_runs(both, recipes)
     image = task.references[0].samples.space.is_image
     # Those of images share their features.
     usual = ("fid", "kid", "precision-recall") if image else ("sliced-wasserstein",)
     chosen = chosen or [choose(registry, "metric", name) for name in usual]
-    return asked.with_copying(attrs.evolve(task, metrics=tuple(chosen)), registry, *recipes)
+    return wanted.with_copying(attrs.evolve(task, metrics=tuple(chosen)), registry, *recipes)
 
 
 def _with_own_classes(samples: Dataset, task: Task, recipe: Recipe | None) -> Dataset:

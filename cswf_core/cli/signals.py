@@ -14,9 +14,6 @@ from types import ModuleType
 
 from cswf_core.errors import Terminated
 
-OUTPUTS = (1, 2)
-"""Descriptors of what a command prints to."""
-
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command."""
 
@@ -70,7 +67,7 @@ def imported(name: str) -> ModuleType:
 
 def leave_lost_terminal() -> None:
     """Print into nothing from now on where a terminal was closed: it would answer with an error."""
-    for output in OUTPUTS:
+    for output in (1, 2):
         try:
             os.write(output, b"")
         except OSError:

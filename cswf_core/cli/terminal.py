@@ -6,12 +6,12 @@ import ctypes
 import logging
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 
-from cswf_core.runs.printing import start_log
+from cswf_core.runs.printing import say, start_log
 from cswf_core.runs.screen import table, words
 from cswf_core.scores.quantities import measured
 
@@ -34,6 +34,18 @@ def keep_freed_memory() -> bool:
         return False
     mallopt = ctypes.CDLL(None).mallopt  # by the numbers of M_TRIM_THRESHOLD and M_MMAP_THRESHOLD in <malloc.h>
     return bool(mallopt(-1, 2**28) and mallopt(-3, 2**26))
+
+
+def say_facts(facts: Mapping[str, str]) -> None:
+    """Print facts by their names, one below the other."""
+    width = max(len(name) for name in facts)
+    for name, text in facts.items():
+        say(f"{name:<{width}}  {text}")
+
+
+def listed(classes: Sequence[str]) -> str:
+    """Return the names of classes; of many, the first twelve and how many there are."""
+    return ", ".join(classes[:12]) + (f", … {len(classes)} in all" if classes[12:] else "")
 
 
 def show_scores(document: Mapping[str, Any], screen: Console) -> None:
