@@ -25,8 +25,8 @@ sys.path[:0] = [str(Path(__file__).parents[1])]  # also where it is run as a pro
 from tests.processes import killed_in_the_end  # noqa: E402
 
 IMPORTED = """
-import cswf_core.cli.run, cswf_core.cli.sweep, cswf_core.cli.bench, cswf_core.cli.schema
-import cswf_core.cli.data.pack, PIL.JpegImagePlugin, PIL.PngImagePlugin, sklearn.datasets
+import cswf_core.cli.running, cswf_core.cli.bench, cswf_core.cli.plugins, cswf_core.cli.reading
+import cswf_core.cli.data, PIL.JpegImagePlugin, PIL.PngImagePlugin, sklearn.datasets
 from cswf_core.plugins import Registry
 Registry.discover()
 """

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import click
 import torch
 from rich.status import Status
 
@@ -30,35 +29,6 @@ from cswf_core.runs.screen import console, words
 whole = options.WholeNumber(1)
 
 
-@click.command()
-@click.argument("words", nargs=-1, metavar="[RECIPE] [KEY=VALUE]...")
-@click.option("--particles", type=whole, help="M.  [default: 50000; on a CPU 2000]")
-@click.option("--data", type=whole, help="N.  [default: 100000; on a CPU 4000]")
-@click.option("--directions", type=whole, help="H.  [default: 10000; on a CPU 500]")
-@click.option(
-    "--shape", metavar="CxHxW", help="Of the images; or d of points.  [default: 3x32x32; on a CPU 3x16x16]"
-)
-@click.option("--resolution", metavar="K", help="Grid of the stage, K or HxW.  [default: that of the images]")
-@click.option("--patch", type=whole, help="Side of the patches.  [default: 7]")
-@click.option(
-    "--classes", type=options.WholeNumber(0), help="Classes, for the condition one-hot.  [default: 0]"
-)
-@click.option("--projection", metavar="NAME", help="Plugin that draws directions.  [default: conv-stack]")
-@click.option("--cdf", metavar="NAME", help="Plugin that estimates distributions.  [default: histogram]")
-@click.option("--precision", metavar="NAME", help="Of particles.precision.  [default: auto]")
-@click.option("--reuse", type=whole, help="Steps for which directions are kept.  [default: 1]")
-@click.option("--seed", type=options.WholeNumber(0), help="Of random data and directions.  [default: 0]")
-@click.option("--stage", type=whole, help="Which stage of RECIPE, from 1.  [default: the last]")
-@click.option("--steps", type=whole, default=10, show_default=True, help="Steps to time.")
-@click.option("--warmup", type=options.WholeNumber(0), default=3, show_default=True, help="Steps before those.")
-@click.option("--sweep", "swept", metavar="KEY=A,B,C", help="Time each value, as particles=10000,50000,200000.")
-@click.option("--naive/--no-naive", default=True, help="Whether to time a naive PyTorch step beside it.")
-@options.json
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Also write the JSON into a file.")
-@options.device
-@options.devices
-@options.memory_limit
-@options.plugins_dir
 def bench(
     words: tuple[str, ...],
     shape: str | None,
@@ -75,14 +45,7 @@ def bench(
     plugins_dir: tuple[Path, ...],
     **sizes: Any,
 ) -> int | None:
-    """Time a step of the engine, part by part, beside a naive PyTorch step.
-
-    Without RECIPE the data are random images, and the options say how many and how large. With one, its own
-    data and one of its stages are timed. KEY=VALUE changes a value of the recipe, as in cdf.bins=512.
-
-    --sweep can vary particles, data, directions, resolution, patch and shape. With --devices, several processes
-    take each step together, and waiting for each other is a part of it.
-    """
+    """Do the work of `cswf bench`."""
     recipe, overrides = (words[0], words[1:]) if words and "=" not in words[0] else (None, words)
     if recipe is None and stage is not None:
         raise RunError("--stage is for a recipe's stages, and no recipe was named")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from cswf_core.cli import options
 from cswf_core.errors import printable
 from cswf_core.installation import Finding, examine
 from cswf_core.runs.printing import say, say_json
@@ -15,15 +14,8 @@ from cswf_core.runs.printing import say, say_json
 COLOURS = {"ok": "green", "missing": "yellow", "broken": "red"}
 
 
-@click.command()
-@options.json
-@options.plugins_dir
 def doctor(as_json: bool, plugins_dir: tuple[Path, ...]) -> int:
-    """Say whether this installation can work: packages, devices, plugins, data, and room on the disks.
-
-    Each line begins with ok, missing (not everybody needs it) or broken, and says what to do. The exit status
-    is 1 if anything is broken, else 0.
-    """
+    """Do the work of `cswf doctor`."""
     findings = list(examine(plugins_dir))
     broken = sum(finding.status == "broken" for finding in findings)
     if as_json:

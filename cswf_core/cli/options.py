@@ -1,15 +1,19 @@
-"""Options that several commands have."""
+"""What several commands have: options, types of these, and words that a shell completes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from cswf_core.errors import excerpt
+from cswf_core.cli import deferred
+from cswf_core.errors import excerpt, printable
 from cswf_core.files import bytes_of
 from cswf_core.numbers import LARGEST, number_hint, whole_number
 
@@ -17,6 +21,100 @@ LEAST_MEMORY = 256 * 10**6
 """Bytes that a limit must leave."""
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+TRACEBACK = "CSWF_TRACEBACK"
+"""Environment variable that, with any value but 0, does what --traceback does."""
+
+
+def _show_tracebacks(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Have tracebacks shown, by this process and those it starts."""
+    del ctx, param
+    if value:
+        os.environ[TRACEBACK] = "1"
+
+
+class Command(click.Command):
+    """A command with `--traceback`, as `cswf` itself and all of its commands are."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.params.append(
+            click.Option(
+                ["--traceback"],
+                is_flag=True,
+                expose_value=False,
+                callback=_show_tracebacks,
+                help="Show the whole traceback of an error before its sentence.",
+            )
+        )
+
+
+class CommandGroup(Command, click.Group):
+    """A group of such commands, listed in the order a newcomer meets them."""
+
+    command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands as they were declared."""
+        del ctx
+        return list(self.commands)
+
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def one_of(*words: str) -> Complete:
+    """Return what completes a word by some that are known."""
+    return lambda _ctx, _param, begun: [CompletionItem(word) for word in words if word.startswith(begun)]
+
+
+def _completing(words: Callable[[Any], Mapping[str, str]], *, files: bool = False) -> Complete:
+    """Return what completes a word by those of a registry of plugins, each with its help; or by files.
+
+    Whatever is wrong, a person who presses TAB did not ask: the commands themselves say it.
+    """
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        del param
+        deferred.defer()
+        completions = [CompletionItem(incomplete, type="file")] if files else []
+        try:
+            with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+                from cswf_core.plugins import Registry
+
+                known = words(Registry.discover(ctx.params.get("plugins_dir") or ()))
+        except Exception:
+            return completions
+        helps = {
+            printable(word): printable(text) for word, text in known.items() if word.startswith(incomplete)
+        }
+        return completions + [CompletionItem(word, help=text or None) for word, text in helps.items()]
+
+    return complete
+
+
+def plugins_of(*kinds: str, files: bool = False) -> Complete:
+    """Return what completes the names of plugins of some kinds, or of all if none is named."""
+
+    def words(registry: Any) -> dict[str, str]:
+        return {
+            registry.name_of(plugin.owner): plugin.summary
+            for plugin in registry.plugins
+            if not kinds or plugin.owner.kind in kinds
+        }
+
+    return _completing(words, files=files)
+
+
+def _recipes(registry: Any) -> dict[str, str]:
+    from cswf_core.recipe import known_recipes
+
+    return dict.fromkeys(known_recipes(registry), "")
+
+
+complete_recipes = _completing(_recipes, files=True)
+recipe = click.argument("recipe", shell_complete=complete_recipes)
+overrides = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 
 
 class WholeNumber(click.IntRange):
@@ -43,7 +141,12 @@ plugins_dir = click.option(
 )
 json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 device = click.option(
-    "--device", default="auto", show_default=True, metavar="auto|cpu|cuda|cuda:N", help="Where to compute."
+    "--device",
+    default="auto",
+    show_default=True,
+    metavar="auto|cpu|cuda|cuda:N",
+    shell_complete=one_of("auto", "cpu", "cuda"),
+    help="Where to compute.",
 )
 devices = click.option(
     "--devices",
@@ -59,6 +162,14 @@ def command(text: str) -> str:
     context = click.get_current_context(silent=True)
     folders = () if context is None else context.params.get("plugins_dir", ())
     return f"`{text}{as_options(folders)}`"
+
+
+def size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Return the bytes of a size."""
+    number = None if value is None else bytes_of(value)
+    if value is not None and not number:
+        raise click.BadParameter(f"'{value}' is no size; write 500MB, 1.5GB or 2GiB", ctx, param)
+    return number
 
 
 def _limit_memory(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

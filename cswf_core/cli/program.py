@@ -1,58 +1,32 @@
-"""The command `cswf`. Each of its commands is a file, imported when it is called, so that `--help` is quick."""
+"""The command `cswf` from its call to its exit status, and what it prints of errors.
+
+An error is one sentence, and before it the whole traceback where a person wants that.
+"""
 
 from __future__ import annotations
 
 import io
 import logging
 import os
+import signal
 import sys
+import time
+import traceback
+from itertools import pairwise
 
 import click
 
-from cswf_core.cli import failures, signals
-from cswf_core.cli.lazy import LazyGroup
-from cswf_core.errors import CswfError
+from cswf_core.cli import deferred, signals
+from cswf_core.cli.commands import cli
+from cswf_core.cli.options import TRACEBACK
+from cswf_core.errors import CswfError, LostRankError, PluginError, excerpt
 from cswf_core.runs.printing import complain
 
-COMMANDS = {
-    "run": "Run a recipe and leave its samples in a folder.",
-    "resume": "Go on with a run that was stopped or killed, bit for bit.",
-    "update": "Teach a run that is done new data; its particles flow on.",
-    "sample": "Draw new samples from the model that a run has saved.",
-    "inpaint": "Complete pictures with a saved model.",
-    "inspect": "Say what a saved model is, and what it cost.",
-    "sweep": "Run a recipe with several values of a key, and compare the results.",
-    "eval": "Score a run, or a folder or file of images that any program made.",
-    "compare": "Score two sets of samples alike, and say which is better beyond noise.",
-    "table": "Print scores of runs as a table to paste: Markdown, LaTeX, CSV.",
-    "report": "Write a run's page anew, or one page that compares several runs.",
-    "bench": "Time a step, part by part, beside a naive PyTorch step.",
-    "data": "Pack images into shards that are mapped into memory; check them.",
-    "check": "Validate a recipe without running it.",
-    "show": "Print a recipe as it will run, and where every value came from.",
-    "doctor": "Say whether this installation can work, and what is missing.",
-    "completion": "Print the script that lets bash, zsh or fish complete commands.",
-    "cite": "Print BibTeX of the works that a recipe rests on.",
-    "recipes": "List the built-in recipes and those of packages.",
-    "schema": "Print the JSON Schema of recipes, for editors.",
-    "new": "Begin a plugin as a small package, with its test and recipe.",
-    "plugins": "List the plugins, and which are broken; or show one and its parameters.",
-}
-"""Each command with its help; its file, or its folder of commands, has its name."""
+UNLOADABLE = ("failed to map segment", "Cannot allocate memory")
+"""What the system says of a library for which memory does not suffice."""
 
-
-@click.group(
-    cls=LazyGroup,
-    package="cswf_core.cli",
-    helps=COMMANDS,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-@click.version_option(package_name="cswf")
-def cli() -> None:
-    """Nonparametric image generation with Conditional Sliced-Wasserstein Flows.
-
-    Try: cswf run digits
-    """
+PAUSE_S = 1.0
+"""How long a rank that has failed waits for the first to say why."""
 
 
 def call() -> int:
@@ -87,35 +61,138 @@ def _hide_warnings_of_libraries() -> None:
 def _failed(error: Exception) -> int:
     """Print what went wrong, and return the status."""
     if isinstance(error, CswfError):
-        failures.tell(error)
+        _tell(error)
         return error.exit_status
     if isinstance(error, click.ClickException):
-        failures.tell_misuse(error)
+        _tell_misuse(error)
         return error.exit_code
     if isinstance(error, OSError):  # a closed pipe, or a full disk behind a redirection
         _discard_output()
         if not isinstance(error, BrokenPipeError):
-            failures.show_traceback(error)
+            _show_traceback(error)
             complain(f"cannot read or write: {error}")
         return 1
-    failures.tell_unexpected(error)
+    _tell_unexpected(error)
     return 1
 
 
-def _interrupted(signal: BaseException | None, error: Exception | None = None) -> int:
+def _interrupted(cause: BaseException | None, error: Exception | None = None) -> int:
     """Say that a signal has ended the command, after the error that has come of it; return the status."""
     if error is not None:
-        failures.show_traceback(error)
+        _show_traceback(error)
         named = f"{type(error).__name__}: {' '.join(str(error).split())}"
         complain(*(str(error).split("\n") if isinstance(error, CswfError) else [named]))
     complain("interrupted")
     if isinstance(error, ImportError):  # Python may crash while it ends with a library that is loaded by half
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        os._exit(signals.status_of(signal))
-    return signals.status_of(signal)
+        os._exit(signals.status_of(cause))
+    return signals.status_of(cause)
 
 
 def _discard_output() -> None:
     """Throw away what was printed and cannot be written: Python would try again, and end with status 120."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _tell(error: CswfError) -> None:
+    """Print what went wrong; of several ranks, the first speaks for all that have met the same."""
+    rank = os.environ.get("RANK", "0")
+    if rank == "0":
+        _show_traceback(error)
+        complain(*f"{error}{_hint(error)}".split("\n"))
+        return
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    time.sleep(PAUSE_S)  # in which this rank is ended, if the first has failed too
+    if not isinstance(error, LostRankError):
+        _show_traceback(error)
+        complain(*f"rank {rank}: {error}{_hint(error)}".split("\n"))
+
+
+def _tell_misuse(error: click.ClickException) -> None:
+    """Print what is wrong with a command line, as click words it."""
+    if isinstance(error, click.NoSuchOption) and (override := _override(error)):
+        hint = f"Values of the recipe are written without dashes: {override}"
+        error = click.UsageError(f"{error.message} {hint}", error.ctx)
+    words = io.StringIO()
+    error.show(words)
+    complain(*words.getvalue().rstrip("\n").split("\n"))
+
+
+def _override(error: click.NoSuchOption) -> str:
+    """Return `key=value` if what was written as an option is a key of the command's recipe; else nothing."""
+    if error.ctx is None or all(param.name != "overrides" for param in error.ctx.command.params):
+        return ""
+    deferred.defer()
+    from cswf_core.recipe.sections import KEYS
+
+    key = error.option_name.lstrip("-")
+    if key.partition(".")[0] not in KEYS:
+        return ""
+    for word, behind in pairwise([*sys.argv, "…"]):
+        if word.partition("=")[0] == error.option_name:
+            return word.lstrip("-") if "=" in word else f"{key}={behind}"
+    return f"{key}=…"
+
+
+def _tell_unexpected(error: Exception) -> None:
+    """Print an error that nobody has foreseen, always with its traceback: it cannot be had again later.
+
+    A lack of memory can come anywhere, and its traceback says nothing of its cause: that is one sentence.
+    """
+    if _is_lack_of_memory(error):
+        _tell_lack_of_memory(error)
+        return
+    _print_chain(error)
+    sentence = f"unexpected {type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
+    advice = "this is no mistake of yours: the lines above belong into a bug report"
+    if isinstance(error, ImportError):
+        advice = "`cswf doctor` says whether a package is missing or broken"
+    complain(f"{sentence}; {advice}")
+
+
+def _tell_lack_of_memory(error: Exception) -> None:
+    """Print that memory did not suffice, with what PyTorch or NumPy says of it."""
+    _show_traceback(error)
+    reason = excerpt(" ".join(str(error).split()).rpartition("DefaultCPUAllocator: ")[2])
+    said = f" ({reason})" if reason else ""
+    complain(f"this machine's memory does not suffice{said}; ask for less, in number or in size")
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    """Say whether an error means that an allocation did not fit; PyTorch is asked only if it is loaded."""
+    if isinstance(error, ImportError) and any(sign in str(error) for sign in UNLOADABLE):
+        return True
+    if "torch" not in sys.modules or deferred.is_deferred():
+        return isinstance(error, MemoryError)
+    from cswf_core.kernels.memory import is_out_of_memory
+
+    return is_out_of_memory(error)
+
+
+def _show_traceback(error: BaseException) -> None:
+    """Print an error's traceback with all its causes, if --traceback or its variable says so."""
+    if _is_on():
+        _print_chain(error)
+
+
+def _is_on() -> bool:
+    return os.environ.get(TRACEBACK, "0") not in ("", "0")
+
+
+def _print_chain(error: BaseException) -> None:
+    """Print tracebacks of an error and of those behind it, also where `from None` would hide these."""
+    link: BaseException | None = error
+    seen: set[int] = set()
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        if link.__cause__ is None:
+            link.__suppress_context__ = False
+        link = link.__cause__ or link.__context__
+    complain(*"".join(traceback.format_exception(error)).rstrip("\n").split("\n"))
+
+
+def _hint(error: CswfError) -> str:
+    """Return where to see more, for an error that a plugin's own code has raised."""
+    theirs = isinstance(error, PluginError) and error.__cause__ is not None
+    return "; --traceback shows the whole of it" if theirs and not _is_on() else ""

@@ -1,22 +1,39 @@
-"""What `cswf eval` and `cswf compare` ask in common: how samples are scored, and against what."""
+"""What `cswf eval` and `cswf compare` do: samples of any program scored, and two sets of them alike."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
+import itertools
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
 import attrs
 import click
 
-from cswf_core.cli.options import Decorator, WholeNumber
-from cswf_core.evaluation.samples import Reading
+from cswf_core.cli.terminal import prepare, show_protocols, show_scores
+from cswf_core.errors import DataError, RunError, printable
+from cswf_core.evaluation.compare import Comparing
+from cswf_core.evaluation.compare import compare as compare_samples
+from cswf_core.evaluation.evaluate import Evaluation, evaluate
+from cswf_core.evaluation.samples import Generated, Reading, conform, read, read_all_real
 from cswf_core.evaluation.task import Task
-from cswf_core.files import bytes_of
+from cswf_core.interfaces import Dataset
 from cswf_core.interfaces.metric import FeaturePrecision
+from cswf_core.kernels.memory import memory_limited
+from cswf_core.pictures import grid as pictures
+from cswf_core.pictures.samples import samples_picture
 from cswf_core.plugins import Registry
-from cswf_core.recipe import Recipe
+from cswf_core.recipe import Recipe, choose, choose_device, load_recipe
+from cswf_core.recipe.build import load_everything
+from cswf_core.runs.folder import RunFolder
+from cswf_core.runs.printing import complain, say, say_json
+from cswf_core.runs.progress import WorkProgress
+from cswf_core.runs.screen import console, table, words
+from cswf_core.scores.document import mapping
+from cswf_core.scores.replicas import groups
+from cswf_core.scores.tables import Format, document_table
+from cswf_core.session.run import refresh_report, write_features, write_scores
 
 
 @attrs.frozen(kw_only=True)
@@ -54,86 +71,264 @@ class Scoring:
         return attrs.evolve(task.with_fewer_real(self.real_count), download=download, **changes)
 
 
-def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """Return the bytes of a size."""
-    size = None if value is None else bytes_of(value)
-    if value is not None and not size:
-        raise click.BadParameter(f"'{value}' is no size; write 500MB, 1.5GB or 2GiB", ctx, param)
-    return size
+def eval(
+    path: Path,
+    kind: str,
+    out: Path | None,
+    save_features: bool,
+    form: Format | None,
+    device: str,
+    quiet: bool,
+    as_json: bool,
+    plugins_dir: tuple[Path, ...],
+    **scoring: Any,
+) -> None:
+    """Do the work of `cswf eval`."""
+    wanted = Scoring(**scoring)
+    chosen_device = choose_device(device)
+    prepare(quiet=quiet)
+    generated = read(path, kind, plugins_dir, wanted.reading)
+    folder, source = _folder(generated, out)
+    if not folder.path.is_dir():
+        folder.make()  # a place that cannot be written to is told before anything is computed
+        click.get_current_context().call_on_close(folder.withdraw)  # if nothing comes to be in it
+    facts = None if generated.run is None else RunFolder(generated.run).facts()
+    with memory_limited(None if facts is None else facts.memory_limit):
+        task = _task(generated, wanted, plugins_dir)
+    task = wanted.adjust(task)
+    samples, notes = generated.samples, list(generated.notes)
+    if task.data is not None:  # a run's labels count its own classes
+        samples = attrs.evolve(samples, classes=task.data.classes)
+    real = task.references[0].samples if task.data is None else task.data
+    samples = conform(samples, real, str(path), notes)
+    task.check(samples)
+    with closing(WorkProgress(silent=quiet)) as progress:
+        evaluation = evaluate(
+            samples,
+            task,
+            source=source,
+            device=chosen_device,
+            ending="_offline" if kind == "offline" else "",
+            notes=notes,
+            tell=progress.tell,
+        )
+    _print(evaluation, "json" if as_json else form, quiet=quiet)
+    told = _save(evaluation, folder, samples, real, features=save_features)
+    if quiet:
+        return
+    if as_json or form is not None:  # what is printed may be read by a program
+        for sentence in told:
+            complain(sentence)
+    else:
+        say(*told, f"see {folder.file('report.html')}")
 
 
-def scoring_options(usual: str) -> Decorator:
-    """Return all options of a `Scoring`, which the command gets as `scoring`; `usual` are its metrics."""
-    options = (
-        click.option(
-            "--against",
-            multiple=True,
-            metavar="DATA[:SPLIT]",
-            help="Real samples: a data set (both its splits, or :train or :test), a folder of pictures, an "
-            ".npz file; may be given several times.  [default: the data of the run]",
-        ),
-        click.option(
-            "--metric",
-            "metrics",
-            multiple=True,
-            metavar="NAME",
-            help="A metric, as in a recipe: fid, or '{use: fid, mode: clean}'; may be given several times.  "
-            f"[default: {usual}]",
-        ),
-        click.option(
-            "--count", type=WholeNumber(1), metavar="N", help="Score at most N samples.  [default: 50,000]"
-        ),
-        click.option(
-            "--real-count",
-            type=WholeNumber(2),
-            metavar="N",
-            help="Compare with at most N real samples of each split, evenly spread.  [default: all]",
-        ),
-        click.option(
-            "--limit",
-            metavar="SIZE",
-            callback=_size,
-            help="Memory that the images of a file or folder may take as they are, such as 20GB.  "
-            "[default: a quarter of this machine's]",
-        ),
-        click.option(
-            "--resize",
-            type=WholeNumber(1, 8192),
-            metavar="N",
-            help="Resize the images of folders and files to N×N pixels by Pillow's bicubic filter.",
-        ),
-        click.option("--rgb", is_flag=True, help="Convert grey images of folders and files to RGB."),
-        click.option("--weights", type=click.Path(path_type=Path), help="The feature network's file."),
-        click.option(
-            "--no-download",
-            is_flag=True,
-            help="Download neither the feature network nor published statistics.",
-        ),
-        click.option(
-            "--precision",
-            type=click.Choice(["float32", "fast"]),
-            help="Of the feature network; fast is float16 on CUDA, and float32 elsewhere.  "
-            "[default: that of the run's recipe, else float32]",
-        ),
-        click.option(
-            "--seed",
-            type=WholeNumber(0),
-            help="Of the evaluation's own choices: subsets, directions, classifiers.  "
-            "[default: evaluate.seed of the run's recipe, else 0]",
-        ),
-        click.option(
-            "--no-copy-check", is_flag=True, help="Do not look for copies, unless a metric is named that does."
-        ),
-    )
+def _folder(generated: Generated, out: Path | None) -> tuple[RunFolder, str]:
+    """Return the folder for the results, and what the samples are called there; refuse one of something else.
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(command)
-        def collected(**values: Any) -> Any:
-            fields = [field.name for field in attrs.fields(Scoring)]
-            return command(scoring=Scoring(**{name: values.pop(name) for name in fields}), **values)
+    A run's samples are called by their file in its own folder, and elsewhere by their whole path.
+    """
+    run = generated.run
+    if run is not None and (out is None or out.resolve() == run.resolve()):
+        return RunFolder(run), generated.source
+    source = generated.source if run is None else printable(str(run / generated.source))
+    if out is None:
+        name = printable(generated.path.resolve().name.removesuffix(".npz"))
+        usual = RunFolder(Path("runs") / f"{name}-eval")
+        others = (RunFolder(Path("runs") / f"{name}-eval-{number}") for number in itertools.count(2))
+        folders = itertools.chain([usual], others)
+        return next(each for each in folders if not each.path.exists() or _is_of(each, source)), source
+    folder = RunFolder(out)
+    if out.exists() and not out.is_dir():
+        raise RunError(f"{out} is a file; --out names a folder")
+    if out.is_dir() and any(out.iterdir()) and not _is_of(folder, source):
+        raise RunError(f"{out} has other files in it, or scores of other samples; give another --out")
+    return folder, source
 
-        for option in reversed(options):
-            collected = option(collected)
-        return collected
 
-    return decorate
+def _is_of(folder: RunFolder, source: str) -> bool:
+    """Say whether a folder has been made by this command, of samples from the same place."""
+    document = mapping(folder.read_json("metrics.json"))
+    same = mapping(document.get("generated")).get("source") == source
+    return same and not folder.file("run.json").exists()
+
+
+def _task(generated: Generated, wanted: Scoring, plugins_dir: tuple[Path, ...]) -> Task:
+    registry = Registry.discover(plugins_dir)
+    chosen = [choose(registry, "metric", text, "--metric") for text in wanted.metrics]
+    if generated.run is None and not wanted.against:
+        raise DataError(
+            f"{generated.path} is not a run's folder; name what to compare with, such as --against cifar10"
+        )
+    real = read_all_real(wanted.against, registry, wanted.reading)
+    if generated.run is None:
+        return wanted.with_copying(Task.of_images(real, chosen, registry), registry)
+    recipe = load_recipe(generated.run / "recipe.yaml", registry=registry)
+    return wanted.with_copying(Task.of_run(recipe, real, chosen), registry, recipe)
+
+
+def _save(
+    evaluation: Evaluation, folder: RunFolder, samples: Dataset, real: Dataset, *, features: bool
+) -> list[str]:
+    """Write scores, figures and page into a folder; return what becomes of scores that are there."""
+    with ExitStack() as held:
+        with suppress(RunError):  # a run that scores itself may hold it for long
+            held.enter_context(folder.held(10.0))
+        if not folder.file("run.json").exists():
+            folder.write("samples.png", pictures.png(samples_picture(samples, real, 10)))
+        files = write_features(folder, evaluation) if features else []
+        told = write_scores(folder, evaluation)
+    refresh_report(folder)
+    if features:
+        told = [*told, f"features: {', '.join(files) or 'no metric has computed any'}"]
+    return told
+
+
+def _print(evaluation: Evaluation, form: Format | None, *, quiet: bool) -> None:
+    """Print the scores in a form that was asked for; if none was, as a table, and nothing if `quiet`."""
+    document = evaluation.document
+    if form == "json":
+        say_json(document)
+    elif form is not None and form != "table":
+        say(*document_table(document, form).split("\n"))
+    elif form == "table" or not quiet:
+        screen = console()
+        show_scores(document, screen)
+        show_protocols(document, screen)
+
+
+def compare(
+    first: Path,
+    second: Path,
+    device: str,
+    quiet: bool,
+    as_json: bool,
+    plugins_dir: tuple[Path, ...],
+    **scoring: Any,
+) -> None:
+    """Do the work of `cswf compare`."""
+    wanted = Scoring(**scoring)
+    chosen_device = choose_device(device)
+    prepare(quiet=quiet)
+    both = tuple(read(path, plugins_dir=plugins_dir, reading=wanted.reading) for path in (first, second))
+    registry = Registry.discover(plugins_dir)
+    facts = [RunFolder(each.run).facts() for each in both if each.run is not None]
+    limits = [each.memory_limit for each in facts if each is not None and each.memory_limit is not None]
+    recipes = _recipe(both[0], registry), _recipe(both[1], registry)
+    with memory_limited(min(limits, default=None)):
+        task = _task_of_two(both, recipes, wanted, registry)
+    task = wanted.adjust(task)
+    real = task.references[0].samples if task.data is None else task.data
+    samples, notes = [], []
+    for generated, recipe in zip(both, recipes, strict=True):
+        said = list(generated.notes)
+        own = _with_own_classes(generated.samples, task, recipe)
+        samples.append(conform(own, real, str(generated.path), said))
+        notes.append(tuple(said))
+        task.check(samples[-1])
+    with closing(WorkProgress(silent=quiet)) as progress:
+        comparing = compare_samples(
+            samples[0],
+            samples[1],
+            task,
+            sources=(printable(str(first)), printable(str(second))),
+            notes=(notes[0], notes[1]),
+            recipes=recipes,
+            device=chosen_device,
+            tell=progress.tell,
+        )
+    names = _names(first, second)
+    seeds = None not in recipes and len(groups([each.resolved() for each in recipes if each])) == 1
+    if as_json:
+        say_json({**_document(comparing, names), "seeds_of_one_recipe": seeds})
+    elif not quiet:
+        _show(comparing, names)
+        if seeds:
+            say("note: both runs are of one recipe and differ in their seed only: the difference is chance")
+
+
+def _task_of_two(
+    both: Sequence[Generated], recipes: Sequence[Recipe | None], wanted: Scoring, registry: Registry
+) -> Task:
+    """Return the task for both sets: against what is named, else against the data that two runs share."""
+    chosen = [choose(registry, "metric", text, "--metric") for text in wanted.metrics]
+    if wanted.against:
+        task = Task.of_images(read_all_real(wanted.against, registry, wanted.reading), chosen, registry)
+    else:
+        task = _of_runs(both, recipes)
+    image = task.references[0].samples.space.is_image
+    # Those of images share their features.
+    usual = ("fid", "kid", "precision-recall") if image else ("sliced-wasserstein",)
+    chosen = chosen or [choose(registry, "metric", name) for name in usual]
+    return wanted.with_copying(attrs.evolve(task, metrics=tuple(chosen)), registry, *recipes)
+
+
+def _with_own_classes(samples: Dataset, task: Task, recipe: Recipe | None) -> Dataset:
+    """Return samples whose classes have names: a run's labels count the classes of its own data."""
+    if recipe is None or samples.conditions.labels is None:
+        return samples
+    data = load_everything(recipe) if task.data is None else task.data
+    return attrs.evolve(samples, classes=data.classes)
+
+
+def _recipe(generated: Generated, registry: Registry) -> Recipe | None:
+    """Return the recipe of a run; None for samples of anything else."""
+    return None if generated.run is None else load_recipe(generated.run / "recipe.yaml", registry=registry)
+
+
+def _of_runs(both: Sequence[Generated], recipes: Sequence[Recipe | None]) -> Task:
+    """Return the task of the first run; raise `DataError` if the other is no run, or flowed to other data."""
+    data = []
+    for generated, recipe in zip(both, recipes, strict=True):
+        if recipe is None:
+            raise DataError(
+                f"{generated.path} is not a run; name what to compare both with, such as --against cifar10"
+            )
+        data.append((recipe.data.plain(), recipe.condition.plain()))
+    if recipes[0] is None or data[0] != data[1]:
+        raise DataError("the two runs have other data or conditions; say what to compare both with: --against")
+    return Task.of_run(recipes[0], (), ())
+
+
+def _names(first: Path, second: Path) -> tuple[str, str]:
+    """Return what the sets are called: their folders' names, or their paths where these are the same."""
+    short = printable(first.resolve().name), printable(second.resolve().name)
+    return short if short[0] != short[1] else (printable(str(first)), printable(str(second)))
+
+
+def _show(comparing: Comparing, names: tuple[str, str]) -> None:
+    """Print both scores, the difference and the verdict of each."""
+    screen = console()
+    lines = []
+    for score in comparing.scores:
+        lines.append([score.first.name, *score.values, score.signed, f"{score.first.samples:,}"])
+    screen.print(table(["score", *names, "difference", "samples of each"], lines, others="right"))
+    for score in comparing.scores:
+        screen.print(words(score.verdict(names), "bold"), soft_wrap=True)
+    noted = [each.document["notes"] for each in comparing.evaluations]
+    for note in dict.fromkeys(noted[0] + noted[1]):
+        having = [name for name, notes in zip(names, noted, strict=True) if note in notes]
+        say(f"note: {having[0]}: {note}" if len(having) == 1 else f"note: {note}")
+    screen.print(words(comparing.method, "dim"), soft_wrap=True)
+
+
+def _document(comparing: Comparing, names: tuple[str, str]) -> dict[str, object]:
+    """Return everything as JSON has it."""
+    return {
+        "names": list(names),
+        "method": comparing.method,
+        "scores": [
+            {
+                "name": score.first.name,
+                "better": score.first.better,
+                "values": [score.first.value, score.second.value],
+                "errors": [score.first.error, score.second.error],
+                "difference": score.difference.value,
+                "interval": score.difference.interval,
+                "paired": score.paired,
+                "verdict": score.verdict(names),
+            }
+            for score in comparing.scores
+        ],
+        "evaluations": [evaluation.document for evaluation in comparing.evaluations],
+    }

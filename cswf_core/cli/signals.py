@@ -14,9 +14,6 @@ from types import ModuleType
 
 from cswf_core.errors import Terminated
 
-OUTPUTS = (1, 2)
-"""Descriptors of what a command prints to."""
-
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command."""
 
@@ -33,10 +30,10 @@ _raised: list[tuple[float, KeyboardInterrupt]] = []
 def install() -> None:
     """Have signals end the command; one that is ignored, as `nohup` has it, stays so. Quick: called first."""
     _raised.clear()
+    sys.unraisablehook = partial(_tell_unless_signal, sys.unraisablehook)  # before a handler raises anything
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
-    sys.unraisablehook = partial(_tell_unless_signal, sys.unraisablehook)
 
 
 def ignore() -> None:
@@ -70,7 +67,7 @@ def imported(name: str) -> ModuleType:
 
 def leave_lost_terminal() -> None:
     """Print into nothing from now on where a terminal was closed: it would answer with an error."""
-    for output in OUTPUTS:
+    for output in (1, 2):
         try:
             os.write(output, b"")
         except OSError:

@@ -1,29 +1,19 @@
-"""What commands print on a terminal: the progress of a run, its scores, where its results are."""
+"""What commands with work to do have in common: how their process is prepared, and scores on a terminal."""
 
 from __future__ import annotations
 
+import ctypes
 import logging
-import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
+import os
+import platform
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 
-from cswf_core.cli import options
-from cswf_core.cli.allocator import keep_freed_memory
-from cswf_core.cli.signals import leave_lost_terminal
-from cswf_core.errors import LostRankError, RunError
-from cswf_core.ranks import Ranks
-from cswf_core.recipe import Recipe
-from cswf_core.runs.checkpoints import CheckpointFolder
-from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.printing import complain, say, start_log
-from cswf_core.runs.progress import BarProgress, LineProgress, WorkProgress
-from cswf_core.runs.screen import console, table, words
+from cswf_core.runs.printing import say, start_log
+from cswf_core.runs.screen import table, words
 from cswf_core.scores.quantities import measured
-from cswf_core.session.run import launch, require_recipe, resume, settle
 
 
 def prepare(*, quiet: bool) -> None:
@@ -32,64 +22,30 @@ def prepare(*, quiet: bool) -> None:
     keep_freed_memory()
 
 
-def introduce(recipe: Recipe) -> None:
-    """Print what a recipe is for."""
-    say(f"{recipe.name}: {recipe.description}".rstrip(": "))
+def keep_freed_memory() -> bool:
+    """Make glibc reuse freed memory, unless MALLOC_* or GLIBC_TUNABLES are set; return whether that was done.
+
+    Every step of a flow on a CPU allocates and frees the same few megabytes. By default glibc returns them to
+    the system each time, and the next step causes a page fault for every page it touches: up to 2,300 in a step
+    of the digits demo. The process runs one flow, so that nobody else misses the memory.
+    """
+    decided = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
+    if decided or platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt  # by the numbers of M_TRIM_THRESHOLD and M_MMAP_THRESHOLD in <malloc.h>
+    return bool(mallopt(-1, 2**28) and mallopt(-3, 2**26))
 
 
-def run_recipe(
-    recipe: Recipe,
-    folder: RunFolder,
-    *,
-    device: str,
-    force: bool,
-    quiet: bool,
-    ranks: Ranks | None = None,
-) -> None:
-    """Run a recipe with its progress and its scores on the terminal."""
-    show_run(partial(launch, recipe, folder, device=device, force=force, ranks=ranks), folder, quiet=quiet)
+def say_facts(facts: Mapping[str, str]) -> None:
+    """Print facts by their names, one below the other."""
+    width = max(len(name) for name in facts)
+    for name, text in facts.items():
+        say(f"{name:<{width}}  {text}")
 
 
-def resume_run(
-    recipe: Recipe, folder: RunFolder, *, device: str, quiet: bool, ranks: Ranks | None = None
-) -> None:
-    """Resume a recipe's run with its progress and its scores on the terminal; leave one that is done."""
-    if folder.done:
-        require_recipe(folder, recipe)
-        settle(folder)
-        if not quiet:
-            say(f"{folder.path} is done: there is nothing left to do")
-        return
-
-    def tell_start(step: int, lost: Sequence[str]) -> None:
-        for sentence in lost:
-            complain(f"lost: {sentence}")
-        anew = "beginning anew: there is no checkpoint to go on from"
-        if not quiet:
-            say(f"going on from step {step:,}" if step else anew)
-
-    work = partial(resume, recipe, folder, device=device, announce=tell_start, ranks=ranks)
-    show_run(work, folder, quiet=quiet)
-
-
-def show_run(work: Callable[..., dict[str, Any]], folder: RunFolder, *, quiet: bool) -> None:
-    """Call `work(observers=…, tell=…)`, a run, with its progress and its scores on the terminal."""
-    flowing, evaluating = [] if quiet else [_progress()], WorkProgress(silent=quiet)
-    try:
-        facts = work(observers=flowing, tell=evaluating.tell)
-    except (KeyboardInterrupt, LostRankError):
-        leave_lost_terminal()
-        _say_how_to_go_on(folder)
-        raise
-    finally:
-        for progress in (evaluating, *flowing):
-            progress.close()
-    if not quiet:
-        say(f"done in {facts['seconds']:.1f} s  sha256 {facts['samples_sha256'][:12]}")
-        scores = folder.read_json("metrics.json")
-        if not isinstance(scores, dict):
-            raise RunError(f"{folder.file('metrics.json')} is gone: somebody has changed the folder meanwhile")
-        show_scores(scores, console())
+def listed(classes: Sequence[str]) -> str:
+    """Return the names of classes; of many, the first twelve and how many there are."""
+    return ", ".join(classes[:12]) + (f", … {len(classes)} in all" if classes[12:] else "")
 
 
 def show_scores(document: Mapping[str, Any], screen: Console) -> None:
@@ -135,35 +91,3 @@ def _against(score: dict[str, Any]) -> str:
     """Return the name of a score's reference: `data:split`."""
     against = score["against"] or {}
     return ":".join(str(against[key]) for key in ("data", "split") if against.get(key))
-
-
-def point_to_results(folder: RunFolder) -> None:
-    """Say where the page and the pictures of a run are."""
-    made = [folder.file(name) for name in ("report.html", "samples.png", "completions.png")]
-    say(f"see {', '.join(str(path) for path in made if path.exists())}")
-
-
-def _say_how_to_go_on(folder: RunFolder) -> None:
-    """Say what an interrupted run has left."""
-    if not folder.begun:
-        return
-    steps = [entry.step for entry in CheckpointFolder(folder.file("checkpoints")).listed()]
-    start = f"from step {max(steps):,}" if steps else "from its beginning, as it had no checkpoint yet"
-    complain(f"{options.command(f'cswf resume {folder.path}')} goes on {start}")
-
-
-def folder_name(recipe: Recipe) -> str:
-    """Return a recipe's name in letters that are good for a folder."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", recipe.name).strip("-.") or "run"
-
-
-def results_folder(name: str, out: Path | None, *, force: bool) -> RunFolder:
-    """Return the folder for the results: `out`, or below runs/ a new one, or with `force` the first one."""
-    if out is None and not force:
-        return RunFolder.fresh(Path("runs"), name)
-    return RunFolder(out if out is not None else Path("runs") / name)
-
-
-def _progress() -> BarProgress | LineProgress:
-    screen = console()
-    return BarProgress(screen) if screen.is_terminal else LineProgress()

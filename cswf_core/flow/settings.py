@@ -74,7 +74,7 @@ class TableRequest:
     """Share of the directions that get tables: the first ones of each batch, and at least one."""
     every: int = 1
     """After a stage's first `FIRST_STEPS` steps, the tables of every n-th step are wanted."""
-    dtype: torch.dtype = torch.float32
+    dtype: torch.dtype = attrs.field(factory=lambda: torch.float32)
 
     def wants(self, step: int) -> bool:
         """Say whether the tables of a stage's step, counted from 0, are wanted."""
@@ -111,7 +111,7 @@ class Settings:
     seed: int = 0
     reuse: int | None = 1
     """For how many steps a set of directions is kept; None keeps one for a whole stage."""
-    dtype: torch.dtype = torch.float32
+    dtype: torch.dtype = attrs.field(factory=lambda: torch.float32)
     half: bool = False
     """Whether products on CUDA are in half precision with float32 sums; particles stay in `dtype`, float32.
 

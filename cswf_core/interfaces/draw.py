@@ -68,9 +68,9 @@ class Key:
         bits = self.bits()
         return bits & (2**64 - 1), bits >> 64
 
-    def open(self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> Draw:
-        """Start the stream of numbers that this key names, on a device."""
-        return Draw(self, torch.device(device), dtype)
+    def open(self, device: torch.device | str = "cpu", dtype: torch.dtype | None = None) -> Draw:
+        """Start the stream of numbers that this key names, on a device; they are float32 if nothing is said."""
+        return Draw(self, torch.device(device), torch.float32 if dtype is None else dtype)
 
 
 class Draw:

@@ -86,7 +86,7 @@ class StoredPixels:
 
     images: StoredImages
     """The images whose pixels these are."""
-    dtype: torch.dtype = torch.float32
+    dtype: torch.dtype = attrs.field(factory=lambda: torch.float32)
     """The type of the numbers that are made."""
     most: int | None = None
     """Bytes of numbers that may be made at once; None: any."""

@@ -12,8 +12,6 @@ import torch
 from cswf_core.errors import OutOfMemoryError
 from cswf_core.numbers import bytes_in_words
 
-HOST = torch.device("cpu")
-
 OUT_OF_MEMORY = (
     "can't allocate memory",
     "cannot allocate memory",
@@ -54,7 +52,7 @@ def _installed(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def require_memory(size: int, wanted: str, remedy: str, device: torch.device = HOST) -> None:
+def require_memory(size: int, wanted: str, remedy: str, device: torch.device | None = None) -> None:
     """Raise `OutOfMemoryError` if a device has less memory than is about to be allocated.
 
     An allocation that is far too large may fail in many ways, or succeed, and the process is killed when it is
@@ -66,6 +64,7 @@ def require_memory(size: int, wanted: str, remedy: str, device: torch.device = H
         remedy: What the user can do.
         device: The device; this machine if left out.
     """
+    device = torch.device("cpu") if device is None else device
     installed = _installed(device)
     if size > installed:
         whose = "this machine" if device.type == "cpu" else str(device)

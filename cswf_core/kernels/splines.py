@@ -22,7 +22,6 @@ from itertools import accumulate
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 LEAST_END_SLOPE = 1 / 16
 """Least u at the ends of a row: with 0 the inverse would be infinitely steep there."""
@@ -123,7 +122,7 @@ def released_spline_cdf(ordered: Tensor, pieces: int, z: Tensor) -> Tensor:
     # No z lies in a piece without width; this only keeps slopes, and sums of them, from being infinite.
     least = 4 * torch.finfo(z.dtype).tiny
     inner = (heights[:, :-1] + heights[:, 1:]) / (widths[:, :-1] + widths[:, 1:]).clamp(min=least)
-    derivatives = pad(inner, (1, 1), value=1.0)
+    derivatives = _padded(inner, (1, 1), value=1.0)
     k = (torch.searchsorted(knots, x.contiguous()) - 1).clamp(0, pieces - 1)
     w = widths.gather(1, k).clamp(min=least)
     h = heights.gather(1, k)
@@ -134,6 +133,10 @@ def released_spline_cdf(ordered: Tensor, pieces: int, z: Tensor) -> Tensor:
     bend = along * (1 - along)
     rise = h * (s * along.square() + d * bend) / (s + (d_next + d - 2 * s) * bend)
     return torch.where((x > 0) & (x < 1), levels.gather(1, k) + rise, x)
+
+
+def _padded(rows: Tensor, before_and_after: tuple[int, int], value: float | None = None) -> Tensor:
+    return torch.nn.functional.pad(rows, before_and_after, value=value)
 
 
 def _scaled(ordered: Tensor, z: Tensor) -> Tensor:
@@ -155,9 +158,9 @@ def _released_knots(x: Tensor, pieces: int) -> tuple[Tensor, Tensor]:
     M = x.shape[1]
     share = torch.arange(1, pieces, dtype=torch.float64, device=x.device) * (1 / pieces)
     inner = x[:, (share * M).long()].contiguous()
-    below = pad(pad(torch.searchsorted(x, inner), (1, 0)), (0, 1), value=M)
+    below = _padded(_padded(torch.searchsorted(x, inner), (1, 0)), (0, 1), value=M)
     levels = running_sums(below.diff(dim=1).to(x.dtype) / M)
-    return pad(pad(inner, (1, 0)), (0, 1), value=1.0), pad(levels, (1, 0))
+    return _padded(_padded(inner, (1, 0)), (0, 1), value=1.0), _padded(levels, (1, 0))
 
 
 def running_sums(terms: Tensor) -> Tensor:
@@ -168,9 +171,9 @@ def running_sums(terms: Tensor) -> Tensor:
     level a decides whether ⌊aN⌋ is one datum or its neighbour.
     """
     n = terms.shape[1]
-    runs = pad(terms, (0, -n % TERMS_IN_A_ROW)).reshape(terms.shape[0], -1, TERMS_IN_A_ROW)
+    runs = _padded(terms, (0, -n % TERMS_IN_A_ROW)).reshape(terms.shape[0], -1, TERMS_IN_A_ROW)
     sums = torch.stack(list(accumulate(runs.unbind(2))), dim=2)
     if n > TERMS_IN_A_ROW:
-        before = pad(running_sums(sums[:, :-1, -1]), (1, 0))
+        before = _padded(running_sums(sums[:, :-1, -1]), (1, 0))
         sums = sums + before.unsqueeze(2)
     return sums.flatten(1)[:, :n]

@@ -10,7 +10,6 @@ from it.
 from __future__ import annotations
 
 import logging
-import math
 import re
 import signal
 import threading
@@ -20,17 +19,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from torch import Tensor
 
 from cswf_core.documents import MisfitError, structured
-from cswf_core.errors import CswfError, OtherFormatError, RunError, Terminated, excerpt
+from cswf_core.errors import CswfError, OtherFormatError, RunError, Terminated
 from cswf_core.flow.state import Position, Snapshot, SnapshotFacts
 from cswf_core.hookspecs import hookimpl
-from cswf_core.interfaces import Written
-from cswf_core.numbers import LARGEST, whole_number
+from cswf_core.interfaces.size import Interval
 from cswf_core.runs.durable import (
     FileEntry,
     make_folder,
@@ -51,9 +49,6 @@ COUNT = 2
 SHARE = 0.05
 """Share of a run's time that checkpoints at the ends of stages may take."""
 
-UNITS = {"s": 1, "min": 60, "h": 3600}
-"""Seconds of each unit that a recipe may write."""
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that wait for the end of a step."""
 
@@ -72,35 +67,6 @@ def accepting_unverified() -> Iterator[None]:
         yield
     finally:
         _unverified.reset(token)
-
-
-@attrs.frozen
-class Interval(Written):
-    """An interval of steps or of seconds; with neither, never."""
-
-    steps: int | None = None
-    seconds: float | None = None
-    text: str = attrs.field(default="never", eq=False, repr=False)
-    """As it was written."""
-
-    form: ClassVar[str] = "a number of steps such as 500, a time such as 30s, 10min or 2h, or never"
-
-    @classmethod
-    def from_text(cls, text: str) -> Interval:
-        """Return the interval that `500`, `30s`, `10min`, `1.5h` or `never` means."""
-        if text.strip() == "never":
-            return cls()
-        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(s|min|h)?", text.strip())
-        if match is None or not float(match[1]) or not (match[2] or match[1].isdigit()):
-            raise ValueError(f"'{excerpt(text)}' is not {cls.form}")
-        number, unit = match.groups()
-        steps, seconds = (whole_number(number), None) if unit is None else (None, float(number) * UNITS[unit])
-        if (steps or seconds or math.inf) > LARGEST:
-            raise ValueError(f"'{excerpt(text)}' is too large: 64 bits hold {LARGEST:,} at most")
-        return cls(steps=steps, seconds=seconds, text=number + (unit or ""))
-
-    def __str__(self) -> str:
-        return self.text
 
 
 @attrs.frozen(eq=False)

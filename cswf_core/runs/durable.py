@@ -19,7 +19,6 @@ from typing import Any, BinaryIO, Literal
 
 import attrs
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from cswf_core.documents import Digest, FileName, Size, parse_json
@@ -94,6 +93,8 @@ def open_plainly(path: Path, mode: Literal["wb", "ab"]) -> BinaryIO:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Any = None) -> None:
     """Write tensors, and facts that JSON can hold, as one safetensors file; see `replacing`."""
+    from safetensors.torch import save_file  # imports PyTorch, which not all who write files need
+
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with replacing(path) as temporary:
         try:

@@ -31,7 +31,6 @@ class DinoNetwork:
         self.batch = BATCH[device.type]
         self._transformer = VisionTransformer(tensors, SIDE)
 
-    @torch.no_grad()
     def features(self, images: Tensor, title: str, tell: Tell, *, part: bool = False) -> Tensor:
         """Return the features of images (n×C×H×W bytes; C = 1 is repeated) on the device: n×D, float32.
 
@@ -44,7 +43,8 @@ class DinoNetwork:
             count = len(batch)
             if first or part:
                 batch = torch.cat([batch, batch[:1].expand(self.batch - count, -1, -1, -1)])
-            rows[first : first + count] = self._transformer(prepare(batch.to(self.device)))[:count]
+            with torch.no_grad():
+                rows[first : first + count] = self._transformer(prepare(batch.to(self.device)))[:count]
             tell(title, first + count, len(images))
         return rows
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812
 
 from cswf_core.errors import DataError
 from cswf_core.kernels.finite import is_finite
@@ -42,15 +41,17 @@ class VisionTransformer:
     def __call__(self, images: Tensor) -> Tensor:
         """Return the features of images (n×3×side×side, normalised): n×D."""
         weight, bias = (self._tensors[f"patch_embed.proj.{name}"] for name in ("weight", "bias"))
-        patches = F.unfold(images, PATCH, stride=PATCH).transpose(1, 2)
-        tokens = F.linear(patches, weight.flatten(1), bias)
+        patches = torch.nn.functional.unfold(images, PATCH, stride=PATCH).transpose(1, 2)
+        tokens = torch.nn.functional.linear(patches, weight.flatten(1), bias)
         first = self._tensors["cls_token"].expand(len(images), -1, -1)
         tokens = torch.cat([first, tokens], dim=1) + self._positions
         for number in range(self.depth):
             block = f"blocks.{number}"
             attended = self._attention(f"{block}.attn", self._norm(f"{block}.norm1", tokens))
             tokens = tokens + attended * self._tensors[f"{block}.ls1.gamma"]
-            hidden = F.gelu(self._linear(f"{block}.mlp.fc1", self._norm(f"{block}.norm2", tokens)))
+            hidden = torch.nn.functional.gelu(
+                self._linear(f"{block}.mlp.fc1", self._norm(f"{block}.norm2", tokens))
+            )
             tokens = tokens + self._linear(f"{block}.mlp.fc2", hidden) * self._tensors[f"{block}.ls2.gamma"]
         return self._norm("norm", tokens[:, 0])
 
@@ -63,11 +64,13 @@ class VisionTransformer:
         return self._linear(f"{layer}.proj", (weights @ value).transpose(1, 2).reshape(n, count, width))
 
     def _linear(self, layer: str, tokens: Tensor) -> Tensor:
-        return F.linear(tokens, self._tensors[f"{layer}.weight"], self._tensors[f"{layer}.bias"])
+        return torch.nn.functional.linear(
+            tokens, self._tensors[f"{layer}.weight"], self._tensors[f"{layer}.bias"]
+        )
 
     def _norm(self, layer: str, tokens: Tensor) -> Tensor:
         weight, bias = self._tensors[f"{layer}.weight"], self._tensors[f"{layer}.bias"]
-        return F.layer_norm(tokens, (self.width,), weight, bias, EPSILON)
+        return torch.nn.functional.layer_norm(tokens, (self.width,), weight, bias, EPSILON)
 
 
 def positions(stored: Tensor, side: int) -> Tensor:
@@ -82,7 +85,9 @@ def positions(stored: Tensor, side: int) -> Tensor:
         return stored
     planes = grid.reshape(1, before, before, -1).permute(0, 3, 1, 2)
     scale = (side + OFFSET) / before
-    resized = F.interpolate(planes, scale_factor=(scale, scale), mode="bicubic", align_corners=False)
+    resized = torch.nn.functional.interpolate(
+        planes, scale_factor=(scale, scale), mode="bicubic", align_corners=False
+    )
     return torch.cat([first, resized.flatten(2).transpose(1, 2)], dim=1)
 
 

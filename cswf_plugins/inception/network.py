@@ -37,10 +37,6 @@ Numbers = Literal["float32", "float16"]
 PRODUCTS: Mapping[Numbers, Literal[1, 3]] = {"float32": 3, "float16": 1}
 """How many products of float16 our own kernels take for one."""
 
-jit: Any = torch.jit
-cuda: Any = torch.cuda
-"""PyTorch does not say the types of these."""
-
 Engine = Literal["script", "plain", "halves"]
 """How the network is computed: by the file's own program, by PyTorch's convolutions, or by our own kernels."""
 Compute = Callable[[Tensor], Tensor]
@@ -65,7 +61,6 @@ class Network:
         self.batch = BATCH[device.type]
         self._compute = _computing(engine or chosen_engine(device, self.numbers), weights, device, self.numbers)
 
-    @torch.no_grad()
     def features(self, images: Tensor, mode: Mode, title: str, tell: Tell, *, part: bool = False) -> Tensor:
         """Return the features of images (n×C×H×W bytes on the CPU; C = 1 is repeated) on the device: n×2,048.
 
@@ -78,7 +73,7 @@ class Network:
             enabled=True, benchmark=False, deterministic=True, allow_tf32=False
         )
         batches = self._prepared if self.device.type == "cpu" else self._prepared_beside
-        with repeatable:
+        with torch.no_grad(), repeatable:
             for first, ready in batches(images, mode, part):
                 count = min(self.batch, len(images) - first)
                 features[first : first + count] = self._compute(ready)[:count]
@@ -102,6 +97,7 @@ class Network:
 
         There are two at a time: the host waits for the network to be done with the last but one.
         """
+        cuda: Any = torch.cuda  # PyTorch does not say the types of these
         network, beside = cuda.current_stream(self.device), cuda.Stream(self.device)
         before = None
         for first, batch in self._batches(images, part):
@@ -166,6 +162,7 @@ def _loaded(weights: Weights, device: torch.device) -> Any:
 
 def _scripted(module: Any, images: Tensor) -> Tensor:
     """Return what the file's own program gives."""
+    jit: Any = torch.jit  # PyTorch does not say the types of this
     with jit.optimized_execution(False):
         features: Tensor = module(images).reshape(len(images), WIDTH)
     return features

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from cswf_plugins.inception.architecture import SIDE, WIDTH, ChannelRange, LayerStep, plan
 from cswf_plugins.inception.folding import Convolution, joined
@@ -44,12 +43,12 @@ class PlainNetwork:
     def _computed(self, step: LayerStep, layer: Convolution | None, x: Tensor) -> Tensor:
         """Return a step's outputs: n×C×H×W."""
         if step.kind == "max":
-            return functional.max_pool2d(x, 3, step.stride, step.padding)
+            return torch.nn.functional.max_pool2d(x, 3, step.stride, step.padding)
         assert layer is not None
         if step.kind == "average":
-            mean = functional.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
+            mean = torch.nn.functional.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
             return mean.add_(layer.bias[:, None, None]).relu_()
-        x = functional.conv2d(x, layer.weight, layer.bias, step.stride, step.padding)
+        x = torch.nn.functional.conv2d(x, layer.weight, layer.bias, step.stride, step.padding)
         x[:, step.linear :].relu_()
         return x
 

@@ -7,14 +7,14 @@ import platform
 
 import pytest
 
-from cswf_core.cli.allocator import keep_freed_memory
+from cswf_core.cli.terminal import keep_freed_memory
 from tests.processes import PYTHON, completed
 
 FAULTS = """
 import ctypes
 import resource
 import sys
-from cswf_core.cli.allocator import keep_freed_memory
+from cswf_core.cli.terminal import keep_freed_memory
 
 library = ctypes.CDLL(None)  # PyTorch for arm64 has an allocator of its own, which keeps memory anyway
 library.malloc.restype = library.memset.restype = ctypes.c_void_p

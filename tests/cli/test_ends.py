@@ -143,7 +143,7 @@ def test_a_signal_while_an_object_is_deleted_is_not_lost(cswf, monkeypatch, numb
 
 
 @pytest.mark.parametrize(
-    "module", ["cswf_core.cli.signals", "cswf_core.cli.program", "click", "cswf_core.cli.cite"]
+    "module", ["cswf_core.cli.signals", "cswf_core.cli.program", "click", "cswf_core.cli.reading"]
 )
 def test_ctrl_c_while_modules_load_ends_without_a_traceback(module):
     code = (
@@ -162,6 +162,25 @@ def test_ctrl_c_while_modules_load_ends_without_a_traceback(module):
     assert ended.returncode == 130
     assert ended.stdout == ""
     assert ended.stderr.strip() in ("", "interrupted")
+
+
+def test_ctrl_c_where_python_can_raise_nothing_ends_a_command_that_has_not_begun():
+    """As in the callbacks in which Python's imports let go of their locks."""
+    code = (
+        "import os, signal, sys\n"
+        "class Deleted:\n"
+        "    def __del__(self):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'cswf_core.cli.signals':\n"
+        "            Deleted()\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from cswf_core.cli import main\n"
+        "main()\n"
+    )
+    ended = completed(PYTHON, "-c", code)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
 def test_warnings_of_libraries_are_printed_only_on_request():

@@ -108,7 +108,7 @@ def test_an_allocation_that_fails_anywhere_is_one_sentence(cswf, monkeypatch):
             "allocate 13194139533312 bytes."
         )
 
-    monkeypatch.setattr("cswf_core.cli.check.load_recipe", full)
+    monkeypatch.setattr("cswf_core.cli.reading.load_recipe", full)
     done = cswf("check", "digits")
     assert done.status == 1
     assert done.err.startswith(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cswf_core.cli.failures import VARIABLE
+from cswf_core.cli.options import TRACEBACK
 
 FAULTY = """
 import attrs
@@ -28,7 +28,7 @@ def register_projections(register):
 @pytest.fixture(autouse=True)
 def switched_off(monkeypatch):
     """The option sets the variable, which is to be as before after each test."""
-    monkeypatch.setenv(VARIABLE, "0")
+    monkeypatch.setenv(TRACEBACK, "0")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_the_error_of_a_plugin_is_a_sentence_that_names_the_option(cswf, run):
 @pytest.mark.parametrize("place", ["before", "after", "variable"])
 def test_the_traceback_has_the_plugin_s_frames_and_ends_in_the_sentence(cswf, run, monkeypatch, place):
     if place == "variable":
-        monkeypatch.setenv(VARIABLE, "1")
+        monkeypatch.setenv(TRACEBACK, "1")
     done = cswf(*{"before": ("--traceback", *run), "after": (*run, "--traceback")}.get(place, run))
     assert done.status == 2
     lines = done.err.splitlines()
@@ -74,7 +74,7 @@ def test_an_unexpected_error_always_has_its_traceback(cswf, monkeypatch):
     def fail(*_, **__):
         raise LookupError("no such thing")
 
-    monkeypatch.setattr("cswf_core.cli.check.load_recipe", fail)
+    monkeypatch.setattr("cswf_core.cli.reading.load_recipe", fail)
     done = cswf("check", "digits")
     assert done.status == 1
     assert done.err.startswith("Traceback")
@@ -85,7 +85,7 @@ def test_a_package_that_cannot_be_imported_leads_to_the_doctor(cswf, monkeypatch
     def fail(*_, **__):
         raise ModuleNotFoundError("No module named 'yaml'")
 
-    monkeypatch.setattr("cswf_core.cli.check.load_recipe", fail)
+    monkeypatch.setattr("cswf_core.cli.reading.load_recipe", fail)
     assert "`cswf doctor` says" in cswf("check", "digits").err
 
 

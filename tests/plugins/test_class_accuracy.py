@@ -10,7 +10,8 @@ from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Conditions, Dataset, Key, Space, Workbench
 from cswf_plugins.datasets.digits import Digits
 from cswf_plugins.datasets.mnist import Mnist
-from cswf_plugins.metrics.class_accuracy import ClassAccuracy, Variation
+from cswf_plugins.metrics.class_accuracy import ClassAccuracy
+from cswf_plugins.metrics.classifier import Variation
 from tests.conftest import random_data, skip_without
 
 

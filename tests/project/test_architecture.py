@@ -121,7 +121,7 @@ def test_files_have_a_purpose():
     assert [name for name in MODULES if name.rpartition(".")[2] in junk] == []
 
 
-DOORS = {"printing.py", "screen.py", "doctor.py", "completion.py"}
+DOORS = {"printing.py", "screen.py", "doctor.py", "commands.py"}
 """Files that print: two of them for all others, one in colours, one a script for a shell."""
 
 

@@ -16,7 +16,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.cli.inspect import inspect
+from cswf_core.cli.commands import inspect
 from cswf_core.model import load_model
 from cswf_core.plugins import Registry
 from tests.fuzz import seeds, values

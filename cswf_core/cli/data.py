@@ -1,52 +1,32 @@
-"""`cswf data pack`: write a data set's images into a folder of shards."""
+"""What `cswf data` does: images packed into shards, and such folders checked and described."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import click
 import yaml
 
-from cswf_core.cli import options
-from cswf_core.cli.terminal import prepare
+from cswf_core.cli.terminal import listed, prepare, say_facts
 from cswf_core.errors import DataError, RunError, excerpt
 from cswf_core.files import bytes_of
 from cswf_core.interfaces import Space, StoredImages
 from cswf_core.numbers import whole_number
-from cswf_core.packed import MANIFEST, refuse_if_taken
+from cswf_core.packed import MANIFEST, Manifest, PackedImages, find_damage, refuse_if_taken
 from cswf_core.packed import pack as write_shards
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Recipe, known_recipes, load_recipe
 from cswf_core.recipe.build import open_images
-from cswf_core.runs.printing import complain, say
+from cswf_core.runs.printing import complain, say, say_json
 from cswf_core.runs.progress import WorkProgress
 
 FLOW = {"schedule": {"use": "constant", "steps": 1, "directions": 1}}
 """What a recipe needs besides its data; it is not run."""
 
 
-@click.command()
-@click.argument("source")
-@click.argument("out", type=click.Path(path_type=Path))
-@click.argument("parameters", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option(
-    "--shard-size",
-    default="256MB",
-    show_default=True,
-    metavar="N|SIZE",
-    help="Images in a shard at most, such as 10000; or its size, such as 64MB or 1GB.",
-)
-@click.option(
-    "--seed",
-    type=options.WholeNumber(0),
-    help="Which images are held out or taken, where that is drawn.  [default: that of the recipe, else 0]",
-)
-@click.option("--force", is_flag=True, help="Replace the shards of an earlier pack in OUT.")
-@options.quiet
-@options.plugins_dir
 def pack(
     source: str,
     out: Path,
@@ -57,12 +37,7 @@ def pack(
     quiet: bool,
     plugins_dir: tuple[Path, ...],
 ) -> None:
-    """Write the images of SOURCE, with labels and held-out images, into shards in the folder OUT.
-
-    SOURCE is a data set, with its parameters as KEY=VALUE; a recipe, whose `data` is taken, with its keys; a
-    folder of pictures (say size=64 too), a folder of shards, or an .npz file. A block of images is in
-    memory at a time, where the source allows it. An interrupted pack can be called again.
-    """
+    """Do the work of `cswf data pack`."""
     per_shard = _shard_size(shard_size)
     refuse_if_taken(out, force=force)
     prepare(quiet=quiet)
@@ -149,3 +124,41 @@ def _say_what_is_not_written(images: StoredImages) -> None:
     if beside:
         keys = ", ".join(f"{key}: {value}" for key, value in beside.items())
         complain(f"not in the shards: {keys}; write it beside `use: packed` in a recipe")
+
+
+def check_shards(folder: Path, quiet: bool) -> None:
+    """Do the work of `cswf data check`."""
+    prepare(quiet=quiet)
+    manifest = Manifest.read(folder)
+    with closing(WorkProgress(silent=quiet)) as progress:
+        damage = find_damage(folder, manifest, progress.tell)
+    if damage:
+        raise DataError(*damage)
+    PackedImages.open(folder, manifest)
+    if not quiet:
+        count = sum(1 for _ in manifest.files())
+        say(f"{folder}: fine, all {count} files ({manifest.bytes / 1e6:,.1f} MB) are as they were written")
+
+
+def info(folder: Path, as_json: bool) -> None:
+    """Do the work of `cswf data info`."""
+    manifest = Manifest.read(folder)
+    if as_json:
+        say_json(json.loads(manifest.text()))
+        return
+    say_facts(_describe(manifest, folder))
+
+
+def _describe(manifest: Manifest, folder: Path) -> dict[str, str]:
+    """Return the lines to print, by their names."""
+    shards = sum(len(split.shards) for split in manifest.splits)
+    path = json.dumps(str(folder), ensure_ascii=False)
+    return {
+        "packed from": f"{manifest.source.get('use')} (cswf {manifest.cswf}, format {manifest.format})",
+        "images": f"{manifest.samples:,} of {'×'.join(map(str, manifest.shape))} bytes",
+        "splits": ", ".join(f"{split.name} {split.samples:,}" for split in manifest.splits),
+        "classes": listed(manifest.classes) or "none",
+        "grey levels": f"{manifest.bin_width:g} apart, from −1",
+        "size": f"{manifest.bytes / 1e6:,.1f} MB in {shards} shard{'s' if shards > 1 else ''}",
+        "recipe": f"data: {{use: packed, path: {path}}}",
+    }

@@ -1,4 +1,4 @@
-"""What `cswf plugins` prints: all plugins, or one: what it is, whose, its parameters, what is wrong with it."""
+"""What `cswf plugins` does: plugins listed, one shown with its parameters and faults, or proved by its kit."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import attrs
 import click
+import yaml
 
 from cswf_core.errors import PluginError, did_you_mean
 from cswf_core.interfaces import Owner
 from cswf_core.plugins import KINDS, Broken, Plugin, Registry, Watcher
 from cswf_core.plugins.plugin import normal
-from cswf_core.recipe import fields
+from cswf_core.recipe import choose, fields
 from cswf_core.runs.printing import say, say_json
 from cswf_core.runs.screen import console, table
 
-Row = dict[str, Any]
-
-WIDTH = 100
-"""Letters of a line."""
+if TYPE_CHECKING:
+    from cswf_core.testing.outcome import Outcome
 
 
-def print_all(plugins_dir: Sequence[Path], *, as_json: bool) -> None:
-    """Print a row for each plugin."""
+def list_plugins(plugins_dir: Sequence[Path], as_json: bool) -> None:
+    """Do the work of `cswf plugins`: print a row for each plugin."""
     registry = Registry.discover(plugins_dir)
     rows = [_row(registry, entry) for entry in _entries(registry)]
     if as_json:
@@ -36,10 +36,10 @@ def print_all(plugins_dir: Sequence[Path], *, as_json: bool) -> None:
     console().print(table(("kind", "name", "from", "status", "summary"), lines))
 
 
-def print_named(name: str, plugins_dir: Sequence[Path], *, as_json: bool) -> None:
-    """Print all that is known of the plugins of a name."""
+def show_plugin(name: str, plugins_dir: Sequence[Path], as_json: bool) -> None:
+    """Do the work of `cswf plugins NAME`: print all that is known of the plugins of a name."""
     registry = Registry.discover(plugins_dir)
-    rows = [_row(registry, entry) | _details(entry) for entry in named(registry, name)]
+    rows = [_row(registry, entry) | _details(entry) for entry in _named(registry, name)]
     if as_json:
         say_json(rows)
         return
@@ -55,7 +55,7 @@ def _entries(registry: Registry) -> Iterator[Plugin | Watcher | Broken]:
     yield from registry.broken
 
 
-def named(registry: Registry, name: str) -> list[Plugin | Watcher | Broken]:
+def _named(registry: Registry, name: str) -> list[Plugin | Watcher | Broken]:
     """Return what has a name, with or without its distribution; raise `PluginError` if nothing has."""
     distribution, _, bare = name.rpartition(":")
     alike = [entry for entry in _entries(registry) if entry.owner.name == bare]
@@ -67,10 +67,10 @@ def named(registry: Registry, name: str) -> list[Plugin | Watcher | Broken]:
     return alike
 
 
-def _row(registry: Registry, entry: Plugin | Watcher | Broken) -> Row:
+def _row(registry: Registry, entry: Plugin | Watcher | Broken) -> dict[str, Any]:
     """Return what the listing says about a plugin."""
     owner = entry.owner
-    row: Row = {
+    row: dict[str, Any] = {
         "kind": owner.kind or None,
         "name": owner.name,
         "distribution": owner.distribution,
@@ -94,7 +94,7 @@ def _row(registry: Registry, entry: Plugin | Watcher | Broken) -> Row:
         return row | {"status": "broken", "error": str(error)}
 
 
-def _parameters(registry: Registry, plugin: Plugin) -> list[Row]:
+def _parameters(registry: Registry, plugin: Plugin) -> list[dict[str, Any]]:
     written = fields.by_name(registry)
     return [
         {
@@ -123,7 +123,7 @@ def _clash(registry: Registry, owner: Owner) -> tuple[str, str | None]:
     return "ambiguous", f"two plugins have this name: write '{name}' for this one"
 
 
-def _details(entry: Plugin | Watcher | Broken) -> Row:
+def _details(entry: Plugin | Watcher | Broken) -> dict[str, Any]:
     """Return what is said only of a plugin that was asked for: its file, the SHA-256 of its code, its docs."""
     if isinstance(entry, Broken):
         return {"file": None, "sha256": None, "sha256_of": None, "docs": ""}
@@ -143,7 +143,7 @@ def _docs(documented: object) -> str:
     return inspect.cleandoc(text) if isinstance(text, str) else ""
 
 
-def _print(row: Row) -> None:
+def _print(row: dict[str, Any]) -> None:
     """Print one plugin for people."""
     signed = row["sha256"] and f"{row['sha256']} ({row['sha256_of']}: names and contents of its code)"
     facts = {"from": _from(row), "file": row["file"], "sha256": signed, "status": row["status"]}
@@ -163,13 +163,48 @@ def _print(row: Row) -> None:
         limits = [f"{bound.replace('_', ' ')} {each[bound]:,}" for bound in fields.BOUNDS if bound in each]
         say(f"  {each['name']}: {'; '.join((each['type'], *limits, default))}")
         if each["help"]:
-            say(*click.wrap_text(each["help"], WIDTH, "      ", "      ").split("\n"))
+            say(*click.wrap_text(each["help"], 100, "      ", "      ").split("\n"))
 
 
-def _summary(row: Row) -> list[str]:
+def _summary(row: dict[str, Any]) -> list[str]:
     """Return what is wrong with a plugin; else what it is, and below that what is to be known of its name."""
     return [row["error"]] if row["error"] else [line for line in (row["summary"], row["note"]) if line]
 
 
-def _from(row: Row) -> str:
+def _from(row: dict[str, Any]) -> str:
     return f"{row['distribution']} {row['version'] or ''}".strip()
+
+
+def check_plugin(plugin: str, as_json: bool, plugins_dir: tuple[Path, ...]) -> int:
+    """Do the work of `cswf plugins check`."""
+    from cswf_core.testing import check_plugin as prove  # the others need no PyTorch
+
+    kind, part = _chosen(Registry.discover(plugins_dir), plugin)
+
+    def tell(outcome: Outcome) -> None:
+        if not as_json:
+            remark = f": {outcome.sentence}" if outcome.sentence else ""
+            say(f"{outcome.result:<8}{outcome.claim}{remark}")
+
+    outcomes = prove(kind, part, on_result=tell)
+    results = [outcome.result for outcome in outcomes]
+    if as_json:
+        say_json([attrs.asdict(outcome) for outcome in outcomes])
+    else:
+        say(", ".join(f"{results.count(result)} {result}" for result in dict.fromkeys(results)))
+    return 1 if "failed" in results else 0
+
+
+def _chosen(registry: Registry, text: str) -> tuple[str, Any]:
+    """Return the kind of the plugin that a text names, and the object made of it, behind its checks."""
+    name = text
+    if text.lstrip().startswith("{"):
+        written = yaml.safe_load(text)
+        name = str(written.get("use", "")) if isinstance(written, dict) else text
+    entries = [entry for entry in _named(registry, name) if not isinstance(entry, Watcher)]
+    broken = [entry for entry in entries if isinstance(entry, Broken)]
+    if broken or not entries:
+        reason = broken[0].reason if broken else "it watches runs, and there is no kit for that"
+        raise PluginError(f"plugin '{name}' cannot be checked: {reason}")
+    kind = entries[0].owner.kind
+    return kind, choose(registry, kind, text, "NAME").checked

@@ -1,4 +1,4 @@
-"""`cswf table`: print the scores of runs as a table to paste into a paper, a page or a spreadsheet."""
+"""What `cswf table` and `cswf report` do: tables of scores, and pages of runs."""
 
 from __future__ import annotations
 
@@ -7,38 +7,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import click
-
-from cswf_core.cli import options
 from cswf_core.errors import CswfError, RunError
 from cswf_core.plugins import Registry
 from cswf_core.recipe import Recipe, choose, load_recipe
 from cswf_core.recipe.citations import Citation, citations
+from cswf_core.report import compare, is_report, single
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import complain, say
 from cswf_core.scores.scored import read_scored
-from cswf_core.scores.tables import FORMATS, Format, ScoreTable, score_table
+from cswf_core.scores.tables import Format, ScoreTable, score_table
 
 
-@click.command()
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
-@click.option("--format", type=click.Choice(FORMATS), default="table", show_default=True, help="What to write.")
-@click.option(
-    "--score",
-    "scores",
-    multiple=True,
-    metavar="NAME",
-    help="A score, such as fid or fid_test; may be given several times.  [default: all but details]",
-)
-@click.option(
-    "--against",
-    type=click.Choice(["train", "test"]),
-    help="Only scores against this split.  [default: both]",
-)
-@click.option("--bibtex", is_flag=True, help="Write BibTeX of the works behind these runs, and no table.")
-@options.out("The file to write.  [default: print it]")
-@options.replace
-@options.plugins_dir
 def table(
     runs: tuple[Path, ...],
     format: Format,
@@ -49,11 +28,7 @@ def table(
     force: bool,
     plugins_dir: tuple[Path, ...],
 ) -> None:
-    """Print the scores of RUNs as a table, with a caption that says how they were computed.
-
-    RUN is the folder of a run, of a sweep for all of its runs, or one with just a metrics.json. Runs that
-    differ in their seed only are one row: mean ± standard deviation. What cannot be compared is told.
-    """
+    """Do the work of `cswf table`."""
     _refuse_replacing(out, force=force)
     scored, told = read_scored(runs)
     made = score_table(scored, scores, against or "", told)
@@ -101,3 +76,27 @@ def _works(made: ScoreTable, plugins_dir: Sequence[Path]) -> list[Citation]:
         with suppress(CswfError):  # of a plugin that is not here, or has other parameters now
             metrics.append(choose(registry, "metric", written))
     return citations(*recipes, metrics=metrics)
+
+
+def report(runs: tuple[Path, ...], out: Path | None, samples: int | None, force: bool) -> None:
+    """Do the work of `cswf report`."""
+    runs = tuple(folder for run in runs for folder in (_runs_of_sweep(run) or (run,)))
+    alone = len(runs) == 1
+    page = out if out is not None else runs[0] / "report.html" if alone else Path("report.html")
+    if samples is not None and not alone:
+        raise RunError(f"--samples is for the page of one run, and these are {len(runs)}")
+    beside = page.parent.resolve() == runs[0].resolve()
+    content = single(runs[0], samples=samples, beside=beside) if alone else compare(runs)
+    if page.exists() and not page.is_file():
+        raise RunError(f"{page} is {'a folder' if page.is_dir() else 'no plain file'}; --out names a file")
+    if page.exists() and not force and not is_report(page):
+        raise RunError(f"{page} is not a page of cswf report; give another --out, or --force to replace it")
+    RunFolder(page.parent).write(page.name, content)
+    say(f"see {page}")
+
+
+def _runs_of_sweep(folder: Path) -> tuple[Path, ...]:
+    """Return the folders of a sweep's runs; none if the folder is not a sweep's."""
+    if not (folder / "sweep.json").is_file():
+        return ()
+    return tuple(sorted(path.parent for path in folder.glob("*/run.json")))

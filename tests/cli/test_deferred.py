@@ -1,0 +1,101 @@
+"""Commands that only read recipes and plugins do not import PyTorch, and work where something else does."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.processes import PYTHON, completed
+
+READING = """
+import io, sys
+from contextlib import redirect_stdout
+from cswf_core.cli import program
+
+for words in (
+    "--help", "--version", "recipes", "recipes --json", "plugins", "plugins --json", "plugins conv-stack",
+    "check cifar10-class", "show digits --json", "cite fid-cifar10", "schema", "new projection my-rays",
+):
+    with redirect_stdout(io.StringIO()) as printed:
+        try:
+            assert program.cli.main(words.split(), standalone_mode=False) in (None, 0)
+        except SystemExit as ended:
+            assert not ended.code
+    assert printed.getvalue(), words
+    assert "torch._C" not in sys.modules, words
+"""
+USING = """
+import sys
+from cswf_core.cli import deferred
+
+deferred.defer()
+import torch
+from torch import Tensor
+
+Alias = Tensor | None
+Device = torch.device
+assert deferred.is_deferred() and not isinstance(3, Tensor) and not issubclass(int, Tensor)
+{use}
+assert not deferred.is_deferred()
+assert sys.modules["torch"] is torch and Tensor is torch.Tensor and Device is torch.device
+import torch.nn
+assert (torch.zero, torch.nn.layer) == (0, "layer")
+assert isinstance(Tensor(), Alias) and not isinstance(3, Alias)
+"""
+
+
+def test_commands_that_read_do_not_import_pytorch(tmp_path):
+    environment = {**os.environ, "CSWF_LOAD_PLUGINS": ""}
+    done = completed(PYTHON, "-c", READING, env=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "assert type(Device()).__name__ == 'device'",
+        "assert torch.zero == 0",
+        "assert torch.__version__ == '2'",
+        "import torch.nn as nn; assert nn.layer == 'layer'",
+        "from torch.nn import layer; assert layer == 'layer'",
+        "from torch import nn; assert nn.layer == 'layer'",
+        "assert Tensor.made() == 'made'",
+        "class Own(Tensor):\n    pass\nassert Own.mro()[1] is torch.Tensor",
+    ],
+)
+def test_whatever_uses_pytorch_gets_it(use, tmp_path):
+    """Here PyTorch is a small package of its name."""
+    types = "class device: pass\nclass dtype: pass\nclass Tensor:\n    made = staticmethod(lambda: 'made')\n"
+    files = {
+        "torch/__init__.py": f"{types}zero = 0\n__version__ = '2'\n",
+        "torch/nn/__init__.py": "layer = 'layer'\n",
+        "using.py": USING.format(use=use),
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    done = completed(PYTHON, tmp_path / "using.py", env={**os.environ, "PYTHONPATH": str(Path.cwd())})
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_plugin_that_uses_pytorch_while_it_is_imported_is_read_as_any_other(tmp_path):
+    (tmp_path / "layers.py").write_text(
+        "import attrs\n"
+        "import torch.nn as nn\n"
+        "from torch import Tensor\n"
+        "from cswf_core import hookimpl\n"
+        "from cswf_plugins.projections.uniform import Uniform\n"
+        "class Layer(nn.Module):\n"
+        "    weight: Tensor\n"
+        "@attrs.frozen\n"
+        "class Rays(Uniform):\n"
+        "    '''Rays.'''\n"
+        "@hookimpl\n"
+        "def register_projections(register):\n"
+        "    register('rays', Rays)\n"
+    )
+    check = ("check", "digits", "projection=rays", "--plugins-dir", str(tmp_path))
+    done = completed(PYTHON, "-m", "cswf_core", *check)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "digits: fine\n", "")
