@@ -23,7 +23,6 @@ from torch import Tensor
 from cswf_core.errors import DataError, did_you_mean
 from cswf_core.interfaces import (
     BIN,
-    Conditions,
     Dataset,
     DatasetSource,
     Dequantise,
@@ -42,7 +41,6 @@ FINE = 2**16
 """Levels of the noise within a bin: with v they make 24 bits, so that float32 adds them without rounding up."""
 
 COUNT_HELP = "N, a random subset of that many images, before flips; all of them if left out"
-FLIPS_HELP = "add the mirror image of each image, which doubles N"
 CLASSES_HELP = "which classes to take, by name or number from 0; all of them if left out"
 DEQUANTISE_HELP = (
     "'step': the flow fills each grey level with fresh noise at every step; "
@@ -69,53 +67,51 @@ class Pixels(Protocol):
         """Return the images in these rows."""
 
 
-@attrs.frozen(eq=False)
-class Pictures:
-    """Some of the images of an array, in order."""
-
-    pixels: Pixels
-    """m×C×H×W, in memory or in files."""
-    rows: Whole
-    """The rows of the n images."""
-    labels: Whole | None = None
-    """The class of each of the n."""
-    classes: tuple[str, ...] = ()
-    bin_width: float = BIN
-    """Distance between two grey levels: a byte v is the pixel v·bin_width − 1."""
-    split: str = "train"
-    """Which part of published data these are."""
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def take(self, index: Whole) -> Pictures:
-        """Return the images that `index` names, without copying a pixel."""
-        labels = None if self.labels is None else self.labels[index]
-        return attrs.evolve(self, rows=self.rows[index], labels=labels)
-
-    def of_classes(self, wanted: tuple[str, ...]) -> Pictures:
-        """Return the images of these classes, renumbered from 0 in their old order; all if none is named."""
-        if not wanted:
-            return self
-        if self.labels is None:
-            raise DataError(f"there are no classes to choose {wanted[0]!r} from")
-        index, labels, classes = members(wanted, self.labels, self.classes)
-        return attrs.evolve(self, rows=self.rows[index], labels=labels, classes=classes)
-
-
 @attrs.frozen(eq=False, kw_only=True)
-class StoredPictures(StoredImages):
-    """Pictures that are read a block at a time."""
+class Pictures(StoredImages):
+    """All images of an array in memory or in a file, or of files that are decoded when they are asked for."""
 
-    pictures: Pictures = attrs.field(repr=False)
+    pixels: Pixels = attrs.field(repr=False)
+
+    @classmethod
+    def of(
+        cls, pixels: Pixels, labels: Whole | None = None, classes: tuple[str, ...] = (), split: str = "train"
+    ) -> Pictures:
+        """Return all images of an array with the class of each, if there are classes."""
+        return cls(
+            count=pixels.shape[0],
+            space=Space(pixels.shape[1:]),
+            labels=None if labels is None else torch.from_numpy(labels),
+            classes=classes,
+            bin_width=BIN,
+            split=split,
+            pixels=pixels,
+        )
 
     def fill(self, first: int, out: Tensor) -> None:
         """Read the images from number `first` on into `out`."""
-        out.numpy()[...] = self.pictures.pixels[self.pictures.rows[first : first + len(out)]]
+        out.numpy()[...] = self.pixels[np.arange(first, first + len(out))]
 
     def take(self, numbers: Tensor, out: Tensor) -> None:
         """Read the images with these numbers into `out`."""
-        out.numpy()[...] = self.pictures.pixels[self.pictures.rows[numbers.numpy()]]
+        out.numpy()[...] = self.pixels[numbers.numpy()]
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Selection(StoredImages):
+    """Some of other images, in the same order."""
+
+    images: StoredImages = attrs.field(repr=False)
+    rows: Tensor = attrs.field(repr=False)
+    """Their numbers among the others."""
+
+    def fill(self, first: int, out: Tensor) -> None:
+        """Read the images from number `first` on into `out`."""
+        self.images.take(self.rows[first : first + len(out)], out)
+
+    def take(self, numbers: Tensor, out: Tensor) -> None:
+        """Read the images with these numbers into `out`."""
+        self.images.take(self.rows[numbers], out)
 
 
 @attrs.frozen(kw_only=True)
@@ -126,7 +122,7 @@ class ImageSource(DatasetSource):
     """The plugin's name in recipes."""
 
     count: int | None = parameter(COUNT_HELP, default=None, at_least=1)
-    flips: bool = parameter(FLIPS_HELP, default=False)
+    flips: bool = parameter("add the mirror image of each image, which doubles N", default=False)
     dequantise: Dequantise = parameter(DEQUANTISE_HELP, default="step")
 
     opens = True
@@ -134,17 +130,15 @@ class ImageSource(DatasetSource):
     def load(self, draw: Draw) -> Dataset:
         """Return the images on the CPU: x is d×n with d = C·H·W, channels before rows before columns."""
         with self._naming_itself():
-            seen, held_out = self._chosen(draw)
-            self._prepare(seen)
-            rest = None if held_out is None else self._dataset(held_out, False, draw)
-            return attrs.evolve(self._dataset(seen, self.flips, draw), held_out=rest, split=seen.split)
+            images = self._chosen(draw)
+            self._prepare(images)
+            held_out = None if images.held_out is None else loaded(images.held_out, draw)
+            return attrs.evolve(loaded(images, draw), held_out=held_out)
 
     def open(self, draw: Draw) -> StoredImages:
         """Return the same images, to be read a block at a time."""
         with self._naming_itself():
-            seen, held_out = self._chosen(draw)
-            rest = None if held_out is None else self._stored(held_out)
-            return attrs.evolve(self._stored(seen), held_out=rest, split=seen.split, flips=self.flips)
+            return self._chosen(draw)
 
     @contextlib.contextmanager
     def _naming_itself(self) -> Iterator[None]:
@@ -158,46 +152,66 @@ class ImageSource(DatasetSource):
             raise DataError(f"dataset '{self.NAME}': {reason}") from None
 
     @abc.abstractmethod
-    def _pictures(self, draw: Draw) -> tuple[Pictures, Pictures | None]:
-        """Return the images that the flow may see and the held-out ones, of the classes that are chosen."""
+    def _images(self, draw: Draw) -> StoredImages:
+        """Return the images that the flow may see, of all classes, and those held out if there are any."""
 
-    def _prepare(self, pictures: Pictures) -> None:
-        """Prepare for all of an array to be read; folders decode their pictures first, once."""
+    def _prepare(self, images: StoredImages) -> None:
+        """Prepare for all images to be read; folders decode their pictures first, once."""
 
-    def _chosen(self, draw: Draw) -> tuple[Pictures, Pictures | None]:
-        """Return the images that the flow sees, as many as it should, and those held out if there are any."""
-        seen, held_out = self._pictures(draw)
-        seen = seen.take(subset(len(seen), self.count, draw))
+    def _chosen(self, draw: Draw) -> StoredImages:
+        """Return the images that the flow sees, of the chosen classes and as many as it should."""
+        every = self._images(draw)
+        wanted: tuple[str, ...] = getattr(self, "classes", ())  # where there are classes, it is a parameter
+        seen = of_classes(every, wanted)
+        held_out = None if every.held_out is None else of_classes(every.held_out, wanted)
+        seen = selected(seen, subset(len(seen), self.count, draw))
         if not len(seen):
             named = f" of class {' or '.join(seen.classes)}" if seen.classes else ""
             raise DataError(f"there are no images{named}")
-        return seen, held_out if held_out is not None and len(held_out) else None
+        if held_out is not None:
+            held_out = attrs.evolve(held_out, dequantise=self.dequantise) if len(held_out) else None
+        return attrs.evolve(seen, held_out=held_out, flips=self.flips, dequantise=self.dequantise)
 
-    def _stored(self, pictures: Pictures) -> StoredImages:
-        return StoredPictures(
-            count=len(pictures),
-            space=Space(pictures.pixels.shape[1:]),
-            labels=None if pictures.labels is None else torch.from_numpy(pictures.labels),
-            classes=pictures.classes,
-            bin_width=pictures.bin_width,
-            dequantise=self.dequantise,
-            pictures=pictures,
-        )
 
-    def _dataset(self, pictures: Pictures, flips: bool, draw: Draw) -> Dataset:
-        x = columns(pictures, flips, draw.dtype)
-        fill_levels(x, self.dequantise, draw, pictures.bin_width)
-        labels = None if pictures.labels is None else torch.from_numpy(pictures.labels)
-        if labels is not None and flips:
-            labels = torch.cat([labels, labels])
-        return Dataset(
-            x=x,
-            space=Space(pictures.pixels.shape[1:]),
-            conditions=Conditions(labels=labels),
-            classes=pictures.classes,
-            augmented=len(pictures) if flips else 0,
-            bin_width=pictures.bin_width if self.dequantise == "step" else 0.0,
-        )
+def selected(images: StoredImages, index: Whole) -> StoredImages:
+    """Return the images with these numbers, each once and rising; no pixel is read."""
+    if len(index) == len(images):
+        return images
+    rows = torch.from_numpy(index)
+    within = isinstance(images, Selection)
+    return Selection(
+        count=len(rows),
+        space=images.space,
+        labels=None if images.labels is None else images.labels[rows],
+        classes=images.classes,
+        bin_width=images.bin_width,
+        split=images.split,
+        images=images.images if within else images,
+        rows=images.rows[rows] if within else rows,
+    )
+
+
+def of_classes(images: StoredImages, wanted: tuple[str, ...]) -> StoredImages:
+    """Return the images of these classes, renumbered from 0 in their old order; all if none is named."""
+    if not wanted:
+        return images
+    if images.labels is None:
+        raise DataError(f"there are no classes to choose {wanted[0]!r} from")
+    index, labels, classes = members(wanted, images.labels.numpy(), images.classes)
+    return attrs.evolve(selected(images, index), labels=torch.from_numpy(labels), classes=classes)
+
+
+def loaded(images: StoredImages, draw: Draw) -> Dataset:
+    """Return images as numbers in memory, with mirror images and noise if these belong to them."""
+    once = images.dequantise == "once"
+    still = attrs.evolve(images, held_out=None, dequantise="none" if once else images.dequantise)
+    data = Dataset.of_stored(still, draw.dtype)
+    x = torch.empty(data.space.dimension, len(data), dtype=draw.dtype)
+    for first in range(0, len(data), BLOCK):
+        x[:, first : first + BLOCK] = data.columns(slice(first, first + BLOCK))
+    if once:
+        add_noise(x, draw, images.bin_width)
+    return attrs.evolve(data, x=x)
 
 
 def class_numbers(wanted: tuple[str, ...], classes: tuple[str, ...]) -> list[int]:
@@ -238,28 +252,8 @@ def subset(available: int, count: int | None, draw: Draw) -> Whole:
     return np.sort(draw.host.permutation(available)[:count])
 
 
-def columns(pictures: Pictures, flips: bool, dtype: torch.dtype) -> Tensor:
-    """Return x = v·bin_width − 1 as d×n, or d×2n with the mirror images after the others."""
-    n, d = len(pictures), int(np.prod(pictures.pixels.shape[1:]))
-    x = torch.empty(d, 2 * n if flips else n, dtype=dtype)
-    for first in range(0, n, BLOCK):
-        block = torch.from_numpy(pictures.pixels[pictures.rows[first : first + BLOCK]])
-        last = first + len(block)
-        x[:, first:last] = block.reshape(len(block), d).T
-        if flips:
-            x[:, n + first : n + last] = block.flip(3).reshape(len(block), d).T
-    return x.mul_(pictures.bin_width).sub_(1)
-
-
-def fill_levels(x: Tensor, dequantise: Dequantise, draw: Draw, bin_width: float = BIN) -> None:
-    """Add to x (d×n) what does not change from step to step: noise in [0, bin_width), its mean, or nothing.
-
-    Noise is added block by block; no value leaves its grey level.
-    """
-    if dequantise == "middle":
-        x.add_(bin_width / 2)
-    if dequantise != "once":
-        return
+def add_noise(x: Tensor, draw: Draw, bin_width: float = BIN) -> None:
+    """Add noise in [0, bin_width) to x (d×n), block by block; no value leaves its grey level."""
     for first in range(0, x.shape[1], BLOCK):
         block = x[:, first : first + BLOCK]
         noise = draw.uniform(*block.shape).to(x.device)

@@ -31,7 +31,7 @@ from cswf_core.interfaces import (
 from cswf_plugins.datasets.images import (
     CLASSES_HELP,
     DEQUANTISE_HELP,
-    fill_levels,
+    add_noise,
     members,
     subset,
 )
@@ -106,7 +106,10 @@ class Npz(DatasetSource):
             data = attrs.evolve(data, augmented=n)
         if self.dequantise == "step" or not data.bin_width:
             return data
-        fill_levels(data.x, self.dequantise, draw)
+        if self.dequantise == "once":
+            add_noise(data.x, draw)
+        elif self.dequantise == "middle":
+            data.x.add_(BIN / 2)
         return attrs.evolve(data, bin_width=0.0)
 
     def _read(self) -> dict[str, Array]:

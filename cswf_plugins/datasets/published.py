@@ -20,18 +20,15 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 import attrs
-import numpy as np
 
 from cswf_core.errors import DataError
-from cswf_core.interfaces import Draw, NeededFiles, parameter
+from cswf_core.interfaces import Draw, NeededFiles, StoredImages, parameter
 from cswf_plugins.datasets.images import CLASSES_HELP, Bytes, ImageSource, Pictures, Whole, data_root
 
 Split = Literal["train", "test"]
 
 ROOT_HELP = "the folder that data sets lie in; $CSWF_DATA, else ~/.cache/cswf, if left out"
 SPLIT_HELP = "what the flow sees; with 'train', the test split is held out to measure against"
-SILENCE_S = 30.0
-"""Seconds without a byte after which a download has failed."""
 
 log = logging.getLogger("cswf")
 
@@ -70,7 +67,7 @@ class PublishedImages(ImageSource):
     def _read(self, files: list[Path]) -> tuple[Bytes, Whole]:
         """Return the images (n×C×H×W) and labels (n) of a split's files, which are in the order of FILES."""
 
-    def _pictures(self, draw: Draw) -> tuple[Pictures, Pictures | None]:
+    def _images(self, draw: Draw) -> StoredImages:
         del draw
         splits: tuple[Split, ...] = ("train", "test") if self.split == "train" else ("test",)
         paths = self._find(splits)
@@ -79,26 +76,22 @@ class PublishedImages(ImageSource):
             paths = self._find(splits)
             if paths is None:
                 raise self._missing(splits, "and the download did not bring them")
-        pictures = []
-        for files in paths:
-            pixels, labels = self._read(files)
-            every = Pictures(pixels, np.arange(len(pixels)), labels, self.CLASSES, split=self.split)
-            pictures.append(every.of_classes(self.classes))
-        return pictures[0], pictures[1] if len(pictures) > 1 else None
+        seen, *rest = (Pictures.of(*self._read(files), self.CLASSES, self.split) for files in paths)
+        return attrs.evolve(seen, held_out=rest[0]) if rest else seen
 
     def _find(self, splits: tuple[Split, ...]) -> list[list[Path]] | None:
         """Return the files of each split, from the first folder that has them all."""
         root = data_root(self.root)
         for folder in (*(root / name for name in self.FOLDERS), root):
-            candidates = [
-                [[folder / f"{stem}{suffix}" for suffix in self.SUFFIXES] for stem in self.FILES[split]]
-                for split in splits
-            ]
-            chosen = [[next((p for p in ps if p.is_file()), None) for ps in files] for files in candidates]
-            complete = [[path for path in files if path is not None] for files in chosen]
-            if complete and all(len(a) == len(b) for a, b in zip(chosen, complete, strict=True)):
-                return complete
+            found = [[self._file(folder / stem) for stem in self.FILES[split]] for split in splits]
+            if all(path.is_file() for files in found for path in files):
+                return found
         return None
+
+    def _file(self, stem: Path) -> Path:
+        """Return the file of this name with the preferred ending of those that there are."""
+        paths = [stem.with_name(stem.name + suffix) for suffix in self.SUFFIXES]
+        return next((path for path in paths if path.is_file()), paths[0])
 
     def _fetch(self, splits: tuple[Split, ...]) -> None:
         """Download into a folder of its own first, so that nothing half-done is ever found."""
@@ -133,8 +126,8 @@ class PublishedImages(ImageSource):
 
 
 @contextlib.contextmanager
-def impatient(seconds: float = SILENCE_S) -> Iterator[None]:
-    """Let no connection stay silent for long, and keep what libraries print out of the results."""
+def impatient(seconds: float = 30.0) -> Iterator[None]:
+    """Let no connection stay silent for so long, and keep what libraries print out of the results."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:
@@ -142,3 +135,8 @@ def impatient(seconds: float = SILENCE_S) -> Iterator[None]:
             yield
     finally:
         socket.setdefaulttimeout(before)
+
+
+def damaged(path: Path, reason: str) -> DataError:
+    """Return the error for a file that is not what its name says."""
+    return DataError(f"{path} is damaged: {reason}; replace or remove it")

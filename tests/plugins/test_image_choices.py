@@ -13,7 +13,7 @@ from cswf_plugins.datasets.celeba import CelebA
 from cswf_plugins.datasets.cifar10 import Cifar10
 from cswf_plugins.datasets.fashion_mnist import FashionMnist
 from cswf_plugins.datasets.image_folder import ImageFolder
-from cswf_plugins.datasets.images import Pictures, columns, data_root
+from cswf_plugins.datasets.images import Pictures, data_root, loaded, selected
 from cswf_plugins.datasets.mnist import Mnist
 from cswf_plugins.datasets.npz import Npz
 from tests.plugins.image_files import TEST, TRAIN, complaint_of, draw, pixels_and_labels, write_cifar, write_idx
@@ -112,9 +112,10 @@ def test_pixels_in_the_middle_of_their_levels_stay_there_if_moved_by_less_than_h
 def test_numbers_do_not_depend_on_the_blocks_they_are_made_in(monkeypatch):
     pixels, _ = pixels_and_labels(23, (3, 5, 7), 0)
     rows = np.arange(1, 23, 2)
-    whole = columns(Pictures(pixels, rows), True, torch.float64)
+    images = attrs.evolve(selected(Pictures.of(pixels), rows), flips=True)
+    whole = loaded(images, draw(dtype=torch.float64)).x
     monkeypatch.setattr("cswf_plugins.datasets.images.BLOCK", 4)
-    assert torch.equal(columns(Pictures(pixels, rows), True, torch.float64), whole)
+    assert torch.equal(loaded(images, draw(dtype=torch.float64)).x, whole)
     assert np.array_equal(whole[:, :11].T.reshape(11, 3, 5, 7).numpy(), pixels[rows] / 128 - 1)
 
 

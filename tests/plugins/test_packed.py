@@ -10,7 +10,7 @@ import torch
 
 from cswf_core.interfaces import StoredImages
 from cswf_core.packed import LoadedImages, PackedImages, pack
-from cswf_plugins.datasets import folders
+from cswf_plugins.datasets import image_folder
 from cswf_plugins.datasets import packed as plugin
 from cswf_plugins.datasets.celeba import CelebA
 from cswf_plugins.datasets.digits import Digits
@@ -122,12 +122,12 @@ def test_opened_images_of_a_whole_folder_are_its_own_and_those_of_some_classes_a
 def test_a_folder_of_pictures_is_packed_without_decoding_it_as_a_whole(tmp_path, monkeypatch):
     decoded = []
 
-    def decode(files, cut, _real=folders._decode):
+    def decode(files, cut, _real=image_folder._decode):
         decoded.append(len(files))
         return _real(files, cut)
 
-    monkeypatch.setattr(folders, "_decode", decode)
-    monkeypatch.setattr("cswf_core.packed.writer.BLOCK_IMAGES", 4)
+    monkeypatch.setattr(image_folder, "_decode", decode)
+    monkeypatch.setattr("cswf_core.packed.BLOCK_IMAGES", 4)
     source = ImageFolder(path=folder_of_pictures(tmp_path / "f"), size=8)
     folder = written(source, tmp_path / "p", per_shard=10)
     assert max(decoded) == 4
@@ -167,4 +167,4 @@ def test_a_folder_that_is_not_packed_is_one_sentence(tmp_path):
     (tmp_path / "p").mkdir()
     assert "has no manifest.json: it was not packed, or packing" in complaint_of(Packed(path=tmp_path / "p"))
     (tmp_path / "p" / "manifest.json").write_text('{"format": 99}')
-    assert "has format 99, and this version of cswf reads format 1" in complaint_of(Packed(path=tmp_path / "p"))
+    assert "has format 99, and this version of cswf reads format 2" in complaint_of(Packed(path=tmp_path / "p"))

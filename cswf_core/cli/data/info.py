@@ -34,7 +34,7 @@ def _describe(manifest: Manifest, folder: Path) -> dict[str, str]:
     """Return the lines to print, by their names."""
     classes = manifest.classes
     names = ", ".join(classes[:MOST_NAMES]) + (f", … {len(classes)} in all" if classes[MOST_NAMES:] else "")
-    shards = sum(len(split.shards) for split in manifest.splits)
+    shards = manifest.shards
     path = json.dumps(str(folder), ensure_ascii=False)
     return {
         "packed from": f"{manifest.source.get('use')} (cswf {manifest.cswf}, format {manifest.format})",

@@ -84,7 +84,7 @@ def pack(
         )
     if not quiet:
         _say_what_is_not_written(images)
-        shards = sum(len(split.shards) for split in manifest.splits)
+        shards = manifest.shards
         splits = ", ".join(f"{split.samples:,} {split.name}" for split in manifest.splits)
         say(f"{out}: {splits}; {manifest.bytes / 1e6:,.1f} MB in {shards} shard{'s' if shards > 1 else ''}")
 
