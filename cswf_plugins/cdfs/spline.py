@@ -21,7 +21,7 @@ from torch import Tensor
 from cswf_core.interfaces import FittedCDF, parameter
 from cswf_core.kernels.sorting import released_icdf
 from cswf_core.kernels.splines import paces, quantiles, released_spline_cdf, spline_cdf, spline_icdf
-from cswf_plugins.cdfs.partial import PartialFit
+from cswf_plugins.cdfs.sorted import PartialFit
 from cswf_plugins.references import GREGORY_1982
 
 

@@ -26,9 +26,8 @@ from cswf_plugins.references import LIU_2015
 
 FOLDERS = ("celeba/img_align_celeba", "img_align_celeba", ".")
 PARTITION = "list_eval_partition.txt"
-TRAIN = 0
 TEST = 2
-"""Splits as the partition file numbers them; 1 is validation."""
+"""The split that is held out, as the partition file numbers them; 0 is train, 1 validation."""
 
 
 @attrs.frozen(kw_only=True)
@@ -59,7 +58,7 @@ class CelebA(FolderSource):
         splits = self._splits(folder, files)
         pixels = FolderPixels(folder, files, Cut(self.size, 3, self.crop), self.root)
         every = Pictures.of(pixels, split=self.split)
-        train, test = (selected(every, np.flatnonzero(splits == split)) for split in (TRAIN, TEST))
+        train, test = (selected(every, np.flatnonzero(splits == split)) for split in (0, TEST))
         return test if self.split == "test" else attrs.evolve(train, held_out=test)
 
     def _find(self) -> tuple[Path, list[Path]]:

@@ -97,11 +97,11 @@ def _refuse_far_places(packed: bytes) -> None:
 class Pickled:
     """Stands for a pickled array or its type: what it is made of is kept, and nothing is made of that."""
 
-    given: tuple[object, ...] = ()
+    arguments: tuple[object, ...] = ()
     state: object = None
 
-    def __init__(self, *given: object) -> None:
-        self.given = given
+    def __init__(self, *arguments: object) -> None:
+        self.arguments = arguments
 
     def __setstate__(self, state: object) -> None:
         """Keep the version, shape, type, order and bytes that a pickled array consists of."""
@@ -113,7 +113,7 @@ class Pickled:
         if not isinstance(state, tuple) or len(state) != 5:
             return None
         _, shape, kind, fortran, content = state
-        is_byte = isinstance(kind, Pickled) and kind.given[:1] in (("u1",), (b"u1",))
+        is_byte = isinstance(kind, Pickled) and kind.arguments[:1] in (("u1",), (b"u1",))
         if not is_byte or not isinstance(content, bytes) or fortran:
             return None
         count, rest = divmod(len(content), PIXELS)

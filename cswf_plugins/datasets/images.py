@@ -37,10 +37,7 @@ Whole = NDArray[np.int64]
 
 BLOCK = 4096
 """Images that are turned into numbers at a time; also decides which noise falls on which image."""
-FINE = 2**16
-"""Levels of the noise within a bin: with v they make 24 bits, so that float32 adds them without rounding up."""
 
-COUNT_HELP = "N, a random subset of that many images, before flips; all of them if left out"
 CLASSES_HELP = "which classes to take, by name or number from 0; all of them if left out"
 DEQUANTISE_HELP = (
     "'step': the flow fills each grey level with fresh noise at every step; "
@@ -121,7 +118,11 @@ class ImageSource(DatasetSource):
     NAME: ClassVar[str]
     """The plugin's name in recipes."""
 
-    count: int | None = parameter(COUNT_HELP, default=None, at_least=1)
+    count: int | None = parameter(
+        "N, a random subset of that many images, before flips; all of them if left out",
+        default=None,
+        at_least=1,
+    )
     flips: bool = parameter("add the mirror image of each image, which doubles N", default=False)
     dequantise: Dequantise = parameter(DEQUANTISE_HELP, default="step")
 
@@ -253,8 +254,11 @@ def subset(available: int, count: int | None, draw: Draw) -> Whole:
 
 
 def add_noise(x: Tensor, draw: Draw, bin_width: float = BIN) -> None:
-    """Add noise in [0, bin_width) to x (d×n), block by block; no value leaves its grey level."""
+    """Add noise in [0, bin_width) to x (d×n), block by block; no value leaves its grey level.
+
+    With v, its 2¹⁶ levels make 24 bits, so that float32 adds them without rounding up.
+    """
     for first in range(0, x.shape[1], BLOCK):
         block = x[:, first : first + BLOCK]
         noise = draw.uniform(*block.shape).to(x.device)
-        block.add_(noise.mul_(FINE).floor_().mul_(bin_width / FINE))
+        block.add_(noise.mul_(2**16).floor_().mul_(bin_width / 2**16))

@@ -83,9 +83,9 @@ class PublishedImages(ImageSource):
         """Return the files of each split, from the first folder that has them all."""
         root = data_root(self.root)
         for folder in (*(root / name for name in self.FOLDERS), root):
-            found = [[self._file(folder / stem) for stem in self.FILES[split]] for split in splits]
-            if all(path.is_file() for files in found for path in files):
-                return found
+            paths = [[self._file(folder / stem) for stem in self.FILES[split]] for split in splits]
+            if all(path.is_file() for files in paths for path in files):
+                return paths
         return None
 
     def _file(self, stem: Path) -> Path:

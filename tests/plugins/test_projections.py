@@ -10,6 +10,7 @@ import torch
 from cswf_core.errors import DataError, RunError
 from cswf_core.flow.stability import largest_eigenvalue, longest_step
 from cswf_core.interfaces import Dataset, Draw, Key, PatchProjection, ProjectionSampler, Space
+from cswf_core.kernels.patches import around
 from cswf_plugins.projections.conv_stack import ConvStack, distinct, gradients
 from cswf_plugins.projections.data_covariance import DataCovariance
 from cswf_plugins.projections.exemplars import Exemplars
@@ -17,7 +18,7 @@ from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.locally_connected import LocallyConnected
 from cswf_plugins.projections.max_sliced import MaxSliced
 from cswf_plugins.projections.orthogonal import Orthogonal, rotations
-from cswf_plugins.projections.patches import around, embed_at, joined, window
+from cswf_plugins.projections.patches import embed_at, joined, window
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
 from cswf_plugins.schedules.pyramid import Entry, Pyramid

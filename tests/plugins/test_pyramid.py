@@ -20,8 +20,7 @@ from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.locally_connected import LocallyConnected
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.adaptive import Adaptive
-from cswf_plugins.schedules.enlarged import Enlarged
-from cswf_plugins.schedules.pyramid import Entry, PerDimension, Pyramid
+from cswf_plugins.schedules.pyramid import Enlarged, Entry, PerDimension, Pyramid
 from tests.conftest import small_flow
 
 COLOUR = Space((3, 12, 10))
