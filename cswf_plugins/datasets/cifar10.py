@@ -80,11 +80,11 @@ def read_python(path: Path) -> tuple[Bytes, Whole]:
     labels = by_name.get(b"labels", by_name.get("labels"))
     if images is None:
         raise damaged(path, f"it should have 'data' of n×{PIXELS:,} bytes")
-    listed = isinstance(labels, list) and len(labels) == len(images) and len(labels) > 0
+    numbers = labels if isinstance(labels, list) and len(labels) == len(images) else []
     # A larger number is no label of anything.
-    if not listed or not all(type(label) is int and abs(label) < 2**31 for label in labels):
+    if not numbers or not all(type(label) is int and abs(label) < 2**31 for label in numbers):
         raise damaged(path, f"it should have 'labels', a list of {len(images):,} whole numbers")
-    return images.reshape(len(images), 3, 32, 32), np.array(labels, np.int64)
+    return images.reshape(len(images), 3, 32, 32), np.array(numbers, np.int64)
 
 
 def _refuse_far_places(packed: bytes) -> None:

@@ -179,16 +179,20 @@ def selected(images: StoredImages, index: Whole) -> StoredImages:
     if len(index) == len(images):
         return images
     rows = torch.from_numpy(index)
-    within = isinstance(images, Selection)
+    labels = None if images.labels is None else images.labels[rows]
+    every = images
+    if isinstance(images, Selection):
+        every = images.images
+        rows = images.rows[rows]
     return Selection(
         count=len(rows),
         space=images.space,
-        labels=None if images.labels is None else images.labels[rows],
+        labels=labels,
         classes=images.classes,
         bin_width=images.bin_width,
         split=images.split,
-        images=images.images if within else images,
-        rows=images.rows[rows] if within else rows,
+        images=every,
+        rows=rows,
     )
 
 
