@@ -1,4 +1,4 @@
-"""Images come out of published files as they went in; errors are one sentence, and choices are as one wishes."""
+"""Images come out of published files as they went in, and choices are as one wishes; errors are a sentence."""
 
 from __future__ import annotations
 
