@@ -211,9 +211,13 @@ def loaded(images: StoredImages, draw: Draw) -> Dataset:
     once = images.dequantise == "once"
     still = attrs.evolve(images, held_out=None, dequantise="none" if once else images.dequantise)
     data = Dataset.of_stored(still, draw.dtype)
+    assert data.stored is not None
     x = torch.empty(data.space.dimension, len(data), dtype=draw.dtype)
     for first in range(0, len(data), BLOCK):
-        x[:, first : first + BLOCK] = data.columns(slice(first, first + BLOCK))
+        x[:, first : first + BLOCK] = data.stored.levels(slice(first, first + BLOCK)).T
+    x.mul_(images.bin_width).sub_(1)
+    if images.dequantise == "middle":
+        x.add_(images.bin_width / 2)
     if once:
         add_noise(x, draw, images.bin_width)
     return attrs.evolve(data, x=x)
