@@ -208,18 +208,14 @@ def of_classes(images: StoredImages, wanted: tuple[str, ...]) -> StoredImages:
 
 def loaded(images: StoredImages, draw: Draw) -> Dataset:
     """Return images as numbers in memory, with mirror images and noise if these belong to them."""
-    once = images.dequantise == "once"
-    still = attrs.evolve(images, held_out=None, dequantise="none" if once else images.dequantise)
-    data = Dataset.of_stored(still, draw.dtype)
+    levels = attrs.evolve(images, held_out=None, dequantise="step" if images.dequantise == "step" else "none")
+    data = Dataset.of_stored(levels, draw.dtype)
     assert data.stored is not None
     x = torch.empty(data.space.dimension, len(data), dtype=draw.dtype)
     for first in range(0, len(data), BLOCK):
         x[:, first : first + BLOCK] = data.stored.levels(slice(first, first + BLOCK)).T
     x.mul_(images.bin_width).sub_(1)
-    if images.dequantise == "middle":
-        x.add_(images.bin_width / 2)
-    if once:
-        add_noise(x, draw, images.bin_width)
+    fill_levels(x, images.dequantise, draw, images.bin_width)
     return attrs.evolve(data, x=x)
 
 
@@ -261,11 +257,16 @@ def subset(available: int, count: int | None, draw: Draw) -> Whole:
     return np.sort(draw.host.permutation(available)[:count])
 
 
-def add_noise(x: Tensor, draw: Draw, bin_width: float = BIN) -> None:
-    """Add noise in [0, bin_width) to x (d×n), block by block; no value leaves its grey level.
+def fill_levels(x: Tensor, dequantise: Dequantise, draw: Draw, bin_width: float = BIN) -> None:
+    """Add to x (d×n) what does not change from step to step: noise in [0, bin_width), its mean, or nothing.
 
-    With v, its 2¹⁶ levels make 24 bits, so that float32 adds them without rounding up.
+    Noise is added block by block; no value leaves its grey level. With v, its 2¹⁶ levels make 24 bits, so that
+    float32 adds them without rounding up.
     """
+    if dequantise == "middle":
+        x.add_(bin_width / 2)
+    if dequantise != "once":
+        return
     for first in range(0, x.shape[1], BLOCK):
         block = x[:, first : first + BLOCK]
         noise = draw.uniform(*block.shape).to(x.device)

@@ -31,7 +31,7 @@ from cswf_core.interfaces import (
 from cswf_plugins.datasets.images import (
     CLASSES_HELP,
     DEQUANTISE_HELP,
-    add_noise,
+    fill_levels,
     members,
     subset,
 )
@@ -110,10 +110,7 @@ class Npz(DatasetSource):
             data = attrs.evolve(data, augmented=n)
         if self.dequantise == "step" or not data.bin_width:
             return data
-        if self.dequantise == "once":
-            add_noise(data.x, draw)
-        elif self.dequantise == "middle":
-            data.x.add_(BIN / 2)
+        fill_levels(data.x, self.dequantise, draw)
         return attrs.evolve(data, bin_width=0.0)
 
     def _samples(self, arrays: dict[str, Array], dtype: torch.dtype) -> tuple[torch.Tensor, Space, float]:

@@ -96,11 +96,8 @@ def test_a_dense_stage_has_uniform_directions_whatever_the_projection(projection
     assert [s.sampler for s in stages] == [projection.patched(5), Uniform(), projection.patched(3)]
     assert [s.step_size for s in stages] == [90] * 3
     assert stages[1].upsampling.space.shape == (3, 6, 5)
-
-
-def test_a_pyramid_of_dense_stages_needs_no_patches():
-    (stage,) = Pyramid(entries=entries("(6×5) [dense]")).stages(COLOUR, Uniform())
-    assert stage.sampler == Uniform()
+    (alone,) = Pyramid(entries=entries("(6×5) [dense]")).stages(COLOUR, Uniform())  # which has no patches
+    assert alone.sampler == Uniform()
 
 
 def test_a_flow_runs_through_dense_stages():
