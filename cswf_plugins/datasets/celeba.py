@@ -20,8 +20,15 @@ from cswf_core.files import read_whole
 from cswf_core.interfaces import Draw, NeededFiles, StoredImages, parameter
 from cswf_core.pictures.read import files_in
 from cswf_plugins.datasets.image_folder import LARGEST, Cut, FolderPixels, FolderSource
-from cswf_plugins.datasets.images import Pictures, Whole, data_root, selected
-from cswf_plugins.datasets.published import ROOT_HELP, SPLIT_HELP, Split
+from cswf_plugins.datasets.images import (
+    ROOT_HELP,
+    SPLIT_HELP,
+    Pictures,
+    Split,
+    Whole,
+    data_root,
+    selected,
+)
 from cswf_plugins.references import LIU_2015
 
 FOLDERS = ("celeba/img_align_celeba", "img_align_celeba", ".")

@@ -19,8 +19,7 @@ import numpy as np
 from cswf_core.arrays import default_limit
 from cswf_core.errors import DataError
 from cswf_core.files import read_whole
-from cswf_plugins.datasets.images import Bytes, Whole
-from cswf_plugins.datasets.published import PublishedImages, Split, damaged
+from cswf_plugins.datasets.images import Bytes, PublishedImages, Split, Whole, damaged
 from cswf_plugins.references import KRIZHEVSKY_2009
 
 PIXELS = 3 * 32 * 32

@@ -20,8 +20,7 @@ import numpy as np
 from cswf_core.arrays import default_limit
 from cswf_core.errors import DataError
 from cswf_core.files import EXPANSION, open_file, refuse_large
-from cswf_plugins.datasets.images import Bytes, Whole
-from cswf_plugins.datasets.published import PublishedImages, Split, damaged
+from cswf_plugins.datasets.images import Bytes, PublishedImages, Split, Whole, damaged
 from cswf_plugins.references import LECUN_1998
 
 BLOCK = 1 << 20
