@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 import os
-import re
+import warnings
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -41,17 +41,6 @@ MOST_BYTES_AT_ONCE = 4 << 20
 BLOCK = 1 << 20
 """Bytes that are unpacked at a time."""
 
-MOST_DIMENSIONS = 32
-
-SHARE = 4
-"""An array may take one part in so many of the memory, if nothing else is said, as its numbers are copied."""
-
-PAIR = re.compile(
-    r"\s*['\"](descr|fortran_order|shape)['\"]\s*:\s*"
-    r"(?:['\"]([^'\"]{1,20})['\"]|(True|False)|\(([0-9L, ]*)\))\s*(?:,|(?=\}))"
-)
-"""One entry of a header: a type, true or false, or a shape."""
-
 
 @attrs.frozen
 class Header:
@@ -76,8 +65,8 @@ class Header:
 
 
 def default_limit() -> int:
-    """Return the bytes that arrays of a file may take in memory, if nothing else is said."""
-    return total_memory(torch.device("cpu")) // SHARE
+    """Return the bytes that arrays of a file may take by default: a quarter of memory, as they are copied."""
+    return total_memory(torch.device("cpu")) // 4
 
 
 def read_archive(
@@ -143,41 +132,22 @@ def _archive(file: Path | io.BytesIO) -> Iterator[tuple[zipfile.ZipFile, Path]]:
     with _reading(place, ".npz"), open_file(file) if isinstance(file, Path) else nullcontext(file) as opened:
         if opened.read(len(MAGIC)) == MAGIC:
             raise DataError(f"{place} is a single array, not an .npz archive")
-        with zipfile.ZipFile(_InPieces(opened)) as archive:
-            yield archive, place
+        bounded = _Bounded(opened)  # type: ignore[arg-type]
+        try:
+            with zipfile.ZipFile(bounded) as archive:
+                yield archive, place
+        finally:
+            bounded.detach()  # it would close a caller's file
 
 
-class _InPieces(io.RawIOBase):
+class _Bounded(io.BufferedReader):
     """A file that is read in pieces of a bounded size: a directory of a million members is refused."""
 
-    def __init__(self, file: BinaryIO | io.BytesIO) -> None:
-        self._file = file
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Return so many bytes, or all that are left, if these are not too many."""
-        if size < 0:
-            here = self._file.tell()
-            size = self._file.seek(0, os.SEEK_END) - here
-            self._file.seek(here)
-        if size > MOST_BYTES_AT_ONCE:
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return so many bytes; zipfile asks for a directory's all at once."""
+        if size is not None and size > MOST_BYTES_AT_ONCE:
             raise ValueError(f"its list of members has {bytes_in_words(size)}; an .npz file has few members")
-        return self._file.read(size)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Go to a place."""
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        """Return the place."""
-        return self._file.tell()
-
-    def seekable(self) -> bool:
-        """True: zipfile asks."""
-        return True
-
-    def readable(self) -> bool:
-        """True: zipfile asks."""
-        return True
+        return super().read(size)
 
 
 def _members(archive: zipfile.ZipFile) -> Mapping[str, zipfile.ZipInfo]:
@@ -253,49 +223,36 @@ def _header(file: IO[bytes]) -> Header:
     width = {b"\x01": 2, b"\x02": 4, b"\x03": 4}.get(version)
     if len(begin) < 8 or not begin.startswith(MAGIC) or width is None:
         raise ValueError("it does not begin as an array does")
-    length = int.from_bytes(file.read(width), "little")
+    size = file.read(width)
+    length = int.from_bytes(size, "little")
     if length > LONGEST_HEADER:
         raise ValueError(f"its header has {length:,} bytes, and {LONGEST_HEADER:,} is the most")
     text = file.read(length)
     if len(text) < length:
         raise ValueError("its header is cut off")
-    entries = _entries(text.decode("latin1"))
-    return Header(
-        shape=_shape(entries["shape"]),
-        dtype=_dtype(entries["descr"]),
-        fortran=entries["fortran_order"] == "True",
-        offset=8 + width + length,
-    )
-
-
-def _entries(text: str) -> dict[str, str]:
-    """Return a header's three entries, as they are written."""
-    inside, entries = text.strip().removeprefix("{"), {}
-    place = 0
-    while (match := PAIR.match(inside, place)) is not None:
-        name, kind, truth, shape = match.groups()
-        entries[name] = next(each for each in (kind, truth, shape) if each is not None)
-        place = match.end()
-    fitting = set(entries) == {"descr", "fortran_order", "shape"} and inside[place:].strip() == "}"
-    if not fitting or entries["fortran_order"] not in ("True", "False"):
-        raise ValueError(f"its header is not that of an array of numbers: {text.strip()[:80]!r}")
-    return entries
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    sizes = [size.strip().removesuffix("L") for size in text.split(",")]
-    sizes = sizes[:-1] if not sizes[-1] else sizes
-    if len(sizes) > MOST_DIMENSIONS or not all(size.isdecimal() and len(size) <= 18 for size in sizes):
-        raise ValueError(f"it cannot have the shape ({text[:80]})")
-    return tuple(map(int, sizes))
-
-
-def _dtype(text: str) -> np.dtype[Any]:
-    if re.fullmatch(r"[|<>=]?O[0-9]*", text):
+    shape, fortran, dtype = _entries(size, text)
+    if len(shape) > 32 or max(shape, default=0) >= 10**18:
+        raise ValueError(f"it cannot have the shape ({', '.join(map(str, shape))[:80]})")
+    if dtype.hasobject:
         raise ValueError("it has Python objects, which are not read, as that would run what they say")
-    if re.fullmatch(r"[|<>=]?[biufcU][0-9]{1,9}", text) is None:
-        raise ValueError(f"it has values of type {text!r}, neither numbers nor text")
-    dtype = np.dtype(text)
+    if dtype.kind not in "biufcU":
+        raise ValueError(f"it has values of type {dtype.str!r}, neither numbers nor text")
     if not dtype.itemsize:
-        raise ValueError(f"its values of type {text!r} have no bytes")
-    return dtype
+        raise ValueError(f"its values of type {dtype.str!r} have no bytes")
+    return Header(shape, dtype, fortran, 8 + width + length)
+
+
+def _entries(size: bytes, text: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return a header's shape, order and type; NumPy reads it as literals, and evaluates nothing."""
+    read = np.lib.format.read_array_header_1_0 if len(size) == 2 else np.lib.format.read_array_header_2_0
+    try:
+        with warnings.catch_warnings():  # of numbers as Python 2 wrote them
+            warnings.simplefilter("ignore")
+            shape, fortran, dtype = read(io.BytesIO(size + text))
+        fitting = dtype.names is None and all(type(n) is int and n >= 0 for n in shape)
+    except Exception:  # whatever else is written there: the parser has many errors
+        fitting = False
+    if not fitting:
+        beginning = text.decode("latin1").strip()[:80]
+        raise ValueError(f"its header is not that of an array of numbers: {beginning!r}")
+    return shape, fortran, dtype

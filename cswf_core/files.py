@@ -22,9 +22,6 @@ KINDS = {
 }
 """Things in folders that are no regular files, in words."""
 
-LONGEST_SIZE = 20
-"""Characters of a size that is written as text, at most."""
-
 EXPANSION = 1032
 """Bytes that deflate, the compression of .npz and .gz files, can make of one at most."""
 
@@ -85,7 +82,7 @@ def refuse_large(path: Path, needed: int, limit: int, advice: str = "") -> None:
 
 def bytes_of(text: str) -> int | None:
     """Return the bytes that a size such as 500MB, 1.5GB, 2GiB or 4096 has; None if it is no size."""
-    if len(text) > LONGEST_SIZE:
+    if len(text) > 20:
         return None
     size = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([kmg]?)(i?)b?", text.strip().lower())
     if size is None:

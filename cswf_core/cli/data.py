@@ -59,7 +59,7 @@ def pack(
         )
     if not quiet:
         _say_what_is_not_written(images)
-        shards = sum(len(split.shards) for split in manifest.splits)
+        shards = manifest.shards
         splits = ", ".join(f"{split.samples:,} {split.name}" for split in manifest.splits)
         say(f"{out}: {splits}; {manifest.bytes / 1e6:,.1f} MB in {shards} shard{'s' if shards > 1 else ''}")
 
@@ -151,7 +151,7 @@ def info(folder: Path, as_json: bool) -> None:
 
 def _describe(manifest: Manifest, folder: Path) -> dict[str, str]:
     """Return the lines to print, by their names."""
-    shards = sum(len(split.shards) for split in manifest.splits)
+    shards = manifest.shards
     path = json.dumps(str(folder), ensure_ascii=False)
     return {
         "packed from": f"{manifest.source.get('use')} (cswf {manifest.cswf}, format {manifest.format})",

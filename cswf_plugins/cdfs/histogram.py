@@ -21,7 +21,7 @@ from torch import Tensor
 from cswf_core.interfaces import FittedCDF, Rows, TransportMap, parameter
 from cswf_core.kernels.histogram import composed, counted, displaced, inverse, looked_up, positions
 from cswf_core.kernels.rows import Counted
-from cswf_plugins.cdfs.partial import PartialFit
+from cswf_plugins.cdfs.sorted import PartialFit
 
 
 def _power_of_two(_instance: Any, attribute: attrs.Attribute[Any], value: int) -> None:

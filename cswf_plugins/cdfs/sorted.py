@@ -13,7 +13,7 @@ from typing import Literal
 import attrs
 from torch import Tensor
 
-from cswf_core.interfaces import FittedCDF, parameter
+from cswf_core.interfaces import CDFEstimator, FittedCDF, Part, parameter
 from cswf_core.kernels.sorting import (
     interpolated_cdf,
     interpolated_icdf,
@@ -21,7 +21,18 @@ from cswf_core.kernels.sorting import (
     released_cdf,
     released_icdf,
 )
-from cswf_plugins.cdfs.partial import PartialFit
+
+
+@attrs.frozen(kw_only=True)
+class PartialFit(CDFEstimator):
+    """An estimator that says how many particles and data it is fitted to; the engine draws these."""
+
+    particles: Part | None = parameter(
+        "the particles that F_p is fitted to: {share: 0.1} or {count: 50000} of them, drawn anew at every "
+        "step; all if left out",
+        default=None,
+    )
+    data: Part | None = parameter("the data that F_q is fitted to, likewise; all if left out", default=None)
 
 
 @attrs.frozen(eq=False)

@@ -19,9 +19,8 @@ import attrs
 from torch import Tensor
 
 from cswf_core.interfaces import FittedCDF, parameter
-from cswf_core.kernels.sorting import released_icdf
 from cswf_core.kernels.splines import paces, quantiles, released_spline_cdf, spline_cdf, spline_icdf
-from cswf_plugins.cdfs.partial import PartialFit
+from cswf_plugins.cdfs.sorted import PartialFit, ReleasedRows
 from cswf_plugins.references import GREGORY_1982
 
 
@@ -42,20 +41,15 @@ class SplineRows(FittedCDF):
 
 
 @attrs.frozen(eq=False)
-class ReleasedSplineRows(FittedCDF):
+class ReleasedSplineRows(ReleasedRows):
     """H sorted rows of n values: the released code's spline as the CDF, and its inverse of sorted values."""
 
-    ordered: Tensor
     pieces: int
     """B = K−1."""
 
     def cdf(self, z: Tensor) -> Tensor:
         """Level of z in each row: below 0 if z is below its range, and above 1 if above."""
         return released_spline_cdf(self.ordered, self.pieces, z)
-
-    def icdf(self, a: Tensor) -> Tensor:
-        """Value at level a in each row, for levels outside of 0 … 1 too; nearly without interpolation."""
-        return released_icdf(self.ordered, a)
 
 
 @attrs.frozen(kw_only=True)

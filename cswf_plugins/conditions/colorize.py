@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Conditions, Dataset, Draw, Observation
-from cswf_plugins.conditions.observing import Observing
+from cswf_plugins.conditions.mask import Observing
 
 LUMINANCE = (0.299, 0.587, 0.114)
 

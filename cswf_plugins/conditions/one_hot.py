@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cswf_core.errors import DataError, RoomError
 from cswf_core.interfaces import Conditions, Dataset, Draw, parameter
-from cswf_plugins.conditions.joint import JointDirections
+from cswf_plugins.conditions.continuous import JointDirections
 
 
 def _shares(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:

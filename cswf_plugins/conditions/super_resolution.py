@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Conditions, Dataset, Draw, Observation, Space, parameter
-from cswf_plugins.conditions.observing import Observing
+from cswf_plugins.conditions.mask import Observing
 
 
 class BlockMeans(Observation):

@@ -20,7 +20,7 @@ from torch import Tensor
 from cswf_core.errors import DataError
 from cswf_core.interfaces import LinearMap, Space
 from cswf_core.kernels.frechet import moments
-from cswf_plugins.coordinates.gains import WithGains
+from cswf_plugins.coordinates.whitened import WithGains
 
 LARGEST = 4096
 """Largest d."""

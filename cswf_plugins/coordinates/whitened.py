@@ -19,11 +19,34 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.interfaces import LinearMap, Space
-from cswf_plugins.coordinates.gains import WithGains
+from cswf_core.interfaces import Coordinates, LinearMap, Space, parameter
 
-PART = 16384
-"""Samples whose variances are taken at a time."""
+
+@attrs.frozen(kw_only=True)
+class WithGains(Coordinates):
+    """Base of coordinates that give each of some axes a gain by the data's variance along it."""
+
+    exponent: float = parameter(
+        "a: gains are the variance to the power of −a/2; 0 is plain, 1 makes all variances equal",
+        default=0.3,
+        at_least=0,
+        at_most=1,
+    )
+    floor: float = parameter(
+        "added to each variance, as a share of the mean variance, so that no noise is blown up",
+        default=1e-5,
+        above=0,
+    )
+
+    def gains(self, variances: Tensor) -> Tensor:
+        """Return (v + floor·mean v)^(−a/2) for variances v, scaled to Σ gain² v = Σ v: d → d.
+
+        If nothing varies, gains are 1.
+        """
+        mean = variances.mean()
+        gains = (variances + self.floor * mean).pow(-self.exponent / 2)
+        total = (gains.square() * variances).mean() / mean
+        return torch.where(mean > 0, gains * total.rsqrt(), 1.0)
 
 
 @attrs.frozen(kw_only=True)
@@ -35,13 +58,14 @@ class Whitened(WithGains):
         channels, _, _ = space.grid("coordinates 'whitened'")
         mean = x.mean(dim=1, keepdim=True)
         total = torch.zeros(channels, channels, dtype=torch.float64, device=x.device)
-        for part in torch.split(x, PART, dim=1):
+        parts = torch.split(x, 16384, dim=1)  # as many samples at a time
+        for part in parts:
             centred = (part - mean).view(channels, -1)
             total += (centred @ centred.T).double()
         colours = _axes(total).to(x)
         basis = Basis(space, colours)
         variances = torch.zeros(space.dimension, dtype=torch.float64, device=x.device)
-        for part in torch.split(x, PART, dim=1):
+        for part in parts:
             variances += basis.coefficients(part - mean).square().sum(dim=1, dtype=torch.float64)
         variances /= x.shape[1]
         return WhitenedMap(basis, variances.to(x), self.gains(variances).to(x))

@@ -17,17 +17,24 @@ import numpy as np
 from cswf_core.arrays import default_limit
 from cswf_core.errors import DataError
 from cswf_core.files import read_whole
-from cswf_core.interfaces import Draw, NeededFiles, parameter
-from cswf_plugins.datasets.folders import LARGEST, Cut, FolderPixels, FolderSource, files_in
-from cswf_plugins.datasets.images import Pictures, Whole, data_root
-from cswf_plugins.datasets.published import ROOT_HELP, SPLIT_HELP, Split
+from cswf_core.interfaces import Draw, NeededFiles, StoredImages, parameter
+from cswf_core.pictures.read import files_in
+from cswf_plugins.datasets.image_folder import LARGEST, Cut, FolderPixels, FolderSource
+from cswf_plugins.datasets.images import (
+    ROOT_HELP,
+    SPLIT_HELP,
+    Pictures,
+    Split,
+    Whole,
+    data_root,
+    selected,
+)
 from cswf_plugins.references import LIU_2015
 
 FOLDERS = ("celeba/img_align_celeba", "img_align_celeba", ".")
 PARTITION = "list_eval_partition.txt"
-TRAIN, VALID, TEST = 0, 1, 2
-LAST = (162_770, 182_637)
-"""The last file number of the train and of the validation split."""
+TEST = 2
+"""The split that is held out, as the partition file numbers them; 0 is train, 1 validation."""
 
 
 @attrs.frozen(kw_only=True)
@@ -52,16 +59,14 @@ class CelebA(FolderSource):
             folder = None
         return NeededFiles(name=self.NAME, folder=root, path=folder, advice=_advice(root))
 
-    def _pictures(self, draw: Draw) -> tuple[Pictures, Pictures | None]:
+    def _images(self, draw: Draw) -> StoredImages:
         del draw
         folder, files = self._find()
         splits = self._splits(folder, files)
         pixels = FolderPixels(folder, files, Cut(self.size, 3, self.crop), self.root)
-        every = Pictures(pixels, np.arange(len(files)), split=self.split)
-        test = every.take(np.flatnonzero(splits == TEST))
-        if self.split == "test":
-            return test, None
-        return every.take(np.flatnonzero(splits == TRAIN)), test
+        every = Pictures.of(pixels, split=self.split)
+        train, test = (selected(every, np.flatnonzero(splits == split)) for split in (0, TEST))
+        return test if self.split == "test" else attrs.evolve(train, held_out=test)
 
     def _find(self) -> tuple[Path, list[Path]]:
         root = data_root(self.root)
@@ -97,7 +102,9 @@ def _by_number(files: list[Path]) -> Whole:
             f"{odd} has no number such as 000001.jpg, which says its split; rename or remove it, "
             f"or put {PARTITION} beside its folder"
         )
-    return np.searchsorted(np.array(LAST), [int(path.stem) for path in files]).astype(np.int64)
+    last_of_train_and_validation = (162_770, 182_637)
+    numbers = [int(path.stem) for path in files]
+    return np.searchsorted(np.array(last_of_train_and_validation), numbers).astype(np.int64)
 
 
 def _by_partition(partition: Path, files: list[Path]) -> Whole:

@@ -19,15 +19,10 @@ import numpy as np
 from cswf_core.arrays import default_limit
 from cswf_core.errors import DataError
 from cswf_core.files import read_whole
-from cswf_plugins.datasets.idx import damaged
-from cswf_plugins.datasets.images import Bytes, Whole
-from cswf_plugins.datasets.published import PublishedImages, Split
+from cswf_plugins.datasets.images import Bytes, PublishedImages, Split, Whole, damaged
 from cswf_plugins.references import KRIZHEVSKY_2009
 
-SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
-LARGEST = 2**31
-"""Numbers from this one on are no labels of anything."""
 
 
 @attrs.frozen(kw_only=True)
@@ -64,7 +59,7 @@ def read_binary(path: Path) -> tuple[Bytes, Whole]:
         expected = f"a multiple of {1 + PIXELS:,} bytes"
         raise damaged(path, f"it should have {expected} and has {len(content):,}")
     table = np.frombuffer(content, np.uint8).reshape(records, 1 + PIXELS)
-    return table[:, 1:].reshape(records, *SHAPE), table[:, 0].astype(np.int64)
+    return table[:, 1:].reshape(records, 3, 32, 32), table[:, 0].astype(np.int64)
 
 
 def read_python(path: Path) -> tuple[Bytes, Whole]:
@@ -80,15 +75,15 @@ def read_python(path: Path) -> tuple[Bytes, Whole]:
         raise damaged(path, f"it cannot be unpickled, {reason}") from None
     by_name = content if isinstance(content, dict) else {}
     array = by_name.get(b"data", by_name.get("data"))
-    images = array.rows() if isinstance(array, PickledArray) else None
+    images = array.rows() if isinstance(array, Pickled) else None
     labels = by_name.get(b"labels", by_name.get("labels"))
     if images is None:
         raise damaged(path, f"it should have 'data' of n×{PIXELS:,} bytes")
-    if not isinstance(labels, list) or len(labels) != len(images) or not labels:
+    numbers = labels if isinstance(labels, list) and len(labels) == len(images) else []
+    # A larger number is no label of anything.
+    if not numbers or not all(type(label) is int and abs(label) < 2**31 for label in numbers):
         raise damaged(path, f"it should have 'labels', a list of {len(images):,} whole numbers")
-    if not all(type(label) is int and abs(label) < LARGEST for label in labels):
-        raise damaged(path, f"it should have 'labels', a list of {len(images):,} whole numbers")
-    return images.reshape(len(images), *SHAPE), np.array(labels, np.int64)
+    return images.reshape(len(images), 3, 32, 32), np.array(numbers, np.int64)
 
 
 def _refuse_far_places(packed: bytes) -> None:
@@ -98,39 +93,32 @@ def _refuse_far_places(packed: bytes) -> None:
             raise DataError(f"it keeps a value at place {place:,}")
 
 
-class PickledType:
-    """Stands for the type of a pickled array, of which only the name is read."""
+class Pickled:
+    """Stands for a pickled array or its type: what it is made of is kept, and nothing is made of that."""
 
-    def __init__(self, name: object = "", *_: object) -> None:
-        self.is_byte = name in ("u1", b"u1")
-
-    def __setstate__(self, state: object) -> None:
-        """Forget the rest: bytes have no order."""
-
-
-class PickledArray:
-    """Stands for a pickled array: nothing is made of it but rows of bytes, if it has them."""
-
+    arguments: tuple[object, ...] = ()
     state: object = None
+
+    def __init__(self, *arguments: object) -> None:
+        self.arguments = arguments
 
     def __setstate__(self, state: object) -> None:
         """Keep the version, shape, type, order and bytes that a pickled array consists of."""
         self.state = state
 
     def rows(self) -> Bytes | None:
-        """Return n×3,072 bytes; None if this is another array."""
+        """Return n×3,072 bytes; None if this is no such array."""
         state = self.state
         if not isinstance(state, tuple) or len(state) != 5:
             return None
         _, shape, kind, fortran, content = state
-        if not isinstance(kind, PickledType) or not kind.is_byte or not isinstance(content, bytes) or fortran:
+        is_byte = isinstance(kind, Pickled) and kind.arguments[:1] in (("u1",), (b"u1",))
+        if not is_byte or not isinstance(content, bytes) or fortran:
             return None
-        rows = np.frombuffer(content, np.uint8)
-        return (
-            rows.reshape(-1, PIXELS)
-            if shape == (len(rows) // PIXELS, PIXELS) and rows.size % PIXELS == 0
-            else None
-        )
+        count, rest = divmod(len(content), PIXELS)
+        if rest or shape != (count, PIXELS):
+            return None
+        return np.frombuffer(content, np.uint8).reshape(count, PIXELS)
 
 
 class ArraysOnly(pickle.Unpickler):
@@ -139,20 +127,15 @@ class ArraysOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """Return what stands for one of the four things that a pickled array names; refuse all else."""
         allowed: dict[tuple[str, str], Any] = {
-            ("numpy.core.multiarray", "_reconstruct"): _an_array,
-            ("numpy._core.multiarray", "_reconstruct"): _an_array,
-            ("numpy", "ndarray"): PickledArray,
-            ("numpy", "dtype"): PickledType,
+            ("numpy.core.multiarray", "_reconstruct"): Pickled,
+            ("numpy._core.multiarray", "_reconstruct"): Pickled,
+            ("numpy", "ndarray"): Pickled,
+            ("numpy", "dtype"): Pickled,
             ("_codecs", "encode"): _latin1,
         }
         if (module, name) not in allowed:
             raise DataError(f"it names {module}.{name}, which has no place in a list of images")
         return allowed[module, name]
-
-
-def _an_array(*_: object) -> PickledArray:
-    """Return an array that is not filled yet."""
-    return PickledArray()
 
 
 def _latin1(text: str, encoding: str = "latin1") -> bytes:

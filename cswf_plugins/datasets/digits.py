@@ -15,8 +15,6 @@ import torch
 from cswf_core.interfaces import Conditions, Dataset, DatasetSource, Draw, Space, parameter
 from cswf_plugins.references import ALPAYDIN_1998
 
-LEVELS = 17
-
 
 def _digits_only(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     unknown = [c for c in value if not 0 <= c <= 9]
@@ -39,16 +37,18 @@ class Digits(DatasetSource):
         """Return grey level v as x = 2v/17 − 1 with bins of 2/17."""
         from sklearn.datasets import load_digits
 
+        bin_width = 2 / 17
+
         bunch = load_digits()
         wanted = sorted(set(self.classes)) or list(range(10))
         target = torch.from_numpy(bunch.target).long()
         keep = torch.isin(target, torch.tensor(wanted))
-        x = torch.from_numpy(bunch.data).to(draw.dtype)[keep].T.contiguous() * (2 / LEVELS) - 1
+        x = torch.from_numpy(bunch.data).to(draw.dtype)[keep].T.contiguous() * bin_width - 1
         labels = torch.searchsorted(torch.tensor(wanted), target[keep])
         return Dataset(
             x=x,
             space=Space((1, 8, 8)),
             conditions=Conditions(labels=labels),
             classes=tuple(str(c) for c in wanted),
-            bin_width=2 / LEVELS,
+            bin_width=bin_width,
         )

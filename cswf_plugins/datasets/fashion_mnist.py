@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import attrs
 
-from cswf_plugins.datasets.idx import IdxImages
+from cswf_plugins.datasets.mnist import IdxImages
 from cswf_plugins.references import XIAO_2017
 
 

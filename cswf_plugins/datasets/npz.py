@@ -38,11 +38,6 @@ from cswf_plugins.datasets.images import (
 
 Array = NDArray[np.generic]
 
-ARRAYS = ("images", "points", "labels", "vectors")
-"""Names of the arrays that are read."""
-
-ADVICE = "data.limit: {} allows it"
-
 
 @attrs.frozen(kw_only=True)
 class Npz(DatasetSource):
@@ -66,7 +61,16 @@ class Npz(DatasetSource):
 
     def load(self, draw: Draw) -> Dataset:
         """Return the file's samples; bytes become x = v/128 − 1 with bins of 1/128."""
-        arrays = self._read()
+        try:
+            limit = None if self.limit is None else self.limit.bytes
+            arrays = read_archive(
+                self.path.expanduser(),
+                ("images", "points", "labels", "vectors"),
+                limit=limit,
+                advice="data.limit: {} allows it",
+            )
+        except DataError as error:
+            raise DataError(f"dataset 'npz': {error}") from None
         x, space, bin_width = self._samples(arrays, draw.dtype)
         labels, classes = self._labels(arrays.get("labels"), x.shape[1])
         data = Dataset(
@@ -109,13 +113,6 @@ class Npz(DatasetSource):
         fill_levels(data.x, self.dequantise, draw)
         return attrs.evolve(data, bin_width=0.0)
 
-    def _read(self) -> dict[str, Array]:
-        try:
-            limit = None if self.limit is None else self.limit.bytes
-            return read_archive(self.path.expanduser(), ARRAYS, limit=limit, advice=ADVICE)
-        except DataError as error:
-            raise DataError(f"dataset 'npz': {error}") from None
-
     def _samples(self, arrays: dict[str, Array], dtype: torch.dtype) -> tuple[torch.Tensor, Space, float]:
         if ("images" in arrays) == ("points" in arrays):
             raise self._error("must have either an array 'images' or an array 'points'")
@@ -146,12 +143,8 @@ class Npz(DatasetSource):
     def _vectors(self, vectors: Array | None, count: int, dtype: torch.dtype) -> torch.Tensor | None:
         if vectors is None:
             return None
-        if (
-            vectors.ndim != 2
-            or len(vectors) != count
-            or vectors.dtype.kind not in "fiu"
-            or 0 in vectors.shape[1:]
-        ):
+        fitting = vectors.ndim == 2 and len(vectors) == count and vectors.shape[1] > 0
+        if not fitting or vectors.dtype.kind not in "fiu":
             raise self._error(f"'vectors' must be {count}×l numbers, got {_describe(vectors)}")
         return self._columns("vectors", vectors, dtype)
 

@@ -9,6 +9,7 @@ When not to use it: for images that are to be cut or resized otherwise; pack tho
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -17,18 +18,12 @@ from pathlib import Path
 from typing import Literal
 
 import attrs
-import numpy as np
-import torch
-from torch import Tensor
 
 from cswf_core.errors import DataError, OtherFormatError
 from cswf_core.interfaces import Draw, StoredImages, parameter
 from cswf_core.packed import Manifest, PackedImages, find_damage
 from cswf_plugins.cache import write_cached
-from cswf_plugins.datasets.images import CLASSES_HELP, Bytes, ImageSource, Pictures, Whole, data_root
-
-LARGE = 10**9
-"""Bytes from which on it is said that checksums are compared."""
+from cswf_plugins.datasets.images import CLASSES_HELP, ImageSource, data_root
 
 log = logging.getLogger("cswf")
 
@@ -47,7 +42,7 @@ class Packed(ImageSource):
         default="once",
     )
 
-    def _pictures(self, draw: Draw) -> tuple[Pictures, Pictures | None]:
+    def _images(self, draw: Draw) -> StoredImages:
         del draw
         folder = self.path.expanduser().absolute()
         try:
@@ -56,25 +51,7 @@ class Packed(ImageSource):
         except OtherFormatError as error:
             raise DataError(str(error)) from None
         self._verify(folder, manifest)
-        held_out = images.held_out
-        assert held_out is None or isinstance(held_out, PackedImages)
-        rest = None if held_out is None else _pictures_of(held_out).of_classes(self.classes)
-        return _pictures_of(images).of_classes(self.classes), rest
-
-    def _stored(self, pictures: Pictures) -> StoredImages:
-        """Return images that are read from the folder without a copy on the way."""
-        pixels, stored = pictures.pixels, super()._stored(pictures)
-        assert isinstance(pixels, _PackedPixels)
-        if len(pictures) < len(pixels.images):
-            facts = {field.name: getattr(stored, field.name) for field in attrs.fields(StoredImages)}
-            return _Some(**facts, images=pixels.images, rows=torch.from_numpy(pictures.rows))
-        return attrs.evolve(
-            pixels.images,
-            labels=stored.labels,
-            classes=stored.classes,
-            held_out=None,
-            dequantise=stored.dequantise,
-        )
+        return images
 
     def _verify(self, folder: Path, manifest: Manifest) -> None:
         """Raise `DataError` if a file is not what was written, going by its checksum."""
@@ -83,60 +60,16 @@ class Packed(ImageSource):
         name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:20]
         stamp = data_root() / "verified" / f"{folder.name}-{name}.json"
         state = _state(folder, manifest)
-        if self.verify == "once" and _is(stamp, state):
-            return
-        if manifest.bytes >= LARGE:
+        with contextlib.suppress(OSError):
+            if self.verify == "once" and stamp.read_bytes() == state:
+                return
+        if manifest.bytes >= 10**9:
             log.warning("comparing the checksums of %s once, %.1f GB", folder, manifest.bytes / 1e9)
         damage = find_damage(folder, manifest)
         if damage:
             more = f" (and {len(damage) - 1} more files: see `cswf data check {folder}`)" if damage[1:] else ""
             raise DataError(f"{damage[0]}{more}")
         write_cached(stamp, lambda file: file.write(state))
-
-
-@attrs.frozen(eq=False, kw_only=True)
-class _Some(StoredImages):
-    """Some of the images of a folder."""
-
-    images: PackedImages
-    rows: Tensor
-
-    def fill(self, first: int, out: Tensor) -> None:
-        """Read the images from number `first` on into `out`."""
-        self.images.take(self.rows[first : first + len(out)], out)
-
-    def take(self, numbers: Tensor, out: Tensor) -> None:
-        """Read the images with these numbers into `out`."""
-        self.images.take(self.rows[numbers], out)
-
-
-@attrs.frozen(eq=False)
-class _PackedPixels:
-    """Packed images, of which some rows are read at a time."""
-
-    images: PackedImages
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(m, C, H, W)."""
-        return (len(self.images), *self.images.space.shape)
-
-    def __getitem__(self, rows: Whole, /) -> Bytes:
-        """Return the images in these rows."""
-        images = np.empty((len(rows), *self.images.space.shape), np.uint8)
-        self.images.take(torch.from_numpy(rows), torch.from_numpy(images))
-        return images
-
-
-def _pictures_of(images: PackedImages) -> Pictures:
-    return Pictures(
-        pixels=_PackedPixels(images),
-        rows=np.arange(len(images)),
-        labels=None if images.labels is None else images.labels.numpy(),
-        classes=images.classes,
-        bin_width=images.bin_width,
-        split=images.split,
-    )
 
 
 def _state(folder: Path, manifest: Manifest) -> bytes:
@@ -146,10 +79,3 @@ def _state(folder: Path, manifest: Manifest) -> bytes:
         status = (folder / entry.file).stat()
         known.append([entry.file, status.st_size, status.st_mtime_ns])
     return json.dumps(known).encode()
-
-
-def _is(path: Path, content: bytes) -> bool:
-    try:
-        return path.read_bytes() == content
-    except OSError:
-        return False

@@ -23,8 +23,6 @@ from cswf_core.kernels.memory import require_memory
 
 BLOCK = 4096
 """Samples made at a time; also decides which noise falls on which sample."""
-SPREAD = 0.5
-"""Standard deviation of a value before tanh."""
 
 
 def _shape(_instance: Any, attribute: attrs.Attribute[Any], value: Sequence[int]) -> None:
@@ -71,7 +69,7 @@ class Synthetic(DatasetSource):
             block = _noise(draw, roots, self.shape, count)
             if patterns is not None and labels is not None:
                 block = (block + patterns[:, labels[first : first + count]]).mul_(math.sqrt(0.5))
-            x[:, first : first + count] = block.mul_(SPREAD).tanh_()
+            x[:, first : first + count] = block.mul_(0.5).tanh_()
         if self.dequantise == "step":
             x.div_(BIN).floor_().mul_(BIN)
         return Dataset(

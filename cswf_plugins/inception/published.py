@@ -14,7 +14,7 @@ import torch
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Comparison, Dataset
 from cswf_core.kernels.frechet import Moments
-from cswf_plugins.datasets.published import impatient
+from cswf_plugins.datasets.images import impatient
 from cswf_plugins.inception.architecture import WIDTH
 from cswf_plugins.inception.network import Mode
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 MOST_IMAGES = 64
 COLUMNS = 8
-FLUSH_S = 10
-"""Seconds after which points are on the disk, for those who look while the flow goes on."""
 
 
 @attrs.frozen(kw_only=True)
@@ -145,7 +143,8 @@ class EventWriter:
             try:
                 # What an earlier run has left in the same folder is hidden from there on.
                 purge = None if self._opened else self._purge
-                self._open = self._make(str(self.folder), purge_step=purge, flush_secs=FLUSH_S)
+                # After 10 seconds points are on the disk, for those who look while the flow goes on.
+                self._open = self._make(str(self.folder), purge_step=purge, flush_secs=10)
                 self._opened = True
             except OSError as error:
                 raise RunError(f"{self.folder} cannot be written to: {error.strerror or error}") from None

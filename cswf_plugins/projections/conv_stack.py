@@ -34,41 +34,31 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Draw, Projection, ProjectionSampler, Space, parameter
+from cswf_core.kernels.patches import around
 from cswf_plugins.projections.patches import (
-    LARGEST_DILATION,
-    LARGEST_PATCH,
-    around,
     covers,
     embed,
     embed_at,
     faded,
+    patch_covering,
+    patch_distance,
+    patch_side,
 )
-
-POWER = 0.5
-"""Power of the number of paths that is a stack of convolutions."""
-
-UNITS = 10
-"""Units that the released code takes from each network."""
 
 
 @attrs.frozen(kw_only=True)
 class ConvStack(ProjectionSampler):
     """Filters of random convolutions: drawn directly through a window, or as gradients of real networks."""
 
-    patch: int = parameter(
-        "S = 2L+1 for L layers of 3×3; a pyramid sets it", default=7, at_least=1, at_most=LARGEST_PATCH
-    )
-    dilation: int = parameter("dilation of every layer", default=1, at_least=1, at_most=LARGEST_DILATION)
+    patch: int = patch_side("S = 2L+1 for L layers of 3×3; a pyramid sets it")
+    dilation: int = patch_distance("dilation of every layer")
     power: float = parameter(
         "of the number of paths to a pixel, which gives its standard deviation; ½ is a stack of convolutions, "
         "1 fades out faster, 0 is a flat patch; only without `width`",
-        default=POWER,
+        default=0.5,
         at_least=0,
     )
-    covering: Literal["whole", "placed"] = parameter(
-        "a patch as large as the grid, or larger: the 'whole' grid, or 'placed' and cut off like any other",
-        default="whole",
-    )
+    covering: Literal["whole", "placed"] = patch_covering()
     width: int | None = parameter(
         "w, channels of every layer, for filters of real networks, 20 in the released code; "
         "if left out, filters are drawn directly",
@@ -78,19 +68,19 @@ class ConvStack(ProjectionSampler):
     )
     units: int = parameter(
         "directions that share a network, each the filter of another unit; only with `width`",
-        default=UNITS,
+        default=10,
         at_least=1,
         at_most=1024,
     )
 
     def __attrs_post_init__(self) -> None:
         """Refuse parameters of the way that is not taken."""
-        if self.width is not None and self.power != POWER:
+        if self.width is not None and self.power != 0.5:
             raise ValueError(
                 f"power belongs to filters that are drawn directly, and width={self.width} draws networks; "
                 "leave one of them out"
             )
-        if self.width is None and self.units != UNITS:
+        if self.width is None and self.units != 10:
             raise ValueError("units belongs to networks, which are drawn only with a width, as in width: 20")
 
     def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:

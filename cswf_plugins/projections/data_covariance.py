@@ -17,19 +17,15 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Draw, Projection, ProjectionSampler, Space, parameter
-from cswf_plugins.projections.patches import LARGEST_PATCH, covers, embed, inverse_root, unit
-
-PATCHES = 200_000
-"""Patches that the covariance is taken from, at most."""
+from cswf_core.kernels.patches import unit
+from cswf_plugins.projections.patches import covers, embed, inverse_root, patch_side
 
 
 @attrs.frozen(kw_only=True)
 class DataCovariance(ProjectionSampler):
     """Filters from a power of the inverse covariance of the data's patches."""
 
-    patch: int = parameter(
-        "S, the side of a patch in pixels; a pyramid sets it", default=7, at_least=1, at_most=LARGEST_PATCH
-    )
+    patch: int = patch_side()
     exponent: float = parameter(
         "a: filters have covariance Σ^(−a); 0 is isotropic, 1 evens out the data",
         default=0.1,
@@ -80,9 +76,9 @@ class _CovarianceFilters(ProjectionSampler):
 
 
 def _patches(z: Tensor, space: Space, side: int) -> Tensor:
-    """Return patches of evenly spaced samples at all places: n × C·S²."""
+    """Return patches of evenly spaced samples at all places, 200,000 at most: n × C·S²."""
     places = (space.shape[1] - side + 1) * (space.shape[2] - side + 1)
-    count = max(1, min(z.shape[1], PATCHES // places))
+    count = max(1, min(z.shape[1], 200_000 // places))
     chosen = torch.linspace(0, z.shape[1] - 1, count, device=z.device).long()
     images = z[:, chosen].T.reshape(count, *space.shape)
     windows = images.unfold(2, side, 1).unfold(3, side, 1)  # n × C × places × places × S × S

@@ -29,29 +29,23 @@ from cswf_core.interfaces import (
     Space,
     parameter,
 )
+from cswf_core.kernels.patches import unit
 from cswf_plugins.projections.patches import (
-    LARGEST_DILATION,
-    LARGEST_PATCH,
     counts,
     covers,
     embed,
     faded,
     inverse_root,
     joined,
-    unit,
+    patch_distance,
+    patch_side,
 )
 
 PIECES = 50_000
 """Pieces that are cut out for a stage, at most: its filters, and what their covariance is taken from."""
 
-FROM_EACH = 10
-"""Pieces for each of the samples, where that makes fewer."""
-
 RIDGE = 1e-4
 """Added to the covariance, as a share of its mean variance, so that no direction is blown up."""
-
-TRACE = 1e-4
-"""Of noise in a filter: a piece without any content would have no direction."""
 
 
 @attrs.frozen(kw_only=True)
@@ -63,12 +57,8 @@ class Exemplars(ProjectionWrapper):
         "share of filters that are cut out of the data", default=0.5, at_least=0, at_most=1
     )
     power: float = parameter("how fast they fade out; see `conv-stack`", default=0.5, at_least=0)
-    patch: int = parameter(
-        "S, the side of a piece in pixels, odd; a pyramid sets it", default=7, at_least=1, at_most=LARGEST_PATCH
-    )
-    dilation: int = parameter(
-        "distance between neighbouring pixels of a piece", default=1, at_least=1, at_most=LARGEST_DILATION
-    )
+    patch: int = patch_side("S, the side of a piece in pixels, odd; a pyramid sets it")
+    dilation: int = patch_distance("distance between neighbouring pixels of a piece")
 
     sees_data = True
 
@@ -95,9 +85,10 @@ class Exemplars(ProjectionWrapper):
         of = self.of.fitted(space, z) if self.of.sees_data else self.of
         side = None if whole else self.patch
         draw = Key(0, "exemplars").open(z.device, z.dtype)
-        cut = pieces(min(PIECES, FROM_EACH * z.shape[1]), z, space, side, self.dilation, draw)
+        cut = pieces(min(PIECES, 10 * z.shape[1]), z, space, side, self.dilation, draw)
         root = inverse_root(cut, 1.0, RIDGE)
-        filters = (cut - cut.mean(dim=0)) @ root + TRACE * draw.normal(*cut.shape) * root.diagonal()
+        # A piece without any content would have no direction without a trace of noise.
+        filters = (cut - cut.mean(dim=0)) @ root + 1e-4 * draw.normal(*cut.shape) * root.diagonal()
         if side is not None:
             shape = (len(filters), space.shape[0], side, side)
             filters = faded(filters.view(shape), self.power).flatten(1)

@@ -27,7 +27,7 @@ from cswf_core.interfaces import (
     Space,
     parameter,
 )
-from cswf_plugins.projections.patches import unit
+from cswf_core.kernels.patches import unit
 
 
 def _range(_instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:

@@ -16,24 +16,17 @@ from typing import Literal
 import attrs
 from torch import Tensor
 
-from cswf_core.interfaces import Draw, Projection, ProjectionSampler, Space, parameter
-from cswf_plugins.projections.patches import LARGEST_DILATION, LARGEST_PATCH, covers, embed
+from cswf_core.interfaces import Draw, Projection, ProjectionSampler, Space
+from cswf_plugins.projections.patches import covers, embed, patch_covering, patch_distance, patch_side
 
 
 @attrs.frozen(kw_only=True)
 class LocallyConnected(ProjectionSampler):
     """Uniform filters on patches of the image."""
 
-    patch: int = parameter(
-        "S, the side of a patch in pixels; a pyramid sets it", default=7, at_least=1, at_most=LARGEST_PATCH
-    )
-    dilation: int = parameter(
-        "distance between neighbouring pixels of a patch", default=1, at_least=1, at_most=LARGEST_DILATION
-    )
-    covering: Literal["whole", "placed"] = parameter(
-        "a patch as large as the grid, or larger: the 'whole' grid, or 'placed' and cut off like any other",
-        default="whole",
-    )
+    patch: int = patch_side()
+    dilation: int = patch_distance()
+    covering: Literal["whole", "placed"] = patch_covering()
 
     def sample(self, space: Space, count: int, draw: Draw) -> Tensor | Projection:
         """Return filters of unit length on random patches: count × C·H·W."""

@@ -28,7 +28,8 @@ from torch import Tensor
 
 from cswf_core.errors import DataError
 from cswf_core.interfaces import Draw, Projection, ProjectionSampler, Space, parameter
-from cswf_plugins.projections.patches import LARGEST_DILATION, LARGEST_PATCH, counts, covers, embed, faded, unit
+from cswf_core.kernels.patches import unit
+from cswf_plugins.projections.patches import counts, covers, embed, faded, patch_distance, patch_side
 
 FAMILIES = ("plane", "separable", "oriented", "dense")
 
@@ -43,12 +44,8 @@ def _share(help: str, default: float) -> Any:
 class LowRank(ProjectionSampler):
     """Filters that are products of few random lines: a colour, rows and columns, profiles along an angle."""
 
-    patch: int = parameter(
-        "S, the side of a patch in pixels, odd; a pyramid sets it", default=7, at_least=1, at_most=LARGEST_PATCH
-    )
-    dilation: int = parameter(
-        "distance between neighbouring pixels of a patch", default=1, at_least=1, at_most=LARGEST_DILATION
-    )
+    patch: int = patch_side("S, the side of a patch in pixels, odd; a pyramid sets it")
+    dilation: int = patch_distance()
     power: float = parameter("how fast filters fade out; see `conv-stack`", default=0.5, at_least=0)
     plane: float = _share("one colour times a plane", 0.3)
     separable: float = _share("one colour times rows times columns", 0.25)

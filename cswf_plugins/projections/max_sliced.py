@@ -27,7 +27,8 @@ from cswf_core.interfaces import (
     Space,
     parameter,
 )
-from cswf_plugins.projections.patches import counts, unit
+from cswf_core.kernels.patches import unit
+from cswf_plugins.projections.patches import counts
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.references import DESHPANDE_2019
 

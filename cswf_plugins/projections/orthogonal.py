@@ -15,8 +15,8 @@ import attrs
 import torch
 from torch import Tensor
 
-from cswf_core.interfaces import Draw, ProjectionSampler, Space, parameter
-from cswf_plugins.projections.patches import LARGEST_PATCH, covers
+from cswf_core.interfaces import Draw, ProjectionSampler, Space
+from cswf_plugins.projections.patches import covers, patch_side
 from cswf_plugins.references import ROWLAND_2019
 
 
@@ -26,12 +26,7 @@ class Orthogonal(ProjectionSampler):
 
     references = (ROWLAND_2019,)
 
-    patch: int | None = parameter(
-        "S, the side of the patches of a tiling; the whole grid if left out",
-        default=None,
-        at_least=1,
-        at_most=LARGEST_PATCH,
-    )
+    patch: int | None = patch_side("S, the side of the patches of a tiling; the whole grid if left out", None)
 
     def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
         """Return as many whole bases as fit into `count`, and a random part of one more: count × d."""

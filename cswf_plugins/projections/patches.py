@@ -6,35 +6,35 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cswf_core.interfaces import DenseProjection, Draw, PatchProjection, Projection, Space
-from cswf_core.kernels.patches import around, embedded, unit
+from cswf_core.interfaces import DenseProjection, Draw, PatchProjection, Projection, Space, parameter
+from cswf_core.kernels.patches import embedded
 
-LARGEST_PATCH = 1024
-"""The side of a patch in pixels, at most: the number of paths to its middle is finite in float64."""
 
-LARGEST_DILATION = 2**20
-"""The distance between neighbouring pixels of a patch, at most."""
+def patch_side(
+    meaning: str = "S, the side of a patch in pixels; a pyramid sets it", default: int | None = 7
+) -> Any:
+    """Return the parameter for a patch's side; up to 1,024 the number of paths to its middle is finite."""
+    return parameter(meaning, default=default, at_least=1, at_most=1024)
 
-__all__ = [
-    "LARGEST_DILATION",
-    "LARGEST_PATCH",
-    "around",
-    "counts",
-    "covers",
-    "embed",
-    "embed_at",
-    "faded",
-    "inverse_root",
-    "joined",
-    "unit",
-    "window",
-]
+
+def patch_distance(meaning: str = "distance between neighbouring pixels of a patch") -> Any:
+    """Return the parameter for the distance between a patch's pixels."""
+    return parameter(meaning, default=1, at_least=1, at_most=2**20)
+
+
+def patch_covering() -> Any:
+    """Return the parameter that says what patches as large as the grid are."""
+    return parameter(
+        "a patch as large as the grid, or larger: the 'whole' grid, or 'placed' and cut off like any other",
+        default="whole",
+    )
 
 
 @lru_cache
@@ -114,15 +114,11 @@ def embed_at(filters: Tensor, space: Space, dilation: int, row: Tensor, column: 
 def joined(parts: Sequence[Tensor | Projection]) -> Tensor | Projection:
     """Put directions one after the other: filters of one size as such, others as a matrix."""
     patches = [part for part in parts if isinstance(part, PatchProjection) and part.weights is None]
-    if patches and len(patches) == len(parts):
-        first = patches[0]
-        if all(
-            p.filters.shape[1:] == first.filters.shape[1:] and p.dilation == first.dilation for p in patches
-        ):
-            filters, row, column = (
-                torch.cat([getattr(part, name) for part in patches]) for name in ("filters", "row", "column")
-            )
-            return PatchProjection(filters, first.space, first.dilation, row, column)
+    if len(patches) == len(parts) and len({(p.filters.shape[1:], p.dilation) for p in patches}) == 1:
+        filters, row, column = (
+            torch.cat([getattr(part, name) for part in patches]) for name in ("filters", "row", "column")
+        )
+        return PatchProjection(filters, patches[0].space, patches[0].dilation, row, column)
     theta = torch.cat([part.dense() if isinstance(part, Projection) else part for part in parts])
     weights = [part.weights if isinstance(part, Projection) else None for part in parts]
     if all(each is None for each in weights):

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import attrs
 
 from cswf_core.interfaces import Stage, parameter
+from cswf_plugins.schedules.constant import scaled
 from cswf_plugins.schedules.pyramid import Pyramid
-from cswf_plugins.schedules.steps import scaled
 
 
 @attrs.frozen(kw_only=True)

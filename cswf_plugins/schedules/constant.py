@@ -12,8 +12,11 @@ from typing import Literal
 
 import attrs
 
+from cswf_core.errors import DataError
 from cswf_core.interfaces import ProjectionSampler, Schedule, Space, Stage, parameter
-from cswf_plugins.schedules.steps import MOST, scaled
+
+MOST = 2**40
+"""Steps of a stage, and directions of a step, at most."""
 
 
 @attrs.frozen(kw_only=True)
@@ -41,3 +44,11 @@ class Constant(Schedule):
                 entropy=self.entropy,
             )
         ]
+
+
+def scaled(steps: int, scale: float) -> int:
+    """Return K times a factor, 1 or more; raise `DataError` if that is more than any schedule has."""
+    count = steps * scale
+    if not count <= MOST:
+        raise DataError(f"the schedule's {steps:,} steps times its scale, {scale:g}, are more than {MOST:,}")
+    return max(1, round(count))

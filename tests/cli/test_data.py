@@ -56,7 +56,7 @@ def test_all_kinds_of_sources_are_packed(cswf, tmp_path):
     assert [split.samples for split in by_recipe.splits] == [4, 4]
     assert pack("my.yaml", "p", "--seed", "4").seed == 4
     again = pack("q", "r", "--shard-size", "1")
-    assert (again.samples, len(again.splits[0].shards), again.source["use"]) == (8, 4, "packed")
+    assert (again.samples, len(again.splits[0].images), again.source["use"]) == (8, 4, "packed")
     told = cswf("data", "pack", "my.yaml", "p", "--force")
     assert told.err == "not in the shards: flips: true; write it beside `use: packed` in a recipe\n"
 
@@ -86,15 +86,15 @@ def test_mistakes_are_one_sentence(cswf, tmp_path):
 
 def test_damage_is_found_by_check_file_by_file(cswf, tmp_path):
     cswf.output("data", "pack", "digits", "p", "--shard-size", "1000")
-    assert cswf.output("data", "check", "p") == "p: fine, all 4 files (0.1 MB) are as they were written\n"
+    assert cswf.output("data", "check", "p") == "p: fine, all 3 files (0.1 MB) are as they were written\n"
     content = bytearray((tmp_path / "p/images-00001.npy").read_bytes())
     content[200] ^= 1
     (tmp_path / "p/images-00001.npy").write_bytes(content)
-    (tmp_path / "p/labels-00000.npy").unlink()
+    (tmp_path / "p/labels.npy").unlink()
     done = cswf("data", "check", "p")
     assert (done.status, done.out) == (2, "")
-    first, second = done.err.splitlines()
-    assert first.startswith("p/labels-00000.npy is missing; copy the folder again, or pack it anew")
+    second, first = done.err.splitlines()
+    assert first.startswith("p/labels.npy is missing; copy the folder again, or pack it anew")
     assert second.startswith("p/images-00001.npy is not what was written: its checksum differs; copy")
 
 

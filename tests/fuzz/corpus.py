@@ -14,8 +14,7 @@ import numpy as np
 from PIL import Image
 
 from cswf_core.interfaces import Key
-from cswf_core.packed.loaded import LoadedImages
-from cswf_core.packed.writer import pack
+from cswf_core.packed import LoadedImages, pack
 from cswf_core.recipe import load_recipe
 from cswf_core.recipe.render import to_yaml
 from cswf_plugins.datasets.npz import Npz

@@ -26,8 +26,8 @@ from cswf_core.recipe.nodes import RecipeError
 from cswf_plugins.conditions.mask import _from_picture
 from cswf_plugins.datasets.celeba import CelebA
 from cswf_plugins.datasets.cifar10 import Cifar10, read_python
-from cswf_plugins.datasets.idx import read_idx
 from cswf_plugins.datasets.image_folder import ImageFolder
+from cswf_plugins.datasets.mnist import read_idx
 from cswf_plugins.datasets.npz import Npz
 from tests.plugins.image_files import complaint_of, draw, pixels_and_labels, write_cifar
 

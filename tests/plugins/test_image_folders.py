@@ -10,7 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from cswf_plugins.datasets import folders
+from cswf_core.pictures.read import files_in
+from cswf_plugins.datasets import image_folder
 from cswf_plugins.datasets.celeba import CelebA
 from cswf_plugins.datasets.image_folder import ImageFolder
 from tests.plugins.image_files import complaint_of, draw
@@ -51,8 +52,8 @@ def test_the_partition_file_decides_the_splits_where_it_lies(tmp_path, place):
     faces(folder, range(1, 7))
     partition = root / place / "list_eval_partition.txt"
     partition.write_text("".join(f"{n:06}.jpg {n % 3}\n" for n in range(1, 10)) + "\n")
-    files = folders.files_in(folder, (".jpg",))
-    everything = folders.FolderPixels(folder, files, folders.Cut(8, 3, 140))[np.arange(6)]
+    files = files_in(folder, (".jpg",))
+    everything = image_folder.FolderPixels(folder, files, image_folder.Cut(8, 3, 140))[np.arange(6)]
     data = CelebA(root=root, size=8).load(draw())
     assert np.array_equal(data.images().numpy(), everything[[2, 5]])
     assert np.array_equal(data.held_out.images().numpy(), everything[[1, 4]])
@@ -88,8 +89,8 @@ def test_decoding_happens_once_says_so_and_is_repeated_when_a_file_or_the_cache_
     tmp_path, caplog, monkeypatch
 ):
     caplog.set_level(logging.WARNING, "cswf")
-    monkeypatch.setattr(folders, "REPORT", 10)
-    monkeypatch.setattr(folders, "CHUNK", 5)
+    monkeypatch.setattr(image_folder, "REPORT", 10)
+    monkeypatch.setattr(image_folder, "CHUNK", 5)
     folder, cache = tmp_path / "r", tmp_path / "r" / "decoded"
     faces(folder, range(1, 24))
 

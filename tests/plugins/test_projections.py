@@ -1,27 +1,36 @@
-"""Each sampler draws what its description says."""
+"""Each sampler draws what its description says: filters of a structure, pieces of the data, bases."""
 
 from __future__ import annotations
+
+import math
 
 import attrs
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from cswf_core.errors import DataError, RunError
 from cswf_core.flow.stability import largest_eigenvalue, longest_step
 from cswf_core.interfaces import Dataset, Draw, Key, PatchProjection, ProjectionSampler, Space
+from cswf_core.kernels.patches import around
+from cswf_plugins.conditions.none import NoCondition
+from cswf_plugins.coordinates.whitened import Whitened
+from cswf_plugins.datasets.digits import Digits
 from cswf_plugins.projections.conv_stack import ConvStack, distinct, gradients
 from cswf_plugins.projections.data_covariance import DataCovariance
-from cswf_plugins.projections.exemplars import Exemplars
+from cswf_plugins.projections.exemplars import RIDGE, Exemplars, pieces
 from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.locally_connected import LocallyConnected
+from cswf_plugins.projections.low_rank import FAMILIES, LowRank, profiles
 from cswf_plugins.projections.max_sliced import MaxSliced
 from cswf_plugins.projections.orthogonal import Orthogonal, rotations
-from cswf_plugins.projections.patches import around, embed_at, joined, window
+from cswf_plugins.projections.patches import counts, embed_at, inverse_root, joined, window
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.constant import Constant
 from cswf_plugins.schedules.pyramid import Entry, Pyramid
 from tests.conftest import random_data, small_flow
+from tests.plugins.test_coordinates import smooth
 
 GRID = Space((2, 9, 7))
 
@@ -62,6 +71,7 @@ def test_locally_connected_filters_are_even_within_their_patch():
     [
         LocallyConnected(patch=3, dilation=2),
         ConvStack(patch=3, dilation=2),
+        LowRank(patch=3, dilation=2),
         ConvStack(patch=3, dilation=2, width=4),
     ],
 )
@@ -114,31 +124,12 @@ def test_conv_stack_refuses_even_patches(sampler, complaint):
         sampler.sample(GRID, 5, draw())
 
 
-@pytest.mark.parametrize(("layers", "dilation"), [(1, 1), (3, 1), (5, 1), (2, 2)])
-def test_the_window_has_the_variance_of_real_random_stacks(layers, dilation):
-    """Weights from every input pixel to one unit behind L random convolutions of width 20."""
-    stacks, side = 300, 2 * layers * dilation + 1
-    generator = torch.Generator().manual_seed(layers)
-    responses = []
-    for _ in range(stacks):
-        pixels = torch.zeros(20, 1, side, side, requires_grad=True)
-        x = pixels
-        for layer in range(layers):
-            weights = torch.randn(20, 1 if layer == 0 else 20, 3, 3, generator=generator)
-            x = torch.nn.functional.conv2d(x, weights / weights[0].numel() ** 0.5, dilation=dilation)
-        # All 20 units of the last layer look at the same pixels; each is a draw of its own, and has its image.
-        (gradient,) = torch.autograd.grad(x.flatten(1).diagonal().sum(), pixels)
-        responses.append(gradient[:, 0])
-    filters = torch.cat(responses)
-    measured = filters.square().mean(dim=0).numpy()[::dilation, ::dilation]
-    line = window(layers, 0.5) ** 2
-    expected = np.outer(line, line)
-    # Rim pixels have few paths and heavy tails; compare in proportion to the centre.
-    np.testing.assert_allclose(
-        measured / measured.sum(), expected / expected.sum(), atol=0.12 * expected.max() / expected.sum()
-    )
-    if layers > 1:
-        assert np.corrcoef(measured.ravel(), expected.ravel())[0, 1] > 0.95
+@pytest.mark.parametrize("layers", [1, 2, 5])
+def test_the_window_is_the_root_of_the_number_of_paths(layers):
+    side = 4 * layers + 1
+    step = np.abs(np.subtract.outer(np.arange(side), np.arange(side))) <= 1
+    paths = np.linalg.matrix_power(step.astype(float), layers)[2 * layers, layers : 3 * layers + 1]
+    np.testing.assert_allclose(window(layers, 0.5) ** 2, paths / paths.max())
 
 
 def stack_gradient(weights, channel, row, column, shape, dilation):
@@ -228,18 +219,10 @@ def test_high_pass_takes_away_what_is_smooth():
     plain = ConvStack(patch=7).sample(space, 500, draw()).reshape(500, 3, 144)
     rough = HighPass(of=ConvStack(patch=7), local=(0.8, 1.0), channel=(0.8, 1.0))
     changed = rough.sample(space, 500, draw()).theta.reshape(500, 3, 144)
-    for smooth in (lambda t: t.sum(dim=(1, 2)), lambda t: t.mean(dim=1).norm(dim=1)):
-        assert smooth(changed).abs().mean() < 0.5 * smooth(plain).abs().mean()
+    for measure in (lambda t: t.sum(dim=(1, 2)), lambda t: t.mean(dim=1).norm(dim=1)):
+        assert measure(changed).abs().mean() < 0.5 * measure(plain).abs().mean()
     nothing = HighPass(of=ConvStack(patch=7), local=(0.0, 0.0), channel=(0.0, 0.0))
     torch.testing.assert_close(nothing.sample(space, 500, draw()).theta.reshape(500, 3, 144), plain)
-
-
-@pytest.mark.parametrize(
-    "sampler", [HighPass(of=LocallyConnected()), Orthogonal(), DataCovariance(), ConvStack()]
-)
-def test_a_schedule_can_set_the_patch(sampler):
-    changed = sampler.patched(5)
-    assert (changed.of if isinstance(changed, HighPass) else changed).patch == 5
 
 
 @pytest.mark.parametrize(("sampler", "dilation"), [(HighPass(of=Uniform()), 1), (Orthogonal(), 2)])
@@ -409,3 +392,353 @@ def test_samplers_and_those_inside_them_are_told_the_length_of_y(outer):
 
 def test_pieces_of_the_data_tell_the_other_sampler_the_length_of_y():
     assert Exemplars(of=Told()).conditioned(Space((3,))).of.pixel == 3
+
+
+OBLONG = Space((3, 9, 7))
+GRIDS = [Space((1, 1, 1)), Space((3, 1, 1)), Space((1, 2, 2)), Space((2, 1, 6)), Space((1, 5, 3)), OBLONG]
+
+
+def only(family: str, **parameters) -> LowRank:
+    """Filters of one family."""
+    return LowRank(**{each: float(each == family) for each in FAMILIES}, **parameters)
+
+
+def ranks(matrices: Tensor) -> set[int]:
+    values = torch.linalg.svdvals(matrices)
+    return set((values > 1e-9 * values[..., :1]).sum(dim=-1).flatten().tolist())
+
+
+def moments(sampler: LowRank, space: Space, count: int) -> Tensor:
+    theta = sampler.sample(space, count, draw())
+    return theta.T @ theta / count
+
+
+@pytest.mark.parametrize("patch", [5, 9])
+@pytest.mark.parametrize("family", ["plane", "separable", "oriented"])
+def test_filters_have_one_colour_each(family, patch):
+    theta = only(family, patch=patch).sample(OBLONG, 50, draw()).reshape(50, 3, -1)
+    assert ranks(theta) == {1}
+    colours = torch.linalg.svd(theta)[0][:, :, 0]
+    assert ranks(colours) == {3}  # and not all the same one
+
+
+def test_dense_filters_have_all_colours_and_are_those_of_conv_stack_s_window():
+    theta = only("dense", patch=5).sample(OBLONG, 50, draw())
+    assert ranks(theta.reshape(50, 3, -1)) == {3}
+    whole = only("dense", patch=9).sample(OBLONG, 50, draw())
+    torch.testing.assert_close(whole, draw().sphere(50, OBLONG.dimension))
+
+
+@pytest.mark.parametrize("patch", [5, 9])
+def test_separable_filters_are_rows_times_columns(patch):
+    theta = only("separable", patch=patch).sample(OBLONG, 50, draw()).reshape(150, 9, 7)
+    assert ranks(theta) == {1}
+
+
+@pytest.mark.parametrize("patch", [5, 9])
+@pytest.mark.parametrize(("family", "parameters"), [("plane", {}), ("oriented", {"flat": 0.0}), ("dense", {})])
+def test_others_are_not(family, parameters, patch):
+    theta = only(family, patch=patch, **parameters).sample(OBLONG, 50, draw()).reshape(150, 9, 7)
+    assert min(ranks(theta)) >= 2
+
+
+@pytest.mark.parametrize("shape", [(9, 7), (8, 8), (1, 5), (1, 1)])
+def test_flat_profiles_are_constant_across_their_angle_and_others_are_products(shape):
+    height, width = shape
+    planes = profiles(60, 40, height, width, draw())
+    again = draw()
+    angles = again.uniform(60, 1, 1) * math.pi
+    reach = math.ceil(math.hypot(height - 1, width - 1) / 2)
+    along, across = again.normal(60, 2 * reach + 2), again.normal(20, 2 * reach + 2)
+    rows, columns = np.mgrid[:height, :width] - (np.array(shape)[:, None, None] - 1) / 2
+    knots = np.arange(2 * reach + 2) - reach
+    for number, (plane, angle) in enumerate(zip(planes, angles.flatten().tolist(), strict=True)):
+        expected = np.interp(math.cos(angle) * rows + math.sin(angle) * columns, knots, along[number])
+        if number >= 40:
+            other = np.interp(math.cos(angle) * columns - math.sin(angle) * rows, knots, across[number - 40])
+            expected = expected * other
+        np.testing.assert_allclose(plane, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("flat", [0.0, 0.25, 1.0])
+def test_a_share_of_the_oriented_filters_is_flat(flat):
+    """On a grid, those that depend on the distance along the angle alone: pixels at right angles are alike."""
+    theta = only("oriented", patch=9, flat=flat).sample(Space((1, 9, 9)), 40, draw()).reshape(40, 9, 9)
+    again = draw()
+    angles = (again.uniform(40, 1, 1) * math.pi).flatten()
+    rows, columns = (each - 4 for each in torch.meshgrid(torch.arange(9), torch.arange(9), indexing="ij"))
+    found = 0
+    for plane, angle in zip(theta, angles, strict=True):
+        order = (angle.cos() * rows + angle.sin() * columns).flatten().argsort()
+        found += bool(plane.flatten()[order].diff().abs().mean() < 0.5 * plane.std())  # a line without jumps
+    assert found == flat * 40
+
+
+def test_patches_fade_out_through_the_window_and_lie_anywhere():
+    space = Space((1, 15, 15))
+    theta = only("plane", patch=5, power=1.0).sample(space, 40_000, draw()).reshape(-1, 15, 15)
+    seen = theta != 0
+    rows, columns = seen.any(dim=2).sum(dim=1), seen.any(dim=1).sum(dim=1)
+    assert set(rows.tolist()) == set(columns.tolist()) == {3, 4, 5}
+    assert float((rows == 5).double().mean()) == pytest.approx(11 / 15, abs=0.02)
+    inside = theta[(rows == 5) & (columns == 5)]
+    sizes = inside[inside != 0].reshape(-1, 5, 5).abs().log().mean(dim=0)  # all shifted alike by unit length
+    line = torch.from_numpy(window(2, 1.0))
+    torch.testing.assert_close((sizes - sizes[2, 2]).exp(), line[:, None] * line, atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize("total", [0, 1, 7, 1000])
+@pytest.mark.parametrize(
+    "shares", [(0.3, 0.25, 0.2, 0.25), (1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 5.0), (1, 1, 1), (0.0, 0.0), (0.1,) * 9]
+)
+def test_counts_add_up_and_are_in_proportion(shares, total):
+    parts = counts(shares, total)
+    whole = sum(shares)
+    if not whole:
+        assert parts == [0] * len(shares)
+        return
+    assert sum(parts) == total
+    for share, part in zip(shares, parts, strict=True):
+        assert abs(part - total * share / whole) <= 1
+        assert part >= 0
+        assert share or not part
+
+
+def test_shares_are_of_their_sum_and_families_come_one_after_the_other():
+    mixed = LowRank(patch=9, plane=2.0, separable=4.0, oriented=0.0, dense=2.0)
+    theta = mixed.sample(OBLONG, 80, draw()).reshape(80, 3, 63)
+    assert ranks(theta[:60]) == {1}
+    assert ranks(theta[60:]) == {3}
+    assert ranks(theta[20:60].reshape(-1, 9, 7)) == {1}
+    assert min(ranks(theta[:20].reshape(-1, 9, 7))) > 1
+    with pytest.raises(ValueError, match="one of plane, separable, oriented, dense must be above 0"):
+        LowRank(plane=0.0, separable=0.0, oriented=0.0, dense=0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("absent", [None, *FAMILIES])
+@pytest.mark.parametrize("space", GRIDS, ids=str)
+def test_directions_have_unit_length_on_any_grid_with_any_share_left_out(space, absent, dtype):
+    for patch in (1, 3, 9):
+        sampler = LowRank(patch=patch) if absent is None else LowRank(patch=patch, **{absent: 0.0})
+        for count in (1, 2, 50):
+            theta = sampler.sample(space, count, draw(dtype=dtype))
+            assert theta.shape == (count, space.dimension)
+            assert theta.dtype == dtype
+            torch.testing.assert_close(theta.norm(dim=1), torch.ones(count, dtype=dtype))
+            assert torch.equal(theta, sampler.sample(space, count, draw(dtype=dtype)))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("space", [Space((1, 1, 1)), Space((1, 4, 4))], ids=str)
+def test_a_single_pixel_has_a_direction_even_if_a_random_number_is_0(space, family, monkeypatch):
+    """In float32 one of 2²⁴ is."""
+    real = Draw.normal
+
+    def with_zeros(self: Draw, *shape: int) -> Tensor:
+        numbers = real(self, *shape)
+        numbers.view(-1)[: numbers.numel() // 2] = 0
+        return numbers
+
+    monkeypatch.setattr(Draw, "normal", with_zeros)
+    theta = only(family, patch=1).sample(space, 40, draw())
+    torch.testing.assert_close(theta.norm(dim=1), torch.ones(40).double())
+
+
+@pytest.mark.parametrize("patch", [2, 4, 6, 8])
+def test_even_patches_that_do_not_cover_are_refused(patch):
+    complaint = f"'low-rank' has patches of odd size on a grid of 9×7, or one as large as the grid; got {patch}"
+    with pytest.raises(DataError, match=complaint):
+        LowRank(patch=patch).sample(OBLONG, 5, draw())
+    LowRank(patch=10).sample(OBLONG, 5, draw())
+
+
+@pytest.mark.parametrize(
+    ("space", "patch"), [(Space((3, 7, 7)), 7), (Space((1, 8, 8)), 5), (Space((1, 6, 9)), 3)]
+)
+def test_no_direction_is_drawn_more_than_twice_as_often_as_others(space, patch):
+    d = space.dimension
+    second = moments(LowRank(patch=patch), space, 400 * d)
+    assert float(second.trace()) == pytest.approx(1)
+    values = torch.linalg.eigvalsh(second) * d
+    assert float(values[-1]) < 2.1
+    assert float(values[0]) > 0.3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_colours_and_signs_have_no_preference(family):
+    space = Space((3, 3, 3))
+    theta = only(family, patch=3).sample(space, 20_000, draw())
+    second = (theta.T @ theta / 20_000).reshape(3, 9, 3, 9)
+    colours = second.diagonal(dim1=1, dim2=3).sum(dim=2)
+    torch.testing.assert_close(colours, torch.eye(3).double() / 3, atol=0.01, rtol=0)
+    assert float(theta.mean(dim=0).abs().max()) < 0.01
+
+
+GREY, COLOUR = Space((1, 8, 8)), Space((3, 6, 7))
+
+
+@pytest.fixture(autouse=True)
+def few_pieces(monkeypatch):
+    """The covariance of fewer pieces is good enough, and quick."""
+    monkeypatch.setattr("cswf_plugins.projections.exemplars.PIECES", 5000)
+
+
+@attrs.frozen(kw_only=True)
+class Marked(ProjectionSampler):
+    """Always the last axis, in a patch that it does not need."""
+
+    patch: int = 1
+    dilation: int = 1
+
+    def sample(self, space: Space, count: int, draw: Draw) -> Tensor:
+        return torch.eye(space.dimension, dtype=draw.dtype)[-1:].expand(count, -1)
+
+    def together(self, space: Space) -> int:
+        return 5
+
+
+def exemplars(space: Space = COLOUR, x: Tensor | None = None, **parameters) -> ProjectionSampler:
+    parameters = {"of": Marked(), "patch": 3, **parameters}
+    return Exemplars(**parameters).fitted(space, smooth(space, 300) if x is None else x)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("patch", [1, 3, 5, 7])
+def test_a_share_of_the_filters_is_of_the_data_and_all_have_unit_length(patch, share):
+    theta = exemplars(patch=patch, share=share).sample(COLOUR, 40, draw())
+    assert theta.shape == (40, COLOUR.dimension)
+    torch.testing.assert_close(theta.norm(dim=1), torch.ones(40).double())
+    others = (theta[:, -1] == 1) & (theta[:, :-1] == 0).all(dim=1)
+    assert others.tolist() == [False] * round(share * 40) + [True] * (40 - round(share * 40))
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_pieces_are_cut_out_of_samples_inside_the_grid(dilation):
+    space = Space((2, 7, 6))
+    z = torch.arange(space.dimension * 5).double().reshape(5, -1).T.contiguous()  # every number once
+    cut = pieces(3000, z, space, 3, dilation, draw()).reshape(3000, 2, 3, 3)
+    first = cut[:, :1, :1, :1]
+    row, column, channel = (torch.arange(n).double() for n in (3, 3, 2))
+    steps = channel[:, None, None] * 42 + dilation * (row[:, None] * 6 + column)
+    torch.testing.assert_close(cut - first, steps.expand(3000, -1, -1, -1))
+    corner = first.flatten().long()
+    rows, columns = 7 - 2 * dilation, 6 - 2 * dilation
+    wanted = {s * 84 + r * 6 + c for s in range(5) for r in range(rows) for c in range(columns)}
+    assert set(corner.tolist()) == wanted  # all places of all samples, and no other
+
+
+def test_filters_are_pieces_without_their_mean_times_the_inverse_root_of_their_covariance():
+    space = Space((1, 4, 4))
+    x = smooth(space, 30)
+    theta = exemplars(space, x, patch=4, share=1.0).sample(space, 4000, draw())
+    evened = (x.T - x.mean(dim=1)) @ inverse_root(x.T, 1.0, RIDGE)
+    alike, which = (theta @ (evened / evened.norm(dim=1, keepdim=True)).T).max(dim=1)
+    assert float(alike.min()) > 0.99  # each is one of the 30 samples
+    squares = evened.square().sum(dim=1)
+    often = torch.bincount(which, minlength=30) / 4000
+    torch.testing.assert_close(often.double(), squares / squares.sum(), atol=0.012, rtol=0)
+    assert float(squares.max() / squares.min()) > 2
+
+
+@pytest.mark.parametrize("blank", [0, 3])
+@pytest.mark.parametrize(("space", "patch"), [(GREY, 3), (GREY, 5), (GREY, 8), (COLOUR, 3)])
+def test_no_direction_is_drawn_much_more_often_than_others(space, patch, blank):
+    """Not where most pieces are blank either, as they are at the border of digits."""
+    x = smooth(space, 3000)
+    x.view(*space.shape, -1)[:, :blank] = -1
+    theta = exemplars(space, x, patch=patch, share=1.0).sample(space, 20_000, draw())
+    second = theta.T @ theta / 20_000
+    assert float(second.trace()) == pytest.approx(1)
+    assert float(torch.linalg.eigvalsh(second)[-1]) * space.dimension < 1.8
+    uneven = torch.linalg.eigvalsh(torch.cov(x))
+    assert float(uneven[-1] / uneven.sum()) * space.dimension > 5  # the data themselves are far from even
+
+
+@pytest.mark.parametrize("count", [5, 20, 60])
+def test_pieces_of_fewer_samples_than_dimensions_do_not_make_directions_uneven(count):
+    """A step of η = d stays below 2/λ: with half of the filters along 5 of 64 axes, it would be 7/λ."""
+    sampler = exemplars(GREY, smooth(GREY, count), patch=8, of=Uniform())
+    theta = sampler.sample(GREY, 20_000, draw())
+    assert float(torch.linalg.eigvalsh(theta.T @ theta / len(theta))[-1]) * 64 < 2
+    enough = exemplars(GREY, smooth(GREY, 64), patch=8)
+    assert float((enough.sample(GREY, 1000, draw()) == torch.eye(64)[-1]).all(dim=1).double().mean()) == 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("patch", [3, 7])
+@pytest.mark.parametrize("value", [0.0, -1.0])
+def test_data_that_are_all_alike_still_give_directions(value, patch, dtype):
+    x = torch.full((COLOUR.dimension, 10), value, dtype=dtype)
+    theta = exemplars(x=x, patch=patch, share=1.0).sample(COLOUR, 500, draw(dtype=dtype))
+    torch.testing.assert_close(theta.norm(dim=1), torch.ones(500, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_pixels_that_never_change_give_directions_too(dtype):
+    """As the border of digits does: most pieces there are nothing but the mean."""
+    x = smooth(GREY, 200).reshape(8, 8, -1)
+    x[:3] = -1
+    x = x.reshape(64, -1).to(dtype)
+    theta = exemplars(GREY, x, share=1.0).sample(GREY, 2000, draw(dtype=dtype))
+    torch.testing.assert_close(theta.norm(dim=1), torch.ones(2000, dtype=dtype))
+
+
+def test_the_data_have_to_be_seen_first():
+    with pytest.raises(DataError, match=r"projection 'exemplars' needs to see the data first"):
+        Exemplars(of=Uniform()).sample(GREY, 5, draw())
+
+
+@pytest.mark.parametrize(
+    ("space", "patch", "dilation"),
+    [(GREY, 2, 1), (GREY, 4, 1), (GREY, 5, 2), (Space((1, 4, 9)), 5, 1), (Space((1, 9, 4)), 8, 1)],
+)
+def test_pieces_that_do_not_fit_are_refused(space, patch, dilation):
+    complaint = rf"odd size that fit into a grid of {space.shape[1]}×{space.shape[2]}, or one as large"
+    with pytest.raises(DataError, match=rf"{complaint} as the grid; got {patch}, {dilation} apart"):
+        exemplars(space, patch=patch, dilation=dilation)
+
+
+def test_the_other_sampler_gets_the_patch_the_data_and_its_say():
+    patched = Exemplars(of=ConvStack(), patch=7).patched(3, 2)
+    assert (patched.patch, patched.dilation, patched.of.patch, patched.of.dilation) == (3, 2, 3, 2)
+    assert exemplars().together(COLOUR) == 5
+    assert Exemplars(of=HighPass(of=ConvStack())).tempered
+    assert exemplars(of=HighPass(of=ConvStack(patch=3))).tempered
+    assert not exemplars().tempered
+    inner = exemplars(of=DataCovariance(patch=3)).of
+    torch.testing.assert_close(inner.sample(COLOUR, 5, draw()).norm(dim=1), torch.ones(5).double())
+    with pytest.raises(DataError, match="schedule asks for patches of 3×3"):
+        Exemplars(of=Uniform()).patched(3)
+
+
+OTHERS = [LowRank(), LocallyConnected(), DataCovariance()]
+
+
+@pytest.mark.parametrize("coordinates", [None, Whitened()], ids=["plain", "whitened"])
+@pytest.mark.parametrize("of", OTHERS, ids=lambda of: type(of).__name__)
+def test_a_flow_of_digits_gets_nearer(of, coordinates):
+    data = Digits(classes=(0, 1)).load(draw())
+    entries = tuple(map(Entry.from_text, ("(4×4) [4, 3]", "(8×8) [8, 3]")))
+    flow = small_flow(
+        data,
+        condition=NoCondition(),
+        projection=Exemplars(of=of, share=0.5),
+        schedule=Pyramid(entries=entries, steps=6, directions=200),
+        coordinates=coordinates,
+        count=100,
+    )
+    states = list(flow)
+    assert len(states) == 24
+    assert states[-1].distance < 0.5 * states[12].distance
+
+
+@pytest.mark.parametrize(
+    "projection", [LowRank(patch=3), Exemplars(of=LowRank(patch=3), share=1.0, patch=3)], ids=type
+)
+def test_a_flow_without_a_pyramid_has_the_sampler_s_own_patches(projection):
+    schedule = Constant(steps=10, directions=200)
+    states = list(
+        small_flow(Dataset(x=smooth(GREY, 200), space=GREY), projection=projection, schedule=schedule)
+    )
+    assert states[-1].distance < 0.7 * states[0].distance

@@ -20,8 +20,7 @@ from cswf_plugins.projections.high_pass import HighPass
 from cswf_plugins.projections.locally_connected import LocallyConnected
 from cswf_plugins.projections.uniform import Uniform
 from cswf_plugins.schedules.adaptive import Adaptive
-from cswf_plugins.schedules.enlarged import Enlarged
-from cswf_plugins.schedules.pyramid import Entry, PerDimension, Pyramid
+from cswf_plugins.schedules.pyramid import Enlarged, Entry, PerDimension, Pyramid
 from tests.conftest import small_flow
 
 COLOUR = Space((3, 12, 10))
@@ -97,11 +96,8 @@ def test_a_dense_stage_has_uniform_directions_whatever_the_projection(projection
     assert [s.sampler for s in stages] == [projection.patched(5), Uniform(), projection.patched(3)]
     assert [s.step_size for s in stages] == [90] * 3
     assert stages[1].upsampling.space.shape == (3, 6, 5)
-
-
-def test_a_pyramid_of_dense_stages_needs_no_patches():
-    (stage,) = Pyramid(entries=entries("(6×5) [dense]")).stages(COLOUR, Uniform())
-    assert stage.sampler == Uniform()
+    (alone,) = Pyramid(entries=entries("(6×5) [dense]")).stages(COLOUR, Uniform())  # which has no patches
+    assert alone.sampler == Uniform()
 
 
 def test_a_flow_runs_through_dense_stages():

@@ -45,17 +45,11 @@ def test_a_gaussian_sample_is_transported_onto_another_gaussian():
     assert float(error[inner(p, 0.01)].abs().max()) < 0.15
 
 
-@pytest.mark.parametrize("N", [5000, 6000])
-def test_transport_agrees_with_sorted_on_5_000_values(N):
-    p, q = rows(8, 5000), rows(8, N, seed=1)
-    difference = transported(p, q) - by_ranks(p, q)
-    assert float(difference.square().mean().sqrt()) < 0.01
-    assert float(difference[inner(p, 0.01)].abs().max()) < 0.05
-
-
 def test_more_knots_come_nearer_to_sorted():
-    p, q = rows(8, 5000), rows(8, 5000, seed=1)
+    p, q = rows(8, 5000), rows(8, 5500, seed=1)
     exact = by_ranks(p, q)
+    difference = transported(p, q) - exact
+    assert float(difference[inner(p, 0.01)].abs().max()) < 0.05
     errors = [float((transported(p, q, K) - exact).square().mean()) for K in (10, 100, 1000)]
     assert errors[0] > 2 * errors[1] > 4 * errors[2]
 

@@ -31,12 +31,6 @@ def test_there_are_as_many_samples_of_that_shape_as_asked_for_all_within_bounds(
     assert data.bin_width == 0
 
 
-def test_the_same_seed_gives_the_same_data_and_another_seed_others():
-    wanted = {"count": 50, "shape": (2, 4, 4), "classes": 3}
-    assert loaded(**wanted).digest() == loaded(**wanted).digest()
-    assert loaded(**wanted).digest() != loaded(seed=1, **wanted).digest()
-
-
 def test_more_samples_than_one_block_are_all_different(monkeypatch):
     monkeypatch.setattr(synthetic, "BLOCK", 10)
     x = loaded(count=35, shape=(1, 4, 4)).x

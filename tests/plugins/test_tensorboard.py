@@ -154,8 +154,3 @@ def test_a_missing_package_is_one_sentence_and_said_before_the_run(tmp_path, mon
     with pytest.raises(RunError, match=r"needs the package tensorboard.*pip install tensorboard, or cswf\["):
         TensorBoard().watch(tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_every_is_at_least_one_step():
-    with pytest.raises(ValueError, match="every must be at least 1, got 0"):
-        TensorBoard(every=0)

@@ -23,7 +23,7 @@ from cswf_plugins.projections.locally_connected import LocallyConnected
 from cswf_plugins.projections.low_rank import LowRank
 from cswf_plugins.projections.patches import covers, window
 from cswf_plugins.projections.uniform import Uniform
-from cswf_plugins.schedules.enlarged import Enlarged
+from cswf_plugins.schedules.pyramid import Enlarged
 from tests.recipe.flows import flows_of
 
 

@@ -13,12 +13,10 @@ import torch
 from cswf_core.checks import check_dataset
 from cswf_core.evaluation.samples import read
 from cswf_core.interfaces import Dataset, Key
-from cswf_core.packed import PackedImages, find_damage
-from cswf_core.packed.format import Manifest
+from cswf_core.packed import Manifest, PackedImages, find_damage
 from cswf_core.pictures.read import read_picture
 from cswf_plugins.datasets.cifar10 import Cifar10
-from cswf_plugins.datasets.idx import read_idx
-from cswf_plugins.datasets.mnist import Mnist
+from cswf_plugins.datasets.mnist import Mnist, read_idx
 from cswf_plugins.datasets.npz import Npz
 from cswf_plugins.datasets.packed import Packed
 from tests.fuzz import values
