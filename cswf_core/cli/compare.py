@@ -13,8 +13,8 @@ from cswf_core.cli import options
 from cswf_core.cli.scoring import Scoring, scoring_options
 from cswf_core.cli.terminal import prepare
 from cswf_core.errors import DataError, printable
-from cswf_core.evaluation.compare import Comparing
-from cswf_core.evaluation.compare import compare as compare_samples
+from cswf_core.evaluation.evaluate import Comparing
+from cswf_core.evaluation.evaluate import compare as compare_samples
 from cswf_core.evaluation.samples import Generated, conform, read, read_all_real
 from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Dataset
@@ -24,8 +24,7 @@ from cswf_core.recipe import Recipe, choose, choose_device, load_recipe
 from cswf_core.recipe.build import load_everything
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import say, say_json
-from cswf_core.runs.progress import WorkProgress
-from cswf_core.runs.screen import console, table, words
+from cswf_core.runs.screen import WorkProgress, console, table, words
 from cswf_core.scores.replicas import groups
 
 METRICS = ("fid", "kid", "precision-recall")

@@ -19,14 +19,13 @@ from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Dataset
 from cswf_core.kernels.memory import memory_limited
 from cswf_core.pictures import grid as pictures
-from cswf_core.pictures.samples import samples_picture
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose, choose_device, load_recipe
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import complain, say, say_json
-from cswf_core.runs.progress import WorkProgress
-from cswf_core.runs.screen import console
-from cswf_core.scores.document import mapping
+from cswf_core.runs.samples import samples_picture
+from cswf_core.runs.scores import mapping
+from cswf_core.runs.screen import WorkProgress, console
 from cswf_core.scores.tables import FORMATS, Format, document_table
 from cswf_core.session.run import refresh_report, write_features, write_scores
 

@@ -14,7 +14,7 @@ from cswf_core.errors import RunError
 from cswf_core.model import load_model
 from cswf_core.pictures.read import read_images, read_mask
 from cswf_core.runs.printing import say
-from cswf_core.runs.progress import WorkProgress
+from cswf_core.runs.screen import WorkProgress
 
 
 @click.command()

@@ -15,9 +15,8 @@ from cswf_core.errors import RunError
 from cswf_core.interfaces import Dataset, Observation, Space
 from cswf_core.model.requests import of_columns, pixels_of
 from cswf_core.pictures import grid as pictures
-from cswf_core.pictures.samples import completions_picture, samples_picture
 from cswf_core.runs.durable import make_folder, open_plainly, write_durably
-from cswf_core.runs.samples import archive
+from cswf_core.runs.samples import archive, completions_picture, samples_picture
 
 SAMPLES_PER_ROW = 10
 """Number of samples in a row of the picture, as in a run's samples.png."""

@@ -18,13 +18,8 @@ NAME = "report.html"
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @options.out(f"The page to write.  [default: RUN/{NAME} for one run, {NAME} for several]")
-@click.option(
-    "--samples",
-    type=options.WholeNumber(1),
-    help="Samples in the page of one run, to be leafed through.  [default: 4 MB of pixels]",
-)
 @click.option("--force", is_flag=True, help="Replace a file that is not a page of cswf report.")
-def report(runs: tuple[Path, ...], out: Path | None, samples: int | None, force: bool) -> None:
+def report(runs: tuple[Path, ...], out: Path | None, force: bool) -> None:
     """Write the page of a RUN anew, or one page that compares several.
 
     RUN is the folder of a run, of a sweep for all of its runs, or of an evaluation. The page is one file that
@@ -33,10 +28,8 @@ def report(runs: tuple[Path, ...], out: Path | None, samples: int | None, force:
     runs = tuple(folder for run in runs for folder in (_runs_of_sweep(run) or (run,)))
     alone = len(runs) == 1
     page = out if out is not None else runs[0] / NAME if alone else Path(NAME)
-    if samples is not None and not alone:
-        raise RunError(f"--samples is for the page of one run, and these are {len(runs)}")
     beside = page.parent.resolve() == runs[0].resolve()
-    content = single(runs[0], samples=samples, beside=beside) if alone else compare(runs)
+    content = single(runs[0], beside=beside) if alone else compare(runs)
     if page.exists() and not page.is_file():
         raise RunError(f"{page} is {'a folder' if page.is_dir() else 'no plain file'}; --out names a file")
     if page.exists() and not force and not is_report(page):

@@ -20,8 +20,8 @@ from cswf_core.model.shards import MANIFEST, ShardJob, is_shards, write_shards
 from cswf_core.numbers import whole_number
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import say
-from cswf_core.runs.progress import WorkProgress
 from cswf_core.runs.samples import tell_drift
+from cswf_core.runs.screen import WorkProgress
 from cswf_core.session.devices import is_rank, number_from, number_of, own_device, start
 from cswf_core.session.run import refresh_report
 

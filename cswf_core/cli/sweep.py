@@ -15,7 +15,7 @@ from cswf_core.recipe import Recipe, choose_device
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import complain, say
 from cswf_core.runs.screen import console, table
-from cswf_core.scores.groups import Group
+from cswf_core.scores.replicas import Group
 from cswf_core.session.sweep import Sweep, Trial, plan
 
 

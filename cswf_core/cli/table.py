@@ -16,7 +16,7 @@ from cswf_core.recipe import Recipe, choose, load_recipe
 from cswf_core.recipe.citations import Citation, citations
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import complain, say
-from cswf_core.scores.scored import read_scored
+from cswf_core.scores.replicas import read_scored
 from cswf_core.scores.tables import FORMATS, Format, ScoreTable, score_table
 
 

@@ -20,9 +20,8 @@ from cswf_core.recipe import Recipe
 from cswf_core.runs.checkpoints import CheckpointFolder
 from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.printing import complain, say, start_log
-from cswf_core.runs.progress import BarProgress, LineProgress, WorkProgress
-from cswf_core.runs.screen import console, table, words
-from cswf_core.scores.quantities import measured
+from cswf_core.runs.screen import BarProgress, LineProgress, WorkProgress, console, table, words
+from cswf_core.scores.layout import measured
 from cswf_core.session.run import launch, require_recipe, resume, settle
 
 

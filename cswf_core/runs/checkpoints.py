@@ -9,6 +9,7 @@ from it.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import re
@@ -20,12 +21,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 from torch import Tensor
 
-from cswf_core.documents import MisfitError, structured
+from cswf_core.documents import Amount, Count, Digest, MisfitError, Size, read_document, structured
 from cswf_core.errors import CswfError, OtherFormatError, RunError, Terminated, excerpt
 from cswf_core.flow.state import Position, Snapshot, SnapshotFacts
 from cswf_core.hookspecs import hookimpl
@@ -40,24 +41,87 @@ from cswf_core.runs.durable import (
     write_durably,
     write_tensors,
 )
-from cswf_core.runs.manifest import FORMAT, NAME, CheckpointEntry, CheckpointManifest, FormatFacts
+from cswf_core.runs.folder import PluginRecord
 
 if TYPE_CHECKING:
     from cswf_core.flow.flow import Flow
 
-COUNT = 2
-"""Checkpoints on the disk at most."""
+NAME = "manifest.json"
+
+FORMAT = 2
+"""The version of checkpoints."""
+
+
+@attrs.frozen(kw_only=True)
+class CheckpointEntry(FileEntry):
+    """A checkpoint: its file, and those with the particles of other ranks."""
+
+    step: Count
+    """Steps done."""
+    parts: tuple[FileEntry, ...] = ()
+
+    @property
+    def files(self) -> tuple[FileEntry, ...]:
+        """All its files."""
+        return (self, *self.parts)
+
+
+@attrs.frozen(kw_only=True)
+class CheckpointManifest:
+    """The checkpoints that are complete, newest first."""
+
+    format: Literal[1] = 1
+    checkpoints: tuple[CheckpointEntry, ...] = ()
+
+    @classmethod
+    def read(cls, folder: Path) -> CheckpointManifest:
+        """Return a folder's manifest; raise `RunError` if it has none, or a damaged one."""
+        return read_document(folder / NAME, cls)
+
+    def text(self) -> str:
+        """Return the manifest as JSON."""
+        return json.dumps(attrs.asdict(self, filter=_told), indent=2) + "\n"
+
+
+@attrs.frozen(kw_only=True)
+class CheckpointFacts:
+    """The facts of a checkpoint beside those of the flow: of what run it is."""
+
+    open_ended: ClassVar[bool] = True
+    """Those of the flow are beside them."""
+    recipe: str
+    """As YAML."""
+    data_sha256: Digest
+    device: str
+    """Its type."""
+    versions: dict[str, str]
+    """Of packages that the last digits may depend on."""
+    plugins: tuple[PluginRecord, ...]
+    """Those that take part."""
+    seconds: Amount
+    """Of the run so far."""
+
+
+@attrs.frozen(kw_only=True)
+class FormatFacts:
+    """What a checkpoint says about its own form."""
+
+    open_ended: ClassVar[bool] = True
+    format: int
+    ranks: Size = 1
+    """How many ranks have written it, each a file."""
+
+
+def _told(attribute: attrs.Attribute[Any], value: Any) -> bool:
+    """Say whether a value is written: parts are only where there are any."""
+    return attribute.name != "parts" or bool(value)
+
 
 SHARE = 0.05
 """Share of a run's time that checkpoints at the ends of stages may take."""
 
-UNITS = {"s": 1, "min": 60, "h": 3600}
-"""Seconds of each unit that a recipe may write."""
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that wait for the end of a step."""
-
-OPTION = "--accept-unverified"
 
 _unverified: ContextVar[bool] = ContextVar("unverified", default=False)
 
@@ -94,7 +158,8 @@ class Interval(Written):
         if match is None or not float(match[1]) or not (match[2] or match[1].isdigit()):
             raise ValueError(f"'{excerpt(text)}' is not {cls.form}")
         number, unit = match.groups()
-        steps, seconds = (whole_number(number), None) if unit is None else (None, float(number) * UNITS[unit])
+        steps = whole_number(number) if unit is None else None
+        seconds = None if unit is None else float(number) * {"s": 1, "min": 60, "h": 3600}[unit]
         if (steps or seconds or math.inf) > LARGEST:
             raise ValueError(f"'{excerpt(text)}' is too large: 64 bits hold {LARGEST:,} at most")
         return cls(steps=steps, seconds=seconds, text=number + (unit or ""))
@@ -147,7 +212,7 @@ class CheckpointFolder:
         write_tensors(target, tensors, {"format": FORMAT, "ranks": len(parts) + 1, **facts})
         entry = CheckpointEntry(**attrs.asdict(FileEntry.of(target)), step=place[0], parts=tuple(parts))
         earlier = [e for e in self.listed() if e.file < target.name]
-        self._list([entry, *earlier[: COUNT - 1]])
+        self._list([entry, *earlier[:1]])
 
     def require(self, part: Mapping[str, Any]) -> FileEntry:
         """Return the entry of another rank's file; raise `RunError` if it failed, or is not seen here."""
@@ -238,7 +303,8 @@ class CheckpointFolder:
             if not _unverified.get():
                 raise RunError(
                     f"{error}: nothing says whether the checkpoints beside it are what was written. Bring it "
-                    f"back; or remove {self.path} to begin anew; or say {OPTION} to take them as they are"
+                    f"back; or remove {self.path} to begin anew; or say --accept-unverified to take them "
+                    "as they are"
                 ) from None
         lost.append(f"{self.path / NAME} is no good; checkpoints are taken without having been verified")
         return entries

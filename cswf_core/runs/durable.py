@@ -34,9 +34,6 @@ PART = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.part", re.DOTALL)
 CONTENT, LOCK = "content", "lock"
 """Files there: what is written, and what its writer holds locked. Of a folder, other machines see no locks."""
 
-SAFETENSORS = f".tmp{'[A-Za-z0-9]' * 6}"
-"""Names of the files that safetensors itself writes to, before they get the name that it was given."""
-
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -181,7 +178,8 @@ def _remove(folder: Path) -> None:
 
 def _remove_files(folder: Path) -> None:
     with contextlib.suppress(OSError):
-        for path in (folder / CONTENT, *folder.glob(SAFETENSORS), folder / LOCK):
+        own = folder.glob(f".tmp{'[A-Za-z0-9]' * 6}")  # what safetensors itself writes to, before it has a name
+        for path in (folder / CONTENT, *own, folder / LOCK):
             path.unlink(missing_ok=True)
         folder.rmdir()
 

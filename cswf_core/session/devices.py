@@ -40,9 +40,6 @@ from cswf_core.runs.record import versions
 TIMEOUT = datetime.timedelta(days=1)
 """How long a rank waits for the others: rank 0 may evaluate for hours. That one is gone is seen at once."""
 
-RANK_MEMORY = 256 * 10**6
-"""Bytes that PyTorch alone takes in each rank's process."""
-
 STARTER = "CSWF_STARTER"
 """Variable with the number of the process that has started the ranks."""
 
@@ -77,7 +74,8 @@ def number_of(devices: str | None, device: str) -> int | None:
             f"--devices {count} was asked for, and PyTorch sees {here} CUDA devices here; `--device cuda:0` "
             "has all ranks share one, and `--device cpu` takes the CPU"
         )
-    require_memory(count * RANK_MEMORY, f"{count:,} processes", "take fewer (--devices)")
+    own = 256 * 10**6  # bytes that PyTorch alone takes in each rank's process
+    require_memory(count * own, f"{count:,} processes", "take fewer (--devices)")
     return count
 
 

@@ -27,7 +27,6 @@ from cswf_core.model.writer import ModelWriter
 from cswf_core.online import Counts, OnlineFlow, planned_data
 from cswf_core.pictures import grid as pictures
 from cswf_core.pictures.frames import FrameRecorder
-from cswf_core.pictures.samples import completions_picture, samples_picture
 from cswf_core.ranks import Ranks
 from cswf_core.recipe import Recipe, RecipeError, build_flow, load_recipe
 from cswf_core.recipe.citations import citations
@@ -38,27 +37,20 @@ from cswf_core.runs import samples
 from cswf_core.runs.checkpoints import (
     RESTORE,
     Checkpoint,
+    CheckpointFacts,
     CheckpointFolder,
     Checkpoints,
     define_checkpoint_commands,
 )
 from cswf_core.runs.durable import remove_parts, write_tensors
 from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.log import MetricsLog
-from cswf_core.runs.manifest import CheckpointFacts
-from cswf_core.runs.record import Record, command_line, commit, describe_device, versions
-from cswf_core.scores.document import joined
+from cswf_core.runs.record import MetricsLog, Record, command_line, commit, describe_device, versions
+from cswf_core.runs.samples import completions_picture, samples_picture
+from cswf_core.runs.scores import joined
 from cswf_core.session.devices import SharedWork, agree
 from cswf_core.session.update import COUNTS, Predecessor
 
 log = logging.getLogger("cswf")
-
-RECORDED = ("name", "distribution", "version", "sha256")
-"""Facts about each plugin in run.json."""
-
-LABELS = ("name", "description")
-"""Keys of a recipe that a run's results do not depend on."""
-
 
 FEATURES = "features-"
 """How the names of files with features begin."""
@@ -170,7 +162,7 @@ def _require_same_recipe(directory: RunFolder, first: dict[str, Any], recipe: Re
     differences = [
         f"{path}: {now.get(path, 'not there')}, was {before.get(path, 'not there')}"
         for path in {**before, **now}
-        if path not in LABELS and before.get(path) != now.get(path)
+        if path not in ("name", "description") and before.get(path) != now.get(path)
     ]
     if differences:
         raise RunError(
@@ -355,6 +347,7 @@ class Run:
     def facts(self) -> dict[str, Any]:
         """Return the facts that run.json has from the run's beginning."""
         recipe, flow = self.recipe, self.flow
+        recorded = ("name", "distribution", "version", "sha256")
         return {
             "name": recipe.name,
             "seed": recipe.seed,
@@ -364,7 +357,7 @@ class Run:
             **({} if memory_limit() is None else {"memory_limit": memory_limit()}),
             "data": self.data_facts,
             "plugins": {
-                path: {key: getattr(choice.plugin.owner, key) for key in RECORDED}
+                path: {key: getattr(choice.plugin.owner, key) for key in recorded}
                 for path, choice in recipe.choices().items()
             },
             "distributions": recipe.registry.distributions,

@@ -14,18 +14,16 @@ from typing import Any
 
 import attrs
 
-from cswf_core.errors import CswfError, RunError
-from cswf_core.pictures import compare
+from cswf_core.errors import CswfError, OtherFormatError, RunError
 from cswf_core.pictures import grid as pictures
 from cswf_core.plugins import PluginFolders, Registry
 from cswf_core.recipe import Location, Problem, Recipe, RecipeError, known_recipes, load_recipe
 from cswf_core.recipe.provenance import refuse_changed_plugins
 from cswf_core.recipe.render import short_paths, to_yaml
-from cswf_core.runs.facts import RunFacts
-from cswf_core.runs.folder import RunFolder
-from cswf_core.scores.document import read_scores
-from cswf_core.scores.groups import Group, grouped
-from cswf_core.scores.scored import ScoredRun
+from cswf_core.runs.folder import RunFacts, RunFolder
+from cswf_core.runs.scores import read_scores
+from cswf_core.scores.replicas import Group, grouped
+from cswf_core.session import sweep_pictures
 from cswf_core.session.run import settle
 
 RECORD = "sweep.json"
@@ -39,12 +37,6 @@ FILES = (RECORD, SUMMARY, "sweep.png", "flow.png")
 
 MOST_RUNS = 256
 """Runs that a sweep may have."""
-
-LONGEST_NAME = 80
-"""Characters of a folder's name."""
-
-SIGNS = {"×": "x", "·": "*", "−": "-", "–": "-", "—": "-", "…": "...", "√": "sqrt", "∞": "inf"}
-"""Signs in labels as names of folders have them."""
 
 _TOKEN = re.compile(r"""(?<![^\s,\[{:])(?:"(?:\\.|[^"\\])*"|'(?:''|[^'])*')|.""", re.DOTALL)
 """A quoted text, which can begin only where a value begins; or a single character."""
@@ -173,7 +165,7 @@ def _trials(labelled: list[tuple[str, Recipe]]) -> list[Trial]:
     trials: list[Trial] = []
     for label, recipe in labelled:
         plain = "=".join(part.strip() for part in "".join(map(_ascii, label)).split("="))
-        name = re.sub(r"[^A-Za-z0-9._=+-]+", "-", plain)[:LONGEST_NAME].strip("-.=") or "run"
+        name = re.sub(r"[^A-Za-z0-9._=+-]+", "-", plain)[:80].strip("-.=") or "run"
         taken = {*FILES, *(trial.folder.lower() for trial in trials)}
         names = itertools.chain([name], (f"{name}-{n}" for n in itertools.count(2)))
         trials.append(Trial(label, next(free for free in names if free.lower() not in taken), recipe))
@@ -187,7 +179,8 @@ def _ascii(character: str) -> str:
         letter = name.partition("LETTER ")[2].split(" ")[0]
         return letter.capitalize() if "CAPITAL" in name else letter.lower()
     plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
-    return SIGNS.get(character, plain or ("" if unicodedata.combining(character) else "?"))
+    signs = {"×": "x", "·": "*", "−": "-", "–": "-", "—": "-", "…": "...", "√": "sqrt", "∞": "inf"}
+    return signs.get(character, plain or ("" if unicodedata.combining(character) else "?"))
 
 
 @attrs.frozen
@@ -274,12 +267,9 @@ class Sweep:
     def draw(self) -> None:
         """Draw sweep.png, and flow.png if there are runs with one."""
         columns = min(trial.recipe.outputs.columns for trial in self.trials)
-        runs = [
-            compare.ComparedRun(trial.label, self.directory.path / trial.folder, trial.recipe.outputs.snapshots)
-            for trial in self.trials
-        ]
-        self.directory.write("sweep.png", pictures.png(compare.samples(runs, columns)))
-        flows = compare.flows(runs)
+        runs = [RunFolder(self.directory.path / trial.folder, trial.label) for trial in self.trials]
+        self.directory.write("sweep.png", pictures.png(sweep_pictures.samples(runs, columns)))
+        flows = sweep_pictures.flows(runs, [trial.recipe.outputs.snapshots for trial in self.trials])
         if flows is not None:
             self.directory.write("flow.png", pictures.png(flows))
 
@@ -287,11 +277,12 @@ class Sweep:
         """Write summary.json and return its groups: finished runs that differ in their seed only, together."""
         runs = []
         for trial in self.trials:
-            with suppress(OSError, ValueError):  # a run without scores, or with damaged ones, has no part in it
-                document = read_scores(self.run_directory(trial.folder).file("metrics.json"))
+            with suppress(OSError, ValueError, OtherFormatError):  # without good scores it has no part in it
+                run = RunFolder(self.directory.path / trial.folder, trial.label)
+                run.scores = read_scores(run.file("metrics.json"))
+                run.recipe = trial.recipe.resolved()
                 if self.is_done(trial):
-                    path = self.run_directory(trial.folder).path
-                    runs.append(ScoredRun(path, document, trial.recipe.resolved(), trial.label))
+                    runs.append(run)
         groups = grouped(runs)
         folders = [[run.path.name for run in group.runs] for group in groups]
         plain = [group.plain() | {"folders": names} for group, names in zip(groups, folders, strict=True)]

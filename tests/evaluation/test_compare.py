@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from cswf_core.evaluation.compare import compare
+from cswf_core.evaluation.evaluate import compare
 from cswf_core.evaluation.samples import Reference
 from cswf_core.evaluation.task import Task
 from cswf_core.interfaces import Dataset, Space, Spread
 from cswf_core.plugins import Registry
 from cswf_core.recipe import choose
-from cswf_core.scores.differences import Difference
+from cswf_core.scores.replicas import Difference
 
 SLICED = ("--metric", "{use: sliced-wasserstein, directions: 50}")
 

@@ -46,13 +46,6 @@ def test_a_page_cannot_be_a_folder_or_lie_in_none(cswf, tmp_path, make):
     assert cswf("report", folder, "--out", tmp_path / "no/where.html").status == 2
 
 
-def test_the_number_of_samples_in_a_page_can_be_chosen_for_one_run(cswf, make):
-    folder = make()
-    cswf.output("report", folder, "--samples", 9)
-    assert "9 of 60 samples are in this page; all are in samples.npz." in (folder / "report.html").read_text()
-    assert "--samples is for the page of one run" in cswf.refusal("report", folder, folder, "--samples", 9)
-
-
 def test_a_page_refers_to_the_samples_only_where_it_lies_beside_them(cswf, make, tmp_path):
     folder = make()
     cswf.output("report", folder)

@@ -55,7 +55,7 @@ class Outline(HTMLParser):
         return [attributes["id"] for attributes in self.all("section")]
 
 
-def test_a_report_has_a_section_for_all_that_a_run_has_and_words_for_all_pictures_and_controls(make):
+def test_a_report_has_a_section_for_all_that_a_run_has_and_words_for_all_pictures(make):
     page = Outline(single(make(scores=[score("fid", 5.0)], facts={"licence": "Free."})))
     pictures = ["samples", "offline", "completions", "curves", "flow", "metrics", "neighbours"]
     names = [*pictures, "limitations", "downloads", "repeat", "recipe", "cite", "versions"]
@@ -65,7 +65,6 @@ def test_a_report_has_a_section_for_all_that_a_run_has_and_words_for_all_picture
     for word in ("small", "A small one.", *facts, "zero", "two", "done"):
         assert word in page.text, word
     assert all(picture["alt"] for picture in page.all("img"))
-    assert all(control["aria-label"] for control in page.all("input"))
 
 
 def test_a_report_refers_to_nothing_outside_itself(make):
@@ -146,7 +145,7 @@ def test_a_run_without_frames_has_its_flow_as_it_was_drawn(make):
     (folder / "flow.gif").unlink()
     page = Outline(single(folder))
     assert "flow" in page.sections
-    assert not page.all("input")
+    assert "The flow of small" in [picture["alt"] for picture in page.all("img")]
 
 
 @pytest.mark.parametrize(
@@ -158,6 +157,7 @@ def test_a_run_without_frames_has_its_flow_as_it_was_drawn(make):
         ("samples.npz", b"PK nonsense"),
         ("real.npz", b"PK nonsense"),
         ("frames.npz", b"nonsense"),
+        ("flow.gif", b"nonsense"),
         ("completions.png", b"\x89PNG"),
         ("nearest-neighbours.png", b""),
         ("metrics.json", b'{"scores": 3}'),
@@ -213,8 +213,8 @@ def test_a_report_of_colour_images_stays_below_fourteen_megabytes(make):
     images = rng.integers(0, 256, (1400, 3, 32, 32), dtype=np.uint8)
     np.savez(folder / "samples.npz", images=images, labels=np.arange(1400) % 10)
     page = single(folder)
-    assert 5e6 < len(page) < 14e6
-    assert 'href="data:image/gif' in page
+    assert 2e6 < len(page) < 14e6
+    assert 'src="data:image/gif' in page
 
 
 def test_points_are_drawn_over_their_target(make):
@@ -223,8 +223,9 @@ def test_points_are_drawn_over_their_target(make):
     points = rng.normal(size=(4, 50, 2)).astype(np.float32)
     (folder / "frames.npz").write_bytes(Frames((0, 1, 2, 3), points=points, target=points[-1]).archive())
     np.savez(folder / "samples.npz", points=points[-1])
+    (folder / "flow.gif").unlink()
     page = Outline(single(folder))
-    assert sum(attributes.get("class") == "frame" for attributes in page.all("figure")) == 4
+    assert sum(picture["src"].startswith("data:image/gif") for picture in page.all("img")) == 1
 
 
 def test_a_report_is_written_into_the_run_s_folder_and_known_as_one(make):

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from cswf_core.report import single
-from cswf_core.scores.quantities import measured
+from cswf_core.scores.layout import measured
 from tests.report.conftest import full_scores, meaning, score, score_pair
 from tests.report.test_report import Outline
 

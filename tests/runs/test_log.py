@@ -7,7 +7,7 @@ import json
 import torch
 
 from cswf_core.runs.folder import RunFolder
-from cswf_core.runs.log import MetricsLog
+from cswf_core.runs.record import MetricsLog
 
 
 def test_a_row_that_was_written_after_the_checkpoint_that_has_it_is_not_there_twice(tmp_path):

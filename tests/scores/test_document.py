@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cswf_core.errors import RunError
-from cswf_core.scores.document import joined
+from cswf_core.runs.scores import joined
 
 
 def entry(name: str = "fid", value: float = 1.0, *, samples: int = 50, **more: Any) -> dict[str, Any]:

@@ -7,9 +7,8 @@ import math
 import pytest
 from scipy import stats
 
-from cswf_core.scores.differences import Difference, Estimate, best, half_width
-from cswf_core.scores.document import Score, ScoreDocument
-from cswf_core.scores.replicas import groups, summaries
+from cswf_core.runs.scores import Score, ScoreDocument
+from cswf_core.scores.replicas import Difference, Estimate, best, groups, half_width, summaries
 
 
 def test_runs_that_differ_in_seed_only_are_one_group():

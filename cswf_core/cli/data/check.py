@@ -12,7 +12,7 @@ from cswf_core.cli.terminal import prepare
 from cswf_core.errors import DataError
 from cswf_core.packed import Manifest, PackedImages, find_damage
 from cswf_core.runs.printing import say
-from cswf_core.runs.progress import WorkProgress
+from cswf_core.runs.screen import WorkProgress
 
 
 @click.command()
