@@ -24,7 +24,7 @@ from cswf_core.recipe import Choice, Recipe
 from cswf_core.runs.record import command_line, commit, describe_device, versions
 from cswf_core.runs.scores import FORMAT, Score, notes_of, of_json
 from cswf_core.scores.layout import measured
-from cswf_core.scores.replicas import CONFIDENCE, Difference
+from cswf_core.scores.replicas import CONFIDENCE, Estimate
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -296,7 +296,7 @@ class Compared:
 
     first: Score
     second: Score
-    difference: Difference
+    difference: Estimate
     """Second minus first."""
     paired: bool
     """Whether both were computed from the same real samples, so that what these add to both cancels out."""
@@ -397,6 +397,6 @@ def _compared(first: Evaluation, second: Evaluation) -> list[Compared]:
             error = None
         paired = ours is not None and its is not None and its.paired(ours)
         freedom = math.inf if ours is None or its is None else min(ours.freedom, its.freedom)
-        compared.append(Compared(score, other, Difference(other.value - score.value, error, freedom), paired))
+        compared.append(Compared(score, other, Estimate(other.value - score.value, error, freedom), paired))
     among = len(compared)
     return [attrs.evolve(each, difference=attrs.evolve(each.difference, among=among)) for each in compared]

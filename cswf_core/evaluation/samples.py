@@ -37,9 +37,6 @@ FILES = {"batched": "samples.npz", "offline": "samples-offline.npz"}
 TRAINING_CALLED = "training images"
 """What a data set's own images are called; those of a folder may never have trained anything."""
 
-ARRAYS = ("images", "arr_0", "points", "labels", "arr_1", "origin")
-"""Arrays of .npz files that are read."""
-
 ADVICE = "--limit {} allows it"
 """How to read files that need more memory."""
 
@@ -336,7 +333,8 @@ def read_archive(path: Path, reading: Reading, notes: list[str]) -> Dataset:
     `labels` or `arr_1` are their classes, `origin` says what they complete, as a run leaves it. What stands
     behind a point's own coordinates, its condition, is separated by `conform`. `notes`: as in `read_folder`.
     """
-    held = arrays.read_archive(path, ARRAYS, limit=reading.limit, advice=ADVICE)
+    names = ("images", "arr_0", "points", "labels", "arr_1", "origin")
+    held = arrays.read_archive(path, names, limit=reading.limit, advice=ADVICE)
     labels = _whole(path, held, ("labels", "arr_1"))
     origin = _whole(path, held, ("origin",))
     if "points" in held:

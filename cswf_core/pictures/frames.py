@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from cswf_core.flow.flow import Flow, State
 
 PER_CLASS = 5
-IMAGES = 48
-"""Images in a frame: of a class; classes of which there are some; altogether where there are no classes."""
+"""Images of a class in a frame, for up to 20 classes; without classes there are 48."""
 
 MOST_BYTES = 600_000
 """Bytes of a frame's images; where they are large, there are fewer."""
@@ -41,9 +40,6 @@ MOST_FRAMES = 10_000
 
 ARRAYS = ("images", "points", "labels", "target", "since")
 """Arrays of frames.npz that may be lacking."""
-
-BRISK, LAST = 140, 2500
-"""Milliseconds that a frame of an animation stays, and its last one."""
 
 
 @attrs.frozen(eq=False)
@@ -189,7 +185,7 @@ class Frames:
             _titled(picture, factor, f"step {step:,}") for step, picture in zip(self.steps, drawn, strict=True)
         ]
         buffer = io.BytesIO()
-        durations = [BRISK] * (len(titled) - 1) + [LAST]
+        durations = [140] * (len(titled) - 1) + [2500]  # milliseconds; the last one stays longer
         titled[0].save(
             buffer, "GIF", save_all=True, append_images=titled[1:], duration=durations, loop=0, disposal=1
         )
@@ -366,7 +362,7 @@ def choose(flow: Flow, first: int, last: int) -> Tensor:
         return first + evenly(count, 1500 // flow.rounds)
     most = max(1, MOST_BYTES // flow.data.space.dimension // flow.rounds)
     if labels is None:
-        wanted = max(PER_CLASS, IMAGES // flow.rounds)
+        wanted = max(PER_CLASS, 48 // flow.rounds)
         return first + evenly(count, min(wanted, most))
     labels = labels[first:last]
     present = torch.unique(labels)[: min(20, most)]

@@ -80,7 +80,9 @@ class CheckpointManifest:
 
     def text(self) -> str:
         """Return the manifest as JSON."""
-        return json.dumps(attrs.asdict(self, filter=_told), indent=2) + "\n"
+        entries = [attrs.asdict(entry) for entry in self.checkpoints]
+        listed = [{key: each[key] for key in each if key != "parts" or each[key]} for each in entries]
+        return json.dumps({"format": self.format, "checkpoints": listed}, indent=2) + "\n"
 
 
 @attrs.frozen(kw_only=True)
@@ -110,11 +112,6 @@ class FormatFacts:
     format: int
     ranks: Size = 1
     """How many ranks have written it, each a file."""
-
-
-def _told(attribute: attrs.Attribute[Any], value: Any) -> bool:
-    """Say whether a value is written: parts are only where there are any."""
-    return attribute.name != "parts" or bool(value)
 
 
 SHARE = 0.05
@@ -329,17 +326,10 @@ def stem(place: tuple[int, int]) -> str:
     return f"step-{place[0]:08}-stage-{place[1]:04}"
 
 
-SAVE = "save"
-"""The command of rank 0 to write a checkpoint of one's particles;"""
-
-RESTORE = "restore"
-"""and that to go back to one."""
-
-
 def define_checkpoint_commands(flow: Flow) -> None:
     """Define the commands of rank 0 to save the run, and to go back to a checkpoint; for all ranks."""
-    flow.ranks.define_command(SAVE, flow, _save_part)
-    flow.ranks.define_command(RESTORE, flow, _restore)
+    flow.ranks.define_command("save", flow, _save_part)
+    flow.ranks.define_command("restore", flow, _restore)
 
 
 def _save_part(flow: Flow, folder: str, name: str) -> list[dict[str, Any]]:
@@ -476,7 +466,7 @@ class Checkpoints:
             for name, watcher in self.watchers.items():
                 tensors |= {f"{name}/{key}": tensor for key, tensor in watcher.keep().items()}
             place = at.total, at.stage
-            _, *parts = flow.ranks.command(SAVE, flow, str(self.folder.path), stem(place))
+            _, *parts = flow.ranks.command("save", flow, str(self.folder.path), stem(place))
             others = [self.folder.require(part) for part in parts]
             self.folder.write(place, tensors, {**self.facts(), **snapshot.facts()}, others)
             self.step, self._place = at.total, (at.stage, at.step)

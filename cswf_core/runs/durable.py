@@ -28,9 +28,6 @@ from cswf_core.errors import RunError
 BLOCK = 1 << 20
 """Bytes read at a time."""
 
-PART = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.part", re.DOTALL)
-"""Name of the folder beside a file in which it is written."""
-
 CONTENT, LOCK = "content", "lock"
 """Files there: what is written, and what its writer holds locked. Of a folder, other machines see no locks."""
 
@@ -126,7 +123,7 @@ def remove_parts(folder: Path, name: str = "") -> None:
     Those that a process is writing stay; so do all on a file system without locks, where nobody can tell.
     """
     for place in folder.glob(".*.part"):
-        match = PART.fullmatch(place.name)
+        match = re.fullmatch(r"\.(?P<name>.+)\.[0-9a-f]{8}\.part", place.name, re.DOTALL)
         if match is not None and match["name"] == (name or match["name"]) and not place.is_symlink():
             with contextlib.suppress(OSError), _locked(place / LOCK, os.O_RDWR, fcntl.LOCK_NB):
                 _remove(place)

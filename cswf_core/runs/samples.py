@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cswf")
 
-UNLIKE = 1.1
-"""Offline samples that spread so many times as wide as the particles, or so many times less, are told."""
-
 
 def archive(samples: Dataset, observation: Observation | None) -> bytes:
     """Return samples as .npz: `images` (n×C×H×W bytes) or `points` (n×d), and `labels` if there are any.
@@ -66,7 +63,7 @@ def tell_drift(offline: Dataset, usual: float) -> float:
     """
     width = spread(offline)
     # The spread of fewer than 200 samples is uncertain by more than a few hundredths.
-    if len(offline) >= 200 and usual > 0 and not usual / UNLIKE <= width <= usual * UNLIKE:
+    if len(offline) >= 200 and usual > 0 and not usual / 1.1 <= width <= usual * 1.1:
         log.warning(
             "offline samples spread %.2f times as wide as the run's particles: its maps do not fit new "
             "particles as they fit their own. More particles help%s; see docs/paper.md, Offline samples drift",

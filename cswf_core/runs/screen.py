@@ -1,4 +1,4 @@
-"""Consoles and tables for people at a terminal; texts in them are shown and never obeyed, see `printing`."""
+"""Consoles, tables and progress for people at a terminal; texts are shown and never obeyed, see `printing`."""
 
 from __future__ import annotations
 
@@ -76,14 +76,24 @@ class Forecast:
         return f"  left {hours}:{minutes:02}:{rest:02}" if hours else f"  left {minutes}:{rest:02}"
 
 
-class _FlowForecast:
-    """The time that a flow will still take, by its pace so far and what steps of each stage cost."""
+class _FlowPace:
+    """When a message on a flow is due, so that a fast one is not slowed down, and the time left."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._next = 0.0
         self._forecast: Forecast | None = None
 
+    def due(self, state: State) -> bool:
+        """Return whether it is time for a message, as it always is after the first and the last step."""
+        now = time.monotonic()
+        if now < self._next and state.total_step != state.total_steps:
+            return False
+        self._next = now + self.seconds
+        return True
+
     def left(self, flow: Flow, state: State) -> str:
-        """Return the time left after a step, as `Forecast.left` does."""
+        """Return the time left after a step, as `Forecast.left` does, by what steps of each stage cost."""
         # Dimensions whose products take as long as all else in a step does for a direction, as measured.
         transport = {"cpu": 500, "cuda": 10_000}[flow.device.type]
         costs = [stage.directions * (stage.dimension(flow.data.space) + transport) for stage in flow.stages]
@@ -94,35 +104,18 @@ class _FlowForecast:
         return self._forecast.left(done, sum(work), state.seconds)
 
 
-class _Pause:
-    """The least time between two messages, so that a fast flow is not slowed down."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._next = 0.0
-
-    def over(self, state: State) -> bool:
-        """Return whether it is time for a message, as it always is after the first and the last step."""
-        now = time.monotonic()
-        if now < self._next and state.total_step != state.total_steps:
-            return False
-        self._next = now + self.seconds
-        return True
-
-
 class LineProgress:
     """Observer that prints plain lines, for logs and pipes."""
 
     def __init__(self, seconds: float = 5.0) -> None:
-        self._pause = _Pause(seconds)
-        self._forecast = _FlowForecast()
+        self._pace = _FlowPace(seconds)
 
     @hookimpl
     def after_step(self, flow: Flow, state: State) -> None:
         """Print a line if it is time: stage, step, mean displacement, time left."""
-        if self._pause.over(state):
+        if self._pace.due(state):
             stage = f"stage {state.stage_index + 1}/{state.stage_count} {state.stage.name}".rstrip()
-            left = self._forecast.left(flow, state)
+            left = self._pace.left(flow, state)
             say(f"{stage}  step {state.step}/{state.stage.steps}  moved {state.displacement:.4f}{left}")
 
     def close(self) -> None:
@@ -135,16 +128,15 @@ class BarProgress:
     def __init__(self, console: Console) -> None:
         self._bar = _bar(console, TextColumn("{task.fields[left]}"), transient=False)
         self._task = self._bar.add_task("starting", total=None, left="")
-        self._forecast = _FlowForecast()
-        self._pause = _Pause(0.1)
+        self._pace = _FlowPace(0.1)
         self._bar.start()
 
     @hookimpl
     def after_step(self, flow: Flow, state: State) -> None:
         """Move the bar if it is time."""
-        if self._pause.over(state):
+        if self._pace.due(state):
             text = f"stage {state.stage_index + 1}/{state.stage_count}  moved {state.displacement:.4f}"
-            left = self._forecast.left(flow, state).strip()
+            left = self._pace.left(flow, state).strip()
             self._bar.update(self._task, completed=state.total_step, total=state.total_steps)
             self._bar.update(self._task, description=text, left=left)
 

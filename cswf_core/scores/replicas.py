@@ -42,11 +42,11 @@ def half_width(error: float, freedom: float = math.inf, among: int = 1) -> float
 
 
 @attrs.frozen
-class Difference:
-    """How much larger one score is than another, and how sure that is."""
+class Estimate:
+    """A score, the mean of several, or a difference of two, with its standard error."""
 
     value: float
-    error: float | None
+    error: float | None = None
     """Its standard error; None: not known."""
     freedom: float = math.inf
     """Degrees of freedom of that error."""
@@ -60,22 +60,13 @@ class Difference:
 
     @property
     def is_noise(self) -> bool:
-        """Whether it may be chance: the interval has 0 in it, or nobody knows its width."""
+        """Whether a difference may be chance: the interval has 0 in it, or nobody knows its width."""
         return self.interval is None or abs(self.value) <= self.interval
 
-
-@attrs.frozen
-class Estimate:
-    """A score, or the mean of several, with its standard error and the degrees of freedom of that."""
-
-    value: float
-    error: float | None = None
-    freedom: float = math.inf
-
-    def minus(self, other: Estimate) -> Difference:
+    def minus(self, other: Estimate) -> Estimate:
         """Return the difference of independent estimates; degrees of freedom by Welch and Satterthwaite."""
         if self.error is None or other.error is None:
-            return Difference(self.value - other.value, None)
+            return Estimate(self.value - other.value)
         squares = (self.error**2, other.error**2)
         total = sum(squares)
         shares = sum(
@@ -83,7 +74,7 @@ class Estimate:
             for square, each in zip(squares, (self, other), strict=True)
             if total and not math.isinf(each.freedom)
         )
-        return Difference(self.value - other.value, math.sqrt(total), 1 / shares if shares else math.inf)
+        return Estimate(self.value - other.value, math.sqrt(total), 1 / shares if shares else math.inf)
 
 
 def best(estimates: Sequence[Estimate | None], better: str) -> int | None:

@@ -35,7 +35,6 @@ from cswf_core.recipe.render import flattened, from_yaml, to_yaml
 from cswf_core.report import write_report
 from cswf_core.runs import samples
 from cswf_core.runs.checkpoints import (
-    RESTORE,
     Checkpoint,
     CheckpointFacts,
     CheckpointFolder,
@@ -51,9 +50,6 @@ from cswf_core.session.devices import SharedWork, agree
 from cswf_core.session.update import COUNTS, Predecessor
 
 log = logging.getLogger("cswf")
-
-FEATURES = "features-"
-"""How the names of files with features begin."""
 
 
 def launch(
@@ -265,7 +261,7 @@ class Run:
 
     def go_back(self, checkpoint: Sequence[Path]) -> None:
         """Have all ranks go on from a checkpoint, which has a file for each of those that wrote it."""
-        self.flow.ranks.command(RESTORE, self.flow, [str(file) for file in checkpoint])
+        self.flow.ranks.command("restore", self.flow, [str(file) for file in checkpoint])
 
     def require_data(self, digest: str) -> None:
         """Raise `RunError` if the data do not have this SHA-256, the one at the run's beginning."""
@@ -442,8 +438,9 @@ def write_features(directory: RunFolder, evaluated: Evaluation) -> list[str]:
         buffer = io.BytesIO()
         np.save(buffer, rows.cpu().numpy(), allow_pickle=False)
         plain = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
-        number = sum(file.removesuffix(".npy").rstrip("-0123456789") == f"{FEATURES}{plain}" for file in files)
-        files.append(f"{FEATURES}{plain}{f'-{number + 1}' if number else ''}.npy")
+        stem = f"features-{plain}"
+        number = sum(file.removesuffix(".npy").rstrip("-0123456789") == stem for file in files)
+        files.append(f"{stem}{f'-{number + 1}' if number else ''}.npy")
         directory.write(files[-1], buffer.getvalue())
     return files
 

@@ -29,17 +29,11 @@ from cswf_core.session.run import settle
 RECORD = "sweep.json"
 """The file that lists a sweep's runs."""
 
-SUMMARY = "summary.json"
-"""The file that has the scores of runs that differ in their seed only, taken together."""
-
-FILES = (RECORD, SUMMARY, "sweep.png", "flow.png")
+FILES = (RECORD, "summary.json", "sweep.png", "flow.png")
 """Files of a sweep, beside the folders of its runs."""
 
 MOST_RUNS = 256
 """Runs that a sweep may have."""
-
-_TOKEN = re.compile(r"""(?<![^\s,\[{:])(?:"(?:\\.|[^"\\])*"|'(?:''|[^'])*')|.""", re.DOTALL)
-"""A quoted text, which can begin only where a value begins; or a single character."""
 
 
 @attrs.frozen
@@ -121,7 +115,9 @@ def _combined(
 def split(text: str) -> list[str]:
     """Split a text at its commas, but not at those within brackets, braces and quotes."""
     parts, depth = [""], 0
-    for token in _TOKEN.findall(text):
+    # A quoted text, which can begin only where a value begins; or a single character.
+    token_or_sign = r"""(?<![^\s,\[{:])(?:"(?:\\.|[^"\\])*"|'(?:''|[^'])*')|."""
+    for token in re.findall(token_or_sign, text, re.DOTALL):
         depth = max(0, depth + (token in "[{") - (token in "]}"))
         if token == "," and depth == 0:
             parts.append("")
@@ -286,7 +282,7 @@ class Sweep:
         groups = grouped(runs)
         folders = [[run.path.name for run in group.runs] for group in groups]
         plain = [group.plain() | {"folders": names} for group, names in zip(groups, folders, strict=True)]
-        self.directory.write_json(SUMMARY, plain)
+        self.directory.write_json("summary.json", plain)
         return groups
 
     def rows(self) -> list[dict[str, Any]]:

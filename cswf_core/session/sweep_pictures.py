@@ -26,7 +26,6 @@ from cswf_core.pictures.grid import BACKGROUND, HEADER, INK
 from cswf_core.pictures.read import read_picture
 from cswf_core.runs.folder import RunFolder
 
-COLUMNS = 8
 ROWS = 10
 """Images of a run that are shown at most: in a row; rows, which are classes if there are any."""
 
@@ -54,7 +53,7 @@ class Strip:
 
 def samples(runs: Sequence[RunFolder], columns: int) -> Image.Image:
     """Draw the samples of all runs, side by side with the labels above."""
-    drawn = [_samples(run, min(columns, COLUMNS)) for run in runs]
+    drawn = [_samples(run, min(columns, 8)) for run in runs]
     width = max(140, *(picture.width for picture in drawn))
     cells = [(_lines(run.label, width), picture) for run, picture in zip(runs, drawn, strict=True)]
     across = max(1, (WIDEST - SPACE) // (width + SPACE))
@@ -127,7 +126,7 @@ def _tiles(images: Array, labels: Array | None, columns: int) -> Image.Image:
     if images.ndim != 4 or images.dtype != np.uint8 or not images.size:
         raise ValueError("its images are not n×C×H×W bytes")
     if labels is None:
-        groups = [images[i : i + columns] for i in range(0, min(len(images), columns * COLUMNS), columns)]
+        groups = [images[i : i + columns] for i in range(0, min(len(images), columns * 8), columns)]
     else:
         groups = [images[labels == c][:columns] for c in np.unique(labels)[:ROWS]]
     return grid.table([[grid.tile(torch.from_numpy(image)) for image in group] for group in groups])

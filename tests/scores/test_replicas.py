@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from cswf_core.runs.scores import Score, ScoreDocument
-from cswf_core.scores.replicas import Difference, Estimate, best, groups, half_width, summaries
+from cswf_core.scores.replicas import Estimate, best, groups, half_width, summaries
 
 
 def test_runs_that_differ_in_seed_only_are_one_group():
@@ -74,4 +74,4 @@ def test_nothing_is_best_within_noise_or_where_nobody_knows_the_noise():
     assert best([one, Estimate(9.0, 0.5)], "lower") == 0
     assert best([one, None, Estimate(9.0, 0.5)], "higher") == 2
     assert best([one, Estimate(9.0, 0.5)], "") is None
-    assert Difference(5.0, None).is_noise
+    assert Estimate(5.0).is_noise
