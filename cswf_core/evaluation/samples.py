@@ -182,11 +182,7 @@ def _real(path: Path, samples: Dataset) -> Dataset:
             wrong = least if least < 0 else most
             raise DataError(f"{path}: 'labels' must count from 0 without large gaps, got {wrong}")
         samples = attrs.evolve(samples, classes=tuple(map(str, range(most + 1))))
-    return check_loaded(samples, _owner(path))
-
-
-def _owner(path: Path) -> Owner:
-    return Owner("dataset", printable(str(path)), "given by its path", "")
+    return check_loaded(samples, Owner("dataset", printable(str(path)), "given by its path", ""))
 
 
 def in_memory(data: Dataset, count: int) -> tuple[Dataset, Dataset | None]:

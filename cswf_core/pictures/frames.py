@@ -93,7 +93,7 @@ class Frames:
         if self.images is not None and self.images.dtype != np.uint8:
             raise ValueError("its images are not bytes")
         for points in (self.points, self.target):
-            if points is not None and not (_is_plane(points) and np.isfinite(points).all()):
+            if points is not None and not _is_plane(points):
                 raise ValueError("its points are not pairs of finite numbers")
         for numbers in (self.labels, self.since):
             if numbers is not None and (
@@ -401,5 +401,6 @@ def _titled(picture: Image.Image, factor: int, title: str) -> Image.Image:
 
 
 def _is_plane(points: NDArray[Any]) -> bool:
-    """Say whether the last dimension is of two numbers."""
-    return points.ndim > 1 and points.shape[-1] == 2 and points.size > 0 and points.dtype.kind == "f"
+    """Say whether the last dimension is of two finite numbers."""
+    shaped = points.ndim > 1 and points.shape[-1] == 2 and points.size > 0 and points.dtype.kind == "f"
+    return shaped and bool(np.isfinite(points).all())

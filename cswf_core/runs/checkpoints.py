@@ -349,19 +349,13 @@ def _save_part(flow: Flow, folder: str, name: str) -> list[dict[str, Any]]:
 
 def _restore(flow: Flow, files: Sequence[str]) -> None:
     """Go back to a checkpoint, whose particles lie in a file for each of the ranks that wrote it."""
-    parts = read_snapshots([Path(file) for file in files])
-    flow.restore(Snapshot.joined(parts, flow.ranks.share(parts[0].share.total, flow.device)))
-
-
-def read_snapshots(files: Sequence[Path]) -> list[Snapshot]:
-    """Return the snapshots of the ranks that have written a checkpoint, in the order of these."""
-    snapshots = []
+    parts = []
     for number, file in enumerate(files):
-        tensors, facts = read_tensors(file)
+        tensors, facts = read_tensors(Path(file))
         prefix = "" if number else "flow/"  # the first file has more than particles
         own = {k.removeprefix(prefix): tensor for k, tensor in tensors.items() if k.startswith(prefix)}
-        snapshots.append(Snapshot.of(own, facts))
-    return snapshots
+        parts.append(Snapshot.of(own, facts))
+    flow.restore(Snapshot.joined(parts, flow.ranks.share(parts[0].share.total, flow.device)))
 
 
 class Stopping:

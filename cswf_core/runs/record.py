@@ -191,17 +191,13 @@ class MetricsLog:
             self._unwritten = {"step": int(step), "stage": int(stage), **dict(numbers)}
         rows = self.folder.read_rows("metrics.jsonl")
         last = total_step if self._unwritten is None else total_step - 1  # it may have been written after that
-        before = [row for row in rows if _is_before(row.get("step"), last)]
+        # Not a line that somebody else has written.
+        before = [row for row in rows if isinstance(row.get("step"), int) and row["step"] <= last]
         self.folder.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in before))
 
     def _write(self, unwritten: State | Row) -> None:
         self._unwritten = None
         self.folder.append("metrics.jsonl", json.dumps(_row(unwritten)) + "\n")
-
-
-def _is_before(step: object, total_step: int) -> bool:
-    """Say whether a row is of this step or one before, and not a line that somebody else has written."""
-    return isinstance(step, int) and step <= total_step
 
 
 def _row(state: State | Row) -> Row:

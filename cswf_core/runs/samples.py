@@ -92,7 +92,8 @@ def completions_picture(samples: Dataset, data: Dataset, observation: Observatio
     assert origin is not None
     seen = seen_images(samples, observation)
     lines = []
-    for image in _origins(origin, rows):
+    held_out: list[int] = torch.unique(origin[origin < 0]).flip(0)[:rows].tolist()
+    for image in held_out or list(dict.fromkeys(origin[:rows].tolist())):
         particles = (origin == image).nonzero()[:8, 0]
         completed = samples.take(particles)
         original = attrs.evolve(completed, x=data.originals(completed.conditions)).images()[0]
@@ -108,9 +109,3 @@ def completions_picture(samples: Dataset, data: Dataset, observation: Observatio
 def seen_images(samples: Dataset, observation: Observation) -> Tensor:
     """Return what is seen of the samples as bytes, and black elsewhere: n×C×H×W."""
     return attrs.evolve(samples, x=observation.shown(samples.x)).images()
-
-
-def _origins(origin: Tensor, rows: int) -> list[int]:
-    """Return the images to show: held-out ones in order; where there are none, those of the first particles."""
-    held_out: list[int] = torch.unique(origin[origin < 0]).flip(0)[:rows].tolist()
-    return held_out or list(dict.fromkeys(origin[:rows].tolist()))

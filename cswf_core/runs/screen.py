@@ -41,7 +41,9 @@ def table(
     for number, heading in enumerate(headings):
         made.add_column(words(heading), justify=others if number else "left", overflow="fold")
     for row in rows:
-        made.add_row(*map(_cell, row))
+        made.add_row(
+            *(words(cell) if isinstance(cell, str) else Text("\n").join(map(words, cell)) for cell in row)
+        )
     return made
 
 
@@ -51,10 +53,6 @@ def in_letters(drawn: Table, width: int) -> str:
     with screen.capture() as captured:
         screen.print(drawn)
     return "\n".join(line.rstrip() for line in captured.get().rstrip().split("\n"))
-
-
-def _cell(cell: Cell) -> Text:
-    return words(cell) if isinstance(cell, str) else Text("\n").join(map(words, cell))
 
 
 @attrs.frozen

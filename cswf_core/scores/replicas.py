@@ -273,18 +273,16 @@ def _labels(made: Sequence[Group]) -> list[str]:
         if len(alike) == 1:
             labels.append(name)
             continue
-        own = _swept(group, alike) or _differing(group, alike) or _folder(group)
+        single = all(len(other.runs) == 1 and other.first.label for other in alike)  # runs of a sweep
+        own = (group.first.label if single else "") or _differing(group, alike)
+        if not own:
+            folders = [run.path for run in group.runs]
+            own = common_label([folder.resolve().name for folder in folders], folders)
         labels.append(own if len(alike) == len(made) else f"{name}, {own}")
     return [
         label if labels.count(label) == 1 else f"{label} ({group.first.path})"
         for label, group in zip(labels, made, strict=True)
     ]
-
-
-def _swept(group: Group, alike: Sequence[Group]) -> str:
-    """Return the label of a sweep's only run in each group; nothing if there are others."""
-    single = all(len(other.runs) == 1 and other.first.label for other in alike)
-    return group.first.label if single else ""
 
 
 def _differing(group: Group, alike: Sequence[Group]) -> str:
@@ -300,10 +298,6 @@ def _differing(group: Group, alike: Sequence[Group]) -> str:
         return ""
     pairs = zip(short_paths(keys), keys, strict=True)
     return ", ".join(f"{name}={group.flat.get(key, 'none')}" for name, key in pairs)
-
-
-def _folder(group: Group) -> str:
-    return common_label([run.path.resolve().name for run in group.runs], [run.path for run in group.runs])
 
 
 def first_summaries(groups_of_runs: Sequence[Group]) -> dict[str, Summary]:

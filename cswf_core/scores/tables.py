@@ -315,7 +315,12 @@ def score_table(
     """
     groups = grouped(runs)
     firsts = first_summaries(groups)
-    chosen = {name: summary.first for name, summary in firsts.items() if _is_against(summary.first, against)}
+    scores = {name: summary.first for name, summary in firsts.items()}
+    chosen = {  # one that compares with nothing is there with every split
+        name: score
+        for name, score in scores.items()
+        if not against or not score.data or score.held_out == (against == "test")
+    }
     where = f" against '{against}'" if against else ""
     names: list[str] = []
     for name in wanted:
@@ -333,11 +338,6 @@ def score_table(
 
 def _written(grid: Grid, format: Format) -> str:
     return latex(grid) if format == "latex" else plain_or_markdown(grid, markdown=format == "markdown")
-
-
-def _is_against(score: Score, against: str) -> bool:
-    """Say whether a score is against a split; one that compares with nothing is there with every split."""
-    return not against or not score.data or score.held_out == (against == "test")
 
 
 def _heading(score: Score, *, apart: bool) -> str:

@@ -154,7 +154,9 @@ def written_recipe(text: str, whose: str) -> dict[str, Any]:
 
 def _require_same_recipe(directory: RunFolder, first: dict[str, Any], recipe: Recipe) -> None:
     """Raise `RunError` with every difference from a run's first recipe: `seed: 1, was 0`."""
-    before, now = flattened(_completed(first, recipe)), flattened(recipe.resolved())
+    with suppress(RecipeError):  # it has keys that do not exist now: these will be named
+        first = load_recipe(first, registry=recipe.registry).resolved()  # with defaults of keys that are new
+    before, now = flattened(first), flattened(recipe.resolved())
     differences = [
         f"{path}: {now.get(path, 'not there')}, was {before.get(path, 'not there')}"
         for path in {**before, **now}
@@ -165,14 +167,6 @@ def _require_same_recipe(directory: RunFolder, first: dict[str, Any], recipe: Re
             f"{directory.path} was begun with another recipe, so it cannot go on with this one: "
             + "; ".join(differences)
         )
-
-
-def _completed(first: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
-    """Return a run's first recipe with the defaults of keys that did not exist then."""
-    try:
-        return load_recipe(first, registry=recipe.registry).resolved()
-    except RecipeError:  # it has keys that do not exist now: these will be named
-        return first
 
 
 class Run:
