@@ -139,6 +139,10 @@ FRAMES = {"steps": np.arange(2), "images": np.zeros((2, 4, 1, 3, 3), np.uint8)}
 @pytest.mark.parametrize(
     "arrays",
     [
+        {"steps": np.arange(2)},
+        {"images": FRAMES["images"]},
+        {**FRAMES, "steps": np.arange(3)},
+        {**FRAMES, "images": np.zeros((2, 4, 1, 3, 3))},
         {**FRAMES, "steps": np.array([[0, 1]])},
         {**FRAMES, "steps": np.array([1, 0])},
         {**FRAMES, "classes": np.arange(3)},

@@ -14,6 +14,7 @@ from cswf_core.scores.layout import (
     escaped_for_latex,
     heading,
     latex,
+    measured,
     plain_or_markdown,
     quantity,
 )
@@ -115,3 +116,5 @@ def test_without_a_spread_a_number_has_four_digits(value, printed):
 
 def test_shares_are_percent():
     assert str(quantity(0.61234, 0.0031, share=True)) == "61.23 ± 0.31"
+    assert measured(0.159, share=True) == "15.90 %"
+    assert measured(0.0, 0.0, share=True) == "0 %"
