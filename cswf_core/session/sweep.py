@@ -20,7 +20,7 @@ from cswf_core.plugins import PluginFolders, Registry
 from cswf_core.recipe import Location, Problem, Recipe, RecipeError, known_recipes, load_recipe
 from cswf_core.recipe.provenance import refuse_changed_plugins
 from cswf_core.recipe.render import short_paths, to_yaml
-from cswf_core.runs.folder import RunFacts, RunFolder
+from cswf_core.runs.folder import RunFolder
 from cswf_core.runs.scores import read_scores
 from cswf_core.scores.replicas import Group, grouped
 from cswf_core.session import sweep_pictures
@@ -220,10 +220,10 @@ class Sweep:
         for trial in self.trials:
             if force or not self.is_done(trial):
                 known = force or trial.identity in earlier
-                self.run_directory(trial.folder).refuse_if_taken(force=known, reading=trial.recipe.path)
+                self.run_of(trial).refuse_if_taken(force=known, reading=trial.recipe.path)
         if force:
             folders = sorted({identity[1] for identity in earlier} | {t.folder for t in self.trials})
-            self._clear([self.run_directory(folder) for folder in folders])
+            self._clear([RunFolder(self.directory.path / folder) for folder in folders])
         self.save()
 
     def _clear(self, runs: Sequence[RunFolder]) -> None:
@@ -246,12 +246,12 @@ class Sweep:
         for number, trial in enumerate(self.trials, start=1):
             title = f"[{number}/{len(self.trials)}] {trial.label}"
             if self.is_done(trial):
-                settle(self.run_directory(trial.folder))
+                settle(self.run_of(trial))
                 tell(f"{title}: done before")
                 continue
             tell(title)
             try:
-                launch(trial.recipe, self.run_directory(trial.folder))
+                launch(trial.recipe, self.run_of(trial))
             except CswfError as error:
                 first, *others = str(error).split("\n")
                 named = RunError(f"{trial.label}: {first}", *others)
@@ -263,7 +263,7 @@ class Sweep:
     def draw(self) -> None:
         """Draw sweep.png, and flow.png if there are runs with one."""
         columns = min(trial.recipe.outputs.columns for trial in self.trials)
-        runs = [RunFolder(self.directory.path / trial.folder, trial.label) for trial in self.trials]
+        runs = list(map(self.run_of, self.trials))
         self.directory.write("sweep.png", pictures.png(sweep_pictures.samples(runs, columns)))
         flows = sweep_pictures.flows(runs, [trial.recipe.outputs.snapshots for trial in self.trials])
         if flows is not None:
@@ -274,7 +274,7 @@ class Sweep:
         runs = []
         for trial in self.trials:
             with suppress(OSError, ValueError, OtherFormatError):  # without good scores it has no part in it
-                run = RunFolder(self.directory.path / trial.folder, trial.label)
+                run = self.run_of(trial)
                 run.scores = read_scores(run.file("metrics.json"))
                 run.recipe = trial.recipe.resolved()
                 if self.is_done(trial):
@@ -289,15 +289,14 @@ class Sweep:
         """Return the rows of sweep.json, one for each run, in order."""
         rows = []
         for trial in self.trials:
+            facts, status = None, "planned"
             try:
-                facts, status = self._facts(trial), "planned"
+                facts = self.run_of(trial).facts()
             except RunError:  # whoever goes on with that run is told why
-                facts, status = None, "damaged"
-            row: dict[str, Any] = {"label": trial.label, "folder": trial.folder}
-            row["status"] = status if facts is None else facts.status
-            row["seconds"] = None if facts is None else facts.seconds
-            row["metrics"] = None if facts is None else facts.metrics
-            row["samples_sha256"] = None if facts is None else facts.samples_sha256
+                status = "damaged"
+            status = status if facts is None else facts.status
+            told = {key: getattr(facts, key, None) for key in ("seconds", "metrics", "samples_sha256")}
+            row = {"label": trial.label, "folder": trial.folder, "status": status, **told}
             rows.append({**row, "recipe_sha256": trial.identity[2]})
         return rows
 
@@ -305,13 +304,13 @@ class Sweep:
         """Write sweep.json."""
         self.directory.write_json(RECORD, self.rows())
 
-    def run_directory(self, folder: str) -> RunFolder:
-        """Return the folder of one run."""
-        return RunFolder(self.directory.path / folder)
+    def run_of(self, trial: Trial) -> RunFolder:
+        """Return the folder of one run, with its label."""
+        return RunFolder(self.directory.path / trial.folder, trial.label)
 
     def is_done(self, trial: Trial) -> bool:
         """Say whether this very recipe has been run to its end before."""
-        directory = self.run_directory(trial.folder)
+        directory = self.run_of(trial)
         recipe = directory.file("recipe.yaml")
         with suppress(OSError, ValueError):
             if directory.done and recipe.is_file() and recipe.read_text(encoding="utf-8") == trial.text:
@@ -321,7 +320,7 @@ class Sweep:
 
     def _plugins(self, trial: Trial) -> list[dict[str, str]]:
         """Return the facts of the plugins that a run was made with."""
-        record, chosen = self._facts(trial), trial.recipe.choices()
+        record, chosen = self.run_of(trial).facts(), trial.recipe.choices()
         recorded = {} if record is None else record.plugins
         return [
             {**facts, "kind": chosen[path].plugin.owner.kind}
@@ -331,10 +330,7 @@ class Sweep:
 
     def is_begun(self) -> bool:
         """Say whether any run has been begun."""
-        return any(self._facts(trial) is not None for trial in self.trials)
-
-    def _facts(self, trial: Trial) -> RunFacts | None:
-        return self.run_directory(trial.folder).facts()
+        return any(self.run_of(trial).facts() is not None for trial in self.trials)
 
     def _earlier(self) -> list[tuple[str, str, str]]:
         """Return the identities of the trials that the folder's sweep.json lists; none if it is no sweep's."""
