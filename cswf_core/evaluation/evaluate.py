@@ -66,6 +66,12 @@ class Evaluation:
         """Scores by name, without details."""
         return {score.name: score.value for score in self.results if not score.detail}
 
+    def add(self, figures: Mapping[str, Figure]) -> None:
+        """Add figures that a metric has made, by name."""
+        self.figures.update(figures)
+        self.files = list(dict.fromkeys([*self.files, *(f"{name}.png" for name in figures)]))
+        self.leads |= {f"{name}.png": figure.lead for name, figure in figures.items() if figure.lead}
+
 
 Keep = Callable[[Evaluation], object]
 
@@ -112,14 +118,9 @@ def evaluate(
         "all_sha256": bench.sha256(everything),
         "notes": list(dict.fromkeys(notes)),
     }
-    facts = {
-        "settings": {"seed": task.seed, "precision": task.precision, "samples": task.samples},
-        "device": describe_device(device),
-        "versions": versions(),
-        "command": command_line(),
-        "commit": commit(),
-    }
-    evaluation = Evaluation(generated=about, facts=facts, real=_some_real(task), features=bench.features)
+    evaluation = Evaluation(
+        generated=about, facts=_facts(task, device), real=_some_real(task), features=bench.features
+    )
     _tell(evaluation, bench, keep)
     for metric in metrics:
         name = json.dumps(metric.plain(), sort_keys=True, default=str)
@@ -147,6 +148,17 @@ def evaluate(
             _compute(metric, comparison, against, ending, evaluation, task.of_training)
         _tell(evaluation, bench, keep)
     return evaluation
+
+
+def _facts(task: Task, device: torch.device) -> dict[str, Any]:
+    """Return what all scores of an evaluation share: how, where and with what they are computed."""
+    return {
+        "settings": {"seed": task.seed, "precision": task.precision, "samples": task.samples},
+        "device": describe_device(device),
+        "versions": versions(),
+        "command": command_line(),
+        "commit": commit(),
+    }
 
 
 def _some_real(task: Task) -> Dataset | None:
@@ -207,13 +219,7 @@ def _compute(
         *result.notes,
     )
     bench, generated = comparison.bench, evaluation.generated
-    compared: dict[str, Any] = {}
-    if reference is not None:
-        of = {"data": reference.data, "split": reference.split, "count": len(reference.samples)}
-        compared = {**of, "digest": bench.sha256(reference.samples)}
-    elif comparison.training is not None:  # all that such a score is compared with
-        training = {"count": len(comparison.training), "sha256": bench.sha256(comparison.training)}
-        compared = {"training": training}
+    compared = _compared_with(comparison, reference)
     shared = {key: evaluation.facts[key] for key in ("settings", "device", "versions", "command", "commit")}
     for name, (plain, value) in zip(names, values.items(), strict=True):
         spread, meaning = result.spreads.get(plain), result.meanings.get(plain, Meaning())
@@ -240,10 +246,18 @@ def _compute(
             score = attrs.evolve(score, **about)
             evaluation.spreads[name] = spread
         evaluation.results.append(score)
-    figures = {f"{name}{ending.replace('_', '-')}": figure for name, figure in result.figures.items()}
-    evaluation.figures |= figures
-    evaluation.files = list(dict.fromkeys([*evaluation.files, *(f"{name}.png" for name in figures)]))
-    evaluation.leads |= {f"{name}.png": figure.lead for name, figure in figures.items() if figure.lead}
+    evaluation.add({f"{name}{ending.replace('_', '-')}": figure for name, figure in result.figures.items()})
+
+
+def _compared_with(comparison: Comparison, reference: Reference | None) -> dict[str, Any]:
+    """Return the fields of a score that say what it is against."""
+    bench, training = comparison.bench, comparison.training
+    if reference is not None:
+        of = {"data": reference.data, "split": reference.split, "count": len(reference.samples)}
+        return {**of, "digest": bench.sha256(reference.samples)}
+    if training is not None:  # all that such a score is compared with
+        return {"training": {"count": len(training), "sha256": bench.sha256(training)}}
+    return {}
 
 
 def _too_few(metric: Choice, count: int, names: Sequence[str]) -> list[str]:
