@@ -414,7 +414,7 @@ def test_what_a_score_may_depend_on_is_a_note(cswf, folder, tmp_path):
     Image.open(folder / "001.png").convert("LA").save(folder / "001.png")  # opaque
     printed = cswf.output("eval", folder, *AGAINST)
     assert "skipped 1 picture (strange.tif); tif is not supported, only png" in printed
-    assert "1 of 20 folder, such as 000.png, are transparent in part; the alpha channel is ignored" in printed
+    assert "1 of 20 pictures, such as 000.png, are transparent in part; the alpha channel is ignored" in printed
 
 
 def test_grey_repeated_to_colour_and_unknown_classes_are_notes(cswf, folder, tmp_path):
